@@ -1,0 +1,58 @@
+"""Which errors can this package raise, and with which exit code does the command line end?
+
+Recording never raises. These come from setting up, from reading files and from commands; each
+message says what was tried, what was found and what to do.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+
+class OtelMlperfError(Exception):
+    """Root of every error raised by otel_mlperf."""
+
+    exit_code: ClassVar[int] = 70
+    """What the command line exits with (sysexits.h)."""
+
+
+class ConfigError(OtelMlperfError):
+    """An argument or a configuration file is wrong; raised before any work is done."""
+
+    exit_code = 78
+
+
+class RunActive(OtelMlperfError):
+    """``start()`` was called while another run of this process is active."""
+
+    exit_code = 78
+
+
+class NoSuchRun(OtelMlperfError):
+    """No run folder matches the given name, id prefix or path."""
+
+    exit_code = 66
+
+
+class StoreError(OtelMlperfError):
+    """A run folder, or a file in it, cannot be read; names the file."""
+
+    exit_code = 65
+
+
+class JournalError(OtelMlperfError):
+    """A journal cannot be created, or is not one; names the file."""
+
+    exit_code = 74
+
+
+class MissingDependency(OtelMlperfError):
+    """An optional package is needed for what was asked; names it and the extra to install."""
+
+    exit_code = 69
+
+
+class Unreachable(OtelMlperfError):
+    """A server did not answer, or refused what it was sent."""
+
+    exit_code = 69

@@ -1,0 +1,44 @@
+"""Which ids do runs, traces and instances get, so that ranks and restarts agree without talking?"""
+
+from __future__ import annotations
+
+import re
+import uuid
+from hashlib import blake2b
+
+_NAMESPACE = uuid.UUID("6f74656c-6d6c-7065-7266-000000000000")
+_RUN_LOOP = "run"
+_UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
+
+
+def trace_id(run_id: str, restart: int, loop: str, n: int) -> int:
+    """The 128-bit trace id of the ``n``-th step (from 0) that a rank began in ``loop``.
+
+    Every rank computes the same id, so one step of all ranks is one trace. Never zero, which
+    OpenTelemetry takes for "no trace".
+    """
+    text = f"{run_id}\0{restart}\0{loop}\0{n}".encode("utf-8", "replace")
+    return int.from_bytes(blake2b(text, digest_size=16).digest(), "big") or 1
+
+
+def run_trace_id(run_id: str, restart: int) -> int:
+    """The trace of everything in the run that is outside its steps."""
+    return trace_id(run_id, restart, _RUN_LOOP, 0)
+
+
+def lone_trace_id(run_id: str, span_id: int) -> int:
+    """The trace of a section that has neither a run nor a section around it."""
+    return trace_id(run_id, 0, "section", span_id)
+
+
+def instance_id(run_id: str, restart: int, rank: int) -> str:
+    """``service.instance.id`` of a rank: a version 5 UUID, the same after the agent restarts."""
+    return str(uuid.uuid5(_NAMESPACE, f"{run_id}/{restart}/{rank}"))
+
+
+def safe_name(text: str, limit: int = 64) -> str:
+    """``text`` as a file name: only letters, digits, dot, dash, underscore; never empty or hidden.
+
+    Text from users must not decide where files are written: ``../x`` becomes ``x``.
+    """
+    return _UNSAFE.sub("_", text).lstrip("._-")[:limit] or "unnamed"

@@ -1,0 +1,174 @@
+"""What does a journal file look like? The one description that writer and reader share.
+
+A journal is one file per process in shared memory, little-endian, in five parts::
+
+    header    4,096 bytes   512 words of 8 bytes; from word 128 on the metadata (MessagePack)
+    cells     64 bytes each user counters and gauges, aggregated sections
+    table     48 bytes each sections that are open right now
+    entries   64 bytes each what numbers stand for (names, tracks, cells): append-only
+    ring      64 bytes each rows: what happened, newest over oldest
+
+**Rows** are published by their last word: a row counts when ``seq`` equals its slot number (a
+counter from 1; slot s lies at ``s & (rows - 1)``). The fields by kind:
+
+=========  ==========  ===========  ========  ==============  ==========  ===== ==============
+kind       start       end          span      parent          root        track name
+=========  ==========  ===========  ========  ==============  ==========  ===== ==============
+SECTION    start       end          its id    enclosing id    trace root  track section entry
+BEGIN      start       number       its id    run-trace id    n           track section entry
+CANCEL     start       end          its id    enclosing id    trace root  track section entry
+VALUE      time        float bits   its id    number          trace root  track section entry
+FOREIGN    id, high    id, low      root key  0               0           0     0
+PAYLOAD    44 bytes of text at 0:16 and 24:52, span id at 16
+=========  ==========  ===========  ========  ==============  ==========  ===== ==============
+
+Times are nanoseconds of CLOCK_MONOTONIC. ``root`` is the span that makes the trace: a step, the
+run, or a key that a FOREIGN row has bound to a trace of somebody else. A root writes BEGIN before
+anything inside it; *number* is the user's step number, *n* counts from 0 in this process and phase
+(both signed). A VALUE row's ``span`` is the section in which ``log()`` was called.
+
+**Payloads.** What does not fit a row (attributes, an exception) is a MessagePack map, written as
+PAYLOAD rows of the same span id *before* the row that they belong to, whose flag HAS_PAYLOAD is
+then set. Text = 4-byte length + bytes, cut into parts; part number and count are in the flags.
+
+**Entries** are chunks of the same form as PAYLOAD rows: ``span`` is the entry's number, ``seq`` the
+chunk's number from 1. The MessagePack content is an array whose first item says what it is::
+
+    ["section", name, category, phase, {constant attributes}]
+    ["track", ident, native thread id, thread name, is_task]
+    ["cell", "counter" | "gauge", name, unit]
+    ["cell", "aggregate", name, category, enclosing name, phase]
+
+**Cells** are eight words: entry number (stored last when a cell is taken), then for a counter or a
+gauge value (float64), updates; for an aggregate count, sum, min, max (ns). One counter has one cell
+for each thread that added to it: a reader adds them up.
+"""
+
+from __future__ import annotations
+
+import struct
+from enum import IntEnum, IntFlag
+from typing import Final
+
+MAGIC: Final = int.from_bytes(b"OTELMLP1", "little")
+WORD: Final = 8
+HEADER_BYTES: Final = 4096
+META_AT: Final = 1024
+"""Byte offset of the metadata: a 4-byte length, then a MessagePack map."""
+ROW_BYTES: Final = 64
+CELL_BYTES: Final = 64
+CHUNK_BYTES: Final = 64
+OPEN_BYTES: Final = 48
+MAX_ENTRIES: Final = 4096
+"""Numbers given out to names; what comes later is recorded as OTHER."""
+OTHER: Final = 1
+"""The entry number that stands for every name beyond the limit."""
+PAYLOAD_BYTES: Final = 44
+MAX_PARTS: Final = 4095
+
+ROW: Final = struct.Struct("<QQQQQQIIQ")
+OPEN: Final = struct.Struct("<QQQQQQ")
+PAYLOAD: Final = struct.Struct("<16sQ28sIQ")
+
+
+class Word(IntEnum):
+    """Index of each header word. The writer owns those above TAIL, the reader the rest."""
+
+    MAGIC = 0
+    ROWS = 1
+    CELLS = 2
+    OPEN = 3
+    CHUNKS = 4
+    PID = 5
+    STATE = 6
+    """One of State."""
+    HEAD = 7
+    """Last slot that was drawn, valid once STATE is CLOSED."""
+    STEP = 8
+    """The user's number of the step that began last (signed)."""
+    STEP_TIME = 9
+    """When it began, monotonic ns; 0 before the first."""
+    LOST_RING_FULL = 16
+    """Section rows for which the ring had no room."""
+    LOST_PAYLOADS = 17
+    """Attributes dropped from rows that were kept."""
+    LOST_OPEN = 18
+    """Sections that found the open table full: recorded, but not seen while open."""
+    LOST_ENTRIES = 19
+    """Names recorded as ``other``."""
+    LOST_CELLS = 20
+    """Counters and aggregates for which no cell was left."""
+    LOST_VALUES = 21
+    """``log()`` values for which the ring had no room."""
+    INTERNAL_ERRORS = 22
+    """Exceptions inside the recorder that were kept from the program."""
+    OVERHEAD_NS = 23
+    """Time spent opening and closing sections, estimated: rows written x the cost measured at start."""
+    TAIL = 32
+    """All slots below it may be written again: next slot to free."""
+    DURABLE = 33
+    """Last slot that the agent has written to its outbox."""
+    STORED = 34
+    """Last slot whose effect is in the run folder's tables."""
+    BEAT = 35
+    """When the agent was here last, monotonic ns."""
+    AGENT_PID = 36
+
+
+class State(IntEnum):
+    """Life of the owning process's run, in the header word STATE."""
+
+    RUNNING = 1
+    CLOSED = 2
+
+
+class Kind(IntEnum):
+    """What a row says: its low four flag bits."""
+
+    SECTION = 1
+    BEGIN = 2
+    CANCEL = 3
+    VALUE = 4
+    FOREIGN = 5
+    PAYLOAD = 6
+
+
+class Flag(IntFlag):
+    """Flag bits of a row beside its kind."""
+
+    ERROR = 1 << 4
+    HAS_PAYLOAD = 1 << 5
+
+
+PART_SHIFT: Final = 8
+PARTS_SHIFT: Final = 20
+
+
+class Shape:
+    """Byte offsets and counts of one journal's parts, from its number of rows."""
+
+    __slots__ = (
+        "cells",
+        "cells_at",
+        "chunks",
+        "entries_at",
+        "open",
+        "ring_at",
+        "rows",
+        "size",
+        "table_at",
+    )
+
+    def __init__(self, rows: int, cells: int, open_sections: int, chunks: int) -> None:
+        self.rows, self.cells, self.open, self.chunks = rows, cells, open_sections, chunks
+        self.cells_at = HEADER_BYTES
+        self.table_at = self.cells_at + cells * CELL_BYTES
+        # Rows and chunks start on a 64-byte line, so that none straddles a page.
+        self.entries_at = -(-(self.table_at + open_sections * OPEN_BYTES) // 64) * 64
+        self.ring_at = self.entries_at + chunks * CHUNK_BYTES
+        self.size = self.ring_at + rows * ROW_BYTES
+
+    @classmethod
+    def of_rows(cls, rows: int) -> Shape:
+        """The shape of a journal of ``rows`` rows, a power of two: the other parts grow with it."""
+        return cls(rows, max(256, rows >> 6), max(256, rows >> 7), max(512, rows >> 4))

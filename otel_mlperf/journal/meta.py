@@ -1,0 +1,33 @@
+"""What does a journal say about the process that writes it?"""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class JournalMeta(msgspec.Struct, frozen=True, kw_only=True):
+    """Facts fixed when the journal is made; they lie in its header as MessagePack."""
+
+    run_id: str
+    run_name: str
+    run_folder: str
+    """Absolute path of the run folder."""
+    service: str
+    host: str
+    pid: int
+    rank: int = 0
+    local_rank: int = 0
+    world_size: int = 1
+    restart: int = 0
+    run_span: int
+    """Span id of the run's section in this process (in a forked child: its parent's)."""
+    is_child: bool = False
+    """Whether a forked child of a rank wrote it: it has no run section of its own."""
+    monotonic_ns: int
+    """Both clocks read together at the start: the anchor that turns row times into Unix time."""
+    unix_ns: int
+    cost_ns: int = 0
+    """Measured cost of one section in this process."""
+    resource: dict[str, str | int | float | bool] = {}
+    """Further resource attributes (OTEL_RESOURCE_ATTRIBUTES)."""
+    steps_expected: int = 0

@@ -1,0 +1,258 @@
+"""How does a process write its journal without ever waiting?
+
+No lock, no allocation, no disk, no thread: sections run in signal handlers and finalizers too.
+Slots are drawn under a *lease*, an immutable counter and end. All slots below ``end`` are free to
+write; who draws one at or above it needs the next lease, which exists as soon as the reader has
+moved the tail. A thread that still holds an old lease sees the old end, so no slot is ever written
+twice. No room: the row is dropped and counted.
+
+Counters are words of a cast memoryview, one 8-byte store each. ``struct.pack_into`` zeroes its
+target first, and a reader or a SIGKILL in between would see zero: fine for a row, whose last word
+publishes it, wrong for a counter.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import itertools
+import mmap
+import os
+import struct
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from otel_mlperf.errors import JournalError
+from otel_mlperf.journal.layout import (
+    CELL_BYTES,
+    CHUNK_BYTES,
+    HEADER_BYTES,
+    MAGIC,
+    MAX_ENTRIES,
+    MAX_PARTS,
+    META_AT,
+    OPEN_BYTES,
+    OTHER,
+    PART_SHIFT,
+    PARTS_SHIFT,
+    PAYLOAD,
+    PAYLOAD_BYTES,
+    ROW,
+    WORD,
+    Kind,
+    Shape,
+    State,
+    Word,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from otel_mlperf.journal.meta import JournalMeta
+
+_HEAD = PAYLOAD_BYTES - 28
+
+
+class Lease:
+    """A range of slots that may be drawn, and the lease that follows it once there is one."""
+
+    __slots__ = ("end", "next", "take")
+
+    def __init__(self, start: int, end: int) -> None:
+        self.take = itertools.count(start).__next__
+        self.end = end
+        self.next: dict[int, Lease] = {}
+
+
+class Journal:
+    """The writing side of one journal file.
+
+    ``words`` and ``floats`` are the whole file as 8-byte integers and floats (index = byte
+    offset >> 3), ``buffer`` the same memory for ``pack_into``, ``free`` the byte offsets of the
+    open table's free entries.
+
+    Raises:
+        JournalError: the file exists, or the file system has no room for it.
+    """
+
+    def __init__(self, path: str, rows: int, meta: JournalMeta) -> None:
+        self.path = path
+        self.shape = Shape.of_rows(rows)
+        self._fd = _create(path, self.shape.size)
+        self.buffer = mmap.mmap(self._fd, self.shape.size)
+        self.words = memoryview(self.buffer).cast("Q")
+        self.floats = memoryview(self.buffer).cast("B").cast("d")
+        self.lease = Lease(1, 1 + rows)
+        shape = self.shape
+        table = range(shape.table_at, shape.table_at + shape.open * OPEN_BYTES, OPEN_BYTES)
+        self.free = list(reversed(table))
+        self._mask = rows - 1
+        self._chunk = itertools.count(1).__next__
+        self._number = itertools.count(OTHER).__next__
+        self._cell = itertools.count().__next__
+        self._encode = msgspec.msgpack.Encoder(enc_hook=repr).encode
+        self._write_header(meta)
+        self.entry(["section", "other", "other", "", {}])
+
+    def _write_header(self, meta: JournalMeta) -> None:
+        text = self._encode(meta)
+        if len(text) > HEADER_BYTES - META_AT - 4:
+            raise JournalError(
+                f"creating the journal {self.path}: its metadata is {len(text)} bytes, room is for "
+                f"{HEADER_BYTES - META_AT - 4}: shorten OTEL_RESOURCE_ATTRIBUTES"
+            )
+        self.buffer[META_AT + 4 : META_AT + 4 + len(text)] = text
+        struct.pack_into("<I", self.buffer, META_AT, len(text))
+        words, shape = self.words, self.shape
+        words[Word.ROWS], words[Word.CELLS] = shape.rows, shape.cells
+        words[Word.OPEN], words[Word.CHUNKS] = shape.open, shape.chunks
+        words[Word.PID], words[Word.STATE] = os.getpid(), State.RUNNING
+        words[Word.TAIL] = 1
+        words[Word.MAGIC] = MAGIC
+
+    def renew(self, lease: Lease, lost: int = Word.LOST_RING_FULL) -> int:
+        """A slot under a later lease than ``lease``; 0 where the ring is full, counted in ``lost``."""
+        while True:
+            later = lease.next.get(0)
+            if later is None:
+                end = self.words[Word.TAIL] + self.shape.rows
+                if end <= lease.end:
+                    self.count(lost)
+                    return 0
+                later = lease.next.setdefault(0, Lease(lease.end, end))  # atomic: one successor
+            self.lease = lease = later
+            slot = lease.take()
+            if slot < lease.end:
+                return slot
+
+    def draw(self, lost: int = Word.LOST_RING_FULL) -> int:
+        """The next slot, or 0 where the ring is full, counted in ``lost``."""
+        lease = self.lease
+        slot = lease.take()
+        return slot if slot < lease.end else self.renew(lease, lost)
+
+    def put(
+        self,
+        start: int,
+        end: int,
+        span: int,
+        parent: int,
+        root: int,
+        track: int,
+        name: int,
+        flags: int,
+        lost: int = Word.LOST_RING_FULL,
+    ) -> bool:
+        """Writes one row; False where the ring is full, counted in ``lost``."""
+        slot = self.draw(lost)
+        if slot:
+            at = self.shape.ring_at + ((slot & self._mask) << 6)
+            ROW.pack_into(
+                self.buffer, at, start, end, span, parent, root, track, name, flags, slot
+            )
+        return slot != 0
+
+    def payload(self, span: int, content: Mapping[str, object]) -> bool:
+        """Writes what belongs to the row of ``span`` that follows; False if it had to be dropped.
+
+        Values that MessagePack does not know are stored as their ``repr``; content that cannot be
+        stored at all is dropped and counted, never raised.
+        """
+        try:
+            pieces = _pieces(self._encode(content))
+        except Exception:  # a hostile repr, an integer beyond 64 bits: the section itself is kept
+            pieces = []
+        if not 0 < len(pieces) <= MAX_PARTS:
+            self.count(Word.LOST_PAYLOADS)
+            return False
+        for part, (head, tail) in enumerate(pieces):
+            slot = self.draw(Word.LOST_PAYLOADS)
+            if not slot:
+                return False
+            flags = Kind.PAYLOAD | part << PART_SHIFT | len(pieces) << PARTS_SHIFT
+            at = self.shape.ring_at + ((slot & self._mask) << 6)
+            PAYLOAD.pack_into(self.buffer, at, head, span, tail, flags, slot)
+        return True
+
+    def entry(self, content: Sequence[object]) -> int:
+        """Registers what a number stands for and returns it; OTHER when no number is left."""
+        number = self._number()
+        pieces = _pieces(self._encode(content))
+        if number > MAX_ENTRIES or not self._write_chunks(number, pieces):
+            self.count(Word.LOST_ENTRIES)
+            return OTHER
+        return number
+
+    def _write_chunks(self, number: int, pieces: list[tuple[bytes, bytes]]) -> bool:
+        for part, (head, tail) in enumerate(pieces):
+            chunk = self._chunk()
+            if chunk > self.shape.chunks:
+                return False
+            flags = Kind.PAYLOAD | part << PART_SHIFT | len(pieces) << PARTS_SHIFT
+            at = self.shape.entries_at + (chunk - 1) * CHUNK_BYTES
+            PAYLOAD.pack_into(self.buffer, at, head, number, tail, flags, chunk)
+        return True
+
+    def cell(self, entry_number: int) -> int:
+        """Takes a cell for an entry: the index of its first word, 0 when none is left (counted)."""
+        cell = self._cell()
+        if cell >= self.shape.cells or entry_number == OTHER:
+            self.count(Word.LOST_CELLS)
+            return 0
+        word = (self.shape.cells_at + cell * CELL_BYTES) // WORD
+        self.words[word] = entry_number
+        return word
+
+    def count(self, word: int, by: int = 1) -> None:
+        """Adds to one of the header's counters; nothing in between gives up the GIL."""
+        self.words[word] += by
+
+    def close(self) -> int:
+        """Says that all rows are written; returns the last slot, which the agent must reach."""
+        words = self.words
+        if words[Word.STATE] == State.RUNNING:
+            head = self.draw(Word.LOST_VALUES) or self.lease.end - 1
+            at = self.shape.ring_at + ((head & self._mask) << 6)
+            if head < self.lease.end and words[(at >> 3) + 7] != head:
+                ROW.pack_into(self.buffer, at, 0, 0, 0, 0, 0, 0, 0, 0, head)
+            words[Word.HEAD] = head
+            words[Word.STATE] = State.CLOSED
+        return int(words[Word.HEAD])
+
+    def release(self) -> None:
+        """Gives up memory and lock: whoever reads the file then knows that its owner is gone."""
+        self.words.release()
+        self.floats.release()
+        self.buffer.close()
+        os.close(self._fd)
+
+
+def _pieces(text: bytes) -> list[tuple[bytes, bytes]]:
+    """``text`` behind its length, cut into the two halves of as many parts as it needs."""
+    framed = struct.pack("<I", len(text)) + text
+    return [
+        (framed[at : at + _HEAD], framed[at + _HEAD : at + PAYLOAD_BYTES])
+        for at in range(0, len(framed), PAYLOAD_BYTES)
+    ]
+
+
+def _create(path: str, size: int) -> int:
+    """A new file of ``size`` bytes, all of them allocated, with this process's lock on it.
+
+    The descriptor stays open: closing any descriptor of the file would drop the lock.
+    """
+    try:
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise JournalError(f"creating the journal {path}: {error.strerror}") from error
+    try:
+        os.posix_fallocate(fd, 0, size)  # the memory is ours from here: no SIGBUS at a later store
+        fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        os.close(fd)
+        os.unlink(path)
+        raise JournalError(
+            f"allocating {size:,} bytes for the journal {path}: {error.strerror}; make room, or set "
+            "OTEL_MLPERF_JOURNAL_ROWS lower"
+        ) from error
+    return fd
