@@ -32,7 +32,7 @@ PAYLOAD rows of the same span id *before* the row that they belong to, whose fla
 then set. Text = 4-byte length + bytes, cut into parts; part number and count are in the flags.
 
 **Entries** are chunks of the same form as PAYLOAD rows: ``span`` is the entry's number, ``seq`` the
-chunk's number from 1. The MessagePack content is an array whose first item says what it is::
+chunk's number from 1, which is its place too. The MessagePack content is an array whose first item says what it is::
 
     ["section", name, category, phase, {constant attributes}]
     ["track", ident, native thread id, thread name, is_task]

@@ -90,7 +90,7 @@ class Journal:
         self._chunk = itertools.count(1).__next__
         self._number = itertools.count(OTHER).__next__
         self._cell = itertools.count().__next__
-        self._encode = msgspec.msgpack.Encoder(enc_hook=repr).encode
+        self._encode = msgspec.msgpack.Encoder(enc_hook=_type_name).encode
         self._write_header(meta)
         self.entry(["section", "other", "other", "", {}])
 
@@ -155,12 +155,12 @@ class Journal:
     def payload(self, span: int, content: Mapping[str, object]) -> bool:
         """Writes what belongs to the row of ``span`` that follows; False if it had to be dropped.
 
-        Values that MessagePack does not know are stored as their ``repr``; content that cannot be
-        stored at all is dropped and counted, never raised.
+        Values that MessagePack does not know are stored as their type's name (a ``repr`` could wait
+        for a GPU); content that cannot be stored at all is dropped and counted, never raised.
         """
         try:
             pieces = _pieces(self._encode(content))
-        except Exception:  # a hostile repr, an integer beyond 64 bits: the section itself is kept
+        except Exception:  # a lone surrogate, an integer beyond 64 bits: the section itself is kept
             pieces = []
         if not 0 < len(pieces) <= MAX_PARTS:
             self.count(Word.LOST_PAYLOADS)
@@ -186,10 +186,10 @@ class Journal:
     def _write_chunks(self, number: int, pieces: list[tuple[bytes, bytes]]) -> bool:
         for part, (head, tail) in enumerate(pieces):
             chunk = self._chunk()
-            if chunk > self.shape.chunks:
+            if chunk >= self.shape.chunks:
                 return False
             flags = Kind.PAYLOAD | part << PART_SHIFT | len(pieces) << PARTS_SHIFT
-            at = self.shape.entries_at + (chunk - 1) * CHUNK_BYTES
+            at = self.shape.entries_at + chunk * CHUNK_BYTES
             PAYLOAD.pack_into(self.buffer, at, head, number, tail, flags, chunk)
         return True
 
@@ -234,6 +234,10 @@ def _pieces(text: bytes) -> list[tuple[bytes, bytes]]:
         (framed[at : at + _HEAD], framed[at + _HEAD : at + PAYLOAD_BYTES])
         for at in range(0, len(framed), PAYLOAD_BYTES)
     ]
+
+
+def _type_name(value: object) -> str:
+    return f"<{type(value).__qualname__}>"
 
 
 def _create(path: str, size: int) -> int:

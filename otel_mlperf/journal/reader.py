@@ -1,0 +1,280 @@
+"""What has a process written into its journal since the last look?
+
+Rows come out as copies in slot order. A slot that was drawn but not stored (a *hole*: its writer is
+in between, or was killed) is read past at once and looked at again; its place is freed only when
+three quarters of the ring lie behind it, or the process is dead.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import mmap
+import os
+import platform
+import struct
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+import numpy as np
+
+from otel_mlperf.errors import JournalError
+from otel_mlperf.journal.layout import (
+    HEADER_BYTES,
+    MAGIC,
+    META_AT,
+    PART_SHIFT,
+    PARTS_SHIFT,
+    ROW_BYTES,
+    Kind,
+    Shape,
+    State,
+    Word,
+)
+from otel_mlperf.journal.meta import JournalMeta
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from numpy.typing import NDArray
+
+    Rows = NDArray[np.void]
+
+ROW_TYPE: Final = np.dtype(
+    [
+        ("start", "<u8"),
+        ("end", "<u8"),
+        ("span", "<u8"),
+        ("parent", "<u8"),
+        ("root", "<u8"),
+        ("track", "<u8"),
+        ("name", "<u4"),
+        ("flags", "<u4"),
+        ("seq", "<u8"),
+    ]
+)
+OPEN_TYPE: Final = np.dtype(
+    [(field, "<u8") for field in ("span", "parent", "root", "track", "start", "name")]
+)
+_PART_TYPE: Final = np.dtype(
+    [("head", "V16"), ("span", "<u8"), ("tail", "V28"), ("flags", "<u4"), ("seq", "<u8")]
+)
+_BLOCK: Final = 2048
+# Elsewhere a row's last word can become visible before the words in front of it: a row counts from
+# the second look that sees it.
+_STORES_IN_ORDER: Final = platform.machine() in ("x86_64", "AMD64", "i686")
+
+
+class Parts:
+    """Puts the pieces of payloads and entries together, whatever order they are seen in."""
+
+    def __init__(self) -> None:
+        self._open: dict[int, dict[int, bytes]] = {}
+        self.ready: dict[int, Any] = {}
+        """Decoded contents by span id, or by entry number."""
+
+    def feed(self, rows: Rows) -> None:
+        """Takes PAYLOAD rows; what is complete and decodes appears in ``ready``."""
+        parts = rows.view(_PART_TYPE)
+        for head, key, tail, flags, _seq in parts.tolist():
+            count = flags >> PARTS_SHIFT
+            pieces = self._open.setdefault(key, {})
+            pieces[flags >> PART_SHIFT & 0xFFF] = head + tail
+            if len(pieces) == count:
+                del self._open[key]
+                self._decode(key, b"".join(pieces[i] for i in sorted(pieces)))
+
+    def _decode(self, key: int, text: bytes) -> None:
+        (length,) = struct.unpack_from("<I", text)
+        try:
+            self.ready[key] = msgspec.msgpack.decode(text[4 : 4 + length])
+        except msgspec.DecodeError:  # torn by a kill: its section is kept without attributes
+            return
+
+    def pop(self, key: int) -> Any:
+        """The content for ``key``, once; None where there is none."""
+        self._open.pop(key, None)
+        return self.ready.pop(key, None)
+
+
+class Scan:
+    """Walks slots in order through an array of 64-byte rows, remembering the holes."""
+
+    def __init__(self, ring: Rows, first: int = 1, holes: Iterable[int] = ()) -> None:
+        self._ring = ring
+        self._mask = np.uint64(len(ring) - 1)
+        self.next = first
+        """The first slot that no look has reached."""
+        self.holes = sorted(holes)
+        self._visible = 0
+
+    def take(self, *, final: bool = False) -> Rows:
+        """A copy of every row published since the last look; ``final`` looks past all holes."""
+        found = [rows for rows in (self._late(),) if len(rows)]
+        end = self.next + len(self._ring)
+        while self.next < end:
+            slots = np.arange(self.next, min(self.next + _BLOCK, end), dtype=np.uint64)
+            at = slots & self._mask
+            published = self._published(slots, at, final)
+            if not published.any():
+                if not final:
+                    break
+                self.next += len(slots)
+                continue
+            last = int(np.flatnonzero(published)[-1]) + 1
+            self.holes += slots[:last][~published[:last]].tolist()
+            found.append(self._ring[at[:last][published[:last]]])
+            self.next += last
+        return np.concatenate(found) if found else self._ring[:0].copy()
+
+    def _published(self, slots: NDArray[Any], at: NDArray[Any], final: bool) -> NDArray[np.bool_]:
+        published: NDArray[np.bool_] = self._ring["seq"][at] == slots
+        if not (_STORES_IN_ORDER or final) and published.any():
+            before, self._visible = self._visible, int(slots[published][-1])
+            published &= slots <= np.uint64(before)
+        return published
+
+    def _late(self) -> Rows:
+        if not self.holes:
+            return self._ring[:0]
+        slots = np.array(self.holes, np.uint64)
+        at = slots & self._mask
+        published = self._ring["seq"][at] == slots
+        self.holes = slots[~published].tolist()
+        return self._ring[at[published]]
+
+    def freeable(self) -> int:
+        """The first slot that must not be written again yet; gives up holes that are too old."""
+        oldest = self.next - len(self._ring) * 3 // 4
+        self.holes = [slot for slot in self.holes if slot >= oldest]
+        return self.holes[0] if self.holes else self.next
+
+
+class Reader:
+    """The reading side of one journal.
+
+    Args:
+        path: the file; opened here unless ``buffer`` is given.
+        buffer: the writer's own mapping. A process that writes a journal must not open its file
+            again: closing any descriptor of it would drop the lock.
+
+    Raises:
+        JournalError: not a journal, or not all there.
+    """
+
+    def __init__(self, path: str, buffer: mmap.mmap | None = None) -> None:
+        self.path = path
+        self._fd = -1
+        if buffer is None:
+            self._fd, buffer = _map(path)
+        self._map = buffer
+        self.words = memoryview(buffer).cast("Q")
+        if len(buffer) < HEADER_BYTES or self.words[Word.MAGIC] != MAGIC:
+            raise JournalError(f"reading the journal {path}: it does not start as one does")
+        self.meta = self._read_meta()
+        self._lay_out()
+
+    def _lay_out(self) -> None:
+        words = self.words
+        shape = Shape(words[Word.ROWS], words[Word.CELLS], words[Word.OPEN], words[Word.CHUNKS])
+        if len(self._map) < shape.size:
+            raise JournalError(
+                f"reading the journal {self.path}: {len(self._map):,} of {shape.size:,} bytes"
+            )
+        self._table = np.frombuffer(self._map, OPEN_TYPE, shape.open, shape.table_at)
+        self._cells = np.frombuffer(self._map, "<u8", shape.cells * 8, shape.cells_at)
+        chunks = np.frombuffer(self._map, ROW_TYPE, shape.chunks, shape.entries_at)
+        self.ring = Scan(np.frombuffer(self._map, ROW_TYPE, shape.rows, shape.ring_at))
+        self._chunks = Scan(chunks)
+        self._entries = Parts()
+
+    def _read_meta(self) -> JournalMeta:
+        (length,) = struct.unpack_from("<I", self._map, META_AT)
+        try:
+            text = self._map[META_AT + 4 : META_AT + 4 + length]
+            return msgspec.msgpack.decode(text, type=JournalMeta)
+        except msgspec.DecodeError as error:
+            raise JournalError(f"reading the journal {self.path}: metadata: {error}") from error
+
+    def resume(self, first: int, holes: Iterable[int]) -> None:
+        """Goes on where another reader's durable record ended."""
+        self.ring.next, self.ring.holes = first, sorted(holes)
+
+    def take(self, *, final: bool = False) -> Rows:
+        """Rows of every kind that were published since the last call."""
+        return self.ring.take(final=final)
+
+    def new_entries(self) -> dict[int, list[Any]]:
+        """What was registered since the last call: entry number to content (see ``layout``)."""
+        self._entries.feed(self._chunks.take())
+        ready, self._entries.ready = self._entries.ready, {}
+        return ready
+
+    def cells(self) -> NDArray[np.uint64]:
+        """A copy of the cells in use, eight words each, the entry number first."""
+        cells = self._cells.reshape(-1, 8)
+        used = int(np.count_nonzero(cells[:, 0]))
+        return cells[:used].copy() if cells[:used, 0].all() else cells[cells[:, 0] != 0]
+
+    def open_sections(self) -> Rows:
+        """A copy of the sections that are open; a row may have been published for some of them."""
+        table = self._table.copy()
+        return table[table["span"] != 0]
+
+    def word(self, word: Word) -> int:
+        """One header word."""
+        return int(self.words[word])
+
+    def set_word(self, word: Word, value: int) -> None:
+        """Stores one of the words that belong to the reader."""
+        self.words[word] = value
+
+    def free(self) -> None:
+        """Makes room: every slot that was read may be written again, holes and later ones not."""
+        self.words[Word.TAIL] = self.ring.freeable()
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether the writer said that all its rows are written, and they have been read."""
+        if self.word(Word.STATE) != State.CLOSED:
+            return False
+        return self.ring.next > self.word(Word.HEAD)
+
+    @property
+    def is_owned(self) -> bool:
+        """Whether the process that made the journal still lives: it holds a lock on the file."""
+        if self._fd < 0:
+            return True
+        ask = struct.pack("hhqqi", fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
+        answer = fcntl.fcntl(self._fd, fcntl.F_GETLK, ask)
+        return bool(struct.unpack("hhqqi", answer)[0] != fcntl.F_UNLCK)
+
+    def close(self) -> None:
+        """Gives up the mapping; every array taken from here was a copy."""
+        del self._table, self._cells, self.ring, self._chunks
+        self.words.release()
+        if self._fd >= 0:
+            self._map.close()
+            os.close(self._fd)
+
+
+def rows_of_kind(rows: Rows, kind: Kind) -> Rows:
+    """The rows of one kind, in the same order."""
+    return rows[rows["flags"] & 15 == kind]
+
+
+def _map(path: str) -> tuple[int, mmap.mmap]:
+    try:
+        fd = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except OSError as error:
+        raise JournalError(f"reading the journal {path}: {error.strerror}") from error
+    try:
+        size = os.fstat(fd).st_size
+        if size < HEADER_BYTES + ROW_BYTES:
+            raise JournalError(f"reading the journal {path}: only {size} bytes")
+        return fd, mmap.mmap(fd, size)
+    except (OSError, ValueError) as error:
+        os.close(fd)
+        raise JournalError(f"reading the journal {path}: {error}") from error
+    except JournalError:
+        os.close(fd)
+        raise

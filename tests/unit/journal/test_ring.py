@@ -1,0 +1,223 @@
+"""The journal's two sides against each other, in one process and across processes."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from otel_mlperf.errors import JournalError
+from otel_mlperf.journal.layout import OTHER, Kind, Word
+from otel_mlperf.journal.meta import JournalMeta
+from otel_mlperf.journal.reader import Parts, Reader, rows_of_kind
+from otel_mlperf.journal.writer import Journal
+
+META = JournalMeta(
+    run_id="r", run_name="n", run_folder="/nowhere", service="s", host="h", pid=1, run_span=7,
+    monotonic_ns=5, unix_ns=9,
+)  # fmt: skip
+
+
+@pytest.fixture
+def pair(tmp_path: Path):
+    writer = Journal(str(tmp_path / "a.journal"), 2048, META)
+    reader = Reader(writer.path, writer.buffer)
+    yield writer, reader
+    reader.close()
+    writer.release()
+
+
+def put(journal: Journal, span: int) -> bool:
+    return journal.put(1, 2, span, 0, span, 3, OTHER, Kind.SECTION)
+
+
+def test_reader_knows_who_wrote(pair) -> None:
+    """The metadata that the writer was given comes out of the file unchanged."""
+    writer, reader = pair
+
+    assert reader.meta == META
+
+
+def test_rows_come_out_once_and_in_order(pair) -> None:
+    """Every row is read exactly once, in the order of writing."""
+    writer, reader = pair
+    for span in range(1, 11):
+        put(writer, span)
+
+    first = reader.take()["span"].tolist()
+    put(writer, 11)
+
+    assert (first, reader.take()["span"].tolist()) == (list(range(1, 11)), [11])
+
+
+def test_full_ring_drops_the_newest_and_counts(pair) -> None:
+    """With nobody reading, the first rows stay and each further one is counted."""
+    writer, reader = pair
+    kept = [put(writer, span) for span in range(1, 3001)]
+
+    assert kept == [True] * 2048 + [False] * 952
+    assert reader.word(Word.LOST_RING_FULL) == 952
+    assert reader.take()["span"].tolist() == list(range(1, 2049))
+
+
+def test_freed_slots_are_written_again(pair) -> None:
+    """Moving the tail makes room for as many rows as were read."""
+    writer, reader = pair
+    seen = []
+    for span in range(1, 10_001):
+        put(writer, span)
+        if span % 1500 == 0:
+            seen += reader.take()["span"].tolist()
+            reader.free()
+    seen += reader.take()["span"].tolist()
+
+    assert seen == list(range(1, 10_001))
+    assert reader.word(Word.LOST_RING_FULL) == 0
+
+
+def test_hole_is_read_past_and_filled_late(pair) -> None:
+    """A slot drawn but not stored holds nothing up, and its row counts when it comes."""
+    writer, reader = pair
+    put(writer, 1)
+    slot = writer.draw()
+    put(writer, 3)
+    early = reader.take()["span"].tolist()
+    reader.free()
+    tail = reader.word(Word.TAIL)
+    writer.lease.take = iter([slot]).__next__
+    put(writer, 2)
+
+    assert (early, tail, reader.take()["span"].tolist()) == ([1, 3], slot, [2])
+
+
+def test_old_hole_is_given_up(pair) -> None:
+    """A hole behind three quarters of the ring no longer keeps the tail back."""
+    writer, reader = pair
+    writer.draw()
+    for span in range(1, 1700):
+        put(writer, span)
+    reader.take()
+    reader.free()
+
+    assert reader.word(Word.TAIL) == reader.ring.next
+
+
+@given(st.dictionaries(st.text(max_size=20), st.text(max_size=300) | st.integers(-(2**63), 2**63)))
+@settings(max_examples=60, deadline=None)
+def test_payload_survives(tmp_path_factory, content) -> None:
+    """What fits MessagePack comes back equal, over as many rows as it takes."""
+    writer = Journal(str(tmp_path_factory.mktemp("j") / "a.journal"), 2048, META)
+    reader = Reader(writer.path, writer.buffer)
+    kept = writer.payload(42, content)
+    put(writer, 42)
+    parts = Parts()
+    parts.feed(rows_of_kind(reader.take(), Kind.PAYLOAD))
+
+    try:
+        expected = msgspec.msgpack.decode(msgspec.msgpack.encode(content))
+    except (UnicodeEncodeError, OverflowError):
+        assert not kept
+        assert reader.word(Word.LOST_PAYLOADS) == 1
+    else:
+        assert parts.pop(42) == expected
+    reader.close()
+    writer.release()
+
+
+def test_entries_are_registered_once_and_bounded(pair) -> None:
+    """A number stands for what was registered; beyond the room it is OTHER, counted."""
+    writer, reader = pair
+    numbers = [writer.entry(["section", f"name {i}", "other", "train", {}]) for i in range(600)]
+    entries = reader.new_entries()
+
+    assert entries[OTHER][1] == "other"
+    given_out = [n for n in numbers if n != OTHER]
+    assert [entries[n][1] for n in given_out] == [f"name {i}" for i in range(len(given_out))]
+    assert reader.word(Word.LOST_ENTRIES) == numbers.count(OTHER) > 0
+
+
+def test_cells_hold_exact_values(pair) -> None:
+    """A cell is the eight words that its owner stored, under its entry's number."""
+    writer, reader = pair
+    number = writer.entry(["cell", "counter", "tokens", ""])
+    word = writer.cell(number)
+    writer.floats[word + 1] = 2.5
+
+    cell = reader.cells()[0]
+    assert cell[0] == number
+    assert cell.view(np.float64)[1] == 2.5
+
+
+def test_existing_file_is_not_overwritten(pair) -> None:
+    """A second journal of the same name is refused, naming the file."""
+    writer, _ = pair
+
+    with pytest.raises(JournalError, match="File exists"):
+        Journal(writer.path, 2048, META)
+
+
+@pytest.mark.parametrize("damage", [b"", b"x" * 100, b"\0" * 9000])
+def test_what_is_no_journal_is_refused(tmp_path: Path, damage: bytes) -> None:
+    """A file that is too short, or does not start as a journal, is an error that names it."""
+    path = tmp_path / "bad.journal"
+    path.write_bytes(damage)
+
+    with pytest.raises(JournalError, match=r"bad\.journal"):
+        Reader(str(path))
+
+
+def fork_writer(path: str, threads: int, ready: int) -> None:
+    journal = Journal(path, 2048, META)
+
+    def work(base: int) -> None:
+        span = base
+        while True:
+            span += 1
+            put(journal, span)
+
+    for i in range(threads):
+        threading.Thread(target=work, args=(i << 32,), daemon=True).start()
+    os.write(ready, b"!")
+    threading.Event().wait(60)
+
+
+def test_killed_writer_leaves_whole_rows(tmp_path: Path) -> None:
+    """After SIGKILL each thread's rows have no gap but counted drops, none twice, none torn."""
+    for round_ in range(6):
+        path = str(tmp_path / f"{round_}.journal")
+        started, ready = os.pipe()
+        pid = os.fork()
+        if pid == 0:
+            fork_writer(path, 3, ready)
+            os._exit(0)
+        os.read(started, 1)
+        reader = Reader(path)
+        taken = []
+        while sum(map(len, taken)) < 5000:
+            taken.append(reader.take())
+            reader.free()
+        assert reader.is_owned
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+        assert not reader.is_owned
+        taken.append(reader.take(final=True))
+        rows = np.concatenate(taken)
+
+        assert len(np.unique(rows["span"])) == len(rows)
+        assert (rows["start"] == 1).all()
+        assert (rows["root"] == rows["span"]).all()
+        spans = [rows["span"][rows["span"] >> 32 == i] for i in range(3)]
+        highest = sum(int(s.max(initial=i << 32)) - (i << 32) for i, s in enumerate(spans))
+        drawn_not_stored = len(reader.ring.holes)
+        missing = highest - len(rows)
+        assert missing <= reader.word(Word.LOST_RING_FULL) + drawn_not_stored
+        reader.close()
+        os.close(started)
+        os.close(ready)
