@@ -1,0 +1,50 @@
+# make demo | test | lint | bench: each sets up .venv first, from python3 alone or faster with uv.
+
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+
+.PHONY: help demo test lint bench requirements clean
+
+help:
+	@echo "make demo   train on real digits and read the summary"
+	@echo "make test   lint, types, contracts and every test, real servers included"
+	@echo "make lint   format, lint, types and import contracts only"
+	@echo "make bench  print the overhead tables"
+
+demo: $(READY)
+	$(BIN)/python examples/train_digits.py
+
+test: lint
+	$(BIN)/python -m pytest
+
+lint: $(READY)
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-cache
+
+bench: $(READY)
+	@for table in tests/bench/*.py; do $(BIN)/python $$table || exit 1; done
+
+# Built anew when the pins or the package's metadata change; otherwise this costs nothing.
+$(READY): requirements/dev.txt pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed, $(PYTHON) is " + sys.version.split()[0])'
+	@if command -v uv >/dev/null 2>&1; then \
+		uv venv --quiet --allow-existing --python "$(PYTHON)" $(VENV) && \
+		uv pip install --python $(BIN)/python --require-hashes -r requirements/dev.txt && \
+		uv pip install --python $(BIN)/python --no-deps --no-build-isolation --quiet -e .; \
+	else \
+		$(PYTHON) -m venv $(VENV) && \
+		$(BIN)/python -m pip install --disable-pip-version-check --require-hashes -r requirements/dev.txt && \
+		$(BIN)/python -m pip install --disable-pip-version-check --no-deps --no-build-isolation --quiet -e .; \
+	fi
+	@touch $@
+
+requirements:
+	uv pip compile pyproject.toml --group dev --universal --python-version 3.11 --generate-hashes \
+		--quiet --no-emit-index-url --custom-compile-command "make requirements" -o requirements/dev.txt
+
+clean:
+	rm -rf $(VENV) otel-runs
