@@ -1,0 +1,90 @@
+"""Which files make up a table, so that a row is seen once while others write and merge?
+
+A table is a folder of parts, ``<host>-<number>.parquet``. A merged part names the numbers that it
+took over, ``<host>-<first>_<last>.parquet``: those still lying beside it no longer count.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path  # noqa: TC003 - NamedTuple reads its annotations
+from typing import NamedTuple
+
+from otel_mlperf.ids import safe_name
+
+SUFFIX = ".parquet"
+_NAME = re.compile(r"(?P<host>.+)-(?P<first>\d{6,})(?:_(?P<last>\d{6,}))?\.parquet")
+_LISTINGS = 100
+
+
+class Part(NamedTuple):
+    """One file of a table: the numbers ``first`` to ``last`` of one host."""
+
+    host: str
+    first: int
+    last: int
+    path: Path
+
+
+def table_folder(folder: Path, table: str) -> Path:
+    """Where the parts of ``table`` lie in a run folder."""
+    return folder / "tables" / table
+
+
+def part_name(host: str, first: int, last: int | None = None) -> str:
+    """The file name of a part; with ``last``, of a merged one."""
+    numbers = f"{first:06d}" if last is None else f"{first:06d}_{last:06d}"
+    return f"{safe_name(host)}-{numbers}{SUFFIX}"
+
+
+def parse(path: Path) -> Part | None:
+    """The part that ``path`` is by its name; None for unfinished and foreign files."""
+    found = _NAME.fullmatch(path.name)
+    if found is None or path.name.startswith("."):
+        return None
+    first = int(found["first"])
+    return Part(found["host"], first, int(found["last"] or first), path)
+
+
+def live_parts(folder: Path) -> list[Part]:
+    """The parts of a table folder that count, by host and number; none if it does not exist."""
+    parts = sorted(_stable_listing(folder), key=lambda part: (part.host, part.first, -part.last))
+    live: list[Part] = []
+    for part in parts:
+        # Ranges nest and never cross, so the widest one that starts first covers those after it.
+        if live and live[-1].host == part.host and part.last <= live[-1].last:
+            continue
+        live.append(part)
+    return live
+
+
+def covered_parts(folder: Path) -> list[Part]:
+    """The parts whose rows are in a merged part as well: to be removed."""
+    live = {part.path for part in live_parts(folder)}
+    return [part for part in _listing(folder) if part.path not in live]
+
+
+def last_number(folder: Path, table: str, host: str) -> int:
+    """The highest part number that ``host`` has used in ``table``; 0 for none."""
+    name = safe_name(host)
+    parts = _listing(table_folder(folder, table))
+    return max((part.last for part in parts if part.host == name), default=0)
+
+
+def _stable_listing(folder: Path) -> list[Part]:
+    """A listing that no merge ran through: the second one saw the same."""
+    before = _listing(folder)
+    for _ in range(_LISTINGS):
+        after = _listing(folder)
+        if after == before:
+            break
+        before = after
+    return before
+
+
+def _listing(folder: Path) -> list[Part]:
+    try:
+        names = sorted(folder.iterdir())
+    except FileNotFoundError:
+        return []
+    return [part for path in names if (part := parse(path)) is not None]

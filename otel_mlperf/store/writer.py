@@ -1,0 +1,190 @@
+"""How do rows get into a run folder, whole or not at all, and in little memory?
+
+For the agent. A part is written beside its place and renamed into it, so a reader never sees half
+of one, and writing the same number again replaces the same rows. pyarrow's own allocator keeps
+what it once had: it is told to use the system's, on one thread.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from otel_mlperf.errors import StoreError
+from otel_mlperf.ids import safe_name
+from otel_mlperf.store.parts import (
+    Part,
+    covered_parts,
+    live_parts,
+    part_name,
+    table_folder,
+)
+from otel_mlperf.store.schema import TABLES, Column
+
+MERGE_OVER = 64
+"""Parts of one size class that may lie beside each other before they are merged."""
+_GROUP_ROWS = 32_768
+"""Rows held in memory at most while merging (beside one part)."""
+
+pa.set_memory_pool(pa.system_memory_pool())
+pa.set_cpu_count(1)
+pa.set_io_thread_count(1)
+
+_TYPES = {
+    "int32": pa.int32(),
+    "int64": pa.int64(),
+    "double": pa.float64(),
+    "bool": pa.bool_(),
+    "text": pa.string(),
+}
+
+Values = Sequence[Any] | np.ndarray[Any, Any]
+
+
+def write_part(
+    folder: Path | str, table: str, host: str, number: int, columns: Mapping[str, Values]
+) -> Path:
+    """Writes one part of ``table`` and returns its path; an existing one is replaced.
+
+    All columns have the same length; None is a missing value. A column that may be null can be
+    left out.
+
+    Raises:
+        StoreError: a column is unknown, missing or does not fit its type, or the disk refuses.
+    """
+    place = table_folder(Path(folder), table)
+    path = place / part_name(host, number)
+    rows = _as_table(table, columns)
+    try:
+        place.mkdir(parents=True, exist_ok=True)
+        with _Replacing(path) as temporary, _open(temporary, rows.schema) as writer:
+            writer.write_table(rows)
+    except OSError as error:
+        raise StoreError(f"writing {path}: {error.strerror or error}") from error
+    return path
+
+
+def compact(folder: Path | str, table: str, host: str, over: int = MERGE_OVER) -> Path | None:
+    """Merges the parts of ``host`` once more than ``over`` of one size class lie in a row.
+
+    Readers see each row once at every moment: the merged part's name says which ones no longer
+    count, before they are removed. Returns the merged part, or None if there was nothing to do.
+    """
+    place = table_folder(Path(folder), table)
+    _remove(covered_parts(place))
+    mine = [part for part in live_parts(place) if part.host == safe_name(host)]
+    run = _mergeable(mine, over)
+    if not run:
+        return None
+    path = place / part_name(host, run[0].first, run[-1].last)
+    try:
+        _merge([part.path for part in run], path, _schema(table))
+    except (OSError, pa.ArrowException) as error:
+        raise StoreError(f"merging {len(run)} parts into {path}: {error}") from error
+    _remove(run)
+    return path
+
+
+def _mergeable(parts: list[Part], over: int) -> list[Part]:
+    """The newest run of parts of one size class that is long enough.
+
+    A class is a power of ``over`` in part numbers, so that a row is written again once a class and
+    not with every merge.
+    """
+    run: list[Part] = []
+    for part in reversed(parts):
+        if run and _size_class(part, over) > _size_class(run[-1], over):
+            if len(run) > over:
+                break
+            run = []
+        run.append(part)
+    return run[::-1] if len(run) > over else []
+
+
+def _size_class(part: Part, over: int) -> int:
+    return math.ceil(math.log(part.last - part.first + 1, over))
+
+
+def _merge(paths: list[Path], path: Path, schema: pa.Schema) -> None:
+    held: list[pa.Table] = []
+    with _Replacing(path) as temporary, _open(temporary, schema) as writer:
+        for source in paths:
+            with pq.ParquetFile(source) as file:
+                for batch in file.iter_batches(_GROUP_ROWS, use_threads=False):
+                    held.append(pa.Table.from_batches([batch]).select(schema.names).cast(schema))
+                    if sum(map(len, held)) >= _GROUP_ROWS:
+                        writer.write_table(pa.concat_tables(held))
+                        held = []
+        if held:
+            writer.write_table(pa.concat_tables(held))
+
+
+def _as_table(table: str, columns: Mapping[str, Values]) -> pa.Table:
+    try:
+        declared = TABLES[table]
+    except KeyError:
+        raise StoreError(f"writing table {table!r}: there are {', '.join(TABLES)}") from None
+    unknown = sorted(set(columns) - {column.name for column in declared})
+    if unknown:
+        raise StoreError(f"writing table {table}: no such column: {', '.join(unknown)}")
+    rows = len(next(iter(columns.values()), ()))
+    arrays = [_as_array(table, column, columns.get(column.name), rows) for column in declared]
+    return pa.Table.from_arrays(arrays, schema=_schema(table))
+
+
+def _as_array(table: str, column: Column, values: Values | None, rows: int) -> pa.Array:
+    kind = _TYPES[column.type]
+    try:
+        if values is None and column.null:
+            return pa.nulls(rows, kind)
+        if values is None or len(values) != rows:
+            found = "nothing" if values is None else f"{len(values)} values"
+            raise ValueError(f"{found} for {rows} rows")
+        array = pa.array(values, kind)
+        if array.null_count and not column.null:
+            raise ValueError("a missing value where none is allowed")
+    except (ValueError, TypeError, OverflowError, pa.ArrowException) as error:
+        raise StoreError(f"writing table {table}, column {column.name}: {error}") from error
+    return array
+
+
+def _schema(table: str) -> pa.Schema:
+    return pa.schema(
+        [pa.field(column.name, _TYPES[column.type], column.null) for column in TABLES[table]]
+    )
+
+
+def _open(path: Path, schema: pa.Schema) -> pq.ParquetWriter:
+    return pq.ParquetWriter(path, schema, compression="zstd", use_dictionary=True)
+
+
+class _Replacing:
+    """A file beside ``path`` that takes its place on success and is gone otherwise."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._temporary = path.with_name(f".{path.name}.{os.getpid()}")
+
+    def __enter__(self) -> Path:
+        return self._temporary
+
+    def __exit__(self, kind: object, error: object, traceback: object) -> None:
+        if kind is not None:
+            self._temporary.unlink(missing_ok=True)
+            return
+        # Otherwise a power cut may leave the new name with nothing behind it.
+        with self._temporary.open("rb") as file:
+            os.fsync(file.fileno())
+        self._temporary.replace(self._path)
+
+
+def _remove(parts: list[Part]) -> None:
+    for part in parts:
+        part.path.unlink(missing_ok=True)
