@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from typing import Final, Literal, NamedTuple
 
-Type = Literal["int32", "int64", "double", "bool", "text"]
+Type = Literal["int32", "int64", "double", "bool", "text", "word"]
+"""``word`` is text of few values, stored once each."""
 
 FORMAT: Final = 1
 """Version of the run folder, in ``run.json``; a reader refuses a higher one."""
@@ -29,15 +30,15 @@ PROCESSES: Final = (
     Column("local_rank", "int32"),
     Column("world_size", "int32"),
     Column("pid", "int64"),
-    Column("host", "text"),
-    Column("service", "text"),
+    Column("host", "word"),
+    Column("service", "word"),
     Column("start_ns", "int64"),
     Column("end_ns", "int64"),  # 0: running
-    Column("outcome", "text"),
-    Column("error_type", "text"),
+    Column("outcome", "word"),
+    Column("error_type", "word"),
     Column("error_message", "text"),
     Column("error_step", "int64", null=True),
-    Column("error_section", "text"),
+    Column("error_section", "word"),
     Column("result", "text"),  # JSON
     Column("sections", "int64"),
     Column("overhead_ns", "int64"),
@@ -49,7 +50,7 @@ PROCESSES: Final = (
 STEPS: Final = (
     Column("rank", "int32"),
     Column("restart", "int32"),
-    Column("phase", "text"),
+    Column("phase", "word"),
     Column("n", "int64"),
     Column("number", "int64"),
     Column("epoch", "int64", null=True),
@@ -60,7 +61,7 @@ STEPS: Final = (
     Column("samples", "int64", null=True),
     Column("tokens", "int64", null=True),
     Column("error", "bool"),
-    Column("kept", "text", null=True),
+    Column("kept", "word", null=True),
     Column("trace_id", "text"),
 )
 """One row for each step that ended."""
@@ -68,13 +69,13 @@ STEPS: Final = (
 SECTIONS: Final = (
     Column("rank", "int32"),
     Column("restart", "int32"),
-    Column("phase", "text"),
+    Column("phase", "word"),
     Column("n", "int64", null=True),
     Column("number", "int64", null=True),
-    Column("name", "text"),
-    Column("category", "text"),
-    Column("parent", "text"),
-    Column("path", "text"),
+    Column("name", "word"),
+    Column("category", "word"),
+    Column("parent", "word"),
+    Column("path", "word"),
     Column("beside", "bool"),
     Column("aggregate", "bool"),
     Column("count", "int64"),
@@ -92,31 +93,31 @@ SPANS: Final = (
     Column("trace_id", "text"),
     Column("span_id", "text"),
     Column("parent_id", "text"),
-    Column("name", "text"),
-    Column("category", "text"),
-    Column("phase", "text"),
+    Column("name", "word"),
+    Column("category", "word"),
+    Column("phase", "word"),
     Column("track", "int64"),
-    Column("thread", "text"),
+    Column("thread", "word"),
     Column("start_ns", "int64"),
     Column("end_ns", "int64"),
-    Column("status", "text"),
+    Column("status", "word"),
     Column("interrupted", "bool"),
     Column("root_id", "text"),
     Column("n", "int64", null=True),
     Column("number", "int64", null=True),
     Column("epoch", "int64", null=True),
-    Column("kept", "text"),
+    Column("kept", "word"),
     Column("attributes", "text"),  # JSON
     Column("links", "text"),  # JSON: [[trace id, span id], ...]
-    Column("kind", "text"),
+    Column("kind", "word"),
 )
 """One row for each span of the traces that were kept."""
 
 VALUES: Final = (
     Column("rank", "int32"),
     Column("restart", "int32"),
-    Column("phase", "text"),
-    Column("name", "text"),
+    Column("phase", "word"),
+    Column("name", "word"),
     Column("number", "int64", null=True),
     Column("time_ns", "int64"),
     Column("value", "double"),
@@ -126,8 +127,8 @@ VALUES: Final = (
 READINGS: Final = (
     Column("rank", "int32", null=True),  # null: of the node
     Column("restart", "int32"),
-    Column("name", "text"),
-    Column("labels", "text"),  # JSON
+    Column("name", "word"),
+    Column("labels", "word"),  # JSON
     Column("time_ns", "int64"),
     Column("value", "double"),
 )

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +43,9 @@ _TYPES = {
     "double": pa.float64(),
     "bool": pa.bool_(),
     "text": pa.string(),
+    "word": pa.string(),
 }
+_NUMPY = {pa.int32(): np.int32, pa.int64(): np.int64, pa.float64(): np.float64}
 
 Values = Sequence[Any] | np.ndarray[Any, Any]
 
@@ -64,7 +66,7 @@ def write_part(
     rows = _as_table(table, columns)
     try:
         place.mkdir(parents=True, exist_ok=True)
-        with _Replacing(path) as temporary, _open(temporary, rows.schema) as writer:
+        with _Replacing(path) as temporary, _open(temporary, table) as writer:
             writer.write_table(rows)
     except OSError as error:
         raise StoreError(f"writing {path}: {error.strerror or error}") from error
@@ -85,7 +87,7 @@ def compact(folder: Path | str, table: str, host: str, over: int = MERGE_OVER) -
         return None
     path = place / part_name(host, run[0].first, run[-1].last)
     try:
-        _merge([part.path for part in run], path, _schema(table))
+        _merge([part.path for part in run], path, table)
     except (OSError, pa.ArrowException) as error:
         raise StoreError(f"merging {len(run)} parts into {path}: {error}") from error
     _remove(run)
@@ -112,18 +114,23 @@ def _size_class(part: Part, over: int) -> int:
     return math.ceil(math.log(part.last - part.first + 1, over))
 
 
-def _merge(paths: list[Path], path: Path, schema: pa.Schema) -> None:
-    held: list[pa.Table] = []
-    with _Replacing(path) as temporary, _open(temporary, schema) as writer:
-        for source in paths:
-            with pq.ParquetFile(source) as file:
-                for batch in file.iter_batches(_GROUP_ROWS, use_threads=False):
-                    held.append(pa.Table.from_batches([batch]).select(schema.names).cast(schema))
-                    if sum(map(len, held)) >= _GROUP_ROWS:
-                        writer.write_table(pa.concat_tables(held))
-                        held = []
+def _merge(paths: list[Path], path: Path, table: str) -> None:
+    schema = _schema(table)
+    held: list[pa.RecordBatch] = []
+    with _Replacing(path) as temporary, _open(temporary, table) as writer:
+        for batch in _batches(paths):
+            held.append(batch)
+            if sum(map(len, held)) >= _GROUP_ROWS:
+                writer.write_table(pa.Table.from_batches(held, schema))
+                held = []
         if held:
-            writer.write_table(pa.concat_tables(held))
+            writer.write_table(pa.Table.from_batches(held, schema))
+
+
+def _batches(paths: list[Path]) -> Iterator[pa.RecordBatch]:
+    for path in paths:
+        with pq.ParquetFile(path) as file:
+            yield from file.iter_batches(_GROUP_ROWS, use_threads=False)
 
 
 def _as_table(table: str, columns: Mapping[str, Values]) -> pa.Table:
@@ -147,12 +154,23 @@ def _as_array(table: str, column: Column, values: Values | None, rows: int) -> p
         if values is None or len(values) != rows:
             found = "nothing" if values is None else f"{len(values)} values"
             raise ValueError(f"{found} for {rows} rows")
-        array = pa.array(values, kind)
+        array = _numbers(values, kind) if isinstance(values, np.ndarray) else None
+        if array is None:
+            array = pa.array(values, kind)
         if array.null_count and not column.null:
             raise ValueError("a missing value where none is allowed")
     except (ValueError, TypeError, OverflowError, pa.ArrowException) as error:
         raise StoreError(f"writing table {table}, column {column.name}: {error}") from error
     return array
+
+
+def _numbers(values: np.ndarray[Any, Any], kind: pa.DataType) -> pa.Array | None:
+    """``values`` as they lie in memory, if they are plain numbers of that very type."""
+    # pa.array() loads numpy.ma for an array: 9 MB.
+    if values.dtype != _NUMPY.get(kind):
+        return None
+    plain = np.ascontiguousarray(values)
+    return pa.Array.from_buffers(kind, len(plain), [None, pa.py_buffer(plain)])
 
 
 def _schema(table: str) -> pa.Schema:
@@ -161,8 +179,10 @@ def _schema(table: str) -> pa.Schema:
     )
 
 
-def _open(path: Path, schema: pa.Schema) -> pq.ParquetWriter:
-    return pq.ParquetWriter(path, schema, compression="zstd", use_dictionary=True)
+def _open(path: Path, table: str) -> pq.ParquetWriter:
+    # Dictionaries of numbers and ids cost 12 MB of memory, and double the file.
+    words = [column.name for column in TABLES[table] if column.type == "word"]
+    return pq.ParquetWriter(path, _schema(table), compression="zstd", use_dictionary=words)
 
 
 class _Replacing:
