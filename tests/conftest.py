@@ -1,0 +1,45 @@
+"""Which fixtures do tests of different folders share?"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+import pytest
+from servers import build
+from servers.stack import Stack
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from servers.running import Collector
+
+
+@pytest.fixture(scope="session")
+def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+    """A running Collector, Jaeger and Prometheus with the configuration of ``deploy/``."""
+    try:
+        stack = Stack(tmp_path_factory.mktemp("servers"))
+    except build.ServersMissingError as reason:
+        if os.environ.get(build.REQUIRE):
+            pytest.fail(f"{build.REQUIRE} is set, but {reason}")
+        pytest.skip(str(reason))
+    try:
+        stack.start()
+        yield stack
+    finally:
+        stack.stop()
+
+
+@pytest.fixture
+def collector(servers: Stack) -> Iterator[Callable[[], Collector]]:
+    """Makes Collectors of the test's own, not started, to stop and kill as it likes."""
+    made: list[Collector] = []
+
+    def make() -> Collector:
+        made.append(servers.another_collector())
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.stop()

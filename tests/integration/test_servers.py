@@ -1,0 +1,229 @@
+"""Do telemetry's ways through the shipped configuration end in Jaeger and in Prometheus?"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import uuid
+
+import pytest
+import urllib3
+from opentelemetry import trace
+from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
+from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+from opentelemetry.sdk.metrics import Histogram, MeterProvider
+from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader
+from opentelemetry.sdk.metrics.view import ExponentialBucketHistogramAggregation
+from opentelemetry.sdk.resources import Resource
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from servers import build
+from servers.running import DEPLOY, wait_until
+
+from otel_mlperf import names
+
+pytestmark = pytest.mark.servers
+
+
+@pytest.fixture
+def run_name():
+    """A run that no other test writes to."""
+    return f"run-{uuid.uuid4().hex[:12]}"
+
+
+@pytest.fixture
+def resource(run_name):
+    """What a training process says about itself."""
+    return Resource(
+        {
+            names.SERVICE_NAME: f"{run_name}-service",
+            names.SERVICE_INSTANCE_ID: str(uuid.uuid4()),
+            names.HOST_NAME: "node-7",
+            names.RUN_NAME: run_name,
+            names.RANK: 3,
+        }
+    )
+
+
+@pytest.fixture
+def tracing(resource):
+    """Makes tracers that send each span at once to an endpoint."""
+    providers = []
+
+    def tracer(endpoint):
+        provider = TracerProvider(resource=resource, shutdown_on_exit=False)
+        exporter = OTLPSpanExporter(endpoint=f"{endpoint}/v1/traces", timeout=5)
+        provider.add_span_processor(SimpleSpanProcessor(exporter))
+        providers.append(provider)
+        return provider.get_tracer("test")
+
+    yield tracer
+    for provider in providers:
+        provider.shutdown()
+
+
+@pytest.fixture
+def metering(servers, resource):
+    """A provider whose histograms are exponential, flushed by hand."""
+    reader = PeriodicExportingMetricReader(
+        OTLPMetricExporter(
+            endpoint=f"{servers.otlp_endpoint}/v1/metrics",
+            preferred_aggregation={Histogram: ExponentialBucketHistogramAggregation()},
+        ),
+        export_interval_millis=float("inf"),
+    )
+    provider = MeterProvider([reader], resource=resource, shutdown_on_exit=False)
+    yield provider
+    provider.shutdown()
+
+
+def hex_trace_id(span):
+    """A span's trace id as Jaeger spells it."""
+    return f"{span.get_span_context().trace_id:032x}"
+
+
+def test_a_span_is_in_jaeger_as_it_was_sent(servers, tracing, resource):
+    """Ids, parent, times, attributes, status, links and resource of a span survive the way."""
+    tracer = tracing(servers.otlp_endpoint)
+    with tracer.start_as_current_span("train.step") as parent:
+        link = trace.Link(parent.get_span_context())
+        with tracer.start_as_current_span(
+            "forward", attributes={names.SECTION_CATEGORY: names.FORWARD, "n": 7}, links=[link]
+        ) as child:
+            child.set_status(trace.StatusCode.ERROR)
+
+    spans = wait_until(lambda: servers.jaeger_trace(hex_trace_id(parent)))
+
+    found = {span.name: span for span in spans}
+    assert found.keys() == {"train.step", "forward"}
+    assert found["train.step"].parent_id == ""
+    assert found["train.step"].span_id == f"{parent.get_span_context().span_id:016x}"
+    forward = found["forward"]
+    assert forward.parent_id == found["train.step"].span_id
+    assert (forward.start_ns, forward.end_ns) == (child.start_time, child.end_time)
+    assert forward.attributes == {names.SECTION_CATEGORY: names.FORWARD, "n": 7}
+    assert forward.status == "error"
+    assert forward.links == [(forward.trace_id, found["train.step"].span_id)]
+    assert forward.resource[names.RANK] == 3
+    assert resource.attributes[names.SERVICE_NAME] in servers.jaeger_services()
+
+
+def test_an_unknown_trace_is_empty(servers):
+    """Asking for a trace that nobody sent gives no spans and no error."""
+    assert servers.jaeger_trace(uuid.uuid4().hex) == []
+
+
+def test_a_histogram_is_native_in_prometheus_and_leads_to_its_trace(
+    servers, tracing, metering, run_name
+):
+    """An exponential histogram arrives whole, with run, rank and host as labels and an exemplar."""
+    steps = metering.get_meter("test").create_histogram(
+        names.STEP_DURATION.name, unit=names.STEP_DURATION.unit
+    )
+    with tracing(servers.otlp_endpoint).start_as_current_span("train.step") as span:
+        for duration in (0.270, 0.271, 0.272):
+            steps.record(duration, {names.ML_PHASE: names.TRAIN})
+    assert metering.force_flush()
+    name = names.STEP_DURATION.prometheus
+    series = f'{name}{{ml_run_name="{run_name}",ml_distributed_rank="3",host_name="node-7"}}'
+
+    [sample] = wait_until(lambda: servers.promql(series))
+
+    assert sample.histogram is not None
+    assert sample.value == 3
+    assert sample.labels["ml_phase"] == names.TRAIN
+    [median] = servers.promql(f"histogram_quantile(0.5, {series})")
+    assert median.value == pytest.approx(0.271, rel=0.01)
+    exemplar = wait_until(lambda: servers.promql_exemplars(series))[-1]
+    assert exemplar.trace_id == hex_trace_id(span)
+    assert wait_until(lambda: servers.jaeger_trace(exemplar.trace_id))
+
+
+def test_spans_become_the_series_of_jaegers_monitor_tab(servers, tracing, resource):
+    """The Collector counts spans under the names that Jaeger asks Prometheus for."""
+    service = resource.attributes[names.SERVICE_NAME]
+    with tracing(servers.otlp_endpoint).start_as_current_span("train.step"):
+        pass
+    selector = f'{{service_name="{service}",span_name="train.step"}}'
+
+    [calls] = wait_until(lambda: servers.promql(f"traces_span_metrics_calls_total{selector}"))
+
+    assert calls.value == 1
+    assert servers.promql(f"traces_span_metrics_duration_milliseconds_bucket{selector}")
+
+
+def test_kernels_stay_out_of_the_monitor_tab(servers, tracing, resource):
+    """A span of category kernel is stored, and makes no series."""
+    service = resource.attributes[names.SERVICE_NAME]
+    tracer = tracing(servers.otlp_endpoint)
+    with tracer.start_as_current_span("gemm", attributes={names.SECTION_CATEGORY: names.KERNEL}):
+        pass
+    with tracer.start_as_current_span("train.step") as later:
+        pass
+    wait_until(lambda: servers.jaeger_trace(hex_trace_id(later)))
+
+    series = wait_until(
+        lambda: servers.promql(f'traces_span_metrics_calls_total{{service_name="{service}"}}')
+    )
+
+    assert [one.labels["span_name"] for one in series] == ["train.step"]
+
+
+def test_the_stack_answers_where_prometheus_asks(servers):
+    """Each program's own figures are where Prometheus was told to scrape them."""
+    targets = wait_until(servers.prometheus_targets)
+
+    assert targets.keys() == {"collector", "jaeger", "prometheus"}
+    for address in targets.values():
+        assert urllib3.request("GET", address, timeout=5.0).status == 200
+
+
+def test_what_a_collector_accepted_survives_its_death(servers, collector, tracing):
+    """A Collector that is killed with spans in its queue delivers them after its restart."""
+    own = collector()
+    own.start()
+    tracer = tracing(own.otlp_endpoint)
+    with tracer.start_as_current_span("train.step") as before:
+        pass
+    own.kill()
+    own.start()
+    with tracer.start_as_current_span("train.step") as after:
+        pass
+
+    for span in (before, after):
+        assert wait_until(lambda span=span: servers.jaeger_trace(hex_trace_id(span)))
+
+
+def test_the_compose_file_loads(tmp_path):
+    """Docker Compose's own loader accepts the file and finds the secret that the script makes."""
+    if shutil.which("go") is None:
+        pytest.skip("the loader of Docker Compose is built with Go, which is not installed")
+    deploy = shutil.copytree(DEPLOY, tmp_path / "deploy", ignore=shutil.ignore_patterns("secrets"))
+    subprocess.run([deploy / "create-secret.sh"], check=True, capture_output=True)
+
+    loaded = subprocess.run(
+        ["go", "run", "github.com/compose-spec/compose-go/v2/cmd@v2.16.2", "compose.yaml"],
+        cwd=deploy,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert loaded.returncode == 0, loaded.stderr
+
+
+def test_prometheus_accepts_its_file(tmp_path):
+    """Its own checker finds nothing to say against the shipped Prometheus configuration."""
+    try:
+        promtool = build.program(build.PROMETHEUS, "promtool")
+    except build.ServersMissingError as reason:
+        pytest.skip(str(reason))
+
+    checked = subprocess.run(
+        [promtool, "check", "config", "--lint-fatal", DEPLOY / "prometheus" / "prometheus.yml"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert checked.returncode == 0, checked.stderr
