@@ -1,0 +1,220 @@
+"""Into which buckets do durations fall, and how do histograms grow, merge and survive a restart?
+
+Both kinds take whole numpy arrays and are msgspec Structs, so that a snapshot is their encoding.
+Values are finite seconds; negative ones, which only a broken clock makes, count as zero, and
+values that are not finite are left out.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+from msgspec import Struct, field
+
+from otel_mlperf.otlp.metrics import Exemplar, ExponentialPoint, HistogramPoint
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+MAX_SCALE = 20
+MAX_BUCKETS = 160
+DEFAULT_BOUNDS = tuple(0.001 * 2**i for i in range(17))
+"""From a millisecond to a minute, in seconds."""
+
+_SMALLEST = float(np.finfo(np.float64).tiny)
+
+
+class ExponentialBuckets(Struct, tag="exponential"):
+    """The base-2 exponential histogram of the OpenTelemetry specification.
+
+    It starts at the finest scale and halves its resolution whenever the values would need more
+    than ``MAX_BUCKETS`` buckets.
+    """
+
+    count: int = 0
+    sum: float = 0.0
+    min: float | None = None
+    max: float | None = None
+    scale: int = MAX_SCALE
+    zero_count: int = 0
+    offset: int = 0
+    counts: list[int] = field(default_factory=list)
+
+    def record(self, values: NDArray[np.float64]) -> None:
+        """Count every value."""
+        values = _clean(values)
+        if not len(values):
+            return
+        _total(self, values)
+        positive = values[values > 0]
+        self.zero_count += len(values) - len(positive)
+        if len(positive):
+            self._count(_indices(positive))
+
+    def _count(self, indices: NDArray[np.int64]) -> None:
+        """Add values by their bucket at ``MAX_SCALE``."""
+        low = int(indices.min()) >> (MAX_SCALE - self.scale)
+        high = int(indices.max()) >> (MAX_SCALE - self.scale)
+        self._make_room(low, high)
+        indices = (indices >> (MAX_SCALE - self.scale)) - self.offset
+        for place, more in zip(*np.unique(indices, return_counts=True), strict=True):
+            self.counts[place] += int(more)
+
+    def _make_room(self, low: int, high: int) -> None:
+        """Have buckets for the indices ``low`` to ``high`` of the current scale."""
+        if self.counts:
+            low = min(low, self.offset)
+            high = max(high, self.offset + len(self.counts) - 1)
+        halvings = 0
+        while (high >> halvings) - (low >> halvings) >= MAX_BUCKETS:
+            halvings += 1
+        self._downscale(halvings)
+        low, high = low >> halvings, high >> halvings
+        before = self.offset - low if self.counts else 0
+        after = high - low + 1 - before - len(self.counts)
+        self.counts = [0] * before + self.counts + [0] * after
+        self.offset = low
+
+    def _downscale(self, halvings: int) -> None:
+        if not halvings:
+            return
+        offset = self.offset >> halvings
+        last = (self.offset + len(self.counts) - 1) >> halvings
+        counts = [0] * (last - offset + 1) if self.counts else []
+        for place, count in enumerate(self.counts, self.offset):
+            counts[(place >> halvings) - offset] += count
+        self.scale, self.offset, self.counts = self.scale - halvings, offset, counts
+
+    def merge(self, other: ExponentialBuckets) -> None:
+        """Count everything that ``other`` counted, at the coarser scale of the two."""
+        _merge_total(self, other)
+        self.zero_count += other.zero_count
+        self._downscale(max(0, self.scale - other.scale))
+        if not other.counts:
+            return
+        finer = other.scale - self.scale
+        last = other.offset + len(other.counts) - 1
+        scale = self.scale
+        self._make_room(other.offset >> finer, last >> finer)
+        finer += scale - self.scale
+        for place, count in enumerate(other.counts, other.offset):
+            self.counts[(place >> finer) - self.offset] += count
+
+    def point(
+        self,
+        attributes: Mapping[str, object],
+        start_ns: int,
+        time_ns: int,
+        exemplars: Sequence[Exemplar] = (),
+    ) -> ExponentialPoint:
+        """The histogram as it is now, to be sent."""
+        return ExponentialPoint(
+            attributes=attributes,
+            start_ns=start_ns,
+            time_ns=time_ns,
+            count=self.count,
+            sum=self.sum,
+            min=self.min,
+            max=self.max,
+            scale=self.scale,
+            zero_count=self.zero_count,
+            offset=self.offset,
+            counts=tuple(self.counts),
+            exemplars=tuple(exemplars),
+        )
+
+
+class ExplicitBuckets(Struct, tag="explicit"):
+    """A histogram with given bounds; a value equal to a bound is below it."""
+
+    count: int = 0
+    sum: float = 0.0
+    min: float | None = None
+    max: float | None = None
+    bounds: tuple[float, ...] = DEFAULT_BOUNDS
+    counts: list[int] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.counts = self.counts or [0] * (len(self.bounds) + 1)
+
+    def record(self, values: NDArray[np.float64]) -> None:
+        """Count every value."""
+        values = _clean(values)
+        if not len(values):
+            return
+        _total(self, values)
+        places = np.searchsorted(self.bounds, values, side="left")
+        for place, more in zip(*np.unique(places, return_counts=True), strict=True):
+            self.counts[place] += int(more)
+
+    def merge(self, other: ExplicitBuckets) -> None:
+        """Count everything that ``other``, which has the same bounds, counted."""
+        _merge_total(self, other)
+        self.counts = [mine + more for mine, more in zip(self.counts, other.counts, strict=True)]
+
+    def point(
+        self,
+        attributes: Mapping[str, object],
+        start_ns: int,
+        time_ns: int,
+        exemplars: Sequence[Exemplar] = (),
+    ) -> HistogramPoint:
+        """The histogram as it is now, to be sent."""
+        return HistogramPoint(
+            attributes=attributes,
+            start_ns=start_ns,
+            time_ns=time_ns,
+            count=self.count,
+            sum=self.sum,
+            min=self.min,
+            max=self.max,
+            bounds=self.bounds,
+            counts=tuple(self.counts),
+            exemplars=tuple(exemplars),
+        )
+
+
+Buckets = ExponentialBuckets | ExplicitBuckets
+
+
+def _clean(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    values = np.asarray(values, np.float64)
+    return np.maximum(values[np.isfinite(values)], 0.0)
+
+
+def _total(buckets: Buckets, values: NDArray[np.float64]) -> None:
+    buckets.count += len(values)
+    buckets.sum += float(values.sum())
+    buckets.min = _least(buckets.min, float(values.min()))
+    buckets.max = _most(buckets.max, float(values.max()))
+
+
+def _merge_total(buckets: Buckets, other: Buckets) -> None:
+    buckets.count += other.count
+    buckets.sum += other.sum
+    buckets.min = _least(buckets.min, other.min)
+    buckets.max = _most(buckets.max, other.max)
+
+
+def _least(one: float | None, other: float | None) -> float | None:
+    return min((value for value in (one, other) if value is not None), default=None)
+
+
+def _most(one: float | None, other: float | None) -> float | None:
+    return max((value for value in (one, other) if value is not None), default=None)
+
+
+def _indices(values: NDArray[np.float64]) -> NDArray[np.int64]:
+    """Each value's bucket at ``MAX_SCALE``; ``>> n`` gives the one ``n`` scales below.
+
+    The logarithm is taken of the mantissa alone, which keeps it exact to 1e-10 of a bucket at the
+    finest scale. Powers of two are upper bounds, and so belong to the bucket below.
+    """
+    mantissa, exponent = np.frexp(np.maximum(values, _SMALLEST))
+    size = 1 << MAX_SCALE
+    inside = np.floor(np.log2(mantissa * 2) * size).astype(np.int64)
+    inside = np.where(mantissa == 0.5, -1, np.minimum(inside, size - 1))
+    return (exponent.astype(np.int64) - 1) * size + inside

@@ -1,0 +1,213 @@
+"""How do metric points become the bytes of an ``ExportMetricsServiceRequest``?
+
+All points are cumulative. A first point of a new series should be zero at its start time: what a
+first point adds is invisible to Prometheus' ``rate()``.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING, TypeVar
+
+from msgspec import Struct
+
+from otel_mlperf.otlp import wire
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+_CUMULATIVE = 2
+_Point = TypeVar("_Point")
+
+
+class Exemplar(Struct, frozen=True):
+    """A measured value with the span that it came from."""
+
+    value: float
+    time_ns: int
+    trace_id: bytes
+    span_id: int
+
+
+class NumberPoint(Struct, frozen=True, kw_only=True):
+    """The value of a counter or gauge at a time."""
+
+    attributes: Mapping[str, object]
+    start_ns: int = 0
+    """When the series began; 0 for a gauge, which has no beginning."""
+    time_ns: int
+    value: float
+    """An ``int`` is sent as an integer."""
+    exemplars: Sequence[Exemplar] = ()
+
+
+class HistogramPoint(Struct, frozen=True, kw_only=True):
+    """A distribution over buckets with given bounds, each upper bound inside its bucket."""
+
+    attributes: Mapping[str, object]
+    start_ns: int
+    time_ns: int
+    count: int
+    sum: float
+    min: float | None
+    max: float | None
+    bounds: Sequence[float]
+    counts: Sequence[int]
+    """One more than bounds."""
+    exemplars: Sequence[Exemplar] = ()
+
+
+class ExponentialPoint(Struct, frozen=True, kw_only=True):
+    """A distribution over buckets ``(base**i, base**(i+1)]`` with ``base = 2**2**-scale``."""
+
+    attributes: Mapping[str, object]
+    start_ns: int
+    time_ns: int
+    count: int
+    sum: float
+    min: float | None
+    max: float | None
+    scale: int
+    zero_count: int
+    offset: int
+    """The ``i`` of the first bucket in ``counts``."""
+    counts: Sequence[int]
+    exemplars: Sequence[Exemplar] = ()
+
+
+class Gauge(Struct, frozen=True):
+    """Values that are right at their time."""
+
+    points: Sequence[NumberPoint]
+
+
+class Sum(Struct, frozen=True):
+    """Totals since each point's start."""
+
+    points: Sequence[NumberPoint]
+    monotonic: bool = True
+
+
+class Histogram(Struct, frozen=True):
+    """Distributions over explicit buckets."""
+
+    points: Sequence[HistogramPoint]
+
+
+class ExponentialHistogram(Struct, frozen=True):
+    """Distributions over exponential buckets: native histograms in Prometheus."""
+
+    points: Sequence[ExponentialPoint]
+
+
+Data = Gauge | Sum | Histogram | ExponentialHistogram
+
+
+class MetricData(Struct, frozen=True):
+    """All points of one metric of one resource."""
+
+    name: str
+    unit: str
+    description: str
+    data: Data
+
+
+def encode_metrics(
+    resource: bytes, scope: bytes, metrics: Sequence[MetricData], schema_url: str = ""
+) -> bytes:
+    """A whole request; ``resource`` and ``scope`` come from ``wire``."""
+    items = b"".join(wire.block(2, _metric(metric)) for metric in metrics)
+    before, after = wire.envelope(resource, scope, len(items), schema_url)
+    return before + items + after
+
+
+def _metric(metric: MetricData) -> bytes:
+    head = wire.text(1, metric.name) + wire.text(2, metric.description) + wire.text(3, metric.unit)
+    match metric.data:
+        case Gauge(points):
+            return head + wire.block(5, _points(_number, points))
+        case Sum(points, monotonic):
+            kind = wire.number(2, _CUMULATIVE) + wire.number(3, monotonic)
+            return head + wire.block(7, _points(_number, points) + kind)
+        case Histogram(points):
+            kind = wire.number(2, _CUMULATIVE)
+            return head + wire.block(9, _points(_histogram, points) + kind)
+        case ExponentialHistogram(points):
+            kind = wire.number(2, _CUMULATIVE)
+            return head + wire.block(10, _points(_exponential, points) + kind)
+
+
+def _points(encode: Callable[[_Point], bytes], points: Sequence[_Point]) -> bytes:
+    return b"".join(wire.block(1, encode(point)) for point in points)
+
+
+def _number(point: NumberPoint) -> bytes:
+    return (
+        wire.encode_attributes(point.attributes, 7)
+        + _times(point.start_ns, point.time_ns)
+        + _value(4, point.value)
+        + _exemplars(5, point.exemplars)
+    )
+
+
+def _histogram(point: HistogramPoint) -> bytes:
+    counts = struct.pack(f"<{len(point.counts)}Q", *point.counts)
+    bounds = struct.pack(f"<{len(point.bounds)}d", *point.bounds)
+    return (
+        wire.encode_attributes(point.attributes, 9)
+        + _times(point.start_ns, point.time_ns)
+        + _total(point)
+        + wire.block(6, counts)
+        + wire.block(7, bounds)
+        + _exemplars(8, point.exemplars)
+        + _optional(11, point.min)
+        + _optional(12, point.max)
+    )
+
+
+def _exponential(point: ExponentialPoint) -> bytes:
+    buckets = wire.signed(1, point.offset) + wire.block(2, wire.packed_varints(point.counts))
+    return (
+        wire.encode_attributes(point.attributes, 1)
+        + _times(point.start_ns, point.time_ns)
+        + _total(point)
+        + wire.signed(6, point.scale)
+        + wire.fixed64(7, point.zero_count)
+        + (wire.block(8, buckets) if point.counts else b"")
+        + _exemplars(11, point.exemplars)
+        + _optional(12, point.min)
+        + _optional(13, point.max)
+    )
+
+
+def _times(start_ns: int, time_ns: int) -> bytes:
+    begun = wire.fixed64(2, start_ns) if start_ns else b""
+    return begun + wire.fixed64(3, time_ns)
+
+
+def _total(point: HistogramPoint | ExponentialPoint) -> bytes:
+    return wire.fixed64(4, point.count) + wire.double(5, point.sum)
+
+
+def _optional(field: int, value: float | None) -> bytes:
+    return b"" if value is None else wire.double(field, value)
+
+
+def _value(double_field: int, value: float) -> bytes:
+    # as_int is field 6 of points and exemplars alike.
+    if isinstance(value, int) and -(1 << 63) <= value < 1 << 63:
+        return wire.fixed64(6, value)
+    return wire.double(double_field, float(value))
+
+
+def _exemplars(field: int, exemplars: Sequence[Exemplar]) -> bytes:
+    return b"".join(wire.block(field, _exemplar(exemplar)) for exemplar in exemplars)
+
+
+def _exemplar(exemplar: Exemplar) -> bytes:
+    return (
+        wire.fixed64(2, exemplar.time_ns)
+        + _value(3, exemplar.value)
+        + wire.block(4, exemplar.span_id.to_bytes(8, "big"))
+        + wire.block(5, exemplar.trace_id)
+    )
