@@ -1,0 +1,123 @@
+"""What do a run's tables say? SQL over the parts of a run folder, also while it is being written.
+
+DuckDB is loaded here, when a store is opened, and nowhere else.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from otel_mlperf.errors import StoreError
+from otel_mlperf.store.parts import live_parts, table_folder
+from otel_mlperf.store.schema import TABLES
+
+if TYPE_CHECKING:
+    import duckdb
+
+_Answer = tuple[list[str], list[tuple[Any, ...]]]
+_TYPES = {
+    "int32": "INTEGER",
+    "int64": "BIGINT",
+    "double": "DOUBLE",
+    "bool": "BOOLEAN",
+    "text": "VARCHAR",
+    "word": "VARCHAR",
+}
+_TRIES = 5
+
+
+class Store:
+    """The tables of one run folder as views of the same names; a missing one is empty.
+
+    ``processes`` holds one row for each process, the last one written.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._connection: duckdb.DuckDBPyConnection | None = None
+
+    def rows(self, sql: str, **values: object) -> list[tuple[Any, ...]]:
+        """The rows of a query; ``$name`` stands for ``values["name"]``.
+
+        Raises:
+            StoreError: a file of the run cannot be read; names it.
+        """
+        return self._answer(sql, values)[1]
+
+    def records(self, sql: str, **values: object) -> list[dict[str, Any]]:
+        """Like ``rows``, each as a dictionary by column name."""
+        columns, rows = self._answer(sql, values)
+        return [dict(zip(columns, row, strict=True)) for row in rows]
+
+    def _answer(self, sql: str, values: dict[str, object]) -> _Answer:
+        import duckdb
+
+        for last in (False,) * (_TRIES - 1) + (True,):
+            try:
+                self._connection = self._connection or self._open()
+                found = self._connection.execute(sql, values or None)
+                return [column[0] for column in found.description or ()], found.fetchall()
+            except (duckdb.Error, UnicodeDecodeError) as error:
+                # The agent may have merged a part away since it was listed: list again.
+                if last or not self._is_outdated():
+                    raise self._explained(error) from error
+                self._connection = None
+        raise AssertionError("the last try returns or raises")
+
+    def _open(self) -> duckdb.DuckDBPyConnection:
+        import duckdb
+
+        connection = duckdb.connect(":memory:", config={"autoload_known_extensions": False})
+        self._files = {
+            table: [str(part.path) for part in live_parts(table_folder(self._folder, table))]
+            for table in TABLES
+        }
+        for table, files in self._files.items():
+            connection.execute(_view(table, files))
+        return connection
+
+    def _is_outdated(self) -> bool:
+        return any(not Path(file).exists() for files in self._files.values() for file in files)
+
+    def _explained(self, error: Exception) -> StoreError:
+        """The error as one that names the file at fault."""
+        for table, files in self._files.items():
+            for file in files:
+                if (reason := _fault(table, file)) is not None:
+                    return StoreError(
+                        f"reading {file}: {reason}; the file is damaged: "
+                        "move it away to read the rest"
+                    )
+        return StoreError(f"reading the tables in {self._folder}: {error}")
+
+
+def _fault(table: str, file: str) -> str | None:
+    import duckdb
+
+    try:
+        duckdb.execute(f"SELECT count(COLUMNS(*)) FROM ({_selection(table, [file])})")
+    except UnicodeDecodeError:  # the message itself quotes the damage
+        return "its column names are not text"
+    except duckdb.Error as error:
+        return str(error).partition("\n")[0]
+    return None
+
+
+def _view(table: str, files: list[str]) -> str:
+    if not files:
+        empty = ", ".join(f"NULL::{_TYPES[c.type]} AS {c.name}" for c in TABLES[table])
+        return f"CREATE VIEW {table} AS SELECT {empty} LIMIT 0"
+    return f"CREATE VIEW {table} AS {_selection(table, files)}"
+
+
+def _selection(table: str, files: list[str]) -> str:
+    columns = ", ".join(column.name for column in TABLES[table])
+    listed = "[" + ", ".join("'" + file.replace("'", "''") + "'" for file in files) + "]"
+    if table != "processes":
+        return f"SELECT {columns} FROM read_parquet({listed})"
+    return (
+        f"SELECT {columns} FROM read_parquet({listed}, filename = true, file_row_number = true) "
+        "QUALIFY row_number() OVER (PARTITION BY rank, restart, pid ORDER BY "
+        f"list_position({listed}, filename) DESC, file_row_number DESC) = 1"
+    )

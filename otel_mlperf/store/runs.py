@@ -1,0 +1,131 @@
+"""Which run folders are there, and which one is meant by a name, an id prefix or a path?"""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from otel_mlperf.errors import NoSuchRun, StoreError
+from otel_mlperf.ids import safe_name
+from otel_mlperf.store.schema import FORMAT
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+DIR_VARIABLE = "OTEL_MLPERF_DIR"
+DEFAULT_DIR = "otel-runs"
+LATEST = "latest"
+RUN_FILE = "run.json"
+_LISTED = 5
+
+
+class RunFile(msgspec.Struct, frozen=True, kw_only=True):
+    """``run.json``: what was known when the run began."""
+
+    id: str
+    name: str
+    started_ns: int
+    params: dict[str, Any] = {}
+    tags: list[str] = []
+    host: str = ""
+    world_size: int = 1
+    format: int = FORMAT
+
+
+class RunFolder(msgspec.Struct, frozen=True):
+    """A run on disk."""
+
+    path: Path
+    facts: RunFile
+
+    @property
+    def short_id(self) -> str:
+        """The id prefix that the folder's name carries."""
+        before = safe_name(self.facts.name) + "-"
+        if self.path.name.startswith(before):
+            return self.path.name[len(before) :]
+        return self.facts.id[:4]
+
+
+def runs_dir(environ: Mapping[str, str] = os.environ) -> Path:
+    """The folder that holds the run folders: ``$OTEL_MLPERF_DIR``, else ``./otel-runs``."""
+    return Path(environ.get(DIR_VARIABLE) or DEFAULT_DIR)
+
+
+def list_runs(folder: Path) -> list[RunFolder]:
+    """The runs in ``folder``, newest first; what is no run folder is passed over."""
+    found = [read_run(path.parent) for path in folder.glob(f"*/{RUN_FILE}")]
+    return sorted(found, key=lambda run: (run.facts.started_ns, run.path.name), reverse=True)
+
+
+def read_run(path: Path) -> RunFolder:
+    """The run in the folder ``path``.
+
+    Raises:
+        StoreError: its ``run.json`` is not readable, or from a newer version.
+    """
+    file = path / RUN_FILE
+    try:
+        facts = msgspec.json.decode(file.read_bytes(), type=RunFile)
+    except (OSError, msgspec.DecodeError) as error:
+        raise StoreError(f"reading {file}: {error}; without it the folder is no run") from error
+    if facts.format > FORMAT:
+        raise StoreError(
+            f"reading {file}: it has format {facts.format}, this version knows {FORMAT}; "
+            "upgrade otel-mlperf"
+        )
+    return RunFolder(path, facts)
+
+
+def find_run(run: str = LATEST, folder: Path | None = None) -> RunFolder:
+    """The run that a user means by a path, ``latest``, a name or the beginning of an id.
+
+    Of several runs of one name the newest is meant.
+
+    Raises:
+        NoSuchRun: none matches, or several ids begin like that.
+    """
+    if (Path(run) / RUN_FILE).is_file():
+        return read_run(Path(run))
+    folder = runs_dir() if folder is None else folder
+    runs = list_runs(folder)
+    if not runs:
+        raise NoSuchRun(_nothing(run, folder))
+    if run == LATEST:
+        return runs[0]
+    named = [found for found in runs if run in (found.path.name, found.facts.name, found.facts.id)]
+    if named:
+        return named[0]
+    begun = [found for found in runs if found.facts.id.startswith(run) or found.short_id == run]
+    if len(begun) > 1:
+        raise NoSuchRun(
+            f"looking for run {run!r}: {len(begun)} ids begin like that; give more of it:"
+            + _listing(begun, whole_ids=True)
+        )
+    if not begun:
+        raise NoSuchRun(
+            f"looking for run {run!r} in {folder}: no run has that name, id or path; "
+            "the newest are:" + _listing(runs)
+        )
+    return begun[0]
+
+
+def _nothing(run: str, folder: Path) -> str:
+    found = "there are no runs in it" if folder.is_dir() else "there is no such folder"
+    return (
+        f"looking for run {run!r} in {folder}: {found}; go to where the run was started, "
+        f"set {DIR_VARIABLE}, or give the path of a run folder"
+    )
+
+
+def _listing(runs: list[RunFolder], *, whole_ids: bool = False) -> str:
+    lines = [
+        f"\n  {run.facts.id if whole_ids else run.short_id}  {run.facts.name}  "
+        f"{time.strftime('%d %b %H:%M', time.localtime(run.facts.started_ns / 1e9))}"
+        for run in runs[:_LISTED]
+    ]
+    return "".join(lines)
