@@ -100,7 +100,7 @@ def program(recipe: Recipe, name: str) -> Path:
     """
     target = built_folder(recipe)
     if not target.exists():
-        if shutil.which("go") is None:
+        if shutil.which(recipe.command[0]) is None:
             raise ServersMissingError(
                 f"{recipe.folder} is not in {cache_folder()} and there is no Go toolchain to build "
                 f"it: install Go 1.26 (https://go.dev/dl) and run this again"

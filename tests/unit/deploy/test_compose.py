@@ -1,0 +1,124 @@
+"""Is the compose stack closed to others, pinned and bounded?"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import stat
+import subprocess
+from pathlib import Path
+
+import pytest
+import yaml
+
+DEPLOY = Path(__file__).resolve().parents[3] / "deploy"
+COMPOSE = yaml.safe_load((DEPLOY / "compose.yaml").read_text())
+SERVICES = COMPOSE["services"]
+
+each_service = pytest.mark.parametrize("service", SERVICES.values(), ids=SERVICES.keys())
+
+
+@each_service
+def test_ports_are_open_on_loopback_only(service):
+    """Published ports bypass the firewall, so each one names 127.0.0.1."""
+    for port in service.get("ports", []):
+        assert port.startswith("127.0.0.1:")
+
+
+@each_service
+def test_services_have_no_privileges(service):
+    """Read-only, without capabilities and without ways to gain any."""
+    assert service["read_only"] is True
+    assert service["cap_drop"] == ["ALL"]
+    assert service["security_opt"] == ["no-new-privileges:true"]
+    assert "privileged" not in service
+    assert service.get("network_mode") != "host"
+    assert "docker.sock" not in str(service.get("volumes"))
+
+
+def test_only_what_hands_over_volumes_runs_as_root():
+    """Root, and three capabilities, are for the one-shot service without a network."""
+    roots = {name for name, one in SERVICES.items() if one["user"].startswith("0:")}
+
+    assert roots == {"init"}
+    assert {name for name, one in SERVICES.items() if "cap_add" in one} == roots
+    assert SERVICES["init"]["network_mode"] == "none"
+    assert SERVICES["init"]["restart"] == "no"
+
+
+@each_service
+def test_images_are_pinned(service):
+    """An image names a full version."""
+    assert re.search(r":v?\d+\.\d+\.\d+$", service["image"])
+
+
+@each_service
+def test_services_are_bounded(service):
+    """Memory, processors, processes and logs have limits."""
+    limits = service["deploy"]["resources"]["limits"]
+    assert limits.keys() == {"memory", "cpus", "pids"}
+    assert service["logging"]["options"].keys() == {"max-size", "max-file"}
+
+
+@each_service
+def test_mounted_files_exist_and_are_read_only(service):
+    """A missing file would be made by Docker, as a folder of root's."""
+    for volume in service.get("volumes", []):
+        if volume.startswith("./"):
+            source, _, mode = volume.split(":")
+            assert (DEPLOY / source).exists()
+            assert mode == "ro"
+
+
+def test_grafana_asks_who_you_are():
+    """No anonymous visitors, no sign-up, and the password comes from a file."""
+    environment = SERVICES["grafana"]["environment"]
+
+    assert environment["GF_AUTH_ANONYMOUS_ENABLED"] == "false"
+    assert environment["GF_USERS_ALLOW_SIGN_UP"] == "false"
+    assert environment["GF_SECURITY_DISABLE_GRAVATAR"] == "true"
+    assert "GF_SECURITY_ADMIN_PASSWORD" not in environment
+    assert environment["GF_SECURITY_ADMIN_PASSWORD__FILE"].startswith("/")
+
+
+def test_no_password_is_written_down():
+    """No file of the stack holds a password, a token or a key."""
+    literal = re.compile(r"(?i)(password|token|secret_?key)[ \t]*[:=][ \t]*[\"']?[^\s\"'/$&{]")
+    for file in DEPLOY.rglob("*"):
+        if file.is_file() and "secrets" not in file.parts:
+            assert not literal.search(file.read_text()), file
+
+
+def test_prometheus_has_no_doors_it_does_not_need():
+    """Nobody can delete series, stop the server or write by another way than OTLP."""
+    flags = {flag.split("=")[0] for flag in SERVICES["prometheus"]["command"]}
+
+    assert "--web.enable-otlp-receiver" in flags
+    assert not flags & {
+        "--web.enable-admin-api",
+        "--web.enable-lifecycle",
+        "--web.enable-remote-write-receiver",
+    }
+
+
+@pytest.mark.parametrize("name", ["collector", "jaeger"])
+def test_debugging_doors_are_shut(name):
+    """Neither profiles nor internal pages are served."""
+    extensions = yaml.safe_load((DEPLOY / name / "config.yaml").read_text())["extensions"]
+
+    assert not {one.split("/")[0] for one in extensions} & {"pprof", "zpages", "remote_sampling"}
+
+
+def test_the_secret_is_made_once_and_for_one(tmp_path):
+    """The password is long, random, readable by its owner alone, and stays when made again."""
+    script = shutil.copy(DEPLOY / "create-secret.sh", tmp_path)
+    file = tmp_path / "secrets" / "grafana_admin_password"
+    subprocess.run([script], check=True, capture_output=True)
+    made = file.read_text()
+    said = subprocess.run([script], check=True, capture_output=True, text=True).stdout
+
+    assert len(made) >= 24
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert stat.S_IMODE(file.parent.stat().st_mode) == 0o700
+    assert file.read_text() == made
+    assert made not in said
