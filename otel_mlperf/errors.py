@@ -56,3 +56,15 @@ class Unreachable(OtelMlperfError):
     """A server did not answer, or refused what it was sent."""
 
     exit_code = 69
+
+
+class UsageError(OtelMlperfError):
+    """A command line that cannot be meant."""
+
+    exit_code = 2
+
+
+class NoSuchProgram(OtelMlperfError):
+    """The script, module or command that was to be run does not exist."""
+
+    exit_code = 66
