@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+import shutil
+from typing import TYPE_CHECKING, NoReturn
 
 import pytest
 from servers import build
@@ -11,6 +12,7 @@ from servers.stack import Stack
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from pathlib import Path
 
     from servers.running import Collector
 
@@ -21,9 +23,7 @@ def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     try:
         stack = Stack(tmp_path_factory.mktemp("servers"))
     except build.ServersMissingError as reason:
-        if os.environ.get(build.REQUIRE):
-            pytest.fail(f"{build.REQUIRE} is set, but {reason}")
-        pytest.skip(str(reason))
+        _missing(str(reason))
     try:
         stack.start()
         yield stack
@@ -43,3 +43,24 @@ def collector(servers: Stack) -> Iterator[Callable[[], Collector]]:
     yield make
     for one in made:
         one.stop()
+
+
+@pytest.fixture(scope="session")
+def promtool() -> Path:
+    """Prometheus' own checker of its files."""
+    try:
+        return build.program(build.PROMETHEUS, "promtool")
+    except build.ServersMissingError as reason:
+        _missing(str(reason))
+
+
+@pytest.fixture(scope="session")
+def go() -> str:
+    """The Go toolchain."""
+    return shutil.which("go") or _missing("Go is not installed: see https://go.dev/dl")
+
+
+def _missing(reason: str) -> NoReturn:
+    if os.environ.get(build.REQUIRE):
+        pytest.fail(f"{build.REQUIRE} is set, but {reason}")
+    pytest.skip(reason)

@@ -17,7 +17,6 @@ from opentelemetry.sdk.metrics.view import ExponentialBucketHistogramAggregation
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
-from servers import build
 from servers.running import DEPLOY, wait_until
 
 from otel_mlperf import names
@@ -193,15 +192,13 @@ def test_what_a_collector_accepted_survives_its_death(servers, collector, tracin
         assert wait_until(lambda span=span: servers.jaeger_trace(hex_trace_id(span)))
 
 
-def test_the_compose_file_loads(tmp_path):
+def test_the_compose_file_loads(go, tmp_path):
     """Docker Compose's own loader accepts the file and finds the secret that the script makes."""
-    if shutil.which("go") is None:
-        pytest.skip("the loader of Docker Compose is built with Go, which is not installed")
     deploy = shutil.copytree(DEPLOY, tmp_path / "deploy", ignore=shutil.ignore_patterns("secrets"))
     subprocess.run([deploy / "create-secret.sh"], check=True, capture_output=True)
 
     loaded = subprocess.run(
-        ["go", "run", "github.com/compose-spec/compose-go/v2/cmd@v2.16.2", "compose.yaml"],
+        [go, "run", "github.com/compose-spec/compose-go/v2/cmd@v2.16.2", "compose.yaml"],
         cwd=deploy,
         capture_output=True,
         text=True,
@@ -211,13 +208,8 @@ def test_the_compose_file_loads(tmp_path):
     assert loaded.returncode == 0, loaded.stderr
 
 
-def test_prometheus_accepts_its_file(tmp_path):
+def test_prometheus_accepts_its_file(promtool):
     """Its own checker finds nothing to say against the shipped Prometheus configuration."""
-    try:
-        promtool = build.program(build.PROMETHEUS, "promtool")
-    except build.ServersMissingError as reason:
-        pytest.skip(str(reason))
-
     checked = subprocess.run(
         [promtool, "check", "config", "--lint-fatal", DEPLOY / "prometheus" / "prometheus.yml"],
         capture_output=True,
