@@ -1,0 +1,148 @@
+"""What is found out about a run: the shapes of the answers, as ``--json`` prints them.
+
+Times are nanoseconds; of several ranks they are means over the ranks, unless they say otherwise.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+
+class Row(msgspec.Struct, frozen=True, kw_only=True):
+    """A section's own time in one step, over all steps that the figures are about."""
+
+    name: str
+    """As shown: ``data wait``, a section's name, ``not in a span``."""
+    category: str
+    mean_ns: float
+    p95_ns: int | None
+    """None where single steps are not known: aggregated sections."""
+    share: float
+    """Of the mean step; 0.0 to 1.0. The rows that are not beside add up to 1."""
+    beside: bool = False
+    """Ran on another thread or task, while the step went on."""
+    aggregate: bool = False
+
+
+class Steps(msgspec.Struct, frozen=True, kw_only=True):
+    """The steps of the phase that the figures are about."""
+
+    phase: str
+    count: int
+    """Steps of one rank, the warm-up included."""
+    mean_ns: float
+    p50_ns: int
+    p95_ns: int
+    samples_per_s: float | None
+    """Over all ranks; None if no step says how many samples it took."""
+    tokens_per_s: float | None
+    rows: list[Row]
+
+
+class WarmUp(msgspec.Struct, frozen=True, kw_only=True):
+    """The first step of each process, left out of the figures because it was far longer."""
+
+    number: int
+    duration_ns: int
+    """Of the slowest rank."""
+
+
+class Outside(msgspec.Struct, frozen=True, kw_only=True):
+    """A share of the time that was not spent in steps."""
+
+    name: str
+    sum_ns: float
+    count: int | None = None
+    """Times on one rank; None for what is left over."""
+
+
+class Aggregate(msgspec.Struct, frozen=True, kw_only=True):
+    """A section that is only added up: totals of the run, over all ranks."""
+
+    name: str
+    category: str
+    enclosing: str
+    phase: str
+    count: int
+    sum_ns: int
+    min_ns: int
+    max_ns: int
+
+
+class Slowest(msgspec.Struct, frozen=True, kw_only=True):
+    """The longest step."""
+
+    number: int
+    rank: int
+    duration_ns: int
+    section: str
+    """Its largest row."""
+    section_ns: int
+    kept: bool
+    """Whether its spans were kept."""
+
+
+class Branch(msgspec.Struct, frozen=True, kw_only=True):
+    """A line of the section tree of a run without steps, parents before children."""
+
+    name: str
+    depth: int
+    count: int
+    sum_ns: float
+    self_ns: float
+    share: float
+    """Its own time as a share of the run's."""
+    beside: bool = False
+
+
+class Failure(msgspec.Struct, frozen=True, kw_only=True):
+    """How and where the first rank that did not finish came to an end."""
+
+    rank: int
+    step: int | None
+    section: str
+    type: str
+    message: str
+
+
+class Telemetry(msgspec.Struct, frozen=True, kw_only=True):
+    """How well the run was recorded."""
+
+    lost: int | None
+    """Items that no destination can get any more; None if nobody has counted yet."""
+    pending: int
+    """Items that are still on their way to a server."""
+    overhead: float | None
+    """Share of the time that recording took."""
+
+
+class Summary(msgspec.Struct, frozen=True, kw_only=True):
+    """All that the closing text says, exact for the whole run."""
+
+    id: str
+    short_id: str
+    name: str
+    path: str
+    outcome: str
+    ranks: int
+    world_size: int
+    nodes: int
+    started_ns: int
+    duration_ns: int
+    """From the first start to the last end; of a running one, up to its last sign of life."""
+    has_gpu: bool
+    failure: Failure | None
+    result: dict[str, Any]
+    steps: Steps | None
+    warm_up: WarmUp | None
+    outside_ns: float
+    outside_share: float
+    outside: list[Outside]
+    slowest: Slowest | None
+    tree: list[Branch]
+    aggregates: list[Aggregate]
+    telemetry: Telemetry
+    next: str
+    """A command that says more."""

@@ -1,0 +1,94 @@
+"""What is there to say about a run, exact for the whole of it?"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from otel_mlperf.analysis import accounting
+from otel_mlperf.analysis.findings import Slowest, Summary, Telemetry
+from otel_mlperf.analysis.outside import (
+    outside_ns,
+    outside_steps,
+    read_aggregates,
+    read_nodes,
+    read_tree,
+)
+from otel_mlperf.analysis.processes import RUNNING, Processes, read_processes
+from otel_mlperf.analysis.steps import main_phase, read_slowest, read_steps, read_warm_up
+from otel_mlperf.store.reader import Store
+
+if TYPE_CHECKING:
+    from otel_mlperf.analysis.findings import Failure
+    from otel_mlperf.store.runs import RunFolder
+
+
+def summarize(run: RunFolder) -> Summary:
+    """The summary of a run folder, finished or not.
+
+    Raises:
+        StoreError: a file of the run cannot be read.
+    """
+    store = Store(run.path)
+    processes = read_processes(store)
+    phase, nodes, aggregates = main_phase(store), read_nodes(store), read_aggregates(store)
+    steps = warm_up = slowest = None
+    outside, beyond = [], 0.0
+    if phase is not None:
+        warm_up = read_warm_up(store, phase)
+        steps = read_steps(store, phase, warm_up, aggregates)
+        slowest = read_slowest(store, steps, warm_up)
+        outside = outside_steps(store, nodes, phase, processes)
+        beyond = outside_ns(store, phase, processes)
+    failure, telemetry = processes.failure(), _telemetry(run, processes)
+    return Summary(
+        id=run.facts.id,
+        short_id=run.short_id,
+        name=run.facts.name,
+        path=str(run.path),
+        outcome=processes.outcome,
+        ranks=processes.ranks,
+        world_size=max([run.facts.world_size, *(one.world_size for one in processes.all)]),
+        nodes=len({one.host for one in processes.all}) or 1,
+        started_ns=run.facts.started_ns,
+        duration_ns=processes.duration_ns,
+        has_gpu=any(one.has_gpu for one in processes.all),
+        failure=failure,
+        result=processes.result(),
+        steps=steps,
+        warm_up=warm_up,
+        outside_ns=beyond,
+        outside_share=beyond * processes.ranks / processes.busy_ns if processes.busy_ns else 0.0,
+        outside=outside,
+        slowest=slowest,
+        tree=[] if steps else read_tree(nodes, aggregates, processes),
+        aggregates=aggregates,
+        telemetry=telemetry,
+        next=_next(run.short_id, processes.outcome, failure, slowest, telemetry),
+    )
+
+
+def _telemetry(run: RunFolder, processes: Processes) -> Telemetry:
+    accounts = accounting.read_accounts(run.path)
+    overhead = sum(one.overhead_ns for one in processes.all)
+    return Telemetry(
+        lost=accounting.lost(accounts) if accounts else None,
+        pending=accounting.pending(accounts),
+        overhead=overhead / processes.busy_ns if processes.busy_ns else None,
+    )
+
+
+def _next(
+    short_id: str,
+    outcome: str,
+    failure: Failure | None,
+    slowest: Slowest | None,
+    telemetry: Telemetry,
+) -> str:
+    """The one command that is worth typing now."""
+    if telemetry.lost:
+        return f"otel-mlperf doctor {short_id}"
+    if failure is not None and failure.step is not None:
+        return f"otel-mlperf show {short_id} --step {failure.step}"
+    if slowest is not None:
+        return f"otel-mlperf show {short_id} --step {slowest.number}"
+    return f"otel-mlperf {'summary' if outcome == RUNNING else 'doctor'} {short_id}"
