@@ -1,0 +1,141 @@
+"""``otel-mlperf run``: how is a program recorded that does not know of it?
+
+This process becomes ``python SCRIPT``: it looks whether the program exists, puts what the
+program's interpreter has to know into the environment, and replaces itself.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from importlib.machinery import PathFinder
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple, NoReturn
+
+from otel_mlperf.config import load_config
+from otel_mlperf.errors import NoSuchProgram, UsageError
+from otel_mlperf.pytorch.autostart import Autostart
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+USAGE = """\
+Usage: otel-mlperf run [--name NAME] SCRIPT [ARGUMENTS]...
+       otel-mlperf run [--name NAME] -m MODULE [ARGUMENTS]...
+       otel-mlperf run [--name NAME] -- COMMAND [ARGUMENTS]...
+
+Run a program as `python` would, and record it. Steps, data wait, forward, backward and optimizer of
+a PyTorch loop are seen from outside; a program that uses otel_mlperf itself is recorded as it says.
+Everything after SCRIPT, MODULE or COMMAND belongs to the program.
+
+With `--`, COMMAND is started as it is, and the Python programs that it starts are recorded:
+
+  otel-mlperf run train.py --lr 1e-3
+  otel-mlperf run -m package.train --lr 1e-3
+  otel-mlperf run -- torchrun --nproc-per-node 2 train.py --lr 1e-3
+  torchrun --nproc-per-node 2 -m otel_mlperf run train.py --lr 1e-3
+
+Options:
+  --name NAME  what the run is called; the script's or module's name by default
+  --help       show this and exit
+
+Settings come from the environment: OTEL_MLPERF_* and OTEL_*.
+"""
+
+
+class Request(NamedTuple):
+    """What the command line asks for."""
+
+    name: str | None
+    command: list[str]
+    """The program and its arguments; a script or module without the interpreter before it."""
+    is_command: bool
+    """Whether it is to be started as it is, instead of by this interpreter."""
+
+
+def main(arguments: Sequence[str]) -> NoReturn:
+    """Becomes the program that ``arguments`` name; those are what follows ``run``.
+
+    Raises:
+        ConfigError: the settings are wrong, which the program could only say too late.
+        NoSuchProgram: there is no such script, module or command.
+        UsageError: the options before the program are wrong, or there is none.
+    """
+    if arguments and arguments[0] in {"--help", "-h"}:
+        print(USAGE, end="")
+        sys.exit(0)
+    request = parse_arguments(arguments)
+    command = request.command if request.is_command else _python(request.command)
+    path = shutil.which(command[0])
+    if path is None:
+        raise NoSuchProgram(f"run: no command {command[0]!r} on PATH; check its spelling")
+    load_config()
+    told = Autostart(
+        scope="programs" if request.is_command else "this",
+        name=request.name,
+        python_path=os.environ.get("PYTHONPATH"),
+    )
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os.execve(path, command, told.put(os.environ))
+
+
+def parse_arguments(arguments: Sequence[str]) -> Request:
+    """Our options up to the program, and the program with all that follows it."""
+    rest = list(arguments)
+    name = None
+    while rest and rest[0].startswith("--") and rest[0] != "--":
+        option, _, value = rest.pop(0).partition("=")
+        if option != "--name":
+            raise UsageError(f"run: no such option {option}; the program's own come after it")
+        name = value or (rest.pop(0) if rest else "")
+        if not name:
+            raise UsageError("run: --name needs a name: --name NAME")
+    is_command = rest[:1] == ["--"]
+    if is_command:
+        rest.pop(0)
+    if not rest or rest == ["-m"]:
+        raise UsageError("run: nothing to run; name a script, -m MODULE or -- COMMAND")
+    if not is_command and rest[0].startswith("-") and rest[0] != "-m":
+        raise UsageError(
+            f"run: no such option {rest[0]}; Python's own go before: python {rest[0]} …"
+        )
+    return Request(name, rest, is_command)
+
+
+def _python(program: Sequence[str]) -> list[str]:
+    """The command that runs a script or module with this interpreter and its options."""
+    if sys.flags.ignore_environment or sys.flags.no_site:
+        raise UsageError(
+            "run: this Python was started with -E, -I or -S, which keep recording from starting; "
+            "start it without"
+        )
+    if program[0] == "-m":
+        _check_module(program[1])
+    else:
+        _check_script(program[0])
+    # Private, but it is what multiprocessing starts its workers with.
+    options = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]
+    return [sys.executable, *options, *program]
+
+
+def _check_script(script: str) -> None:
+    path = Path(script)
+    if path.exists():
+        return
+    found = sorted(Path().glob("*.py"))[:5]
+    here = f"scripts here: {', '.join(map(str, found))}" if found else "there are no scripts here"
+    raise NoSuchProgram(f"run: no script {script} in {Path.cwd()}; {here}")
+
+
+def _check_module(module: str) -> None:
+    """Raises for a top-level module that is nowhere; what is inside it is for Python to find."""
+    top = module.partition(".")[0]
+    is_built_in = top in sys.builtin_module_names
+    if not is_built_in and PathFinder.find_spec(top, [os.getcwd(), *sys.path]) is None:
+        raise NoSuchProgram(
+            f"run: no module {top!r} in {Path.cwd()} or in {sys.prefix}; "
+            "check its spelling, or whether it is installed in this environment"
+        )

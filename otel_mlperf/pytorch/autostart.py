@@ -1,0 +1,84 @@
+"""How does recording begin in a program that does not ask for it?
+
+``otel-mlperf run`` replaces itself by plain ``python``, so that everything is as under ``python``
+because it is ``python``: ``__main__``, arguments, paths, pickling, workers, exit codes, tracebacks.
+One variable and one folder at the front of ``PYTHONPATH`` bring ``sitecustomize`` of ours to run
+first; it starts the run, hooks torch for when it is imported, and takes both away again. Launchers
+keep them, for the programs that they start.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+import msgspec
+
+from otel_mlperf.pytorch.program import detect_program
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, MutableMapping
+
+VARIABLE = "OTEL_MLPERF_AUTOSTART"
+FOLDER = str(Path(__file__).parent / "bootstrap")
+
+
+class Autostart(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a program that is to be recorded is told, as JSON in one environment variable."""
+
+    scope: Literal["this", "programs", "ranks"]
+    """The next program; it and those that launchers start; of those only the ranks."""
+    name: str | None = None
+    """The run's name; the program's own by default."""
+    python_path: str | None = None
+    """``PYTHONPATH`` as it was, None where there was none."""
+
+    def put(self, environ: Mapping[str, str]) -> dict[str, str]:
+        """The environment with which the program has to be started."""
+        paths = [FOLDER] if not self.python_path else [FOLDER, self.python_path]
+        content = msgspec.json.encode(self).decode()
+        return {**environ, VARIABLE: content, "PYTHONPATH": os.pathsep.join(paths)}
+
+    def take_away(self, environ: MutableMapping[str, str]) -> None:
+        """Leaves the environment as it was before ``put``."""
+        environ.pop(VARIABLE, None)
+        if self.python_path is None:
+            environ.pop("PYTHONPATH", None)
+        else:
+            environ["PYTHONPATH"] = self.python_path
+
+
+def read_autostart(environ: Mapping[str, str]) -> Autostart | None:
+    """What this process was told; None where nothing was, or nothing that can be read."""
+    try:
+        return msgspec.json.decode(environ.get(VARIABLE, ""), type=Autostart)
+    except msgspec.MsgspecError:
+        return None
+
+
+def begin() -> None:
+    """Starts the run that this process was told to record, if its program is one to record."""
+    told = read_autostart(os.environ)
+    if told is None:
+        return
+    program = detect_program(sys.argv, sys.orig_argv)
+    is_rank = "RANK" in os.environ
+    if told.scope == "this" or (program.is_recorded and is_rank):
+        told.take_away(os.environ)
+    elif program.is_recorded and told.scope == "programs":
+        # It may start ranks of its own, which record themselves; its other children do not.
+        for_ranks = msgspec.structs.replace(told, scope="ranks")
+        os.environ.update(for_ranks.put({}))
+    if program.is_recorded and (is_rank or told.scope != "ranks"):
+        _record(told.name or program.name)
+
+
+def _record(name: str) -> None:
+    import otel_mlperf
+    from otel_mlperf.pytorch.after_import import after_import
+    from otel_mlperf.pytorch.hooks import install
+
+    otel_mlperf.start(name)
+    after_import("torch", install)

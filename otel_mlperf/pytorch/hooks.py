@@ -1,0 +1,151 @@
+"""Which moments of a training loop does torch itself let us see?
+
+The wait for a DataLoader's batch, the outermost call of a module, the backward pass and the step of
+an optimizer: each becomes a section, on the main thread, and the loop's steps follow from them. No
+value, random stream, exception or traceback changes; what a version of torch does not let us see is
+left out and said once.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import threading
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import otel_mlperf
+from otel_mlperf import names
+from otel_mlperf.pytorch.loop import Loop
+from otel_mlperf.pytorch.weave import weave
+from otel_mlperf.recorder.faults import say_once
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+# Asked for by number: `current_thread()` would register the threads of autograd with Python.
+_MAIN_THREAD = threading.main_thread().ident
+
+
+class Moment:
+    """One kind of moment; the outermost one that is open, on the main thread, is a section."""
+
+    busy: ClassVar[bool] = False
+    """Whether moments pass unseen: one is open, or seeing has been switched off."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self._section: Any = None
+
+    def __enter__(self) -> None:
+        if Moment.busy or threading.get_ident() != _MAIN_THREAD:
+            return
+        Moment.busy = True
+        self._section = otel_mlperf.span(self.name)
+        self._section.__enter__()
+
+    def __exit__(self, kind: Any, error: Any, traceback: Any) -> None:
+        if self._section is None or threading.get_ident() != _MAIN_THREAD:
+            return
+        section, self._section = self._section, None
+        section.__exit__(kind, error, traceback)
+        Moment.busy = False
+
+
+class BatchWait(Moment):
+    """The wait for a loader's next batch, which is also where steps end and begin."""
+
+    def __init__(self, loop: Loop, learns: Callable[[], bool]) -> None:
+        super().__init__(names.SPAN_DATA)
+        self._loop = loop
+        self._learns = learns
+
+    def __enter__(self) -> None:
+        if threading.get_ident() == _MAIN_THREAD:
+            self._loop.batch_asked(self._learns())
+        super().__enter__()
+
+    def __exit__(self, kind: Any, error: Any, traceback: Any) -> None:
+        if kind is not StopIteration:
+            super().__exit__(kind, error, traceback)
+            return
+        super().__exit__(None, None, None)
+        self._loop.loader_ran_out()
+
+
+class Update(Moment):
+    """The step of an optimizer, between the hooks that torch calls around it."""
+
+    def __init__(self, loop: Loop) -> None:
+        super().__init__(names.OPTIMIZER)
+        self._loop = loop
+        self._optimizer: object = None
+
+    def before(self, optimizer: object, _args: object, _kwargs: object) -> None:
+        """Called by torch; a hook that is left without its partner means the step has raised."""
+        if self._section is not None and self._optimizer is optimizer:
+            self.__exit__(None, None, None)
+        if not Moment.busy:
+            self._optimizer = optimizer
+            self.__enter__()
+
+    def after(self, optimizer: object, _args: object, _kwargs: object) -> None:
+        """Called by torch; for the outermost optimizer only, since some call others."""
+        if self._optimizer is optimizer and self._section is not None:
+            self._optimizer = None
+            self.__exit__(None, None, None)
+            self._loop.updated(id(optimizer))
+
+
+class RecordedSteps:
+    """The steps of a loop as steps of the active run."""
+
+    def __init__(self) -> None:
+        self._step: Any = None
+
+    def begin(self) -> None:
+        """Open a step."""
+        self._step = otel_mlperf.step()
+        self._step.__enter__()
+
+    def end(self) -> None:
+        """End the open step."""
+        step, self._step = self._step, None
+        step.__exit__(None, None, None)
+
+    def cancel(self) -> None:
+        """Forget the open step."""
+        step, self._step = self._step, None
+        step.cancel()
+
+
+def install() -> None:
+    """Sees the moments of torch, which has just been imported; once in a process."""
+    torch = importlib.import_module("torch")
+    loader = importlib.import_module("torch.utils.data.dataloader")
+    optimizer = importlib.import_module("torch.optim.optimizer")
+    loop = Loop(RecordedSteps())
+    wait = BatchWait(loop, torch.is_grad_enabled)
+    update = Update(loop)
+    _hook("data wait", lambda: _weave(loader._BaseDataLoaderIter.__next__, wait))
+    _hook("forward", lambda: _weave(torch.nn.Module._wrapped_call_impl, Moment(names.FORWARD)))
+    _hook("backward", lambda: _weave(torch.autograd.backward, Moment(names.BACKWARD)))
+    _hook("steps", lambda: optimizer.register_optimizer_step_pre_hook(update.before))
+    _hook("steps", lambda: optimizer.register_optimizer_step_post_hook(update.after))
+    # Workers of a loader call modules too; what they do is the wait of the process that asks.
+    os.register_at_fork(after_in_child=switch_off)
+
+
+def switch_off() -> None:
+    """See nothing from now on: the program speaks for itself, or this is another process."""
+    Moment.busy = True
+
+
+def _weave(function: Any, moment: Moment) -> None:
+    weave(function, moment, f"_otel_mlperf_{moment.name.replace('.', '_')}")
+
+
+def _hook(what: str, put: Callable[[], object]) -> None:
+    try:
+        put()
+    except Exception as error:  # noqa: BLE001 - a torch that is built otherwise trains all the same
+        say_once("%s of this torch cannot be seen from outside: %s", what, error)

@@ -1,0 +1,62 @@
+"""Does the tree keep the rules that it is built by?"""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+
+
+def python_files(*folders):
+    return sorted(path for folder in folders for path in (ROOT / folder).rglob("*.py"))
+
+
+def test_imports_point_one_way():
+    """Every import contract of pyproject.toml holds."""
+    done = subprocess.run(
+        [Path(sys.executable).parent / "lint-imports", "--no-cache"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert done.returncode == 0, done.stdout
+
+
+def test_every_module_says_which_question_it_answers():
+    """Every file of the package begins with a docstring."""
+    files = python_files("otel_mlperf")
+
+    assert files
+    assert [f for f in files if not ast.get_docstring(ast.parse(f.read_text()))] == []
+
+
+def test_every_test_states_its_promise():
+    """Every test has a docstring, and every test file a question."""
+    missing = []
+    for path in python_files("tests/unit", "tests/integration"):
+        tree = ast.parse(path.read_text())
+        tests = [
+            node
+            for node in ast.walk(tree)
+            if isinstance(node, ast.FunctionDef) and node.name.startswith("test_")
+        ]
+        missing += [f"{path}:{node.lineno}" for node in tests if not ast.get_docstring(node)]
+        if not ast.get_docstring(tree):
+            missing.append(str(path))
+
+    assert missing == []
+
+
+def test_pins_carry_hashes_and_no_addresses():
+    """The environment is pinned by hash and says nowhere where it is downloaded from."""
+    lines = (ROOT / "requirements" / "dev.txt").read_text().splitlines()
+    pins = [line for line in lines if line[:1].isalnum()]
+
+    assert pins
+    assert all("==" in pin and pin.endswith("\\") for pin in pins)
+    assert not [line for line in lines if "://" in line or "index-url" in line]
