@@ -1,0 +1,1 @@
+"""Findings as text: for the terminal and for notebooks."""

@@ -1,0 +1,86 @@
+"""How do styled lines become text for a terminal of given width, colours and characters?
+
+Text from programs (section names, messages) is made printable first: it must not move the cursor.
+"""
+
+from __future__ import annotations
+
+import os
+import unicodedata
+from typing import TYPE_CHECKING, Literal, TextIO
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+Style = Literal["", "bold", "dim", "red", "green", "yellow", "blue", "magenta", "cyan"]
+Line = list[tuple[str, Style]]
+
+WIDTH = 80
+_CODES = {
+    "bold": 1,
+    "dim": 2,
+    "red": 31,
+    "green": 32,
+    "yellow": 33,
+    "blue": 34,
+    "magenta": 35,
+    "cyan": 36,
+}
+_ASCII = str.maketrans("▇·×…µ├└─│→–", "#-x~u|`-|>-")
+
+
+def shown_in(stream: TextIO, environ: Mapping[str, str] = os.environ) -> tuple[bool, bool]:
+    """Whether a stream gets colours, and whether it can take more than ASCII."""
+    color = stream.isatty() and not environ.get("NO_COLOR") and environ.get("TERM") != "dumb"
+    try:
+        "▇·×…µ├".encode(stream.encoding or "ascii")
+    except (UnicodeEncodeError, LookupError):
+        return color, False
+    return color, True
+
+
+def text(lines: Iterable[Line], *, color: bool, unicode: bool) -> str:
+    """The lines as one text, each ended by a line feed and without blanks at its end."""
+    return "".join(_line(line, color, unicode) + "\n" for line in lines)
+
+
+def short(raw: str, width: int) -> str:
+    """``raw`` on one line, printable, in at most ``width`` columns; a cut is marked."""
+    line = "".join(char if char.isprintable() else "?" for char in " ".join(raw.split()))
+    if columns(line) <= width:
+        return line
+    while columns(line) > width - 1:
+        line = line[:-1]
+    return line + "…"
+
+
+def left(raw: str, width: int) -> str:
+    """``raw`` in exactly ``width`` columns."""
+    cut = short(raw, width) if raw.strip() else raw[:width]
+    return cut + " " * (width - columns(cut))
+
+
+def columns(line: str) -> int:
+    """How many columns a terminal takes for ``line``."""
+    wide = sum(unicodedata.east_asian_width(char) in "WF" for char in line)
+    marks = sum(unicodedata.combining(char) > 0 for char in line)
+    return len(line) + wide - marks
+
+
+def bar(share: float, full: int = 20) -> str:
+    """A bar of ``full`` characters for all of it; something never has no bar at all."""
+    return "▇" * (max(1, round(min(share, 1.0) * full)) if share >= 0.005 else 0)
+
+
+def _line(line: Line, color: bool, unicode: bool) -> str:
+    ends = [(part, style) for part, style in line if part]
+    if ends:
+        ends[-1] = (ends[-1][0].rstrip(), ends[-1][1])
+    written = "".join(_painted(part, style) if color else part for part, style in ends)
+    if unicode:
+        return written
+    return written.translate(_ASCII).encode("ascii", "replace").decode()
+
+
+def _painted(part: str, style: Style) -> str:
+    return f"\x1b[{_CODES[style]}m{part}\x1b[0m" if style and part.strip() else part

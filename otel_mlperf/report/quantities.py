@@ -1,0 +1,88 @@
+"""How are times, counts and shares written, so that columns stay narrow and true?"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Unit(NamedTuple):
+    """A unit of time and how many decimals a column in it has."""
+
+    name: str
+    size: int
+    """In nanoseconds."""
+    decimals: int = 1
+
+    def number(self, ns: float) -> str:
+        """``ns`` in this unit, without its name."""
+        return f"{ns / self.size:,.{self.decimals}f}"
+
+
+_UNITS = (Unit("s", 1_000_000_000), Unit("ms", 1_000_000), Unit("µs", 1_000), Unit("ns", 1, 0))
+_MINUTE = 59.95e9
+
+
+def column_unit(ns: float) -> Unit:
+    """The unit of a column whose largest numbers are about ``ns``: milliseconds where it can."""
+    if ns >= 10e9:
+        return Unit("s", 1_000_000_000, 2)
+    if ns >= 1e6:
+        return Unit("ms", 1_000_000, 1 if ns >= 10e6 else 2)
+    return Unit("µs", 1_000, 1 if ns >= 10e3 else 2)
+
+
+def duration(ns: float) -> str:
+    """A time with the unit that suits it, three figures: ``412 ms``, ``19.2 s``, ``2 m 51 s``."""
+    if ns >= _MINUTE:
+        return _long(round(ns / 1e9))
+    unit = own_unit(ns)
+    return f"{figures(ns / unit.size)} {unit.name}"
+
+
+def own_unit(ns: float) -> Unit:
+    """The unit that suits one time below a minute."""
+    # 0.9995 s is written 1.00 s: the unit is chosen by what will be shown.
+    return next((unit for unit in _UNITS if ns >= unit.size * 0.9995), _UNITS[-1])
+
+
+def parts(total_ns: float, ns: float) -> str:
+    """A part of a time that stands before it with its unit: the number in that unit."""
+    if total_ns >= _MINUTE:
+        return duration(ns)
+    unit = own_unit(total_ns)
+    return unit.number(ns) if total_ns < unit.size * 99.95 else f"{ns / unit.size:,.0f}"
+
+
+def figures(value: float) -> str:
+    """Three significant figures, and all of those before the point: ``1.92``, ``48.1``, ``412``."""
+    if value < 9.995:
+        return f"{value:.2f}" if value else "0"
+    return f"{value:.1f}" if value < 99.95 else f"{value:,.0f}"
+
+
+def percent(share: float) -> str:
+    """A share for a column; what is something but rounds to nothing says so."""
+    if 0 < share < 0.005:
+        return "<1 %"
+    return f"{share * 100:.0f} %"
+
+
+def rate(per_second: float) -> str:
+    """A rate with three figures: ``1,330``."""
+    if per_second < 999.5:
+        return figures(per_second)
+    return f"{round(per_second, 3 - len(str(int(per_second)))):,.0f}"
+
+
+def plural(count: int, word: str) -> str:
+    """``1 rank``, ``2 ranks``."""
+    return f"{count:,} {word}" + ("" if count == 1 else "s")
+
+
+def _long(seconds: int) -> str:
+    minutes, seconds = divmod(seconds, 60)
+    hours, minutes = divmod(minutes, 60)
+    days, hours = divmod(hours, 24)
+    if days:
+        return f"{days} d {hours} h"
+    return f"{hours} h {minutes:02} m" if hours else f"{minutes} m {seconds:02} s"
