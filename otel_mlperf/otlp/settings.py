@@ -1,0 +1,278 @@
+"""Where to, and how, do the standard OTEL_EXPORTER_OTLP_* variables send a signal?
+
+A variable of the signal (``OTEL_EXPORTER_OTLP_TRACES_TIMEOUT``) beats the general one. As the
+specification asks, a bad value is never an error: it warns, naming the variable, and the default
+holds. No warning and no ``repr`` shows a header's value, or the login or query of a URL.
+"""
+
+from __future__ import annotations
+
+import base64
+import ipaddress
+import os
+import re
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, Literal
+from urllib.parse import SplitResult, unquote, urlsplit
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+Signal = Literal["traces", "metrics"]
+
+_TIMEOUT_S: Final = 10.0
+_LEAST_TIMEOUT_MS: Final = 100
+_GRPC_PORT: Final = 4317
+_HTTP_PORT: Final = 4318
+_LOCAL: Final = f"http://localhost:{_HTTP_PORT}"
+_AGGREGATION: Final = "OTEL_EXPORTER_OTLP_METRICS_DEFAULT_HISTOGRAM_AGGREGATION"
+_TEMPORALITY: Final = "OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE"
+_INTERVAL: Final = "OTEL_METRIC_EXPORT_INTERVAL"
+_HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_HEADER_VALUE = re.compile(r"[\t\x20-\x7e\x80-\xff]*")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SignalSettings:
+    """How one signal is sent."""
+
+    signal: Signal
+    endpoint: str
+    """The signal's URL without login and query: safe to show."""
+    query: str = field(default="", repr=False)
+    headers: dict[str, str] = field(default_factory=dict, repr=False)
+    timeout_s: float = _TIMEOUT_S
+    """For a whole request, from connecting to the last byte of the answer."""
+    gzip: bool = True
+    certificate: str | None = None
+    """File with the authorities to trust instead of the system's."""
+    client_certificate: str | None = None
+    client_key: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MetricSettings:
+    """What the standard variables say of metrics beside where they go."""
+
+    explicit_buckets: bool = False
+    """Histograms have explicit buckets instead of exponential ones."""
+    interval_s: float | None = None
+    """How often metrics go out; None: not said."""
+
+
+def read_settings(
+    environ: Mapping[str, str], signal: Signal, endpoint: str | None = None
+) -> tuple[SignalSettings | None, list[str]]:
+    """How to send ``signal``, or None where no endpoint is set; and what is wrong with variables.
+
+    Args:
+        environ: the environment variables.
+        signal: whose own variables beat the general ones.
+        endpoint: used as ``OTEL_EXPORTER_OTLP_ENDPOINT`` in place of the endpoint variables.
+    """
+    reader = _Reader(environ, signal)
+    url = reader.url(endpoint)
+    if url is None:
+        return None, reader.warnings
+    settings = SignalSettings(
+        signal=signal,
+        endpoint=_shown(url),
+        query=url.query,
+        headers=reader.headers(url),
+        timeout_s=reader.timeout_s(),
+        gzip=reader.gzip(),
+        certificate=reader.file("CERTIFICATE"),
+        client_certificate=reader.file("CLIENT_CERTIFICATE"),
+        client_key=reader.file("CLIENT_KEY", private=True),
+    )
+    return settings, reader.warnings
+
+
+def read_metric_settings(environ: Mapping[str, str]) -> tuple[MetricSettings, list[str]]:
+    """What the standard variables say of metrics, and what is wrong with them."""
+    warnings: list[str] = []
+    words = {name: environ.get(name, "").strip() for name in (_AGGREGATION, _TEMPORALITY)}
+    kind = words[_AGGREGATION].lower()
+    if kind not in ("", "explicit_bucket_histogram", "base2_exponential_bucket_histogram"):
+        warnings.append(f"{_AGGREGATION}={kind} is not known: histograms are exponential")
+    if words[_TEMPORALITY].lower() not in ("", "cumulative"):
+        warnings.append(f"{_TEMPORALITY}={words[_TEMPORALITY]}: all metrics here are cumulative")
+    explicit = kind == "explicit_bucket_histogram"
+    interval_ms = _positive(environ.get(_INTERVAL, ""))
+    if interval_ms is None and environ.get(_INTERVAL, "").strip():
+        warnings.append(f"{_INTERVAL}={environ[_INTERVAL]} is not a number of milliseconds: unused")
+    interval_s = None if interval_ms is None else interval_ms / 1000
+    return MetricSettings(explicit_buckets=explicit, interval_s=interval_s), warnings
+
+
+def grpc_hint(endpoint: str) -> str:
+    """What to do where an endpoint names the port of gRPC; empty where it does not."""
+    url = urlsplit(endpoint)
+    if url.port != _GRPC_PORT:
+        return ""
+    other = _shown(_at_port(url, _HTTP_PORT))
+    return f"{_GRPC_PORT} speaks gRPC; you set http/protobuf: use {other}"
+
+
+class _Reader:
+    """Reads one signal's variables and collects what is wrong with them."""
+
+    def __init__(self, environ: Mapping[str, str], signal: Signal) -> None:
+        self._environ = environ
+        self._signal = signal
+        self.warnings: list[str] = []
+
+    def _find(self, name: str) -> tuple[str, str]:
+        """The variable that decides, and its value; the general one and "" if none is set."""
+        general = f"OTEL_EXPORTER_OTLP_{name}"
+        own = f"OTEL_EXPORTER_OTLP_{self._signal.upper()}_{name}"
+        for variable in (own, general):
+            value = self._environ.get(variable, "").strip()
+            if value:
+                return variable, value
+        return general, ""
+
+    def url(self, endpoint: str | None) -> SplitResult | None:
+        """Where the signal goes, login and query included; None: nowhere."""
+        exporter = self._exporter()
+        variable, value = self._find("ENDPOINT")
+        if endpoint is not None:
+            variable, value = "endpoint", endpoint
+        if exporter == "none" or not (value or exporter):
+            return None
+        url = _split(value or _LOCAL)
+        if url is None:
+            # What is no URL may still hold a login in front, or a key behind.
+            harmless = value.rpartition("@")[2].partition("?")[0]
+            self.warnings.append(
+                f"{variable}={harmless} is not a URL like {_LOCAL}: {self._signal} are not sent"
+            )
+            return None
+        url = self._speaking_http(variable, url)
+        if variable.endswith(f"{self._signal.upper()}_ENDPOINT"):
+            return url._replace(path=url.path or "/")
+        return url._replace(path=f"{url.path.rstrip('/')}/v1/{self._signal}")
+
+    def _exporter(self) -> str:
+        """What OTEL_TRACES_EXPORTER or its twin says: otlp, none, or nothing."""
+        variable = f"OTEL_{self._signal.upper()}_EXPORTER"
+        value = self._environ.get(variable, "").strip().lower()
+        if value in ("", "none", "otlp"):
+            return value
+        self.warnings.append(f"{variable}={value} is not known: use otlp or none")
+        return ""
+
+    def _speaking_http(self, variable: str, url: SplitResult) -> SplitResult:
+        """The URL, off the port of gRPC where gRPC was asked for, which nobody speaks here."""
+        chooser, protocol = self._find("PROTOCOL")
+        if protocol not in ("", "http/protobuf"):
+            moved = url.port == _GRPC_PORT and protocol == "grpc"
+            other = _at_port(url, _HTTP_PORT) if moved else url
+            self.warnings.append(
+                f"{chooser}={protocol}: only http/protobuf is spoken here and used instead"
+                + (f", at {_shown(other)}" if moved else "")
+            )
+            return other
+        hint = grpc_hint(url.geturl())
+        if hint:
+            self.warnings.append(f"{variable}: {hint}")
+        return url
+
+    def headers(self, url: SplitResult) -> dict[str, str]:
+        """The headers to send, a URL's login as one; none over plain http to another machine."""
+        variable, value = self._find("HEADERS")
+        headers = self._parse_headers(variable, value)
+        if url.username is not None:
+            login = f"{unquote(url.username)}:{unquote(url.password or '')}".encode()
+            headers.setdefault("authorization", f"Basic {base64.b64encode(login).decode()}")
+        if not headers or url.scheme == "https" or _is_loopback(url.hostname or ""):
+            return headers
+        switch, insecure = self._find("INSECURE")
+        if insecure.lower() == "true":
+            return headers
+        self.warnings.append(
+            f"{variable}: headers are not sent over plain http to {url.hostname}: "
+            f"use https, or set {switch}=true"
+        )
+        return {}
+
+    def _parse_headers(self, variable: str, value: str) -> dict[str, str]:
+        headers = {}
+        for place, pair in enumerate(filter(str.strip, value.split(",")), 1):
+            name, found, content = (
+                unquote(part.strip(), "latin-1") for part in pair.partition("=")
+            )
+            if found and _HEADER_NAME.fullmatch(name) and _HEADER_VALUE.fullmatch(content):
+                headers[name.lower()] = content
+            else:
+                self.warnings.append(
+                    f"{variable}: header {place} is not of the form name=value and is left out"
+                )
+        return headers
+
+    def timeout_s(self) -> float:
+        """The deadline of a request; a few milliseconds are taken for seconds meant otherwise."""
+        variable, value = self._find("TIMEOUT")
+        milliseconds = _positive(value)
+        if milliseconds is not None and milliseconds >= _LEAST_TIMEOUT_MS:
+            return milliseconds / 1000
+        if value:
+            self.warnings.append(
+                f"{variable}={value}: milliseconds are expected, {_LEAST_TIMEOUT_MS} or more: "
+                f"{_TIMEOUT_S * 1000:.0f} is used"
+            )
+        return _TIMEOUT_S
+
+    def gzip(self) -> bool:
+        """Whether bodies are compressed; so they are unless somebody says no."""
+        variable, value = self._find("COMPRESSION")
+        if value not in ("", "gzip", "none"):
+            self.warnings.append(f"{variable}={value} is not known: gzip is used")
+        return value != "none"
+
+    def file(self, name: str, *, private: bool = False) -> str | None:
+        """A file's path, kept even if it cannot be read: then nothing is sent, not less safely."""
+        variable, path = self._find(name)
+        if not path:
+            return None
+        try:
+            mode = os.stat(path).st_mode
+        except OSError as error:
+            self.warnings.append(f"{variable}={path}: {error.strerror}: nothing can be sent")
+            return path
+        if private and mode & 0o077:
+            self.warnings.append(f"{variable}={path} is open to others: chmod 600 {path}")
+        return path
+
+
+def _split(value: str) -> SplitResult | None:
+    try:
+        url = urlsplit(value)
+        usable = url.scheme in ("http", "https") and bool(url.hostname) and url.port != 0
+    except ValueError:
+        return None
+    return url if usable and value.isprintable() and " " not in value else None
+
+
+def _shown(url: SplitResult) -> str:
+    """The URL without login, query and fragment."""
+    return url._replace(netloc=url.netloc.rpartition("@")[2], query="", fragment="").geturl()
+
+
+def _at_port(url: SplitResult, port: int) -> SplitResult:
+    return url._replace(netloc=re.sub(r":\d+$", "", url.netloc) + f":{port}")
+
+
+def _positive(value: str) -> float | None:
+    try:
+        number = float(value)
+    except ValueError:
+        return None
+    return number if 0 < number < float("inf") else None
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost" or host.endswith(".localhost")
