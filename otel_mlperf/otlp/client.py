@@ -1,0 +1,205 @@
+"""What became of a request: delivered, and how much of it, or what is to be done with it?
+
+The server's answer is believed and nothing else. Only a 2xx status with an empty body or an export
+response is success; everything that is no clear word about *this* request means trying again.
+"""
+
+from __future__ import annotations
+
+import gzip
+import re
+import ssl
+import time
+from dataclasses import dataclass
+from email.utils import parsedate_to_datetime
+from enum import StrEnum
+from http.client import BadStatusLine, HTTPException
+from typing import TYPE_CHECKING, Final
+
+from otel_mlperf.otlp import wire
+from otel_mlperf.otlp.settings import grpc_hint
+from otel_mlperf.otlp.transport import Reply, Transport
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from otel_mlperf.otlp.settings import SignalSettings
+
+_WAIT_MOST_S: Final = 60.0
+_WORDS_MOST: Final = 200
+_SECRET_LEAST: Final = 4
+_UNPRINTABLE = re.compile(r"[^\x20-\x7e\u00a0-\ud7ff\ue000-\ufffd]+")
+
+
+class Outcome(StrEnum):
+    """What the sender does next."""
+
+    DELIVERED = "delivered"
+    RETRY = "retry"
+    """Keep it and send it again later."""
+    REJECTED = "rejected"
+    """The server cannot read something in it: halve it to isolate that."""
+    TOO_LARGE = "too_large"
+    """Halve it."""
+    UNAUTHORIZED = "unauthorized"
+    """Keep it; somebody has to change the headers or the server."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The outcome of one request."""
+
+    outcome: Outcome
+    reason: str = ""
+    """For people: what was tried, what came back; free of secrets. Of a delivery: its warning."""
+    rejected: int = 0
+    """Spans or points of a delivered request that the server did not take."""
+    after_s: float | None = None
+    """The rest that the server asked for, 60 s at most."""
+
+
+_BY_STATUS: Final = {
+    400: Outcome.REJECTED,
+    401: Outcome.UNAUTHORIZED,
+    403: Outcome.UNAUTHORIZED,
+    413: Outcome.TOO_LARGE,
+    422: Outcome.REJECTED,
+}
+_ADVICE: Final = {
+    401: "check OTEL_EXPORTER_OTLP_HEADERS",
+    403: "check OTEL_EXPORTER_OTLP_HEADERS",
+    404: "check the path of the endpoint",
+    405: "check the path of the endpoint",
+}
+
+
+class Client:
+    """Sends one signal's requests; for use by one thread.
+
+    Looking up a host name is up to the system's resolver and outside the deadline.
+    """
+
+    def __init__(self, settings: SignalSettings, now: Callable[[], float] = time.time) -> None:
+        self._settings = settings
+        self._now = now
+        self._transport = Transport(settings)
+        self._headers = settings.headers | {
+            "content-type": "application/x-protobuf",
+            "user-agent": "otel-mlperf",
+        }
+        if settings.gzip:
+            self._headers["content-encoding"] = "gzip"
+        self._secrets = _secrets(settings)
+
+    def post(self, body: bytes) -> Answer:
+        """Send one encoded request and say what became of it; raises nothing."""
+        if self._settings.gzip:
+            body = gzip.compress(body, 1, mtime=0)
+        try:
+            reply = self._transport.post(body, self._headers)
+        except (OSError, HTTPException, ValueError) as error:
+            return Answer(Outcome.RETRY, f"{self._settings.endpoint}: {self._why(error)}")
+        if 200 <= reply.status < 300:
+            return self._accepted(reply)
+        return self._refused(reply)
+
+    def close(self) -> None:
+        """Close the connection; the next request opens another."""
+        self._transport.close()
+
+    def _accepted(self, reply: Reply) -> Answer:
+        try:
+            rejected, message = _partial_success(reply)
+        except ValueError:
+            return Answer(
+                Outcome.RETRY,
+                f"{self._settings.endpoint} answered {reply.status} with something that is no "
+                "OTLP: is it an OTLP/HTTP receiver?",
+            )
+        return Answer(Outcome.DELIVERED, self._clean(message), rejected)
+
+    def _refused(self, reply: Reply) -> Answer:
+        advice = _ADVICE.get(reply.status, "")
+        if 300 <= reply.status < 400:
+            advice = "redirects are not followed, set the endpoint to where it leads"
+        words = self._clean(_error_message(reply))
+        told = ": ".join(part for part in (advice, words) if part)
+        return Answer(
+            _BY_STATUS.get(reply.status, Outcome.RETRY),
+            f"{self._settings.endpoint} answered {reply.status}" + (f": {told}" if told else ""),
+            after_s=_retry_after(reply.headers.get("retry-after"), self._now()),
+        )
+
+    def _why(self, error: Exception) -> str:
+        match error:
+            case TimeoutError():
+                why = f"no complete answer within {self._settings.timeout_s:g} s"
+            case ssl.SSLCertVerificationError():
+                why = f"certificate refused: {error.verify_message}"
+            case OSError():
+                why = error.strerror or str(error) or type(error).__name__
+            case BadStatusLine():
+                why = "the answer is not HTTP/1.1"
+            case _:
+                why = type(error).__name__
+        hint = grpc_hint(self._settings.endpoint)
+        return self._clean(f"{why} ({hint})" if hint else why)
+
+    def _clean(self, words: str) -> str:
+        """A stranger's words, short, on one line, and with none of our secrets echoed."""
+        for secret in self._secrets:
+            words = words.replace(secret, "***")
+        return _UNPRINTABLE.sub(" ", words)[:_WORDS_MOST].strip()
+
+
+def _partial_success(reply: Reply) -> tuple[int, str]:
+    """Rejected items and message of an export response; those of traces and metrics agree.
+
+    Raises:
+        ValueError: if the body is not one.
+    """
+    if not reply.complete:
+        raise ValueError("cut short")
+    rejected, message = 0, ""
+    for field, kind, value in wire.fields(reply.body):
+        if field != 1:
+            continue
+        if kind != wire.BYTES:
+            raise ValueError("partial_success is no message")
+        for inner, _, content in wire.fields(bytes(value)):
+            if inner == 1 and isinstance(content, int):
+                rejected = content if content < 1 << 63 else 0
+            elif inner == 2 and isinstance(content, bytes):
+                message = content.decode("utf-8", "replace")
+    return rejected, message
+
+
+def _error_message(reply: Reply) -> str:
+    """The words of a refusal: a google.rpc.Status, or text."""
+    if "protobuf" not in reply.headers.get("content-type", ""):
+        return reply.body[: 2 * _WORDS_MOST].decode("utf-8", "replace")
+    try:
+        words = [value for field, _, value in wire.fields(reply.body) if field == 2]
+    except ValueError:
+        return ""
+    return b"".join(word for word in words if isinstance(word, bytes)).decode("utf-8", "replace")
+
+
+def _retry_after(value: str | None, now: float) -> float | None:
+    """Seconds to wait, of a number of seconds or an HTTP date."""
+    if value is None:
+        return None
+    try:
+        seconds = (
+            int(value) if value.isdecimal() else parsedate_to_datetime(value).timestamp() - now
+        )
+    except (ValueError, OverflowError):
+        return None
+    return min(max(float(seconds), 0.0), _WAIT_MOST_S)
+
+
+def _secrets(settings: SignalSettings) -> list[str]:
+    """What must not show, longest first: header values, their parts, and the URL's query."""
+    values = [*settings.headers.values(), settings.query]
+    parts = [part for value in values for part in (value, *value.split(), *value.split("="))]
+    return sorted({part for part in parts if len(part) >= _SECRET_LEAST}, key=len, reverse=True)

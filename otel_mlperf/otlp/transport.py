@@ -1,0 +1,215 @@
+"""How does one HTTP exchange end in time and within bounds, whatever the server does?
+
+The standard library's ``http.client`` follows no redirect, reads no netrc and no proxy variable,
+and unpacks nothing; what it lacks is a deadline for a whole exchange and a bound for answers. Both
+are added beneath it, at the socket, where a server that sends one byte a second cannot pass.
+"""
+
+from __future__ import annotations
+
+import io
+import select
+import socket
+import ssl
+import time
+from contextlib import suppress
+from dataclasses import dataclass, field
+from http.client import HTTPConnection
+from typing import TYPE_CHECKING, Final, cast
+from urllib.parse import urlsplit
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from otel_mlperf.otlp.settings import SignalSettings
+
+ANSWER_MOST: Final = 64 * 1024
+"""Bytes of an answer's body that are read."""
+_HEAD_MOST: Final = 64 * 1024
+_PIECE: Final = 256 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """What came back: a status, headers by lower-case name, and the body up to the bound."""
+
+    status: int
+    headers: dict[str, str] = field(repr=False)
+    body: bytes = field(repr=False)
+    complete: bool
+
+
+class Transport:
+    """Posts to one URL over one connection, kept open between requests; for one thread."""
+
+    def __init__(self, settings: SignalSettings) -> None:
+        self._settings = settings
+        url = urlsplit(settings.endpoint)
+        self._host = url.hostname or ""
+        self._secure = url.scheme == "https"
+        self._port = url.port or (443 if self._secure else 80)
+        self._target = url.path + (f"?{settings.query}" if settings.query else "")
+        self._http: HTTPConnection | None = None
+        self._socket: _BoundedSocket | None = None
+
+    def post(self, body: bytes, headers: Mapping[str, str]) -> Reply:
+        """One exchange.
+
+        Raises:
+            OSError: network, TLS and deadline (``TimeoutError``).
+            http.client.HTTPException: the answer is not HTTP.
+            ValueError: what is configured cannot be sent.
+        """
+        deadline = time.monotonic() + self._settings.timeout_s
+        try:
+            reply = self._exchange(body, headers, deadline)
+        except BaseException:
+            self.close()
+            raise
+        if not reply.complete:
+            self.close()
+        return reply
+
+    def _exchange(self, body: bytes, headers: Mapping[str, str], deadline: float) -> Reply:
+        http = self._connection(deadline)
+        # A server that will not read all of it may still say why: 413.
+        with suppress(BrokenPipeError, ConnectionResetError):
+            http.request("POST", self._target, body, dict(headers))
+        response = http.getresponse()
+        content = response.read(ANSWER_MOST)
+        complete = len(content) < ANSWER_MOST and not response.length
+        found = {name.lower(): value for name, value in response.getheaders()}
+        return Reply(response.status, found, content, complete)
+
+    def close(self) -> None:
+        """Close the connection; the next request opens another."""
+        if self._http is not None:
+            self._http.close()
+        self._http = self._socket = None
+
+    def _connection(self, deadline: float) -> HTTPConnection:
+        """The open connection, or a new one where the server has closed it or spoken unasked."""
+        if self._http and self._socket and self._http.sock and self._socket.quiet:
+            self._socket.renew(deadline)
+            return self._http
+        self.close()
+        raw = _connect(self._host, self._port, deadline)
+        if self._secure:
+            raw = self._encrypt(raw, deadline)
+        self._socket = _BoundedSocket(raw, deadline)
+        self._http = HTTPConnection(self._host, self._port)
+        self._http.sock = cast("socket.socket", self._socket)
+        return self._http
+
+    def _encrypt(self, raw: socket.socket, deadline: float) -> socket.socket:
+        settings = self._settings
+        try:
+            context = ssl.create_default_context(cafile=settings.certificate)
+            if settings.client_certificate:
+                # The password keeps OpenSSL from asking a terminal for one.
+                context.load_cert_chain(settings.client_certificate, settings.client_key, "")
+            raw.settimeout(_left(deadline))
+            return context.wrap_socket(raw, server_hostname=self._host)
+        except BaseException:
+            raw.close()
+            raise
+
+
+class _BoundedSocket:
+    """What ``http.client`` takes for a socket: every call ends at the deadline."""
+
+    def __init__(self, raw: socket.socket, deadline: float) -> None:
+        self._raw = raw
+        self._readers = 0
+        self._closed = False
+        self.renew(deadline)
+
+    @property
+    def quiet(self) -> bool:
+        """Whether nothing has arrived between requests, not even the end."""
+        poll = select.poll()
+        poll.register(self._raw, select.POLLIN)
+        return not poll.poll(0)
+
+    def renew(self, deadline: float) -> None:
+        """Begin an exchange that ends at ``deadline``."""
+        self._deadline = deadline
+        self._readable = _HEAD_MOST + ANSWER_MOST
+
+    def sendall(self, data: bytes) -> None:
+        """Send everything; piece by piece, since TLS sockets count their timeout per call."""
+        view = memoryview(data)
+        while view:
+            self._raw.settimeout(_left(self._deadline))
+            view = view[self._raw.send(view[:_PIECE]) :]
+
+    def recv_into(self, buffer: memoryview) -> int:
+        """Read what is there, up to the bound of the exchange."""
+        if not self._readable:
+            raise OSError(f"the answer is longer than {ANSWER_MOST // 1024} KiB")
+        self._raw.settimeout(_left(self._deadline))
+        count = self._raw.recv_into(buffer[: self._readable])
+        self._readable -= count
+        return count
+
+    def makefile(self, _mode: str) -> io.BufferedReader:
+        """The reader of one answer, which may outlive the connection that made it."""
+        self._readers += 1
+        return io.BufferedReader(_Reader(self))
+
+    def close(self) -> None:
+        """Close as soon as no answer is being read."""
+        self._closed = True
+        self._close_unused()
+
+    def reader_closed(self) -> None:
+        """One answer has been read."""
+        self._readers -= 1
+        self._close_unused()
+
+    def _close_unused(self) -> None:
+        if self._closed and self._readers <= 0:
+            self._raw.close()
+
+
+class _Reader(io.RawIOBase):
+    """The bytes of one answer."""
+
+    def __init__(self, source: _BoundedSocket) -> None:
+        self._source = source
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override] # any buffer is one
+        return self._source.recv_into(buffer)
+
+    def close(self) -> None:
+        if not self.closed:
+            super().close()
+            self._source.reader_closed()
+
+
+def _connect(host: str, port: int, deadline: float) -> socket.socket:
+    """A connection to the first address that answers; each gets its share of the time left."""
+    addresses = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    for place, (family, kind, protocol, _, address) in enumerate(addresses):
+        raw = socket.socket(family, kind, protocol)
+        try:
+            raw.settimeout(_left(deadline) / (len(addresses) - place))
+            raw.connect(address)
+            raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        except OSError:
+            raw.close()
+            if place == len(addresses) - 1:
+                raise
+        else:
+            return raw
+    raise OSError("no address")
+
+
+def _left(deadline: float) -> float:
+    left = deadline - time.monotonic()
+    if left <= 0:
+        raise TimeoutError
+    return left

@@ -1,0 +1,62 @@
+"""Do senders spread out after a failure, and come back soon?"""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from otel_mlperf.otlp.backoff import Backoff
+
+
+class Clock:
+    """A time that moves when told."""
+
+    now = 100.0
+
+    def __call__(self) -> float:
+        """The time."""
+        return self.now
+
+
+def test_waits_grow_from_one_second_to_five():
+    """Without luck the waits are 1, 1.5, 2.25, 3.375 and then 5 seconds."""
+    backoff = Backoff(chance=lambda: 1.0)
+
+    assert [backoff.failed() for _ in range(6)] == pytest.approx([1, 1.5, 2.25, 3.375, 5, 5])
+
+
+def test_a_try_is_due_only_after_the_wait():
+    """Nothing is tried before the wait is over, and a success ends it."""
+    clock = Clock()
+    backoff = Backoff(clock, lambda: 1.0)
+    assert backoff.ready
+
+    backoff.failed()
+    due = [backoff.ready]
+    clock.now += 1.0
+    due.append(backoff.ready)
+    backoff.failed()
+    backoff.succeeded()
+
+    assert [*due, backoff.ready] == [False, True, True]
+    assert backoff.failed() == 1.0
+
+
+def test_what_the_server_asks_for_is_the_least():
+    """A Retry-After is never undercut, and chance comes on top of it."""
+    backoff = Backoff(chance=random.Random(1).random)
+
+    waits = [backoff.failed(30.0) for _ in range(50)]
+
+    assert min(waits) >= 30.0
+    assert max(waits) - min(waits) > 1.0
+
+
+def test_fifty_senders_do_not_come_back_together():
+    """After a restart of the collector, first tries spread over half the interval and more."""
+    waits = [Backoff(chance=random.Random(seed).random).failed() for seed in range(50)]
+
+    assert max(waits) - min(waits) > 0.5
+    assert 0.4 <= min(waits) <= max(waits) <= 1.0
+    assert len({Backoff().failed() for _ in range(10)}) == 10
