@@ -100,6 +100,8 @@ EXCEPTION_STACKTRACE: Final = "exception.stacktrace"
 CODE_FUNCTION: Final = "code.function.name"
 CODE_FILE: Final = "code.file.path"
 CODE_LINE: Final = "code.line.number"
+RESULT: Final = "ml.result."
+"""In front of each name given to ``Run.result()``."""
 KEPT: Final = "otel_mlperf.kept"
 INTERRUPTED: Final = "otel_mlperf.interrupted"
 SEGMENT_OF: Final = "otel_mlperf.segment.of"
@@ -110,6 +112,7 @@ ROLLED_UP_MAX: Final = "otel_mlperf.rolled_up.max"
 OUTCOME: Final = "otel_mlperf.outcome"
 SIGNAL: Final = "otel_mlperf.signal"
 DESTINATION: Final = "otel_mlperf.destination"
+OVERFLOW: Final = "otel.metric.overflow"
 
 
 class Metric(NamedTuple):
@@ -158,9 +161,7 @@ SECTION_SELF_TIME: Final = Metric(
     "Time in a section outside its child sections of the same thread and task.",
     (SECTION_NAME, SECTION_CATEGORY, ML_PHASE),
 )
-STEPS: Final = Metric(
-    "ml.training.steps", "{step}", "counter", "Steps that ended.", (ML_PHASE,)
-)
+STEPS: Final = Metric("ml.training.steps", "{step}", "counter", "Steps that ended.", (ML_PHASE,))
 SAMPLES: Final = Metric(
     "ml.training.samples", "{sample}", "counter", "Samples in the steps that ended.", (ML_PHASE,)
 )
@@ -180,9 +181,7 @@ STEP_NUMBER: Final = Metric(
 STEPS_EXPECTED: Final = Metric(
     "ml.training.steps.expected", "{step}", "gauge", "Training steps that the run plans."
 )
-RUN_START_TIME: Final = Metric(
-    "ml.run.start_time", "s", "gauge", "When the run began, Unix time."
-)
+RUN_START_TIME: Final = Metric("ml.run.start_time", "s", "gauge", "When the run began, Unix time.")
 LAST_STEP_TIME: Final = Metric(
     "ml.run.last_step_time", "s", "gauge", "When a step ended last, Unix time."
 )

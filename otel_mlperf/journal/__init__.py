@@ -1,1 +1,1 @@
-"""The journal: one file per process in shared memory that the program writes and the agent reads."""
+"""The journal: a file in shared memory that a process writes and the agent reads."""

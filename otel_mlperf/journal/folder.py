@@ -13,7 +13,7 @@ from otel_mlperf.errors import JournalError
 from otel_mlperf.ids import safe_name
 from otel_mlperf.journal.layout import Shape
 
-SHARED_MEMORY = "/dev/shm"  # noqa: S108 - the point of the file is to be shared memory
+SHARED_MEMORY = "/dev/shm"
 SUFFIX = ".journal"
 SMALLEST_ROWS = 1 << 11
 """2,048 rows: a journal of about 256 KiB."""

@@ -32,7 +32,8 @@ PAYLOAD rows of the same span id *before* the row that they belong to, whose fla
 then set. Text = 4-byte length + bytes, cut into parts; part number and count are in the flags.
 
 **Entries** are chunks of the same form as PAYLOAD rows: ``span`` is the entry's number, ``seq`` the
-chunk's number from 1, which is its place too. The MessagePack content is an array whose first item says what it is::
+chunk's number from 1, which is its place too. The MessagePack content is an array whose first item
+says what it is::
 
     ["section", name, category, phase, {constant attributes}]
     ["track", ident, native thread id, thread name, is_task]
@@ -102,8 +103,6 @@ class Word(IntEnum):
     """``log()`` values for which the ring had no room."""
     INTERNAL_ERRORS = 22
     """Exceptions inside the recorder that were kept from the program."""
-    OVERHEAD_NS = 23
-    """Time spent opening and closing sections, estimated: rows written x the cost measured at start."""
     TAIL = 32
     """All slots below it may be written again: next slot to free."""
     DURABLE = 33

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
 from otel_mlperf.errors import JournalError
 from otel_mlperf.journal.layout import (
@@ -35,10 +36,8 @@ from otel_mlperf.journal.meta import JournalMeta
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from numpy.typing import NDArray
 
-    Rows = NDArray[np.void]
-
+Rows = NDArray[np.void]
 ROW_TYPE: Final = np.dtype(
     [
         ("start", "<u8"),
@@ -90,6 +89,11 @@ class Parts:
         except msgspec.DecodeError:  # torn by a kill: its section is kept without attributes
             return
 
+    @property
+    def unfinished(self) -> list[int]:
+        """Keys of which some pieces are missing."""
+        return list(self._open)
+
     def pop(self, key: int) -> Any:
         """The content for ``key``, once; None where there is none."""
         self._open.pop(key, None)
@@ -124,7 +128,8 @@ class Scan:
             self.holes += slots[:last][~published[:last]].tolist()
             found.append(self._ring[at[:last][published[:last]]])
             self.next += last
-        return np.concatenate(found) if found else self._ring[:0].copy()
+        rows: Rows = np.concatenate(found) if found else self._ring[:0].copy()
+        return rows
 
     def _published(self, slots: NDArray[Any], at: NDArray[Any], final: bool) -> NDArray[np.bool_]:
         published: NDArray[np.bool_] = self._ring["seq"][at] == slots
@@ -140,7 +145,8 @@ class Scan:
         at = slots & self._mask
         published = self._ring["seq"][at] == slots
         self.holes = slots[~published].tolist()
-        return self._ring[at[published]]
+        late: Rows = self._ring[at[published]]
+        return late
 
     def freeable(self) -> int:
         """The first slot that must not be written again yet; gives up holes that are too old."""
@@ -218,7 +224,8 @@ class Reader:
     def open_sections(self) -> Rows:
         """A copy of the sections that are open; a row may have been published for some of them."""
         table = self._table.copy()
-        return table[table["span"] != 0]
+        is_open: Rows = table[table["span"] != 0]
+        return is_open
 
     def word(self, word: Word) -> int:
         """One header word."""
@@ -259,7 +266,8 @@ class Reader:
 
 def rows_of_kind(rows: Rows, kind: Kind) -> Rows:
     """The rows of one kind, in the same order."""
-    return rows[rows["flags"] & 15 == kind]
+    found: Rows = rows[rows["flags"] & 15 == kind]
+    return found
 
 
 def _map(path: str) -> tuple[int, mmap.mmap]:

@@ -111,7 +111,7 @@ class Journal:
         words[Word.MAGIC] = MAGIC
 
     def renew(self, lease: Lease, lost: int = Word.LOST_RING_FULL) -> int:
-        """A slot under a later lease than ``lease``; 0 where the ring is full, counted in ``lost``."""
+        """A slot under a later lease than ``lease``; 0 where the ring is full (counted)."""
         while True:
             later = lease.next.get(0)
             if later is None:
@@ -131,7 +131,7 @@ class Journal:
         slot = lease.take()
         return slot if slot < lease.end else self.renew(lease, lost)
 
-    def put(
+    def put(  # noqa: PLR0913, PLR0917 - the fields of a row
         self,
         start: int,
         end: int,
@@ -147,9 +147,7 @@ class Journal:
         slot = self.draw(lost)
         if slot:
             at = self.shape.ring_at + ((slot & self._mask) << 6)
-            ROW.pack_into(
-                self.buffer, at, start, end, span, parent, root, track, name, flags, slot
-            )
+            ROW.pack_into(self.buffer, at, start, end, span, parent, root, track, name, flags, slot)
         return slot != 0
 
     def payload(self, span: int, content: Mapping[str, object]) -> bool:
@@ -160,7 +158,7 @@ class Journal:
         """
         try:
             pieces = _pieces(self._encode(content))
-        except Exception:  # a lone surrogate, an integer beyond 64 bits: the section itself is kept
+        except Exception:  # noqa: BLE001 - a lone surrogate, an integer beyond 64 bits: the section is kept
             pieces = []
         if not 0 < len(pieces) <= MAX_PARTS:
             self.count(Word.LOST_PAYLOADS)
@@ -256,7 +254,7 @@ def _create(path: str, size: int) -> int:
         os.close(fd)
         os.unlink(path)
         raise JournalError(
-            f"allocating {size:,} bytes for the journal {path}: {error.strerror}; make room, or set "
-            "OTEL_MLPERF_JOURNAL_ROWS lower"
+            f"allocating {size:,} bytes for the journal {path}: {error.strerror}; make room, or "
+            "set OTEL_MLPERF_JOURNAL_ROWS lower"
         ) from error
     return fd

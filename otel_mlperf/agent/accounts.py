@@ -1,0 +1,128 @@
+"""What became of every item, by signal and destination?
+
+``created = delivered + rolled_up + unselected + lost{reason} + pending``, always. Span items are
+published section rows, drops of the full ring, and sections open at a death; metric items are the
+points collected. ``pending`` is what is known to wait, not the difference of the rest.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, Final
+
+from otel_mlperf import names
+from otel_mlperf.agent.state import Account, Series
+from otel_mlperf.journal.layout import ROW_BYTES
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from otel_mlperf.agent.kept import Kept
+    from otel_mlperf.agent.options import Options
+    from otel_mlperf.agent.requests import Outcome as Settled
+    from otel_mlperf.agent.state import State
+    from otel_mlperf.agent.work import Outcome as Measured
+
+SPANS_STORE: Final = "spans/store"
+SPANS_OTLP: Final = "spans/otlp"
+METRICS_OTLP: Final = "metrics/otlp"
+_BY_SIGNAL: Final = {"traces": SPANS_OTLP, "metrics": METRICS_OTLP}
+
+
+class Accounts:
+    """The accounts of this node's run."""
+
+    def __init__(self, state: State, options: Options) -> None:
+        self._state = state
+        self.destinations = [SPANS_STORE]
+        self.destinations += [SPANS_OTLP] if options.traces else []
+        self.destinations += [METRICS_OTLP] if options.metrics else []
+        for destination in self.destinations:
+            state.accounts.setdefault(destination, Account())
+        self._unstored = 0
+        self._series: dict[str, Series] = {}
+
+    def measured(self, outcome: Measured, dropped: int) -> None:
+        """What one mark brought of one journal; ``dropped`` by its full ring."""
+        for destination in (SPANS_STORE, SPANS_OTLP):
+            if destination in self.destinations:
+                account = self._state.accounts[destination]
+                account.created += outcome.created + dropped
+                account.unselected += outcome.unselected
+                account.rolled_up += outcome.rolled_up
+                if dropped:
+                    account.lost["ring_full"] = account.lost.get("ring_full", 0) + dropped
+
+    def stored_later(self, spans: Sequence[Kept]) -> None:
+        """Spans that the next flush writes."""
+        self._unstored += sum(kept.kind == "section" for kept in spans)
+
+    def stored(self) -> None:
+        """The flush has written them."""
+        self._state.accounts[SPANS_STORE].delivered += self._unstored
+        self._unstored = 0
+
+    def collected(self, points: int) -> None:
+        """Metric points made."""
+        self._state.accounts[METRICS_OTLP].created += points
+
+    def settled(self, outcome: Settled) -> None:
+        """A server's answer to a request."""
+        account = self._state.accounts.setdefault(_BY_SIGNAL[outcome.signal], Account())
+        account.delivered += outcome.delivered
+        for reason, count in outcome.lost.items():
+            account.lost[reason] = account.lost.get(reason, 0) + count
+
+    def report(self, waiting: dict[str, int]) -> dict[str, dict[str, Any]]:
+        """Signal to destination to the terms of the identity; ``waiting`` items by signal."""
+        held = sum(len(j.held) // ROW_BYTES for j in self._state.journals.values())
+        pending = {
+            SPANS_STORE: held + self._unstored,
+            SPANS_OTLP: held + waiting.get("traces", 0),
+            METRICS_OTLP: waiting.get("metrics", 0),
+        }
+        found: dict[str, dict[str, Any]] = {}
+        for name in self._state.accounts:
+            signal, destination = name.split("/")
+            account = self._state.accounts[name]
+            found.setdefault(signal, {})[destination] = {
+                "created": account.created,
+                "delivered": account.delivered,
+                "rolled_up": account.rolled_up,
+                "unselected": account.unselected,
+                "pending": pending[name],
+                "lost": dict(account.lost),
+            }
+        return found
+
+    def series(self) -> list[Series]:
+        """The accounts as counters."""
+        for name, account in self._state.accounts.items():
+            outcomes: list[tuple[str, str, int]] = [
+                ("delivered", "", account.delivered),
+                ("rolled_up", "", account.rolled_up),
+                ("unselected", "", account.unselected),
+                *(("lost", reason, count) for reason, count in account.lost.items()),
+            ]
+            for outcome, reason, count in outcomes:
+                self._set(name, outcome, reason, count)
+        return list(self._series.values())
+
+    def _set(self, name: str, outcome: str, reason: str, count: int) -> None:
+        signal, destination = name.split("/")
+        labels = {names.SIGNAL: signal, names.DESTINATION: destination, names.OUTCOME: outcome}
+        if reason:
+            labels[names.ERROR_TYPE] = reason
+        key = "\0".join(labels.values())
+        series = self._series.setdefault(key, Series(names.ITEMS.name, labels))
+        series.value = count
+
+
+def write_report(folder: Path, host: str, report: dict[str, dict[str, Any]]) -> None:
+    """Replaces ``accounting/<host>.json`` of a run folder."""
+    place = folder / "accounting"
+    place.mkdir(exist_ok=True)
+    temporary = place / f".{host}.json"
+    temporary.write_text(json.dumps(report, indent=1))
+    temporary.replace(place / f"{host}.json")

@@ -1,0 +1,194 @@
+"""Which of a journal's new rows can be worked out now, and which must wait?"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from otel_mlperf import ids, names
+from otel_mlperf.agent.kept import section_entry
+from otel_mlperf.agent.state import JournalState, Root
+from otel_mlperf.journal.layout import Flag, Kind
+from otel_mlperf.journal.reader import OPEN_TYPE, ROW_TYPE, Parts, Rows, rows_of_kind
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+INTERRUPTED = 1 << 6
+"""Flag that the agent gives to sections that were open when their process died."""
+_REMEMBERED = 1024
+_PATIENCE = 20
+"""Marks for which rows of an unknown step wait for it."""
+
+
+class Batch:
+    """One journal's rows since the last mark, sorted out.
+
+    ``steps`` are the section rows of ended steps, ``outside`` those of no step. Rows of open steps
+    go back into the state.
+    """
+
+    def __init__(self, journal: JournalState) -> None:
+        self.journal = journal
+        fresh = np.frombuffer(journal.fresh, ROW_TYPE)
+        journal.fresh = b""
+        self._payloads = Parts()
+        payload_rows = np.concatenate(
+            (np.frombuffer(journal.payloads, ROW_TYPE), rows_of_kind(fresh, Kind.PAYLOAD))
+        )
+        self._payloads.feed(payload_rows)
+        self._payload_rows = payload_rows
+        self._begin(fresh)
+        self.values = rows_of_kind(fresh, Kind.VALUE)
+        sections = rows_of_kind(fresh, Kind.SECTION)
+        self.created = len(sections)
+        self._note_stale(sections)
+        sections = self._with_interrupted(sections)
+        held = np.frombuffer(journal.held, ROW_TYPE)
+        self._sections = self._without_cancelled(np.concatenate((held, sections)), fresh)
+        self.ended: NDArray[np.uint64]
+        self.steps: Rows
+        self.outside: Rows
+        self._split()
+
+    def payload(self, span: int) -> dict[str, Any]:
+        """What was recorded with the row of ``span``; empty without anything."""
+        found = self._payloads.pop(span)
+        return found if isinstance(found, dict) else {}
+
+    def peek(self, span: int) -> dict[str, Any]:
+        """The same, to be asked for again."""
+        found = self._payloads.ready.get(span)
+        return found if isinstance(found, dict) else {}
+
+    def hold(self, rows: Rows) -> None:
+        """Keeps rows for the next mark, with what was recorded for them."""
+        journal = self.journal
+        journal.held += rows.tobytes()
+        waiting = np.frombuffer(journal.held, ROW_TYPE)["span"]
+        still = np.isin(self._payload_rows["span"], waiting)
+        unfinished = np.isin(
+            self._payload_rows["span"], np.fromiter(self._payloads.unfinished, np.uint64)
+        )
+        journal.payloads = self._payload_rows[still | unfinished].tobytes()
+
+    def _begin(self, fresh: Rows) -> None:
+        journal, meta = self.journal, self.journal.meta
+        for row in rows_of_kind(fresh, Kind.BEGIN):
+            start, number, span, parent, n, track, name, _, _ = (int(v) for v in row.tolist())
+            _, _, category, phase, _ = section_entry(journal, name)
+            is_run = category == names.RUN
+            journal.roots[span] = Root(
+                kind="run" if is_run else "step",
+                trace=_trace(meta.run_id, meta.restart, "" if is_run else phase, _signed(n)),
+                phase=phase,
+                n=_signed(n),
+                number=_signed(number),
+                parent=parent,
+                start=start,
+                name=name,
+                track=track,
+            )
+        for row in rows_of_kind(fresh, Kind.FOREIGN):
+            trace = int(row["start"]).to_bytes(8, "big") + int(row["end"]).to_bytes(8, "big")
+            journal.roots[int(row["span"])] = Root(kind="foreign", trace=trace)
+
+    def _note_stale(self, sections: Rows) -> None:
+        """A row is published before its table entry is cleared: a kill in between leaves both."""
+        table = np.frombuffer(self.journal.open, OPEN_TYPE)["span"]
+        known = np.concatenate((sections["span"], np.array(self.journal.stale, np.uint64)))
+        self.journal.stale = table[np.isin(table, known)].tolist()
+
+    def _with_interrupted(self, sections: Rows) -> Rows:
+        journal = self.journal
+        if not journal.left:
+            return sections
+        table = np.frombuffer(journal.open, OPEN_TYPE)
+        table = table[~np.isin(table["span"], np.array(journal.stale, np.uint64))]
+        rows = np.zeros(len(table), ROW_TYPE)
+        for field in ("span", "parent", "root", "track", "start", "name"):
+            rows[field] = table[field]
+        rows["end"] = np.maximum(journal.ended_ns, table["start"])
+        rows["flags"] = Kind.SECTION | Flag.ERROR | INTERRUPTED
+        self.created += len(rows)
+        # Children first, as they would have ended.
+        return np.concatenate((sections, rows[np.argsort(rows["start"])[::-1]]))
+
+    def _without_cancelled(self, sections: Rows, fresh: Rows) -> Rows:
+        """Gives the children of what was cancelled to the section around it."""
+        journal = self.journal
+        for row in rows_of_kind(fresh, Kind.CANCEL):
+            span, parent, root = int(row["span"]), int(row["parent"]), int(row["root"])
+            gone = journal.roots.pop(span, None)
+            if gone:
+                parent, root = gone.parent, journal.meta.run_span
+            journal.cancelled[span] = [parent, root]
+        _forget(journal.cancelled)
+        if journal.cancelled and len(sections):
+            gone_ids = np.fromiter(journal.cancelled, np.uint64)
+            touched = np.isin(sections["parent"], gone_ids) | np.isin(sections["root"], gone_ids)
+            if touched.any():
+                sections = sections.copy()
+                for i in np.flatnonzero(touched).tolist():
+                    _adopt(sections, i, journal.cancelled)
+        return sections
+
+    def _split(self) -> None:
+        journal, rows = self.journal, self._sections
+        roots = np.unique(rows["root"])
+        own_row = set(rows["root"][rows["span"] == rows["root"]].tolist())
+        ended: list[int] = []
+        step_roots: list[int] = []
+        waiting: list[int] = []
+        for root in roots.tolist():
+            known = journal.roots.get(root)
+            if known is None and root in journal.ended:
+                step_roots.append(root)
+            elif known is not None and known.kind == "step":
+                (ended if root in own_row else waiting).append(root)
+            elif known is None and root not in own_row and root != journal.meta.run_span:
+                waiting.append(root)
+        self.ended = np.array(ended, np.uint64)
+        of_steps = np.isin(rows["root"], np.array(ended + step_roots, np.uint64))
+        later = np.isin(rows["root"], np.array(waiting, np.uint64))
+        later &= self._still_patient(later)
+        self.steps = rows[of_steps]
+        self.outside = rows[~of_steps & ~later]
+        journal.held = b""
+        self.hold(rows[later])
+
+    def _still_patient(self, later: NDArray[np.bool_]) -> bool:
+        """Rows whose root never shows (its begin row was dropped) end up in the run's trace."""
+        journal = self.journal
+        known_root = any(
+            root in journal.roots for root in np.unique(self._sections["root"][later]).tolist()
+        )
+        journal.held_marks = 0 if known_root or not later.any() else journal.held_marks + 1
+        return not journal.left and journal.held_marks < _PATIENCE
+
+
+def remember_ended(journal: JournalState) -> None:
+    """Keeps only the latest steps for which rows of other threads may still come."""
+    _forget(journal.ended)
+
+
+def _forget(table: dict[int, Any]) -> None:
+    for key in list(table)[: max(0, len(table) - _REMEMBERED)]:
+        del table[key]
+
+
+def _adopt(sections: Rows, i: int, cancelled: dict[int, list[int]]) -> None:
+    while int(sections["root"][i]) in cancelled:
+        sections["root"][i] = cancelled[int(sections["root"][i])][1]
+    while int(sections["parent"][i]) in cancelled:
+        sections["parent"][i] = cancelled[int(sections["parent"][i])][0]
+
+
+def _trace(run_id: str, restart: int, phase: str, n: int) -> bytes:
+    value = ids.trace_id(run_id, restart, phase, n) if phase else ids.run_trace_id(run_id, restart)
+    return value.to_bytes(16, "big")
+
+
+def _signed(word: int) -> int:
+    return word - (1 << 64) if word >> 63 else word

@@ -1,0 +1,244 @@
+"""What follows from each event, for every journal of the node?
+
+A function of the events alone: given the same ones in the same order, a new agent writes the same
+parts and makes the same requests.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from otel_mlperf import ids, names
+from otel_mlperf.agent.accounts import METRICS_OTLP, SPANS_OTLP, Accounts
+from otel_mlperf.agent.cells import user_metric, user_values
+from otel_mlperf.agent.events import Event, Joined, Left, Mark, Named, Polled
+from otel_mlperf.agent.export import Export
+from otel_mlperf.agent.kept import Kept, span_columns
+from otel_mlperf.agent.processes import process_row
+from otel_mlperf.agent.resource import SCOPE_BYTES, agent_attributes, rank_attributes
+from otel_mlperf.agent.segments import segments
+from otel_mlperf.agent.series import Meter
+from otel_mlperf.agent.state import JournalState, RankState, State
+from otel_mlperf.agent.work import Worker
+from otel_mlperf.journal.layout import Word
+from otel_mlperf.journal.reader import OPEN_TYPE
+from otel_mlperf.otlp import wire
+from otel_mlperf.otlp.metrics import encode_metrics
+from otel_mlperf.otlp.spans import cut, encode_spans
+
+if TYPE_CHECKING:
+    from otel_mlperf.agent.options import Options
+    from otel_mlperf.agent.requests import Requests
+    from otel_mlperf.agent.tables import Tables
+    from otel_mlperf.journal.reader import Rows
+
+_MOST_BYTES: Final = 2 << 20
+"""Of a request's spans: below the 4 MiB that gRPC servers behind the Collector accept."""
+_OFTEN_NS: Final = 120 * 10**9
+"""For how long metrics go out often."""
+
+
+class Deriver:
+    """Applies events to the state, the tables and the requests.
+
+    ``traces`` and ``metrics`` are the queues of the destinations, None where none is set.
+    """
+
+    def __init__(self, state: State, tables: Tables, options: Options, requests: Requests) -> None:
+        self._state, self._tables, self._options = state, tables, options
+        self._requests = requests
+        self.accounts = Accounts(state, options)
+
+    def apply(self, event: Event) -> None:
+        """One event."""
+        match event:
+            case Joined():
+                self._join(event)
+            case Named():
+                self._name(event)
+            case Polled():
+                journal = self._state.journals[event.journal]
+                journal.fresh += event.rows
+                journal.next, journal.holes = event.next, event.holes
+            case Left():
+                self._leave(event)
+            case Mark():
+                self._mark(event)
+
+    def _join(self, event: Joined) -> None:
+        journal = self._state.journals[event.journal] = JournalState(event.meta)
+        meta = event.meta
+        instance = ids.instance_id(meta.run_id, meta.restart, meta.rank)
+        if instance not in self._state.ranks or not meta.is_child:
+            rank = self._state.ranks.setdefault(instance, RankState(meta, instance))
+            rank.live = True
+        if not meta.is_child:
+            self._tables.add("processes", process_row(journal))
+
+    def _name(self, event: Named) -> None:
+        journal = self._state.journals[event.journal]
+        for number, content in event.entries.items():
+            if content[0] == "track":
+                journal.tracks[content[1]] = content
+            else:
+                journal.entries[number] = content
+
+    def _leave(self, event: Left) -> None:
+        journal = self._state.journals[event.journal]
+        journal.left, journal.ended_ns = True, event.monotonic_ns
+        journal.open, journal.cells, journal.words = event.open, event.cells, event.words
+
+    # -- marks
+
+    def _mark(self, mark: Mark) -> None:
+        state = self._state
+        state.began_ns = state.began_ns or mark.unix_ns
+        for name, seen in mark.seen.items():
+            journal = state.journals[name]
+            journal.open, journal.cells, journal.words = seen.open, seen.cells, seen.words
+        kept: dict[str, list[Kept]] = {}
+        for journal in state.journals.values():
+            rank = self._rank(journal)
+            kept.setdefault(rank.instance, []).extend(self._work(journal, rank, mark))
+        self._read(mark)
+        for instance, spans in kept.items():
+            self._keep(state.ranks[instance], spans)
+        if self._is_due(mark):
+            self._export(mark)
+        for name in [n for n, journal in state.journals.items() if journal.left]:
+            self._remove(name)
+
+    def _rank(self, journal: JournalState) -> RankState:
+        meta = journal.meta
+        return self._state.ranks[ids.instance_id(meta.run_id, meta.restart, meta.rank)]
+
+    def _work(self, journal: JournalState, rank: RankState, mark: Mark) -> list[Kept]:
+        worker = Worker(
+            journal, rank, self._options.policy, self._tables, explicit=self._options.explicit
+        )
+        outcome = worker.work()
+        dropped = journal.words.get(Word.LOST_RING_FULL, 0) - journal.ring_full
+        journal.ring_full += dropped
+        self.accounts.measured(outcome, dropped)
+        if journal.left and not journal.meta.is_child:
+            if journal.outcome == "running":
+                journal.outcome = "killed"
+            self._tables.add("processes", process_row(journal))
+            rank.live = False
+        return outcome.kept + segments(journal, mark.monotonic_ns)
+
+    def _remove(self, name: str) -> None:
+        """Forgets a journal that has ended; what its counters counted stays counted."""
+        journal = self._state.journals.pop(name)
+        rank = self._rank(journal)
+        for metric, value in user_values(journal):
+            if metric.instrument == "counter":
+                rank.cells[metric.name] = rank.cells.get(metric.name, 0.0) + value
+
+    def _read(self, mark: Mark) -> None:
+        """Gauges and totals that are as they are at the mark."""
+        totals: dict[tuple[str, str], float] = {}
+        for journal in self._state.journals.values():
+            rank = self._rank(journal)
+            meter = Meter(rank)
+            for metric, value in user_values(journal):
+                rank.user[metric.name] = [metric.unit, metric.instrument]
+                total = value
+                if metric.instrument == "counter":
+                    key = (rank.instance, metric.name)
+                    total += totals.get(key, rank.cells.get(metric.name, 0.0))
+                    totals[key] = total
+                meter.set(metric.name, {}, total)
+            if not journal.meta.is_child:
+                self._read_rank(journal, meter, mark)
+        for reading in mark.readings:
+            journal = self._state.journals[reading.journal]
+            Meter(self._rank(journal)).set(reading.name, reading.labels, reading.value)
+            self._tables.add_reading(journal, reading, mark.unix_ns)
+
+    def _read_rank(self, journal: JournalState, meter: Meter, mark: Mark) -> None:
+        meter.set(names.RUN_START_TIME.name, {}, journal.meta.unix_ns / 1e9)
+        overhead = journal.sections * journal.meta.cost_ns
+        meter.set(names.OVERHEAD_TIME.name, {}, overhead / 1e9)
+        if journal.meta.steps_expected:
+            meter.set(names.STEPS_EXPECTED.name, {}, journal.meta.steps_expected)
+        meter.drop(names.OPEN_AGE)
+        table = np.frombuffer(journal.open, OPEN_TYPE)
+        main = table[table["track"] == _main_track(table)]
+        if len(main) and not journal.left:
+            inner = main[np.argmax(main["start"])]
+            name = journal.entries.get(int(inner["name"]), ["", "other"])[1]
+            age = (mark.monotonic_ns - int(inner["start"])) / 1e9
+            meter.set(names.OPEN_AGE.name, {names.SECTION_NAME: name}, max(0.0, age))
+
+    # -- spans and metrics
+
+    def _keep(self, rank: RankState, spans: list[Kept]) -> None:
+        if not spans:
+            return
+        self._tables.spans += spans
+        self.accounts.stored_later(spans)
+        if SPANS_OTLP not in self.accounts.destinations:
+            return
+        resource = wire.encode_resource(rank_attributes(rank.meta))
+        at = 0
+        for columns in cut(span_columns(spans), _MOST_BYTES):
+            items = sum(k.kind == "section" for k in spans[at : at + len(columns)])
+            at += len(columns)
+            body = encode_spans(resource, SCOPE_BYTES, columns, names.SCHEMA_URL)
+            self._request("traces", items, body)
+
+    def _is_due(self, mark: Mark) -> bool:
+        age = mark.unix_ns - self._state.began_ns
+        options = self._options
+        interval = options.metrics_often_ns if age < _OFTEN_NS else options.metrics_ns
+        left = any(j.left and not j.meta.is_child for j in self._state.journals.values())
+        # The same moment twice would be two points of one time: the second is refused.
+        return mark.unix_ns > self._state.exported_ns and (
+            mark.last or left or mark.unix_ns - self._state.exported_ns >= interval
+        )
+
+    def _export(self, mark: Mark) -> None:
+        state = self._state
+        state.exported_ns = mark.unix_ns
+        if METRICS_OTLP not in self.accounts.destinations:
+            return
+        for rank in state.ranks.values():
+            user = {
+                name: user_metric(name, unit, kind) for name, (unit, kind) in rank.user.items()
+            }
+            export = Export(rank.meta.unix_ns, mark.unix_ns)
+            metrics = export.collect(rank.series.values(), user)
+            resource = wire.encode_resource(rank_attributes(rank.meta))
+            body = encode_metrics(resource, SCOPE_BYTES, metrics, names.SCHEMA_URL)
+            self._count_points(export.points, body)
+        for instance in [i for i, rank in state.ranks.items() if not rank.live]:
+            if not any(self._rank(j).instance == instance for j in state.journals.values()):
+                state.ranks[instance].series = {}
+        self._export_accounts(mark)
+
+    def _export_accounts(self, mark: Mark) -> None:
+        meta = next(iter(self._state.ranks.values())).meta
+        export = Export(self._state.began_ns, mark.unix_ns)
+        metrics = export.collect(self.accounts.series(), {})
+        resource = wire.encode_resource(agent_attributes(meta))
+        body = encode_metrics(resource, SCOPE_BYTES, metrics, names.SCHEMA_URL)
+        self._count_points(export.points, body)
+
+    def _count_points(self, points: int, body: bytes) -> None:
+        if points:
+            self.accounts.collected(points)
+            self._request("metrics", points, body)
+
+    def _request(self, signal: str, items: int, body: bytes) -> None:
+        number, self._state.request = self._state.request, self._state.request + 1
+        known = self._requests.add(number, signal, items, body)
+        if known:
+            self.accounts.settled(known)
+
+
+def _main_track(table: Rows) -> int:
+    """The track of the section that has been open longest: the run's."""
+    return int(table["track"][np.argmin(table["start"])]) if len(table) else 0

@@ -1,0 +1,83 @@
+"""What happened, as the agent wrote it down before acting on it?
+
+Everything that the agent derives (tables, histograms, requests) is a function of these events in
+order. They are durable first, so a new agent that replays them arrives at the same result, down to
+the bytes of each request. For that reason time, readings and cells are in the events too.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from otel_mlperf.journal.meta import JournalMeta
+
+
+class Joined(msgspec.Struct, array_like=True, tag="joined", frozen=True):
+    """A journal was found."""
+
+    journal: str
+    meta: JournalMeta
+
+
+class Named(msgspec.Struct, array_like=True, tag="named", frozen=True):
+    """Entries that a journal has registered: number to content."""
+
+    journal: str
+    entries: dict[int, list[Any]]
+
+
+class Polled(msgspec.Struct, array_like=True, tag="polled", frozen=True):
+    """Rows taken from a journal, and where the next look starts."""
+
+    journal: str
+    next: int
+    holes: list[int]
+    rows: bytes
+
+
+class Left(msgspec.Struct, array_like=True, tag="left", frozen=True):
+    """A journal ended: its process is gone, or its run was stopped.
+
+    ``open`` holds the sections that were open at the end; ``cells`` and ``words`` as in Seen.
+    """
+
+    journal: str
+    monotonic_ns: int
+    open: bytes
+    cells: bytes
+    words: dict[int, int]
+
+
+class Seen(msgspec.Struct, array_like=True, frozen=True):
+    """The state of a journal's memory at one moment."""
+
+    open: bytes
+    """Open-section table (OPEN_TYPE), taken after the rows."""
+    cells: bytes
+    words: dict[int, int]
+    """Header words that count something."""
+
+
+class Reading(msgspec.Struct, array_like=True, frozen=True):
+    """One reading of a process."""
+
+    journal: str
+    name: str
+    labels: dict[str, str]
+    value: float
+
+
+class Mark(msgspec.Struct, array_like=True, tag="mark", frozen=True):
+    """Now everything before is worked out: once a second, and when a run ends."""
+
+    monotonic_ns: int
+    unix_ns: int
+    seen: dict[str, Seen]
+    readings: list[Reading]
+    last: bool = False
+    """Whether nothing follows: no journal is left."""
+
+
+Event = Joined | Named | Polled | Left | Mark

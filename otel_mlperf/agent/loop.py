@@ -1,0 +1,153 @@
+"""What does the agent do, and when?
+
+Every tenth of a second it reads the journals and makes what it read durable; every second it works
+that out; the tables follow more and more rarely. When the last journal has ended it delivers what
+waits, for a limited time, and leaves.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from otel_mlperf.agent.accounts import write_report
+from otel_mlperf.agent.deriver import Deriver
+from otel_mlperf.agent.events import Event, Joined, Left, Mark
+from otel_mlperf.agent.readings import read_processes
+from otel_mlperf.agent.requests import Requests
+from otel_mlperf.agent.sender import Sender
+from otel_mlperf.agent.state import State, load_state, write_state
+from otel_mlperf.agent.tables import Tables
+from otel_mlperf.agent.wal import Log
+from otel_mlperf.errors import StoreError
+from otel_mlperf.ids import safe_name
+
+if TYPE_CHECKING:
+    from otel_mlperf.agent.options import Options
+    from otel_mlperf.agent.tail import Tail
+    from otel_mlperf.journal.meta import JournalMeta
+
+_log = logging.getLogger("otel_mlperf.agent")
+POLL_S: Final = 0.1
+_MARK_NS: Final = 10**9
+_READ_NS: Final = 5 * 10**9
+_MOST_WAITING: Final = 50_000
+"""Rows at which the tables are written whatever the time: they are in memory."""
+
+
+class Agent:
+    """The agent of one run on one node."""
+
+    def __init__(self, meta: JournalMeta, tail: Tail, options: Options) -> None:
+        self.run_folder = Path(meta.run_folder)
+        self._host = safe_name(meta.host)
+        self._folder = self.run_folder / "agent" / self._host
+        self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        self._tail, self._options = tail, options
+        self._state_path = self._folder / "state"
+        self._state: State = load_state(self._state_path)
+        self._requests = Requests(self._folder / "requests", options.outbox_bytes)
+        self._requests.load(self._state.request, self._state.pending)
+        self._tables = Tables(self.run_folder, self._host)
+        self._deriver = Deriver(self._state, self._tables, options, self._requests)
+        self._log = Log(self._folder, self._state.segment)
+        self._sender = Sender(self._requests, options)
+        self._marked_ns = self._read_ns = time.monotonic_ns()
+        self._replay()
+
+    def _replay(self) -> None:
+        events = 0
+        for event in self._log.replay():
+            self._deriver.apply(event)
+            events += 1
+        if events:
+            _log.info("went on after another agent: %d events replayed", events)
+        self._tail.resume(self._state)
+        self._take(self._tail.missing(self._state))
+        self._sender.start()
+
+    def run(self) -> None:
+        """Until the last journal has ended and what waits is delivered, or the time is over."""
+        while True:
+            began = time.monotonic()
+            self.tick()
+            if not len(self._tail) and not self._state.journals:
+                break
+            time.sleep(max(0.0, POLL_S - (time.monotonic() - began)))
+        self._sender.drain(self._options.drain_s)
+        self.finish()
+
+    def tick(self) -> None:
+        """One look at the journals."""
+        self._take(self._tail.find() + self._tail.poll())
+        now = time.monotonic_ns()
+        if self._tail.ended_main or now - self._marked_ns >= _MARK_NS or not len(self._tail):
+            self.mark()
+
+    def mark(self) -> None:
+        """Works out what has come."""
+        before = self._tail.seen()
+        self._take(self._tail.poll())
+        now, unix = time.monotonic_ns(), time.time_ns()
+        last = not len(self._tail)
+        flush = last or self._tail.ended_main or self._is_flush_due(unix)
+        readings = []
+        if now - self._read_ns >= _READ_NS or not self._state.exported_ns:
+            self._read_ns = now
+            readings = read_processes(self._tail.pids())
+        self._marked_ns = now
+        seen = self._tail.seen(before)
+        self._take([Mark(now, unix, seen, readings, last)])
+        self._log.sync()
+        for outcome in self._requests.news():
+            self._deriver.accounts.settled(outcome)
+        if flush:
+            self._flush(unix)
+
+    def finish(self) -> None:
+        """Writes the state a last time; what still waits stays in the outbox."""
+        self._sender.stop()
+        for outcome in self._requests.news():
+            self._deriver.accounts.settled(outcome)
+        self._flush(time.time_ns())
+        self._log.close()
+        self._tail.close()
+
+    def _take(self, events: list[Event]) -> None:
+        self._log.append(events)
+        self._tail.durable()
+        for event in events:
+            self._deriver.apply(event)
+            if isinstance(event, Joined | Left):
+                _log.info("%s: %s", event.journal, type(event).__name__.lower())
+
+    def _is_flush_due(self, unix_ns: int) -> bool:
+        """Every 2 s at first, then after a sixth of the run's age, a minute at most."""
+        age = unix_ns - (self._state.began_ns or unix_ns)
+        interval = min(max(2 * 10**9, age // 6), 60 * 10**9)
+        waited = unix_ns - self._state.flushed_ns
+        return waited >= interval or self._tables.waiting > _MOST_WAITING
+
+    def _flush(self, unix_ns: int) -> None:
+        state = self._state
+        try:
+            if self._tables.waiting:
+                self._tables.write(state.part)
+                state.part += 1
+            self._deriver.accounts.stored()
+            state.flushed_ns = unix_ns
+            state.segment = self._log.next_segment()
+            state.pending = self._requests.pending
+            write_state(self._state_path, state)
+            self._requests.forget()
+            self._log.drop_before(state.segment)
+            self._tables.compact()
+            write_report(
+                self.run_folder, self._host, self._deriver.accounts.report(self._requests.waiting)
+            )
+        except (OSError, StoreError) as error:
+            _log.warning("writing the run folder: %s", error)
+            return
+        self._tail.stored()

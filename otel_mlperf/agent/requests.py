@@ -1,0 +1,193 @@
+"""Which requests wait for a server, and what became of the others?
+
+The outbox: one file each in ``requests/``, numbered in the order in which they were made, so a
+crash or a server that is away loses none. ``outcomes.log`` says what became of each; a replayed
+request that it knows is not sent again. The files' size is bounded: over it the oldest go first,
+counted as lost.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import zlib
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+_LOG: Final = "outcomes.log"
+
+
+class Request(NamedTuple):
+    """One request that waits."""
+
+    number: int
+    signal: str
+    items: int
+    check: int
+    """CRC-32 of the body."""
+    size: int
+
+
+class Outcome(NamedTuple):
+    """What became of a request's items."""
+
+    number: int
+    signal: str
+    check: int
+    delivered: int
+    lost: dict[str, int]
+
+
+class Requests:
+    """The queue between the agent's loop, which adds, and the sender's thread, which takes."""
+
+    def __init__(self, folder: Path, limit_bytes: int) -> None:
+        self._folder = folder
+        self._limit = limit_bytes
+        self._lock = threading.Lock()
+        self.changed = threading.Condition(self._lock)
+        self._waiting: dict[int, Request] = {}
+        self._settled: dict[int, Outcome] = {}
+        self._news: list[Outcome] = []
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+
+    def load(self, next_number: int, pending: list[int]) -> None:
+        """Takes up what another agent left.
+
+        ``pending`` are the requests that waited when its last state was written; what it made
+        after that, from ``next_number`` on, is made again by the replay.
+        """
+        self._settled = {outcome.number: outcome for outcome in self._read_log()}
+        self._news = [o for o in self._settled.values() if o.number in pending]
+        for path in sorted(self._folder.glob("*.otlp")):
+            number, signal, items, check = path.name.removesuffix(".otlp").split("-")
+            known = self._settled.get(int(number))
+            if int(number) >= next_number or (known and known.check == int(check)):
+                path.unlink(missing_ok=True)
+                continue
+            size = path.stat().st_size
+            request = Request(int(number), signal, int(items), int(check), size)
+            self._waiting[request.number] = request
+
+    def add(self, number: int, signal: str, items: int, body: bytes) -> Outcome | None:
+        """Queues a request; what became of it, if an agent before has sent the same."""
+        check = zlib.crc32(body)
+        known = self._settled.get(number)
+        if known and known.check == check:
+            return known
+        request = Request(number, signal, items, check, len(body))
+        with self.changed:
+            self._make_room(len(body))
+            try:
+                self._write(request, body)
+            except OSError:
+                self._settle(Outcome(number, signal, check, 0, {"outbox_io": items}))
+                return None
+            self._waiting[number] = request
+            self.changed.notify_all()
+        return None
+
+    def body(self, request: Request) -> bytes | None:
+        """The bytes to send; None if they are gone (counted)."""
+        try:
+            return self._path(request).read_bytes()
+        except OSError:
+            return None
+
+    def next(self, signal: str) -> Request | None:
+        """The oldest request of a signal."""
+        with self._lock:
+            return next((r for r in self._waiting.values() if r.signal == signal), None)
+
+    def has(self, signal: str) -> bool:
+        """Whether a request of ``signal`` waits; for holders of ``changed``."""
+        return any(r.signal == signal for r in self._waiting.values())
+
+    def settle(self, request: Request, delivered: int, lost: dict[str, int]) -> None:
+        """Records what became of a request; its file is removed."""
+        with self.changed:
+            if self._waiting.pop(request.number, None) is None:
+                return
+            outcome = Outcome(request.number, request.signal, request.check, delivered, lost)
+            self._settle(outcome)
+            self._path(request).unlink(missing_ok=True)
+            self.changed.notify_all()
+
+    def news(self) -> list[Outcome]:
+        """Outcomes since the last call."""
+        with self._lock:
+            news, self._news = self._news, []
+        return news
+
+    @property
+    def pending(self) -> list[int]:
+        """Numbers of the requests whose outcome ``news`` has not told yet."""
+        with self._lock:
+            return sorted([*self._waiting, *(o.number for o in self._news)])
+
+    @property
+    def waiting(self) -> dict[str, int]:
+        """Items that wait, by signal."""
+        with self._lock:
+            items: dict[str, int] = {}
+            for request in self._waiting.values():
+                items[request.signal] = items.get(request.signal, 0) + request.items
+            return items
+
+    def forget(self) -> None:
+        """Shortens the log: the state contains every outcome that ``news`` has told."""
+        with self._lock:
+            self._settled = {outcome.number: outcome for outcome in self._news}
+            lines = "".join(map(_line, self._settled.values()))
+            temporary = self._folder / f"{_LOG}.new"
+            temporary.write_text(lines)
+            temporary.replace(self._folder / _LOG)
+
+    def _settle(self, outcome: Outcome) -> None:
+        self._settled[outcome.number] = outcome
+        self._news.append(outcome)
+        with (self._folder / _LOG).open("a") as log:
+            log.write(_line(outcome))
+
+    def _make_room(self, size: int) -> None:
+        while self._waiting and sum(r.size for r in self._waiting.values()) + size > self._limit:
+            oldest = self._waiting.pop(next(iter(self._waiting)))
+            self._path(oldest).unlink(missing_ok=True)
+            lost = {"outbox_full": oldest.items}
+            self._settle(Outcome(oldest.number, oldest.signal, oldest.check, 0, lost))
+
+    def _write(self, request: Request, body: bytes) -> None:
+        path = self._path(request)
+        temporary = path.with_suffix(".new")
+        temporary.write_bytes(body)
+        temporary.replace(path)
+
+    def _path(self, request: Request) -> Path:
+        name = f"{request.number:010d}-{request.signal}-{request.items}-{request.check}.otlp"
+        return self._folder / name
+
+    def _read_log(self) -> list[Outcome]:
+        try:
+            lines = (self._folder / _LOG).read_text().splitlines()
+        except FileNotFoundError:
+            return []
+        return [outcome for line in lines if (outcome := _parse(line))]
+
+
+def _line(outcome: Outcome) -> str:
+    lost = ",".join(f"{reason}={count}" for reason, count in outcome.lost.items())
+    number, signal, check, delivered, _ = outcome
+    return f"{number} {signal} {check} {delivered} {lost or '-'} .{os.linesep}"
+
+
+def _parse(line: str) -> Outcome | None:
+    """One line; None for one that a crash has cut short."""
+    words = line.split(" ")
+    if len(words) != 6 or words[5] != ".":
+        return None
+    number, signal, check, delivered, lost, _ = words
+    pairs = (pair.split("=") for pair in lost.split(",")) if lost != "-" else ()
+    counts = {reason: int(count) for reason, count in pairs}
+    return Outcome(int(number), signal, int(check), int(delivered), counts)

@@ -1,0 +1,69 @@
+"""How is a request that a server refuses cut into smaller ones?"""
+
+from __future__ import annotations
+
+from otel_mlperf.otlp import wire
+
+_POINT_FIELDS = (5, 7, 9, 10)
+"""Gauge, sum, histogram and exponential histogram of a metric."""
+
+
+def halves(body: bytes) -> tuple[bytes, bytes] | None:
+    """Two requests with half of the spans, or metrics, each; None where there is only one.
+
+    ``body`` is a request as ``encode_spans`` and ``encode_metrics`` make it: one resource, one
+    scope.
+    """
+    resource, scope, items, schema = _parts(body)
+    if len(items) < 2:
+        return None
+    middle = len(items) // 2
+    return _whole(resource, scope, items[:middle], schema), _whole(
+        resource, scope, items[middle:], schema
+    )
+
+
+def count_items(body: bytes, signal: str) -> int:
+    """Spans, or metric points, in a request."""
+    items = _parts(body)[2]
+    return len(items) if signal == "traces" else sum(map(_points, items))
+
+
+def _points(metric: bytes) -> int:
+    data = [value for field, _, value in wire.fields(metric) if field in _POINT_FIELDS]
+    return sum(
+        field == 1
+        for value in data
+        if isinstance(value, bytes)
+        for field, _, _ in wire.fields(value)
+    )
+
+
+def _parts(body: bytes) -> tuple[bytes, bytes, list[bytes], str]:
+    resource, scope, schema = b"", b"", ""
+    items: list[bytes] = []
+    for _, _, outer in wire.fields(body):
+        for field, _, value in wire.fields(_bytes(outer)):
+            if field == 1:
+                resource = _bytes(value)
+            elif field == 3:
+                schema = _bytes(value).decode()
+            else:
+                for inner, _, content in wire.fields(_bytes(value)):
+                    if inner == 1:
+                        scope = _bytes(content)
+                    elif inner == 2:
+                        items.append(_bytes(content))
+    return resource, scope, items, schema
+
+
+def _whole(resource: bytes, scope: bytes, items: list[bytes], schema: str) -> bytes:
+    blocks = b"".join(wire.block(2, item) for item in items)
+    before, after = wire.envelope(resource, scope, len(blocks), schema)
+    return before + blocks + after
+
+
+def _bytes(value: int | bytes) -> bytes:
+    if isinstance(value, int):
+        raise ValueError("a number where a message was expected")
+    return value

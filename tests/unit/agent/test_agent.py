@@ -1,0 +1,211 @@
+"""The agent from journal to run folder, with a program written by hand."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+
+import pyarrow.parquet as pq
+import pytest
+
+from otel_mlperf.agent.policy import Policy
+
+
+def table(run_folder, name):
+    rows = []
+    for part in sorted((run_folder / "tables" / name).glob("*.parquet")):
+        rows += pq.read_table(part).to_pylist()
+    return rows
+
+
+def accounts(run_folder):
+    return json.loads((run_folder / "accounting" / "node.json").read_text())
+
+
+def adds_up(account) -> bool:
+    outcomes = ("delivered", "rolled_up", "unselected", "pending")
+    total = sum(account[key] for key in outcomes) + sum(account["lost"].values())
+    return account["created"] == total
+
+
+def test_every_step_is_measured_and_few_are_kept(program, agent_of, run_folder) -> None:
+    """All steps are in the table; the spans are those of the first five and of each hundredth."""
+    for i in range(250):
+        program.step(i * 10, payload={"n": 64})
+    program.stop(2600)
+    agent_of(program).run()
+
+    steps = table(run_folder, "steps")
+    assert [s["n"] for s in steps] == list(range(250))
+    assert {(s["duration_ns"], s["self_ns"], s["samples"]) for s in steps} == {
+        (10_000_000, 1_000_000, 64)
+    }
+    kept = [s["n"] for s in steps if s["kept"]]
+    assert kept == [0, 1, 2, 3, 4, 100, 200]
+    spans = Counter(s["name"] for s in table(run_folder, "spans"))
+    assert spans == {"train.step": 7, "data.load": 7, "forward": 7, "run": 1}
+
+
+def test_account_of_spans_adds_up(program, agent_of, run_folder) -> None:
+    """Every section that the program counted is delivered or unselected, none is lost."""
+    for i in range(250):
+        program.step(i * 10)
+    program.stop(2600)
+    agent_of(program).run()
+
+    account = accounts(run_folder)["spans"]["store"]
+    assert account["created"] == program.sections == 751
+    assert account["delivered"] == 22
+    assert adds_up(account)
+    assert account["pending"] == 0
+
+
+def test_sections_of_a_step_add_up_to_it(program, agent_of, run_folder) -> None:
+    """Self times of a step's rows and of the step itself are its duration, nesting included."""
+    step = program.begin_step(0)
+    outer = 900
+    program.section("inner", 3, 5, parent=outer, root=step)
+    program.section("inner", 5, 6, parent=outer, root=step)
+    program.section("outer", 2, 8, parent=step, root=step, span=outer)
+    program.section("writer", 1, 9, parent=step, root=step, track=99)
+    program.end_step(step, 0, 10)
+    program.stop(20)
+    agent_of(program).run()
+
+    rows = {r["name"]: r for r in table(run_folder, "sections") if r["n"] is not None}
+    assert (rows["inner"]["count"], rows["inner"]["self_ns"]) == (2, 3_000_000)
+    assert (rows["outer"]["self_ns"], rows["outer"]["sum_ns"]) == (3_000_000, 6_000_000)
+    assert rows["writer"]["beside"]
+    (own,) = table(run_folder, "steps")
+    inside = sum(r["self_ns"] for r in rows.values() if not r["beside"])
+    assert inside + own["self_ns"] == own["duration_ns"] == 10_000_000
+
+
+def test_kept_spans_form_the_tree_that_was_recorded(program, agent_of, run_folder) -> None:
+    """Parents, trace, times and the link of a step to the run's trace are those recorded."""
+    epoch = 800
+    step = program.begin_step(5, parent=epoch)
+    forward = program.section("forward", 6, 9, parent=step, root=step, category="forward")
+    program.end_step(step, 5, 10, payload={"a": {"ml.training.epoch": 3}, "n": 2})
+    program.section("train.epoch", 1, 12, span=epoch, category="epoch")
+    program.stop(20)
+    agent_of(program).run()
+
+    spans = {s["name"]: s for s in table(run_folder, "spans")}
+    assert spans["forward"]["parent_id"] == spans["train.step"]["span_id"] == f"{step:016x}"
+    assert spans["forward"]["span_id"] == f"{forward:016x}"
+    assert spans["train.step"]["parent_id"] == ""
+    assert spans["train.epoch"]["parent_id"] == spans["run"]["span_id"]
+    run_trace = spans["run"]["trace_id"]
+    assert json.loads(spans["train.step"]["links"]) == [[run_trace, f"{epoch:016x}"]]
+    assert spans["train.step"]["epoch"] == 3
+    assert spans["forward"]["start_ns"] == 1_700_000_000_006_000_000
+    assert spans["forward"]["thread"] == "MainThread"
+
+
+def test_cancelled_step_leaves_no_trace(program, agent_of, run_folder) -> None:
+    """A step opened for a batch that never came counts nowhere; its children go to the run."""
+    program.step(0)
+    gone = program.begin_step(10)
+    program.section("fetch", 10, 11, parent=gone, root=gone)
+    program.journal.put(10, 11, gone, program.run, gone, 11, program.name("train.step"), 3)
+    program.stop(20)
+    agent_of(program).run()
+
+    assert len(table(run_folder, "steps")) == 1
+    (fetch,) = [s for s in table(run_folder, "spans") if s["name"] == "fetch"]
+    assert fetch["parent_id"] == f"{program.run:016x}"
+
+
+def test_sections_outside_steps_are_measured_by_path(program, agent_of, run_folder) -> None:
+    """A tree without steps comes out as paths with self and total; the rest is counted."""
+    for i in range(20):
+        outer = 1000 + i
+        program.section("read", i * 10 + 1, i * 10 + 4, parent=outer)
+        program.section("prepare", i * 10, i * 10 + 8, span=outer)
+    program.stop(300)
+    agent_of(program).run()
+
+    rows = {r["path"]: r for r in table(run_folder, "sections")}
+    assert rows["prepare"]["count"] == rows["prepare/read"]["count"] == 20
+    assert rows["prepare"]["self_ns"] == 20 * 5_000_000
+    assert rows["prepare/read"]["sum_ns"] == 20 * 3_000_000
+    spans = table(run_folder, "spans")
+    ids = {s["span_id"] for s in spans}
+    assert all(s["parent_id"] in ids for s in spans if s["parent_id"])
+    assert adds_up(accounts(run_folder)["spans"]["store"])
+
+
+def test_slow_and_failed_steps_are_kept(program, agent_of, run_folder) -> None:
+    """A step over twice the median, and one with an error, is kept whatever its number."""
+    at = 0.0
+    for i in range(60):
+        length = 50.0 if i == 33 else 10.0
+        program.step(at, length, error=i == 44)
+        at += length
+    program.stop(at + 1)
+    agent_of(program).run()
+
+    assert {s["n"]: s["kept"] for s in table(run_folder, "steps") if s["n"] > 4 and s["kept"]} == {
+        33: "slow",
+        44: "error",
+    }
+
+
+def test_second_agent_goes_on_without_loss_or_double(program, agent_of, run_folder) -> None:
+    """An agent that vanished between two looks is replaced; every row counts once."""
+    for i in range(120):
+        program.step(i * 10)
+    first = agent_of(program)
+    first.tick()
+    first.mark()
+    for i in range(120, 200):
+        program.step(i * 10)
+    first.tick()
+    del first
+    program.stop(2100)
+    agent_of(program).run()
+
+    assert [s["n"] for s in table(run_folder, "steps")] == list(range(200))
+    account = accounts(run_folder)["spans"]["store"]
+    assert account["created"] == program.sections
+    assert adds_up(account)
+    ids = [s["span_id"] for s in table(run_folder, "spans")]
+    assert len(ids) == len(set(ids))
+
+
+def test_outcome_of_the_run_is_written(program, agent_of, run_folder) -> None:
+    """A failed run says which error ended it, in which step and section."""
+    step = program.begin_step(0)
+    words = {"e": ["RuntimeError", "out of memory", ""]}
+    program.section("forward", 1, 2, parent=step, root=step, error=True, payload=words)
+    program.end_step(step, 0, 3, error=True, payload=words)
+    program.stop(4, error=True, payload=words)
+    agent_of(program).run()
+
+    last = table(run_folder, "processes")[-1]
+    assert (last["outcome"], last["error_type"]) == ("failed", "RuntimeError")
+    assert (last["error_step"], last["error_section"]) == (100, "forward")
+
+
+@pytest.mark.parametrize("budget", [50, 200])
+def test_over_budget_is_rolled_up_without_losing_time(
+    program, agent_of, run_folder, budget
+) -> None:
+    """A step of a thousand sections keeps the longest; roll-ups hold count and time of the rest."""
+    step = program.begin_step(0)
+    for i in range(1000):
+        program.section("op", i, i + 0.5 + (i % 7) / 20, parent=step, root=step)
+    program.end_step(step, 0, 1001)
+    program.stop(1100)
+    agent_of(program, policy=Policy(spans_per_rank=budget)).run()
+
+    spans = [s for s in table(run_folder, "spans") if s["name"] == "op"]
+    assert len(spans) <= budget
+    rolled = [json.loads(s["attributes"]) for s in spans if s["kind"] == "rollup"]
+    plain = [s["end_ns"] - s["start_ns"] for s in spans if s["kind"] == "section"]
+    assert sum(r["otel_mlperf.rolled_up.count"] for r in rolled) + len(plain) == 1000
+    total = sum(int((0.5 + (i % 7) / 20) * 1e6) for i in range(1000))
+    found = sum(plain) + sum(r["otel_mlperf.rolled_up.sum"] for r in rolled)
+    assert found == pytest.approx(total, abs=1000)
+    assert adds_up(accounts(run_folder)["spans"]["store"])
