@@ -1,0 +1,282 @@
+"""Is a program under ``otel-mlperf run`` the program that it is under ``python``?"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from otel_mlperf.cli.run import Request, parse_arguments
+from otel_mlperf.errors import UsageError
+
+SCRIPTS = {
+    "who it is": """
+        import sys
+        print(sys.argv, sys.path[0], __name__, __file__, __spec__, __package__, sys.flags)
+    """,
+    "its environment": """
+        import os, subprocess, sys
+        print(sorted(os.environ.items()), flush=True)
+        subprocess.run([sys.executable, "-c", "import os; print(sorted(os.environ.items()))"])
+    """,
+    "its modules by name": """
+        import sys
+        print("torch" in sys.modules, "numpy" in sys.modules, sys.path)
+    """,
+    "what it reads": "import sys; print(sys.stdin.read())",
+    "a number as exit code": "import sys; sys.exit(3)",
+    "a text as exit code": "import sys; sys.exit('it did not work')",
+    "an immediate exit": "import os; os._exit(5)",
+    "a traceback": """
+        def inner(number):
+            return 1 / number
+
+        try:
+            inner(0)
+        except ZeroDivisionError as error:
+            raise ValueError("nothing to divide by") from error
+    """,
+    "a traceback of a thread": """
+        import threading
+        thread = threading.Thread(target=lambda: 1 / 0, name="divider")
+        thread.start()
+        thread.join()
+    """,
+    "an interrupt": "raise KeyboardInterrupt",
+    "a wrong syntax": "for in x",
+    "pickled classes": """
+        import pickle
+        class Point:
+            pass
+        data = pickle.dumps(Point())
+        print(data, type(pickle.loads(data)) is Point)
+    """,
+    "spawned workers": """
+        import multiprocessing, os
+
+        class Answer:
+            def __init__(self, number):
+                self.number = number
+
+        def work(number):
+            return Answer(number + 1), sorted(k for k in os.environ if "OTEL" in k)
+
+        if __name__ == "__main__":
+            with multiprocessing.get_context("spawn").Pool(1) as pool:
+                print([(type(a) is Answer, a.number, names) for a, names in pool.map(work, [1, 2])])
+    """,
+    "forked workers": """
+        import multiprocessing
+
+        def work(number):
+            return number + 1
+
+        if __name__ == "__main__":
+            with multiprocessing.get_context("fork").Pool(1) as pool:
+                print(pool.map(work, [1, 2]))
+    """,
+    "its last words": """
+        import atexit
+        atexit.register(print, "goodbye")
+        print("hello")
+    """,
+    "its random numbers": "import random; random.seed(1); print(random.random())",
+}
+
+
+def write(folder, name, text):
+    lines = text.strip("\n").splitlines()
+    margin = len(lines[0]) - len(lines[0].lstrip())
+    path = folder / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("\n".join(line[margin:] for line in lines) + "\n")
+    return path
+
+
+@pytest.fixture
+def execute(tmp_path):
+    """Runs an interpreter in the test's folder; the text that it gets on stdin is ``input``."""
+
+    def start(*arguments, **environ):
+        return subprocess.run(
+            [sys.executable, *map(str, arguments)],
+            cwd=tmp_path,
+            env={
+                **{k: v for k, v in os.environ.items() if not k.startswith(("OTEL", "PYTHON"))},
+                "OTEL_MLPERF_DIR": str(tmp_path / "runs"),
+                "OTEL_MLPERF_CONSOLE": "false",
+                **environ,
+            },
+            input="from stdin",
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+
+    return start
+
+
+def outcome(done):
+    return done.returncode, done.stdout, done.stderr
+
+
+def names_of_runs(folder):
+    return sorted(json.loads(path.read_text())["name"] for path in folder.glob("runs/*/run.json"))
+
+
+@pytest.mark.parametrize("text", SCRIPTS.values(), ids=SCRIPTS.keys())
+def test_script_does_what_it_does_under_python(execute, tmp_path, text):
+    """Output, errors, tracebacks and exit code are those of plain Python; and there is a run."""
+    write(tmp_path, "train.py", text)
+    plain = execute("train.py", "--lr", "1e-3", "--name", "x")
+
+    run = execute("-m", "otel_mlperf", "run", "train.py", "--lr", "1e-3", "--name", "x")
+
+    assert outcome(run) == outcome(plain)
+    assert names_of_runs(tmp_path) == ["train"]
+
+
+@pytest.mark.parametrize(
+    "program",
+    [("-m", "job.fit", "-x"), ("-m", "job"), ("job",), ("./job/fit.py",), ("-m", "job.missing")],
+)
+def test_modules_and_folders_run_as_under_python(execute, tmp_path, program):
+    """Modules, packages and folders find themselves where Python puts them."""
+    text = "import sys; print(sys.argv, sys.path[0], __name__, __spec__ and __spec__.name)"
+    write(tmp_path, "job/__init__.py", "")
+    write(tmp_path, "job/__main__.py", text)
+    write(tmp_path, "job/fit.py", text)
+
+    assert outcome(execute("-m", "otel_mlperf", "run", *program)) == outcome(execute(*program))
+
+
+def test_options_of_the_interpreter_are_kept(execute, tmp_path):
+    """What was said to Python before us holds for the program."""
+    write(tmp_path, "train.py", "import sys; print(sys.flags, sys.warnoptions, __debug__)")
+    options = ("-O", "-W", "error", "-X", "utf8", "-u")
+
+    run = execute(*options, "-m", "otel_mlperf", "run", "train.py")
+
+    assert outcome(run) == outcome(execute(*options, "train.py"))
+
+
+def test_death_by_signal_is_seen_as_such(execute, tmp_path):
+    """A launcher sees the signal that ended the program, not an exit code of ours."""
+    write(tmp_path, "train.py", "import os, signal; os.kill(os.getpid(), signal.SIGKILL)")
+
+    assert execute("-m", "otel_mlperf", "run", "train.py").returncode == -signal.SIGKILL
+
+
+def test_sitecustomize_of_the_environment_still_runs(execute, tmp_path):
+    """An environment's own start-up code runs first, and stays what is imported by that name."""
+    write(tmp_path, "site/sitecustomize.py", "import sys; sys.started = True")
+    write(tmp_path, "train.py", "import sys, sitecustomize as s; print(sys.started, s.__file__)")
+    path = {"PYTHONPATH": str(tmp_path / "site")}
+
+    run = execute("-m", "otel_mlperf", "run", "train.py", **path)
+
+    assert outcome(run) == outcome(execute("train.py", **path))
+
+
+def test_run_is_named_by_option(execute, tmp_path):
+    """An option before the script is ours; the same word after it is the script's."""
+    write(tmp_path, "train.py", "import sys; print(sys.argv[1:])")
+
+    done = execute("-m", "otel_mlperf", "run", "--name", "first", "train.py", "--name", "second")
+
+    assert done.stdout == "['--name', 'second']\n"
+    assert names_of_runs(tmp_path) == ["first"]
+
+
+def test_programs_of_a_launcher_are_recorded(execute, tmp_path):
+    """Behind a command each Python program is a run; the workers that it starts are not."""
+    write(tmp_path, "prepare.py", "print('prepared')")
+    write(tmp_path, "train.py", SCRIPTS["spawned workers"])
+    job = write(tmp_path, "job.sh", f"{sys.executable} prepare.py\n{sys.executable} train.py")
+
+    done = execute("-m", "otel_mlperf", "run", "--", "sh", job)
+
+    assert (done.returncode, done.stderr) == (0, "")
+    assert names_of_runs(tmp_path) == ["prepare", "train"]
+
+
+def test_ranks_of_a_launching_script_are_recorded(execute, tmp_path):
+    """A script of one's own that starts ranks is a run, and so are they."""
+    write(tmp_path, "rank.py", "print('rank')")
+    text = f"""
+        import os, subprocess
+        for environ in ({{}}, {{"RANK": "0"}}):
+            subprocess.run([{sys.executable!r}, "rank.py"], env=os.environ | environ, check=True)
+    """
+    write(tmp_path, "launch.py", text)
+
+    done = execute("-m", "otel_mlperf", "run", "--", sys.executable, "launch.py")
+
+    assert (done.returncode, done.stderr) == (0, "")
+    assert names_of_runs(tmp_path) == ["launch", "rank"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (["missing.py"], 66, "no script missing.py in {here}; scripts here: fit.py, train.py"),
+        (["-m", "missing.part"], 66, "no module 'missing' in {here}"),
+        (["--", "missing-command"], 66, "no command 'missing-command' on PATH"),
+        ([], 2, "nothing to run; name a script, -m MODULE or -- COMMAND"),
+        (["--names", "x", "train.py"], 2, "no such option --names"),
+        (["-x", "train.py"], 2, "Python's own go before: python -x …"),
+    ],
+)
+def test_what_cannot_be_run_is_said(execute, tmp_path, arguments, code, said):
+    """A wrong command line ends before any work, with what was found and what to do."""
+    write(tmp_path, "train.py", "")
+    write(tmp_path, "fit.py", "")
+
+    done = execute("-m", "otel_mlperf", "run", *arguments)
+
+    assert done.returncode == code
+    assert said.format(here=tmp_path) in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not (tmp_path / "runs").exists()
+
+
+def test_wrong_settings_are_said_before_the_program_runs(execute, tmp_path):
+    """A configuration file that does not exist keeps the program from starting."""
+    write(tmp_path, "train.py", "print('trained')")
+
+    done = execute("-m", "otel_mlperf", "run", "train.py", OTEL_MLPERF_CONFIG="missing.yaml")
+
+    assert (done.returncode, done.stdout) == (78, "")
+    assert "missing.yaml" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "request_"),
+    [
+        (["a.py", "--", "x"], Request(None, ["a.py", "--", "x"], False)),
+        (["--name=n", "-m", "a", "--name", "x"], Request("n", ["-m", "a", "--name", "x"], False)),
+        (["--name", "n", "--", "torchrun", "a.py"], Request("n", ["torchrun", "a.py"], True)),
+    ],
+)
+def test_everything_after_the_program_is_its_own(arguments, request_):
+    """Our options end where the program begins."""
+    assert parse_arguments(arguments) == request_
+
+
+def test_name_needs_a_name():
+    """An option without its value is a usage error, not a program called --name."""
+    with pytest.raises(UsageError, match="--name needs a name"):
+        parse_arguments(["--name"])
+
+
+def test_bootstrap_folder_holds_nothing_else():
+    """What is put at the front of a program's path can shadow one module only."""
+    from otel_mlperf.pytorch import autostart
+
+    assert [path.name for path in Path(autostart.FOLDER).glob("*.py")] == ["sitecustomize.py"]
