@@ -1,0 +1,8 @@
+"""``python -m otel_mlperf``: the same as the command ``otel-mlperf``."""
+
+from __future__ import annotations
+
+from otel_mlperf.cli import main
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,56 @@
+"""What is worth knowing of a run in one line?"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from otel_mlperf.analysis.processes import read_processes
+from otel_mlperf.errors import StoreError
+from otel_mlperf.store.reader import Store
+
+if TYPE_CHECKING:
+    from otel_mlperf.store.runs import RunFolder
+
+UNREADABLE = "unreadable"
+
+
+class RunLine(msgspec.Struct, frozen=True, kw_only=True):
+    """One run of a list."""
+
+    id: str
+    short_id: str
+    name: str
+    path: str
+    started_ns: int
+    outcome: str
+    ranks: int
+    steps: int
+    """Steps of one rank, all phases."""
+    duration_ns: int
+    tags: list[str]
+
+
+def overview(run: RunFolder) -> RunLine:
+    """The line of one run; one that cannot be read is shown as such and hides no other."""
+    outcome, ranks, steps, duration = UNREADABLE, 0, 0, 0
+    try:
+        store = Store(run.path)
+        processes = read_processes(store)
+        outcome, ranks, duration = processes.outcome, processes.ranks, processes.duration_ns
+        ((steps,),) = store.rows("SELECT count(DISTINCT (restart, phase, n)) FROM steps")
+    except StoreError:  # `summary` of that run says what is wrong
+        pass
+    return RunLine(
+        id=run.facts.id,
+        short_id=run.short_id,
+        name=run.facts.name,
+        path=str(run.path),
+        started_ns=run.facts.started_ns,
+        outcome=outcome,
+        ranks=ranks,
+        steps=steps,
+        duration_ns=duration,
+        tags=run.facts.tags,
+    )

@@ -1,0 +1,33 @@
+"""``otel-mlperf runs``: which runs are there?"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from otel_mlperf.cli.commands import JsonOption  # noqa: TC001 - typer reads them
+
+
+def runs(
+    as_json: JsonOption = False,
+    every: Annotated[bool, typer.Option("--all", help="Not only the newest 20.")] = False,
+) -> None:
+    """List the runs, newest first."""
+    import sys
+
+    from otel_mlperf.analysis.runs import overview
+    from otel_mlperf.report.json import to_json
+    from otel_mlperf.report.lines import shown_in
+    from otel_mlperf.report.runs import render_runs
+    from otel_mlperf.store.runs import list_runs, runs_dir
+
+    folder = runs_dir()
+    found = list_runs(folder)
+    shown = [overview(run) for run in (found if every else found[:20])]
+    if as_json:
+        print(to_json(shown))
+        return
+    color, unicode = shown_in(sys.stdout)
+    more = len(found) - len(shown)
+    print(render_runs(shown, str(folder), more, color=color, unicode=unicode), end="")

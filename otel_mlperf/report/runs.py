@@ -1,0 +1,48 @@
+"""How does the list of runs look on a terminal?"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from otel_mlperf.report.lines import Line, columns, left, short, text
+from otel_mlperf.report.quantities import duration, plural
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from otel_mlperf.analysis.runs import RunLine
+    from otel_mlperf.report.lines import Style
+
+_STYLES: dict[str, Style] = {"finished": "green", "running": "cyan"}
+
+
+def render_runs(
+    runs: Sequence[RunLine],
+    folder: str,
+    more: int = 0,
+    *,
+    color: bool = False,
+    unicode: bool = True,
+) -> str:
+    """One line for each run; ``more`` says how many were left out."""
+    if not runs:
+        return text([[(f"no runs in {folder}", "")]], color=color, unicode=unicode)
+    name = min(max(4, *(columns(run.name) for run in runs)), 24)
+    short_id = min(max(4, *(columns(run.short_id) for run in runs)), 12)
+    title = f"{left('id', short_id)}  {left('name', name)}  {'started':<12}  {'outcome':<11}"
+    lines: list[Line] = [[(f"{title}{'steps':>9}{'time':>12}", "dim")]]
+    for run in runs:
+        started = time.strftime("%d %b %H:%M", time.localtime(run.started_ns / 1e9))
+        lines.append(
+            [
+                (f"{left(run.short_id, short_id)}  ", "bold"),
+                (f"{left(run.name, name)}  {started:<12}  ", ""),
+                (f"{run.outcome:<11}", _STYLES.get(run.outcome, "red")),
+                (f"{run.steps:>9,}{duration(run.duration_ns):>12}", ""),
+                (short("  " + " ".join(run.tags), 20) if run.tags else "", "dim"),
+            ]
+        )
+    if more:
+        lines.append([(f"and {plural(more, 'older run')}: --all lists them", "dim")])
+    return text(lines, color=color, unicode=unicode)
