@@ -68,3 +68,9 @@ class NoSuchProgram(OtelMlperfError):
     """The script, module or command that was to be run does not exist."""
 
     exit_code = 66
+
+
+class NoSuchStep(OtelMlperfError):
+    """No step of that number has ended in the run."""
+
+    exit_code = 66
