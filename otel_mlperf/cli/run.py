@@ -82,6 +82,11 @@ def main(arguments: Sequence[str]) -> NoReturn:
     os.execve(path, command, told.put(os.environ))
 
 
+def run(program: list[str]) -> None:
+    """Run a program as `python` would, and record it."""
+    main(program)
+
+
 def parse_arguments(arguments: Sequence[str]) -> Request:
     """Our options up to the program, and the program with all that follows it."""
     rest = list(arguments)

@@ -13,14 +13,17 @@ import os
 import threading
 from typing import TYPE_CHECKING, Any, ClassVar
 
-import otel_mlperf
 from otel_mlperf import names
 from otel_mlperf.pytorch.loop import Loop
 from otel_mlperf.pytorch.weave import weave
-from otel_mlperf.recorder.faults import say_once
+from otel_mlperf.recorder.faults import internal_error, say_once
+from otel_mlperf.recorder.span import active, span, watch_torch
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from otel_mlperf.recorder.state import Recorder
+    from otel_mlperf.recorder.stepping import Step
 
 # Asked for by number: `current_thread()` would register the threads of autograd with Python.
 _MAIN_THREAD = threading.main_thread().ident
@@ -40,7 +43,7 @@ class Moment:
         if Moment.busy or threading.get_ident() != _MAIN_THREAD:
             return
         Moment.busy = True
-        self._section = otel_mlperf.span(self.name)
+        self._section = span(self.name)
         self._section.__enter__()
 
     def __exit__(self, kind: Any, error: Any, traceback: Any) -> None:
@@ -61,7 +64,7 @@ class BatchWait(Moment):
 
     def __enter__(self) -> None:
         if threading.get_ident() == _MAIN_THREAD:
-            self._loop.batch_asked(self._learns())
+            _safely(self._loop.batch_asked, self._learns())
         super().__enter__()
 
     def __exit__(self, kind: Any, error: Any, traceback: Any) -> None:
@@ -69,7 +72,7 @@ class BatchWait(Moment):
             super().__exit__(kind, error, traceback)
             return
         super().__exit__(None, None, None)
-        self._loop.loader_ran_out()
+        _safely(self._loop.loader_ran_out)
 
 
 class Update(Moment):
@@ -93,33 +96,39 @@ class Update(Moment):
         if self._optimizer is optimizer and self._section is not None:
             self._optimizer = None
             self.__exit__(None, None, None)
-            self._loop.updated(id(optimizer))
+            _safely(self._loop.updated, id(optimizer))
 
 
 class RecordedSteps:
     """The steps of a loop as steps of the active run."""
 
     def __init__(self) -> None:
-        self._step: Any = None
+        self._recorder: Recorder | None = None
+        self._step: Step | None = None
 
     def begin(self) -> None:
         """Open a step."""
-        self._step = otel_mlperf.step()
-        self._step.__enter__()
+        self._recorder, self._step = active(), None
+        if self._recorder is not None:
+            self._step = self._recorder.stepping.begin()
+        if self._step is not None:
+            # Nobody has said that it is one: what ends around it takes it back.
+            self._step.is_marked = True
 
     def end(self) -> None:
         """End the open step."""
-        step, self._step = self._step, None
-        step.__exit__(None, None, None)
+        if self._recorder is not None and self._step is not None:
+            self._recorder.stepping.end(self._step)
 
     def cancel(self) -> None:
         """Forget the open step."""
-        step, self._step = self._step, None
-        step.cancel()
+        if self._recorder is not None and self._step is not None:
+            self._recorder.stepping.cancel(self._step)
 
 
 def install() -> None:
     """Sees the moments of torch, which has just been imported; once in a process."""
+    watch_torch()
     torch = importlib.import_module("torch")
     loader = importlib.import_module("torch.utils.data.dataloader")
     optimizer = importlib.import_module("torch.optim.optimizer")
@@ -142,6 +151,13 @@ def switch_off() -> None:
 
 def _weave(function: Any, moment: Moment) -> None:
     weave(function, moment, f"_otel_mlperf_{moment.name.replace('.', '_')}")
+
+
+def _safely(call: Callable[..., None], *arguments: object) -> None:
+    try:
+        call(*arguments)
+    except Exception as error:  # noqa: BLE001 - recording never raises
+        internal_error(error)
 
 
 def _hook(what: str, put: Callable[[], object]) -> None:
