@@ -1,0 +1,240 @@
+"""What happened in one step, on every rank that kept it?"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from otel_mlperf import names
+from otel_mlperf.analysis.steps import NOT_IN_A_SPAN, main_phase, shown
+from otel_mlperf.errors import NoSuchStep
+from otel_mlperf.store.reader import Store
+
+if TYPE_CHECKING:
+    from otel_mlperf.store.runs import RunFolder
+
+_Track = tuple[int, str]
+_NEARBY = 5
+_ROLL_UP = "rollup"
+
+
+class Span(msgspec.Struct, frozen=True, kw_only=True):
+    """One kept span; parents come before their children."""
+
+    name: str
+    category: str
+    depth: int
+    span_id: str
+    start_ns: int
+    """After the start of its rank's step."""
+    duration_ns: int
+    """Of a roll-up, the sum."""
+    self_ns: int
+    """In no child of the same thread."""
+    thread: str
+    beside: bool
+    """On another thread or task than the step."""
+    is_error: bool
+    kind: str
+    """``section``, ``segment`` (of one that is open for long) or ``rollup`` (of many)."""
+    attributes: dict[str, Any]
+
+
+class Section(msgspec.Struct, frozen=True, kw_only=True):
+    """A section of a measured step by name."""
+
+    name: str
+    count: int
+    sum_ns: int
+    self_ns: int
+    beside: bool
+
+
+class RankStep(msgspec.Struct, frozen=True, kw_only=True):
+    """The step on one rank."""
+
+    rank: int
+    duration_ns: int
+    kept: str | None
+    """Why its spans were kept; None: it was measured only."""
+    is_error: bool
+    samples: int | None
+    tokens: int | None
+    sections: list[Section]
+    spans: list[Span]
+
+
+class StepFindings(msgspec.Struct, frozen=True, kw_only=True):
+    """One step of all ranks."""
+
+    id: str
+    short_id: str
+    number: int
+    phase: str
+    restart: int
+    n: int
+    epoch: int | None
+    trace_id: str
+    ranks: list[RankStep]
+    nearby: list[int]
+    """Numbers of the nearest steps with spans, if this one has none."""
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether any rank kept its spans."""
+        return any(one.spans for one in self.ranks)
+
+
+def read_step(
+    run: RunFolder, number: int, phase: str | None = None, rank: int | None = None
+) -> StepFindings:
+    """The step with the user's ``number``; the newest, if the number was used again.
+
+    Raises:
+        NoSuchStep: no step of that number has ended in that phase, or on that rank.
+    """
+    store = Store(run.path)
+    phase = phase or main_phase(store) or names.TRAIN
+    steps = store.records(
+        "SELECT * FROM steps WHERE phase = $phase AND number = $number "
+        "AND ($rank IS NULL OR rank = $rank) "
+        "QUALIFY (restart, n) = last_value((restart, n)) OVER (ORDER BY start_ns, rank "
+        "ROWS BETWEEN UNBOUNDED PRECEDING AND UNBOUNDED FOLLOWING) ORDER BY rank",
+        phase=phase,
+        number=number,
+        rank=rank,
+    )
+    if not steps:
+        raise NoSuchStep(_no_such_step(store, run, number, phase, rank))
+    first = steps[0]
+    ranks = [_rank_step(store, step) for step in steps]
+    return StepFindings(
+        id=run.facts.id,
+        short_id=run.short_id,
+        number=number,
+        phase=phase,
+        restart=first["restart"],
+        n=first["n"],
+        epoch=first["epoch"],
+        trace_id=first["trace_id"],
+        ranks=ranks,
+        nearby=[] if any(one.spans for one in ranks) else _nearby(store, phase, number),
+    )
+
+
+def _rank_step(store: Store, step: dict[str, Any]) -> RankStep:
+    key = {name: step[name] for name in ("rank", "restart", "phase", "n")}
+    found = store.rows(
+        "SELECT name, sum(count)::BIGINT, sum(sum_ns)::BIGINT, sum(self_ns)::BIGINT, beside "
+        "FROM sections WHERE rank = $rank AND restart = $restart AND phase = $phase AND n = $n "
+        "GROUP BY name, beside ORDER BY beside, min(start_ns)",
+        **key,
+    )
+    sections = [
+        Section(name=shown(name), count=count, sum_ns=total, self_ns=own, beside=beside)
+        for name, count, total, own, beside in found
+    ]
+    own = step["self_ns"]
+    rest = Section(name=NOT_IN_A_SPAN, count=1, sum_ns=own, self_ns=own, beside=False)
+    sections.insert(sum(not one.beside for one in sections), rest)
+    return RankStep(
+        rank=step["rank"],
+        duration_ns=step["duration_ns"],
+        kept=step["kept"],
+        is_error=step["error"],
+        samples=step["samples"],
+        tokens=step["tokens"],
+        sections=sections,
+        spans=_spans(store, step),
+    )
+
+
+def _spans(store: Store, step: dict[str, Any]) -> list[Span]:
+    rows = store.records(
+        "SELECT * FROM spans WHERE trace_id = $trace AND rank = $rank AND restart = $restart "
+        "ORDER BY start_ns, end_ns DESC",
+        trace=step["trace_id"],
+        rank=step["rank"],
+        restart=step["restart"],
+    )
+    ids = {row["span_id"] for row in rows}
+    inside: dict[str, list[dict[str, Any]]] = {}
+    for row in rows:
+        parent = row["parent_id"] if row["parent_id"] != row["span_id"] else ""
+        inside.setdefault(parent if parent in ids else "", []).append(row)
+    spans: list[Span] = []
+    pending = [(row, 0, _track(row)) for row in reversed(inside.get("", []))]
+    while pending:
+        row, depth, track = pending.pop()
+        below = inside.get(row["span_id"], [])
+        pending += [(child, depth + 1, track) for child in reversed(below)]
+        spans.append(_span(row, below, depth, track, step["start_ns"]))
+    return spans
+
+
+def _span(
+    row: dict[str, Any], below: list[dict[str, Any]], depth: int, track: _Track, begin: int
+) -> Span:
+    attributes = json.loads(row["attributes"] or "{}")
+    return Span(
+        name=row["name"],
+        category=row["category"],
+        depth=depth,
+        span_id=row["span_id"],
+        start_ns=row["start_ns"] - begin,
+        duration_ns=attributes.get(names.ROLLED_UP_SUM, row["end_ns"] - row["start_ns"]),
+        self_ns=_own_ns(row, below),
+        thread=row["thread"],
+        beside=_track(row) != track,
+        is_error=row["status"] == "error",
+        kind=row["kind"],
+        attributes=attributes,
+    )
+
+
+def _track(row: dict[str, Any]) -> _Track:
+    return row["track"], row["thread"]
+
+
+def _own_ns(row: dict[str, Any], below: list[dict[str, Any]]) -> int:
+    """The span's time minus the union of its children on the same track, which come by start."""
+    own, until = row["end_ns"] - row["start_ns"], row["start_ns"]
+    for child in below:
+        if _track(child) != _track(row):
+            continue
+        if child["kind"] == _ROLL_UP:
+            own -= json.loads(child["attributes"])[names.ROLLED_UP_SUM]
+            continue
+        end = min(child["end_ns"], row["end_ns"])
+        own -= max(0, end - max(child["start_ns"], until))
+        until = max(until, end)
+    return max(0, int(own))
+
+
+def _nearby(store: Store, phase: str, number: int) -> list[int]:
+    found = store.rows(
+        "SELECT number FROM steps WHERE phase = $phase AND kept IS NOT NULL GROUP BY number "
+        "ORDER BY abs(number - $number), number LIMIT $most",
+        phase=phase,
+        number=number,
+        most=_NEARBY,
+    )
+    return sorted(row[0] for row in found)
+
+
+def _no_such_step(store: Store, run: RunFolder, number: int, phase: str, rank: int | None) -> str:
+    tried = f"looking for {phase} step {number} of run {run.short_id}"
+    tried += f" on rank {rank}" if rank is not None else ""
+    found = store.rows(
+        "SELECT phase, min(number), max(number), count(DISTINCT rank) FROM steps "
+        "GROUP BY phase ORDER BY min(start_ns)"
+    )
+    if not found:
+        return f"{tried}: no step has ended in this run; see otel-mlperf summary {run.short_id}"
+    there = ", ".join(
+        f"{name} {first} to {last} on {ranks} rank{'s' * (ranks != 1)}"
+        for name, first, last, ranks in found
+    )
+    return f"{tried}: there is none; the steps that ended are {there}"

@@ -1,0 +1,35 @@
+"""``otel-mlperf show``: what happened in one step?"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from otel_mlperf.cli.commands import JsonOption, RunArgument  # noqa: TC001 - typer reads them
+
+
+def show(
+    step: Annotated[int, typer.Option("--step", help="The number that the program gave it.")],
+    run: RunArgument = "latest",
+    phase: Annotated[
+        str | None, typer.Option(help="train, validate, test or predict; train by default.")
+    ] = None,
+    rank: Annotated[int | None, typer.Option(help="Only this rank.")] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Show one step: the spans of every rank that kept it, else what was measured."""
+    import sys
+
+    from otel_mlperf.analysis.step import read_step
+    from otel_mlperf.report.json import to_json
+    from otel_mlperf.report.lines import shown_in
+    from otel_mlperf.report.step import render_step
+    from otel_mlperf.store.runs import find_run
+
+    found = read_step(find_run(run), step, phase, rank)
+    if as_json:
+        print(to_json(found))
+        return
+    color, unicode = shown_in(sys.stdout)
+    print(render_step(found, color=color, unicode=unicode), end="")
