@@ -1,0 +1,137 @@
+"""How do a run folder's spans become requests again, as the agent would have sent them?
+
+Ids are those of the first time, so that a server which has a span already has it once.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from otel_mlperf import names
+from otel_mlperf.agent.kept import INTERRUPTED_WORDS
+from otel_mlperf.otlp import wire
+from otel_mlperf.otlp.spans import (
+    Event,
+    Link,
+    SpanColumns,
+    cut,
+    encode_spans,
+    span_extra,
+    span_tail,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from otel_mlperf.store.reader import Store
+    from otel_mlperf.store.runs import RunFolder
+
+REQUEST_BYTES: Final = 1 << 20
+_ROWS: Final = 20_000
+"""Spans held in memory at once."""
+_EXCEPTION: Final = (
+    names.EXCEPTION_TYPE,
+    names.EXCEPTION_MESSAGE,
+    names.EXCEPTION_STACKTRACE,
+)
+_Row = dict[str, Any]
+
+
+def count_spans(store: Store) -> int:
+    """How many spans a run folder holds."""
+    ((count,),) = store.rows("SELECT count(*) FROM spans")
+    return int(count)
+
+
+def requests(run: RunFolder, store: Store) -> Iterator[tuple[int, bytes]]:
+    """The requests of a run, each with its number of spans: by rank, then by time."""
+    scope = wire.encode_scope(names.SCOPE)
+    for rank, restart in store.rows("SELECT DISTINCT rank, restart FROM spans ORDER BY ALL"):
+        resource = wire.encode_resource(_resource(run, store, rank, restart))
+        for rows in _pages(store, rank, restart):
+            for piece in cut(_columns(rows), REQUEST_BYTES):
+                yield len(piece), encode_spans(resource, scope, piece, names.SCHEMA_URL)
+
+
+def _pages(store: Store, rank: int, restart: int) -> Iterator[list[_Row]]:
+    at = 0
+    while rows := store.records(
+        "SELECT * FROM spans WHERE rank = $rank AND restart = $restart "
+        "ORDER BY start_ns, span_id LIMIT $most OFFSET $at",
+        rank=rank,
+        restart=restart,
+        most=_ROWS,
+        at=at,
+    ):
+        yield rows
+        at += len(rows)
+
+
+def _resource(run: RunFolder, store: Store, rank: int, restart: int) -> dict[str, Any]:
+    found = store.records(
+        "SELECT * FROM processes WHERE rank = $rank AND restart = $restart ORDER BY start_ns",
+        rank=rank,
+        restart=restart,
+    )
+    attributes = {
+        names.SERVICE_NAME: run.facts.name,
+        names.RUN_ID: run.facts.id,
+        names.RUN_NAME: run.facts.name,
+        names.RANK: rank,
+        names.RESTART: restart,
+    }
+    for process in found[:1]:
+        attributes |= {
+            names.SERVICE_NAME: process["service"],
+            names.SERVICE_INSTANCE_ID: process["instance_id"],
+            names.HOST_NAME: process["host"],
+            names.LOCAL_RANK: process["local_rank"],
+            names.WORLD_SIZE: process["world_size"],
+        }
+    return attributes
+
+
+def _columns(rows: list[_Row]) -> SpanColumns:
+    tails: dict[bytes, int] = {}
+    tail = [tails.setdefault(_tail(row), len(tails)) for row in rows]
+    return SpanColumns(
+        trace_id=np.frombuffer(
+            b"".join(bytes.fromhex(row["trace_id"]) for row in rows), np.uint8
+        ).reshape(-1, 16),
+        span_id=np.array([int(row["span_id"], 16) for row in rows], np.uint64),
+        parent_id=np.array([int(row["parent_id"] or "0", 16) for row in rows], np.uint64),
+        start_ns=np.array([row["start_ns"] for row in rows], np.uint64),
+        end_ns=np.array([row["end_ns"] for row in rows], np.uint64),
+        tail=np.array(tail, np.int32),
+        tails=list(tails),
+        extra={at: more for at, row in enumerate(rows) if (more := _extra(row))},
+    )
+
+
+def _tail(row: _Row) -> bytes:
+    attributes: dict[str, Any] = {names.SECTION_CATEGORY: row["category"]}
+    if row["phase"]:
+        attributes[names.ML_PHASE] = row["phase"]
+    if row["track"] >= 0:
+        attributes |= {names.THREAD_ID: row["track"], names.THREAD_NAME: row["thread"]}
+    return span_tail(row["name"], attributes)
+
+
+def _extra(row: _Row) -> bytes:
+    attributes = json.loads(row["attributes"] or "{}")
+    words = {key: attributes.pop(key) for key in _EXCEPTION if key in attributes}
+    given = {key: value for key, value in words.items() if value}
+    events = [Event(row["end_ns"], "exception", given)] if words else []
+    links = [Link(bytes.fromhex(trace), int(span, 16)) for trace, span in json.loads(row["links"])]
+    if not (attributes or events or links) and row["status"] != "error":
+        return b""
+    return span_extra(attributes, links, events, _status(row, words))
+
+
+def _status(row: _Row, words: dict[str, Any]) -> str | None:
+    if row["status"] != "error":
+        return None
+    return INTERRUPTED_WORDS if row["interrupted"] else str(words.get(names.EXCEPTION_MESSAGE, ""))
