@@ -51,8 +51,8 @@ class Accounts:
                 account.created += outcome.created + dropped
                 account.unselected += outcome.unselected
                 account.rolled_up += outcome.rolled_up
-                if dropped:
-                    account.lost["ring_full"] = account.lost.get("ring_full", 0) + dropped
+                _lose(account, "ring_full", dropped)
+                _lose(account, "internal", outcome.failed)
 
     def stored_later(self, spans: Sequence[Kept]) -> None:
         """Spans that the next flush writes."""
@@ -63,6 +63,12 @@ class Accounts:
         self._state.accounts[SPANS_STORE].delivered += self._unstored
         self._unstored = 0
 
+    def removed(self, spans: int) -> None:
+        """Stored spans that had to make room for newer ones."""
+        account = self._state.accounts[SPANS_STORE]
+        account.delivered -= spans
+        _lose(account, "store_full", spans)
+
     def collected(self, points: int) -> None:
         """Metric points made."""
         self._state.accounts[METRICS_OTLP].created += points
@@ -72,7 +78,7 @@ class Accounts:
         account = self._state.accounts.setdefault(_BY_SIGNAL[outcome.signal], Account())
         account.delivered += outcome.delivered
         for reason, count in outcome.lost.items():
-            account.lost[reason] = account.lost.get(reason, 0) + count
+            _lose(account, reason, count)
 
     def report(self, waiting: dict[str, int]) -> dict[str, dict[str, Any]]:
         """Signal to destination to the terms of the identity; ``waiting`` items by signal."""
@@ -117,6 +123,11 @@ class Accounts:
         key = "\0".join(labels.values())
         series = self._series.setdefault(key, Series(names.ITEMS.name, labels))
         series.value = count
+
+
+def _lose(account: Account, reason: str, count: int) -> None:
+    if count:
+        account.lost[reason] = account.lost.get(reason, 0) + count
 
 
 def write_report(folder: Path, host: str, report: dict[str, dict[str, Any]]) -> None:

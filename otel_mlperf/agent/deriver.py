@@ -6,6 +6,7 @@ parts and makes the same requests.
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -21,9 +22,9 @@ from otel_mlperf.agent.resource import SCOPE_BYTES, agent_attributes, rank_attri
 from otel_mlperf.agent.segments import segments
 from otel_mlperf.agent.series import Meter
 from otel_mlperf.agent.state import JournalState, RankState, State
-from otel_mlperf.agent.work import Worker
-from otel_mlperf.journal.layout import Word
-from otel_mlperf.journal.reader import OPEN_TYPE
+from otel_mlperf.agent.work import Outcome, Worker
+from otel_mlperf.journal.layout import Kind, Word
+from otel_mlperf.journal.reader import OPEN_TYPE, ROW_TYPE, rows_of_kind
 from otel_mlperf.otlp import wire
 from otel_mlperf.otlp.metrics import encode_metrics
 from otel_mlperf.otlp.spans import cut, encode_spans
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from otel_mlperf.agent.tables import Tables
     from otel_mlperf.journal.reader import Rows
 
+_log = logging.getLogger("otel_mlperf.agent")
 _MOST_BYTES: Final = 2 << 20
 """Of a request's spans: below the 4 MiB that gRPC servers behind the Collector accept."""
 _OFTEN_NS: Final = 120 * 10**9
@@ -115,10 +117,7 @@ class Deriver:
         return self._state.ranks[ids.instance_id(meta.run_id, meta.restart, meta.rank)]
 
     def _work(self, journal: JournalState, rank: RankState, mark: Mark) -> list[Kept]:
-        worker = Worker(
-            journal, rank, self._options.policy, self._tables, explicit=self._options.explicit
-        )
-        outcome = worker.work()
+        outcome = self._worked_out(journal, rank)
         dropped = journal.words.get(Word.LOST_RING_FULL, 0) - journal.ring_full
         journal.ring_full += dropped
         self.accounts.measured(outcome, dropped)
@@ -128,6 +127,20 @@ class Deriver:
             self._tables.add("processes", process_row(journal))
             rank.live = False
         return outcome.kept + segments(journal, mark.monotonic_ns)
+
+    def _worked_out(self, journal: JournalState, rank: RankState) -> Outcome:
+        rows = np.frombuffer(journal.fresh + journal.held, ROW_TYPE)
+        waited = len(journal.held) // ROW_TYPE.itemsize
+        try:
+            return Worker(
+                journal, rank, self._options.policy, self._tables, explicit=self._options.explicit
+            ).work()
+        except Exception:  # noqa: BLE001 - whatever it is, the next agent would meet it too
+            # The same events would stop the next agent too: these rows are given up, counted.
+            _log.exception("%s: rows that could not be worked out are lost", journal.meta.rank)
+            journal.fresh = journal.held = journal.payloads = b""
+            gone = len(rows_of_kind(rows, Kind.SECTION))
+            return Outcome(created=gone - waited, failed=gone)
 
     def _remove(self, name: str) -> None:
         """Forgets a journal that has ended; what its counters counted stays counted."""
@@ -206,9 +219,7 @@ class Deriver:
         if METRICS_OTLP not in self.accounts.destinations:
             return
         for rank in state.ranks.values():
-            user = {
-                name: user_metric(name, unit, kind) for name, (unit, kind) in rank.user.items()
-            }
+            user = {name: user_metric(name, unit, kind) for name, (unit, kind) in rank.user.items()}
             export = Export(rank.meta.unix_ns, mark.unix_ns)
             metrics = export.collect(rank.series.values(), user)
             resource = wire.encode_resource(rank_attributes(rank.meta))

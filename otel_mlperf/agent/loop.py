@@ -23,6 +23,8 @@ from otel_mlperf.agent.tables import Tables
 from otel_mlperf.agent.wal import Log
 from otel_mlperf.errors import StoreError
 from otel_mlperf.ids import safe_name
+from otel_mlperf.store.parts import last_number
+from otel_mlperf.store.schema import TABLES
 
 if TYPE_CHECKING:
     from otel_mlperf.agent.options import Options
@@ -47,7 +49,7 @@ class Agent:
         self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         self._tail, self._options = tail, options
         self._state_path = self._folder / "state"
-        self._state: State = load_state(self._state_path)
+        self._state: State = self._load()
         self._requests = Requests(self._folder / "requests", options.outbox_bytes)
         self._requests.load(self._state.request, self._state.pending)
         self._tables = Tables(self.run_folder, self._host)
@@ -56,6 +58,17 @@ class Agent:
         self._sender = Sender(self._requests, options)
         self._marked_ns = self._read_ns = time.monotonic_ns()
         self._replay()
+
+    def _load(self) -> State:
+        try:
+            return load_state(self._state_path)
+        except StoreError as error:
+            # Begins anew behind everything that is there, rather than not at all.
+            _log.warning("%s; kept as %s.bad", error, self._state_path)
+            self._state_path.replace(self._state_path.with_suffix(".bad"))
+            used = [last_number(self.run_folder, table, self._host) for table in TABLES]
+            segments = [0, *(int(p.name[4:]) for p in self._folder.glob("wal-*"))]
+            return State(segment=max(segments) + 1, part=max(used) + 1, request=time.time_ns())
 
     def _replay(self) -> None:
         events = 0
@@ -104,14 +117,14 @@ class Agent:
         for outcome in self._requests.news():
             self._deriver.accounts.settled(outcome)
         if flush:
-            self._flush(unix)
+            self.flush(unix)
 
     def finish(self) -> None:
         """Writes the state a last time; what still waits stays in the outbox."""
         self._sender.stop()
         for outcome in self._requests.news():
             self._deriver.accounts.settled(outcome)
-        self._flush(time.time_ns())
+        self.flush(time.time_ns())
         self._log.close()
         self._tail.close()
 
@@ -130,7 +143,8 @@ class Agent:
         waited = unix_ns - self._state.flushed_ns
         return waited >= interval or self._tables.waiting > _MOST_WAITING
 
-    def _flush(self, unix_ns: int) -> None:
+    def flush(self, unix_ns: int) -> None:
+        """Writes tables, state and accounts; what was read until here is then stored."""
         state = self._state
         try:
             if self._tables.waiting:
@@ -144,6 +158,7 @@ class Agent:
             self._requests.forget()
             self._log.drop_before(state.segment)
             self._tables.compact()
+            self._deriver.accounts.removed(self._tables.trim(self._options.store_bytes))
             write_report(
                 self.run_folder, self._host, self._deriver.accounts.report(self._requests.waiting)
             )

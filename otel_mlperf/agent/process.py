@@ -78,6 +78,16 @@ def first_meta(folder: Path) -> JournalMeta | None:
     return None
 
 
+def is_served(folder: Path) -> bool:
+    """Whether an agent holds the folder's lock."""
+    with contextlib.suppress(OSError), (folder / _LOCK).open("rb") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            return True
+    return False
+
+
 class _only_one:  # noqa: N801 - reads as a clause where it is used
     """Holds the folder's lock; False if another agent keeps it."""
 

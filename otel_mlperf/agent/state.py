@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
+from otel_mlperf.errors import StoreError
 from otel_mlperf.journal.meta import JournalMeta
 from otel_mlperf.otlp.histogram import Buckets
 from otel_mlperf.otlp.metrics import Exemplar
@@ -160,11 +161,17 @@ class State(msgspec.Struct):
 
 
 def load_state(path: Path) -> State:
-    """The state at ``path``; a new one if there is none yet."""
+    """The state at ``path``; a new one if there is none yet.
+
+    Raises:
+        StoreError: it is damaged, or from another version.
+    """
     try:
         return msgspec.msgpack.decode(path.read_bytes(), type=State)
     except FileNotFoundError:
         return State()
+    except msgspec.DecodeError as error:
+        raise StoreError(f"reading the agent's state {path}: {error}") from error
 
 
 def write_state(path: Path, state: State) -> None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from otel_mlperf.agent.kept import Kept, span_table
 from otel_mlperf.store.schema import TABLES
+from otel_mlperf.store.trim import trim
 from otel_mlperf.store.writer import compact, write_part
 
 if TYPE_CHECKING:
@@ -88,6 +89,10 @@ class Tables:
         """Merges small parts. A part must be in the state first: a replay writes it again."""
         for table in TABLES:
             compact(self._folder, table, self._host)
+
+    def trim(self, most_bytes: int) -> int:
+        """Removes the oldest rows over the limit; returns how many spans are gone."""
+        return trim(self._folder, self._host, most_bytes)
 
     def _columns(self) -> dict[str, Columns]:
         columns = {table: _transposed(rows) for table, rows in self.rows.items()}

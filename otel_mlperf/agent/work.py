@@ -35,8 +35,9 @@ _MOST_ERRORS: Final = 64
 class Outcome:
     """What became of the span items of one journal at one mark."""
 
-    def __init__(self) -> None:
-        self.created = self.unselected = self.rolled_up = 0
+    def __init__(self, created: int = 0, failed: int = 0) -> None:
+        self.created, self.failed = created, failed
+        self.unselected = self.rolled_up = 0
         self.kept: list[Kept] = []
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -15,6 +15,9 @@ from otel_mlperf.agent.tail import Tail
 from otel_mlperf.journal.layout import OPEN, Flag, Kind
 from otel_mlperf.journal.meta import JournalMeta
 from otel_mlperf.journal.writer import Journal
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 MS = 1_000_000
 TRACK = 11
@@ -36,9 +39,7 @@ class Program:
         self._entries: dict[tuple[str, str], int] = {}
         self._n: dict[str, int] = {}
         self.run = self.meta.run_span
-        self.journal.put(
-            0, 0, self.run, 0, 0, TRACK, self.name("run", names.RUN, ""), Kind.BEGIN
-        )
+        self.journal.put(0, 0, self.run, 0, 0, TRACK, self.name("run", names.RUN, ""), Kind.BEGIN)
         self.sections = 0
 
     def name(self, name: str, category: str = "other", phase: str = "train") -> int:
@@ -73,9 +74,18 @@ class Program:
         )  # fmt: skip
         return span
 
-    def end_step(self, span: int, start: float, end: float, *, phase: str = "train", **more) -> None:
+    def end_step(
+        self, span: int, start: float, end: float, *, phase: str = "train", **more
+    ) -> None:
         self.section(
-            f"{phase}.step", start, end, span=span, root=span, category=names.STEP, phase=phase, **more
+            f"{phase}.step",
+            start,
+            end,
+            span=span,
+            root=span,
+            category=names.STEP,
+            phase=phase,
+            **more,
         )
 
     def step(self, start: float, length: float = 10.0, *, phase: str = "train", **more) -> int:
@@ -88,7 +98,9 @@ class Program:
         self.end_step(span, start, start + length, phase=phase, **more)
         return span
 
-    def open(self, name: str, start: float, *, parent: int = 0, root: int = 0, span: int = 0) -> int:
+    def open(
+        self, name: str, start: float, *, parent: int = 0, root: int = 0, span: int = 0
+    ) -> int:
         span = span or next(self._ids)
         at = self.journal.free.pop()
         OPEN.pack_into(

@@ -209,3 +209,25 @@ def test_over_budget_is_rolled_up_without_losing_time(
     found = sum(plain) + sum(r["otel_mlperf.rolled_up.sum"] for r in rolled)
     assert found == pytest.approx(total, abs=1000)
     assert adds_up(accounts(run_folder)["spans"]["store"])
+
+
+def test_full_store_gives_up_the_oldest_spans_and_counts_them(
+    program, agent_of, run_folder
+) -> None:
+    """Over the limit the oldest span parts go, as lost; every step stays measured."""
+    agent = agent_of(program, policy=Policy(keep_every=1), store_bytes=600_000)
+    for i in range(3000):
+        program.step(i * 10)
+        if i % 100 == 99:
+            agent.tick()
+            agent.mark()
+            agent.flush(i)
+    program.stop(40_000)
+    agent.run()
+
+    account = accounts(run_folder)["spans"]["store"]
+    stored = [s for s in table(run_folder, "spans") if s["kind"] == "section"]
+    assert len(stored) == account["delivered"] < program.sections
+    assert account["lost"] == {"store_full": program.sections - len(stored)}
+    assert adds_up(account)
+    assert len(table(run_folder, "steps")) == 3000

@@ -1,0 +1,56 @@
+"""Commands ``agent`` and ``recover``: read journals by hand."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def agent(
+    once: Annotated[
+        bool, typer.Option("--once", help="End when no journal is left instead of waiting.")
+    ] = False,
+) -> None:
+    """Serve every run of this user on this node, as a sidecar or service.
+
+    Programs start their own agent; this one is for jobs with OTEL_MLPERF_AGENT=none, where one
+    process of the node reads for all of them.
+    """
+    from otel_mlperf.agent.process import is_served, serve
+    from otel_mlperf.agent.recover import journal_folders
+
+    threads: dict[Path, threading.Thread] = {}
+    while True:
+        threads = {folder: t for folder, t in threads.items() if t.is_alive()}
+        for folder in journal_folders():
+            if folder not in threads and not is_served(folder):
+                typer.echo(f"serving {folder.name}")
+                thread = threading.Thread(target=serve, args=(folder, os.environ), daemon=True)
+                threads[folder] = thread
+                thread.start()
+        if once and not threads:
+            return
+        time.sleep(1)
+
+
+def recover(
+    run: Annotated[
+        str | None, typer.Argument(help="Run whose undelivered requests are sent too.")
+    ] = None,
+) -> None:
+    """Read journals that killed processes left, and deliver what still waits."""
+    from otel_mlperf.agent.recover import deliver_rest, journal_folders, recover_journals
+    from otel_mlperf.store.runs import LATEST, find_run
+
+    found = recover_journals(os.environ, journal_folders())
+    typer.echo(f"{found} journal{'' if found == 1 else 's'} read to the end")
+    if run is not None or found:
+        rest = deliver_rest(find_run(run or LATEST).path, os.environ)
+        typer.echo(f"{rest.delivered} requests delivered, {rest.waiting} still waiting")

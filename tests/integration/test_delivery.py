@@ -1,0 +1,180 @@
+"""What a run records is found in the real Jaeger and Prometheus, through the real Collector."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from runs import PROGRAMS, Ended, adds_up, environment, run_program
+from servers.running import wait_until
+
+pytestmark = pytest.mark.servers
+
+
+def compare_with_jaeger(ended: Ended, servers) -> int:
+    """Every trace of the store against Jaeger's; returns the number of spans compared."""
+    stored: dict[str, dict[str, dict]] = {}
+    for row in ended.rows("SELECT * FROM spans"):
+        stored.setdefault(row["trace_id"], {})[row["span_id"]] = row
+    for trace, expected in stored.items():
+        wait_until(lambda t=trace, e=expected: len(servers.jaeger_trace(t)) >= len(e), 30, trace)
+        found = {span.span_id: span for span in servers.jaeger_trace(trace)}
+        assert found.keys() == expected.keys()
+        for span_id, span in found.items():
+            row = expected[span_id]
+            assert (span.parent_id, span.name) == (row["parent_id"], row["name"])
+            assert (span.start_ns, span.end_ns) == (row["start_ns"], row["end_ns"])
+            assert (span.status == "error") == (row["status"] == "error")
+            own = {
+                key: value
+                for key, value in json.loads(row["attributes"]).items()
+                if not key.startswith("exception.")
+            }
+            assert own.items() <= span.attributes.items()
+            assert [list(link) for link in span.links] == json.loads(row["links"])
+            assert span.attributes["ml.section.category"] == row["category"]
+    return sum(map(len, stored.values()))
+
+
+def steps_in_prometheus(servers, ended: Ended, phase: str = "train") -> float:
+    run = ended.rows("SELECT service FROM processes")[0]["service"]
+    (instance,) = {row["instance_id"] for row in ended.rows("SELECT instance_id FROM processes")}
+    query = (
+        f'histogram_count(ml_training_step_duration_seconds{{service_name="{run}",'
+        f'instance="{instance}",ml_phase="{phase}"}})'
+    )
+    return sum(sample.value for sample in servers.promql(query))
+
+
+def test_spans_in_jaeger_are_those_in_the_store(tmp_path, servers) -> None:
+    """Ids, parents, names, times, status, links and attributes agree, trace by trace."""
+    ended = run_program(
+        tmp_path / "runs", "--steps", "250", OTEL_EXPORTER_OTLP_ENDPOINT=servers.otlp_endpoint
+    ).settled()
+
+    assert compare_with_jaeger(ended, servers) == 7 * 4 + 1
+    for account in (ended.accounts()["spans"]["otlp"], ended.accounts()["metrics"]["otlp"]):
+        assert adds_up(account)
+        assert (account["lost"], account["pending"]) == ({}, 0)
+    assert ended.accounts()["spans"]["otlp"]["created"] == ended.counted[0]
+
+
+def test_prometheus_counts_what_the_program_counted(tmp_path, servers) -> None:
+    """Histogram counts are the steps, the counter is the sum added, self times are the steps."""
+    ended = run_program(
+        tmp_path / "runs", "--steps", "120", OTEL_EXPORTER_OTLP_ENDPOINT=servers.otlp_endpoint
+    ).settled()
+    (instance,) = {row["instance_id"] for row in ended.rows("SELECT instance_id FROM processes")}
+    which = f'{{instance="{instance}"}}'
+
+    wait_until(lambda: steps_in_prometheus(servers, ended) == 120, 20, "120 steps")
+    (tokens,) = servers.promql(f"ml_user_tokens_total{which}")
+    assert tokens.value == ended.counted[2] == 360
+    (total,) = servers.promql(
+        f'sum(ml_section_self_time_seconds_total{{instance="{instance}",ml_phase="train"}})'
+    )
+    (stored,) = ended.rows("SELECT sum(duration_ns) / 1e9 AS seconds FROM steps")
+    assert total.value == pytest.approx(float(stored["seconds"]), rel=1e-6)
+    (loss,) = servers.promql(f"ml_training_loss{which}")
+    assert loss.value == pytest.approx(1 / 120)
+
+
+def test_exemplar_opens_a_kept_trace(tmp_path, servers) -> None:
+    """Each exemplar on the step histogram leads to a trace that Jaeger has."""
+    ended = run_program(
+        tmp_path / "runs", "--steps", "120", OTEL_EXPORTER_OTLP_ENDPOINT=servers.otlp_endpoint
+    ).settled()
+    (instance,) = {row["instance_id"] for row in ended.rows("SELECT instance_id FROM processes")}
+    kept = {row["trace_id"] for row in ended.rows("SELECT trace_id FROM steps WHERE kept NOTNULL")}
+
+    def exemplars():
+        found = servers.promql_exemplars("ml_training_step_duration_seconds", 600)
+        return [e for e in found if e.series.get("instance") == instance]
+
+    wait_until(exemplars, 20, "exemplars")
+    for exemplar in exemplars():
+        assert exemplar.trace_id in kept
+        names = {span.span_id: span.name for span in servers.jaeger_trace(exemplar.trace_id)}
+        assert names[exemplar.span_id] == "train.step"
+
+
+def test_agent_killed_in_between_changes_no_count(tmp_path, servers) -> None:
+    """With the agent killed and started again the counts are the same, and no id comes twice."""
+    runs, count = tmp_path / "runs", tmp_path / "runs.count"
+    variables = {"OTEL_EXPORTER_OTLP_ENDPOINT": servers.otlp_endpoint}
+    program = subprocess.Popen(
+        [sys.executable, PROGRAMS / "loop.py", "--count", count, "--steps", "400",
+         "--pause", "0.04"],
+        env=environment(runs, **variables), stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    wait_until(lambda: list(runs.glob("*/tables/steps/*.parquet")), 20, "the first tables")
+    os.kill(agent_of(runs), signal.SIGKILL)
+    _, errors = program.communicate(timeout=120)
+    ended = Ended(program.returncode, "", errors, runs, count).settled()
+
+    assert ended.code == 0, errors
+    account = ended.accounts()["spans"]["otlp"]
+    assert account["created"] == ended.counted[0]
+    assert adds_up(account)
+    assert (account["lost"], account["pending"]) == ({}, 0)
+    compare_with_jaeger(ended, servers)
+    wait_until(lambda: steps_in_prometheus(servers, ended) == 400, 20, "400 steps")
+
+
+def agent_of(runs: Path) -> int:
+    """The process that serves the one run in ``runs``: it holds its log file open."""
+    for place in Path("/proc").glob("[0-9]*/fd"):
+        try:
+            targets = [os.readlink(fd) for fd in place.iterdir()]
+        except OSError:
+            continue
+        if any(t.startswith(str(runs)) and t.endswith("agent.log") for t in targets):
+            return int(place.parent.name)
+    raise AssertionError("no agent serves the run")
+
+
+@pytest.mark.parametrize("away", ["at the start", "in between"])
+def test_collector_that_is_away_costs_nothing(tmp_path, servers, collector, away) -> None:
+    """Spans recorded without a collector arrive when it is there, none lost, none twice."""
+    own = collector()
+    if away == "in between":
+        own.start()
+    runs, count = tmp_path / "runs", tmp_path / "runs.count"
+    program = subprocess.Popen(
+        [sys.executable, PROGRAMS / "loop.py", "--count", count, "--steps", "300",
+         "--pause", "0.04"],
+        env=environment(runs, OTEL_EXPORTER_OTLP_ENDPOINT=own.otlp_endpoint),
+        stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    wait_until(lambda: list(runs.glob("*/tables/steps/*.parquet")), 20, "the first tables")
+    if away == "in between":
+        own.kill()
+        wait_until(lambda: list(runs.glob("*/agent/*/requests/*.otlp")), 20, "a waiting request")
+    own.start()
+    _, errors = program.communicate(timeout=120)
+    ended = Ended(program.returncode, "", errors, runs, count).settled()
+
+    account = ended.accounts()["spans"]["otlp"]
+    assert account["created"] == ended.counted[0]
+    assert adds_up(account)
+    assert (account["lost"], account["pending"]) == ({}, 0)
+    compare_with_jaeger(ended, servers)
+
+
+def test_collector_that_never_comes_delays_nothing(tmp_path) -> None:
+    """Without a collector the run folder is whole and what could not be sent is pending."""
+    ended = run_program(
+        tmp_path / "runs", OTEL_EXPORTER_OTLP_ENDPOINT="http://127.0.0.1:9",
+        OTEL_MLPERF_DRAIN_S="0",
+    ).settled()  # fmt: skip
+
+    accounts = ended.accounts()["spans"]
+    assert adds_up(accounts["otlp"])
+    assert accounts["otlp"]["delivered"] == 0
+    assert accounts["otlp"]["pending"] == accounts["store"]["delivered"] > 0
+    assert accounts["otlp"]["created"] == ended.counted[0]

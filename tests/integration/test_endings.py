@@ -1,0 +1,61 @@
+"""However a process ends, what it recorded is in its run folder and counted exactly."""
+
+from __future__ import annotations
+
+import pytest
+from runs import adds_up, run_program
+
+ENDS = {"finish": 0, "exception": 1, "interrupt": -2, "terminate": -15, "kill": -9, "exit": 7}
+KILLED = ("terminate", "kill", "exit")
+
+
+@pytest.mark.parametrize("end", ENDS)
+def test_nothing_that_finished_is_lost(tmp_path, end) -> None:
+    """Items created are those that the program counted, and every one has an outcome."""
+    ended = run_program(tmp_path / "runs", "--end", end).settled()
+    sections, _, _ = ended.counted
+
+    assert ended.code == ENDS[end]
+    account = ended.accounts()["spans"]["store"]
+    assert adds_up(account)
+    assert (account["lost"], account["pending"]) == ({}, 0)
+    # What was open when it ended: run, step and forward.
+    still_open = 0 if end == "finish" else 3
+    assert account["created"] == sections + still_open
+
+
+@pytest.mark.parametrize("end", KILLED)
+def test_open_sections_of_a_killed_process_arrive_interrupted(tmp_path, end) -> None:
+    """Run, step and section that were open are spans, marked, with their parents."""
+    ended = run_program(tmp_path / "runs", "--end", end).settled()
+
+    found = ended.rows("SELECT name, span_id, parent_id, status FROM spans WHERE interrupted")
+    spans = {row["name"]: row for row in found}
+    assert set(spans) == {"run", "train.step", "forward"}
+    assert spans["forward"]["parent_id"] == spans["train.step"]["span_id"]
+    (process,) = ended.rows("SELECT outcome FROM processes")
+    assert process["outcome"] == "killed"
+
+
+@pytest.mark.parametrize(
+    ("end", "outcome"), [("exception", "failed"), ("interrupt", "interrupted")]
+)
+def test_error_marks_every_section_that_it_crossed(tmp_path, end, outcome) -> None:
+    """Open sections end with the error, and the run says where it began."""
+    ended = run_program(tmp_path / "runs", "--end", end).settled()
+
+    failed = ended.rows("SELECT name FROM spans WHERE status = 'error' AND NOT interrupted")
+    assert {row["name"] for row in failed} == {"run", "train.step", "forward"}
+    (process,) = ended.rows("SELECT outcome, error_step, error_section FROM processes")
+    assert process == {"outcome": outcome, "error_step": 49, "error_section": "forward"}
+
+
+@pytest.mark.parametrize("end", ["finish", "kill"])
+def test_counter_holds_the_sum_that_was_added(tmp_path, end) -> None:
+    """A counter's cells survive the process, up to the last addition."""
+    ended = run_program(tmp_path / "runs", "--end", end).settled()
+
+    _, steps, tokens = ended.counted
+    assert tokens == 3 * (50 if end == "finish" else 49)
+    (row,) = ended.rows("SELECT count(*) AS steps FROM steps")
+    assert row["steps"] == steps
