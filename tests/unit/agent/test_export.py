@@ -1,0 +1,82 @@
+"""Series as points."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from otel_mlperf import names
+from otel_mlperf.agent.export import Export
+from otel_mlperf.agent.series import MOST_SERIES, Meter
+from otel_mlperf.agent.state import RankState
+from otel_mlperf.journal.meta import JournalMeta
+from otel_mlperf.otlp.metrics import ExponentialHistogram, Gauge, Histogram, Sum
+
+META = JournalMeta(
+    run_id="r", run_name="n", run_folder="/x", service="s", host="h", pid=1, run_span=7,
+    monotonic_ns=5, unix_ns=9,
+)  # fmt: skip
+
+
+def rank() -> RankState:
+    return RankState(META, "instance")
+
+
+def collected(state, start=100, now=5_000_000_000):
+    found = Export(start, now).collect(state.series.values(), {})
+    return {metric.name: metric.data for metric in found}
+
+
+def test_new_counter_starts_with_a_zero_point_once(tmp_path) -> None:
+    """The first export has zero in front of the value, the second the value alone."""
+    state = rank()
+    Meter(state).add(names.STEPS, {"ml.phase": "train"}, 3)
+    first = collected(state)["ml.training.steps"]
+    second = collected(state, now=6_000_000_000)["ml.training.steps"]
+
+    assert isinstance(first, Sum)
+    assert [(p.time_ns, p.value) for p in first.points] == [
+        (4_999_000_000, 0.0),
+        (5_000_000_000, 3.0),
+    ]
+    assert [(p.start_ns, p.time_ns, p.value) for p in second.points] == [(100, 6_000_000_000, 3.0)]
+
+
+def test_new_histogram_starts_empty(tmp_path) -> None:
+    """An exponential histogram's first point counts nothing, its second everything."""
+    state = rank()
+    Meter(state).record(names.STEP_DURATION, {"ml.phase": "train"}, np.array([10**9, 2 * 10**9]))
+    data = collected(state)["ml.training.step.duration"]
+
+    assert isinstance(data, ExponentialHistogram)
+    assert [(p.count, p.sum) for p in data.points] == [(0, 0.0), (2, 3.0)]
+
+
+def test_explicit_buckets_on_request() -> None:
+    """With the standard variable set histograms have the documented bounds."""
+    state = rank()
+    Meter(state, explicit=True).record(names.STEP_DURATION, {}, np.array([10**6]))
+    data = collected(state)["ml.training.step.duration"]
+
+    assert isinstance(data, Histogram)
+    assert data.points[1].counts[0] == 1
+
+
+def test_gauge_has_neither_start_nor_zero() -> None:
+    """A gauge is its value now."""
+    state = rank()
+    Meter(state).set("ml.user.temperature", {}, 2.5)
+    data = collected(state)["ml.user.temperature"]
+
+    assert isinstance(data, Gauge)
+    assert [(p.start_ns, p.value) for p in data.points] == [(0, 2.5)]
+
+
+def test_series_beyond_the_limit_are_counted_together() -> None:
+    """Label sets are bounded; the rest is in one series marked as overflow."""
+    state = rank()
+    for i in range(MOST_SERIES + 10):
+        Meter(state).add(names.SECTION_SELF_TIME, {"ml.section.name": str(i)}, 1.0)
+
+    assert len(state.series) == MOST_SERIES + 1
+    overflow = [s for s in state.series.values() if "otel.metric.overflow" in s.labels]
+    assert [s.value for s in overflow] == [10.0]

@@ -1,0 +1,61 @@
+"""The event log under damage."""
+
+from __future__ import annotations
+
+import pytest
+
+from otel_mlperf.agent.events import Polled
+from otel_mlperf.agent.wal import Log
+
+EVENTS = [Polled(f"j{i}", i, [], bytes([i]) * 40) for i in range(5)]
+
+
+def written(tmp_path):
+    log = Log(tmp_path, 1)
+    for event in EVENTS:
+        log.append([event])
+    log.close()
+    return tmp_path / "wal-00000001"
+
+
+def test_replay_returns_what_was_appended(tmp_path) -> None:
+    """Events come back equal and in order, and the next append starts a new segment."""
+    written(tmp_path)
+    log = Log(tmp_path, 1)
+
+    assert list(log.replay()) == EVENTS
+    assert log.segment == 2
+
+
+@pytest.mark.parametrize(
+    ("damage", "intact"),
+    [
+        (lambda data: data[:-1], 4),
+        (lambda data: data[:-70], 3),
+        (lambda data: data[:3], 0),
+        (lambda data: b"", 0),
+        (lambda data: data + b"\0\0\0", 5),
+        (lambda data: data[:-10] + b"x" + data[-9:], 4),
+        (lambda data: data[:8] + b"x" + data[9:], 0),
+        (lambda data: b"\xff\xff\xff\xff" + data[4:], 0),
+    ],
+)
+def test_damage_costs_what_follows_it_and_nothing_before(tmp_path, damage, intact) -> None:
+    """A torn tail, a flipped byte or a wrong length ends the replay at the last whole event."""
+    path = written(tmp_path)
+    path.write_bytes(damage(path.read_bytes()))
+
+    assert list(Log(tmp_path, 1).replay()) == EVENTS[:intact]
+
+
+def test_segments_in_front_of_a_state_are_not_replayed(tmp_path) -> None:
+    """Only the segments that a state does not contain count, and the others can be removed."""
+    log = Log(tmp_path, 1)
+    log.append(EVENTS[:2])
+    second = log.next_segment()
+    log.append(EVENTS[2:])
+    log.drop_before(second)
+    log.close()
+
+    assert list(Log(tmp_path, second).replay()) == EVENTS[2:]
+    assert [path.name for path in tmp_path.iterdir()] == ["wal-00000002"]
