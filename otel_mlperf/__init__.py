@@ -1,0 +1,49 @@
+"""Puts the performance of ML training into OpenTelemetry: spans, metrics and a run folder.
+
+::
+
+    import otel_mlperf as om
+
+    with om.start("digits", params={"lr": lr}) as run:
+        for epoch in om.epochs(10):
+            for x, y in om.steps(train_loader):
+                with om.span("forward"):
+                    loss = criterion(model(x), y)
+                ...
+                om.log(loss=loss)
+        run.result(accuracy=accuracy)
+
+The training process only writes to shared memory; an agent beside it does everything else.
+"""
+
+from otel_mlperf.config import Config
+from otel_mlperf.errors import ConfigError, JournalError, OtelMlperfError, RunActive
+from otel_mlperf.recorder.cells import counter, gauge
+from otel_mlperf.recorder.log import log
+from otel_mlperf.recorder.loops import epoch, epochs, phase
+from otel_mlperf.recorder.run import Run, start, stop
+from otel_mlperf.recorder.span import span
+from otel_mlperf.recorder.step import mark_step, step
+from otel_mlperf.recorder.steps import steps
+
+__all__ = [
+    "Config",
+    "ConfigError",
+    "JournalError",
+    "OtelMlperfError",
+    "Run",
+    "RunActive",
+    "counter",
+    "epoch",
+    "epochs",
+    "gauge",
+    "log",
+    "mark_step",
+    "phase",
+    "span",
+    "start",
+    "steps",
+    "step",
+    "stop",
+]
+__version__ = "0.1.0"

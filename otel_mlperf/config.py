@@ -1,0 +1,223 @@
+"""Which settings are in force, and who decided each?
+
+Argument before environment before YAML file before default. Settings are read once, at ``start()``,
+and never change afterwards. Wrong arguments and files raise ``ConfigError`` before any work is
+done; a bad ``OTEL_*`` variable warns and takes the default, as the OpenTelemetry specification asks.
+"""
+
+from __future__ import annotations
+
+import difflib
+import logging
+import math
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any, Literal
+
+from otel_mlperf.errors import ConfigError
+
+_log = logging.getLogger("otel_mlperf")
+_TRUE, _FALSE = ("true", "1", "yes", "on"), ("false", "0", "no", "off")
+
+
+def _set_by(variable: str, default: Any, *choices: str, low: float = 0) -> Any:
+    return field(default=default, metadata={"variable": variable, "choices": choices, "low": low})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config:
+    """Settings of a run; each field names the environment variable that sets it too."""
+
+    run_id: str = _set_by("OTEL_MLPERF_RUN_ID", "")
+    """Id of the run, the same for all its ranks; empty: found out, else random."""
+    dir: str = _set_by("OTEL_MLPERF_DIR", "otel-runs")
+    """Folder in which each run gets its own."""
+    service_name: str = _set_by("OTEL_SERVICE_NAME", "")
+    """``service.name``; empty: the run's name."""
+    endpoint: str = _set_by("OTEL_EXPORTER_OTLP_ENDPOINT", "")
+    """Where to send spans and metrics (OTLP); empty: the run folder only."""
+    headers: str = _set_by("OTEL_EXPORTER_OTLP_HEADERS", "")
+    """Headers of each request, ``name=value`` separated by commas."""
+    resource: str = _set_by("OTEL_RESOURCE_ATTRIBUTES", "")
+    """Further resource attributes, ``name=value`` separated by commas."""
+    console: bool = _set_by("OTEL_MLPERF_CONSOLE", True)
+    """Whether the run's summary is printed on stderr when it ends."""
+    agent: Literal["process", "thread", "none"] = _set_by(
+        "OTEL_MLPERF_AGENT", "process", "process", "thread", "none"
+    )
+    """Where the agent runs; ``none``: nobody reads the journals until ``otel-mlperf recover``."""
+    provider: Literal["", "install"] = _set_by("OTEL_MLPERF_PROVIDER", "", "", "install")
+    """``install``: spans that other libraries make through the OpenTelemetry API are recorded."""
+    rows: int = _set_by("OTEL_MLPERF_JOURNAL_ROWS", 131_072, low=1)
+    """Rows of a process's journal, 64 bytes each; less where shared memory is short."""
+    exception_text: bool = _set_by("OTEL_MLPERF_EXCEPTION_TEXT", True)
+    """Whether an exception's message and stack are recorded beside its type."""
+    drain_s: float = _set_by("OTEL_MLPERF_DRAIN_S", 30.0)
+    """For how long the agent goes on delivering after the last process has ended."""
+    first_steps: int = _set_by("OTEL_MLPERF_FIRST_STEPS", 5)
+    """So many steps at the start of each phase are traced."""
+    keep_every: int = _set_by("OTEL_MLPERF_KEEP_EVERY", 100, low=1)
+    """After them one step in so many is traced, the same on every rank."""
+    slow_ratio: float = _set_by("OTEL_MLPERF_SLOW_RATIO", 2.0, low=1)
+    """A step longer than this many medians of the last 100 is traced too."""
+    spans_per_trace: int = _set_by("OTEL_MLPERF_SPANS_PER_TRACE", 5_000, low=1)
+    """All ranks together send at most so many spans of one trace."""
+    spans_per_rank: int = _set_by("OTEL_MLPERF_SPANS_PER_RANK", 2_000, low=1)
+    """One rank sends at most so many spans of one trace."""
+    store_bytes: int = _set_by("OTEL_MLPERF_STORE_BYTES", 1 << 30, low=1 << 20)
+    """Size that a run folder's tables may reach."""
+    outbox_bytes: int = _set_by("OTEL_MLPERF_OUTBOX_BYTES", 1 << 30, low=1 << 20)
+    """Size that waiting for a collector may reach, on disk."""
+    metric_interval_ms: int = _set_by("OTEL_METRIC_EXPORT_INTERVAL", 15_000, low=100)
+    """Time between two deliveries of metrics; every 5 s, if that is less, in the first minutes."""
+    disabled: bool = _set_by("OTEL_SDK_DISABLED", False)
+    """Whether nothing is recorded at all."""
+
+    def __post_init__(self) -> None:
+        for item in fields(self):
+            value = _checked(item, getattr(self, item.name), item.name)
+            object.__setattr__(self, item.name, value)
+
+    def to_environ(self) -> dict[str, str]:
+        """The environment variables that give another process the same settings."""
+        return {
+            item.metadata["variable"]: str(value).lower() if isinstance(value, bool) else str(value)
+            for item in fields(self)
+            if (value := getattr(self, item.name)) != item.default
+        }
+
+
+def load_config(
+    config: Config | Mapping[str, Any] | str | os.PathLike[str] | None = None,
+    overrides: Mapping[str, Any] | None = None,
+    environ: Mapping[str, str] | None = None,
+) -> Config:
+    """The settings in force.
+
+    Args:
+        config: a ``Config`` or mapping (counts as arguments) or the path of a YAML file; the file
+            that ``OTEL_MLPERF_CONFIG`` names if there is none.
+        overrides: single settings, before everything else.
+        environ: the environment, ``os.environ`` by default.
+
+    Raises:
+        ConfigError: an unknown key, a value of the wrong kind, a file that cannot be read.
+    """
+    environ = os.environ if environ is None else environ
+    given: dict[str, Any] = {}
+    path = environ.get("OTEL_MLPERF_CONFIG", "")
+    if isinstance(config, Config):
+        given = {f.name: v for f in fields(config) if (v := getattr(config, f.name)) != f.default}
+    elif isinstance(config, Mapping):
+        given = dict(config)
+    elif config is not None:
+        path = os.fspath(config)
+    from_file = _read_file(path) if path else {}
+    given.update(overrides or {})
+    _reject_unknown(given, "start()")
+    return Config(**(from_file | _from_environ(environ) | given))
+
+
+def _from_environ(environ: Mapping[str, str]) -> dict[str, Any]:
+    found = {}
+    for item in fields(Config):
+        variable = item.metadata["variable"]
+        text = environ.get(variable, "").strip()
+        if not text:
+            continue
+        try:
+            found[item.name] = _checked(item, text, variable)
+        except ConfigError as error:
+            _log.warning("%s; the default %r is used", error, item.default)
+    return found
+
+
+def _read_file(path: str) -> dict[str, Any]:
+    import yaml
+
+    try:
+        with open(path, encoding="utf-8") as file:
+            content = yaml.safe_load(file)
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise ConfigError(
+            f"reading the configuration file {path}: {reason}; correct it, or the path"
+        ) from error
+    if content is None:
+        return {}
+    if not isinstance(content, dict):
+        raise ConfigError(
+            f"reading the configuration file {path}: found a {type(content).__name__} where "
+            "settings were expected; write one 'name: value' a line"
+        )
+    _reject_unknown(content, path)
+    for item in fields(Config):
+        if item.name in content:
+            content[item.name] = _checked(item, content[item.name], f"{path}: {item.name}")
+    return content
+
+
+def _reject_unknown(given: Mapping[Any, Any], where: str) -> None:
+    known = [item.name for item in fields(Config)]
+    for key in given:
+        if key not in known:
+            close = difflib.get_close_matches(str(key), known, 1, 0.5)
+            hint = f"did you mean {close[0]!r}?" if close else f"known are {', '.join(known)}"
+            raise ConfigError(f"{where}: unknown setting {str(key)!r}; {hint}")
+
+
+def _checked(item: Any, value: Any, where: str) -> Any:
+    """``value`` as the field's type; text is parsed, so that all sources agree."""
+    kind, low, choices = type(item.default), item.metadata["low"], item.metadata["choices"]
+    try:
+        found = _PARSE[kind](value)
+        if choices and found not in choices:
+            raise ValueError
+        if kind in (int, float) and not low <= found < math.inf:
+            raise ValueError
+    except (ValueError, TypeError, OverflowError):
+        wanted = " or ".join(map(repr, choices)) or _WANTED[kind].format(low=f"{low:g}")
+        raise ConfigError(f"{where}: found {value!r}, expected {wanted}") from None
+    return found
+
+
+def _parse_bool(value: Any) -> bool:
+    if isinstance(value, bool):
+        return value
+    text = str(value).strip().lower()
+    if text not in _TRUE + _FALSE:
+        raise ValueError
+    return text in _TRUE
+
+
+def _parse_int(value: Any) -> int:
+    if isinstance(value, bool) or (isinstance(value, float) and not value.is_integer()):
+        raise ValueError
+    return int(value)
+
+
+def _parse_float(value: Any) -> float:
+    if isinstance(value, bool):
+        raise TypeError
+    return float(value)
+
+
+def _parse_str(value: Any) -> str:
+    if not isinstance(value, str | os.PathLike):
+        raise TypeError
+    return os.fspath(value)
+
+
+_PARSE: dict[type, Any] = {
+    bool: _parse_bool,
+    int: _parse_int,
+    float: _parse_float,
+    str: _parse_str,
+}
+_WANTED = {
+    bool: "true or false",
+    int: "a whole number of at least {low}",
+    float: "a number of at least {low}",
+    str: "text",
+}

@@ -1,0 +1,241 @@
+"""Where do counters, gauges and aggregated sections add up?
+
+In cells of shared memory, one store each, so that sums are exact after a SIGKILL. A counter has one
+cell for each thread that added to it; when a thread ends, its cells wait for the next thread.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from typing import TYPE_CHECKING, Any
+
+from otel_mlperf import names
+from otel_mlperf.recorder.attributes import safe_name_text
+from otel_mlperf.recorder.context import CURRENT, SectionContext
+from otel_mlperf.recorder.faults import internal_error, say_once
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from otel_mlperf.recorder.state import Recorder
+
+_clock = time.monotonic_ns
+Key = tuple[Any, ...]
+
+
+class _OfThread(dict[Key, int]):
+    """One thread's cells: key to the index of the first word; given back when the thread ends."""
+
+    __slots__ = ("_waiting",)
+
+    def __init__(self, waiting: dict[Key, list[int]]) -> None:
+        super().__init__()
+        self._waiting = waiting
+
+    def __del__(self) -> None:
+        for key, word in self.items():
+            self._waiting.setdefault(key, []).append(word)
+
+
+class _Local(threading.local):
+    def __init__(self, waiting: dict[Key, list[int]]) -> None:
+        self.cells = _OfThread(waiting)
+
+
+class Cells:
+    """The cells of one journal."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        self._recorder = recorder
+        self._waiting: dict[Key, list[int]] = {}
+        self._local = _Local(self._waiting)
+        self._gauges: dict[str, int] = {}
+        self._sums: dict[Any, _Sum] = {}
+
+    def add(self, name: str, unit: str, value: float) -> None:
+        """Adds to a counter."""
+        word = self.word(("counter", name, unit), ("cell", "counter", name, unit))
+        if word:
+            journal = self._recorder.journal
+            # Nothing between load and store gives up the GIL or runs a signal handler.
+            journal.floats[word + 1] += value
+            journal.words[word + 2] += 1
+
+    def set(self, name: str, unit: str, value: float) -> None:
+        """Sets a gauge: one cell for all threads, the last value wins."""
+        journal = self._recorder.journal
+        word = self._gauges.get(name)
+        if word is None:
+            number = journal.entry(["cell", "gauge", name, unit])
+            word = self._gauges.setdefault(name, journal.cell(number))
+        if word and not self._recorder.is_retired:
+            journal.floats[word + 1] = value
+            journal.words[word + 2] += 1
+
+    def word(self, key: Key, content: Key) -> int:
+        """This thread's cell for ``key``; 0 when none is left."""
+        if self._recorder.is_retired:
+            return 0
+        cells = self._local.cells
+        word = cells.get(key)
+        if word is None:
+            waiting = self._waiting.get(key)
+            if waiting:
+                word = waiting.pop()
+            else:
+                journal = self._recorder.journal
+                word = journal.cell(journal.entry(content))
+            cells[key] = word
+        return word
+
+    def aggregate(self, name: Any, category: str | None) -> Aggregate:
+        """A section that is only added up."""
+        key = name if category is None else (name, category)
+        found = self._sums.get(key)
+        if found is None:
+            from otel_mlperf.recorder.state import implied_category
+
+            text = safe_name_text(name)
+            kind = safe_name_text(category) if category else implied_category(text)
+            found = self._sums[key] = _Sum(self._recorder, text, kind)
+        return Aggregate(found)
+
+
+class _Sum:
+    """What the calls under one name add up to, by thread, enclosing section and phase."""
+
+    __slots__ = ("_category", "_name", "_recorder")
+
+    def __init__(self, recorder: Recorder, name: str, category: str) -> None:
+        self._recorder, self._name, self._category = recorder, name, category
+
+    def add(self, duration: int) -> None:
+        recorder = self._recorder
+        above = CURRENT.get()
+        around = above.entry if isinstance(above, SectionContext) and above.at else 0
+        key = (self._name, self._category, around, recorder.phase)
+        word = recorder.cells._local.cells.get(key)
+        if word is None:
+            enclosing = recorder.about(around)[0] if around else self._enclosing()
+            word = recorder.cells.word(
+                key, ("cell", "aggregate", self._name, self._category, enclosing, recorder.phase)
+            )
+        if not word or recorder.is_retired:
+            return
+        words = recorder.journal.words
+        words[word + 2] += duration
+        if not words[word + 1] or duration < words[word + 3]:
+            words[word + 3] = duration
+        if duration > words[word + 4]:
+            words[word + 4] = duration
+        words[word + 1] += 1
+
+    def _enclosing(self) -> str:
+        around, _ = self._recorder.surrounding()
+        return self._recorder.about(around.entry)[0] if around is not None else ""
+
+
+class Aggregate:
+    """One call of an aggregated section."""
+
+    __slots__ = ("_sum", "_t0")
+
+    def __init__(self, of: _Sum) -> None:
+        self._sum = of
+        self._t0 = 0
+
+    def __enter__(self) -> Aggregate:
+        self._t0 = _clock()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        try:
+            self._sum.add(_clock() - self._t0)
+        except Exception as problem:  # noqa: BLE001 - recording never raises
+            internal_error(problem)
+
+    def set(self, **attributes: Any) -> None:
+        """Nothing is recorded: an aggregated section has no attributes."""
+
+
+class Counter:
+    """A sum that only grows, ``ml.user.<name>``; made by ``counter()``."""
+
+    __slots__ = ("_name", "_unit")
+
+    def __init__(self, name: str, unit: str = "") -> None:
+        self._name, self._unit = names.user_metric(safe_name_text(name)), safe_name_text(unit)
+        if not unit:
+            self._unit = ""
+
+    def add(self, value: float = 1) -> None:
+        """Adds ``value``, which must not be negative."""
+        try:
+            found = _number(value)
+            recorder = _recorder()
+            if recorder is None or found is None:
+                return
+            if found < 0:
+                say_once("counter %s: a negative value is left out; use a gauge", self._name)
+                return
+            recorder.cells.add(self._name, self._unit, found)
+        except Exception as error:  # noqa: BLE001 - recording never raises
+            internal_error(error)
+
+
+class Gauge:
+    """A value that goes up and down, ``ml.user.<name>``; made by ``gauge()``."""
+
+    __slots__ = ("_name", "_unit")
+
+    def __init__(self, name: str, unit: str = "") -> None:
+        self._name = names.user_metric(safe_name_text(name))
+        self._unit = safe_name_text(unit) if unit else ""
+
+    def set(self, value: float) -> None:
+        """The value from now on."""
+        try:
+            found = _number(value)
+            recorder = _recorder()
+            if recorder is not None and found is not None:
+                recorder.cells.set(self._name, self._unit, found)
+        except Exception as error:  # noqa: BLE001 - recording never raises
+            internal_error(error)
+
+
+def counter(name: str, unit: str = "") -> Counter:
+    """A counter of the program's own, published as ``ml.user.<name>``.
+
+    May be made before the run starts; adding while nothing is recorded does nothing.
+    """
+    return Counter(name, unit)
+
+
+def gauge(name: str, unit: str = "") -> Gauge:
+    """A gauge of the program's own, published as ``ml.user.<name>``."""
+    return Gauge(name, unit)
+
+
+def _recorder() -> Recorder | None:
+    from otel_mlperf.recorder.span import active
+
+    return active()
+
+
+def _number(value: Any) -> float | None:
+    """A plain number; None for what would have to be fetched from a GPU, or is none."""
+    if not isinstance(value, int | float):
+        numpy_like = getattr(value, "item", None)
+        if hasattr(value, "is_cuda") or numpy_like is None:
+            say_once("counters and gauges take plain numbers; %s is left out", type(value))
+            return None
+        value = numpy_like()
+    found = float(value)
+    return found if math.isfinite(found) else None

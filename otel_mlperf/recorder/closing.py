@@ -1,0 +1,103 @@
+"""What happens when a run ends, however it ends?
+
+Sections that are still open get their row, with the error if there is one; the journal is closed;
+then the process waits, 2 s at most, until the agent has everything and the summary is printed.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from typing import TYPE_CHECKING, Any
+
+from otel_mlperf.journal.layout import OPEN, OPEN_BYTES, Flag, Kind, Word
+from otel_mlperf.recorder.context import CURRENT, SectionContext, context_above
+from otel_mlperf.recorder.faults import internal_error
+
+if TYPE_CHECKING:
+    from otel_mlperf.recorder.section import Section
+    from otel_mlperf.recorder.state import Recorder
+
+PATIENCE_S = 2.0
+"""What a run's end may add to the program's."""
+_POLL_S = 0.01
+
+
+def close_sections(recorder: Recorder, run: Section, words: list[str] | None, result: Any) -> None:
+    """Ends everything that is open: the caller's sections from inside out, the run last."""
+    now = time.monotonic_ns()
+    recorder.stepping.end_all(now, words)
+    current: Any = CURRENT.get()
+    while isinstance(current, SectionContext) and current is not run:
+        if current.__class__ is recorder.new_section:
+            recorder.close(current, now, words)
+        current = context_above(current)
+    for section in reversed(recorder.outer):
+        if section is not run:
+            recorder.close(section, now, words)
+    _close_unreachable(recorder, run, now, words)
+    recorder.leave(run)
+    recorder.close(run, now, words, **({"a": result} if result else {}))
+
+
+def _close_unreachable(recorder: Recorder, run: Section, now: int, words: list[str] | None) -> None:
+    """Sections of other threads and tasks: what is known of them is in the open table."""
+    journal, shape = recorder.journal, recorder.journal.shape
+    for at in range(shape.table_at, shape.table_at + shape.open * OPEN_BYTES, OPEN_BYTES):
+        span, parent, root, track, start, name = OPEN.unpack_from(journal.buffer, at)
+        if not span or span == run.sid:
+            continue
+        flags = int(Kind.SECTION)
+        if words is not None:
+            flags |= Flag.ERROR
+            if journal.payload(span, {"e": [*words[:2], ""]}):
+                flags |= Flag.HAS_PAYLOAD
+        journal.put(start, now, span, parent, root, track, name, flags)
+        journal.words[at >> 3] = 0
+
+
+def wait_durable(recorder: Recorder, head: int, deadline: float) -> bool:
+    """Waits until the agent has written everything up to ``head`` to its outbox."""
+    words = recorder.journal.words
+    while words[Word.DURABLE] < head:
+        if time.monotonic() >= deadline:
+            return False
+        time.sleep(_POLL_S)
+    return True
+
+
+def print_summary(run_folder: str, journal_path: str, head: int) -> subprocess.Popen[bytes] | None:
+    """Starts the child that prints the run's summary on stderr once everything is stored."""
+    command = [sys.executable, "-m", "otel_mlperf", "summary", run_folder]
+    command += ["--closing", "--wait-stored", f"{journal_path}:{head}"]
+    try:
+        return subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, env=summary_environ()
+        )
+    except (OSError, ValueError, subprocess.SubprocessError) as error:
+        internal_error(error)
+        return None
+
+
+def await_child(child: subprocess.Popen[bytes] | None, deadline: float) -> None:
+    """Waits for the summary; past the deadline it is left to itself."""
+    if child is None:
+        return
+    try:
+        child.wait(max(0.0, deadline - time.monotonic()))
+    except subprocess.TimeoutExpired:
+        child.returncode = 0  # it goes on alone: no ResourceWarning for that
+    except KeyboardInterrupt:
+        child.returncode = 0
+
+
+def summary_environ() -> dict[str, str]:
+    """The environment of a child that reads: it records nothing and finds this package."""
+    environ = dict(os.environ)
+    environ["OTEL_SDK_DISABLED"] = "true"
+    package = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+    paths = [package, *filter(None, [environ.get("PYTHONPATH")])]
+    environ["PYTHONPATH"] = os.pathsep.join(paths)
+    return environ

@@ -1,0 +1,183 @@
+"""How does a decorated function record its calls, whatever kind of function it is?
+
+The wrapper is of the same kind (``iscoroutinefunction`` and the like stay true), adds one frame,
+and passes through while nothing is recorded or torch.compile traces it. A generator's section is
+current only while its body runs: the consumer never sees it.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from typing import TYPE_CHECKING, Any
+
+from otel_mlperf import names
+from otel_mlperf.recorder.context import CURRENT
+from otel_mlperf.recorder.faults import internal_error, say_once
+from otel_mlperf.recorder.span import Handle, short_way
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable, Generator
+
+
+def decorate(handle: Handle, function: Any) -> Any:
+    """``function``, recorded under the handle's name, or its own."""
+    if isinstance(function, staticmethod | classmethod):
+        return type(function)(decorate(handle, function.__func__))
+    if inspect.isclass(function) or not callable(function):
+        say_once("span() decorates functions; %r is left as it is", function)
+        return function
+    name = handle.name
+    if name is None:
+        qualified = getattr(function, "__qualname__", None) or type(function).__qualname__
+        name = qualified.rpartition("<locals>.")[2]
+    attributes = {**_code_attributes(function), **(handle.attributes or {})}
+    own = Handle(name, handle.category, attributes, aggregate=handle.aggregate)
+    return _wrapper_of(function)(own, function)
+
+
+def _code_attributes(function: Any) -> dict[str, Any]:
+    code = getattr(inspect.unwrap(function), "__code__", None)
+    if code is None:
+        return {}
+    module, name = getattr(function, "__module__", ""), getattr(function, "__qualname__", "")
+    return {
+        names.CODE_FUNCTION: f"{module}.{name}",
+        names.CODE_FILE: code.co_filename,
+        names.CODE_LINE: code.co_firstlineno,
+    }
+
+
+def _wrapper_of(function: Any) -> Callable[[Handle, Any], Any]:
+    if inspect.isasyncgenfunction(function):
+        return _wrap_async_generator
+    if inspect.isgeneratorfunction(function):
+        return _wrap_generator
+    if inspect.iscoroutinefunction(function):
+        return _wrap_coroutine
+    return _wrap_function
+
+
+def _wrap_function(handle: Handle, function: Any) -> Any:
+    @functools.wraps(function)
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        section = short_way(handle)
+        if section is None:
+            return function(*args, **kwargs)
+        with section:
+            return function(*args, **kwargs)
+
+    return wrapper
+
+
+def _wrap_coroutine(handle: Handle, function: Any) -> Any:
+    @functools.wraps(function)
+    async def wrapper(*args: Any, **kwargs: Any) -> Any:
+        section = short_way(handle)
+        if section is None:
+            return await function(*args, **kwargs)
+        with section:
+            return await function(*args, **kwargs)
+
+    return wrapper
+
+
+class _Body:
+    """The section of a generator: current while the body runs, and only then."""
+
+    __slots__ = ("_section",)
+
+    def __init__(self, handle: Handle) -> None:
+        self._section = short_way(handle)
+        if self._section is not None:
+            self._section.__enter__()
+            self._suspend()
+
+    def run(self, step: Callable[..., Any], *args: Any) -> Any:
+        """Runs the body up to its next ``yield``."""
+        self._resume()
+        try:
+            return step(*args)
+        finally:
+            self._suspend()
+
+    async def wait(self, step: Callable[..., Awaitable[Any]], *args: Any) -> Any:
+        """The same for an async generator."""
+        self._resume()
+        try:
+            return await step(*args)
+        finally:
+            self._suspend()
+
+    def end(self, error: BaseException | None = None) -> None:
+        """The body is finished."""
+        if self._section is not None:
+            self._resume()
+            self._section.__exit__(type(error) if error else None, error, None)
+
+    def _resume(self) -> None:
+        if self._section is not None:
+            self._section.token = CURRENT.set(self._section)
+
+    def _suspend(self) -> None:
+        section = self._section
+        if section is None:
+            return
+        try:
+            CURRENT.reset(section.token)
+        except Exception as error:  # noqa: BLE001 - the body itself left another context behind
+            if not isinstance(error, ValueError | RuntimeError | AttributeError):
+                internal_error(error)
+
+
+def _wrap_generator(handle: Handle, function: Any) -> Any:
+    @functools.wraps(function)
+    def wrapper(*args: Any, **kwargs: Any) -> Generator[Any, Any, Any]:
+        generator = function(*args, **kwargs)
+        body = _Body(handle)
+        try:
+            value = body.run(generator.__next__)
+            while True:
+                try:
+                    sent = yield value
+                except GeneratorExit:
+                    body.run(generator.close)
+                    raise
+                except BaseException as error:  # noqa: BLE001 - it belongs to the body
+                    value = body.run(generator.throw, error)
+                else:
+                    value = body.run(generator.send, sent)
+        except StopIteration as stop:
+            body.end()
+            return stop.value
+        except BaseException as error:
+            body.end(error)
+            raise
+
+    return wrapper
+
+
+def _wrap_async_generator(handle: Handle, function: Any) -> Any:
+    @functools.wraps(function)
+    async def wrapper(*args: Any, **kwargs: Any) -> AsyncIterator[Any]:
+        generator = function(*args, **kwargs)
+        body = _Body(handle)
+        try:
+            value = await body.wait(generator.__anext__)
+            while True:
+                try:
+                    sent = yield value
+                except GeneratorExit:
+                    await body.wait(generator.aclose)
+                    raise
+                except BaseException as error:  # noqa: BLE001 - it belongs to the body
+                    value = await body.wait(generator.athrow, error)
+                else:
+                    value = await body.wait(generator.asend, sent)
+        except StopAsyncIteration:
+            body.end()
+        except BaseException as error:
+            body.end(error)
+            raise
+
+    return wrapper

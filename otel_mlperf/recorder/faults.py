@@ -1,0 +1,60 @@
+"""What happens when the recorder itself goes wrong?
+
+Nothing that the program could notice: the exception is counted in the journal and logged once a
+minute. Facts that a user should know are said once in a process.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+log = logging.getLogger("otel_mlperf")
+_MINUTE_NS = 60_000_000_000
+_said: set[str] = set()
+
+
+class _Faults:
+    """How many there were, and who is told."""
+
+    total = 0
+    next_log_ns = 0
+    count: Callable[[], None] | None = None
+
+
+def count_with(count: Callable[[], None] | None) -> None:
+    """From now on each internal error calls ``count``, which must not raise."""
+    _Faults.count = count
+
+
+def internal_error(error: BaseException) -> None:
+    """Counts an exception of our own and logs it, once a minute at most; never raises."""
+    try:
+        _Faults.total += 1
+        if _Faults.count is not None:
+            _Faults.count()
+        now = time.monotonic_ns()
+        if now >= _Faults.next_log_ns:
+            _Faults.next_log_ns = now + _MINUTE_NS
+            log.warning(
+                "recording failed inside otel_mlperf, %d times so far; the program goes on",
+                _Faults.total,
+                exc_info=(type(error), error, error.__traceback__),
+            )
+    except Exception:  # noqa: BLE001 - the last resort: a closed stderr, a broken log handler
+        return
+
+
+def say_once(text: str, *values: object) -> None:
+    """A warning that each process gives once; never raises."""
+    if text in _said:
+        return
+    _said.add(text)
+    try:
+        log.warning(text, *values)
+    except Exception:  # noqa: BLE001 - a broken log handler of the program
+        return

@@ -1,0 +1,117 @@
+"""Which run, rank and restart is this process, judged by what its launcher left behind?
+
+Everything comes from the environment, so that all ranks agree without talking to each other.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_RANK = ("RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK")
+_LOCAL_RANK = ("LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID")
+_WORLD_SIZE = ("WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE")
+_LOCAL_WORLD_SIZE = ("LOCAL_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Identity:
+    """Who this process is among the processes of its run."""
+
+    run_id: str
+    rank: int = 0
+    local_rank: int = 0
+    world_size: int = 1
+    restart: int | None = None
+    """None: the launcher does not count restarts."""
+    warning: str = ""
+    """What must be said loudly: nodes that cannot know of each other."""
+
+    @property
+    def is_first_of_node(self) -> bool:
+        """Whether it speaks for its node."""
+        return self.local_rank == 0
+
+
+def detect_identity(wanted: str, starts: int, environ: Mapping[str, str] | None = None) -> Identity:
+    """Rank, world size, restart and run id of this process.
+
+    Args:
+        wanted: the run id that was asked for; empty for none.
+        starts: how many runs this process has started before.
+        environ: the environment, ``os.environ`` by default.
+    """
+    environ = os.environ if environ is None else environ
+    rank, local_rank, world_size, nodes = _detect_place(environ)
+    run_id, is_random, warning = wanted or _detect_run_id(environ), False, ""
+    if not run_id:
+        shared = _launcher_id() if world_size > 1 else ""
+        run_id, is_random = shared or os.urandom(16).hex(), not shared
+        if nodes > 1:
+            warning = (
+                f"{nodes} nodes and no run id in common: each node becomes a run of its own; set "
+                "OTEL_MLPERF_RUN_ID to the same text on all of them (torchrun: --rdzv-id)"
+            )
+    if starts and not is_random:
+        run_id = f"{run_id}.{starts + 1}"
+    return Identity(
+        run_id=run_id,
+        rank=rank,
+        local_rank=local_rank,
+        world_size=world_size,
+        restart=_detect_restart(environ),
+        warning=warning,
+    )
+
+
+def _detect_place(environ: Mapping[str, str]) -> tuple[int, int, int, int]:
+    """Rank, local rank, world size and number of nodes."""
+    rank = _number(environ, *_RANK)
+    if rank is None and "SLURM_STEP_ID" in environ:  # outside a step the variables count a job
+        world = _number(environ, "SLURM_STEP_NUM_TASKS", "SLURM_NTASKS") or 1
+        nodes = _number(environ, "SLURM_STEP_NUM_NODES") or 1
+        local = _number(environ, "SLURM_LOCALID") or 0
+        return _number(environ, "SLURM_PROCID") or 0, local, max(1, world), nodes
+    world = max(1, _number(environ, *_WORLD_SIZE) or 1)
+    here = _number(environ, *_LOCAL_WORLD_SIZE)
+    nodes = -(-world // here) if here else 1
+    local = _number(environ, *_LOCAL_RANK)
+    return rank or 0, local if local is not None else (rank or 0), world, nodes
+
+
+def _detect_run_id(environ: Mapping[str, str]) -> str:
+    job, step = environ.get("SLURM_JOB_ID"), environ.get("SLURM_STEP_ID")
+    if job and step:
+        return f"slurm-{job}.{step}"
+    elastic = environ.get("TORCHELASTIC_RUN_ID", "")
+    return "" if elastic in ("", "none") else elastic
+
+
+def _detect_restart(environ: Mapping[str, str]) -> int | None:
+    return _number(environ, "TORCHELASTIC_RESTART_COUNT", "SLURM_RESTART_COUNT")
+
+
+def _launcher_id() -> str:
+    """The same 128 bits in all processes of one launcher on this boot; empty if unknown."""
+    parent = os.getppid()
+    try:
+        with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
+            boot = file.read().strip()
+        with open(f"/proc/{parent}/stat", encoding="utf-8", errors="replace") as file:
+            started = file.read().rpartition(")")[2].split()[19]
+    except (OSError, IndexError):
+        return ""
+    return blake2b(f"{boot}/{parent}/{started}".encode(), digest_size=16).hexdigest()
+
+
+def _number(environ: Mapping[str, str], *variables: str) -> int | None:
+    for variable in variables:
+        text = environ.get(variable, "").strip()
+        if text.isdigit():
+            return int(text)
+    return None

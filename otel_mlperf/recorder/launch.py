@@ -1,0 +1,144 @@
+"""How is the agent started, watched and started again?
+
+It is a process of its own that outlives this one: started through a short-lived child, so that it
+is nobody's child here (``os.wait()`` of the program never sees it) and leaves no zombie. It gets no
+file descriptor of the job and an isolated ``sys.path``: a ``queue.py`` beside the user's script
+must not break it.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import subprocess
+import sys
+import threading
+import time
+from typing import TYPE_CHECKING
+
+from otel_mlperf.journal.layout import Word
+from otel_mlperf.recorder.faults import internal_error, say_once
+
+if TYPE_CHECKING:
+    from otel_mlperf.config import Config
+    from otel_mlperf.journal.writer import Journal
+
+MOST_RESTARTS = 5
+"""In an hour."""
+_SILENT_NS = 5_000_000_000
+_GRACE_NS = 20_000_000_000
+_HOUR_NS = 3_600_000_000_000
+# Forks first and imports then: the child that we wait for must be gone in milliseconds.
+_BOOT = """\
+import os, sys
+if os.fork(): os._exit(0)
+sys.path += sys.argv[2:]
+from otel_mlperf.agent.__main__ import main
+sys.exit(main([sys.argv[1]]))
+"""
+_DROPPED = (
+    "LD_PRELOAD",
+    "CUDA_INJECTION64_PATH",
+    "NVTX_INJECTION64_PATH",
+    "RANK",
+    "LOCAL_RANK",
+    "WORLD_SIZE",
+)
+_ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+
+
+class AgentWatch:
+    """Starts the agent for one journal and looks after it at step boundaries."""
+
+    def __init__(self, journal: Journal, config: Config, run_folder: str) -> None:
+        self._journal, self._config, self._run_folder = journal, config, run_folder
+        self._folder = os.path.dirname(journal.path)
+        self._starts: list[int] = []
+        self._next_look = 0
+
+    def start(self) -> None:
+        """Starts the agent; says so once if that is not possible."""
+        if self._config.agent == "thread":
+            self._start_thread()
+        elif self._config.agent == "process":
+            try:
+                start_process(self._folder, self._run_folder, self._config)
+            except (OSError, subprocess.SubprocessError) as error:
+                say_once(
+                    "the agent cannot be started as a process (%s): it runs in a thread", error
+                )
+                self._start_thread()
+        now = time.monotonic_ns()
+        self._starts.append(now)
+        self._next_look = now + _GRACE_NS
+
+    def _start_thread(self) -> None:
+        # By name: the recorder must not import the agent (numpy, the run folder, OTLP) unless the
+        # program has asked for it to run in this very process.
+        module = importlib.import_module("otel_mlperf.agent.thread")
+        module.run_in_thread(self._journal, self._config, self._run_folder)
+
+    def look(self, now: int) -> None:
+        """Starts the agent again if its heartbeat has stopped; costs two comparisons else."""
+        if now < self._next_look or self._config.agent != "process":
+            return
+        self._next_look = now + _SILENT_NS
+        if now - self._journal.words[Word.BEAT] < _SILENT_NS:
+            return
+        self._starts = [start for start in self._starts if now - start < _HOUR_NS]
+        if len(self._starts) > MOST_RESTARTS:
+            say_once("the agent has stopped %d times within an hour and is not started again; "
+                     "'otel-mlperf recover' reads what it has not", MOST_RESTARTS)  # fmt: skip
+            return
+        self._next_look = now + _GRACE_NS
+        # In a thread: a training step does not wait for a process to start.
+        threading.Thread(target=self._restart, name="otel_mlperf-restart", daemon=True).start()
+
+    def _restart(self) -> None:
+        try:
+            self.start()
+        except Exception as error:  # noqa: BLE001 - recording never raises
+            internal_error(error)
+
+
+def start_process(journal_folder: str, run_folder: str, config: Config) -> None:
+    """Starts an agent for the journals in a folder and returns when it is on its own.
+
+    A second agent for the same folder ends by itself: a lock makes it one.
+
+    Raises:
+        OSError: no process can be started.
+        subprocess.SubprocessError: it did not get away from this one.
+    """
+    logs = os.path.join(run_folder, "agent")
+    os.makedirs(logs, mode=0o700, exist_ok=True)
+    with open(os.path.join(logs, "start.log"), "ab") as log:
+        child = subprocess.Popen(
+            [sys.executable, "-I", "-c", _BOOT, journal_folder, *_import_paths()],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            cwd="/",
+            env=agent_environ(config),
+            start_new_session=True,
+            close_fds=True,
+        )
+    if child.wait(timeout=10):
+        raise subprocess.SubprocessError(f"exit status {child.returncode}, see {log.name}")
+
+
+def agent_environ(config: Config) -> dict[str, str]:
+    """The agent's environment: this one's, the settings in force, nothing that hooks into it."""
+    environ = {key: value for key, value in os.environ.items() if key not in _DROPPED}
+    environ.update(config.to_environ())
+    environ["OTEL_MLPERF_DIR"] = os.path.abspath(config.dir)
+    environ.pop("OTEL_MLPERF_CONFIG", None)
+    environ.update(dict.fromkeys(_ONE_THREAD, "1"))
+    return environ
+
+
+def _import_paths() -> list[str]:
+    """Where the agent finds this package and what it needs, and nothing of the user's script."""
+    package = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+    installed = [p for p in sys.path if p.rstrip("/").endswith(("site-packages", "dist-packages"))]
+    return list(dict.fromkeys([package, *installed]))

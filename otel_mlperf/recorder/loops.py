@@ -1,0 +1,187 @@
+"""What do ``epochs``, ``epoch`` and ``phase`` add to the run's trace?"""
+
+from __future__ import annotations
+
+import difflib
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
+
+from otel_mlperf import names
+from otel_mlperf.recorder import span as spans
+from otel_mlperf.recorder.context import extra_of
+from otel_mlperf.recorder.faults import internal_error, say_once
+from otel_mlperf.recorder.span import Invisible, active, is_compiling
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from types import TracebackType
+
+    from otel_mlperf.recorder.state import Recorder
+
+T = TypeVar("T")
+
+
+class Epoch:
+    """One epoch as a block: ``with epoch(3):``."""
+
+    def __init__(self, number: int) -> None:
+        self._number = number
+        self._recorder: Recorder | None = None
+        self._section: Any = None
+        self._before: int | None = None
+
+    def __enter__(self) -> Any:
+        recorder = active()
+        if recorder is None or is_compiling():
+            return Invisible()
+        try:
+            recorder.stepping.settle(None)
+            entry = recorder.entry((names.SPAN_EPOCH, names.EPOCH), names.SPAN_EPOCH, names.EPOCH)
+            section = recorder.make(entry)
+            extra_of(section).attributes = {names.TRAINING_EPOCH: int(self._number)}
+            section.__enter__()
+            self._before, recorder.stepping.epoch = recorder.stepping.epoch, int(self._number)
+            self._recorder, self._section = recorder, section
+            recorder.outer.append(section)
+        except Exception as error:  # noqa: BLE001 - recording never raises
+            internal_error(error)
+            return Invisible()
+        return section
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        recorder, self._recorder = self._recorder, None
+        if recorder is None:
+            return
+        try:
+            self._section.__exit__(kind, error, trace)
+            recorder.stepping.epoch = self._before
+            _remove(recorder, self._section)
+        except Exception as problem:  # noqa: BLE001 - recording never raises
+            internal_error(problem)
+
+
+def epoch(number: int) -> Epoch:
+    """Epoch ``number`` as a block, for loops that ``epochs`` does not fit."""
+    return Epoch(number)
+
+
+class Epochs(Generic[T]):
+    """An iterable each turn of which is an epoch; see ``epochs()``."""
+
+    def __init__(self, of: Iterable[T], start: int) -> None:
+        self._of, self._start = of, start
+
+    def __len__(self) -> int:
+        return len(self._of)  # type: ignore[arg-type]
+
+    def __iter__(self) -> Iterator[T]:
+        return EpochIterator(iter(self._of), self._start)
+
+
+class EpochIterator(Generic[T]):
+    """One pass: an epoch ends when the next is asked for, or the loop is left."""
+
+    def __init__(self, inner: Iterator[T], number: int) -> None:
+        self._inner, self._number = inner, number
+        self._open: Epoch | None = None
+
+    def __iter__(self) -> EpochIterator[T]:
+        return self
+
+    def __next__(self) -> T:
+        self.close()
+        value = next(self._inner)
+        self._open = Epoch(self._number)
+        self._number += 1
+        self._open.__enter__()
+        return value
+
+    def close(self) -> None:
+        """Ends the open epoch."""
+        opened, self._open = self._open, None
+        if opened is not None:
+            opened.__exit__(None, None, None)
+
+    def __del__(self) -> None:
+        self.close()
+
+
+@overload
+def epochs(of: int, *, start: int = 0) -> Epochs[int]: ...
+@overload
+def epochs(of: Iterable[T], *, start: int = 0) -> Epochs[T]: ...
+def epochs(of: Any, *, start: int = 0) -> Epochs[Any]:
+    """Makes every turn of a loop an epoch: ``for epoch in epochs(10):``.
+
+    Args:
+        of: how many epochs there are in all, or an iterable with one item for each.
+        start: number of the first: ``epochs(10, start=4)`` gives 4 to 9.
+    """
+    return Epochs(range(start, of) if isinstance(of, int) else of, start)
+
+
+class Phase:
+    """A phase as a block; steps inside it count for themselves."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._opened: list[tuple[Recorder, str, Any]] = []
+
+    def __enter__(self) -> Any:
+        recorder = active()
+        if recorder is None or is_compiling():
+            return Invisible()
+        try:
+            recorder.stepping.settle(None)
+            phase = self._name if self._name in names.PHASES else recorder.phase
+            if phase != self._name:
+                close = difflib.get_close_matches(str(self._name), names.PHASES, 1) or names.PHASES
+                say_once("phase(%r) is none of train, validate, test, predict: did you mean %r?",
+                         self._name, close[0])  # fmt: skip
+            before = recorder.set_phase(phase)
+            spans.section_names(recorder.names)
+            key = (str(self._name), names.PHASE)
+            section = recorder.make(recorder.entry(key, *key))
+            section.__enter__()
+            recorder.outer.append(section)
+            self._opened = [*self._opened, (recorder, before, section)]
+        except Exception as error:  # noqa: BLE001 - recording never raises
+            internal_error(error)
+            return Invisible()
+        return section
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if not self._opened:
+            return
+        try:
+            recorder, before, section = self._opened.pop()
+            section.__exit__(kind, error, trace)
+            _remove(recorder, section)
+            recorder.set_phase(before)
+            if active() is recorder:
+                spans.section_names(recorder.names)
+        except Exception as problem:  # noqa: BLE001 - recording never raises
+            internal_error(problem)
+
+
+def phase(name: str) -> Phase:
+    """A phase as a block: ``with phase("validate"):``; one of train, validate, test, predict.
+
+    Its steps count for themselves. Inside an open step it belongs to the run's trace, and the
+    step's measured duration leaves it out.
+    """
+    return Phase(name)
+
+
+def _remove(recorder: Recorder, section: Any) -> None:
+    if section in recorder.outer:
+        recorder.outer.remove(section)

@@ -1,0 +1,178 @@
+"""How is a section opened and closed at the least cost?
+
+Two clock reads, one set and reset of a ContextVar, two stores into shared memory. Everything that
+is not the common case (attributes, errors, another thread's parent, a full table) takes the long
+way through ``Recorder``.
+
+``bind`` makes a class whose methods reach one journal through closure cells. Every field is set
+before the object becomes current, because a signal handler may open sections in between; the row is
+published before the open table's entry is cleared, because a kill may come in between. Retiring the
+class (the run was stopped, or the process is a fork) points it at scratch memory, so that sections
+which are still open become inert without a test on the hot path.
+"""
+
+from __future__ import annotations
+
+import mmap
+import struct
+import threading
+import time
+from typing import TYPE_CHECKING, Any
+
+from otel_mlperf.journal.layout import OPEN, ROW, Kind
+from otel_mlperf.recorder.context import CURRENT, Extra, SectionContext
+from otel_mlperf.recorder.faults import internal_error
+from otel_mlperf.recorder.tracks import find_running_loop, no_loop
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import TracebackType
+
+    from otel_mlperf.recorder.state import Recorder
+
+PARENTS = struct.Struct("<QQQ")
+"""Parent, root and track: the same three fields of a row and of an open-table entry."""
+# The layout's structs with those three as one piece of bytes, made once for all children.
+_ROW = struct.Struct("<QQQ24sIIQ")
+OPEN_ENTRY = struct.Struct("<Q24sQQ")
+assert _ROW.size == ROW.size  # noqa: S101 - holds the two descriptions of one layout together
+assert OPEN_ENTRY.size == OPEN.size  # noqa: S101
+
+SLOW = -1
+"""A fresh section's id when entering it must not take the short way."""
+NO_ENTRY = 1 << 62
+"""``at`` of an open section for which the table had no room: indexing with it fails."""
+_SECTION = int(Kind.SECTION)
+
+
+def root_of(section: SectionContext) -> int:
+    """The span that makes the section's trace."""
+    return int(PARENTS.unpack(section.chunk)[1])
+
+
+class Binding:
+    """One journal's section class, and what may be changed about it later."""
+
+    __slots__ = ("retire", "section", "watch_asyncio")
+
+    def __init__(
+        self,
+        section: type[Section],
+        retire: Callable[[], None],
+        watch_asyncio: Callable[[], None],
+    ) -> None:
+        self.section = section
+        self.retire = retire
+        self.watch_asyncio = watch_asyncio
+
+
+class Section(SectionContext):
+    """What ``with`` holds: one entering of one section."""
+
+    __slots__ = ()
+
+    def __enter__(self) -> Section:
+        raise NotImplementedError  # each journal's class has its own
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        raise NotImplementedError
+
+    def __call__(self, function: Any) -> Any:
+        """Decorates a function, for ``@span("name")``."""
+        from otel_mlperf.recorder.span import Handle
+
+        name, category, constant = self.recorder.described(self.entry)
+        own = self.extra.attributes if self.extra is not None else None
+        return Handle(name, category, {**(constant or {}), **(own or {})})(function)
+
+
+def bind(recorder: Recorder) -> Binding:
+    """A section class for the recorder's journal."""
+    journal = recorder.journal
+    buffer: Any = journal.buffer
+    words = journal.words
+    ring_at, mask = journal.shape.ring_at, journal.shape.rows - 1
+    pop, push = journal.free.pop, journal.free.append
+    put, put_open = _ROW.pack_into, OPEN_ENTRY.pack_into
+    get_current, set_current, reset_current = CURRENT.get, CURRENT.set, CURRENT.reset
+    get_ident, clock, next_id = threading.get_ident, time.monotonic_ns, recorder.next_id
+    renew, place, inner_of = recorder.renew, recorder.place, recorder.inner_of
+    running_loop = find_running_loop()
+
+    class BoundSection(Section):
+        __slots__ = ()
+
+        def __enter__(self) -> Section:
+            if self.sid:
+                return recorder.enter_slow(self)
+            try:
+                self.sid = sid = next_id()
+                track = get_ident()
+                above = get_current()
+                if (
+                    above.__class__ is BoundSection
+                    and above.at
+                    and above.track == track
+                    and running_loop() is None
+                ):
+                    chunk = above.inner or inner_of(above)
+                else:
+                    chunk, track = place(above, sid)
+                self.chunk = chunk
+                self.track = track
+                self.inner = None
+                self.at = at = pop()
+                self.t0 = t0 = clock()
+                put_open(buffer, at, sid, chunk, t0, self.entry)
+                self.token = set_current(self)
+            except BaseException as error:  # noqa: BLE001 - decided there
+                return recorder.rescue_enter(self, error)
+            return self
+
+        def __exit__(
+            self,
+            kind: type[BaseException] | None,
+            error: BaseException | None,
+            trace: TracebackType | None,
+        ) -> None:
+            t1 = clock()
+            slot = 0
+            try:
+                if kind is not None or self.extra is not None:
+                    recorder.exit_slow(self, t1, error)
+                    return
+                reset_current(self.token)
+                lease = journal.lease
+                slot = lease.take()
+                if slot >= lease.end:
+                    slot = renew(lease)
+                if slot:
+                    put(
+                        buffer, ring_at + ((slot & mask) << 6), self.t0, t1, self.sid,
+                        self.chunk, self.entry, _SECTION, slot,
+                    )  # fmt: skip
+                at = self.at
+                self.at = 0
+                words[at >> 3] = 0
+                push(at)
+            except BaseException as problem:  # noqa: BLE001 - decided there
+                recorder.rescue_exit(self, t1, slot, problem)
+
+    BoundSection.recorder = recorder
+
+    def retire() -> None:
+        nonlocal buffer, words
+        buffer = mmap.mmap(-1, journal.shape.size)
+        words = memoryview(buffer).cast("Q")
+
+    def watch_asyncio() -> None:
+        nonlocal running_loop
+        if running_loop is no_loop:
+            running_loop = find_running_loop()
+
+    return Binding(BoundSection, retire, watch_asyncio)

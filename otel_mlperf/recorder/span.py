@@ -1,0 +1,278 @@
+"""What does ``span`` do, in each of its shapes?
+
+It is a context manager and a decorator, bare or with arguments, on functions, coroutines,
+generators and async generators. While nothing is recorded it hands out objects that do nothing;
+those, and decorated functions, begin to record when a run starts.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any, TypeVar, overload
+
+from otel_mlperf.recorder.attributes import safe_attributes, safe_name_text
+from otel_mlperf.recorder.context import CURRENT, extra_of
+from otel_mlperf.recorder.faults import internal_error
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from types import TracebackType
+
+    from otel_mlperf.recorder.state import Recorder
+
+F = TypeVar("F", bound="Callable[..., Any]")
+
+
+def _not_compiling() -> bool:
+    """Stands for torch's question while torch is not imported."""
+    return False
+
+
+# What `span` looks at, swapped as a whole when a run starts, stops or changes its phase. Plain
+# module globals: a lookup costs 5 ns, an attribute of an object three times that.
+_active: Recorder | None = None
+_known: dict[Any, int] = {}
+_new_section: Any = None
+_is_compiling: Callable[[], bool] = _not_compiling
+_idle: dict[Any, Handle] = {}
+_MOST_IDLE = 4096
+
+
+def activate(recorder: Recorder | None) -> None:
+    """From now on spans go to ``recorder``; None: nowhere."""
+    global _active, _known, _new_section
+    _active = None
+    if recorder is not None:
+        _known, _new_section = recorder.names, recorder.new_section
+    _active = recorder
+    watch_torch()
+
+
+def section_names(known: dict[Any, int]) -> None:
+    """From now on names are looked up in ``known``: the phase changed, or the process is a fork."""
+    global _known
+    _known = known
+
+
+def short_way(handle: Handle) -> Any:
+    """A fresh section of a decorated function, not entered yet; None where nothing is recorded."""
+    if _active is None or _is_compiling():
+        return None
+    try:
+        entry = _known[handle]
+    except KeyError:
+        return handle.open()
+    section = _new_section()
+    section.entry = entry
+    section.sid = 0
+    section.extra = None
+    return section
+
+
+def active() -> Recorder | None:
+    """What records in this process at the moment."""
+    recorder = _active
+    if recorder is not None and recorder.is_retired:
+        return recorder.replacement()
+    return recorder
+
+
+def watch_torch() -> None:
+    """Asks torch from now on whether it is compiling, if the program has imported torch."""
+    global _is_compiling
+    if _is_compiling is _not_compiling:
+        compiler = sys.modules.get("torch.compiler")
+        _is_compiling = getattr(compiler, "is_dynamo_compiling", _not_compiling)
+
+
+def is_compiling() -> bool:
+    """Whether torch.compile is tracing the caller: then nothing of ours may be seen."""
+    return _is_compiling()
+
+
+class Invisible:
+    """What a compiled function gets instead of a section: nothing that could break its graph."""
+
+    def __enter__(self) -> Invisible:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        return None
+
+    def set(self, **attributes: Any) -> None:
+        """Nothing is recorded."""
+
+
+class Handle:
+    """A named section that may be entered any number of times, and decorates functions.
+
+    Its attributes are constant: they are registered with the name.
+    """
+
+    __slots__ = ("_opened", "aggregate", "attributes", "category", "name")
+
+    def __init__(
+        self,
+        name: Any,
+        category: str | None = None,
+        attributes: Mapping[str, Any] | None = None,
+        *,
+        aggregate: bool = False,
+    ) -> None:
+        self.name, self.category, self.aggregate = name, category, aggregate
+        self.attributes = attributes
+        self._opened: list[Any] | None = None
+
+    def __enter__(self) -> Any:
+        if _active is None:
+            return self
+        section = self.open()
+        self._opened = [*(self._opened or []), section]
+        return section.__enter__()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        opened = self._opened
+        if not opened:
+            return
+        current = CURRENT.get()
+        section = current if current in opened else opened[-1]
+        opened.remove(section)
+        section.__exit__(kind, error, trace)
+
+    def set(self, **attributes: Any) -> None:
+        """Nothing is recorded: this is not an open section."""
+
+    def open(self) -> Any:
+        """A fresh section, not entered yet; something without effect where none can be made."""
+        try:
+            recorder = active()
+            if recorder is None or _is_compiling():
+                return Invisible()
+            if self.aggregate:
+                return recorder.cells.aggregate(self.name, self.category)
+            return recorder.make(recorder.entry_of_handle(self))
+        except Exception as error:  # noqa: BLE001 - recording never raises
+            internal_error(error)
+            return Invisible()
+
+    def __call__(self, function: F) -> F:
+        """Decorates a function; its section is named after it if no name was given."""
+        from otel_mlperf.recorder.decorate import decorate
+
+        return decorate(self, function)
+
+
+@overload
+def span(name: F, /) -> F: ...
+@overload
+def span(
+    name: str | None = None,
+    /,
+    *,
+    category: str | None = None,
+    aggregate: bool = False,
+    **attributes: Any,
+) -> Any: ...
+def span(
+    name: Any = None,
+    /,
+    *,
+    category: str | None = None,
+    aggregate: bool = False,
+    **attributes: Any,
+) -> Any:
+    """Records how long a piece of the program takes.
+
+    ::
+
+        with span("forward"): ...
+        with span("load", category="data_loading", file=path) as section:
+            section.set(rows=len(table))
+        @span                      # the function's name
+        @span("collate")           # on functions, coroutines, generators, async generators
+
+    Args:
+        name: name of the section; known ones (``forward``, ``checkpoint``, …) imply a category.
+        category: what kind of work it is.
+        aggregate: for 100,000 calls a second and more: only count, sum, shortest and longest are
+            kept, by name, enclosing section and phase.
+        **attributes: recorded with the span.
+    """
+    if _is_compiling():
+        return Invisible()
+    if _active is None:
+        return _while_idle(name, category, aggregate, attributes)
+    if not attributes and category is None and not aggregate:
+        try:
+            entry = _known[name]
+        except (KeyError, TypeError):
+            return _first_time(name)
+        section = _new_section()
+        section.entry = entry
+        section.sid = 0
+        section.extra = None
+        return section
+    return _with_more(name, category, aggregate, attributes)
+
+
+def _while_idle(
+    name: Any, category: str | None, aggregate: bool, attributes: Mapping[str, Any]
+) -> Any:
+    try:
+        if not attributes and category is None and not aggregate:
+            found = _idle.get(name)
+            if found is not None:
+                return found
+            if not callable(name) and len(_idle) < _MOST_IDLE:
+                return _idle.setdefault(name, Handle(name))
+        handle = Handle(name, category, attributes, aggregate=aggregate)
+        if callable(name):
+            handle.name = None
+            return handle(name)
+        return handle
+    except TypeError:  # an unhashable name
+        return Handle(name)
+
+
+def _first_time(name: Any) -> Any:
+    """A name that is not known yet, or that never takes the short way; or a function."""
+    try:
+        if callable(name):
+            return Handle(None)(name)
+        recorder = active()
+        if recorder is None:
+            return Handle(name)
+        watch_torch()
+        text = name if type(name) is str else safe_name_text(name)
+        return recorder.make(recorder.entry(text, text))
+    except Exception as error:  # noqa: BLE001 - recording never raises
+        internal_error(error)
+        return Invisible()
+
+
+def _with_more(
+    name: Any, category: str | None, aggregate: bool, attributes: Mapping[str, Any]
+) -> Any:
+    """A section with a category or attributes of its own, or one that is only added up."""
+    try:
+        recorder = active()
+        if callable(name) or recorder is None:
+            return _while_idle(name, category, aggregate, attributes)
+        if name is None:
+            return Handle(name, category, attributes, aggregate=aggregate)
+        if aggregate:
+            return recorder.cells.aggregate(name, category)
+        text = name if type(name) is str else safe_name_text(name)
+        key = text if category is None else (text, category)
+        section = recorder.make(recorder.names.get(key) or recorder.entry(key, text, category))
+        if attributes:
+            extra_of(section).attributes = safe_attributes(attributes)
+        return section
+    except Exception as error:  # noqa: BLE001 - recording never raises
+        internal_error(error)
+        return Invisible()

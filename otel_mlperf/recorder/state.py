@@ -1,0 +1,486 @@
+"""What does one process that records know: its journal, its names, where a section belongs?
+
+``Recorder`` is everything behind the hot path of ``section``. There is at most one in a process
+that is *active*; ``span`` and the others find it there. All of it may run in signal handlers and in
+several threads at once, so nothing here takes a lock.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import time
+from typing import TYPE_CHECKING, Any
+
+from opentelemetry.trace.propagation import _SPAN_KEY
+
+from otel_mlperf import ids, names
+from otel_mlperf.journal.layout import MAX_ENTRIES, OTHER, Flag, Kind, Word
+from otel_mlperf.recorder.attributes import safe_attributes, safe_name_text
+from otel_mlperf.recorder.cells import Cells
+from otel_mlperf.recorder.context import (
+    CURRENT,
+    SECTION_KEY,
+    Extra,
+    SectionContext,
+    SectionSpan,
+    context_above,
+    extra_of,
+)
+from otel_mlperf.recorder.faults import internal_error, say_once
+from otel_mlperf.recorder.scrub import describe_exception, is_failure
+from otel_mlperf.recorder.section import (
+    NO_ENTRY,
+    OPEN_ENTRY,
+    PARENTS,
+    SLOW,
+    Section,
+    bind,
+    root_of,
+)
+from otel_mlperf.recorder.stepping import Stepping
+from otel_mlperf.recorder.tracks import Tracks
+from otel_mlperf.recorder.values import Values
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from otel_mlperf.config import Config
+    from otel_mlperf.journal.meta import JournalMeta
+    from otel_mlperf.journal.writer import Journal
+    from otel_mlperf.recorder.span import Handle
+
+OUTSIDE = frozenset((names.CHECKPOINT, names.PHASE, names.EPOCH))
+"""Categories that belong to the run's trace even inside a step."""
+_REMEMBERED = 2048
+_TOO_MANY_NAMES = (
+    "more than %d section names: later ones are recorded as 'other'; put what varies into "
+    "attributes, not into the name"
+)
+_MASK = (1 << 64) - 1
+
+
+class Recorder:
+    """One process's recording into one journal."""
+
+    def __init__(self, journal: Journal, meta: JournalMeta, config: Config) -> None:
+        self.journal = journal
+        self.meta = meta
+        self.config = config
+        self.is_retired = False
+        # 62 random bits, then counted up: one C call an id, and never the program's `random`.
+        self.next_id: Callable[[], int] = itertools.count(
+            int.from_bytes(os.urandom(8)) >> 2 | 1 << 62
+        ).__next__
+        self.tracks = Tracks(journal.entry)
+        self.home = 0
+        """The track on which the run was started: there everything belongs to the run."""
+        self.outer: list[Section] = []
+        """Open sections of the run's trace that others find without a context: run, epoch, phase."""
+        self.phase = names.TRAIN
+        self.names: dict[Any, int] = {}
+        self._names_of = {names.TRAIN: self.names}
+        self._outside_names: dict[tuple[str, Any], int] = {}
+        self.outside: set[int] = set()
+        """Numbers of names whose sections belong to the run's trace even inside a step."""
+        self._about: dict[int, tuple[str, str, Mapping[str, Any] | None]] = {}
+        self.roots: dict[int, tuple[str, int]] = {}
+        """The latest steps: span id to phase and n."""
+        self.foreign: dict[int, int] = {}
+        """Trace ids of others to the keys that stand for them in rows."""
+        self.on_step: list[Callable[[int], None]] = []
+        """Called at each step's begin with the time: what must happen now and then."""
+        self._last_error: tuple[int, int, str, str] = (0, 0, "", "")
+        self.binding = bind(self)
+        self.new_section = self.binding.section
+        self.stepping = Stepping(self)
+        self.cells = Cells(self)
+        self.values = Values(self)
+        self.replacement: Callable[[], Recorder | None] = lambda: None
+        """What records in place of this one once it is retired: a forked child's own."""
+
+    # -- names ----------------------------------------------------------------------------------
+
+    def entry(
+        self,
+        key: Any,
+        name: str,
+        category: str | None = None,
+        constant: Mapping[str, Any] | None = None,
+    ) -> int:
+        """The number of a name in the current phase; registers it under ``key`` if it is new."""
+        number = self.names.get(key) or self._outside_names.get((self.phase, key))
+        if number is not None:
+            return number
+        self.binding.watch_asyncio()
+        if len(self._about) >= MAX_ENTRIES:
+            self.journal.count(Word.LOST_ENTRIES)
+            say_once(_TOO_MANY_NAMES, MAX_ENTRIES)
+            return OTHER
+        text = safe_name_text(name)
+        kind = implied_category(text) if category is None else safe_name_text(category)
+        content = ["section", text, kind, self.phase, dict(constant or {})]
+        number = self.journal.entry(content)
+        self._about[number] = (text, kind, constant)
+        if kind in OUTSIDE:
+            self._outside_names[self.phase, key] = number
+            self.outside.add(number)
+        else:
+            self.names[key] = number  # what is found here takes the short way
+        return number
+
+    def entry_of_handle(self, handle: Handle) -> int:
+        """The number of a decorated function's name, or of a stored handle's."""
+        number = self.names.get(handle)
+        if number is not None:
+            return number
+        constant = safe_attributes(handle.attributes or {})
+        name = safe_name_text(handle.name)
+        # By content: a function decorated anew in each call is still one name.
+        number = self.entry(
+            (name, handle.category, repr(constant)), name, handle.category, constant
+        )
+        if number not in self.outside and len(self.names) < 4 * MAX_ENTRIES:
+            self.names[handle] = number
+        return number
+
+    def about(self, entry: int) -> tuple[str, str]:
+        """Name and category behind a number."""
+        return self.described(entry)[:2]
+
+    def described(self, entry: int) -> tuple[str, str, Mapping[str, Any] | None]:
+        """Name, category and constant attributes as they were registered."""
+        return self._about.get(entry, ("other", names.OTHER, None))
+
+    def rename(self, section: SectionContext, name: str) -> None:
+        """Gives an open section another name."""
+        _, category = self.about(section.entry)
+        section.entry = self.entry((name, category), name, category)
+
+    def set_phase(self, phase: str) -> str:
+        """Makes ``phase`` the current one; returns the one before."""
+        before, self.phase = self.phase, phase
+        self.names = self._names_of.setdefault(phase, {})
+        return before
+
+    # -- where a section belongs ----------------------------------------------------------------
+
+    def place(self, above: Any, sid: int) -> tuple[bytes, int]:
+        """Parents and track for a section when its context is not simply the one around it."""
+        track = self.tracks.current()
+        found = self.resolve(above, track)
+        if isinstance(found, SectionContext):
+            if found.track == track:
+                return found.inner or self.inner_of(found), track
+            return PARENTS.pack(found.sid, root_of(found), track), track
+        if found is not None:
+            return PARENTS.pack(*found, track), track
+        return PARENTS.pack(0, sid, track), track
+
+    def resolve(self, above: Any, track: int) -> Section | tuple[int, int] | None:
+        """The open section around, or parent and root where the parent is somebody else's span.
+
+        None: neither; the section is a trace of its own.
+        """
+        while isinstance(above, SectionContext):
+            if above.__class__ is self.new_section:
+                if above.at:
+                    return above
+                later = successor_of(above)
+                if later is not None:
+                    return later
+            elif self.meta.is_child:
+                # Inherited through a fork: its journal belongs to the parent process.
+                return self.meta.run_span, self.meta.run_span
+            above = context_above(above)
+        found = self._resolve_context(above, track) if above else None
+        if found is None and track == self.home and self.outer:
+            return self.outer[-1]
+        return found
+
+    def _resolve_context(
+        self, context: Mapping[str, Any], track: int
+    ) -> Section | tuple[int, int] | None:
+        """The same for a context that others made, perhaps out of one of ours."""
+        ours = context.get(SECTION_KEY)
+        inside = self.resolve(ours, track) if ours is not None else None
+        span = context.get(_SPAN_KEY)
+        if span is None:
+            return inside
+        if isinstance(span, SectionSpan):
+            section = span.section
+            if section.__class__ is self.new_section and section.at:
+                return section  # type: ignore[return-value]
+            return inside
+        theirs = span.get_span_context()
+        if not theirs.is_valid:
+            return inside
+        if isinstance(inside, SectionContext) and self.trace_of(inside)[0] == theirs.trace_id:
+            return theirs.span_id, root_of(inside)
+        return theirs.span_id, self._foreign_root(theirs.trace_id)
+
+    def _foreign_root(self, trace_id: int) -> int:
+        key = self.foreign.get(trace_id)
+        if key is None:
+            while len(self.foreign) >= _REMEMBERED:
+                self.foreign.pop(next(iter(self.foreign)), None)
+            key = self.foreign[trace_id] = self.next_id()
+            self.journal.put(trace_id >> 64, trace_id & _MASK, key, 0, 0, 0, 0, Kind.FOREIGN)
+        return key
+
+    def inner_of(self, section: SectionContext) -> bytes:
+        """Parents and track for the section's children on the same track."""
+        _, root, track = PARENTS.unpack(section.chunk)
+        section.inner = PARENTS.pack(section.sid, root, track)
+        return section.inner
+
+    def surrounding(self) -> tuple[Section | None, int]:
+        """The open section of ours that the caller is in, and its track."""
+        track = self.tracks.current()
+        found = self.resolve(CURRENT.get(), track)
+        return (found if isinstance(found, Section) else None), track
+
+    def trace_of(self, section: SectionContext) -> tuple[int, bool]:
+        """The section's trace id, and whether that trace is among those that are always kept."""
+        root, meta, config = root_of(section), self.meta, self.config
+        if root == meta.run_span:
+            return ids.run_trace_id(meta.run_id, meta.restart), True
+        step = self.roots.get(root)
+        if step is not None:
+            phase, n = step
+            kept = n < config.first_steps or n % config.keep_every == 0
+            return ids.trace_id(meta.run_id, meta.restart, phase, n), kept
+        for trace_id, key in list(self.foreign.items()):
+            if key == root:
+                return trace_id, True
+        return ids.lone_trace_id(meta.run_id, root), True
+
+    # -- opening and closing, the long way ------------------------------------------------------
+
+    def make(self, entry: int) -> Section:
+        """A section that has not been entered."""
+        section = self.new_section()
+        section.entry = entry
+        section.sid = SLOW if entry in self.outside else 0
+        section.extra = None
+        return section
+
+    def enter(self, name: str, category: str | None = None, **attributes: Any) -> Section:
+        """Opens one of the recorder's own sections."""
+        section = self.make(self.entry((name, category), name, category))
+        if attributes:
+            extra_of(section).attributes = attributes
+        return section.__enter__()
+
+    def open(self, section: Section, sid: int, chunk: bytes, track: int, t0: int = 0) -> None:
+        """Opens a section whose place is known and makes it current."""
+        section.chunk, section.track, section.inner = chunk, track, None
+        section.sid = sid
+        try:
+            section.at = self.journal.free.pop()
+        except IndexError:
+            section.at = NO_ENTRY
+            self.journal.count(Word.LOST_OPEN)
+        section.t0 = t0 or time.monotonic_ns()
+        if section.at != NO_ENTRY:
+            buffer = self.journal.buffer
+            OPEN_ENTRY.pack_into(buffer, section.at, sid, chunk, section.t0, section.entry)
+
+    def make_current(self, section: Section) -> None:
+        """Puts an open section into the caller's context."""
+        section.token = CURRENT.set(section)
+
+    def close(
+        self,
+        section: SectionContext,
+        t1: int,
+        error: list[str] | None = None,
+        kind: Kind = Kind.SECTION,
+        **content: Any,
+    ) -> None:
+        """Writes an open section's row, with what does not fit into it, and clears its entry."""
+        if self.is_retired or not section.at:
+            section.at = 0
+            return
+        extra = section.extra
+        if extra is not None:
+            if extra.attributes:
+                content["a"] = {**extra.attributes, **content.get("a", {})}
+            if extra.links:
+                content["l"] = extra.links
+            error = error or extra.error
+        flags = int(kind)
+        if error is not None:
+            content["e"] = error
+            flags |= Flag.ERROR
+        if content and self.journal.payload(section.sid, content):
+            flags |= Flag.HAS_PAYLOAD
+        parent, root, track = PARENTS.unpack(section.chunk)
+        self.journal.put(section.t0, t1, section.sid, parent, root, track, section.entry, flags)
+        self.forget(section)
+
+    def forget(self, section: SectionContext) -> None:
+        """Clears a section's entry in the open table: its row is written, or never will be."""
+        at, section.at = section.at, 0
+        if at and at != NO_ENTRY and not self.is_retired:
+            self.journal.words[at >> 3] = 0
+            self.journal.free.append(at)
+
+    def leave(self, section: SectionContext) -> None:
+        """Makes what was current before the section current again."""
+        token = getattr(section, "token", None)
+        if token is None:
+            return
+        try:
+            CURRENT.reset(token)
+        except (ValueError, RuntimeError):
+            # Entered in another context (a generator that somebody else closes), or left before.
+            return
+
+    def enter_slow(self, section: Section) -> Section:
+        """Enters a section that goes to the run's trace, or one that was entered before."""
+        try:
+            if section.sid == SLOW:
+                self.open_outside(section)
+                return section
+            fresh = self.make(section.entry)
+            extra = extra_of(section)
+            if extra.attributes and not extra.again:
+                extra_of(fresh).attributes = dict(extra.attributes)
+            extra.again = [*(extra.again or []), fresh]
+            return fresh.__enter__()
+        except Exception as error:  # noqa: BLE001 - recording never raises
+            internal_error(error)
+            return section
+
+    def open_outside(self, section: Section) -> None:
+        """Opens a section that belongs to the run's trace, even if a step is open around it."""
+        around, track = self.surrounding()
+        step = self.stepping.around(around)
+        sid = self.next_id()
+        if step is None:
+            chunk, track = self.place(CURRENT.get(), sid)
+        else:
+            chunk = PARENTS.pack(step.link, self.meta.run_span, track)
+            if step.section.track == track:
+                extra_of(section).step = step
+        self.open(section, sid, chunk, track)
+        self.make_current(section)
+
+    def exit_slow(self, section: Section, t1: int, error: BaseException | None) -> None:
+        """Leaves a section that has more to it than times."""
+        chosen = _the_one_left(section)
+        if chosen is not section:
+            chosen.__exit__(type(error) if error else None, error, None)
+            return
+        if not getattr(section, "at", 0):
+            return
+        self.leave(section)
+        extra = section.extra
+        words = self.describe(section, error) if is_failure(error) else None
+        if extra is not None and extra.inside:
+            self.stepping.end_inside(extra, t1, words)
+        self.close(section, t1, words)
+        if extra is not None and extra.step is not None:
+            extra.step.excluded += t1 - section.t0
+        if words is not None:
+            self.stepping.note_crossing(section, words)
+
+    def describe(self, section: SectionContext, error: BaseException | None) -> list[str]:
+        """Type, message and stack; the stack only for the innermost section that it crosses."""
+        assert error is not None  # noqa: S101 - is_failure() said so
+        before_id, parent, kind, message = self._last_error
+        crossed = before_id == id(error) and parent == section.sid
+        words = describe_exception(
+            error, with_text=self.config.exception_text, with_stack=not crossed
+        )
+        if crossed and [kind, message] != words[:2]:
+            words = describe_exception(error, with_text=self.config.exception_text)
+        self._last_error = (id(error), PARENTS.unpack(section.chunk)[0], words[0], words[1])
+        return words
+
+    # -- what can go wrong ----------------------------------------------------------------------
+
+    def renew(self, lease: Any) -> int:
+        """A slot under the next lease; 0 where the ring is full or nothing is recorded any more."""
+        return 0 if self.is_retired else self.journal.renew(lease)
+
+    def rescue_enter(self, section: Section, error: BaseException) -> Section:
+        """Entering failed half way: the section is opened without a table entry, or not at all."""
+        if isinstance(error, IndexError) and not self.journal.free and not self.is_retired:
+            self.journal.count(Word.LOST_OPEN)
+            section.at = NO_ENTRY
+            section.t0 = time.monotonic_ns()
+            self.make_current(section)
+            return section
+        if CURRENT.get() is section:
+            # Its token may not have been stored yet.
+            CURRENT.set(context_above(section))
+        section.at = getattr(section, "at", 0)
+        self.forget(section)
+        if not isinstance(error, Exception):
+            raise error  # Ctrl-C came in between: it is the program's
+        internal_error(error)
+        return section
+
+    def rescue_exit(self, section: Section, t1: int, slot: int, error: BaseException) -> None:
+        """Leaving failed half way: does the rest of it, once."""
+        try:
+            at = getattr(section, "at", 0)
+            if at and not self.is_retired:
+                self.leave(section)
+                if slot and self._is_published(slot):
+                    self.forget(section)
+                else:
+                    self.close(section, t1)
+        except Exception as problem:  # noqa: BLE001 - recording never raises
+            internal_error(problem)
+        if not isinstance(error, Exception):
+            raise error
+        if not isinstance(error, ValueError | RuntimeError | IndexError | AttributeError):
+            internal_error(error)
+
+    def _is_published(self, slot: int) -> bool:
+        shape = self.journal.shape
+        at = shape.ring_at + ((slot & (shape.rows - 1)) << 6)
+        return bool(self.journal.words[(at >> 3) + 7] == slot)
+
+    def retire(self) -> None:
+        """Nothing more is written by sections that are still open, or opened late."""
+        self.is_retired = True
+        self.journal.lease = _NO_LEASE
+        self.binding.retire()
+
+
+class _NoLease:
+    end = 0
+    next: dict[int, Any] = {}  # noqa: RUF012 - never filled
+    take = itertools.repeat(1).__next__
+
+
+_NO_LEASE: Any = _NoLease()
+
+
+def implied_category(name: str) -> str:
+    """The category that a name stands for: of its whole, else of its last part after a dot."""
+    known = names.CATEGORY_OF
+    return known.get(name) or known.get(name.rpartition(".")[2]) or names.OTHER
+
+
+def successor_of(section: SectionContext) -> Section | None:
+    """The open step that came after a finished one opened by ``mark_step``."""
+    step = section.extra.step if section.extra is not None else None
+    while step is not None and not step.section.at:
+        step = step.successor
+    return step.section if step is not None else None
+
+
+def _the_one_left(section: Section) -> Section:
+    """Which of the sections made from one handle ends now."""
+    again = section.extra.again if section.extra is not None else None
+    current = CURRENT.get()
+    if not again or current is section:
+        return section
+    chosen: Section = current if current in again else again[-1]
+    again.remove(chosen)
+    return chosen

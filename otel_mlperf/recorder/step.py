@@ -1,0 +1,145 @@
+"""What do ``step`` and ``mark_step`` do where a loop is not ours to wrap?"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import time
+from typing import TYPE_CHECKING, Any, TypeVar, overload
+
+from otel_mlperf import names
+from otel_mlperf.recorder.faults import internal_error, say_once
+from otel_mlperf.recorder.scrub import is_failure
+from otel_mlperf.recorder.span import Invisible, active, is_compiling
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import TracebackType
+
+    from otel_mlperf.recorder.state import Recorder
+    from otel_mlperf.recorder.stepping import Step
+
+F = TypeVar("F", bound="Callable[..., Any]")
+_NESTED = (
+    "a step was opened inside a step of the same phase: the outer one counts, the inner one is "
+    "recorded as a plain section"
+)
+_UNENTERED = (
+    "a step() was made and never entered: write 'with step():', or call mark_step() where there "
+    "is no block"
+)
+
+
+class StepBlock:
+    """One step as a block: ``with step():``."""
+
+    def __init__(
+        self, number: int | None = None, samples: int | None = None, tokens: int | None = None
+    ) -> None:
+        self._number, self._samples, self._tokens = number, samples, tokens
+        self._opened: list[tuple[Recorder, Step | None, Any]] = []
+        self._is_used = False
+
+    def __enter__(self) -> Any:
+        self._is_used = True
+        recorder = active()
+        if recorder is None or is_compiling():
+            return Invisible()
+        try:
+            step = recorder.stepping.begin(self._number)
+            if step is None:
+                say_once(_NESTED)
+                section = recorder.enter(names.step_span(recorder.phase), names.OTHER)
+            else:
+                section = step.section
+                step.samples, step.tokens = self._samples, self._tokens
+            self._opened = [*self._opened, (recorder, step, section)]
+        except Exception as error:  # noqa: BLE001 - recording never raises
+            internal_error(error)
+            return Invisible()
+        return section
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        t1 = time.monotonic_ns()
+        if not self._opened:
+            return
+        try:
+            recorder, step, section = self._opened.pop()
+            if step is None:
+                section.__exit__(kind, error, trace)
+            else:
+                words = recorder.describe(section, error) if is_failure(error) else None
+                recorder.stepping.end(step, t1, words)
+        except Exception as problem:  # noqa: BLE001 - recording never raises
+            internal_error(problem)
+
+    def __call__(self, function: F) -> F:
+        """Decorates a function: each call is a step."""
+        self._is_used = True
+        return _decorate(function, self._number, self._samples, self._tokens)
+
+    def __del__(self) -> None:
+        if not getattr(self, "_is_used", True):
+            say_once(_UNENTERED)
+
+
+@overload
+def step(number: F, /) -> F: ...
+@overload
+def step(
+    number: int | None = None, /, *, samples: int | None = None, tokens: int | None = None
+) -> StepBlock: ...
+def step(number: Any = None, /, *, samples: int | None = None, tokens: int | None = None) -> Any:
+    """One step of the current phase, as ``with step():`` or decorator ``@step``.
+
+    Args:
+        number: the program's own number for it; else it counts on.
+        samples: how many samples it works on.
+        tokens: how many tokens.
+    """
+    if callable(number):
+        return _decorate(number, None, samples, tokens)
+    return StepBlock(number, samples, tokens)
+
+
+def mark_step(number: int | None = None) -> None:
+    """One step is over and the next begins: for code that has only a place to call.
+
+    The first call opens a step, each later one ends it and opens the next. The one still open when
+    what encloses it ends is taken back.
+    """
+    if is_compiling():
+        return
+    try:
+        recorder = active()
+        if recorder is not None and not recorder.stepping.mark(number):
+            say_once("mark_step() inside a step of the same phase does nothing")
+    except Exception as error:  # noqa: BLE001 - recording never raises
+        internal_error(error)
+
+
+def _decorate(function: Any, number: Any, samples: Any, tokens: Any) -> Any:
+    if isinstance(function, staticmethod | classmethod):
+        return type(function)(_decorate(function.__func__, number, samples, tokens))
+    if inspect.iscoroutinefunction(function):
+
+        @functools.wraps(function)
+        async def wait(*args: Any, **kwargs: Any) -> Any:
+            with StepBlock(number, samples, tokens):
+                return await function(*args, **kwargs)
+
+        return wait
+
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if is_compiling():
+            return function(*args, **kwargs)
+        with StepBlock(number, samples, tokens):
+            return function(*args, **kwargs)
+
+    return call

@@ -1,0 +1,278 @@
+"""What does ``steps`` do around each ``next()`` of a loop over batches?
+
+A step opens before ``next()``, so that the wait for data is part of it (child ``data.load``), and
+ends at the following ``next()``. Iterators are objects, not generators: leaving the loop drops
+them, which ends the step at once.
+"""
+
+from __future__ import annotations
+
+import opcode
+import sys
+import time
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
+
+from otel_mlperf import names
+from otel_mlperf.recorder.batches import count_samples, count_tokens
+from otel_mlperf.recorder.faults import internal_error, say_once
+from otel_mlperf.recorder.scrub import describe_exception
+from otel_mlperf.recorder.span import active, is_compiling
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+
+    from otel_mlperf.recorder.state import Recorder
+    from otel_mlperf.recorder.stepping import Step
+
+T = TypeVar("T")
+# At these instructions a loop's iterator goes away without an exception: break, return, del, …
+_CALM = ("POP_TOP", "POP_ITER", "END_FOR", "RETURN", "DELETE", "STORE", "YIELD", "RESUME")
+
+
+class Steps(Generic[T]):
+    """An iterable whose passes are recorded as steps; see ``steps()``."""
+
+    def __init__(
+        self,
+        iterable: Iterable[T],
+        accumulate: int = 1,
+        samples: Literal["auto"] | int | Callable[[Any], int] | None = "auto",
+        tokens: int | Callable[[Any], int] | None = None,
+        total: int | None = None,
+    ) -> None:
+        self.iterable = iterable
+        self.accumulate = max(1, int(accumulate))
+        self.samples, self.tokens, self.total = samples, tokens, total
+
+    def __len__(self) -> int:
+        return len(self.iterable)  # type: ignore[arg-type]
+
+    def __iter__(self) -> Iterator[T]:
+        """A new pass."""
+        inner = iter(self.iterable)
+        recorder = active()
+        if recorder is None or is_compiling():
+            return inner
+        _expect(recorder, self)
+        return StepIterator(self, inner)
+
+    def __aiter__(self) -> AsyncIterator[T]:
+        """A new asynchronous pass."""
+        inner = aiter(self.iterable)  # type: ignore[call-overload]
+        recorder = active()
+        if recorder is None:
+            return inner  # type: ignore[no-any-return]
+        _expect(recorder, self)
+        return AsyncStepIterator(self, inner)
+
+
+def steps(
+    iterable: Iterable[T],
+    *,
+    accumulate: int = 1,
+    samples: Literal["auto"] | int | Callable[[Any], int] | None = "auto",
+    tokens: int | Callable[[Any], int] | None = None,
+    total: int | None = None,
+) -> Steps[T]:
+    """Makes every turn of a loop a step: ``for x, y in steps(loader):``.
+
+    Works with ``async for`` too, may be iterated again and again, and keeps ``len()``.
+
+    Args:
+        iterable: what gives the batches.
+        accumulate: so many batches are one step, with a ``micro_step`` section each.
+        samples: samples of a batch: a number, a function of the batch, None, or "auto": the leading
+            dimension (its shape is read, never its content).
+        tokens: tokens of a batch: a number or a function of the batch.
+        total: how many steps the whole training plans, for the time that is left.
+    """
+    return Steps(iterable, accumulate, samples, tokens, total)
+
+
+def _expect(recorder: Recorder, of: Steps[Any]) -> None:
+    try:
+        if of.total is not None:
+            metric = names.STEPS_EXPECTED
+            recorder.cells.set(metric.name, metric.unit, float(of.total))
+    except Exception as error:  # noqa: BLE001 - recording never raises
+        internal_error(error)
+
+
+class _Turns:
+    """The step that is open between two batches; shared by both kinds of iterators."""
+
+    def __init__(self, of: Steps[Any]) -> None:
+        self._of = of
+        self._recorder: Recorder | None = None
+        self._step: Step | None = None
+        self._micro: Any = None
+        self._count = 0
+        self._wait: Any = None
+
+    def before(self) -> None:
+        """A batch is asked for: ends what the last one opened, opens what this one needs."""
+        try:
+            now = time.monotonic_ns()
+            self._end_micro()
+            if self._step is not None and self._count >= self._of.accumulate:
+                self._end(now)
+            recorder = self._recorder = active()
+            if recorder is None:
+                return
+            if self._step is None:
+                self._count = 0
+                self._step = recorder.stepping.begin()
+                if self._step is None:
+                    say_once("steps() inside a step of the same phase: the outer step counts")
+            if self._of.accumulate > 1 and self._step is not None:
+                number = {names.MICRO_STEP: self._count}
+                self._micro = recorder.enter(names.SPAN_MICRO_STEP, names.OTHER, **number)
+            self._wait = recorder.enter(names.SPAN_DATA)
+        except Exception as error:  # noqa: BLE001 - recording never raises
+            internal_error(error)
+
+    def after(self, batch: Any) -> None:
+        """The batch is there."""
+        try:
+            wait, self._wait = self._wait, None
+            if wait is not None:
+                wait.__exit__(None, None, None)
+            self._count += 1
+            step = self._step
+            if step is not None:
+                step.samples = _added(step.samples, count_samples(batch, self._of.samples))
+                step.tokens = _added(step.tokens, count_tokens(batch, self._of.tokens))
+        except Exception as error:  # noqa: BLE001 - recording never raises
+            internal_error(error)
+
+    def exhausted(self) -> None:
+        """There was no batch: what was opened for it never was."""
+        try:
+            recorder, self._recorder = self._recorder, None
+            if recorder is None:
+                return
+            for section in (self._wait, self._micro):
+                if section is not None:
+                    recorder.leave(section)
+                    recorder.stepping.cancel_section(section)
+            self._wait = self._micro = None
+            step, self._step = self._step, None
+            if step is None:
+                return
+            if self._count:
+                recorder.stepping.end(step)
+            else:
+                recorder.stepping.cancel(step)
+        except Exception as error:  # noqa: BLE001 - recording never raises
+            internal_error(error)
+
+    def failed(self, error: BaseException) -> None:
+        """The iterable raised: so did the step."""
+        try:
+            recorder, step = self._recorder, self._step
+            if self._wait is not None:
+                self._wait.__exit__(type(error), error, None)
+            self._end_micro(error)
+            self._wait = self._step = self._recorder = None
+            if recorder is not None and step is not None:
+                with_text = recorder.config.exception_text
+                recorder.stepping.end(step, 0, describe_exception(error, with_text=with_text))
+        except Exception as problem:  # noqa: BLE001 - recording never raises
+            internal_error(problem)
+
+    def close(self) -> None:
+        """The loop is over before its end."""
+        try:
+            self._end_micro()
+            self._end(time.monotonic_ns())
+        except Exception as error:  # noqa: BLE001 - recording never raises
+            internal_error(error)
+
+    def drop(self, code: Any, at: int) -> None:
+        """Nobody holds the iterator any more; ``at`` is the instruction that let go of it."""
+        step, recorder = self._step, self._recorder
+        if step is None or recorder is None or not step.section.at:
+            return
+        try:
+            self._end_micro()
+            name = opcode.opname[code.co_code[at]] if code is not None else "RETURN"
+            recorder.stepping.drop(step, is_suspicious=not name.startswith(_CALM))
+        except Exception as error:  # noqa: BLE001 - recording never raises
+            internal_error(error)
+
+    def _end(self, t1: int) -> None:
+        step, self._step = self._step, None
+        if step is not None and self._recorder is not None:
+            self._recorder.stepping.end(step, t1)
+
+    def _end_micro(self, error: BaseException | None = None) -> None:
+        micro, self._micro = self._micro, None
+        if micro is not None:
+            micro.__exit__(type(error) if error else None, error, None)
+
+
+class StepIterator(_Turns, Generic[T]):
+    """One pass."""
+
+    def __init__(self, of: Steps[T], inner: Iterator[T]) -> None:
+        super().__init__(of)
+        self._inner = inner
+
+    def __iter__(self) -> StepIterator[T]:
+        return self
+
+    def __len__(self) -> int:
+        return len(self._of)
+
+    def __next__(self) -> T:
+        self.before()
+        try:
+            batch = next(self._inner)
+        except StopIteration:
+            self.exhausted()
+            raise
+        except BaseException as error:
+            self.failed(error)
+            raise
+        self.after(batch)
+        return batch
+
+    def __del__(self) -> None:
+        frame = sys._getframe(1) if self._step is not None else None
+        self.drop(frame and frame.f_code, frame.f_lasti if frame else 0)
+
+
+class AsyncStepIterator(_Turns, Generic[T]):
+    """One asynchronous pass."""
+
+    def __init__(self, of: Steps[T], inner: AsyncIterator[T]) -> None:
+        super().__init__(of)
+        self._inner = inner
+
+    def __aiter__(self) -> AsyncStepIterator[T]:
+        return self
+
+    async def __anext__(self) -> T:
+        self.before()
+        try:
+            batch = await anext(self._inner)
+        except StopAsyncIteration:
+            self.exhausted()
+            raise
+        except BaseException as error:
+            self.failed(error)
+            raise
+        self.after(batch)
+        return batch
+
+    async def aclose(self) -> None:
+        """Ends the pass."""
+        self.close()
+
+    def __del__(self) -> None:
+        frame = sys._getframe(1) if self._step is not None else None
+        self.drop(frame and frame.f_code, frame.f_lasti if frame else 0)
+
+
+def _added(total: int | None, more: int | None) -> int | None:
+    return total if more is None else (total or 0) + more

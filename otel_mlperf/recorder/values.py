@@ -1,0 +1,133 @@
+"""How does ``log()`` record a value without ever waiting for a GPU?
+
+Plain numbers become a row at once. A tensor on a device is copied asynchronously into pinned
+memory; its row, with the time and step of the call, is written once the copy is seen to be done.
+"""
+
+from __future__ import annotations
+
+import struct
+import sys
+import time
+from collections import deque
+from typing import TYPE_CHECKING, Any
+
+from otel_mlperf import names
+from otel_mlperf.journal.layout import Kind, Word
+from otel_mlperf.recorder.attributes import safe_name_text
+from otel_mlperf.recorder.faults import internal_error, say_once
+from otel_mlperf.recorder.section import root_of
+
+if TYPE_CHECKING:
+    from otel_mlperf.recorder.state import Recorder
+
+_MASK = (1 << 64) - 1
+_SLOTS = 256
+_BITS = struct.Struct("<d")
+
+
+class Values:
+    """The logged values of one journal."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        self._recorder = recorder
+        self._late: Late | None = None
+
+    def log(self, values: dict[str, Any]) -> None:
+        """One row for each value; those on a device follow later."""
+        self.publish()
+        recorder, now = self._recorder, time.monotonic_ns()
+        section, track = recorder.surrounding()
+        step = recorder.stepping.around(section) or recorder.stepping.current(recorder.phase)
+        number = step.number if step else recorder.stepping.next_number(recorder.phase)
+        sid, root = (section.sid, root_of(section)) if section is not None else (0, 0)
+        for name, value in values.items():
+            text = safe_name_text(name)
+            entry = recorder.entry(("log", text), text, names.OTHER)
+            where = (sid, number & _MASK, root, track, entry)
+            try:
+                self._one(value, now, where)
+            except Exception as error:  # noqa: BLE001 - one bad value does not lose the others
+                internal_error(error)
+
+    def _one(self, value: Any, now: int, where: tuple[int, ...]) -> None:
+        if isinstance(value, int | float):
+            self.write(now, float(value), where)
+        elif (device := getattr(value, "device", None)) is not None and _is_tensor(value):
+            if value.numel() != 1:
+                say_once("log() takes single numbers; a tensor of %d is left out", value.numel())
+            elif device.type == "cpu":
+                self.write(now, float(value.detach()), where)
+            elif device.type != "meta":
+                if self._late is None:
+                    self._late = Late()
+                if not self._late.copy(value, now, where):
+                    self._recorder.journal.count(Word.LOST_VALUES)
+        elif hasattr(value, "__float__"):
+            self.write(now, float(value), where)
+        else:
+            say_once("log() takes numbers; %s is left out", type(value))
+
+    def write(self, time_ns: int, value: float, where: tuple[int, ...]) -> None:
+        """Writes the row of one value."""
+        bits = int.from_bytes(_BITS.pack(value), "little")
+        self._recorder.journal.put(time_ns, bits, *where, Kind.VALUE, Word.LOST_VALUES)
+
+    def publish(self) -> None:
+        """Writes the rows of the values whose copies have arrived."""
+        if self._late is not None and not self._recorder.is_retired:
+            for time_ns, value, where in self._late.arrived():
+                self.write(time_ns, value, where)
+
+    def finish(self, deadline_ns: int) -> None:
+        """Publishes what still arrives before the deadline; counts the rest."""
+        late = self._late
+        if late is None:
+            return
+        self.publish()
+        while late.waiting and time.monotonic_ns() < deadline_ns:
+            time.sleep(0.001)
+            self.publish()
+        if late.waiting:
+            self._recorder.journal.count(Word.LOST_VALUES, len(late.waiting))
+
+
+class Late:
+    """Copies of device tensors that are under way, oldest first."""
+
+    def __init__(self) -> None:
+        self._torch: Any = sys.modules["torch"]
+        self._slots = self._torch.empty(_SLOTS, dtype=self._torch.float64, pin_memory=True)
+        self._next = 0
+        self.waiting: deque[tuple[Any, int, int, tuple[int, ...]]] = deque()
+
+    def copy(self, tensor: Any, time_ns: int, where: tuple[int, ...]) -> bool:
+        """Starts a copy; False where none can be: too many under way, a graph being captured."""
+        if len(self.waiting) >= _SLOTS or not _can_copy(self._torch, tensor.device):
+            return False
+        slot = self._next
+        with self._torch.no_grad():
+            self._slots[slot].copy_(tensor.detach().reshape(()), non_blocking=True)
+            event = self._torch.get_device_module(tensor.device).Event()
+            event.record()
+        self._next = (slot + 1) % _SLOTS
+        self.waiting.append((event, slot, time_ns, where))
+        return True
+
+    def arrived(self) -> list[tuple[int, float, tuple[int, ...]]]:
+        """Time, value and place of the copies that are done, in the order of their calls."""
+        found = []
+        while self.waiting and self.waiting[0][0].query():
+            _, slot, time_ns, where = self.waiting.popleft()
+            found.append((time_ns, float(self._slots[slot]), where))
+        return found
+
+
+def _is_tensor(value: Any) -> bool:
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(value, torch.Tensor)
+
+
+def _can_copy(torch: Any, device: Any) -> bool:
+    # Inside a CUDA graph the copy would become part of the graph, and the event an error.
+    return device.type != "cuda" or not torch.cuda.is_current_stream_capturing()
