@@ -2,7 +2,7 @@
 
 The one vocabulary, as data; nothing else in the package spells these strings. It imports nothing of
 the package. Names with a semantic convention (``process.*``, ``code.*``) follow OpenTelemetry
-semantic conventions 1.44; ``ml.*`` is ours where there is none; ``otel_mlperf.*`` is our own health.
+semantic conventions 1.44; ``ml.*`` is ours where there is none, ``otel_mlperf.*`` our own health.
 """
 
 from __future__ import annotations
@@ -38,6 +38,8 @@ SPAN_EPOCH: Final = "train.epoch"
 SPAN_DATA: Final = "data.load"
 SPAN_MICRO_STEP: Final = "micro_step"
 SPAN_SEGMENT: Final = "segment"
+SPAN_DOCTOR: Final = "doctor.check"
+SERVICE_DOCTOR: Final = "otel-mlperf-doctor"
 
 
 def step_span(phase: str) -> str:
@@ -210,6 +212,9 @@ OVERHEAD_TIME: Final = Metric(
     "s",
     "counter",
     "Time that recording took in the process: sections x the cost measured at its start.",
+)
+DOCTOR_CHECK: Final = Metric(
+    "otel_mlperf.doctor.check", "", "gauge", "Sent by ``otel-mlperf doctor`` to be found again."
 )
 
 METRICS: Final[tuple[Metric, ...]] = tuple(
