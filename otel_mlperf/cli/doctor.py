@@ -1,0 +1,55 @@
+"""``otel-mlperf doctor``: what is wrong, and what to do about it?"""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING
+
+import typer
+
+from otel_mlperf.cli.commands import JsonOption, RunArgument  # noqa: TC001 - typer reads them
+from otel_mlperf.errors import Unreachable
+
+if TYPE_CHECKING:
+    from otel_mlperf.analysis.accounting import Accounts
+    from otel_mlperf.analysis.checks import Check
+
+
+def doctor(run: RunArgument = "latest", as_json: JsonOption = False) -> None:
+    """Check machine, run, agent, accounting and the way to the server; the worst comes first."""
+    from otel_mlperf.analysis.checks import worst_first
+    from otel_mlperf.cli.check_backends import check_backends
+    from otel_mlperf.cli.check_endpoint import check_endpoints
+    from otel_mlperf.cli.check_machine import check_machine
+    from otel_mlperf.report.checks import render_checks
+    from otel_mlperf.report.json import to_json
+    from otel_mlperf.report.lines import shown_in
+    from otel_mlperf.store.runs import runs_dir
+
+    checks, accounts = _of_run(run)
+    checks += check_machine(runs_dir())
+    endpoints, reached = check_endpoints(os.environ)
+    checks += endpoints + check_backends(os.environ, reached)
+    checks = worst_first(checks)
+    if as_json:
+        print(to_json({"checks": checks, "accounting": accounts}))
+    else:
+        color, unicode = shown_in(sys.stdout)
+        print(render_checks(checks, color=color, unicode=unicode), end="")
+    if checks[0].level == "FAIL":
+        raise typer.Exit(Unreachable.exit_code)
+
+
+def _of_run(run: str) -> tuple[list[Check], Accounts]:
+    """The checks of the run that is meant; without any run yet there is nothing to say."""
+    from otel_mlperf.analysis.accounting import read_accounts
+    from otel_mlperf.analysis.checks import Check
+    from otel_mlperf.cli.check_run import check_run
+    from otel_mlperf.store.runs import LATEST, find_run, list_runs, runs_dir
+
+    if run == LATEST and not list_runs(runs_dir()):
+        return [Check("ok", "run", f"none in {runs_dir()} yet")], {}
+    found = find_run(run)
+    accounts = read_accounts(found.path)
+    return check_run(found, accounts), accounts
