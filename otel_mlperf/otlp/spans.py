@@ -1,21 +1,20 @@
 """How do columns of spans become the bytes of an ``ExportTraceServiceRequest``?
 
-A span is a head of fixed width, filled by numpy for all rows at once, and a *tail*: its name and
-constant attributes, encoded once for all rows that share them. Rows of equal length form one
-matrix, so the cost is a few copies of memory and no Python object per span. What keeps the width
-fixed is all legal protobuf: numbers padded with continuation bytes, and a root, which has no parent
-field, stating its span id twice.
+A span is a head of fixed width (``heads``) and a *tail*: its name and constant attributes, encoded
+once for all rows that share them. Rows of equal length form one matrix, so the cost is a few copies
+of memory and no Python object per span.
 """
 
 from __future__ import annotations
 
 import io
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from otel_mlperf.otlp import wire
+from otel_mlperf.otlp.heads import fill_heads, head_layout
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -23,19 +22,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _ERROR = 2
-_INTERNAL = 1
-_FLAGS = 0x101
-"""Sampled; and the parent is known not to be remote."""
+"""The status code of a span that failed."""
 _LINK_FLAGS = 0x101
-_SPAN_ID = b"\x12\x08"
-_PARENT_ID = b"\x22\x08"
-_PREFIX = 4
-"""Bytes of the length in front of a span: 256 MiB at most."""
-_SPREAD = (
-    (np.uint64(4), np.uint64(0x000000000FFFFFFF)),
-    (np.uint64(2), np.uint64(0x00003FFF00003FFF)),
-    (np.uint64(1), np.uint64(0x007F007F007F007F)),
-)
 
 
 class Link(NamedTuple):
@@ -141,7 +129,7 @@ def encode_spans(
 
 def span_sizes(columns: SpanColumns) -> NDArray[np.int64]:
     """How many bytes each span takes in a request."""
-    sizes = _tail_sizes(columns)[columns.tail] + _head_layout(columns).itemsize
+    sizes = _tail_sizes(columns)[columns.tail] + head_layout(columns).itemsize
     for row, more in columns.extra.items():
         sizes[row] += len(more)
     return sizes
@@ -158,91 +146,11 @@ def cut(columns: SpanColumns, max_bytes: int) -> Iterator[SpanColumns]:
         start = stop
 
 
-@dataclass(slots=True)
-class _HeadLayout:
-    """What all heads have in common, and where in them the columns go."""
-
-    template: bytearray = field(default_factory=bytearray)
-    slots: dict[str, tuple[str, int]] = field(default_factory=dict)
-    """Name to format and offset."""
-
-    @property
-    def itemsize(self) -> int:
-        return len(self.template)
-
-    @property
-    def dtype(self) -> np.dtype[np.void]:
-        formats, offsets = zip(*self.slots.values(), strict=True)
-        return np.dtype(
-            {
-                "names": list(self.slots),
-                "formats": list(formats),
-                "offsets": list(offsets),
-                "itemsize": self.itemsize,
-            }
-        )
-
-    def slot(self, name: str, kind: str) -> None:
-        """Leave room for a column's values."""
-        self.slots[name] = kind, len(self.template)
-        self.template += bytes(np.dtype(kind).itemsize)
-
-
-def _head_layout(columns: SpanColumns) -> _HeadLayout:
-    layout = _HeadLayout()
-    layout.template += wire.tag(2, wire.BYTES)
-    layout.slot("length", "<u4")
-    layout.template += b"\x0a\x10"
-    layout.slot("trace_id", "V16")
-    layout.template += _SPAN_ID
-    layout.slot("span_id", ">u8")
-    layout.slot("parent_tag", "u1")
-    layout.template += _PARENT_ID[1:]
-    layout.slot("parent_id", ">u8")
-    layout.template += wire.number(6, _INTERNAL) + wire.tag(7, wire.FIXED64)
-    layout.slot("start_ns", "<u8")
-    layout.template += wire.tag(8, wire.FIXED64)
-    layout.slot("end_ns", "<u8")
-    layout.template += wire.fixed32(16, _FLAGS)
-    for key, column in columns.ints.items():
-        width = _width(column)
-        value = wire.tag(3, wire.VARINT) + bytes(width)
-        pair = wire.block(9, wire.block(1, wire.utf8(key)) + wire.block(2, value))
-        layout.template += pair[:-width]
-        layout.slot(f"low {key}", f"<u{min(width, 8)}")
-        if width > 8:
-            layout.slot(f"high {key}", "<u2")
-    return layout
-
-
-def _heads(columns: SpanColumns, sizes: NDArray[np.int64]) -> NDArray[np.void]:
-    """The heads of all spans, filled column by column."""
-    layout = _head_layout(columns)
-    raw = np.full(len(columns), np.void(bytes(layout.template)), f"V{layout.itemsize}")
-    heads = raw.view(layout.dtype)
-    root = columns.parent_id == 0
-    heads["length"] = _padded(sizes - 1 - _PREFIX, _PREFIX)
-    heads["trace_id"] = np.ascontiguousarray(columns.trace_id).view("V16").ravel()
-    heads["span_id"] = columns.span_id
-    heads["parent_tag"] = np.where(root, _SPAN_ID[0], _PARENT_ID[0])
-    heads["parent_id"] = np.where(root, columns.span_id, columns.parent_id)
-    heads["start_ns"] = columns.start_ns
-    heads["end_ns"] = columns.end_ns
-    for key, column in columns.ints.items():
-        width = np.dtype(layout.slots[f"low {key}"][0]).itemsize
-        heads[f"low {key}"] = _padded(column, width)
-        if f"high {key}" in layout.slots:
-            heads[f"low {key}"] |= np.uint64(1 << 63)
-            heads[f"high {key}"] = _padded(column.astype(np.uint64) >> np.uint64(56), 2)
-    return raw
-
-
 def _fill(target: memoryview, columns: SpanColumns, sizes: NDArray[np.int64]) -> None:
     """Write all spans: those with something extra first, then a matrix for each size."""
     out = np.frombuffer(target, np.uint8)
-    heads = _heads(columns, sizes)
+    heads = fill_heads(columns, sizes)
     at = _fill_special(out, columns, heads)
-    tail_sizes = _tail_sizes(columns)
     for rows in _groups(columns, sizes):
         size = int(sizes[rows[0]])
         matrix = out[at : at + size * len(rows)]
@@ -250,10 +158,9 @@ def _fill(target: memoryview, columns: SpanColumns, sizes: NDArray[np.int64]) ->
         if size == heads.itemsize:
             matrix.view(heads.dtype)[:] = heads[rows]
             continue
-        alike = np.flatnonzero(tail_sizes == size - heads.itemsize)
         spans = matrix.view([("head", heads.dtype), ("tail", f"V{size - heads.itemsize}")])
         spans["head"] = heads[rows]
-        spans["tail"] = _tails_of(columns, alike, rows)
+        spans["tail"] = _tails_of(columns, rows)
 
 
 def _fill_special(out: NDArray[np.uint8], columns: SpanColumns, heads: NDArray[np.void]) -> int:
@@ -266,13 +173,20 @@ def _fill_special(out: NDArray[np.uint8], columns: SpanColumns, heads: NDArray[n
     return len(joined)
 
 
-def _tails_of(
-    columns: SpanColumns, alike: NDArray[np.intp], rows: NDArray[np.intp]
-) -> NDArray[np.void]:
-    """The tail of each row, all of the same length: those of the indices ``alike``."""
-    tails = [columns.tails[index] for index in alike.tolist()]
-    known = np.frombuffer(b"".join(tails), f"V{len(tails[0])}")
-    return known[np.searchsorted(alike, columns.tail[rows])]
+def _tails_of(columns: SpanColumns, rows: NDArray[np.intp]) -> NDArray[np.void]:
+    """The tails of rows whose tails have one length."""
+    wanted = columns.tail[rows]
+    known = _used(columns, wanted)
+    tails = [columns.tails[index] for index in known.tolist()]
+    matrix = np.frombuffer(b"".join(tails), f"V{len(tails[0])}")
+    return matrix[np.searchsorted(known, wanted)]
+
+
+def _used(columns: SpanColumns, tail: NDArray[np.int32]) -> NDArray[np.intp]:
+    """The indices in ``tail``, sorted, each once."""
+    used = np.zeros(len(columns.tails), bool)
+    used[tail] = True
+    return np.flatnonzero(used)
 
 
 def _groups(columns: SpanColumns, sizes: NDArray[np.int64]) -> Iterator[NDArray[np.intp]]:
@@ -291,32 +205,8 @@ def _groups(columns: SpanColumns, sizes: NDArray[np.int64]) -> Iterator[NDArray[
 
 
 def _tail_sizes(columns: SpanColumns) -> NDArray[np.int64]:
-    """The length of each tail that a row has; -1 of the others."""
-    used = np.zeros(len(columns.tails), bool)
-    used[columns.tail] = True
-    sizes = np.full(len(columns.tails), -1, np.int64)
-    sizes[used] = [len(columns.tails[index]) for index in np.flatnonzero(used).tolist()]
+    """The length of each tail that a row has; 0 of the others."""
+    used = _used(columns, columns.tail)
+    sizes = np.zeros(len(columns.tails), np.int64)
+    sizes[used] = [len(columns.tails[index]) for index in used.tolist()]
     return sizes
-
-
-def _width(column: NDArray[np.int64]) -> int:
-    """The bytes that hold each of the column's varints; ten if one is negative or enormous."""
-    if not len(column):
-        return 1
-    if int(column.min()) < 0:
-        return 10
-    bits = int(column.max()).bit_length()
-    return next((width for width in (1, 2, 4, 8) if bits <= 7 * width), 10)
-
-
-def _padded(column: NDArray[np.integer[Any]], width: int) -> NDArray[np.uint64]:
-    """Base 128 in ``width`` bytes, all but the last saying that another one follows.
-
-    Seven bits are moved into each byte by halving: 56 bits into two of 32, those into four of 16,
-    those into eight.
-    """
-    bits = column.astype(np.uint64)
-    for shift, keep in _SPREAD[3 - (width.bit_length() - 1) :]:
-        bits = (bits & keep) | ((bits & ~keep) << shift)
-    more = int.from_bytes(b"\x80" * (width - 1), "little")
-    return bits & np.uint64((1 << 8 * width) - 1) | np.uint64(more)

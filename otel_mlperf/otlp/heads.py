@@ -1,0 +1,138 @@
+"""Which bytes does every span of a request begin with, and how do columns get into them?
+
+A head has one width for all rows, so numpy fills it for all of them at once, as one structured
+array. What keeps the width fixed is all legal protobuf: numbers padded with continuation bytes, and
+a root, which has no parent field, stating its span id twice.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from otel_mlperf.otlp import wire
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from otel_mlperf.otlp.spans import SpanColumns
+
+_INTERNAL = 1
+_FLAGS = 0x101
+"""Sampled; and the parent is known not to be remote."""
+_SPAN_ID = b"\x12\x08"
+_PARENT_ID = b"\x22\x08"
+_PREFIX = 4
+"""Bytes of the length in front of a span: 256 MiB at most."""
+_SPREAD = (
+    (np.uint64(4), np.uint64(0x000000000FFFFFFF)),
+    (np.uint64(2), np.uint64(0x00003FFF00003FFF)),
+    (np.uint64(1), np.uint64(0x007F007F007F007F)),
+)
+
+
+@dataclass(slots=True)
+class HeadLayout:
+    """What all heads have in common, and where in them the columns go."""
+
+    template: bytearray = field(default_factory=bytearray)
+    slots: dict[str, tuple[str, int]] = field(default_factory=dict)
+    """Name to format and offset."""
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of a head."""
+        return len(self.template)
+
+    @property
+    def dtype(self) -> np.dtype[np.void]:
+        """The heads as a structured array."""
+        formats, offsets = zip(*self.slots.values(), strict=True)
+        return np.dtype(
+            {
+                "names": list(self.slots),
+                "formats": list(formats),
+                "offsets": list(offsets),
+                "itemsize": self.itemsize,
+            }
+        )
+
+    def slot(self, name: str, kind: str) -> None:
+        """Leave room for a column's values."""
+        self.slots[name] = kind, len(self.template)
+        self.template += bytes(np.dtype(kind).itemsize)
+
+
+def head_layout(columns: SpanColumns) -> HeadLayout:
+    """The head that spans with these integer attributes have."""
+    layout = HeadLayout()
+    layout.template += wire.tag(2, wire.BYTES)
+    layout.slot("length", "<u4")
+    layout.template += b"\x0a\x10"
+    layout.slot("trace_id", "V16")
+    layout.template += _SPAN_ID
+    layout.slot("span_id", ">u8")
+    layout.slot("parent_tag", "u1")
+    layout.template += _PARENT_ID[1:]
+    layout.slot("parent_id", ">u8")
+    layout.template += wire.number(6, _INTERNAL) + wire.tag(7, wire.FIXED64)
+    layout.slot("start_ns", "<u8")
+    layout.template += wire.tag(8, wire.FIXED64)
+    layout.slot("end_ns", "<u8")
+    layout.template += wire.fixed32(16, _FLAGS)
+    for key, column in columns.ints.items():
+        width = _width(column)
+        value = wire.tag(3, wire.VARINT) + bytes(width)
+        pair = wire.block(9, wire.block(1, wire.utf8(key)) + wire.block(2, value))
+        layout.template += pair[:-width]
+        layout.slot(f"low {key}", f"<u{min(width, 8)}")
+        if width > 8:
+            layout.slot(f"high {key}", "<u2")
+    return layout
+
+
+def fill_heads(columns: SpanColumns, sizes: NDArray[np.int64]) -> NDArray[np.void]:
+    """The heads of all spans, given the sizes of the whole spans."""
+    layout = head_layout(columns)
+    raw = np.full(len(columns), np.void(bytes(layout.template)), f"V{layout.itemsize}")
+    heads = raw.view(layout.dtype)
+    root = columns.parent_id == 0
+    heads["length"] = _padded(sizes - 1 - _PREFIX, _PREFIX)
+    heads["trace_id"] = np.ascontiguousarray(columns.trace_id).view("V16").ravel()
+    heads["span_id"] = columns.span_id
+    heads["parent_tag"] = np.where(root, _SPAN_ID[0], _PARENT_ID[0])
+    heads["parent_id"] = np.where(root, columns.span_id, columns.parent_id)
+    heads["start_ns"] = columns.start_ns
+    heads["end_ns"] = columns.end_ns
+    for key, column in columns.ints.items():
+        width = np.dtype(layout.slots[f"low {key}"][0]).itemsize
+        heads[f"low {key}"] = _padded(column, width)
+        if f"high {key}" in layout.slots:
+            heads[f"low {key}"] |= np.uint64(1 << 63)
+            heads[f"high {key}"] = _padded(column.astype(np.uint64) >> np.uint64(56), 2)
+    return raw
+
+
+def _width(column: NDArray[np.int64]) -> int:
+    """The bytes that hold each of the column's varints; ten if one is negative or enormous."""
+    if not len(column):
+        return 1
+    if int(column.min()) < 0:
+        return 10
+    bits = int(column.max()).bit_length()
+    return next((width for width in (1, 2, 4, 8) if bits <= 7 * width), 10)
+
+
+def _padded(column: NDArray[np.integer[Any]], width: int) -> NDArray[np.uint64]:
+    """Base 128 in ``width`` bytes, all but the last saying that another one follows.
+
+    Seven bits are moved into each byte by halving: 56 bits into two of 32, those into four of 16,
+    those into eight.
+    """
+    bits = column.astype(np.uint64)
+    for shift, keep in _SPREAD[3 - (width.bit_length() - 1) :]:
+        bits = (bits & keep) | ((bits & ~keep) << shift)
+    more = int.from_bytes(b"\x80" * (width - 1), "little")
+    return bits & np.uint64((1 << 8 * width) - 1) | np.uint64(more)
