@@ -1,0 +1,97 @@
+"""Does cutting a refused request keep everything that was in it?"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
+    ExportMetricsServiceRequest,
+)
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+
+from otel_mlperf.otlp import wire
+from otel_mlperf.otlp.histogram import ExplicitBuckets, ExponentialBuckets
+from otel_mlperf.otlp.metrics import (
+    ExponentialHistogram,
+    Gauge,
+    Histogram,
+    MetricData,
+    NumberPoint,
+    Sum,
+    encode_metrics,
+)
+from otel_mlperf.otlp.spans import SpanColumns, encode_spans, span_tail
+from otel_mlperf.otlp.split import count_items, halves
+
+RESOURCE = wire.encode_resource({"service.name": "digits"})
+SCOPE = wire.encode_scope("otel_mlperf")
+SCHEMA = "https://opentelemetry.io/schemas/1.44.0"
+
+
+def spans(count: int) -> bytes:
+    """A request of spans with ids from 1."""
+    ids = np.arange(1, count + 1, dtype=np.uint64)
+    columns = SpanColumns(
+        trace_id=np.ones((count, 16), np.uint8),
+        span_id=ids,
+        parent_id=ids - 1,
+        start_ns=ids,
+        end_ns=ids,
+        tail=np.zeros(count, np.int32),
+        tails=[span_tail("forward")],
+    )
+    return encode_spans(RESOURCE, SCOPE, columns, SCHEMA)
+
+
+def metrics() -> bytes:
+    """A request of four metrics with five points."""
+    point = NumberPoint(attributes={}, time_ns=1, value=1)
+    kinds = {
+        "g": Gauge([point, point]),
+        "s": Sum([point]),
+        "h": Histogram([ExplicitBuckets().point({}, 1, 2)]),
+        "e": ExponentialHistogram([ExponentialBuckets().point({}, 1, 2)]),
+    }
+    found = [MetricData(name, "", "", data) for name, data in kinds.items()]
+    return encode_metrics(RESOURCE, SCOPE, found, SCHEMA)
+
+
+def leaves(body: bytes) -> list[bytes]:
+    """A request halved until nothing can be halved."""
+    parts = halves(body)
+    return [body] if parts is None else [leaf for part in parts for leaf in leaves(part)]
+
+
+@pytest.mark.parametrize("count", [1, 2, 7])
+def test_halving_isolates_every_span(count):
+    """Each span ends up alone, under its resource, scope and schema."""
+    parts = [ExportTraceServiceRequest.FromString(leaf) for leaf in leaves(spans(count))]
+
+    groups = [part.resource_spans[0] for part in parts]
+    found = [span.span_id for group in groups for span in group.scope_spans[0].spans]
+    assert sorted(found) == [place.to_bytes(8, "big") for place in range(1, count + 1)]
+    assert {group.resource.attributes[0].value.string_value for group in groups} == {"digits"}
+    assert {group.scope_spans[0].scope.name for group in groups} == {"otel_mlperf"}
+    assert {group.schema_url for group in groups} == {SCHEMA}
+
+
+def test_halving_isolates_every_metric():
+    """Each metric ends up alone, with all its points."""
+    parts = [ExportMetricsServiceRequest.FromString(leaf) for leaf in leaves(metrics())]
+
+    names = [part.resource_metrics[0].scope_metrics[0].metrics[0].name for part in parts]
+    assert names == ["g", "s", "h", "e"]
+
+
+def test_items_are_spans_and_points():
+    """The accounting counts spans of a trace request, and the points of a metric request."""
+    assert count_items(spans(7), "traces") == 7
+    assert count_items(metrics(), "metrics") == 5
+
+
+def test_halves_hold_all_items():
+    """No item is in both halves or in none."""
+    for body, signal in ((spans(7), "traces"), (metrics(), "metrics")):
+        parts = halves(body)
+        assert parts is not None
+        assert sum(count_items(part, signal) for part in parts) == count_items(body, signal)
