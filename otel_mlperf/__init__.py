@@ -42,8 +42,8 @@ __all__ = [
     "phase",
     "span",
     "start",
-    "steps",
     "step",
+    "steps",
     "stop",
 ]
 __version__ = "0.1.0"

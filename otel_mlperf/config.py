@@ -1,8 +1,9 @@
 """Which settings are in force, and who decided each?
 
-Argument before environment before YAML file before default. Settings are read once, at ``start()``,
-and never change afterwards. Wrong arguments and files raise ``ConfigError`` before any work is
-done; a bad ``OTEL_*`` variable warns and takes the default, as the OpenTelemetry specification asks.
+Argument before environment before YAML file before default. Settings are read once, at
+``start()``, and never change afterwards. Wrong arguments and files raise ``ConfigError`` before any
+work is done; a bad ``OTEL_*`` variable warns and takes the default, as the OpenTelemetry
+specification asks.
 """
 
 from __future__ import annotations

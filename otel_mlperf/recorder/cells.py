@@ -11,7 +11,6 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any
 
-from otel_mlperf import names
 from otel_mlperf.recorder.attributes import safe_name_text
 from otel_mlperf.recorder.context import CURRENT, SectionContext
 from otel_mlperf.recorder.faults import internal_error, say_once
@@ -51,6 +50,7 @@ class Cells:
         self._recorder = recorder
         self._waiting: dict[Key, list[int]] = {}
         self._local = _Local(self._waiting)
+        self._numbers: dict[Key, int] = {}
         self._gauges: dict[str, int] = {}
         self._sums: dict[Any, _Sum] = {}
 
@@ -68,7 +68,7 @@ class Cells:
         journal = self._recorder.journal
         word = self._gauges.get(name)
         if word is None:
-            number = journal.entry(["cell", "gauge", name, unit])
+            number = self._entry(("cell", "gauge", name, unit))
             word = self._gauges.setdefault(name, journal.cell(number))
         if word and not self._recorder.is_retired:
             journal.floats[word + 1] = value
@@ -82,13 +82,19 @@ class Cells:
         word = cells.get(key)
         if word is None:
             waiting = self._waiting.get(key)
-            if waiting:
-                word = waiting.pop()
-            else:
-                journal = self._recorder.journal
-                word = journal.cell(journal.entry(content))
+            word = waiting.pop() if waiting else self._new_cell(content)
             cells[key] = word
         return word
+
+    def _new_cell(self, content: Key) -> int:
+        return self._recorder.journal.cell(self._entry(content))
+
+    def _entry(self, content: Key) -> int:
+        """One entry for the cells of all threads: a reader adds up what has the same number."""
+        number = self._numbers.get(content)
+        if number is None:
+            number = self._numbers.setdefault(content, self._recorder.journal.entry(content))
+        return number
 
     def aggregate(self, name: Any, category: str | None) -> Aggregate:
         """A section that is only added up."""
@@ -128,8 +134,7 @@ class _Sum:
         words[word + 2] += duration
         if not words[word + 1] or duration < words[word + 3]:
             words[word + 3] = duration
-        if duration > words[word + 4]:
-            words[word + 4] = duration
+        words[word + 4] = max(words[word + 4], duration)
         words[word + 1] += 1
 
     def _enclosing(self) -> str:
@@ -171,9 +176,7 @@ class Counter:
     __slots__ = ("_name", "_unit")
 
     def __init__(self, name: str, unit: str = "") -> None:
-        self._name, self._unit = names.user_metric(safe_name_text(name)), safe_name_text(unit)
-        if not unit:
-            self._unit = ""
+        self._name, self._unit = safe_name_text(name), safe_name_text(unit) if unit else ""
 
     def add(self, value: float = 1) -> None:
         """Adds ``value``, which must not be negative."""
@@ -196,8 +199,7 @@ class Gauge:
     __slots__ = ("_name", "_unit")
 
     def __init__(self, name: str, unit: str = "") -> None:
-        self._name = names.user_metric(safe_name_text(name))
-        self._unit = safe_name_text(unit) if unit else ""
+        self._name, self._unit = safe_name_text(name), safe_name_text(unit) if unit else ""
 
     def set(self, value: float) -> None:
         """The value from now on."""

@@ -72,15 +72,15 @@ def detect_identity(wanted: str, starts: int, environ: Mapping[str, str] | None 
 def _detect_place(environ: Mapping[str, str]) -> tuple[int, int, int, int]:
     """Rank, local rank, world size and number of nodes."""
     rank = _number(environ, *_RANK)
+    local = _number(environ, *_LOCAL_RANK)
     if rank is None and "SLURM_STEP_ID" in environ:  # outside a step the variables count a job
         world = _number(environ, "SLURM_STEP_NUM_TASKS", "SLURM_NTASKS") or 1
         nodes = _number(environ, "SLURM_STEP_NUM_NODES") or 1
-        local = _number(environ, "SLURM_LOCALID") or 0
-        return _number(environ, "SLURM_PROCID") or 0, local, max(1, world), nodes
+        rank, local = _number(environ, "SLURM_PROCID"), _number(environ, "SLURM_LOCALID")
+        return rank or 0, local or 0, max(1, world), nodes
     world = max(1, _number(environ, *_WORLD_SIZE) or 1)
     here = _number(environ, *_LOCAL_WORLD_SIZE)
     nodes = -(-world // here) if here else 1
-    local = _number(environ, *_LOCAL_RANK)
     return rank or 0, local if local is not None else (rank or 0), world, nodes
 
 

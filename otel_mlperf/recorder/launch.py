@@ -21,6 +21,7 @@ from otel_mlperf.recorder.faults import internal_error, say_once
 
 if TYPE_CHECKING:
     from otel_mlperf.config import Config
+    from otel_mlperf.journal.meta import JournalMeta
     from otel_mlperf.journal.writer import Journal
 
 MOST_RESTARTS = 5
@@ -50,8 +51,8 @@ _ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 class AgentWatch:
     """Starts the agent for one journal and looks after it at step boundaries."""
 
-    def __init__(self, journal: Journal, config: Config, run_folder: str) -> None:
-        self._journal, self._config, self._run_folder = journal, config, run_folder
+    def __init__(self, journal: Journal, meta: JournalMeta, config: Config) -> None:
+        self._journal, self._meta, self._config = journal, meta, config
         self._folder = os.path.dirname(journal.path)
         self._starts: list[int] = []
         self._next_look = 0
@@ -62,7 +63,7 @@ class AgentWatch:
             self._start_thread()
         elif self._config.agent == "process":
             try:
-                start_process(self._folder, self._run_folder, self._config)
+                start_process(self._folder, self._meta.run_folder, self._config)
             except (OSError, subprocess.SubprocessError) as error:
                 say_once(
                     "the agent cannot be started as a process (%s): it runs in a thread", error
@@ -76,7 +77,7 @@ class AgentWatch:
         # By name: the recorder must not import the agent (numpy, the run folder, OTLP) unless the
         # program has asked for it to run in this very process.
         module = importlib.import_module("otel_mlperf.agent.thread")
-        module.run_in_thread(self._journal, self._config, self._run_folder)
+        module.run_in_thread(self._journal, self._meta, agent_environ(self._config))
 
     def look(self, now: int) -> None:
         """Starts the agent again if its heartbeat has stopped; costs two comparisons else."""

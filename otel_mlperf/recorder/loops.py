@@ -115,7 +115,7 @@ def epochs(of: int, *, start: int = 0) -> Epochs[int]: ...
 @overload
 def epochs(of: Iterable[T], *, start: int = 0) -> Epochs[T]: ...
 def epochs(of: Any, *, start: int = 0) -> Epochs[Any]:
-    """Makes every turn of a loop an epoch: ``for epoch in epochs(10):``.
+    """Turns of a loop as epochs: ``for epoch in epochs(10)``.
 
     Args:
         of: how many epochs there are in all, or an iterable with one item for each.
@@ -174,7 +174,7 @@ class Phase:
 
 
 def phase(name: str) -> Phase:
-    """A phase as a block: ``with phase("validate"):``; one of train, validate, test, predict.
+    """A block that is a phase of the run: train, validate, test or predict.
 
     Its steps count for themselves. Inside an open step it belongs to the run's trace, and the
     step's measured duration leaves it out.

@@ -23,8 +23,8 @@ _SECRETS = re.compile(
 )
 _NAMED = re.compile(
     r"""
-    (?P<name> (?i: \b (?:[\w-]*[_-])? (?: password | passwd | pwd | secret | api[_-]?key
-        | access[_-]?key | auth[_-]?token | access[_-]?token | (?<![A-Za-z0-9])token | credentials? )
+    (?P<name> (?i: \b (?:[\w-]*[_-])? (?: password | passwd | pwd | secret | credentials?
+        | api[_-]?key | access[_-]?key | auth[_-]?token | access[_-]?token | token )
         ["']? \s* [=:] \s* ))
     (?P<value> "[^"]*" | '[^']*' | [^\s,;&'"]+ )
     | (?P<scheme> (?i: \b (?: bearer | basic ) \s+ )) (?P<credentials> [A-Za-z0-9._~+/=-]{6,} )
@@ -83,7 +83,7 @@ def _message(error: BaseException) -> str:
 
 
 def _stack(error: BaseException) -> str:
-    """The innermost frames, outermost first, without source lines: those would be read from disk."""
+    """Frames, outermost first, without source lines: those would be read from disk."""
     try:
         lines: list[str] = []
         trace = error.__traceback__

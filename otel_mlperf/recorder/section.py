@@ -20,8 +20,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from otel_mlperf.journal.layout import OPEN, ROW, Kind
-from otel_mlperf.recorder.context import CURRENT, Extra, SectionContext
-from otel_mlperf.recorder.faults import internal_error
+from otel_mlperf.recorder.context import CURRENT, SectionContext
 from otel_mlperf.recorder.tracks import find_running_loop, no_loop
 
 if TYPE_CHECKING:
@@ -35,8 +34,8 @@ PARENTS = struct.Struct("<QQQ")
 # The layout's structs with those three as one piece of bytes, made once for all children.
 _ROW = struct.Struct("<QQQ24sIIQ")
 OPEN_ENTRY = struct.Struct("<Q24sQQ")
-assert _ROW.size == ROW.size  # noqa: S101 - holds the two descriptions of one layout together
-assert OPEN_ENTRY.size == OPEN.size  # noqa: S101
+assert _ROW.size == ROW.size
+assert OPEN_ENTRY.size == OPEN.size
 
 SLOW = -1
 """A fresh section's id when entering it must not take the short way."""
@@ -91,7 +90,7 @@ class Section(SectionContext):
         return Handle(name, category, {**(constant or {}), **(own or {})})(function)
 
 
-def bind(recorder: Recorder) -> Binding:
+def bind(recorder: Recorder) -> Binding:  # noqa: C901 - closures of one scope, by design
     """A section class for the recorder's journal."""
     journal = recorder.journal
     buffer: Any = journal.buffer

@@ -164,7 +164,8 @@ class Handle:
         """Decorates a function; its section is named after it if no name was given."""
         from otel_mlperf.recorder.decorate import decorate
 
-        return decorate(self, function)
+        decorated: F = decorate(self, function)
+        return decorated
 
 
 @overload

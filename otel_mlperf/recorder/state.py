@@ -21,7 +21,6 @@ from otel_mlperf.recorder.cells import Cells
 from otel_mlperf.recorder.context import (
     CURRENT,
     SECTION_KEY,
-    Extra,
     SectionContext,
     SectionSpan,
     context_above,
@@ -76,7 +75,7 @@ class Recorder:
         self.home = 0
         """The track on which the run was started: there everything belongs to the run."""
         self.outer: list[Section] = []
-        """Open sections of the run's trace that others find without a context: run, epoch, phase."""
+        """Open run, epochs and phases: what sections without a context belong to."""
         self.phase = names.TRAIN
         self.names: dict[Any, int] = {}
         self._names_of = {names.TRAIN: self.names}
@@ -210,7 +209,7 @@ class Recorder:
         if isinstance(span, SectionSpan):
             section = span.section
             if section.__class__ is self.new_section and section.at:
-                return section  # type: ignore[return-value]
+                return section
             return inside
         theirs = span.get_span_context()
         if not theirs.is_valid:
@@ -388,7 +387,7 @@ class Recorder:
 
     def describe(self, section: SectionContext, error: BaseException | None) -> list[str]:
         """Type, message and stack; the stack only for the innermost section that it crosses."""
-        assert error is not None  # noqa: S101 - is_failure() said so
+        assert error is not None
         before_id, parent, kind, message = self._last_error
         crossed = before_id == id(error) and parent == section.sid
         words = describe_exception(

@@ -81,7 +81,8 @@ class StepBlock:
     def __call__(self, function: F) -> F:
         """Decorates a function: each call is a step."""
         self._is_used = True
-        return _decorate(function, self._number, self._samples, self._tokens)
+        decorated: F = _decorate(function, self._number, self._samples, self._tokens)
+        return decorated
 
     def __del__(self) -> None:
         if not getattr(self, "_is_used", True):
@@ -95,7 +96,7 @@ def step(
     number: int | None = None, /, *, samples: int | None = None, tokens: int | None = None
 ) -> StepBlock: ...
 def step(number: Any = None, /, *, samples: int | None = None, tokens: int | None = None) -> Any:
-    """One step of the current phase, as ``with step():`` or decorator ``@step``.
+    """A block or a function that is one step of the current phase.
 
     Args:
         number: the program's own number for it; else it counts on.

@@ -208,7 +208,7 @@ class Stepping:
             self.end(step, step.dropped_ns, error or step.crossed)
 
     def note_crossing(self, section: Section, words: list[str]) -> None:
-        """An exception leaves ``section``: it may end the loop around it, whose iterator is blind."""
+        """An exception leaves ``section``, and may end a loop whose iterator is blind to it."""
         step = self.open.get(root_of(section))
         if step is not None and step.section is not section:
             step.crossed = words

@@ -10,7 +10,7 @@ from __future__ import annotations
 import opcode
 import sys
 import time
-from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, cast
 
 from otel_mlperf import names
 from otel_mlperf.recorder.batches import count_samples, count_tokens
@@ -58,10 +58,10 @@ class Steps(Generic[T]):
 
     def __aiter__(self) -> AsyncIterator[T]:
         """A new asynchronous pass."""
-        inner = aiter(self.iterable)  # type: ignore[call-overload]
+        inner: AsyncIterator[T] = aiter(cast("Any", self.iterable))
         recorder = active()
         if recorder is None:
-            return inner  # type: ignore[no-any-return]
+            return inner
         _expect(recorder, self)
         return AsyncStepIterator(self, inner)
 
@@ -74,7 +74,7 @@ def steps(
     tokens: int | Callable[[Any], int] | None = None,
     total: int | None = None,
 ) -> Steps[T]:
-    """Makes every turn of a loop a step: ``for x, y in steps(loader):``.
+    """Turns of a loop as steps: ``for x, y in steps(loader)``.
 
     Works with ``async for`` too, may be iterated again and again, and keeps ``len()``.
 

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 _MASK = (1 << 64) - 1
 _SLOTS = 256
 _BITS = struct.Struct("<d")
+Where = tuple[int, int, int, int, int]
+"""Section, step number, root, track and name of a value."""
 
 
 class Values:
@@ -50,28 +52,34 @@ class Values:
             except Exception as error:  # noqa: BLE001 - one bad value does not lose the others
                 internal_error(error)
 
-    def _one(self, value: Any, now: int, where: tuple[int, ...]) -> None:
+    def _one(self, value: Any, now: int, where: Where) -> None:
         if isinstance(value, int | float):
             self.write(now, float(value), where)
-        elif (device := getattr(value, "device", None)) is not None and _is_tensor(value):
-            if value.numel() != 1:
-                say_once("log() takes single numbers; a tensor of %d is left out", value.numel())
-            elif device.type == "cpu":
-                self.write(now, float(value.detach()), where)
-            elif device.type != "meta":
-                if self._late is None:
-                    self._late = Late()
-                if not self._late.copy(value, now, where):
-                    self._recorder.journal.count(Word.LOST_VALUES)
+        elif _is_tensor(value):
+            self._tensor(value, now, where)
         elif hasattr(value, "__float__"):
             self.write(now, float(value), where)
         else:
             say_once("log() takes numbers; %s is left out", type(value))
 
-    def write(self, time_ns: int, value: float, where: tuple[int, ...]) -> None:
+    def _tensor(self, tensor: Any, now: int, where: Where) -> None:
+        if tensor.numel() != 1:
+            say_once("log() takes single numbers; a tensor of %d is left out", tensor.numel())
+        elif tensor.device.type == "cpu":
+            self.write(now, float(tensor.detach()), where)
+        elif tensor.device.type != "meta":
+            if self._late is None:
+                self._late = Late()
+            if not self._late.copy(tensor, now, where):
+                self._recorder.journal.count(Word.LOST_VALUES)
+
+    def write(self, time_ns: int, value: float, where: Where) -> None:
         """Writes the row of one value."""
         bits = int.from_bytes(_BITS.pack(value), "little")
-        self._recorder.journal.put(time_ns, bits, *where, Kind.VALUE, Word.LOST_VALUES)
+        sid, number, root, track, entry = where
+        self._recorder.journal.put(
+            time_ns, bits, sid, number, root, track, entry, Kind.VALUE, Word.LOST_VALUES
+        )
 
     def publish(self) -> None:
         """Writes the rows of the values whose copies have arrived."""
@@ -99,9 +107,9 @@ class Late:
         self._torch: Any = sys.modules["torch"]
         self._slots = self._torch.empty(_SLOTS, dtype=self._torch.float64, pin_memory=True)
         self._next = 0
-        self.waiting: deque[tuple[Any, int, int, tuple[int, ...]]] = deque()
+        self.waiting: deque[tuple[Any, int, int, Where]] = deque()
 
-    def copy(self, tensor: Any, time_ns: int, where: tuple[int, ...]) -> bool:
+    def copy(self, tensor: Any, time_ns: int, where: Where) -> bool:
         """Starts a copy; False where none can be: too many under way, a graph being captured."""
         if len(self.waiting) >= _SLOTS or not _can_copy(self._torch, tensor.device):
             return False
@@ -114,7 +122,7 @@ class Late:
         self.waiting.append((event, slot, time_ns, where))
         return True
 
-    def arrived(self) -> list[tuple[int, float, tuple[int, ...]]]:
+    def arrived(self) -> list[tuple[int, float, Where]]:
         """Time, value and place of the copies that are done, in the order of their calls."""
         found = []
         while self.waiting and self.waiting[0][0].query():
