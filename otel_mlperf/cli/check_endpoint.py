@@ -60,7 +60,7 @@ def check_connection(settings: SignalSettings) -> list[Check]:
                 checks.append(_check_tls(connection, host, settings))
     except OSError as error:
         found = f"{host}:{port}: {error.strerror or 'no answer'}"
-        hint = grpc_hint(settings.endpoint) or "start the server, or correct the endpoint"
+        hint = _grpc_hint(settings) or "start the server, or correct the endpoint"
         checks.append(Check("FAIL", "tcp", found, hint))
     return checks
 
@@ -89,8 +89,13 @@ def check_otlp(settings: SignalSettings) -> Check:
     if answer.outcome is Outcome.DELIVERED:
         return Check("ok", what, f"{settings.endpoint} takes it")
     found, _, advice = answer.reason.partition(": check ")
-    hint = grpc_hint(settings.endpoint)
+    hint = _grpc_hint(settings)
     return Check("FAIL", what, found, hint or (f"check {advice}" if advice else "read its log"))
+
+
+def _grpc_hint(settings: SignalSettings) -> str:
+    url = urlsplit(settings.endpoint)
+    return grpc_hint(f"{url.scheme}://{url.netloc}")
 
 
 def _once(checks: list[Check]) -> list[Check]:

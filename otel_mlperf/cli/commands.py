@@ -84,8 +84,8 @@ def _about(
 ) -> None:
     """Where does the training time go? Record a run, then ask it.
 
-    RUN is a run's name, the beginning of its id, its folder, or `latest` (the default). Runs lie in
-    $OTEL_MLPERF_DIR, else in ./otel-runs.
+    RUN is a run's name, the beginning of its id, its folder, or `latest`, the default.
+    Runs lie in $OTEL_MLPERF_DIR, else in ./otel-runs.
     """
 
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def doctor(run: RunArgument = "latest", as_json: JsonOption = False) -> None:
-    """Check machine, run, agent, accounting and the way to the server; the worst comes first."""
+    """Check machine, run, agent, accounting and server; the worst first."""
     from otel_mlperf.analysis.checks import worst_first
     from otel_mlperf.cli.check_backends import check_backends
     from otel_mlperf.cli.check_endpoint import check_endpoints

@@ -28,7 +28,10 @@ def send(
         ),
     ] = None,
 ) -> None:
-    """Send the kept spans of a run to a server. Sending twice does not make them two."""
+    """Send the kept spans of a run to a server.
+
+    Sending twice does no harm: they keep their ids.
+    """
     from otel_mlperf.cli.replay import count_spans, requests
     from otel_mlperf.otlp.client import Client
     from otel_mlperf.store.reader import Store

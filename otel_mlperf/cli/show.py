@@ -18,7 +18,7 @@ def show(
     rank: Annotated[int | None, typer.Option(help="Only this rank.")] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show one step: the spans of every rank that kept it, else what was measured."""
+    """Show one step: its spans, else what was measured."""
     import sys
 
     from otel_mlperf.analysis.step import read_step

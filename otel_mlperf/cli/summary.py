@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import sys
 from typing import Annotated
 
@@ -13,24 +14,30 @@ from otel_mlperf.cli.commands import JsonOption, RunArgument  # noqa: TC001 - ty
 def summary(
     run: RunArgument = "latest",
     as_json: JsonOption = False,
+    as_html: Annotated[
+        bool, typer.Option("--html", help="Print a piece of HTML for notebooks.")
+    ] = False,
     closing: Annotated[bool, typer.Option("--closing", hidden=True)] = False,
     wait_stored: Annotated[list[str] | None, typer.Option("--wait-stored", hidden=True)] = None,
 ) -> None:
-    """Show where the time of a run went: steps, sections, what is outside, the slowest step."""
+    """Show where the time of a run went."""
     from otel_mlperf.analysis.summary import summarize
     from otel_mlperf.cli.waiting import wait_until_stored
     from otel_mlperf.report.console import render_summary
     from otel_mlperf.report.lines import shown_in
     from otel_mlperf.store.runs import find_run
 
+    if wait_stored:
+        importlib.import_module("duckdb")  # its loading and the agent's storing overlap
     notes = wait_until_stored(wait_stored or [])
     found = summarize(find_run(run))
     # The closing text belongs to the program's messages, not to its output.
     stream = sys.stderr if closing else sys.stdout
-    if as_json:
+    if as_json or as_html:
         from otel_mlperf.report.json import to_json
+        from otel_mlperf.report.notebook import render_html
 
-        print(to_json(found), file=stream)
+        print(to_json(found) if as_json else render_html(found), file=stream)
         return
     color, unicode = shown_in(stream)
     print(render_summary(found, color=color, unicode=unicode, notes=notes), end="", file=stream)

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from otel_mlperf.report.lines import Style
 
 _STYLES: dict[str, Style] = {"FAIL": "red", "warn": "yellow", "ok": "green"}
-_WHAT = 14
+_WHAT = 16
 _LONGEST = 400
 
 

@@ -59,6 +59,22 @@ def render_summary(
     return text(lines, color=color, unicode=unicode)
 
 
+def heading_text(summary: Summary) -> str:
+    """Which run it is and how it ended, on one line."""
+    return "".join(part for part, _ in _heading(summary, 1000)[-1])
+
+
+def steps_text(steps: Steps) -> str:
+    """The figures of the steps on one line."""
+    return "".join(part for part, _ in _figures(steps, 1000))
+
+
+def closing_lines(summary: Summary) -> list[str]:
+    """What comes below the table: warm-up, outside time, slowest step, telemetry."""
+    lines = _around(summary, 1000) + _telemetry(summary, 1000, ())
+    return ["".join(part for part, _ in line).rstrip() for line in lines]
+
+
 def _heading(summary: Summary, width: int) -> list[Line]:
     lines: list[Line] = []
     if summary.failure:
@@ -91,6 +107,12 @@ def failure_text(summary: Summary) -> str:
 
 
 def _steps(summary: Summary, steps: Steps, width: int) -> list[Line]:
+    heading = "one step (host time)" if summary.has_gpu else "one step"
+    table = _table(heading, steps.rows, column_unit(steps.mean_ns))
+    return [_figures(steps, width), *table]
+
+
+def _figures(steps: Steps, width: int) -> Line:
     unit = column_unit(steps.mean_ns)
     which = "step" if steps.phase == names.TRAIN else f"{steps.phase} step"
     figures = (
@@ -102,8 +124,7 @@ def _steps(summary: Summary, steps: Steps, width: int) -> list[Line]:
         more = f" · {rate(value)} {word}" if value is not None else ""
         if sum(columns(part) for part, _ in line) + columns(more) <= width:
             line.append((more, ""))
-    heading = "one step (host time)" if summary.has_gpu else "one step"
-    return [line, *_table(heading, steps.rows, unit)]
+    return line
 
 
 def _table(heading: str, rows: list[Row], unit: Unit) -> list[Line]:

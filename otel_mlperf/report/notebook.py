@@ -1,0 +1,67 @@
+"""How does a summary look in a notebook?"""
+
+from __future__ import annotations
+
+from html import escape
+from typing import TYPE_CHECKING
+
+from otel_mlperf.analysis.steps import NOT_IN_A_SPAN
+from otel_mlperf.report.console import closing_lines, failure_text, heading_text, steps_text
+from otel_mlperf.report.quantities import column_unit, duration, percent
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from otel_mlperf.analysis.findings import Branch, Row, Summary
+
+_CELL = "text-align:right;padding:0 .8em"
+_BAR = "background:#4c78a8;height:.7em;display:inline-block"
+
+
+def render_html(summary: Summary) -> str:
+    """A small piece of HTML without scripts and links; every word of the program is escaped."""
+    parts = ["<div style='font-family:monospace'>"]
+    if summary.failure:
+        parts.append(f"<div style='color:#b00'>{escape(failure_text(summary))}</div>")
+    parts.append(f"<b>{escape(heading_text(summary))}</b>")
+    if summary.steps:
+        parts.append(f"<div>{escape(steps_text(summary.steps))}</div>")
+        parts += _steps(summary.steps.rows, summary.steps.mean_ns, summary.has_gpu)
+    else:
+        parts += _tree(summary.tree)
+    parts += (f"<div>{escape(line)}</div>" for line in closing_lines(summary))
+    return "".join([*parts, "</div>"])
+
+
+def _steps(rows: list[Row], mean_ns: float, has_gpu: bool) -> Iterable[str]:
+    unit = column_unit(mean_ns)
+    first = "one step (host time)" if has_gpu else "one step"
+    yield _head(first, f"mean {unit.name}", "p95", "share")
+    for row in rows:
+        late = "–" if row.p95_ns is None else unit.number(row.p95_ns)
+        share = "beside" if row.beside else percent(row.share)
+        yield _cells(
+            row.name, [unit.number(row.mean_ns), late, share], row.share * (not row.beside)
+        )
+    yield "</table>"
+
+
+def _tree(tree: list[Branch]) -> Iterable[str]:
+    yield _head("section", "calls", "total", "self", "share")
+    for one in tree:
+        known = one.name != NOT_IN_A_SPAN
+        figures = [f"{one.count:,}" if known else "", duration(one.sum_ns), duration(one.self_ns)]
+        name = "\u00a0\u00a0" * one.depth + one.name
+        yield _cells(name, [*figures, percent(one.share)], one.share)
+    yield "</table>"
+
+
+def _head(first: str, *others: str) -> str:
+    cells = "".join(f"<th style='{_CELL}'>{escape(other)}</th>" for other in others)
+    return f"<table><tr><th style='text-align:left'>{escape(first)}</th>{cells}<th></th></tr>"
+
+
+def _cells(name: str, figures: list[str], share: float) -> str:
+    cells = "".join(f"<td style='{_CELL}'>{escape(figure)}</td>" for figure in figures)
+    bar = f"<span style='{_BAR};width:{max(0.0, share) * 12:.1f}em'></span>"
+    return f"<tr><td style='text-align:left'>{escape(name)}</td>{cells}<td>{bar}</td></tr>"
