@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 MOST_RESTARTS = 5
 """In an hour."""
 _SILENT_NS = 5_000_000_000
+_END_SILENT_NS = 1_000_000_000
 _GRACE_NS = 20_000_000_000
 _HOUR_NS = 3_600_000_000_000
 # Forks first and imports then: the child that we wait for must be gone in milliseconds.
@@ -71,7 +72,7 @@ class AgentWatch:
                 self._start_thread()
         now = time.monotonic_ns()
         self._starts.append(now)
-        self._next_look = now + _GRACE_NS
+        self._next_look = now + _SILENT_NS
 
     def _start_thread(self) -> None:
         # By name: the recorder must not import the agent (numpy, the run folder, OTLP) unless the
@@ -84,16 +85,27 @@ class AgentWatch:
         if now < self._next_look or self._config.agent != "process":
             return
         self._next_look = now + _SILENT_NS
-        if now - self._journal.words[Word.BEAT] < _SILENT_NS:
+        if not self._is_silent(now, _SILENT_NS):
             return
         self._starts = [start for start in self._starts if now - start < _HOUR_NS]
         if len(self._starts) > MOST_RESTARTS:
             say_once("the agent has stopped %d times within an hour and is not started again; "
                      "'otel-mlperf recover' reads what it has not", MOST_RESTARTS)  # fmt: skip
             return
-        self._next_look = now + _GRACE_NS
         # In a thread: a training step does not wait for a process to start.
         threading.Thread(target=self._restart, name="otel_mlperf-restart", daemon=True).start()
+
+    def ensure(self) -> None:
+        """At the end, which nobody looks at later: starts an agent if there is none any more."""
+        if self._config.agent == "process" and self._is_silent(time.monotonic_ns(), _END_SILENT_NS):
+            self._restart()
+
+    def _is_silent(self, now: int, most_ns: int) -> bool:
+        """Whether the agent is gone; one that has just been started is given time to load."""
+        beat, started = self._journal.words[Word.BEAT], self._starts[-1]
+        if beat < started:
+            return now - started > _GRACE_NS
+        return now - beat > most_ns
 
     def _restart(self) -> None:
         try:

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
     from otel_mlperf.config import Config
     from otel_mlperf.journal.meta import JournalMeta
+    from otel_mlperf.recorder.launch import AgentWatch
     from otel_mlperf.recorder.section import Section
     from otel_mlperf.recorder.state import Recorder
 
@@ -44,11 +45,18 @@ _current: Run | None = None
 class Run:
     """An active run, or a finished one; made by ``start()``. Also a context manager."""
 
-    def __init__(self, name: str, recorder: Recorder | None, section: Section | None) -> None:
+    def __init__(
+        self,
+        name: str,
+        recorder: Recorder | None = None,
+        section: Section | None = None,
+        watch: AgentWatch | None = None,
+    ) -> None:
         self.name = name
         """What it is called, among other runs of the same script."""
         self._recorder = recorder
         self._section = section
+        self._watch = watch
         self._result: dict[str, Any] = {}
         self._is_open = recorder is not None
         self._pid = os.getpid()
@@ -177,6 +185,8 @@ class Run:
         assert recorder is not None
         if recorder.config.agent == "none":
             return
+        if self._watch is not None:
+            self._watch.ensure()
         child = None
         if recorder.config.console and recorder.meta.local_rank == 0 and recorder.meta.rank == 0:
             path, folder = recorder.journal.path, recorder.meta.run_folder
@@ -253,7 +263,7 @@ def start(
         if not settings.disabled:
             say_once("otel_mlperf records on Linux only (%s found): nothing is recorded",
                      sys.platform)  # fmt: skip
-        return Run(text, None, None)
+        return Run(text)
     _current = _begin(text, settings, dict(params or {}), list(tags), int(step))
     return _current
 
@@ -275,7 +285,7 @@ def _begin(name: str, config: Config, params: dict[str, Any], tags: list[str], s
     watch = AgentWatch(recorder.journal, meta, config)
     recorder.on_step.append(watch.look)
     recorder.on_step.append(_now_and_then(recorder))
-    run = Run(name, recorder, section)
+    run = Run(name, recorder, section, watch)
     watch_forks()
     count_with(lambda: recorder.journal.count(names_of_words().INTERNAL_ERRORS))
     spans.activate(recorder)

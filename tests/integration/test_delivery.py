@@ -57,7 +57,9 @@ def test_spans_in_jaeger_are_those_in_the_store(tmp_path, servers) -> None:
         tmp_path / "runs", "--steps", "250", OTEL_EXPORTER_OTLP_ENDPOINT=servers.otlp_endpoint
     ).settled()
 
-    assert compare_with_jaeger(ended, servers) == 7 * 4 + 1
+    (kept,) = ended.rows("SELECT count(*) AS steps FROM steps WHERE kept NOTNULL")
+    assert kept["steps"] >= 7
+    assert compare_with_jaeger(ended, servers) == kept["steps"] * 4 + 1
     for account in (ended.accounts()["spans"]["otlp"], ended.accounts()["metrics"]["otlp"]):
         assert adds_up(account)
         assert (account["lost"], account["pending"]) == ({}, 0)
@@ -99,7 +101,8 @@ def test_exemplar_opens_a_kept_trace(tmp_path, servers) -> None:
     wait_until(exemplars, 20, "exemplars")
     for exemplar in exemplars():
         assert exemplar.trace_id in kept
-        names = {span.span_id: span.name for span in servers.jaeger_trace(exemplar.trace_id)}
+        trace = wait_until(lambda e=exemplar: servers.jaeger_trace(e.trace_id), 20, "its trace")
+        names = {span.span_id: span.name for span in trace}
         assert names[exemplar.span_id] == "train.step"
 
 
