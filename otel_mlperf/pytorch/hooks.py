@@ -10,12 +10,14 @@ from __future__ import annotations
 
 import importlib
 import os
+import sys
 import threading
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from otel_mlperf import names
 from otel_mlperf.pytorch.loop import Loop
 from otel_mlperf.pytorch.weave import weave
+from otel_mlperf.recorder.batches import count_samples
 from otel_mlperf.recorder.faults import internal_error, say_once
 from otel_mlperf.recorder.span import active, span, watch_torch
 
@@ -57,9 +59,10 @@ class Moment:
 class BatchWait(Moment):
     """The wait for a loader's next batch, which is also where steps end and begin."""
 
-    def __init__(self, loop: Loop, learns: Callable[[], bool]) -> None:
+    def __init__(self, loop: Loop, steps: RecordedSteps, learns: Callable[[], bool]) -> None:
         super().__init__(names.SPAN_DATA)
         self._loop = loop
+        self._steps = steps
         self._learns = learns
 
     def __enter__(self) -> None:
@@ -68,35 +71,35 @@ class BatchWait(Moment):
         super().__enter__()
 
     def __exit__(self, kind: Any, error: Any, traceback: Any) -> None:
-        if kind is not StopIteration:
-            super().__exit__(kind, error, traceback)
+        section = self._section
+        if section is None or threading.get_ident() != _MAIN_THREAD:
             return
-        super().__exit__(None, None, None)
-        _safely(self._loop.loader_ran_out)
+        if kind is StopIteration:
+            # There was no batch, so there was no wait for one.
+            self._section = None
+            Moment.busy = False
+            _safely(self._steps.take_back, section)
+            _safely(self._loop.loader_ran_out)
+            return
+        super().__exit__(kind, error, traceback)
+        if kind is None:
+            # The batch is a local variable of the woven function; its shape says how many.
+            _safely(self._steps.add_batch, sys._getframe(1).f_locals.get("data"))
 
 
 class Update(Moment):
-    """The step of an optimizer, between the hooks that torch calls around it."""
+    """The step of an optimizer."""
 
     def __init__(self, loop: Loop) -> None:
         super().__init__(names.OPTIMIZER)
         self._loop = loop
-        self._optimizer: object = None
 
-    def before(self, optimizer: object, _args: object, _kwargs: object) -> None:
-        """Called by torch; a hook that is left without its partner means the step has raised."""
-        if self._section is not None and self._optimizer is optimizer:
-            self.__exit__(None, None, None)
-        if not Moment.busy:
-            self._optimizer = optimizer
-            self.__enter__()
-
-    def after(self, optimizer: object, _args: object, _kwargs: object) -> None:
-        """Called by torch; for the outermost optimizer only, since some call others."""
-        if self._optimizer is optimizer and self._section is not None:
-            self._optimizer = None
-            self.__exit__(None, None, None)
-            _safely(self._loop.updated, id(optimizer))
+    def __exit__(self, kind: Any, error: Any, traceback: Any) -> None:
+        is_open = self._section is not None
+        super().__exit__(kind, error, traceback)
+        if is_open and kind is None and self._section is None:
+            # The optimizer is a local variable of the woven function.
+            _safely(self._loop.updated, id(sys._getframe(1).f_locals.get("self")))
 
 
 class RecordedSteps:
@@ -115,6 +118,20 @@ class RecordedSteps:
             # Nobody has said that it is one: what ends around it takes it back.
             self._step.is_marked = True
 
+    def add_batch(self, batch: object) -> None:
+        """Counts the samples of a batch for the open step."""
+        if self._step is not None and self._step.section.at:
+            samples = count_samples(batch, "auto")
+            if samples is not None:
+                self._step.samples = (self._step.samples or 0) + samples
+
+    def take_back(self, section: Any) -> None:
+        """Forget an open section."""
+        recorder = active()
+        if recorder is not None and isinstance(section, recorder.new_section):
+            recorder.leave(section)
+            recorder.stepping.cancel_section(section)
+
     def end(self) -> None:
         """End the open step."""
         if self._recorder is not None and self._step is not None:
@@ -131,15 +148,14 @@ def install() -> None:
     watch_torch()
     torch = importlib.import_module("torch")
     loader = importlib.import_module("torch.utils.data.dataloader")
-    optimizer = importlib.import_module("torch.optim.optimizer")
-    loop = Loop(RecordedSteps())
-    wait = BatchWait(loop, torch.is_grad_enabled)
-    update = Update(loop)
+    optimizer = importlib.import_module("torch.optim.optimizer").Optimizer
+    steps = RecordedSteps()
+    loop = Loop(steps)
+    wait = BatchWait(loop, steps, torch.is_grad_enabled)
     _hook("data wait", lambda: _weave(loader._BaseDataLoaderIter.__next__, wait))
     _hook("forward", lambda: _weave(torch.nn.Module._wrapped_call_impl, Moment(names.FORWARD)))
     _hook("backward", lambda: _weave(torch.autograd.backward, Moment(names.BACKWARD)))
-    _hook("steps", lambda: optimizer.register_optimizer_step_pre_hook(update.before))
-    _hook("steps", lambda: optimizer.register_optimizer_step_post_hook(update.after))
+    _hook("steps", lambda: _weave(optimizer.profile_hook_step, Update(loop), "wrapper"))
     # Workers of a loader call modules too; what they do is the wait of the process that asks.
     os.register_at_fork(after_in_child=switch_off)
 
@@ -149,8 +165,8 @@ def switch_off() -> None:
     Moment.busy = True
 
 
-def _weave(function: Any, moment: Moment) -> None:
-    weave(function, moment, f"_otel_mlperf_{moment.name.replace('.', '_')}")
+def _weave(function: Any, moment: Moment, inner: str = "") -> None:
+    weave(function, moment, f"_otel_mlperf_{moment.name.replace('.', '_')}", inner)
 
 
 def _safely(call: Callable[..., None], *arguments: object) -> None:

@@ -25,10 +25,11 @@ class Gate(Protocol):
     def __exit__(self, kind: object, error: object, traceback: object) -> None: ...
 
 
-def weave(function: FunctionType, gate: Gate, name: str) -> None:
+def weave(function: FunctionType, gate: Gate, name: str, inner: str = "") -> None:
     """Run the body of ``function`` in ``gate`` from now on, except under ``torch.compile``.
 
-    ``name`` is bound to the gate in the function's module, whose globals must hold ``torch``.
+    ``name`` is bound to the gate in the function's module, whose globals must hold ``torch``. With
+    ``inner`` it is the function of that name, made anew by each call of ``function``.
 
     Raises:
         OSError: the function has no source.
@@ -38,17 +39,30 @@ def weave(function: FunctionType, gate: Gate, name: str) -> None:
     if code.co_freevars or hasattr(function, "__wrapped__"):
         raise TypeError(f"{function.__qualname__} closes over variables or is a wrapper")
     tree, definition = _parse(function)
-    # The compiler's flag comes first: read under it, `busy` would become a guard that changes.
-    test = ast.parse(f"torch.compiler.is_compiling() or {name}.busy", mode="eval").body
-    timed = ast.With([ast.withitem(ast.Name(name, ast.Load()))], definition.body)
-    definition.body = [ast.If(test, definition.body, [timed])]
     definition.decorator_list = []
-    for node in (definition.body[0], timed):
-        ast.copy_location(node, definition)
+    _put_into(_find(definition, inner) if inner else definition, name)
     ast.fix_missing_locations(tree)
     woven = _compile(tree, code)
     function.__globals__[name] = gate
     function.__code__ = woven
+
+
+def _find(definition: ast.FunctionDef, inner: str) -> ast.FunctionDef:
+    for node in definition.body:
+        if isinstance(node, ast.FunctionDef) and node.name == inner:
+            return node
+    raise TypeError(f"{definition.name} makes no function {inner}")
+
+
+def _put_into(definition: ast.FunctionDef, name: str) -> None:
+    """Puts a function's body into the gate of that name."""
+    # The compiler's flag comes first: read under it, `busy` would become a guard that changes.
+    test = ast.parse(f"torch.compiler.is_compiling() or {name}.busy", mode="eval").body
+    timed = ast.With([ast.withitem(ast.Name(name, ast.Load()))], definition.body)
+    choice = ast.If(test, definition.body, [timed])
+    for node in (choice, timed):
+        ast.copy_location(node, definition)
+    definition.body = [choice]
 
 
 def _parse(function: FunctionType) -> tuple[ast.Module, ast.FunctionDef]:

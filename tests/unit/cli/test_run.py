@@ -90,7 +90,7 @@ SCRIPTS = {
 
 
 def write(folder, name, text):
-    lines = text.strip("\n").splitlines()
+    lines = text.strip("\n").splitlines() or [""]
     margin = len(lines[0]) - len(lines[0].lstrip())
     path = folder / name
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -13,6 +13,8 @@ from otel_mlperf.pytorch.weave import weave
 SOURCE = '''
 from __future__ import annotations
 
+import functools
+
 class compiler:
     on = False
 
@@ -39,6 +41,12 @@ class Thing:
     def method(self, number):
         return [double(n)
                 for n in range(number)] + [1 // (number - 3)]
+
+def make(times):
+    @functools.wraps(double)
+    def wrapper(number):
+        return double(number, times=times)
+    return wrapper
 
 def closing():
     seen = 1
@@ -139,10 +147,22 @@ def test_function_looks_as_before(module):
     assert looks() == before
 
 
+def test_made_functions_are_woven(module):
+    """A function that another makes is timed, whatever it closes over; its maker is not."""
+    gate = Gate()
+    weave(module.make, gate, "_gate", "wrapper")
+
+    assert (module.make(3)(2), module.make(4)(2)) == (6, 8)
+    assert gate.passed == ["in", None] * 2
+    assert module.make(3).__name__ == "double"
+
+
 def test_function_that_cannot_be_woven_stays(module):
     """A closure is refused, and works on."""
     closure = module.closing()
 
     with pytest.raises(TypeError, match="closes over"):
         weave(closure, Gate(), "_gate")
+    with pytest.raises(TypeError, match="makes no function other"):
+        weave(module.make, Gate(), "_gate", "other")
     assert closure() == 1

@@ -1,0 +1,116 @@
+"""Do the examples train the same in every style, and say where their time went?"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from otel_mlperf.store.reader import Store
+from otel_mlperf.store.runs import list_runs
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+EPOCHS, STEPS = 2, 44
+PARTS = ["backward", "data.load", "forward", "optimizer"]
+LINES = {
+    "explicit": ["train_digits.py"],
+    "decorators": ["train_digits_decorators.py"],
+    "untouched": ["-m", "otel_mlperf", "run", "train_digits_untouched.py"],
+}
+
+
+@pytest.fixture(scope="session")
+def train(tmp_path_factory):
+    """Trains with an example, once a style; gives what it printed and the folder it ran in."""
+    done = {}
+
+    def start(*words):
+        if words not in done:
+            folder = tmp_path_factory.mktemp("example")
+            options = ("--epochs", str(EPOCHS), "--checkpoint", str(folder / "digits.pt"))
+            done[words] = (
+                subprocess.run(
+                    [sys.executable, *words, *options],
+                    cwd=EXAMPLES,
+                    env={**os.environ, "OTEL_MLPERF_DIR": str(folder / "runs")},
+                    capture_output=True,
+                    text=True,
+                    timeout=300,
+                    check=False,
+                ),
+                folder,
+            )
+        return done[words]
+
+    return start
+
+
+def store_of(folder):
+    (run,) = list_runs(folder / "runs")
+    return Store(run.path)
+
+
+def parts_of_steps(folder, phase="train"):
+    sql = "SELECT DISTINCT name FROM sections WHERE phase = $phase AND n IS NOT NULL ORDER BY name"
+    return [name for (name,) in store_of(folder).rows(sql, phase=phase)]
+
+
+def count_steps(folder):
+    sql = "SELECT phase, count(*) FROM steps GROUP BY phase ORDER BY phase"
+    return store_of(folder).rows(sql)
+
+
+@pytest.mark.parametrize("style", LINES)
+def test_training_is_the_same_with_and_without(train, style):
+    """Accuracies and the saved weights are bit for bit those of plain Python."""
+    plain, plain_folder = train("train_digits_untouched.py")
+
+    done, folder = train(*LINES[style])
+
+    assert (done.returncode, done.stdout) == (0, plain.stdout), done.stderr
+    assert done.stdout.count("accuracy") == EPOCHS
+    assert (folder / "digits.pt").read_bytes() == (plain_folder / "digits.pt").read_bytes()
+
+
+def test_explicit_style_shows_training_and_validation(train):
+    """Every step of both phases is stored, with its data wait and the sections inside."""
+    _, folder = train(*LINES["explicit"])
+
+    assert count_steps(folder) == [("train", EPOCHS * STEPS), ("validate", EPOCHS * 12)]
+    assert parts_of_steps(folder) == PARTS
+    assert parts_of_steps(folder, "validate") == ["data.load", "forward"]
+
+
+def test_decorated_functions_are_steps_and_sections(train):
+    """Each call of the decorated step function is a step."""
+    _, folder = train(*LINES["decorators"])
+
+    assert count_steps(folder) == [("train", EPOCHS * STEPS)]
+    assert parts_of_steps(folder) == ["backward", "forward", "optimizer"]
+
+
+def test_untouched_script_shows_its_steps(train):
+    """Hooks find the steps, the data wait and the parts of a script that knows nothing of it."""
+    _, folder = train(*LINES["untouched"])
+
+    assert count_steps(folder) == [("train", EPOCHS * STEPS)]
+    assert parts_of_steps(folder) == PARTS
+
+
+@pytest.mark.parametrize("style", LINES)
+def test_terminal_ends_with_the_summary(train, style):
+    """The closing text comes last, on stderr, and nothing was lost."""
+    done, _ = train(*LINES[style])
+
+    assert "finished · 1 rank, 1 node" in done.stderr
+    assert "telemetry 0 lost" in done.stderr
+    assert done.stderr.splitlines()[-1].startswith("next      otel-mlperf show")
+
+
+def test_examples_are_short():
+    """What people copy fits on a screen or two."""
+    for path in EXAMPLES.glob("*.py"):
+        assert len(path.read_text().splitlines()) < 120, path.name

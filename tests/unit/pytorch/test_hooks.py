@@ -1,0 +1,123 @@
+"""Do the hooks see what a training loop does, once each, and stay out of its way?"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from otel_mlperf.store.reader import Store
+from otel_mlperf.store.runs import list_runs
+
+SCRIPT = """
+import threading
+import torch
+from torch import nn
+from torch.utils.data import DataLoader
+
+class Fails(nn.Module):
+    def forward(self, x):
+        raise LookupError("no forward")
+
+class FailingOptimizer(torch.optim.SGD):
+    fails = True
+
+    def step(self, closure=None):
+        if FailingOptimizer.fails:
+            FailingOptimizer.fails = False
+            raise LookupError("no step")
+        return super().step(closure)
+
+def attempt(call):
+    try:
+        call()
+    except LookupError as error:
+        print(error)
+
+model = nn.Sequential(nn.Sequential(nn.Linear(2, 2), nn.ReLU()), nn.Linear(2, 1))
+other = FailingOptimizer(model.parameters(), lr=0.1)
+
+def batches(workers=0):
+    return DataLoader(torch.ones(6, 2), batch_size=2, num_workers=workers)
+
+def train(optimizer, loader):
+    for x in loader:
+        model(x).sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+attempt(lambda: nn.Sequential(Fails())(torch.ones(1)))
+attempt(other.step)
+thread = threading.Thread(target=lambda: model(torch.ones(1, 2)))
+thread.start()
+thread.join()
+compiled = torch.compile(model, backend="eager", fullgraph=True)
+print(torch.equal(compiled(torch.ones(3, 2)), model(torch.ones(3, 2))))
+print(torch._dynamo.utils.counters["graph_break"])
+train(other, batches())
+train(torch.optim.Adam(model.parameters()), batches(workers=1))
+"""
+
+
+@pytest.fixture(scope="module")
+def hooked(tmp_path_factory):
+    """The script under plain Python and under our command, and the store of the latter."""
+    folder = tmp_path_factory.mktemp("hooked")
+    (folder / "train.py").write_text(SCRIPT)
+    environ = {**os.environ, "OTEL_MLPERF_DIR": "runs", "OTEL_MLPERF_CONSOLE": "false"}
+
+    def execute(*words):
+        return subprocess.run(
+            [sys.executable, *words],
+            cwd=folder,
+            env=environ,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+
+    plain, run = execute("train.py"), execute("-m", "otel_mlperf", "run", "train.py")
+    (stored,) = list_runs(folder / "runs")
+    return plain, run, Store(stored.path)
+
+
+def counts(store, *, in_steps):
+    sql = (
+        "SELECT name, CAST(sum(count) AS BIGINT) FROM sections WHERE (n IS NOT NULL) = $in_steps "
+        "AND name != 'run' GROUP BY name ORDER BY name"
+    )
+    return dict(store.rows(sql, in_steps=in_steps))
+
+
+def test_program_does_not_notice(hooked):
+    """Failing modules and optimizers, threads and full graphs go as under plain Python."""
+    plain, run, _ = hooked
+
+    assert (run.returncode, run.stdout, run.stderr) == (0, plain.stdout, plain.stderr)
+    assert "no forward\nno step\nTrue\nCounter()" in run.stdout
+
+
+def test_each_batch_is_a_step_of_its_samples(hooked):
+    """Two passes of three batches are six steps of two samples."""
+    _, _, store = hooked
+
+    rows = store.rows("SELECT n, samples, error FROM steps ORDER BY n")
+    assert rows == [(n, 2, False) for n in range(6)]
+
+
+def test_outermost_calls_are_sections_of_the_steps(hooked):
+    """A model of models is one forward; loader workers and other threads add nothing."""
+    _, _, store = hooked
+
+    expected = dict.fromkeys(("backward", "data.load", "forward", "optimizer"), 6)
+    assert counts(store, in_steps=True) == expected
+
+
+def test_calls_outside_steps_are_sections_of_the_run(hooked):
+    """What fails or is compiled before the loop is seen too; a failed update blinds nothing."""
+    _, _, store = hooked
+
+    assert counts(store, in_steps=False) == {"forward": 3, "optimizer": 1}
