@@ -105,6 +105,36 @@ class RunFolderBuilder:
         """A section outside steps by its path."""
         self.section(None, path.rpartition("/")[2], spent, path=path, **fields)
 
+    def span(self, n: int, name: str, at: int, spent: int, **fields: Any) -> str:
+        """A kept span of step ``n``, ``at`` ns after START; returns its id."""
+        number = len(self._rows["spans"]) + 1
+        row = {
+            "rank": 0,
+            "restart": 0,
+            "trace_id": f"{n + 1:032x}",
+            "span_id": f"{number:016x}",
+            "parent_id": "",
+            "name": name,
+            "category": CATEGORIES.get(name, "other"),
+            "phase": "train",
+            "track": 100,
+            "thread": "MainThread",
+            "start_ns": START + at,
+            "end_ns": START + at + spent,
+            "status": "unset",
+            "interrupted": False,
+            "root_id": f"{number:016x}",
+            "n": n,
+            "number": n,
+            "epoch": None,
+            "kept": "first",
+            "attributes": "{}",
+            "links": "[]",
+            "kind": "section",
+        } | fields
+        self._rows["spans"].append(row)
+        return str(row["span_id"])
+
     def row(self, table: str, **fields: Any) -> None:
         """A row as it is."""
         self._rows[table].append(fields)

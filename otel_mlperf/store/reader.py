@@ -24,7 +24,7 @@ _TYPES = {
     "text": "VARCHAR",
     "word": "VARCHAR",
 }
-_TRIES = 5
+_TRIES = 50
 
 
 class Store:

@@ -24,6 +24,7 @@ from otel_mlperf.store.parts import (
     covered_parts,
     live_parts,
     part_name,
+    part_prefix,
     table_folder,
 )
 from otel_mlperf.store.schema import TABLES, Column
@@ -80,6 +81,7 @@ def compact(folder: Path | str, table: str, host: str, over: int = MERGE_OVER) -
     count, before they are removed. Returns the merged part, or None if there was nothing to do.
     """
     place = table_folder(Path(folder), table)
+    _remove_unfinished(place, host)
     _remove(covered_parts(place))
     mine = [part for part in live_parts(place) if part.host == safe_name(host)]
     run = _mergeable(mine, over)
@@ -196,13 +198,21 @@ class _Replacing:
         return self._temporary
 
     def __exit__(self, kind: object, error: object, traceback: object) -> None:
-        if kind is not None:
+        try:
+            if kind is None:
+                # Otherwise a power cut may leave the new name with nothing behind it.
+                with self._temporary.open("rb") as file:
+                    os.fsync(file.fileno())
+                self._temporary.replace(self._path)
+        finally:
             self._temporary.unlink(missing_ok=True)
-            return
-        # Otherwise a power cut may leave the new name with nothing behind it.
-        with self._temporary.open("rb") as file:
-            os.fsync(file.fileno())
-        self._temporary.replace(self._path)
+
+
+def _remove_unfinished(place: Path, host: str) -> None:
+    """Removes what an agent of this host left that was killed while it wrote."""
+    for path in place.glob(f".{part_prefix(host)}*"):
+        if not path.name.endswith(f".{os.getpid()}"):
+            path.unlink(missing_ok=True)
 
 
 def _remove(parts: list[Part]) -> None:
