@@ -277,7 +277,11 @@ class Worker:
         if journal.outcome != "finished" and began and began[0] != names.SPAN_RUN:
             journal.error_section, journal.error_step = began
         results = payload.get("a") or {}
-        journal.result = {k: v for k, v in results.items() if k.startswith(names.RESULT)}
+        journal.result = {
+            key.removeprefix(names.RESULT): value
+            for key, value in results.items()
+            if key.startswith(names.RESULT)
+        }
 
     # -- both
 
