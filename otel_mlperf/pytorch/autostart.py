@@ -78,7 +78,7 @@ def begin() -> None:
 def _record(name: str) -> None:
     import otel_mlperf
     from otel_mlperf.pytorch.after_import import after_import
-    from otel_mlperf.pytorch.hooks import install
+    from otel_mlperf.pytorch.hooks import give_way, install
 
-    otel_mlperf.start(name)
+    otel_mlperf.start(name).lend(give_way)
     after_import("torch", install)

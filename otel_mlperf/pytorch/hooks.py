@@ -143,26 +143,34 @@ class RecordedSteps:
             self._recorder.stepping.cancel(self._step)
 
 
+_steps = RecordedSteps()
+_loop = Loop(_steps)
+
+
 def install() -> None:
     """Sees the moments of torch, which has just been imported; once in a process."""
     watch_torch()
     torch = importlib.import_module("torch")
     loader = importlib.import_module("torch.utils.data.dataloader")
     optimizer = importlib.import_module("torch.optim.optimizer").Optimizer
-    steps = RecordedSteps()
-    loop = Loop(steps)
-    wait = BatchWait(loop, steps, torch.is_grad_enabled)
+    wait = BatchWait(_loop, _steps, torch.is_grad_enabled)
     _hook("data wait", lambda: _weave(loader._BaseDataLoaderIter.__next__, wait))
     _hook("forward", lambda: _weave(torch.nn.Module._wrapped_call_impl, Moment(names.FORWARD)))
     _hook("backward", lambda: _weave(torch.autograd.backward, Moment(names.BACKWARD)))
-    _hook("steps", lambda: _weave(optimizer.profile_hook_step, Update(loop), "wrapper"))
+    _hook("steps", lambda: _weave(optimizer.profile_hook_step, Update(_loop), "wrapper"))
     # Workers of a loader call modules too; what they do is the wait of the process that asks.
     os.register_at_fork(after_in_child=switch_off)
 
 
 def switch_off() -> None:
-    """See nothing from now on: the program speaks for itself, or this is another process."""
+    """See nothing from now on."""
     Moment.busy = True
+
+
+def give_way() -> None:
+    """The program has started a run itself: it says what its steps and sections are."""
+    switch_off()
+    _safely(_loop.give_up)
 
 
 def _weave(function: Any, moment: Moment, inner: str = "") -> None:

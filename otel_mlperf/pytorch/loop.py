@@ -60,6 +60,11 @@ class Loop:
             self._is_updated = True
             self._closer = optimizer
 
+    def give_up(self) -> None:
+        """The program says itself from now on what its steps are."""
+        if self._is_open:
+            self._cancel()
+
     def _begin(self, closer: int | None) -> None:
         self._is_open = True
         self._is_updated = False

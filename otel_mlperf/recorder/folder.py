@@ -13,7 +13,7 @@ from otel_mlperf.errors import ConfigError
 from otel_mlperf.ids import safe_name
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
 _RANDOM_ID = re.compile(r"([0-9a-f]{32})(\.\d+)?")
 _FORMAT = 1
@@ -60,9 +60,7 @@ def _claim(folder: str, run_id: str, about: Mapping[str, Any]) -> bool:
     """Whether the folder is this run's, now or already; never two runs' at once."""
     path = os.path.join(folder, "run.json")
     if not os.path.exists(path):
-        temporary = os.path.join(folder, f".run-{os.getpid()}-{os.urandom(4).hex()}")
-        with open(temporary, "w", encoding="utf-8") as file:
-            json.dump(about, file, default=repr, ensure_ascii=False, indent=1)
+        temporary = _write_beside(path, about)
         try:
             os.link(temporary, path)  # fails where another rank was first
         except FileExistsError:
@@ -77,6 +75,24 @@ def _claim(folder: str, run_id: str, about: Mapping[str, Any]) -> bool:
             return bool(json.load(file).get("id") == run_id)
     except (ValueError, AttributeError):
         return False
+
+
+def _write_beside(path: str, about: Mapping[str, Any]) -> str:
+    """Writes the facts to a file that nobody reads yet."""
+    temporary = f"{os.path.dirname(path)}/.run-{os.getpid()}-{os.urandom(4).hex()}"
+    with open(temporary, "w", encoding="utf-8") as file:
+        json.dump(about, file, default=repr, ensure_ascii=False, indent=1)
+    return temporary
+
+
+def add_facts(folder: str, params: Mapping[str, Any], tags: Sequence[str]) -> None:
+    """Adds what became known of a run after it had begun."""
+    path = os.path.join(folder, "run.json")
+    with open(path, encoding="utf-8") as file:
+        about = json.load(file)
+    about["params"] = {**about.get("params", {}), **params}
+    about["tags"] = [*about.get("tags", []), *map(str, tags)]
+    os.replace(_write_beside(path, about), path)
 
 
 def count_restart(folder: str, rank: int, known: int | None) -> int:

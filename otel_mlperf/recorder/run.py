@@ -28,7 +28,7 @@ from otel_mlperf.recorder.faults import count_with, internal_error, log, say_onc
 from otel_mlperf.recorder.scrub import describe_exception, is_failure
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
     from types import TracebackType
 
     from otel_mlperf.config import Config
@@ -62,6 +62,7 @@ class Run:
         self._pid = os.getpid()
         self._failure: list[str] | None = None
         self._hook: Any = None
+        self._taken_over: Callable[[], None] | None = None
 
     @property
     def id(self) -> str:
@@ -96,6 +97,14 @@ class Run:
     def stop(self) -> None:
         """Ends the run; calling it again does nothing."""
         self._stop(None)
+
+    def lend(self, taken_over: Callable[[], None]) -> None:
+        """Begun on behalf of a program: its own ``start()`` goes on with this run.
+
+        Args:
+            taken_over: called when that happens.
+        """
+        self._taken_over = taken_over
 
     def summary(self) -> dict[str, Any]:
         """The run's summary so far, as ``otel-mlperf summary --json`` gives it.
@@ -251,6 +260,8 @@ def start(
     global _current
     settings = load_config(config, overrides)
     if _current is not None and _current._is_open and _current._pid == os.getpid():
+        if _current._taken_over is not None:
+            return _take_over(_current, settings, dict(params or {}), list(tags), int(step))
         if not _is_notebook():
             raise RunActive(
                 f"starting a run: {_current.name!r} ({_current.id[:8]}) is still active in this "
@@ -266,6 +277,25 @@ def start(
         return Run(text)
     _current = _begin(text, settings, dict(params or {}), list(tags), int(step))
     return _current
+
+
+def _take_over(
+    run: Run, settings: Config, params: dict[str, Any], tags: list[str], step: int
+) -> Run:
+    """Goes on with a run that was begun on the program's behalf, under the name that it has."""
+    from otel_mlperf.recorder.folder import add_facts
+
+    assert run._recorder is not None
+    assert run._taken_over is not None
+    if settings != run._recorder.config:
+        say_once("settings given to start() come too late under 'otel-mlperf run': "
+                 "set OTEL_MLPERF_* variables")  # fmt: skip
+    run._recorder.stepping.set_next_number(step)
+    if run._recorder.meta.rank == 0:
+        add_facts(run._recorder.meta.run_folder, params, tags)
+    taken_over, run._taken_over = run._taken_over, None
+    taken_over()
+    return run
 
 
 def stop() -> None:

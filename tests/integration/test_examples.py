@@ -19,6 +19,7 @@ LINES = {
     "explicit": ["train_digits.py"],
     "decorators": ["train_digits_decorators.py"],
     "untouched": ["-m", "otel_mlperf", "run", "train_digits_untouched.py"],
+    "explicit under run": ["-m", "otel_mlperf", "run", "train_digits.py"],
 }
 
 
@@ -89,7 +90,7 @@ def test_decorated_functions_are_steps_and_sections(train):
     _, folder = train(*LINES["decorators"])
 
     assert count_steps(folder) == [("train", EPOCHS * STEPS)]
-    assert parts_of_steps(folder) == ["backward", "forward", "optimizer"]
+    assert parts_of_steps(folder) == ["Trainer.backward", "Trainer.forward", "optimizer"]
 
 
 def test_untouched_script_shows_its_steps(train):
@@ -98,6 +99,17 @@ def test_untouched_script_shows_its_steps(train):
 
     assert count_steps(folder) == [("train", EPOCHS * STEPS)]
     assert parts_of_steps(folder) == PARTS
+
+
+def test_script_that_records_itself_goes_on_with_the_run(train):
+    """Under ``otel-mlperf run`` its own start() is that run, and its sections are its own."""
+    _, alone = train(*LINES["explicit"])
+    _, folder = train(*LINES["explicit under run"])
+
+    assert count_steps(folder) == count_steps(alone)
+    assert parts_of_steps(folder) == parts_of_steps(alone)
+    (run,) = list_runs(folder / "runs")
+    assert (run.facts.name, run.facts.params) == ("train_digits", {"lr": 1e-3, "batch": 32})
 
 
 @pytest.mark.parametrize("style", LINES)

@@ -22,12 +22,17 @@ class Written:
 
 
 def steps_of(moments):
-    """Plays moments: ``b`` a batch to learn from, ``v`` another, ``x`` no more, 1 and 2 updates."""
+    """Plays moments: ``b`` a batch to learn from, ``v`` another, ``x`` no more, 1 and 2 updates.
+
+    ``g``: the program says itself what its steps are.
+    """
     written = Written()
     loop = Loop(written)
     for moment in moments:
         if moment in "bv":
             loop.batch_asked(moment == "b")
+        elif moment == "g":
+            loop.give_up()
         elif moment == "x":
             loop.loader_ran_out()
         else:
@@ -78,3 +83,9 @@ def test_several_updates_of_one_batch_are_steps():
 def test_batch_after_a_loop_without_loader_begins_anew():
     """A step that an update opened and nothing followed is forgotten when a loader is asked."""
     assert steps_of("11vx") == "begin end begin cancel"
+
+
+def test_program_that_speaks_for_itself_takes_over():
+    """A step that is open when the program begins to say what its steps are is forgotten."""
+    assert steps_of("b1b1g") == "begin end begin cancel"
+    assert steps_of("g") == ""
