@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 import numpy as np
@@ -18,6 +18,9 @@ from otel_mlperf.journal.layout import OTHER, Kind, Word
 from otel_mlperf.journal.meta import JournalMeta
 from otel_mlperf.journal.reader import Parts, Reader, rows_of_kind
 from otel_mlperf.journal.writer import Journal
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 META = JournalMeta(
     run_id="r", run_name="n", run_folder="/nowhere", service="s", host="h", pid=1, run_span=7,
@@ -40,7 +43,7 @@ def put(journal: Journal, span: int) -> bool:
 
 def test_reader_knows_who_wrote(pair) -> None:
     """The metadata that the writer was given comes out of the file unchanged."""
-    writer, reader = pair
+    _writer, reader = pair
 
     assert reader.meta == META
 
