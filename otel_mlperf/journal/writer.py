@@ -50,7 +50,9 @@ if TYPE_CHECKING:
 
     from otel_mlperf.journal.meta import JournalMeta
 
-_HEAD = PAYLOAD_BYTES - 28
+_LENGTH = struct.Struct("<I")
+_PIECE = struct.Struct("16s28s")
+assert _PIECE.size == PAYLOAD_BYTES
 
 
 class Lease:
@@ -227,11 +229,9 @@ class Journal:
 
 def _pieces(text: bytes) -> list[tuple[bytes, bytes]]:
     """``text`` behind its length, cut into the two halves of as many parts as it needs."""
-    framed = struct.pack("<I", len(text)) + text
-    return [
-        (framed[at : at + _HEAD], framed[at + _HEAD : at + PAYLOAD_BYTES])
-        for at in range(0, len(framed), PAYLOAD_BYTES)
-    ]
+    framed = _LENGTH.pack(len(text)) + text
+    parts = -(-len(framed) // PAYLOAD_BYTES)
+    return list(_PIECE.iter_unpack(framed.ljust(parts * PAYLOAD_BYTES, b"\0")))
 
 
 def _type_name(value: object) -> str:

@@ -26,6 +26,8 @@ _INT64 = 1 << 63
 
 def safe_attributes(given: Mapping[Any, Any]) -> dict[str, Any]:
     """At most 64 attributes whose values every backend can hold; ``None`` values are left out."""
+    if len(given) <= MOST and all(map(_is_safe, given, given.values())):
+        return dict(given)
     found: dict[str, Any] = {}
     for key, value in given.items():
         if len(found) >= MOST:
@@ -33,6 +35,16 @@ def safe_attributes(given: Mapping[Any, Any]) -> dict[str, Any]:
         if value is not None:
             found[safe_name_text(key)] = safe_value(value)
     return found
+
+
+def _is_safe(key: Any, value: Any) -> bool:
+    """Whether an attribute can be stored as it is, judged by what most are like."""
+    kind = type(value)
+    if type(key) is not str or not key or len(key) > NAME_BYTES or not key.isascii():
+        return False
+    if kind is str:
+        return len(value) <= NAME_BYTES and value.isascii()
+    return kind is float or kind is bool or (kind is int and -_INT64 <= value < _INT64)
 
 
 def safe_name_text(name: Any) -> str:

@@ -8,19 +8,15 @@ from __future__ import annotations
 
 import math
 import threading
-import time
 from typing import TYPE_CHECKING, Any
 
+from otel_mlperf.recorder.aggregate import Aggregate, Sum
 from otel_mlperf.recorder.attributes import safe_name_text
-from otel_mlperf.recorder.context import CURRENT, SectionContext
 from otel_mlperf.recorder.faults import internal_error, say_once
 
 if TYPE_CHECKING:
-    from types import TracebackType
-
     from otel_mlperf.recorder.state import Recorder
 
-_clock = time.monotonic_ns
 Key = tuple[Any, ...]
 
 
@@ -38,7 +34,9 @@ class _OfThread(dict[Key, int]):
             self._waiting.setdefault(key, []).append(word)
 
 
-class _Local(threading.local):
+class ThreadCells(threading.local):
+    """The caller's cells."""
+
     def __init__(self, waiting: dict[Key, list[int]]) -> None:
         self.cells = _OfThread(waiting)
 
@@ -49,10 +47,10 @@ class Cells:
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
         self._waiting: dict[Key, list[int]] = {}
-        self._local = _Local(self._waiting)
+        self._local = ThreadCells(self._waiting)
         self._numbers: dict[Key, int] = {}
         self._gauges: dict[str, int] = {}
-        self._sums: dict[Any, _Sum] = {}
+        self._sums: dict[Any, Sum] = {}
 
     def add(self, name: str, unit: str, value: float) -> None:
         """Adds to a counter."""
@@ -105,69 +103,8 @@ class Cells:
 
             text = safe_name_text(name)
             kind = safe_name_text(category) if category else implied_category(text)
-            found = self._sums[key] = _Sum(self._recorder, text, kind)
+            found = self._sums[key] = Sum(self._recorder, self._local, text, kind)
         return Aggregate(found)
-
-
-class _Sum:
-    """What the calls under one name add up to, by thread, enclosing section and phase."""
-
-    __slots__ = ("_category", "_name", "_recorder")
-
-    def __init__(self, recorder: Recorder, name: str, category: str) -> None:
-        self._recorder, self._name, self._category = recorder, name, category
-
-    def add(self, duration: int) -> None:
-        recorder = self._recorder
-        above = CURRENT.get()
-        around = above.entry if isinstance(above, SectionContext) and above.at else 0
-        key = (self._name, self._category, around, recorder.phase)
-        word = recorder.cells._local.cells.get(key)
-        if word is None:
-            enclosing = recorder.about(around)[0] if around else self._enclosing()
-            word = recorder.cells.word(
-                key, ("cell", "aggregate", self._name, self._category, enclosing, recorder.phase)
-            )
-        if not word or recorder.is_retired:
-            return
-        words = recorder.journal.words
-        words[word + 2] += duration
-        if not words[word + 1] or duration < words[word + 3]:
-            words[word + 3] = duration
-        words[word + 4] = max(words[word + 4], duration)
-        words[word + 1] += 1
-
-    def _enclosing(self) -> str:
-        around, _ = self._recorder.surrounding()
-        return self._recorder.about(around.entry)[0] if around is not None else ""
-
-
-class Aggregate:
-    """One call of an aggregated section."""
-
-    __slots__ = ("_sum", "_t0")
-
-    def __init__(self, of: _Sum) -> None:
-        self._sum = of
-        self._t0 = 0
-
-    def __enter__(self) -> Aggregate:
-        self._t0 = _clock()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        try:
-            self._sum.add(_clock() - self._t0)
-        except Exception as problem:  # noqa: BLE001 - recording never raises
-            internal_error(problem)
-
-    def set(self, **attributes: Any) -> None:
-        """Nothing is recorded: an aggregated section has no attributes."""
 
 
 class Counter:

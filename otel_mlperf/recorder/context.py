@@ -52,19 +52,21 @@ CURRENT = _find_variable()
 class Extra:
     """What only some sections have; its presence sends the exit down the long way."""
 
-    __slots__ = ("again", "attributes", "error", "inside", "links", "span", "step")
+    # Defaults of the class, not set one by one: most sections that have one have attributes only.
+    attributes: dict[str, Any] | None = None
+    error: list[str] | None = None
+    links: list[list[int]] | None = None
+    span: SectionSpan | None = None
+    again: list[Any] | None = None
+    """Sections made by entering this one while it was open."""
+    inside: list[Any] | None = None
+    """Steps that end with this section at the latest."""
+    step: Any = None
+    """The step that it is, or that it interrupts."""
 
-    def __init__(self) -> None:
-        self.attributes: dict[str, Any] | None = None
-        self.error: list[str] | None = None
-        self.links: list[list[int]] | None = None
-        self.span: SectionSpan | None = None
-        self.again: list[Any] | None = None
-        """Sections made by entering this one while it was open."""
-        self.inside: list[Any] | None = None
-        """Steps that end with this section at the latest."""
-        self.step: Any = None
-        """The step that it is, or that it interrupts."""
+
+class Attributes(Extra):
+    """Nothing but attributes: the exit knows what to do without looking further."""
 
 
 class SectionContext:
@@ -155,9 +157,13 @@ def context_below(section: SectionContext) -> Mapping[str, Any]:
 
 def extra_of(section: SectionContext) -> Extra:
     """The section's ``Extra``, made if there is none."""
-    if section.extra is None:
+    extra = section.extra
+    if extra is None or extra.__class__ is Attributes:
         section.extra = Extra()
-    return section.extra
+        if extra is not None:
+            section.extra.attributes = extra.attributes
+        return section.extra
+    return extra
 
 
 def set_attributes(section: SectionContext, attributes: Mapping[Any, Any]) -> None:
@@ -165,7 +171,9 @@ def set_attributes(section: SectionContext, attributes: Mapping[Any, Any]) -> No
     try:
         if section.sid > 0 and not section.at:
             return
-        extra = extra_of(section)
+        extra = section.extra
+        if extra is None:
+            extra = section.extra = Attributes()
         if extra.attributes is None:
             extra.attributes = {}
         extra.attributes.update(safe_attributes(attributes))

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from otel_mlperf import names
 from otel_mlperf.recorder.context import CURRENT
 from otel_mlperf.recorder.faults import internal_error, say_once
-from otel_mlperf.recorder.span import Handle, short_way
+from otel_mlperf.recorder.span import Handle, short_way, wrap_function
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Generator
@@ -55,19 +55,7 @@ def _wrapper_of(function: Any) -> Callable[[Handle, Any], Any]:
         return _wrap_generator
     if inspect.iscoroutinefunction(function):
         return _wrap_coroutine
-    return _wrap_function
-
-
-def _wrap_function(handle: Handle, function: Any) -> Any:
-    @functools.wraps(function)
-    def wrapper(*args: Any, **kwargs: Any) -> Any:
-        section = short_way(handle)
-        if section is None:
-            return function(*args, **kwargs)
-        with section:
-            return function(*args, **kwargs)
-
-    return wrapper
+    return wrap_function
 
 
 def _wrap_coroutine(handle: Handle, function: Any) -> Any:

@@ -115,7 +115,7 @@ def epochs(of: int, *, start: int = 0) -> Epochs[int]: ...
 @overload
 def epochs(of: Iterable[T], *, start: int = 0) -> Epochs[T]: ...
 def epochs(of: Any, *, start: int = 0) -> Epochs[Any]:
-    """Turns of a loop as epochs: ``for epoch in epochs(10)``.
+    """Makes the turns of a loop epochs.
 
     Args:
         of: how many epochs there are in all, or an iterable with one item for each.

@@ -72,7 +72,7 @@ class JournalTracer(Tracer):
         return span
 
     @_agnosticcontextmanager
-    def start_as_current_span(
+    def start_as_current_span(  # noqa: PLR0913, PLR0917 - the API's signature
         self,
         name: str,
         context: Any = None,

@@ -242,7 +242,7 @@ def start(
     config: Config | Mapping[str, Any] | str | os.PathLike[str] | None = None,
     **overrides: Any,
 ) -> Run:
-    """Begins a run: ``with start("digits", params={"lr": lr}) as run``.
+    """Begins a run, which is also a context manager.
 
     Args:
         name: what the run is called; the script's name by default.

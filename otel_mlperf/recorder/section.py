@@ -15,13 +15,14 @@ from __future__ import annotations
 
 import mmap
 import struct
+import sys
 import threading
 import time
 from typing import TYPE_CHECKING, Any
 
-from otel_mlperf.journal.layout import OPEN, ROW, Kind
-from otel_mlperf.recorder.context import CURRENT, SectionContext
-from otel_mlperf.recorder.tracks import find_running_loop, no_loop
+from otel_mlperf.journal.layout import OPEN, ROW, Flag, Kind
+from otel_mlperf.recorder.context import CURRENT, Attributes, SectionContext
+from otel_mlperf.recorder.tracks import find_running_loop
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -31,9 +32,11 @@ if TYPE_CHECKING:
 
 PARENTS = struct.Struct("<QQQ")
 """Parent, root and track: the same three fields of a row and of an open-table entry."""
-# The layout's structs with those three as one piece of bytes, made once for all children.
-_ROW = struct.Struct("<QQQ24sIIQ")
-OPEN_ENTRY = struct.Struct("<Q24sQQ")
+# The layout's structs with those three as one piece of bytes, made once for all children. A native
+# "L" is stored a quarter faster than "Q" where the two are the same.
+_IS_NATIVE = sys.byteorder == "little" and struct.calcsize("@L") == struct.calcsize("<Q")
+_ROW = struct.Struct("@LLL24sIIL" if _IS_NATIVE else "<QQQ24sIIQ")
+OPEN_ENTRY = struct.Struct("@L24sLL" if _IS_NATIVE else "<Q24sQQ")
 assert _ROW.size == ROW.size
 assert OPEN_ENTRY.size == OPEN.size
 
@@ -42,6 +45,7 @@ SLOW = -1
 NO_ENTRY = 1 << 62
 """``at`` of an open section for which the table had no room: indexing with it fails."""
 _SECTION = int(Kind.SECTION)
+_WITH_PAYLOAD = int(Kind.SECTION | Flag.HAS_PAYLOAD)
 
 
 def root_of(section: SectionContext) -> int:
@@ -95,13 +99,15 @@ def bind(recorder: Recorder) -> Binding:  # noqa: C901 - closures of one scope, 
     journal = recorder.journal
     buffer: Any = journal.buffer
     words = journal.words
-    ring_at, mask = journal.shape.ring_at, journal.shape.rows - 1
+    ring: Any = memoryview(journal.buffer)[journal.shape.ring_at :]
+    mask = journal.shape.rows - 1
     pop, push = journal.free.pop, journal.free.append
     put, put_open = _ROW.pack_into, OPEN_ENTRY.pack_into
     get_current, set_current, reset_current = CURRENT.get, CURRENT.set, CURRENT.reset
     get_ident, clock, next_id = threading.get_ident, time.monotonic_ns, recorder.next_id
     renew, place, inner_of = recorder.renew, recorder.place, recorder.inner_of
-    running_loop = find_running_loop()
+    payload = recorder.payload
+    running_loop = find_running_loop()  # None while asyncio is not imported
 
     class BoundSection(Section):
         __slots__ = ()
@@ -117,7 +123,7 @@ def bind(recorder: Recorder) -> Binding:  # noqa: C901 - closures of one scope, 
                     above.__class__ is BoundSection
                     and above.at
                     and above.track == track
-                    and running_loop() is None
+                    and (running_loop is None or running_loop() is None)
                 ):
                     chunk = above.inner or inner_of(above)
                 else:
@@ -142,9 +148,14 @@ def bind(recorder: Recorder) -> Binding:  # noqa: C901 - closures of one scope, 
             t1 = clock()
             slot = 0
             try:
-                if kind is not None or self.extra is not None:
-                    recorder.exit_slow(self, t1, error)
-                    return
+                flags = _SECTION
+                extra = self.extra
+                if kind is not None or extra is not None:
+                    if kind is not None or extra.__class__ is not Attributes:
+                        recorder.exit_slow(self, t1, error)
+                        return
+                    if payload(self.sid, {"a": extra.attributes}):
+                        flags = _WITH_PAYLOAD
                 reset_current(self.token)
                 lease = journal.lease
                 slot = lease.take()
@@ -152,8 +163,8 @@ def bind(recorder: Recorder) -> Binding:  # noqa: C901 - closures of one scope, 
                     slot = renew(lease)
                 if slot:
                     put(
-                        buffer, ring_at + ((slot & mask) << 6), self.t0, t1, self.sid,
-                        self.chunk, self.entry, _SECTION, slot,
+                        ring, (slot & mask) << 6, self.t0, t1, self.sid, self.chunk,
+                        self.entry, flags, slot,
                     )  # fmt: skip
                 at = self.at
                 self.at = 0
@@ -165,13 +176,14 @@ def bind(recorder: Recorder) -> Binding:  # noqa: C901 - closures of one scope, 
     BoundSection.recorder = recorder
 
     def retire() -> None:
-        nonlocal buffer, words
+        nonlocal buffer, words, ring
         buffer = mmap.mmap(-1, journal.shape.size)
         words = memoryview(buffer).cast("Q")
+        ring = memoryview(buffer)[journal.shape.ring_at :]
 
     def watch_asyncio() -> None:
         nonlocal running_loop
-        if running_loop is no_loop:
-            running_loop = find_running_loop()
+        if running_loop is None:
+            running_loop = find_running_loop()  # None while asyncio is not imported
 
     return Binding(BoundSection, retire, watch_asyncio)

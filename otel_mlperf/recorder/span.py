@@ -7,11 +7,12 @@ those, and decorated functions, begin to record when a run starts.
 
 from __future__ import annotations
 
+import functools
 import sys
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from otel_mlperf.recorder.attributes import safe_attributes, safe_name_text
-from otel_mlperf.recorder.context import CURRENT, extra_of
+from otel_mlperf.recorder.context import CURRENT, Attributes
 from otel_mlperf.recorder.faults import internal_error
 
 if TYPE_CHECKING:
@@ -23,17 +24,12 @@ if TYPE_CHECKING:
 F = TypeVar("F", bound="Callable[..., Any]")
 
 
-def _not_compiling() -> bool:
-    """Stands for torch's question while torch is not imported."""
-    return False
-
-
 # What `span` looks at, swapped as a whole when a run starts, stops or changes its phase. Plain
 # module globals: a lookup costs 5 ns, an attribute of an object three times that.
 _active: Recorder | None = None
 _known: dict[Any, int] = {}
 _new_section: Any = None
-_is_compiling: Callable[[], bool] = _not_compiling
+_is_compiling: Callable[[], bool] | None = None
 _idle: dict[Any, Handle] = {}
 _MOST_IDLE = 4096
 
@@ -56,17 +52,9 @@ def section_names(known: dict[Any, int]) -> None:
 
 def short_way(handle: Handle) -> Any:
     """A fresh section of a decorated function, not entered yet; None where nothing is recorded."""
-    if _active is None or _is_compiling():
+    if _active is None or is_compiling():
         return None
-    try:
-        entry = _known[handle]
-    except KeyError:
-        return handle.open()
-    section = _new_section()
-    section.entry = entry
-    section.sid = 0
-    section.extra = None
-    return section
+    return handle.open()
 
 
 def active() -> Recorder | None:
@@ -80,14 +68,14 @@ def active() -> Recorder | None:
 def watch_torch() -> None:
     """Asks torch from now on whether it is compiling, if the program has imported torch."""
     global _is_compiling
-    if _is_compiling is _not_compiling:
+    if _is_compiling is None:
         compiler = sys.modules.get("torch.compiler")
-        _is_compiling = getattr(compiler, "is_dynamo_compiling", _not_compiling)
+        _is_compiling = getattr(compiler, "is_dynamo_compiling", None)
 
 
 def is_compiling() -> bool:
     """Whether torch.compile is tracing the caller: then nothing of ours may be seen."""
-    return _is_compiling()
+    return _is_compiling is not None and _is_compiling()
 
 
 class Invisible:
@@ -151,7 +139,7 @@ class Handle:
         """A fresh section, not entered yet; something without effect where none can be made."""
         try:
             recorder = active()
-            if recorder is None or _is_compiling():
+            if recorder is None or is_compiling():
                 return Invisible()
             if self.aggregate:
                 return recorder.cells.aggregate(self.name, self.category)
@@ -179,7 +167,7 @@ def span(
     aggregate: bool = False,
     **attributes: Any,
 ) -> Any: ...
-def span(
+def span(  # noqa: PLR0911 - one way out for each price
     name: Any = None,
     /,
     *,
@@ -204,11 +192,18 @@ def span(
             kept, by name, enclosing section and phase.
         **attributes: recorded with the span.
     """
-    if _is_compiling():
+    if _is_compiling is not None and _is_compiling():
         return Invisible()
     if _active is None:
+        try:
+            if not attributes and category is None and not aggregate:
+                return _idle[name]
+        except (KeyError, TypeError):
+            pass
         return _while_idle(name, category, aggregate, attributes)
-    if not attributes and category is None and not aggregate:
+    if not attributes and category is None:
+        if aggregate:
+            return _added_up(name)
         try:
             entry = _known[name]
         except (KeyError, TypeError):
@@ -225,12 +220,9 @@ def _while_idle(
     name: Any, category: str | None, aggregate: bool, attributes: Mapping[str, Any]
 ) -> Any:
     try:
-        if not attributes and category is None and not aggregate:
-            found = _idle.get(name)
-            if found is not None:
-                return found
-            if not callable(name) and len(_idle) < _MOST_IDLE:
-                return _idle.setdefault(name, Handle(name))
+        is_bare = not attributes and category is None and not aggregate
+        if is_bare and not callable(name) and len(_idle) < _MOST_IDLE:
+            return _idle.setdefault(name, Handle(name))
         handle = Handle(name, category, attributes, aggregate=aggregate)
         if callable(name):
             handle.name = None
@@ -238,6 +230,13 @@ def _while_idle(
         return handle
     except TypeError:  # an unhashable name
         return Handle(name)
+
+
+def _added_up(name: Any) -> Any:
+    recorder = _active
+    if recorder is None or recorder.is_retired or callable(name):
+        return _with_more(name, None, True, {})
+    return recorder.cells.aggregate(name, None)
 
 
 def _first_time(name: Any) -> Any:
@@ -261,7 +260,9 @@ def _with_more(
 ) -> Any:
     """A section with a category or attributes of its own, or one that is only added up."""
     try:
-        recorder = active()
+        recorder = _active
+        if recorder is None or recorder.is_retired:
+            recorder = active()
         if callable(name) or recorder is None:
             return _while_idle(name, category, aggregate, attributes)
         if name is None:
@@ -272,8 +273,31 @@ def _with_more(
         key = text if category is None else (text, category)
         section = recorder.make(recorder.names.get(key) or recorder.entry(key, text, category))
         if attributes:
-            extra_of(section).attributes = safe_attributes(attributes)
+            extra = section.extra = Attributes()
+            extra.attributes = safe_attributes(attributes)
         return section
     except Exception as error:  # noqa: BLE001 - recording never raises
         internal_error(error)
         return Invisible()
+
+
+def wrap_function(handle: Handle, function: Any) -> Any:
+    """Decorates a plain function; here, because its wrapper looks at the globals of ``span``."""
+
+    @functools.wraps(function)
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        if _active is None or (_is_compiling is not None and _is_compiling()):
+            return function(*args, **kwargs)
+        try:
+            entry = _known[handle]
+        except KeyError:
+            section = handle.open()
+        else:
+            section = _new_section()
+            section.entry = entry
+            section.sid = 0
+            section.extra = None
+        with section:
+            return function(*args, **kwargs)
+
+    return wrapper

@@ -304,7 +304,8 @@ class Recorder:
         extra = section.extra
         if extra is not None:
             if extra.attributes:
-                content["a"] = {**extra.attributes, **content.get("a", {})}
+                more = content.get("a")
+                content["a"] = {**extra.attributes, **more} if more else extra.attributes
             if extra.links:
                 content["l"] = extra.links
             error = error or extra.error
@@ -399,6 +400,10 @@ class Recorder:
         return words
 
     # -- what can go wrong ----------------------------------------------------------------------
+
+    def payload(self, span: int, content: Mapping[str, Any]) -> bool:
+        """Writes what belongs to the row that follows; False where it had to be dropped."""
+        return not self.is_retired and self.journal.payload(span, content)
 
     def renew(self, lease: Any) -> int:
         """A slot under the next lease; 0 where the ring is full or nothing is recorded any more."""

@@ -74,7 +74,7 @@ def steps(
     tokens: int | Callable[[Any], int] | None = None,
     total: int | None = None,
 ) -> Steps[T]:
-    """Turns of a loop as steps: ``for x, y in steps(loader)``.
+    """Makes the turns of a loop steps.
 
     Works with ``async for`` too, may be iterated again and again, and keeps ``len()``.
 

@@ -21,14 +21,9 @@ _MOST_NAMED = 512
 """So many tasks, and threads, get a name in the journal: entries are a limited good there."""
 
 
-def no_loop() -> None:
-    """Stands for asyncio's ``_get_running_loop`` while asyncio is not imported."""
-
-
-def find_running_loop() -> Callable[[], Any]:
-    """The function that tells whether this thread runs an event loop."""
-    asyncio = sys.modules.get("asyncio.events")
-    return getattr(asyncio, "_get_running_loop", no_loop)
+def find_running_loop() -> Callable[[], Any] | None:
+    """The function that tells whether this thread runs an event loop; None without asyncio."""
+    return getattr(sys.modules.get("asyncio.events"), "_get_running_loop", None)
 
 
 class Tracks:
@@ -44,7 +39,8 @@ class Tracks:
 
     def current(self) -> int:
         """The track of the caller, registered if it is new."""
-        if find_running_loop()() is not None:
+        running_loop = find_running_loop()
+        if running_loop is not None and running_loop() is not None:
             task = sys.modules["asyncio"].current_task()
             if task is not None:
                 return self._task_number(task)
