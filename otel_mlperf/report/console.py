@@ -130,7 +130,7 @@ def _figures(steps: Steps, width: int) -> Line:
 def _table(heading: str, rows: list[Row], unit: Unit) -> list[Line]:
     main = _cut([row for row in rows if not row.beside])
     beside = _cut([row for row in rows if row.beside])
-    width = max(_NAME, columns(heading), *(columns(row.name) for row in (*main, *beside)))
+    width = max(_NAME, columns(heading) + 2, *(columns(row.name) for row in (*main, *beside)))
     width = min(width, _LONGEST_NAME)
     numbers = [unit.number(row.mean_ns) for row in (*main, *beside)]
     mean = max(7, *(len(number) + 2 for number in numbers))

@@ -35,7 +35,7 @@ def duration(ns: float) -> str:
     """A time with the unit that suits it, three figures: ``412 ms``, ``19.2 s``, ``2 m 51 s``."""
     if ns >= _MINUTE:
         return _long(round(ns / 1e9))
-    unit = own_unit(ns)
+    unit = own_unit(ns) if ns else _UNITS[0]
     return f"{figures(ns / unit.size)} {unit.name}"
 
 
@@ -61,8 +61,8 @@ def figures(value: float) -> str:
 
 
 def percent(share: float) -> str:
-    """A share for a column; what is something but rounds to nothing says so."""
-    if 0 < share < 0.005:
+    """A share for a column; less than one is said to be so, not rounded to nothing."""
+    if 0 < share < 0.01:
         return "<1 %"
     return f"{share * 100:.0f} %"
 

@@ -1,0 +1,252 @@
+"""Is the closing text the one that users know, in 80 columns?"""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from run_folders import MS, START, RunFolderBuilder, S, digits
+
+from otel_mlperf.analysis.summary import summarize
+from otel_mlperf.report.console import render_summary
+from otel_mlperf.report.lines import columns
+from otel_mlperf.store.runs import read_run
+
+
+def rendered(run, monkeypatch, **options):
+    """The text for a folder that is being built, seen from the folder above it."""
+    path = run.write()
+    monkeypatch.chdir(path.parent.parent)
+    text = render_summary(summarize(read_run(path)), **options)
+    plain = re.sub(r"\x1b\[\d+m", "", text)
+    # A path that is longer than a line stays whole: it is there to be copied.
+    lines = [line for line in plain.splitlines() if "stored in" not in line]
+    assert all(columns(line) <= 80 for line in lines), plain
+    return text
+
+
+@pytest.fixture
+def runs(tmp_path):
+    """The folder of runs, named as users see it."""
+    folder = tmp_path / "otel-runs"
+    folder.mkdir()
+    return folder
+
+
+def test_a_finished_run(runs, monkeypatch):
+    """The whole text, letter by letter."""
+    assert rendered(digits(runs), monkeypatch) == (
+        """\
+digits · 3f2a · finished · 1 rank, 1 node · 3.05 s
+40 steps · mean 51.0 ms  p50 49.0  p95 50.9 · 1,250 samples/s
+  one step     mean ms   p95  share
+  data wait       18.0  17.9   35 %  ▇▇▇▇▇▇▇
+  forward         11.0  11.0   22 %  ▇▇▇▇
+  backward        16.0  16.0   31 %  ▇▇▇▇▇▇
+  optimizer        4.0   4.0    8 %  ▇▇
+  not in a span    2.0   2.0    4 %  ▇
+warm-up   step 0: 336 ms (not in the figures above)
+outside   720 ms (24 %): load_data 250, validate 220 ×2, set-up 150,
+          checkpoint 80 ×2, not in a span 20
+slowest   step 23, 128 ms: data wait 95
+result    accuracy 0.9833
+telemetry 0 lost · 0.3 % overhead · stored in otel-runs/digits-3f2a
+next      otel-mlperf show 3f2a --step 23
+"""
+    )
+
+
+def test_several_ranks_on_gpus_with_work_beside_the_step(runs, monkeypatch):
+    """Host time is said to be; the slowest step names its rank; beside has no share."""
+    run = RunFolderBuilder(runs, "llama", "77aa0000", world_size=4)
+    for rank in range(2):
+        for n in range(30):
+            spent = {"data.load": 2 * MS, "forward": 100 * MS, "all_reduce": 30 * MS}
+            if (rank, n) == (1, 17):
+                spent["all_reduce"] = 4_000 * MS
+            run.step(n, n * 140 * MS, spent, own=MS, rank=rank, tokens=4096, samples=8)
+            run.section(run.steps[-1], "prefetch", 90 * MS, beside=True)
+        run.process(10 * S, rank=rank, host=f"node{rank}", has_gpu=True, overhead_ns=100_000)
+    run.accounting(
+        spans={"otlp": {"created": 20_000, "delivered": 10_000, "pending": 9_000,
+                        "lost": {"ring_full": 1_000}}}
+    )  # fmt: skip
+
+    assert rendered(run, monkeypatch) == (
+        """\
+llama · 77aa · finished · 2 of 4 ranks, 2 nodes · 10.0 s
+30 steps · mean 199.2 ms  p50 133.0  p95 133.0 · 41,100 tokens/s
+  one step (host time)  mean ms    p95  share
+  data wait                 2.0    2.0    1 %  ▇
+  forward                 100.0  100.0   50 %  ▇▇▇▇▇▇▇▇▇▇
+  all_reduce               96.2   30.0   48 %  ▇▇▇▇▇▇▇▇▇▇
+  not in a span             1.0    1.0   <1 %  ▇
+  beside the step
+  prefetch                 90.0   90.0
+outside   4.03 s (40 %): not in a span 4.0
+slowest   step 17 on rank 1, 4.10 s: all_reduce 4.0
+telemetry 1,000 lost · 9,000 still to be sent · <0.1 % overhead
+          stored in otel-runs/llama-77aa
+next      otel-mlperf doctor 77aa
+"""
+    )
+
+
+def test_a_failed_run_is_headed_by_its_failure(runs, monkeypatch):
+    """Where and why, before everything else; long messages are cut to the line."""
+    run = RunFolderBuilder(runs)
+    run.step(36, 0, {"forward": 10 * MS})
+    run.process(
+        12 * S,
+        "failed",
+        error_type="RuntimeError",
+        error_message="shapes cannot be multiplied\n(64x1024 and 512x10): expected 512 columns",
+        error_step=37,
+        error_section="forward",
+    )
+
+    assert rendered(run, monkeypatch).splitlines()[:3] == [
+        "failed at step 37 in forward: RuntimeError: shapes cannot be multiplied (64x102…",
+        "digits · 3f2a · failed · 1 rank, 1 node · 12.0 s",
+        "1 step · mean 10.0 ms  p50 10.0  p95 10.0",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("outcome", "fields", "headline"),
+    [
+        (
+            "interrupted",
+            {"error_type": "KeyboardInterrupt", "error_step": 37, "error_section": "data.load"},
+            "interrupted at step 37 in data wait: KeyboardInterrupt",
+        ),
+        (
+            "killed",
+            {"error_step": 37, "error_section": "backward"},
+            "killed at step 37 in backward",
+        ),
+        ("failed", {"error_type": "ImportError", "error_message": "x"}, "failed: ImportError: x"),
+    ],
+)
+def test_other_ends_are_headed_likewise(runs, monkeypatch, outcome, fields, headline):
+    """Ctrl-C, a kill, and a failure before the first step."""
+    run = RunFolderBuilder(runs)
+    run.process(S, outcome, **fields)
+
+    lines = rendered(run, monkeypatch).splitlines()
+
+    assert lines[:2] == [headline, f"digits · 3f2a · {outcome} · 1 rank, 1 node · 1.00 s"]
+
+
+def test_a_run_without_steps_is_a_tree(runs, monkeypatch):
+    """Self and total by section."""
+    run = RunFolderBuilder(runs, "preprocess")
+    run.outside("tokenize", 6 * S, self_ns=2 * S, count=12)
+    run.outside("tokenize/read", 4 * S, count=1200)
+    run.outside("write", 3 * S, count=1, start_ns=START + 6 * S)
+    run.section(None, "normalize", S, aggregate=True, parent="tokenize", count=2_000_000)
+    run.process(10 * S)
+    run.accounting(spans={"store": {"created": 5, "delivered": 5}})
+
+    assert rendered(run, monkeypatch) == (
+        """\
+preprocess · 3f2a · finished · 1 rank, 1 node · 10.0 s
+  section           calls     total      self  share
+  tokenize             12    6.00 s    1.00 s   10 %  ▇
+    read            1,200    4.00 s    4.00 s   40 %  ▇▇▇▇▇▇
+  write                 1    3.00 s    3.00 s   30 %  ▇▇▇▇
+  not in a span                        1.00 s   10 %  ▇
+added up  normalize ×2,000,000: 1.00 s in tokenize, mean 500 ns
+telemetry 0 lost · 0.0 % overhead · stored in otel-runs/preprocess-3f2a
+next      otel-mlperf doctor 3f2a
+"""
+    )
+
+
+def test_a_run_that_has_just_begun(runs, monkeypatch):
+    """Nothing to show is said, not drawn."""
+    run = RunFolderBuilder(runs)
+    run.process(outcome="running")
+
+    assert rendered(run, monkeypatch, notes=["rank 0: 7 of 9 rows are still being stored"]) == (
+        """\
+digits · 3f2a · running · 1 rank, 1 node · 0 s
+no step and no section has ended
+telemetry not counted yet · stored in otel-runs/digits-3f2a
+          rank 0: 7 of 9 rows are still being stored
+next      otel-mlperf summary 3f2a
+"""
+    )
+
+
+def test_steps_of_microseconds_have_a_unit_that_shows_them(runs, monkeypatch):
+    """No column of zeros."""
+    run = RunFolderBuilder(runs)
+    for n in range(3):
+        run.step(n, n * MS, {"forward": 120_000}, own=3_400)
+    run.process(S)
+
+    assert rendered(run, monkeypatch).splitlines()[1:5] == [
+        "3 steps · mean 123.4 µs  p50 123.4  p95 123.4",
+        "  one step     mean µs    p95  share",
+        "  forward        120.0  120.0   97 %  ▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇",
+        "  not in a span    3.4    3.4    3 %  ▇",
+    ]
+
+
+def test_many_sections_are_cut_to_those_that_matter(runs, monkeypatch):
+    """The largest in their order, the others as one row: still adding up."""
+    run = RunFolderBuilder(runs)
+    spent = {f"layer{i:02}": (100 if i % 2 else 1) * MS for i in range(24)}
+    for n in range(3):
+        run.step(n, n * 2 * S, spent, own=5 * MS)
+    run.process(10 * S)
+
+    lines = rendered(run, monkeypatch).splitlines()[3:17]
+
+    assert [line.split()[0] for line in lines[:12]] == [f"layer{i:02}" for i in range(1, 24, 2)]
+    assert lines[12].split()[:3] == ["12", "others", "12.0"]
+    assert lines[13].split()[:5] == ["not", "in", "a", "span", "5.0"]
+
+
+def test_long_names_and_values_stay_in_their_columns(runs, monkeypatch):
+    """Run, section, result and note are cut where they would break the picture."""
+    name = "x" * 90
+    run = RunFolderBuilder(runs, name)
+    run.step(0, 0, {"模型" * 20: 10 * MS, "data.load": MS})
+    run.outside("preparing_the_whole_data_set_of_a_long_name" * 2, 5 * S)
+    run.process(10 * S, result='{"note": "' + "long " * 40 + '"}')
+
+    rendered(run, monkeypatch, notes=["n" * 200])
+
+
+def test_what_a_program_writes_cannot_move_the_cursor(runs, monkeypatch):
+    """Escape sequences and line feeds in names and messages are shown as question marks."""
+    run = RunFolderBuilder(runs)
+    run.step(0, 0, {"evil\x1b[2J": 10 * MS})
+    run.process(S, "failed", error_type="E", error_message="a\x1b]0;title\x07b\nc")
+
+    text = rendered(run, monkeypatch)
+
+    assert "\x1b" not in text
+    assert "failed: E: a?]0;title?b c" in text
+
+
+def test_colour_changes_no_letter(runs, monkeypatch):
+    """Without its codes a coloured text is the plain one."""
+    path = digits(runs).write()
+    monkeypatch.chdir(runs.parent)
+    summary = summarize(read_run(path))
+    colored = render_summary(summary, color=True)
+
+    assert "\x1b[32mfinished\x1b[0m" in colored
+    assert re.sub(r"\x1b\[\d+m", "", colored) == render_summary(summary)
+
+
+def test_a_terminal_of_ascii_gets_ascii(runs, monkeypatch):
+    """The same picture with what there is."""
+    text = rendered(digits(runs), monkeypatch, unicode=False)
+
+    assert text.isascii()
+    assert "  data wait       18.0  17.9   35 %  #######\n" in text
+    assert text.startswith("digits - 3f2a - finished - 1 rank, 1 node - 3.05 s\n")
