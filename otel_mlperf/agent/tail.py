@@ -6,6 +6,7 @@ Turns memory into events. What was read is freed only after the events are durab
 from __future__ import annotations
 
 import logging
+import os
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -71,7 +72,7 @@ class Tail:
 
     def find(self) -> list[Event]:
         """Journals that are new since the last call."""
-        names = {path.name for path in self._folder.glob(f"*{SUFFIX}")}
+        names = {name for name in os.listdir(self._folder) if name.endswith(SUFFIX)}
         names |= {Path(path).name for path in self._own}
         new = sorted(names - self._readers.keys() - self._gone.keys() - self._bad)
         return [Joined(name, self._readers[name].meta) for name in new if self._open(name)]

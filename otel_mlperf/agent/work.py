@@ -102,6 +102,7 @@ class Worker:
             facts.append(step)
         for root in set(roots.tolist()) - kept.keys():
             kept[root] = journal.ended[root].kept
+        self._record_durations(facts)
         measured = [(int(r), root) for r, root in zip(roots.tolist(), known, strict=True)]
         interrupted = {step.span for step in facts if step.interrupted}
         self._measure(_without(found, roots, interrupted), measured)
@@ -148,7 +149,6 @@ class Worker:
                 self._policy, self._rank, root.phase, root.n, step.duration_ns, step.end,
                 error=step.error,
             )  # fmt: skip
-            self._meter.record(names.STEP_DURATION, labels, np.array([step.duration_ns]))
             if kept:
                 mark = (step.end + self._shift, root.trace, step.span)
                 self._meter.exemplar(names.STEP_DURATION, labels, step.duration_ns, mark)
@@ -156,6 +156,15 @@ class Worker:
             self._tables.add("steps", step_row(step, journal, kept))
         journal.ended[step.span] = Ended(root, kept)
         return kept
+
+    def _record_durations(self, steps: list[StepFacts]) -> None:
+        """The steps of a mark in one go: a histogram costs as much for one value as for many."""
+        by_phase: dict[str, list[int]] = {}
+        for step in steps:
+            if not step.interrupted:
+                by_phase.setdefault(step.root.phase, []).append(step.duration_ns)
+        for phase, durations in by_phase.items():
+            self._meter.record(names.STEP_DURATION, {names.ML_PHASE: phase}, np.array(durations))
 
     def _count_step(self, step: StepFacts, labels: dict[str, str]) -> None:
         meter = self._meter
