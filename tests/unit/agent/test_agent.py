@@ -5,10 +5,14 @@ from __future__ import annotations
 import json
 from collections import Counter
 
+import numpy as np
 import pyarrow.parquet as pq
 import pytest
+from by_hand import MS, Program
 
 from otel_mlperf.agent.policy import Policy
+from otel_mlperf.agent.segments import segments
+from otel_mlperf.journal.layout import Kind
 
 
 def table(run_folder, name):
@@ -231,3 +235,122 @@ def test_full_store_gives_up_the_oldest_spans_and_counts_them(
     assert account["lost"] == {"store_full": program.sections - len(stored)}
     assert adds_up(account)
     assert len(table(run_folder, "steps")) == 3000
+
+
+def test_section_open_for_hours_leaves_segments_once(program, agent_of, run_folder) -> None:
+    """Every ten minutes a finished child with an id that follows from the section's."""
+    span = program.open("train.epoch", 0)
+    journal = state_of(agent_of(program))
+
+    first = segments(journal, 1_250 * 1000 * MS)
+    again = segments(journal, 1_300 * 1000 * MS)
+    third = segments(journal, 1_800 * 1000 * MS)
+
+    assert [(s.start // MS, s.end // MS, s.parent) for s in first] == [
+        (0, 600_000, span),
+        (600_000, 1_200_000, span),
+    ]
+    assert again == []
+    assert len({s.span for s in first + third}) == 3
+
+
+def state_of(agent):
+    agent.tick()
+    agent.mark()
+    (journal,) = agent._state.journals.values()
+    return journal
+
+
+def test_interrupted_sections_are_spans_once(program, agent_of, run_folder) -> None:
+    """Sections open at a death arrive marked; one whose row was already written does not."""
+    step = program.begin_step(0)
+    program.open("train.step", 0, root=step, span=step)
+    program.open("forward", 1, parent=step, root=step)
+    done = program.section("backward", 2, 3, parent=step, root=step)
+    program.open("backward", 2, parent=step, root=step, span=done)
+    program.open("run", 0, span=program.run)
+    program.journal.close()
+    agent_of(program).run()
+
+    spans = table(run_folder, "spans")
+    assert sorted((s["name"], s["interrupted"]) for s in spans) == [
+        ("backward", False),
+        ("forward", True),
+        ("run", True),
+        ("train.step", True),
+    ]
+    account = accounts(run_folder)["spans"]["store"]
+    assert account["created"] == 4
+    assert adds_up(account)
+    assert table(run_folder, "steps") == []
+    assert table(run_folder, "processes")[-1]["outcome"] == "killed"
+
+
+def test_aggregated_sections_are_totals_and_no_items(program, agent_of, run_folder) -> None:
+    """Cells of several threads add up to one row under the enclosing name."""
+    number = program.journal.entry(["cell", "aggregate", "tokenize", "other", "data.load", "train"])
+    for count, total, least, most in ((10, 500, 20, 90), (5, 100, 10, 40)):
+        word = program.journal.cell(number)
+        program.journal.words[word + 1] = count
+        program.journal.words[word + 2] = total
+        program.journal.words[word + 3] = least
+        program.journal.words[word + 4] = most
+    program.stop(10)
+    agent_of(program).run()
+
+    (row,) = [r for r in table(run_folder, "sections") if r["aggregate"]]
+    found = {key: row[key] for key in ("name", "parent", "count", "sum_ns", "min_ns", "max_ns")}
+    assert found == {
+        "name": "tokenize", "parent": "data.load", "count": 15, "sum_ns": 600, "min_ns": 10,
+        "max_ns": 90,
+    }  # fmt: skip
+    assert accounts(run_folder)["spans"]["store"]["created"] == program.sections
+
+
+def test_logged_values_are_rows(program, agent_of, run_folder) -> None:
+    """Each call of log() is a row with the step's number, the time and the exact value."""
+    bits = int(np.float64(0.25).view(np.uint64))
+    program.journal.put(7 * MS, bits, 0, 103, program.run, 11, program.name("loss"), Kind.VALUE)
+    program.stop(10)
+    agent_of(program).run()
+
+    (row,) = table(run_folder, "values")
+    assert (row["name"], row["number"], row["value"]) == ("loss", 103, 0.25)
+    assert row["time_ns"] == 1_700_000_000_007_000_000
+
+
+def test_ranks_of_a_step_share_its_trace(journals, run_folder, agent_of) -> None:
+    """Two ranks' steps are roots of one trace, each with its own id, and kept alike."""
+    ranks = [Program(journals, run_folder, rank, world=2) for rank in (0, 1)]
+    for rank in ranks:
+        for i in range(120):
+            rank.step(i * 10)
+        rank.stop(1300)
+    agent_of(*ranks).run()
+
+    steps = [s for s in table(run_folder, "spans") if s["name"] == "train.step"]
+    traces: dict[str, set[int]] = {}
+    for step in steps:
+        assert step["parent_id"] == ""
+        traces.setdefault(step["trace_id"], set()).add(step["rank"])
+    assert len(traces) == 6
+    assert set(map(frozenset, traces.values())) == {frozenset({0, 1})}
+    assert len({s["span_id"] for s in steps}) == len(steps)
+    for rank in ranks:
+        rank.journal.release()
+
+
+def test_rows_that_cannot_be_worked_out_are_counted(program, agent_of, run_folder) -> None:
+    """A journal with impossible contents costs its own rows, not the agent."""
+    program.step(0)
+    program.journal.payload(999, ["not", "a", "map"])
+    program.section("odd", 11, 12, span=999)
+    program._entries["bad", "train"] = program.journal.entry(["section", "bad"])
+    program.section("bad", 12, 13)
+    program.stop(20)
+    agent_of(program).run()
+
+    account = accounts(run_folder)["spans"]["store"]
+    assert account["created"] == program.sections
+    assert account["lost"] == {"internal": program.sections}
+    assert adds_up(account)
