@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections import Counter
 
 import numpy as np
@@ -13,6 +14,8 @@ from by_hand import MS, Program
 from otel_mlperf.agent.policy import Policy
 from otel_mlperf.agent.segments import segments
 from otel_mlperf.journal.layout import Kind
+
+S = 10**9
 
 
 def table(run_folder, name):
@@ -239,26 +242,23 @@ def test_full_store_gives_up_the_oldest_spans_and_counts_them(
 
 def test_section_open_for_hours_leaves_segments_once(program, agent_of, run_folder) -> None:
     """Every ten minutes a finished child with an id that follows from the section's."""
-    span = program.open("train.epoch", 0)
-    journal = state_of(agent_of(program))
-
-    first = segments(journal, 1_250 * 1000 * MS)
-    again = segments(journal, 1_300 * 1000 * MS)
-    third = segments(journal, 1_800 * 1000 * MS)
-
-    assert [(s.start // MS, s.end // MS, s.parent) for s in first] == [
-        (0, 600_000, span),
-        (600_000, 1_200_000, span),
-    ]
-    assert again == []
-    assert len({s.span for s in first + third}) == 3
-
-
-def state_of(agent):
+    now = time.monotonic_ns()
+    span = program.open("train.epoch", now / MS)
+    agent = agent_of(program)
     agent.tick()
     agent.mark()
     (journal,) = agent._state.journals.values()
-    return journal
+
+    first = segments(journal, now + 1_250 * S)
+    again = segments(journal, now + 1_300 * S)
+    third = segments(journal, now + 1_800 * S)
+
+    assert [(round((s.start - now) / S), (s.end - s.start) / S, s.parent) for s in first] == [
+        (0, 600, span),
+        (600, 600, span),
+    ]
+    assert again == []
+    assert len({s.span for s in first + third}) == 3
 
 
 def test_interrupted_sections_are_spans_once(program, agent_of, run_folder) -> None:
