@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
 import sys
 from importlib.machinery import PathFinder
 from pathlib import Path
@@ -121,9 +120,19 @@ def _python(program: Sequence[str]) -> list[str]:
         _check_module(program[1])
     else:
         _check_script(program[0])
-    # Private, but it is what multiprocessing starts its workers with.
-    options = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]
-    return [sys.executable, *options, *program]
+    return [sys.executable, *interpreter_options(sys.argv, sys.orig_argv), *program]
+
+
+def interpreter_options(argv: Sequence[str], original: Sequence[str]) -> list[str]:
+    """What was said to Python before our own name: ``-u -X dev`` of ``python -u -X dev -m us``."""
+    at = len(original) - len(argv)
+    options = list(original[1:at])
+    own = original[at]
+    if own.startswith("-"):  # -mus, or -umus
+        options.append(own.partition("m")[0])
+    elif options and options[-1].startswith("-") and options[-1].endswith("m"):  # -m us, or -um us
+        options.append(options.pop()[:-1])
+    return [option for option in options if option != "-"]
 
 
 def _check_script(script: str) -> None:

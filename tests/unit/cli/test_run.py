@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from otel_mlperf.cli.run import Request, parse_arguments
+from otel_mlperf.cli.run import Request, interpreter_options, parse_arguments
 from otel_mlperf.errors import UsageError
 
 SCRIPTS = {
@@ -158,7 +158,8 @@ def test_modules_and_folders_run_as_under_python(execute, tmp_path, program):
 
 def test_options_of_the_interpreter_are_kept(execute, tmp_path):
     """What was said to Python before us holds for the program."""
-    write(tmp_path, "train.py", "import sys; print(sys.flags, sys.warnoptions, __debug__)")
+    text = "import sys; print(sys.flags, sys.warnoptions, sys.stdout.write_through)"
+    write(tmp_path, "train.py", text)
     options = ("-O", "-W", "error", "-X", "utf8", "-u")
 
     run = execute(*options, "-m", "otel_mlperf", "run", "train.py")
@@ -254,6 +255,21 @@ def test_wrong_settings_are_said_before_the_program_runs(execute, tmp_path):
 
     assert (done.returncode, done.stdout) == (78, "")
     assert "missing.yaml" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("original", "options"),
+    [
+        ("python -m us run a.py -m", []),
+        ("python -u -X dev -m us run a.py -m", ["-u", "-X", "dev"]),
+        ("python -um us run a.py -m", ["-u"]),
+        ("python -Oumus run a.py -m", ["-Ou"]),
+        ("python -W error bin/otel-mlperf run a.py -m", ["-W", "error"]),
+    ],
+)
+def test_options_of_the_interpreter_are_found(original, options):
+    """They stand before our own name, however it was written."""
+    assert interpreter_options(["us", "run", "a.py", "-m"], original.split()) == options
 
 
 @pytest.mark.parametrize(
