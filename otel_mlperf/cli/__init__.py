@@ -29,7 +29,7 @@ def main() -> NoReturn:
     except BrokenPipeError:
         # Who reads us has seen enough; Python must not find that out again at its end.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        code = 0
+        code = 1
     sys.exit(code)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import time
+from contextlib import closing
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -41,12 +42,12 @@ def send(
     settings = _settings(endpoint)
     store = Store(found.path)
     wanted, sent, refused = count_spans(store), 0, 0
-    client = Client(settings)
-    for spans, body in requests(found, store):
-        lost = _deliver(client, body)
-        sent, refused = sent + spans - lost, refused + lost
-        if sys.stderr.isatty():
-            print(f"\r{sent:,} of {wanted:,} spans", end="", file=sys.stderr, flush=True)
+    with closing(Client(settings)) as client:
+        for spans, body in requests(found, store):
+            lost = _deliver(client, body)
+            sent, refused = sent + spans - lost, refused + lost
+            if sys.stderr.isatty():
+                print(f"\r{sent:,} of {wanted:,} spans", end="", file=sys.stderr, flush=True)
     if sys.stderr.isatty():
         print("\r\x1b[K", end="", file=sys.stderr)
     print(f"{sent:,} of {wanted:,} kept spans of {found.path.name} sent to {settings.endpoint}")

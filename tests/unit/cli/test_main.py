@@ -1,0 +1,229 @@
+"""Does the command line answer, and end with the right exit code?"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+from fault_server import FaultServer
+from run_folders import MS, RunFolderBuilder, S, digits
+
+from otel_mlperf.cli import main
+
+
+@pytest.fixture
+def runs(tmp_path, monkeypatch):
+    """A folder of runs that the commands look in, for a terminal without colour."""
+    monkeypatch.setenv("OTEL_MLPERF_DIR", str(tmp_path))
+    return tmp_path
+
+
+@pytest.fixture
+def command(monkeypatch, capsys):
+    """Calls the real entry; gives exit code, output and messages."""
+
+    def call(*arguments):
+        monkeypatch.setattr(sys, "argv", ["otel-mlperf", *arguments])
+        with pytest.raises(SystemExit) as end:
+            main()
+        said = capsys.readouterr()
+        return end.value.code or 0, said.out, said.err
+
+    return call
+
+
+def test_summary_of_the_latest_run_is_plain_when_piped(runs, command):
+    """No argument, no colour."""
+    digits(runs).write()
+
+    code, out, err = command("summary")
+
+    assert (code, err) == (0, "")
+    assert out.startswith(
+        "digits · 3f2a · finished · 1 rank, 1 node · 3.05 s\n40 steps · mean 51.0"
+    )
+
+
+def test_the_closing_text_goes_to_stderr(runs, command):
+    """The program's output stays its own."""
+    path = digits(runs).write()
+
+    code, out, err = command("summary", str(path), "--closing", "--wait-stored", "/nowhere/0-1-0:9")
+
+    assert (code, out) == (0, "")
+    assert err.endswith("next      otel-mlperf show 3f2a --step 23\n")
+
+
+def test_every_reader_speaks_json(runs, command):
+    """With the same facts, in nanoseconds."""
+    digits(runs).write()
+
+    summary = json.loads(command("summary", "--json")[1])
+    step = json.loads(command("show", "3f2a", "--step", "30", "--json")[1])
+    listed = json.loads(command("runs", "--json")[1])
+    checked = json.loads(command("doctor", "--json")[1])
+
+    assert (summary["steps"]["count"], summary["slowest"]["duration_ns"]) == (40, 128_000_000)
+    assert (step["number"], step["ranks"][0]["kept"], step["nearby"]) == (
+        30,
+        None,
+        [1, 2, 3, 4, 23],
+    )
+    assert [(run["short_id"], run["outcome"], run["steps"]) for run in listed] == [
+        ("3f2a", "finished", 40)
+    ]
+    assert checked["accounting"]["spans"]["store"] == {
+        "created": 200,
+        "delivered": 40,
+        "rolled_up": 0,
+        "unselected": 160,
+        "pending": 0,
+        "lost": {},
+    }
+    assert {check["level"] for check in checked["checks"]} <= {"ok", "warn", "FAIL"}
+
+
+def test_html_is_for_notebooks(runs, command):
+    """One piece, no page."""
+    digits(runs).write()
+
+    assert command("summary", "--html")[1].startswith("<div style=")
+
+
+def test_runs_are_cut_at_twenty_unless_all_are_wanted(runs, command):
+    """The rest is counted."""
+    for number in range(22):
+        run = RunFolderBuilder(runs, "a", f"{number:04}x", started_ns=(1000 + number) * S)
+        run.write()
+
+    listed = command("runs")[1].splitlines()
+
+    assert listed[1].startswith("0021  a")
+    assert (len(listed), listed[-1]) == (22, "and 2 older runs: --all lists them")
+    assert len(command("runs", "--all")[1].splitlines()) == 23
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (["bogus"], 2, "No such command 'bogus'"),
+        (["show"], 2, "Missing option '--step'"),
+        (["summary", "--bogus"], 2, "No such option"),
+        (["show", "--step", "x"], 2, "Invalid value for '--step'"),
+        (["run"], 2, "run: nothing to run; name a script, -m MODULE or -- COMMAND"),
+        (["run", "nowhere.py"], 66, "run: no script nowhere.py in "),
+        (["summary", "nope"], 66, "otel-mlperf: looking for run 'nope' in "),
+        (["show", "--step", "99"], 66, "the steps that ended are train 0 to 39 on 1 rank"),
+        (["send"], 78, "otel-mlperf: sending: no endpoint is set; give --endpoint http://"),
+        (["summary", "--wait-stored", "x"], 2, "--wait-stored x: JOURNAL:SLOT is expected"),
+    ],
+)
+def test_errors_end_with_the_code_of_their_kind(runs, command, monkeypatch, arguments, code, said):
+    """2 for a wrong command line, else that of sysexits; one message, no traceback."""
+    monkeypatch.delenv("OTEL_EXPORTER_OTLP_ENDPOINT", raising=False)
+    digits(runs).write()
+
+    found, out, err = command(*arguments)
+
+    assert (found, out) == (code, "")
+    assert said in err
+    assert "Traceback" not in err
+
+
+def test_a_damaged_file_ends_with_65_and_its_name(runs, command):
+    """The path to move away."""
+    bad = digits(runs).write() / "tables" / "steps" / "node2-000001.parquet"
+    bad.write_bytes(b"")
+
+    code, _, err = command("summary")
+
+    assert code == 65
+    assert err.startswith(f"otel-mlperf: reading {bad}: ")
+
+
+def test_help_names_every_command(command):
+    """One line each, and how a run is named."""
+    code, out, _ = command("--help")
+
+    assert code == 0
+    for word in ("run", "summary", "show", "runs", "doctor", "send", "recover", "agent", "latest"):
+        assert f" {word} " in out.replace("`", " ").replace(",", " ")
+
+
+@pytest.mark.parametrize(
+    "name", ["run", "summary", "show", "runs", "doctor", "send", "recover", "agent"]
+)
+def test_every_command_has_its_own_help(command, name):
+    """Hidden options stay hidden."""
+    code, out, _ = command(name, "--help")
+
+    assert code == 0
+    assert name in out
+    assert "--wait-stored" not in out
+
+
+def test_version_is_the_packages(command):
+    """As installed."""
+    assert command("--version")[1].startswith("otel-mlperf 0.")
+
+
+def start(*arguments, **options):
+    """The command as a process of its own."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "otel_mlperf", *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        **options,
+    )
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_a_reader_that_has_seen_enough_hears_nothing(runs, unbuffered):
+    """``otel-mlperf summary | head -0``: no message, no traceback."""
+    digits(runs).write()
+    process = start("summary", env=os.environ | {"PYTHONUNBUFFERED": unbuffered})
+    process.stdout.close()
+    err = process.stderr.read()
+    process.stderr.close()
+
+    assert (process.wait(), err) == (1, "")
+
+
+def test_ctrl_c_ends_with_130_and_no_traceback(runs):
+    """While it waits for a server that has the request and does not answer."""
+    run = digits(runs)
+    run.span(2, "train.step", 0, MS)
+    run.write()
+    (runs / "server").mkdir()
+    with FaultServer(runs / "server") as server:
+        server.mode("hang")
+        process = start("send", "--endpoint", server.url)
+        while not server.requests():
+            assert process.poll() is None
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate()
+
+    assert process.returncode == 130
+    assert "Traceback" not in err
+
+
+def test_the_run_command_starts_without_the_libraries_of_the_others():
+    """It becomes the program: what it loaded would only cost time."""
+    script = (
+        "import sys; sys.argv = ['otel-mlperf', 'run', '--help']\n"
+        "from otel_mlperf.cli import main\n"
+        "try: main()\n"
+        "except SystemExit: pass\n"
+        "print(sorted({'typer', 'rich', 'duckdb', 'pyarrow', 'numpy'} & set(sys.modules)))"
+    )
+
+    found = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
+
+    assert found.stdout.splitlines()[-1] == "[]"

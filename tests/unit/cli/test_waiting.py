@@ -1,0 +1,55 @@
+"""Does the closing text wait for the agent, and not for longer than it may?"""
+
+from __future__ import annotations
+
+import struct
+import threading
+
+from otel_mlperf.cli.waiting import wait_until_stored
+from otel_mlperf.journal.layout import HEADER_BYTES, WORD, Word
+
+
+def journal(folder, stored, name="3-1234-0.journal"):
+    """A journal's header that says what is stored."""
+    path = folder / name
+    path.write_bytes(bytes(HEADER_BYTES))
+    store(path, stored)
+    return path
+
+
+def store(path, slot):
+    """What the agent does after it has written the tables."""
+    with path.open("r+b") as file:
+        file.seek(Word.STORED * WORD)
+        file.write(struct.pack("<Q", slot))
+
+
+def test_what_is_stored_already_is_not_waited_for(tmp_path):
+    """Up to the slot that was asked for, or beyond."""
+    path = journal(tmp_path, 120)
+
+    assert wait_until_stored([f"{path}:120", f"{path}:7"], patience_s=0) == []
+
+
+def test_a_journal_that_is_gone_has_been_drained(tmp_path):
+    """The agent removes it when all of it is stored."""
+    assert wait_until_stored([f"{tmp_path}/3-1-0.journal:5"], patience_s=0) == []
+
+
+def test_what_is_missing_at_the_end_is_said_by_rank(tmp_path):
+    """How much of how much."""
+    path = journal(tmp_path, 1000)
+
+    assert wait_until_stored([f"{path}:1250"], patience_s=0) == [
+        "rank 3: 250 of 1,250 rows are still being stored"
+    ]
+
+
+def test_the_wait_ends_when_the_agent_says_so(tmp_path):
+    """Long before its patience does."""
+    path = journal(tmp_path, 0)
+    agent = threading.Thread(target=store, args=(path, 9))
+    agent.start()
+
+    assert wait_until_stored([f"{path}:9"], patience_s=60) == []
+    agent.join()
