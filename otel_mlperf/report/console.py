@@ -247,15 +247,20 @@ def _outside(summary: Summary, room: int) -> list[str]:
     """The total and its parts in two lines at most; what does not fit is added up."""
     total = summary.outside_ns
     head = f"{duration(total)} ({percent(summary.outside_share)})"
-    found = [one for one in summary.outside if one.sum_ns >= _LEAST_OUTSIDE * total > 0]
+    found = [one for one in summary.outside if _counts(total, one.sum_ns)]
     for kept in range(len(found), 0, -1):
         told = [_part(total, one) for one in found[:kept]]
         rest = sum(one.sum_ns for one in found[kept:])
-        told += [f"other {parts(total, rest)}"] if rest else []
+        told += [f"other {parts(total, rest)}"] if _counts(total, rest) else []
         lines = _wrapped(f"{head}: ", told, room)
         if len(lines) <= 2:
             return lines
     return [head]
+
+
+def _counts(total: float, part: float) -> bool:
+    """Whether a part is worth its words: enough of the whole, and not written as zero."""
+    return part >= _LEAST_OUTSIDE * total > 0 and bool(parts(total, part).strip("0."))
 
 
 def _wrapped(head: str, told: list[str], room: int) -> list[str]:
