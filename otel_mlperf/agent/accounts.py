@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from otel_mlperf.agent.options import Options
     from otel_mlperf.agent.requests import Outcome as Settled
     from otel_mlperf.agent.state import State
-    from otel_mlperf.agent.work import Outcome as Measured
+    from otel_mlperf.agent.task import Outcome as Measured
 
 SPANS_STORE: Final = "spans/store"
 SPANS_OTLP: Final = "spans/otlp"

@@ -22,7 +22,8 @@ from otel_mlperf.agent.resource import SCOPE_BYTES, agent_attributes, rank_attri
 from otel_mlperf.agent.segments import segments
 from otel_mlperf.agent.series import Meter
 from otel_mlperf.agent.state import JournalState, RankState, State
-from otel_mlperf.agent.work import Outcome, Worker
+from otel_mlperf.agent.task import Outcome, Task
+from otel_mlperf.agent.work import work_out
 from otel_mlperf.journal.layout import Kind, Word
 from otel_mlperf.journal.reader import OPEN_TYPE, ROW_TYPE, rows_of_kind
 from otel_mlperf.otlp import wire
@@ -132,9 +133,9 @@ class Deriver:
         rows = np.frombuffer(journal.fresh + journal.held, ROW_TYPE)
         waited = len(journal.held) // ROW_TYPE.itemsize
         try:
-            return Worker(
-                journal, rank, self._options.policy, self._tables, explicit=self._options.explicit
-            ).work()
+            options = self._options
+            task = Task(journal, rank, options.policy, self._tables, explicit=options.explicit)
+            return work_out(task)
         except Exception:  # noqa: BLE001 - whatever it is, the next agent would meet it too
             # The same events would stop the next agent too: these rows are given up, counted.
             _log.exception("%s: rows that could not be worked out are lost", journal.meta.rank)

@@ -1,0 +1,125 @@
+"""What follows from the sections outside steps: rows, histograms, spans, and how the run ended?"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from otel_mlperf import ids, names
+from otel_mlperf.agent.kept import Kept
+from otel_mlperf.agent.outside import Outside, Section, outside_row
+from otel_mlperf.agent.policy import INTERRUPTED, PART, reason_to_keep
+
+if TYPE_CHECKING:
+    from otel_mlperf.agent.steps import StepFacts
+    from otel_mlperf.agent.task import Task
+
+_ALWAYS: Final = (names.RUN, names.EPOCH, names.PHASE, names.CHECKPOINT)
+"""Categories outside steps that are few, and the frame of the rest: kept while there is room."""
+
+
+def work_out_outside(task: Task, steps: list[StepFacts]) -> None:
+    """Works out the rows of no step; ``steps`` have covered what is around them."""
+    outside = Outside(task.journal, task.batch.outside)
+    for section in outside.sections(steps):
+        _measure(task, section)
+        if section.span == task.journal.meta.run_span and not task.journal.meta.is_child:
+            _end_run(task, section)
+        _keep(task, section, outside.ancestors(section.span))
+
+
+def _measure(task: Task, section: Section) -> None:
+    if section.interrupted:
+        return
+    task.tables.add_outside(outside_row(section, task.journal))
+    labels = task.labels(section.name, phase="")
+    duration = np.array([section.end - section.start])
+    task.meter.record(names.SECTION_DURATION, labels, duration)
+    task.self_time(labels, section.self_ns)
+
+
+def _end_run(task: Task, section: Section) -> None:
+    journal = task.journal
+    payload = task.batch.peek(section.span)
+    journal.ended_ns = section.end
+    error = payload.get("e") or []
+    journal.outcome = _outcome(section, error)
+    journal.error = [str(word) for word in error[:2]]
+    # The run's own row has moved the error from the run span to what is around it.
+    root = journal.roots.get(section.span)
+    began = journal.errors.get(root.parent if root else section.parent)
+    if journal.outcome != "finished" and began and began[0] != names.SPAN_RUN:
+        journal.error_section, journal.error_step = began
+    results = payload.get("a") or {}
+    journal.result = {
+        key.removeprefix(names.RESULT): value
+        for key, value in results.items()
+        if key.startswith(names.RESULT)
+    }
+
+
+def _outcome(section: Section, error: list[Any]) -> str:
+    if section.interrupted:
+        return "killed"
+    if not section.error:
+        return "finished"
+    return "interrupted" if error and error[0] in ("KeyboardInterrupt", "SystemExit") else "failed"
+
+
+def _keep(task: Task, section: Section, ancestors: list[int]) -> None:
+    journal, rank = task.journal, task.rank
+    _, name, category, _, _ = task.entry(section.name)
+    reason = _reason(task, section, name, category)
+    room = task.budget * (2 if category in _ALWAYS or section.interrupted else 1)
+    payload = task.batch.payload(section.span)
+    if reason is None or rank.run_spans >= room:
+        task.outcome.unselected += 1
+        return
+    rank.run_spans += 1
+    journal.forced = [span for span in journal.forced if span != section.span]
+    journal.forced += [span for span in ancestors if span not in journal.forced]
+    task.outcome.kept.append(_kept(task, section, payload, reason))
+
+
+def _reason(task: Task, section: Section, name: str, category: str) -> str | None:
+    rank = task.rank
+    index = rank.seen.get(name, 0)
+    rank.seen[name] = index + 1
+    duration = section.end - section.start
+    reason = reason_to_keep(
+        task.policy, rank, f"section {name}", index, duration, section.end, error=section.error
+    )
+    if section.interrupted:
+        return INTERRUPTED
+    if category in _ALWAYS:
+        return reason or names.RUN
+    return reason or (PART if section.span in task.journal.forced else None)
+
+
+def _kept(task: Task, section: Section, payload: dict[str, Any], reason: str) -> Kept:
+    return Kept(
+        journal=task.journal,
+        span=section.span,
+        parent=section.parent if section.parent != section.span else 0,
+        trace=_trace(task, section.root),
+        start=section.start,
+        end=section.end,
+        name=section.name,
+        track=section.track,
+        root=section.root,
+        reason=reason,
+        error=section.error,
+        interrupted=section.interrupted,
+        payload=payload,
+    )
+
+
+def _trace(task: Task, root: int) -> bytes:
+    """The trace that ``root`` makes: the run's, somebody else's, or one of its own."""
+    meta, known = task.journal.meta, task.journal.roots.get(root)
+    if known is not None:
+        return known.trace
+    if root == meta.run_span:
+        return ids.run_trace_id(meta.run_id, meta.restart).to_bytes(16, "big")
+    return ids.lone_trace_id(meta.run_id, root).to_bytes(16, "big")
