@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 from otel_mlperf import names
 from otel_mlperf.recorder import span as spans
 from otel_mlperf.recorder.context import extra_of
+from otel_mlperf.recorder.dropped import is_suspicious
 from otel_mlperf.recorder.faults import internal_error, say_once
 from otel_mlperf.recorder.span import Invisible, active, is_compiling
 
@@ -15,7 +16,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from types import TracebackType
 
+    from otel_mlperf.recorder.section import Section
     from otel_mlperf.recorder.state import Recorder
+    from otel_mlperf.recorder.stepping import End
 
 T = TypeVar("T")
 
@@ -53,15 +56,43 @@ class Epoch:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        recorder, self._recorder = self._recorder, None
+        recorder = self._recorder
         if recorder is None:
             return
         try:
             self._section.__exit__(kind, error, trace)
-            recorder.stepping.epoch = self._before
-            _remove(recorder, self._section)
+            self.leave()
         except Exception as problem:  # noqa: BLE001 - recording never raises
             internal_error(problem)
+
+    def leave(self) -> None:
+        """The epoch is not the current one any more."""
+        recorder, self._recorder = self._recorder, None
+        if recorder is not None:
+            recorder.stepping.epoch = self._before
+            _remove(recorder, self._section)
+
+    def drop(self) -> None:
+        """The loop's iterator is gone: by ``break``, or perhaps by an exception."""
+        recorder, section = self._recorder, self._section
+        if recorder is None or not section.at:
+            return
+        try:
+            self.leave()
+            recorder.stepping.drop(section, _ending(section), is_suspicious=is_suspicious(3))
+        except Exception as error:  # noqa: BLE001 - recording never raises
+            internal_error(error)
+
+
+def _ending(section: Section) -> End:
+    def end(t1: int, error: list[str] | None) -> None:
+        recorder = section.recorder
+        extra = extra_of(section)
+        recorder.stepping.end_inside(extra, t1, error)
+        recorder.leave(section)
+        recorder.close(section, t1, error)
+
+    return end
 
 
 def epoch(number: int) -> Epoch:
@@ -107,7 +138,8 @@ class EpochIterator(Generic[T]):
             opened.__exit__(None, None, None)
 
     def __del__(self) -> None:
-        self.close()
+        if self._open is not None:
+            self._open.drop()
 
 
 @overload

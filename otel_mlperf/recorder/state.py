@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import threading
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -72,8 +73,8 @@ class Recorder:
             int.from_bytes(os.urandom(8)) >> 2 | 1 << 62
         ).__next__
         self.tracks = Tracks(journal.entry)
-        self.home = 0
-        """The track on which the run was started: there everything belongs to the run."""
+        self.home = threading.get_ident()
+        """The thread in which the run was started: there everything belongs to the run."""
         self.outer: list[Section] = []
         """Open run, epochs and phases: what sections without a context belong to."""
         self.phase = names.TRAIN
@@ -112,14 +113,13 @@ class Recorder:
         if number is not None:
             return number
         self.binding.watch_asyncio()
-        if len(self._about) >= MAX_ENTRIES:
-            self.journal.count(Word.LOST_ENTRIES)
-            say_once(_TOO_MANY_NAMES, MAX_ENTRIES)
-            return OTHER
         text = safe_name_text(name)
         kind = implied_category(text) if category is None else safe_name_text(category)
         content = ["section", text, kind, self.phase, dict(constant or {})]
         number = self.journal.entry(content)
+        if number == OTHER:
+            say_once(_TOO_MANY_NAMES, MAX_ENTRIES)
+            return OTHER
         self._about[number] = (text, kind, constant)
         if kind in OUTSIDE:
             self._outside_names[self.phase, key] = number
@@ -193,7 +193,7 @@ class Recorder:
                 return self.meta.run_span, self.meta.run_span
             above = context_above(above)
         found = self._resolve_context(above, track) if above else None
-        if found is None and track == self.home and self.outer:
+        if found is None and self.outer and threading.get_ident() == self.home:
             return self.outer[-1]
         return found
 
@@ -385,6 +385,7 @@ class Recorder:
             extra.step.excluded += t1 - section.t0
         if words is not None:
             self.stepping.note_crossing(section, words)
+            self.stepping.settle_inside(section, words)
 
     def describe(self, section: SectionContext, error: BaseException | None) -> list[str]:
         """Type, message and stack; the stack only for the innermost section that it crosses."""

@@ -11,11 +11,12 @@ the program goes on (it ended where it was dropped).
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from otel_mlperf import names
 from otel_mlperf.journal.layout import Kind, Word
-from otel_mlperf.recorder.context import CURRENT, Extra, extra_of
+from otel_mlperf.recorder.context import CURRENT, Extra, SectionContext, context_above, extra_of
 from otel_mlperf.recorder.section import PARENTS, root_of
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ class Step:
     __slots__ = (
         "around",
         "crossed",
-        "dropped_ns",
+        "epoch",
         "excluded",
         "is_marked",
         "link",
@@ -56,10 +57,19 @@ class Step:
         """Time of phases and checkpoints inside, ns."""
         self.crossed: list[str] | None = None
         """The exception that crossed a section inside it last."""
-        self.dropped_ns = 0
+        self.epoch: int | None = None
         self.is_marked = False
         """Whether ``mark_step`` opened it: it ends only when the next one begins."""
         self.successor: Step | None = None
+
+
+End = Callable[[int, "list[str] | None"], None]
+
+
+class _Dropped(NamedTuple):
+    section: Section
+    end_ns: int
+    end: End
 
 
 class Stepping:
@@ -71,7 +81,7 @@ class Stepping:
         self.epoch: int | None = None
         self._n: dict[str, int] = {}
         self._numbers: dict[str, int] = {}
-        self._dropped: list[Step] = []
+        self._dropped: list[_Dropped] = []
 
     # -- numbers --------------------------------------------------------------------------------
 
@@ -118,7 +128,7 @@ class Stepping:
         name = names.step_span(phase)
         section = recorder.make(recorder.entry((name, names.STEP), name, names.STEP))
         step = Step(section, phase, n, number)
-        step.around, step.link = around, self._link(around, outer)
+        step.around, step.link, step.epoch = around, self._link(around, outer), self.epoch
         extra_of(section).step = step
         sid, now = recorder.next_id(), time.monotonic_ns()
         self._remember(sid, step, around)
@@ -164,8 +174,8 @@ class Stepping:
             content["t"] = step.tokens
         if step.excluded:
             content["x"] = step.excluded
-        if self.epoch is not None:
-            content["a"] = {names.TRAINING_EPOCH: self.epoch}
+        if step.epoch is not None:
+            content["a"] = {names.TRAINING_EPOCH: step.epoch}
         self.recorder.leave(section)
         self.recorder.close(section, t1, error, **content)
 
@@ -189,23 +199,38 @@ class Stepping:
 
     # -- steps that nobody ends -----------------------------------------------------------------
 
-    def drop(self, step: Step, *, is_suspicious: bool) -> None:
-        """The loop's iterator is gone: by ``break``, or perhaps by an exception."""
-        if step.section.sid not in self.open:
-            return
+    def drop(self, section: Section, end: End, *, is_suspicious: bool) -> None:
+        """A loop's iterator is gone: by ``break``, or perhaps by an exception.
+
+        Args:
+            section: the step or epoch that the loop was in.
+            end: writes it, given its end and the error, if there was one.
+            is_suspicious: whether an exception may be on its way.
+        """
+        now = time.monotonic_ns()
         if not is_suspicious:
-            self.end(step)
+            end(now, None)
             return
-        step.dropped_ns = time.monotonic_ns()
-        if CURRENT.get() is step.section:
-            self.recorder.leave(step.section)
-        self._dropped.append(step)
+        if CURRENT.get() is section:
+            self.recorder.leave(section)
+        self._dropped.append(_Dropped(section, now, end))
 
     def settle(self, error: list[str] | None) -> None:
-        """Ends the dropped steps: failed if an exception came out of their loop."""
+        """Ends what was dropped: failed if an exception came out of its loop."""
         while self._dropped:
-            step = self._dropped.pop()
-            self.end(step, step.dropped_ns, error or step.crossed)
+            dropped = self._dropped.pop(0)
+            dropped.end(dropped.end_ns, error)
+
+    def settle_inside(self, section: Section, error: list[str]) -> None:
+        """Ends what was dropped inside a section that the exception has reached."""
+        for dropped in list(self._dropped):
+            if _encloses(section, dropped.section):
+                self._dropped.remove(dropped)
+                dropped.end(dropped.end_ns, error)
+
+    def ending(self, step: Step) -> End:
+        """What ends a dropped step."""
+        return lambda t1, error: self.end(step, t1, error or step.crossed)
 
     def note_crossing(self, section: Section, words: list[str]) -> None:
         """An exception leaves ``section``, and may end a loop whose iterator is blind to it."""
@@ -217,9 +242,10 @@ class Stepping:
         """What encloses steps ends: so do they."""
         inside, extra.inside = extra.inside, None
         for step in inside or ():
-            if step in self._dropped:
-                self._dropped.remove(step)
-                self.end(step, step.dropped_ns, error or step.crossed)
+            dropped = next((d for d in self._dropped if d.section is step.section), None)
+            if dropped is not None:
+                self._dropped.remove(dropped)
+                dropped.end(dropped.end_ns, error)
             elif step.is_marked:
                 self.cancel(step)
             else:
@@ -253,3 +279,10 @@ class Stepping:
         # Sections that were open when the call came still have the ended step around them.
         before.successor = step
         return True
+
+
+def _encloses(outer: Section, inner: Section) -> bool:
+    above: Any = inner
+    while isinstance(above, SectionContext) and above is not outer:
+        above = context_above(above)
+    return above is outer

@@ -7,13 +7,12 @@ them, which ends the step at once.
 
 from __future__ import annotations
 
-import opcode
-import sys
 import time
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, cast
 
 from otel_mlperf import names
 from otel_mlperf.recorder.batches import count_samples, count_tokens
+from otel_mlperf.recorder.dropped import is_suspicious
 from otel_mlperf.recorder.faults import internal_error, say_once
 from otel_mlperf.recorder.scrub import describe_exception
 from otel_mlperf.recorder.span import active, is_compiling
@@ -25,8 +24,6 @@ if TYPE_CHECKING:
     from otel_mlperf.recorder.stepping import Step
 
 T = TypeVar("T")
-# At these instructions a loop's iterator goes away without an exception: break, return, del, …
-_CALM = ("POP_TOP", "POP_ITER", "END_FOR", "RETURN", "DELETE", "STORE", "YIELD", "RESUME")
 
 
 class Steps(Generic[T]):
@@ -188,15 +185,15 @@ class _Turns:
         except Exception as error:  # noqa: BLE001 - recording never raises
             internal_error(error)
 
-    def drop(self, code: Any, at: int) -> None:
-        """Nobody holds the iterator any more; ``at`` is the instruction that let go of it."""
+    def drop(self) -> None:
+        """Nobody holds the iterator any more."""
         step, recorder = self._step, self._recorder
         if step is None or recorder is None or not step.section.at:
             return
         try:
             self._end_micro()
-            name = opcode.opname[code.co_code[at]] if code is not None else "RETURN"
-            recorder.stepping.drop(step, is_suspicious=not name.startswith(_CALM))
+            stepping = recorder.stepping
+            stepping.drop(step.section, stepping.ending(step), is_suspicious=is_suspicious(3))
         except Exception as error:  # noqa: BLE001 - recording never raises
             internal_error(error)
 
@@ -238,8 +235,7 @@ class StepIterator(_Turns, Generic[T]):
         return batch
 
     def __del__(self) -> None:
-        frame = sys._getframe(1) if self._step is not None else None
-        self.drop(frame and frame.f_code, frame.f_lasti if frame else 0)
+        self.drop()
 
 
 class AsyncStepIterator(_Turns, Generic[T]):
@@ -270,8 +266,7 @@ class AsyncStepIterator(_Turns, Generic[T]):
         self.close()
 
     def __del__(self) -> None:
-        frame = sys._getframe(1) if self._step is not None else None
-        self.drop(frame and frame.f_code, frame.f_lasti if frame else 0)
+        self.drop()
 
 
 def _added(total: int | None, more: int | None) -> int | None:
