@@ -27,7 +27,7 @@ def check_endpoints(environ: Mapping[str, str]) -> tuple[list[Check], dict[str, 
     tried: dict[str, list[Check]] = {}
     for signal in _SIGNALS:
         settings, warnings = read_settings(environ, signal)
-        checks += [Check("warn", signal, warning) for warning in warnings]
+        checks += [Check("warn", "settings", warning) for warning in warnings]
         if settings is None:
             checks.append(Check("ok", signal, "no endpoint is set: the run folder has it all"))
             continue

@@ -177,6 +177,20 @@ def test_a_first_step_over_twice_the_median_of_the_others_is_warm_up(
     assert summary.steps.count == len(durations)
 
 
+def test_warm_up_is_that_of_the_slowest_rank(tmp_path):
+    """Every rank's first step is left out."""
+    run = RunFolderBuilder(tmp_path)
+    train(run, [100, 10, 10], rank=0)
+    train(run, [300, 10, 10], rank=1)
+    train(run, [200, 10, 10], rank=2)
+    run.process(S)
+
+    summary = summary_of(run)
+
+    assert summary.warm_up == WarmUp(number=0, duration_ns=300 * MS)
+    assert summary.steps.mean_ns == 10 * MS
+
+
 def test_a_section_of_few_steps_counts_as_zero_in_the_others(tmp_path):
     """Mean and p95 are over all steps: 100 ms in one of 40 is 2.5 ms, and not the p95."""
     run = RunFolderBuilder(tmp_path)
