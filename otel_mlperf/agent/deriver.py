@@ -7,18 +7,16 @@ parts and makes the same requests.
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from otel_mlperf import ids, names
-from otel_mlperf.agent.accounts import METRICS_OTLP, SPANS_OTLP, Accounts
-from otel_mlperf.agent.cells import user_metric, user_values
+from otel_mlperf.agent.accounts import Accounts
+from otel_mlperf.agent.cells import user_values
+from otel_mlperf.agent.dispatch import Dispatch
 from otel_mlperf.agent.events import Event, Joined, Left, Mark, Named, Polled
-from otel_mlperf.agent.export import Export
-from otel_mlperf.agent.kept import Kept, span_columns
 from otel_mlperf.agent.processes import process_row
-from otel_mlperf.agent.resource import SCOPE_BYTES, agent_attributes, rank_attributes
 from otel_mlperf.agent.segments import segments
 from otel_mlperf.agent.series import Meter
 from otel_mlperf.agent.state import JournalState, RankState, State
@@ -26,33 +24,24 @@ from otel_mlperf.agent.task import Outcome, Task
 from otel_mlperf.agent.work import work_out
 from otel_mlperf.journal.layout import Kind, Word
 from otel_mlperf.journal.reader import OPEN_TYPE, ROW_TYPE, rows_of_kind
-from otel_mlperf.otlp import wire
-from otel_mlperf.otlp.metrics import encode_metrics
-from otel_mlperf.otlp.spans import cut, encode_spans
 
 if TYPE_CHECKING:
+    from otel_mlperf.agent.kept import Kept
     from otel_mlperf.agent.options import Options
     from otel_mlperf.agent.requests import Requests
     from otel_mlperf.agent.tables import Tables
     from otel_mlperf.journal.reader import Rows
 
 _log = logging.getLogger("otel_mlperf.agent")
-_MOST_BYTES: Final = 2 << 20
-"""Of a request's spans: below the 4 MiB that gRPC servers behind the Collector accept."""
-_OFTEN_NS: Final = 120 * 10**9
-"""For how long metrics go out often."""
 
 
 class Deriver:
-    """Applies events to the state, the tables and the requests.
-
-    ``traces`` and ``metrics`` are the queues of the destinations, None where none is set.
-    """
+    """Applies events to the state, the tables and the requests."""
 
     def __init__(self, state: State, tables: Tables, options: Options, requests: Requests) -> None:
         self._state, self._tables, self._options = state, tables, options
-        self._requests = requests
         self.accounts = Accounts(state, options)
+        self._dispatch = Dispatch(state, tables, options, requests, self.accounts)
 
     def apply(self, event: Event) -> None:
         """One event."""
@@ -93,8 +82,6 @@ class Deriver:
         journal.left, journal.ended_ns = True, event.monotonic_ns
         journal.open, journal.cells, journal.words = event.open, event.cells, event.words
 
-    # -- marks
-
     def _mark(self, mark: Mark) -> None:
         state = self._state
         state.began_ns = state.began_ns or mark.unix_ns
@@ -107,9 +94,8 @@ class Deriver:
             kept.setdefault(rank.instance, []).extend(self._work(journal, rank, mark))
         self._read(mark)
         for instance, spans in kept.items():
-            self._keep(state.ranks[instance], spans)
-        if self._is_due(mark):
-            self._export(mark)
+            self._dispatch.keep(state.ranks[instance], spans)
+        self._dispatch.export_if_due(mark)
         for name in [n for n, journal in state.journals.items() if journal.left]:
             self._remove(name)
 
@@ -186,69 +172,6 @@ class Deriver:
             name = journal.entries.get(int(inner["name"]), ["", "other"])[1]
             age = (mark.monotonic_ns - int(inner["start"])) / 1e9
             meter.set(names.OPEN_AGE.name, {names.SECTION_NAME: name}, max(0.0, age))
-
-    # -- spans and metrics
-
-    def _keep(self, rank: RankState, spans: list[Kept]) -> None:
-        if not spans:
-            return
-        self._tables.spans += spans
-        self.accounts.stored_later(spans)
-        if SPANS_OTLP not in self.accounts.destinations:
-            return
-        resource = wire.encode_resource(rank_attributes(rank.meta))
-        at = 0
-        for columns in cut(span_columns(spans), _MOST_BYTES):
-            items = sum(k.kind == "section" for k in spans[at : at + len(columns)])
-            at += len(columns)
-            body = encode_spans(resource, SCOPE_BYTES, columns, names.SCHEMA_URL)
-            self._request("traces", items, body)
-
-    def _is_due(self, mark: Mark) -> bool:
-        age = mark.unix_ns - self._state.began_ns
-        options = self._options
-        interval = options.metrics_often_ns if age < _OFTEN_NS else options.metrics_ns
-        left = any(j.left and not j.meta.is_child for j in self._state.journals.values())
-        # The same moment twice would be two points of one time: the second is refused.
-        return mark.unix_ns > self._state.exported_ns and (
-            mark.last or left or mark.unix_ns - self._state.exported_ns >= interval
-        )
-
-    def _export(self, mark: Mark) -> None:
-        state = self._state
-        state.exported_ns = mark.unix_ns
-        if METRICS_OTLP not in self.accounts.destinations:
-            return
-        for rank in state.ranks.values():
-            user = {name: user_metric(name, unit, kind) for name, (unit, kind) in rank.user.items()}
-            export = Export(rank.meta.unix_ns, mark.unix_ns)
-            metrics = export.collect(rank.series.values(), user)
-            resource = wire.encode_resource(rank_attributes(rank.meta))
-            body = encode_metrics(resource, SCOPE_BYTES, metrics, names.SCHEMA_URL)
-            self._count_points(export.points, body)
-        for instance in [i for i, rank in state.ranks.items() if not rank.live]:
-            if not any(self._rank(j).instance == instance for j in state.journals.values()):
-                state.ranks[instance].series = {}
-        self._export_accounts(mark)
-
-    def _export_accounts(self, mark: Mark) -> None:
-        meta = next(iter(self._state.ranks.values())).meta
-        export = Export(self._state.began_ns, mark.unix_ns)
-        metrics = export.collect(self.accounts.series(), {})
-        resource = wire.encode_resource(agent_attributes(meta))
-        body = encode_metrics(resource, SCOPE_BYTES, metrics, names.SCHEMA_URL)
-        self._count_points(export.points, body)
-
-    def _count_points(self, points: int, body: bytes) -> None:
-        if points:
-            self.accounts.collected(points)
-            self._request("metrics", points, body)
-
-    def _request(self, signal: str, items: int, body: bytes) -> None:
-        number, self._state.request = self._state.request, self._state.request + 1
-        known = self._requests.add(number, signal, items, body)
-        if known:
-            self.accounts.settled(known)
 
 
 def _main_track(table: Rows) -> int:

@@ -1,0 +1,114 @@
+"""What goes to the store and to the servers at a mark, and when are metrics due?"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from otel_mlperf import names
+from otel_mlperf.agent.accounts import METRICS_OTLP, SPANS_OTLP
+from otel_mlperf.agent.cells import user_metric
+from otel_mlperf.agent.export import Export
+from otel_mlperf.agent.kept import span_columns
+from otel_mlperf.agent.resource import SCOPE_BYTES, agent_attributes, rank_attributes
+from otel_mlperf.otlp import wire
+from otel_mlperf.otlp.metrics import encode_metrics
+from otel_mlperf.otlp.spans import cut, encode_spans
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from otel_mlperf.agent.accounts import Accounts
+    from otel_mlperf.agent.events import Mark
+    from otel_mlperf.agent.kept import Kept
+    from otel_mlperf.agent.options import Options
+    from otel_mlperf.agent.requests import Requests
+    from otel_mlperf.agent.state import RankState, Series, State
+    from otel_mlperf.agent.tables import Tables
+    from otel_mlperf.names import Metric
+
+_MOST_BYTES: Final = 2 << 20
+"""Of a request's spans: below the 4 MiB that gRPC servers behind the Collector accept."""
+_OFTEN_NS: Final = 120 * 10**9
+"""For how long metrics go out often."""
+
+
+class Dispatch:
+    """Numbers requests in the order in which they are made, so that a replay makes the same."""
+
+    def __init__(
+        self,
+        state: State,
+        tables: Tables,
+        options: Options,
+        requests: Requests,
+        accounts: Accounts,
+    ) -> None:
+        self._state, self._tables, self._options = state, tables, options
+        self._requests, self._accounts = requests, accounts
+
+    def keep(self, rank: RankState, spans: list[Kept]) -> None:
+        """Spans of one rank, for the next flush and for the server."""
+        if not spans:
+            return
+        self._tables.spans += spans
+        self._accounts.stored_later(spans)
+        if SPANS_OTLP not in self._accounts.destinations:
+            return
+        resource = wire.encode_resource(rank_attributes(rank.meta))
+        at = 0
+        for columns in cut(span_columns(spans), _MOST_BYTES):
+            items = sum(kept.kind == "section" for kept in spans[at : at + len(columns)])
+            at += len(columns)
+            body = encode_spans(resource, SCOPE_BYTES, columns, names.SCHEMA_URL)
+            self._request("traces", items, body)
+
+    def export_if_due(self, mark: Mark) -> None:
+        """Metrics of every rank: every few seconds, and when one has ended."""
+        state = self._state
+        if not self._is_due(mark):
+            return
+        state.exported_ns = mark.unix_ns
+        if METRICS_OTLP not in self._accounts.destinations:
+            return
+        for rank in state.ranks.values():
+            user = {name: user_metric(name, unit, kind) for name, (unit, kind) in rank.user.items()}
+            attributes = rank_attributes(rank.meta)
+            self._export(attributes, rank.meta.unix_ns, mark, rank.series.values(), user)
+            if not rank.live:
+                rank.series = {}
+        if state.ranks:
+            attributes = agent_attributes(next(iter(state.ranks.values())).meta)
+            self._export(attributes, state.began_ns, mark, self._accounts.series(), {})
+
+    def _is_due(self, mark: Mark) -> bool:
+        state, options = self._state, self._options
+        young = mark.unix_ns - state.began_ns < _OFTEN_NS
+        interval = options.metrics_often_ns if young else options.metrics_ns
+        ended = any(not rank.live and rank.series for rank in state.ranks.values())
+        # The same moment twice would be two points of one time: the second is refused.
+        return mark.unix_ns > state.exported_ns and (
+            mark.last or ended or mark.unix_ns - state.exported_ns >= interval
+        )
+
+    def _export(
+        self,
+        attributes: Mapping[str, object],
+        start_ns: int,
+        mark: Mark,
+        series: Iterable[Series],
+        user: dict[str, Metric],
+    ) -> None:
+        export = Export(start_ns, mark.unix_ns)
+        metrics = export.collect(series, user)
+        if not metrics:
+            return
+        resource = wire.encode_resource(attributes)
+        body = encode_metrics(resource, SCOPE_BYTES, metrics, names.SCHEMA_URL)
+        self._accounts.collected(export.points)
+        self._request("metrics", export.points, body)
+
+    def _request(self, signal: str, items: int, body: bytes) -> None:
+        number, self._state.request = self._state.request, self._state.request + 1
+        known = self._requests.add(number, signal, items, body)
+        if known:
+            self._accounts.settled(known)
