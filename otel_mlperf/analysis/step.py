@@ -15,6 +15,14 @@ from otel_mlperf.store.reader import Store
 if TYPE_CHECKING:
     from otel_mlperf.store.runs import RunFolder
 
+_BEGUN = """WITH begun AS (
+    SELECT rank, restart, phase, n, number, epoch, start_ns, duration_ns, self_ns, samples, tokens,
+           error, kept, trace_id FROM steps
+    UNION ALL
+    SELECT rank, restart, phase, n, number, epoch, start_ns, end_ns - start_ns, NULL, NULL, NULL,
+           true, kept, trace_id FROM spans WHERE interrupted AND span_id = root_id AND n IS NOT NULL
+)"""
+"""The steps that ended, and those that were open when their process died: they have only spans."""
 _Track = tuple[int, str]
 _NEARBY = 5
 _ROLL_UP = "rollup"
@@ -93,12 +101,12 @@ def read_step(
     """The step with the user's ``number``; the newest, if the number was used again.
 
     Raises:
-        NoSuchStep: no step of that number has ended in that phase, or on that rank.
+        NoSuchStep: there is no step of that number in that phase, or on that rank.
     """
     store = Store(run.path)
     phase = phase or main_phase(store) or names.TRAIN
     steps = store.records(
-        "SELECT * FROM steps WHERE phase = $phase AND number = $number "
+        f"{_BEGUN} SELECT * FROM begun WHERE phase = $phase AND number = $number "
         "AND ($rank IS NULL OR rank = $rank) "
         "QUALIFY (restart, n) = last_value((restart, n)) OVER (ORDER BY start_ns, rank "
         "ROWS BETWEEN UNBOUNDED PRECEDING AND UNBOUNDED FOLLOWING) ORDER BY rank",
@@ -137,8 +145,9 @@ def _rank_step(store: Store, step: dict[str, Any]) -> RankStep:
         for name, count, total, own, beside in found
     ]
     own = step["self_ns"]
-    rest = Section(name=NOT_IN_A_SPAN, count=1, sum_ns=own, self_ns=own, beside=False)
-    sections.insert(sum(not one.beside for one in sections), rest)
+    if own is not None:
+        rest = Section(name=NOT_IN_A_SPAN, count=1, sum_ns=own, self_ns=own, beside=False)
+        sections.insert(sum(not one.beside for one in sections), rest)
     return RankStep(
         rank=step["rank"],
         duration_ns=step["duration_ns"],

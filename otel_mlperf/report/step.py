@@ -71,7 +71,7 @@ def _tree(spans: list[Span], width: int) -> list[Line]:
         line += f"{duration(span.duration_ns):>10}{duration(span.self_ns):>10}  "
         style: Style = "red" if span.is_error else "dim" if span.beside else "cyan"
         lines.append([(line, ""), (_bar(span, begin, whole, chart), style)])
-        lines += _error(span, width)
+        lines += _error(spans, at, width)
     return lines
 
 
@@ -124,16 +124,23 @@ def _summed(more: list[Span]) -> Line:
     return [(f"  {indent}{left(name, _NAME - len(indent))}{total:>10}", "dim")]
 
 
-def _error(span: Span, width: int) -> list[Line]:
-    words = [
-        span.attributes.get(names.EXCEPTION_TYPE),
-        span.attributes.get(names.EXCEPTION_MESSAGE),
-    ]
-    told = ": ".join(str(word) for word in words if word)
-    if not told:
-        return []
-    indent = "  " * (min(span.depth, 10) + 2)
-    return [[(indent + short(told, width - len(indent)), "red")]]
+def _error(spans: list[Span], at: int, width: int) -> list[Line]:
+    """The exception that crossed a span, told at the innermost one that it crossed."""
+    told = _words(spans[at])
+    below = at + 1
+    while below < len(spans) and spans[below].depth > spans[at].depth:
+        if _words(spans[below]) == told:
+            return []
+        below += 1
+    indent = "  " * (min(spans[at].depth, 10) + 2)
+    return [[(indent + short(told, width - len(indent)), "red")]] if told else []
+
+
+def _words(span: Span) -> str:
+    if span.attributes.get(names.INTERRUPTED):
+        return "open when its process ended"
+    keys = (names.EXCEPTION_TYPE, names.EXCEPTION_MESSAGE)
+    return ": ".join(str(span.attributes[key]) for key in keys if span.attributes.get(key))
 
 
 def _measured(one: RankStep) -> list[Line]:

@@ -100,6 +100,23 @@ def test_phase_and_rank_narrow_it_down(tmp_path):
     assert read_step(path, 0, phase="validate").ranks[0].duration_ns == 3 * MS
 
 
+def test_a_step_that_was_open_when_its_process_died_is_shown(tmp_path):
+    """It never ended, so there is no row of it; its spans are there."""
+    run = digits(tmp_path)
+    root = {"interrupted": True, "status": "error", "kept": "interrupted"}
+    step = run.span(40, "train.step", 5 * S, 80 * MS, root_id=f"{1:016x}", **root)
+    run.span(40, "forward", 5 * S + MS, 79 * MS, parent_id=step, root_id=step, **root)
+
+    found = step_of(run, 40).ranks[0]
+
+    assert (found.kept, found.is_error, found.duration_ns) == ("interrupted", True, 80 * MS)
+    assert [(span.name, span.self_ns) for span in found.spans] == [
+        ("train.step", MS),
+        ("forward", 79 * MS),
+    ]
+    assert found.sections == []
+
+
 @pytest.mark.parametrize(
     ("options", "tried"),
     [

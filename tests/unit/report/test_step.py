@@ -78,6 +78,34 @@ rank 0 · 50.0 ms · 64 samples
     )
 
 
+def test_an_exception_is_told_where_it_came_from(tmp_path):
+    """Not again at every span that it crossed."""
+    run = digits(tmp_path)
+    at = run.steps[2]["start_ns"] - START
+    failed = {
+        "status": "error",
+        "attributes": json.dumps({"exception.type": "OSError", "exception.message": "x"}),
+    }
+    root = run.span(2, "train.step", at, 49 * MS, **failed)
+    run.span(2, "data.load", at, 15 * MS, parent_id=root, **failed)
+    open_still = {
+        "root_id": root,
+        "interrupted": True,
+        "attributes": '{"otel_mlperf.interrupted": true}',
+    }
+    run.span(2, "forward", at + 15 * MS, MS, parent_id=root, **open_still)
+
+    lines = [line.strip() for line in rendered(run, 2).splitlines()[4:]]
+
+    assert [line.split("  ")[0] for line in lines] == [
+        "train.step",
+        "data wait",
+        "OSError: x",
+        "forward",
+        "open when its process ended",
+    ]
+
+
 def test_ranks_that_kept_nothing_are_told_beside_those_that_did(tmp_path):
     """A slow step is kept by the rank that saw it."""
     run = digits(tmp_path)
