@@ -22,14 +22,13 @@ WARM_UP_S = 10
 MEASURED_S = 30
 
 
-def find_agent():
-    """The agent of this process's run: the program that was started last among its likes."""
-    likes = [
-        process
-        for process in psutil.process_iter(["cmdline", "create_time"])
-        if {"agent", "otel_mlperf"} <= set(process.info["cmdline"] or ())
-    ]
-    return max(likes, key=lambda process: process.info["create_time"])
+def find_agent(run_id):
+    """The agent that reads the run's journals."""
+    for process in psutil.process_iter(["cmdline"]):
+        words = " ".join(process.info["cmdline"] or ())
+        if "otel_mlperf.agent" in words and run_id in words:
+            return process
+    raise LookupError(f"no agent reads the journals of {run_id}")
 
 
 def train_for(seconds, note=lambda: None):
@@ -46,11 +45,11 @@ def train_for(seconds, note=lambda: None):
 
 
 def main():
-    with sink() as address, tempfile.TemporaryDirectory() as folder:
+    with sink() as address, tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         os.environ |= {"OTEL_EXPORTER_OTLP_ENDPOINT": address, "OTEL_MLPERF_CONSOLE": "false"}
-        with om.start("agent-cost", dir=folder):
+        with om.start("agent-cost", dir=folder) as run:
             train_for(WARM_UP_S)
-            agent = find_agent()
+            agent = find_agent(run.id)
             memory = []
             before, start = sum(agent.cpu_times()[:2]), time.monotonic()
             train_for(MEASURED_S, lambda: memory.append(agent.memory_info().rss / 2**20))
