@@ -69,6 +69,7 @@ class Store:
         import duckdb
 
         connection = duckdb.connect(":memory:", config={"autoload_known_extensions": False})
+        connection.execute("SET enable_progress_bar = false")  # it would go to stdout
         self._files = {
             table: [str(part.path) for part in live_parts(table_folder(self._folder, table))]
             for table in TABLES
