@@ -24,10 +24,10 @@ _get_current = CURRENT.get
 class Sum:
     """What the calls under one name add up to."""
 
-    __slots__ = ("_category", "_name", "local", "recorder")
+    __slots__ = ("category", "local", "name", "recorder")
 
     def __init__(self, recorder: Recorder, local: ThreadCells, name: str, category: str) -> None:
-        self.recorder, self.local, self._name, self._category = recorder, local, name, category
+        self.recorder, self.local, self.name, self.category = recorder, local, name, category
 
     def around(self) -> tuple[Any, ...]:
         """The key of the caller's cell where its context is not simply a section."""
@@ -40,7 +40,7 @@ class Sum:
         """This thread's cell under a section in which it was not called before."""
         recorder = self.recorder
         enclosing = recorder.about(key[1])[0] if key[1] else ""
-        content = ("cell", "aggregate", self._name, self._category, enclosing, recorder.phase)
+        content = ("cell", "aggregate", self.name, self.category, enclosing, recorder.phase)
         return recorder.cells.word(key, content)
 
 
@@ -82,6 +82,12 @@ class Aggregate:
             words[word + 1] += 1
         except Exception as problem:  # noqa: BLE001 - recording never raises
             internal_error(problem)
+
+    def __call__(self, function: Any) -> Any:
+        """Decorates a function, for ``@span("name", aggregate=True)``."""
+        from otel_mlperf.recorder.span import Handle
+
+        return Handle(self._sum.name, self._sum.category, aggregate=True)(function)
 
     def set(self, **attributes: Any) -> None:
         """Nothing is recorded: an aggregated section has no attributes."""

@@ -7,6 +7,7 @@ a ``SectionSpan`` on demand; what is set on it lands in the section.
 
 from __future__ import annotations
 
+import contextvars
 from contextvars import ContextVar, Token
 from typing import TYPE_CHECKING, Any
 
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
 
 SECTION_KEY = otel_context.create_key("otel_mlperf-section")
 """Where contexts derived from a section's remember it."""
-_NOTHING = Context()
 
 
 def _find_variable() -> ContextVar[Any]:
@@ -43,10 +43,11 @@ def _find_variable() -> ContextVar[Any]:
     found = getattr(otel_context._RUNTIME_CONTEXT, "_current_context", None)
     if isinstance(found, ContextVar):
         return found
-    return ContextVar("otel_mlperf", default=_NOTHING)
+    return ContextVar("otel_mlperf", default=Context())
 
 
 CURRENT = _find_variable()
+_NOTHING: Context = contextvars.Context().run(CURRENT.get)
 
 
 class Extra:
@@ -153,6 +154,13 @@ def context_below(section: SectionContext) -> Mapping[str, Any]:
     while isinstance(found, SectionContext):
         found = context_above(found)
     return _NOTHING if found is None else found
+
+
+def surface() -> None:
+    """Makes the nearest context current that is not a section: those around have all ended."""
+    current = CURRENT.get()
+    if isinstance(current, SectionContext) and not current.at:
+        CURRENT.set(context_below(current))
 
 
 def extra_of(section: SectionContext) -> Extra:

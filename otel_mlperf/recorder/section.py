@@ -21,7 +21,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from otel_mlperf.journal.layout import OPEN, ROW, Flag, Kind
-from otel_mlperf.recorder.context import CURRENT, Attributes, SectionContext
+from otel_mlperf.recorder.context import CURRENT, Attributes, SectionContext, surface
 from otel_mlperf.recorder.tracks import find_running_loop
 
 if TYPE_CHECKING:
@@ -46,6 +46,12 @@ NO_ENTRY = 1 << 62
 """``at`` of an open section for which the table had no room: indexing with it fails."""
 _SECTION = int(Kind.SECTION)
 _WITH_PAYLOAD = int(Kind.SECTION | Flag.HAS_PAYLOAD)
+
+
+def reset_and_surface(token: Any) -> None:
+    """Leaves a section that was still open when the recording ended."""
+    CURRENT.reset(token)
+    surface()
 
 
 def root_of(section: SectionContext) -> int:
@@ -176,10 +182,11 @@ def bind(recorder: Recorder) -> Binding:  # noqa: C901 - closures of one scope, 
     BoundSection.recorder = recorder
 
     def retire() -> None:
-        nonlocal buffer, words, ring
+        nonlocal buffer, words, ring, reset_current
         buffer = mmap.mmap(-1, journal.shape.size)
         words = memoryview(buffer).cast("Q")
         ring = memoryview(buffer)[journal.shape.ring_at :]
+        reset_current = reset_and_surface
 
     def watch_asyncio() -> None:
         nonlocal running_loop

@@ -87,6 +87,10 @@ class Invisible:
     def __exit__(self, *exception: object) -> None:
         return None
 
+    def __call__(self, function: F) -> F:
+        """The function as it is."""
+        return function
+
     def set(self, **attributes: Any) -> None:
         """Nothing is recorded."""
 
@@ -233,10 +237,14 @@ def _while_idle(
 
 
 def _added_up(name: Any) -> Any:
-    recorder = _active
-    if recorder is None or recorder.is_retired or callable(name):
-        return _with_more(name, None, True, {})
-    return recorder.cells.aggregate(name, None)
+    try:
+        recorder = _active
+        if recorder is None or recorder.is_retired or callable(name):
+            return _with_more(name, None, True, {})
+        return recorder.cells.aggregate(name, None)
+    except Exception as error:  # noqa: BLE001 - recording never raises
+        internal_error(error)
+        return Invisible()
 
 
 def _first_time(name: Any) -> Any:

@@ -26,6 +26,7 @@ from otel_mlperf.recorder.context import (
     SectionSpan,
     context_above,
     extra_of,
+    surface,
 )
 from otel_mlperf.recorder.faults import internal_error, say_once
 from otel_mlperf.recorder.scrub import describe_exception, is_failure
@@ -115,17 +116,23 @@ class Recorder:
         self.binding.watch_asyncio()
         text = safe_name_text(name)
         kind = implied_category(text) if category is None else safe_name_text(category)
-        content = ["section", text, kind, self.phase, dict(constant or {})]
-        number = self.journal.entry(content)
+        number = self.register(text, kind, self.phase, constant)
         if number == OTHER:
             say_once(_TOO_MANY_NAMES, MAX_ENTRIES)
-            return OTHER
-        self._about[number] = (text, kind, constant)
-        if kind in OUTSIDE:
+        elif kind in OUTSIDE:
             self._outside_names[self.phase, key] = number
             self.outside.add(number)
         else:
             self.names[key] = number  # what is found here takes the short way
+        return number
+
+    def register(
+        self, name: str, category: str, phase: str, constant: Mapping[str, Any] | None = None
+    ) -> int:
+        """Gives a name a number in the journal; OTHER when there is none left."""
+        number = self.journal.entry(["section", name, category, phase, dict(constant or {})])
+        if number != OTHER:
+            self._about[number] = (name, category, constant)
         return number
 
     def entry_of_handle(self, handle: Handle) -> int:
@@ -336,6 +343,8 @@ class Recorder:
         except (ValueError, RuntimeError):
             # Entered in another context (a generator that somebody else closes), or left before.
             return
+        if self.is_retired:
+            surface()
 
     def enter_slow(self, section: Section) -> Section:
         """Enters a section that goes to the run's trace, or one that was entered before."""
@@ -374,12 +383,13 @@ class Recorder:
             chosen.__exit__(type(error) if error else None, error, None)
             return
         if not getattr(section, "at", 0):
+            self.leave(section)
             return
-        self.leave(section)
         extra = section.extra
         words = self.describe(section, error) if is_failure(error) else None
         if extra is not None and extra.inside:
             self.stepping.end_inside(extra, t1, words)
+        self.leave(section)
         self.close(section, t1, words)
         if extra is not None and extra.step is not None:
             extra.step.excluded += t1 - section.t0

@@ -164,6 +164,7 @@ class Stepping:
         """Ends an open step and writes what was added up in it."""
         section = step.section
         if self.open.pop(section.sid, None) is None:
+            self.recorder.leave(section)
             return
         t1 = t1 or time.monotonic_ns()
         self.end_inside(extra_of(section), t1, error)

@@ -1,0 +1,69 @@
+"""Do all ranks of a run find one folder, and different runs never the same?"""
+
+from __future__ import annotations
+
+import json
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from otel_mlperf.recorder.folder import count_restart, prepare_folder, short_ids
+
+ID = "3f2a" + "0" * 28
+
+
+def test_name_and_prefix(tmp_path):
+    """A folder is named after the run and four characters of a random id."""
+    assert prepare_folder(str(tmp_path), ID, "digits", {}) == str(tmp_path / "digits-3f2a")
+
+
+@pytest.mark.parametrize(
+    ("run_id", "first"),
+    [(ID, "3f2a"), (f"{ID}.2", "3f2a.2"), ("slurm-9.0", "slurm-9.0"), ("../x", "x")],
+)
+def test_short_ids(run_id, first):
+    """A given id is used whole, made safe as a file name."""
+    assert short_ids(run_id)[0] == first
+
+
+def test_same_run(tmp_path):
+    """All ranks of a run get the same folder, with one ``run.json``, also at once."""
+    with ThreadPoolExecutor(8) as pool:
+        found = set(pool.map(lambda _: prepare_folder(str(tmp_path), ID, "digits", {}), range(32)))
+
+    assert len(found) == 1
+    assert [p.name for p in (tmp_path / "digits-3f2a").iterdir()] == ["run.json"]
+
+
+def test_same_prefix(tmp_path):
+    """Runs whose ids begin alike get longer prefixes."""
+    other = "3f2a" + "1" * 28
+    prepare_folder(str(tmp_path), ID, "digits", {})
+
+    assert prepare_folder(str(tmp_path), other, "digits", {}).endswith("digits-3f2a1111")
+    assert prepare_folder(str(tmp_path), ID, "digits", {}).endswith("digits-3f2a")
+
+
+def test_foreign_folder(tmp_path):
+    """A folder with something else in ``run.json`` is not touched."""
+    (tmp_path / "digits-3f2a").mkdir()
+    (tmp_path / "digits-3f2a" / "run.json").write_text("not json")
+
+    assert prepare_folder(str(tmp_path), ID, "digits", {}).endswith("digits-3f2a0000")
+
+
+def test_facts(tmp_path):
+    """What is known of the run is written with it; what JSON cannot hold as text."""
+    folder = prepare_folder(str(tmp_path), ID, "digits", {"params": {"x": {1}}})
+
+    with open(f"{folder}/run.json", encoding="utf-8") as file:
+        assert json.load(file)["params"] == {"x": "{1}"}
+
+
+def test_restarts(tmp_path):
+    """The launcher's count wins; else each start of a rank counts one."""
+    folder = str(tmp_path)
+
+    assert [count_restart(folder, 0, None) for _ in range(3)] == [0, 1, 2]
+    assert count_restart(folder, 1, None) == 0
+    assert [count_restart(folder, 2, 5) for _ in range(2)] == [5, 5]

@@ -1,0 +1,145 @@
+"""Is each logged value one row, with its step, and never a wait?"""
+
+from __future__ import annotations
+
+import struct
+
+import numpy as np
+import pytest
+import torch
+
+import otel_mlperf as om
+from otel_mlperf.journal.layout import Kind, Word
+
+
+def logged(recording):
+    """(name, step number, value) of each value row."""
+    return [
+        (row.name, row.parent, struct.unpack("<d", row.end.to_bytes(8, "little"))[0])
+        for row in recording.rows(Kind.VALUE)
+    ]
+
+
+def test_one_row_a_value(recording):
+    """Each call stores a row for each value, with the number of its step."""
+    for i, _ in enumerate(om.steps([1, 2])):
+        om.log(loss=0.5 + i, lr=1e-3)
+
+    assert logged(recording) == [
+        ("loss", 0, 0.5),
+        ("lr", 0, 1e-3),
+        ("loss", 1, 1.5),
+        ("lr", 1, 1e-3),
+    ]
+
+
+def test_where_it_was_logged(recording):
+    """A value knows the section in which it was logged, and its phase."""
+    with om.phase("validate"), om.step(), om.span("score"):
+        om.log(accuracy=0.9)
+
+    (row,) = recording.rows(Kind.VALUE)
+    assert row.span == recording.one("score").span
+    assert row.root == recording.one("validate.step").span
+    assert row.phase == "validate"
+
+
+def test_outside_steps(recording):
+    """Outside steps a value gets the number of the next step."""
+    recording.run.step = 7
+    om.log(loss=1)
+
+    assert logged(recording) == [("loss", 7, 1.0)]
+
+
+@pytest.mark.parametrize(
+    "value", [2, 2.0, True + 1, np.float32(2), np.int64(2), np.array(2.0), torch.tensor(2.0),
+              torch.tensor([2]), torch.tensor(2.0, requires_grad=True),
+              torch.tensor(2.0, dtype=torch.bfloat16)]
+)  # fmt: skip
+def test_kinds_of_numbers(recording, value):
+    """Numbers of Python, numpy and torch are taken, with gradients and in any precision."""
+    om.log(x=value)
+
+    assert logged(recording) == [("x", 0, 2.0)]
+
+
+@pytest.mark.parametrize("value", ["text", None, [1.0], torch.zeros(3)])
+def test_what_is_no_number(recording, said, value):
+    """What is not a single number is left out, and that is said; the others arrive."""
+    om.log(bad=value, good=1)
+
+    assert logged(recording) == [("good", 0, 1.0)]
+    assert len(said()) == 1
+
+
+def test_meta_tensor(recording):
+    """A tensor without content has no value."""
+    om.log(x=torch.zeros((), device="meta"))
+
+    assert logged(recording) == []
+
+
+def test_broken_number(recording):
+    """A value whose conversion raises is counted; the others arrive."""
+
+    class Odd:
+        def __float__(self):
+            raise RuntimeError("no")
+
+    om.log(bad=Odd(), good=1)
+
+    assert logged(recording) == [("good", 0, 1.0)]
+    assert recording.word(Word.INTERNAL_ERRORS) == 1
+    recording.may_fail = True
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_device_tensor_is_never_waited_for(recording):
+    """A tensor on a busy device is published later, with the step of its call."""
+    busy = torch.ones(4096, 4096, device="cuda")
+    for i, _ in enumerate(om.steps(range(3))):
+        torch.cuda._sleep(50_000_000)
+        om.log(loss=(busy[0, 0] + i).sum())
+    in_time = len(logged(recording))
+    torch.cuda.synchronize()
+    om.log(last=1)
+
+    assert in_time < 3
+    assert logged(recording)[:3] == [("loss", i, 1.0 + i) for i in range(3)]
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_device_tensor_makes_no_synchronisation(recording):
+    """Logging a device tensor passes torch's own check for synchronising calls."""
+    loss = torch.ones((), device="cuda")
+    om.log(loss=loss)
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        om.log(loss=loss)
+        with om.span("forward", loss=loss):
+            pass
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    om.stop()
+
+    assert logged(recording) == [("loss", 0, 1.0)] * 2
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_inside_a_cuda_graph(recording):
+    """While a graph is captured the value is left out, counted, and the graph stays whole."""
+    loss = torch.ones((), device="cuda")
+    om.log(loss=loss)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        other = loss * 2
+        om.log(loss=other)
+    graph.replay()
+    om.stop()
+
+    assert recording.word(Word.LOST_VALUES) == 1
+    assert logged(recording) == [("loss", 0, 1.0)]
