@@ -43,7 +43,7 @@ def _find_variable() -> ContextVar[Any]:
     found = getattr(otel_context._RUNTIME_CONTEXT, "_current_context", None)
     if isinstance(found, ContextVar):
         return found
-    return ContextVar("otel_mlperf", default=Context())
+    return ContextVar("otel_mlperf", default=Context())  # noqa: B039 - a Context is immutable
 
 
 CURRENT = _find_variable()

@@ -38,27 +38,29 @@ class Identity:
         return self.local_rank == 0
 
 
-def detect_identity(wanted: str, starts: int, environ: Mapping[str, str] | None = None) -> Identity:
+def detect_identity(
+    wanted: str, earlier: dict[str, int], environ: Mapping[str, str] | None = None
+) -> Identity:
     """Rank, world size, restart and run id of this process.
 
     Args:
         wanted: the run id that was asked for; empty for none.
-        starts: how many runs this process has started before.
+        earlier: how often this process has started a run under an id; counted on here.
         environ: the environment, ``os.environ`` by default.
     """
     environ = os.environ if environ is None else environ
     rank, local_rank, world_size, nodes = _detect_place(environ)
-    run_id, is_random, warning = wanted or _detect_run_id(environ), False, ""
+    run_id, warning = wanted or _detect_run_id(environ), ""
     if not run_id:
-        shared = _launcher_id() if world_size > 1 else ""
-        run_id, is_random = shared or os.urandom(16).hex(), not shared
+        run_id = (_launcher_id() if world_size > 1 else "") or os.urandom(16).hex()
         if nodes > 1:
             warning = (
                 f"{nodes} nodes and no run id in common: each node becomes a run of its own; set "
                 "OTEL_MLPERF_RUN_ID to the same text on all of them (torchrun: --rdzv-id)"
             )
-    if starts and not is_random:
-        run_id = f"{run_id}.{starts + 1}"
+    earlier[run_id] = count = earlier.get(run_id, 0) + 1
+    if count > 1:
+        run_id = f"{run_id}.{count}"
     return Identity(
         run_id=run_id,
         rank=rank,

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from otel_mlperf.recorder.state import Recorder
 
 _file_number = itertools.count(1).__next__
-_starts = itertools.count().__next__
+_starts: dict[str, int] = {}
 _current: Run | None = None
 
 
@@ -334,7 +334,7 @@ def _describe(name: str, config: Config, params: dict[str, Any], tags: list[str]
     from otel_mlperf.recorder.folder import count_restart, prepare_folder
     from otel_mlperf.recorder.identity import detect_identity
 
-    who = detect_identity(config.run_id, _starts())
+    who = detect_identity(config.run_id, _starts)
     if who.warning:
         log.warning("%s", who.warning)
     facts = {"params": params, "tags": [str(tag) for tag in tags], "world_size": who.world_size}

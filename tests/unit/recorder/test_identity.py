@@ -17,19 +17,19 @@ MPI = {"OMPI_COMM_WORLD_RANK": "1", "OMPI_COMM_WORLD_LOCAL_RANK": "1",
 @pytest.mark.parametrize(
     ("environ", "expected"),
     [
-        ({}, (0, 0, 1, None)),
+        ({}, (0, {}, 1, None)),
         (TORCHRUN, (3, 1, 4, 2)),
         (SLURM, (5, 1, 8, None)),
         (SLURM | TORCHRUN, (3, 1, 4, 2)),
         (MPI, (1, 1, 2, None)),
-        ({"SLURM_JOB_ID": "99", "SLURM_PROCID": "0", "SLURM_NTASKS": "8"}, (0, 0, 1, None)),
-        ({"RANK": "x", "WORLD_SIZE": ""}, (0, 0, 1, None)),
+        ({"SLURM_JOB_ID": "99", "SLURM_PROCID": "0", "SLURM_NTASKS": "8"}, (0, {}, 1, None)),
+        ({"RANK": "x", "WORLD_SIZE": ""}, (0, {}, 1, None)),
         ({"RANK": "2", "WORLD_SIZE": "4"}, (2, 2, 4, None)),
     ],
 )
 def test_place(environ, expected):
     """Rank, local rank, world size and restart of each launcher; nonsense is ignored."""
-    who = detect_identity("", 0, environ)
+    who = detect_identity("", {}, environ)
 
     assert (who.rank, who.local_rank, who.world_size, who.restart) == expected
 
@@ -45,12 +45,12 @@ def test_place(environ, expected):
 )
 def test_run_id(wanted, environ, expected):
     """An id that is asked for wins over Slurm's, that over torchrun's."""
-    assert detect_identity(wanted, 0, environ).run_id == expected
+    assert detect_identity(wanted, {}, environ).run_id == expected
 
 
 def test_random_id():
     """A process alone gets 128 random bits."""
-    found = {detect_identity("", 0, {}).run_id for _ in range(10)}
+    found = {detect_identity("", {}, {}).run_id for _ in range(10)}
 
     assert len(found) == 10
     assert all(len(run_id) == 32 for run_id in found)
@@ -61,19 +61,21 @@ def test_processes_of_one_launcher(elastic):
     """Ranks without an id share one, by their launcher; on their own they do not."""
     ranks = [{"RANK": str(i), "WORLD_SIZE": "2"} | elastic for i in range(2)]
 
-    assert len({detect_identity("", 0, environ).run_id for environ in ranks}) == 1
+    assert len({detect_identity("", {}, environ).run_id for environ in ranks}) == 1
 
 
 def test_later_starts():
-    """A process's later runs add their number to a shared id, never to a random one."""
-    assert detect_identity("job", 0, {}).run_id == "job"
-    assert detect_identity("job", 2, {}).run_id == "job.3"
-    assert "." not in detect_identity("", 2, {}).run_id
+    """The k-th run of a process under one id gets ``.k``; random ids are all different."""
+    earlier = {}
+    found = [detect_identity(wanted, earlier, {}).run_id for wanted in ("job", "", "job", "new")]
+
+    assert [found[0], found[2], found[3]] == ["job", "job.2", "new"]
+    assert "." not in found[1]
 
 
 def test_nodes_without_a_common_id():
     """Several nodes and no id in common: said, with the fix."""
     nodes = {"RANK": "0", "WORLD_SIZE": "4", "LOCAL_WORLD_SIZE": "2"}
 
-    assert "OTEL_MLPERF_RUN_ID" in detect_identity("", 0, nodes).warning
-    assert detect_identity("job", 0, nodes).warning == ""
+    assert "OTEL_MLPERF_RUN_ID" in detect_identity("", {}, nodes).warning
+    assert detect_identity("job", {}, nodes).warning == ""

@@ -201,8 +201,7 @@ def test_given_id_twice(start):
     om.stop()
     second = start(run_id="job-7").run
 
-    assert first.id.partition(".")[0] == second.id.partition(".")[0] == "job-7"
-    assert first.id != second.id
+    assert (first.id, second.id) == ("job-7", "job-7.2")
     assert first.path != second.path
 
 

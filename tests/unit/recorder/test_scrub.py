@@ -115,14 +115,14 @@ def test_limits():
     assert stack.count("\n") < 100
 
 
-class Broken(Exception):  # noqa: N818 - what it is
+class Broken(Exception):
     """Its text cannot be had."""
 
     def __str__(self):
         raise RuntimeError("no")
 
 
-class Odd(Exception):  # noqa: N818 - what it is
+class Odd(Exception):
     """Its text is not text."""
 
     def __str__(self):
