@@ -119,7 +119,7 @@ def _table_row(kept: Kept) -> dict[str, Any]:
         "name": name,
         "category": category,
         "phase": phase,
-        "track": kept.thread[0],
+        "track": kept.track & _INT64_MOST,
         "thread": kept.thread[1],
         "start_ns": kept.unix(kept.start),
         "end_ns": kept.unix(kept.end),
@@ -136,6 +136,7 @@ def _table_row(kept: Kept) -> dict[str, Any]:
     }
 
 
+_INT64_MOST = (1 << 63) - 1
 _EXCEPTION = (names.EXCEPTION_TYPE, names.EXCEPTION_MESSAGE, names.EXCEPTION_STACKTRACE)
 INTERRUPTED_WORDS = "the process ended while this section was open"
 

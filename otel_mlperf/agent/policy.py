@@ -25,7 +25,7 @@ PART: Final = "part"
 """Kept because a section inside it is."""
 
 _WINDOW: Final = 100
-_ENOUGH: Final = 10
+_ENOUGH: Final = 5
 """Durations known before one can be called slow."""
 _MINUTE_NS: Final = 60_000_000_000
 

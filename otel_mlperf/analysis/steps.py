@@ -20,7 +20,9 @@ _FEWEST = 3
 _LONGER = 2.0
 _P95 = 0.95
 
-_CHOSEN = "WITH chosen AS (SELECT * FROM steps WHERE phase = $phase AND n >= $first)"
+# A step that an error cut short says nothing about the others, unless there are no others.
+_CHOSEN = """WITH counted AS (SELECT * FROM steps WHERE phase = $phase AND n >= $first),
+chosen AS (SELECT * FROM counted WHERE NOT error OR (SELECT bool_and(error) FROM counted))"""
 _OWN = f"""{_CHOSEN}, own AS (
     SELECT name, min(category) AS category, beside, rank, restart, n, sum(s.self_ns) AS own,
            min(s.start_ns - chosen.start_ns) AS since
@@ -66,7 +68,10 @@ def read_warm_up(store: Store, phase: str) -> WarmUp | None:
 def read_steps(
     store: Store, phase: str, warm_up: WarmUp | None, aggregates: list[Aggregate]
 ) -> Steps:
-    """The figures of a phase's steps over all ranks; the rows add up to the mean step."""
+    """The figures of a phase's steps over all ranks; the rows add up to the mean step.
+
+    A step that ended in an error counts in the number of steps alone.
+    """
     values: dict[str, Any] = {"phase": phase, "first": 1 if warm_up else 0}
     (chosen, mean, p50, p95, own, own_p95, samples, tokens), *_ = store.rows(
         f"{_CHOSEN} SELECT count(*), avg(duration_ns), quantile_disc(duration_ns, 0.5), "

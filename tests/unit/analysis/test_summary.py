@@ -372,3 +372,15 @@ def test_next_is_the_command_that_says_more(tmp_path, outcome, step, lost, hint)
     run.accounting(spans={"store": {"created": lost, "lost": {"ring_full": lost}}})
 
     assert summary_of(run).next == hint
+
+
+def test_a_step_cut_short_by_an_error_is_counted_but_not_averaged(tmp_path):
+    """Ctrl-C in a long step must not bend the figures of the steps before it."""
+    run = RunFolderBuilder(tmp_path)
+    train(run, [10] * 20 + [1000])
+    run.steps[-1]["error"] = True
+    run.process(S)
+
+    steps = summary_of(run).steps
+
+    assert (steps.count, steps.mean_ns) == (21, 10 * MS)
