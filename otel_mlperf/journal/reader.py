@@ -113,8 +113,8 @@ class Scan:
 
     def take(self, *, final: bool = False) -> Rows:
         """A copy of every row published since the last look; ``final`` looks past all holes."""
-        found = [rows for rows in (self._late(),) if len(rows)]
-        end = self.next + len(self._ring)
+        found = [self._late()]
+        known, end = len(self.holes), self.next + len(self._ring)
         while self.next < end:
             slots = np.arange(self.next, min(self.next + _BLOCK, end), dtype=np.uint64)
             at = slots & self._mask
@@ -128,7 +128,11 @@ class Scan:
             self.holes += slots[:last][~published[:last]].tolist()
             found.append(self._ring[at[:last][published[:last]]])
             self.next += last
-        rows: Rows = np.concatenate(found) if found else self._ring[:0].copy()
+        if len(self.holes) > known:
+            # A look takes its time, more if it loses its processor: what was not there when it
+            # passed, but before the rows behind, may be there by now and is no hole then.
+            found.append(self._late())
+        rows: Rows = np.concatenate(found)
         return rows
 
     def _published(self, slots: NDArray[Any], at: NDArray[Any], final: bool) -> NDArray[np.bool_]:
@@ -191,6 +195,7 @@ class Reader:
         chunks = np.frombuffer(self._map, ROW_TYPE, shape.chunks, shape.entries_at)
         self.ring = Scan(np.frombuffer(self._map, ROW_TYPE, shape.rows, shape.ring_at))
         self._chunks = Scan(chunks)
+        self._was_closed = False
         self._entries = Parts()
 
     def _read_meta(self) -> JournalMeta:
@@ -203,10 +208,12 @@ class Reader:
 
     def resume(self, first: int, holes: Iterable[int]) -> None:
         """Goes on where another reader's durable record ended."""
-        self.ring.next, self.ring.holes = first, sorted(holes)
+        free = self.word(Word.TAIL)  # a hole below it was given up: its place may be written again
+        self.ring.next, self.ring.holes = first, sorted(h for h in holes if h >= free)
 
     def take(self, *, final: bool = False) -> Rows:
         """Rows of every kind that were published since the last call."""
+        self._was_closed = self.word(Word.STATE) == State.CLOSED
         return self.ring.take(final=final)
 
     def new_entries(self) -> dict[int, list[Any]]:
@@ -224,7 +231,8 @@ class Reader:
     def open_sections(self) -> Rows:
         """A copy of the sections that are open; a row may have been published for some of them."""
         table = self._table.copy()
-        is_open: Rows = table[table["span"] != 0]
+        # The name is stored last: without it a kill came in between, and nothing had begun.
+        is_open: Rows = table[(table["span"] != 0) & (table["name"] != 0)]
         return is_open
 
     def word(self, word: Word) -> int:
@@ -241,10 +249,8 @@ class Reader:
 
     @property
     def is_closed(self) -> bool:
-        """Whether the writer said that all its rows are written, and they have been read."""
-        if self.word(Word.STATE) != State.CLOSED:
-            return False
-        return self.ring.next > self.word(Word.HEAD)
+        """Whether the last look began when all rows were written, and has reached them."""
+        return self._was_closed and self.ring.next > self.word(Word.HEAD)
 
     @property
     def is_owned(self) -> bool:
