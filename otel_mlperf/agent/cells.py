@@ -13,6 +13,9 @@ if TYPE_CHECKING:
     from otel_mlperf.agent.state import JournalState
 
 
+_OWN = {metric.name: metric for metric in names.METRICS}
+
+
 class UserValue(NamedTuple):
     """A counter's sum or a gauge's last value in one journal."""
 
@@ -52,7 +55,7 @@ def user_values(journal: JournalState) -> list[UserValue]:
         if entry[0] != "cell" or entry[1] == "aggregate" or not cell[2]:
             continue
         _, kind, name, unit = entry
-        metric = user_metric(names.user_metric(name), unit, kind)
+        metric = _OWN.get(name) or user_metric(names.user_metric(name), unit, kind)
         value = float(cell[1:2].view(np.float64)[0])
         found.setdefault(int(cell[0]), (metric, []))[1].append(value)
     return [

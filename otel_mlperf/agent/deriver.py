@@ -162,8 +162,6 @@ class Deriver:
         meter.set(names.RUN_START_TIME.name, {}, journal.meta.unix_ns / 1e9)
         overhead = journal.sections * journal.meta.cost_ns
         meter.set(names.OVERHEAD_TIME.name, {}, overhead / 1e9)
-        if journal.meta.steps_expected:
-            meter.set(names.STEPS_EXPECTED.name, {}, journal.meta.steps_expected)
         meter.drop(names.OPEN_AGE)
         table = np.frombuffer(journal.open, OPEN_TYPE)
         main = table[table["track"] == _main_track(table)]

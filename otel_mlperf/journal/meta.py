@@ -30,4 +30,3 @@ class JournalMeta(msgspec.Struct, frozen=True, kw_only=True):
     """Measured cost of one section in this process."""
     resource: dict[str, str | int | float | bool] = {}
     """Further resource attributes (OTEL_RESOURCE_ATTRIBUTES)."""
-    steps_expected: int = 0

@@ -80,6 +80,7 @@ class Stepping:
         self.open: dict[int, Step] = {}
         self.epoch: int | None = None
         self._n: dict[str, int] = {}
+        self._entries: dict[str, int] = {}
         self._numbers: dict[str, int] = {}
         self._dropped: list[_Dropped] = []
 
@@ -125,8 +126,7 @@ class Stepping:
         n = self._n.get(phase, 0)
         number = self._numbers.get(phase, 0) if number is None else int(number)
         self._n[phase], self._numbers[phase] = n + 1, number + 1
-        name = names.step_span(phase)
-        section = recorder.make(recorder.entry((name, names.STEP), name, names.STEP))
+        section = recorder.make(self._entries.get(phase) or self._entry(phase))
         step = Step(section, phase, n, number)
         step.around, step.link, step.epoch = around, self._link(around, outer), self.epoch
         extra_of(section).step = step
@@ -142,6 +142,11 @@ class Stepping:
         for call in recorder.on_step:
             call(now)
         return step
+
+    def _entry(self, phase: str) -> int:
+        name = names.step_span(phase)
+        found = self._entries[phase] = self.recorder.entry((name, names.STEP), name, names.STEP)
+        return found
 
     def _link(self, around: Section | None, outer: Step | None) -> int:
         run = self.recorder.meta.run_span

@@ -21,9 +21,15 @@ _MOST_NAMED = 512
 """So many tasks, and threads, get a name in the journal: entries are a limited good there."""
 
 
+_running_loop: Callable[[], Any] | None = None
+
+
 def find_running_loop() -> Callable[[], Any] | None:
     """The function that tells whether this thread runs an event loop; None without asyncio."""
-    return getattr(sys.modules.get("asyncio.events"), "_get_running_loop", None)
+    global _running_loop
+    if _running_loop is None:
+        _running_loop = getattr(sys.modules.get("asyncio.events"), "_get_running_loop", None)
+    return _running_loop
 
 
 class Tracks:

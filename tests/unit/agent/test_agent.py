@@ -354,3 +354,18 @@ def test_rows_that_cannot_be_worked_out_are_counted(program, agent_of, run_folde
     assert account["created"] == program.sections
     assert account["lost"] == {"internal": program.sections}
     assert adds_up(account)
+
+
+def test_cells_are_series_under_their_own_or_the_user_prefix(program, agent_of) -> None:
+    """What the recorder itself counts keeps its name; what the program counts gets ours in front."""
+    for name, kind in (("ml.training.steps.expected", "gauge"), ("tokens", "counter")):
+        word = program.journal.cell(program.journal.entry(["cell", kind, name, ""]))
+        program.journal.floats[word + 1] = 7.0
+        program.journal.words[word + 2] = 1
+    agent = agent_of(program)
+    agent.tick()
+    agent.mark()
+
+    (rank,) = agent._state.ranks.values()
+    values = {series.metric: series.value for series in rank.series.values()}
+    assert values["ml.training.steps.expected"] == values["ml.user.tokens"] == 7.0
