@@ -7,6 +7,7 @@ import os
 import tempfile
 from pathlib import Path
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
@@ -266,3 +267,39 @@ class Interleavings(RuleBasedStateMachine):
 
 TestInterleavings = Interleavings.TestCase
 TestInterleavings.settings = settings(max_examples=150, stateful_step_count=60, deadline=None)
+
+
+@pytest.fixture
+def twin(tmp_path):
+    made = Twin(tmp_path / "a.journal")
+    yield made
+    made.check_end()
+    made.release()
+
+
+def test_end_is_not_seen_before_the_last_row(twin) -> None:
+    """A row stored between the last look and the end is read before the journal counts as over."""
+    slot = twin.draw(1, twin.writer.lease)
+    for span in range(2, ROWS + 1):
+        twin.write(span)
+    twin.poll()
+    twin.store(slot)
+    twin.close()
+
+    assert not twin.reader.is_closed
+    twin.poll()
+    assert twin.reader.is_closed
+
+
+def test_new_reader_leaves_what_was_given_up(twin) -> None:
+    """The place of a hole that was given up may be written again: nobody reads it as the old row."""
+    slot = twin.draw(1, twin.writer.lease)
+    for span in range(2, ROWS + 1):
+        twin.write(span)
+    twin.poll()
+    twin.store(slot)
+    twin.free()
+    twin.replace_reader()
+
+    assert slot not in twin.reader.ring.holes
+    twin.poll()
