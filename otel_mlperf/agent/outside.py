@@ -6,7 +6,7 @@ from below the run span); self time comes from how much of it its children have 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 
@@ -25,6 +25,10 @@ if TYPE_CHECKING:
     from otel_mlperf.journal.reader import Rows
 
 
+_DEEPEST: Final = 32
+"""Names in a path."""
+
+
 class Section(NamedTuple):
     """One section that ended outside steps."""
 
@@ -37,8 +41,8 @@ class Section(NamedTuple):
     track: int
     error: bool
     interrupted: bool
-    path: list[str]
-    parent_name: str
+    path: tuple[str, ...]
+    """Names from below the run span down to its own."""
     beside: bool
     self_ns: int
 
@@ -54,22 +58,19 @@ class Outside:
 
     def __init__(self, journal: JournalState, rows: Rows) -> None:
         self._journal = journal
-        self._rows = rows
-        table = np.frombuffer(journal.open, OPEN_TYPE)
+        self._rows: list[tuple[int, ...]] = rows.tolist()
+        self._paths: dict[int, tuple[str, ...]] = {}
         self._around = {
-            int(e["span"]): _Around(int(e["name"]), int(e["parent"]), int(e["track"]))
-            for e in table
+            span: _Around(name, parent, track)
+            for span, parent, _, track, _, name in np.frombuffer(journal.open, OPEN_TYPE).tolist()
         }
-        for row in rows:
-            around = _Around(int(row["name"]), int(row["parent"]), int(row["track"]))
-            self._around[int(row["span"])] = around
+        for _, _, span, parent, _, track, name, _, _ in self._rows:
+            self._around[span] = _Around(name, parent, track)
 
     def sections(self, steps: Iterable[StepFacts]) -> list[Section]:
         """The sections in the order in which they ended; ``steps`` cover what is around them."""
         intervals = [(s.start, s.end, s.root.parent, s.root.track) for s in steps]
-        for row in self._rows:
-            fields = (row["start"], row["end"], row["parent"], row["track"])
-            start, end, parent, track = map(int, fields)
+        for start, end, _, parent, _, track, *_ in self._rows:
             intervals.append((start, end, parent, track))
         for start, end, parent, track in sorted(intervals):
             self._cover(start, end, parent, track)
@@ -79,54 +80,57 @@ class Outside:
 
     def ancestors(self, span: int) -> list[int]:
         """The sections around ``span`` up to the run's, innermost first."""
-        found: list[int] = []
+        found: dict[int, None] = {}
         while (around := self._around.get(span)) and around.parent and around.parent not in found:
-            found.append(around.parent)
+            found[around.parent] = None
             span = around.parent
-        return found
+        return list(found)
 
     def _cover(self, start: int, end: int, parent: int, track: int) -> None:
         around = self._around.get(parent)
         if around is None or around.track != track:
             return
-        cover = self._journal.covers.setdefault(parent, Cover(0, 0))
+        cover = self._journal.covers.get(parent)
+        if cover is None:
+            cover = self._journal.covers[parent] = Cover(0, 0)
         cover.covered += max(0, end - max(start, cover.until))
         cover.until = max(cover.until, end)
 
-    def _section(self, row: Any) -> Section:
-        span, parent, root = int(row["span"]), int(row["parent"]), int(row["root"])
-        start, end, track = int(row["start"]), int(row["end"]), int(row["track"])
+    def _section(self, row: tuple[int, ...]) -> Section:
+        start, end, span, parent, root, track, name, flags, _ = row
+        end = max(end, start)
         cover = self._journal.covers.pop(span, None)
-        duration = max(0, end - start)
         around = self._around.get(parent)
-        path = self._path(span)
-        flags = int(row["flags"])
         return Section(
             span=span,
             parent=parent,
             root=root,
             start=start,
-            end=max(end, start),
-            name=int(row["name"]),
+            end=end,
+            name=name,
             track=track,
             error=bool(flags & Flag.ERROR),
             interrupted=bool(flags & INTERRUPTED),
-            path=path,
-            parent_name=path[-2] if len(path) > 1 else "",
+            path=self._path(span),
             beside=around is not None and around.track != track,
-            self_ns=max(0, duration - cover.covered) if cover else duration,
+            self_ns=max(0, end - start - cover.covered) if cover else end - start,
         )
 
-    def _path(self, span: int) -> list[str]:
-        path: list[str] = []
-        for at in [span, *self.ancestors(span)]:
-            around = self._around.get(at)
-            if around is None:
+    def _path(self, span: int) -> tuple[str, ...]:
+        """Names from below the run span down to the section's own; deep ones share a path."""
+        chain, at = [span], self._around[span].parent
+        while at not in self._paths and at in self._around and at != chain[-1]:
+            chain.append(at)
+            at = self._around[at].parent
+            if len(chain) > len(self._around):  # ids that name each other
                 break
-            entry = section_entry(self._journal, around.name)
-            if entry[2] != names.RUN:
-                path.append(entry[1])
-        return path[::-1] if path else [section_entry(self._journal, 0)[1]]
+        path = self._paths.get(at, ())
+        for below in reversed(chain):
+            entry = section_entry(self._journal, self._around[below].name)
+            if entry[2] != names.RUN and len(path) < _DEEPEST:
+                path = (*path, entry[1])
+            self._paths[below] = path
+        return path
 
     def _forget(self) -> None:
         """Covers of what is neither open nor here belong to sections that never end."""
@@ -134,11 +138,11 @@ class Outside:
             del self._journal.covers[span]
 
 
-def outside_row(section: Section, journal: JournalState) -> dict[str, Any]:
-    """The row of table ``sections``."""
-    meta = journal.meta
-    _, name, category, phase, _ = section_entry(journal, section.name)
-    duration = section.end - section.start
+def outside_row(sections: list[Section], journal: JournalState) -> dict[str, Any]:
+    """The row of table ``sections`` for sections of one name, path and *beside*."""
+    meta, first = journal.meta, sections[0]
+    _, name, category, phase, _ = section_entry(journal, first.name)
+    durations = [section.end - section.start for section in sections]
     return {
         "rank": meta.rank,
         "restart": meta.restart,
@@ -147,14 +151,14 @@ def outside_row(section: Section, journal: JournalState) -> dict[str, Any]:
         "number": None,
         "name": name,
         "category": category,
-        "parent": section.parent_name,
-        "path": "/".join(section.path),
-        "beside": section.beside,
+        "parent": first.path[-2] if len(first.path) > 1 else "",
+        "path": "/".join(first.path),
+        "beside": first.beside,
         "aggregate": False,
-        "count": 1,
-        "sum_ns": duration,
-        "self_ns": section.self_ns,
-        "min_ns": duration,
-        "max_ns": duration,
-        "start_ns": section.start - meta.monotonic_ns + meta.unix_ns,
+        "count": len(sections),
+        "sum_ns": sum(durations),
+        "self_ns": sum(section.self_ns for section in sections),
+        "min_ns": min(durations),
+        "max_ns": max(durations),
+        "start_ns": min(s.start for s in sections) - meta.monotonic_ns + meta.unix_ns,
     }

@@ -67,7 +67,12 @@ def reason_to_keep(
     Remembers the duration: what is slow is judged by the hundred before it.
     """
     lately = rank.step_ns.setdefault(key, [])
-    slow = len(lately) >= _ENOUGH and duration_ns > policy.slow_ratio * statistics.median(lately)
+    # The shortest is a bound for the median, and costs a tenth of it.
+    slow = (
+        len(lately) >= _ENOUGH
+        and duration_ns > policy.slow_ratio * min(lately)
+        and duration_ns > policy.slow_ratio * statistics.median(lately)
+    )
     lately.append(duration_ns)
     del lately[:-_WINDOW]
     scheduled = policy.scheduled(index)

@@ -40,9 +40,10 @@ def _longest(spans: Sequence[Kept], budget: int) -> set[int]:
     by_id = {span.span: span for span in spans}
     kept: set[int] = set()
     for span in sorted(spans, key=lambda s: s.start - s.end):
-        chain, at = [], span
+        chain: dict[int, None] = {}
+        at = span
         while at.span not in kept:
-            chain.append(at.span)
+            chain[at.span] = None
             if at.parent not in by_id or at.parent in chain:
                 break
             at = by_id[at.parent]

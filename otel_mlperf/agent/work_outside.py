@@ -22,21 +22,29 @@ _ALWAYS: Final = (names.RUN, names.EPOCH, names.PHASE, names.CHECKPOINT)
 def work_out_outside(task: Task, steps: list[StepFacts]) -> None:
     """Works out the rows of no step; ``steps`` have covered what is around them."""
     outside = Outside(task.journal, task.batch.outside)
-    for section in outside.sections(steps):
-        _measure(task, section)
+    sections = outside.sections(steps)
+    _measure(task, sections)
+    for section in sections:
         if section.span == task.journal.meta.run_span and not task.journal.meta.is_child:
             _end_run(task, section)
         _keep(task, section, outside.ancestors(section.span))
 
 
-def _measure(task: Task, section: Section) -> None:
-    if section.interrupted:
-        return
-    task.tables.add_outside(outside_row(section, task.journal))
-    labels = task.labels(section.name, phase="")
-    duration = np.array([section.end - section.start])
-    task.meter.record(names.SECTION_DURATION, labels, duration)
-    task.self_time(labels, section.self_ns)
+def _measure(task: Task, sections: list[Section]) -> None:
+    """Those of one name and path together: a row or histogram costs as much for one as for many."""
+    by_path: dict[tuple[int, tuple[str, ...], bool], list[Section]] = {}
+    by_name: dict[int, list[Section]] = {}
+    for section in sections:
+        if not section.interrupted:
+            by_path.setdefault((section.name, section.path, section.beside), []).append(section)
+            by_name.setdefault(section.name, []).append(section)
+    for same in by_path.values():
+        task.tables.add_outside(outside_row(same, task.journal))
+    for name, same in by_name.items():
+        labels = task.labels(name, phase="")
+        durations = np.array([section.end - section.start for section in same])
+        task.meter.record(names.SECTION_DURATION, labels, durations)
+        task.self_time(labels, sum(section.self_ns for section in same))
 
 
 def _end_run(task: Task, section: Section) -> None:

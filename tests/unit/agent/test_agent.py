@@ -369,3 +369,21 @@ def test_cells_are_series_under_their_own_or_the_user_prefix(program, agent_of) 
     (rank,) = agent._state.ranks.values()
     values = {series.metric: series.value for series in rank.series.values()}
     assert values["ml.training.steps.expected"] == values["ml.user.tokens"] == 7.0
+
+
+def test_deep_recursion_is_measured_and_costs_nothing_else(program, agent_of, run_folder) -> None:
+    """Three thousand sections inside each other are counted, each with the last one's path."""
+    depth = 3000
+    spans = [5000 + i for i in range(depth)]
+    for i in reversed(range(depth)):
+        parent = spans[i - 1] if i else program.run
+        program.section("visit", i, 2 * depth - i, span=spans[i], parent=parent)
+    program.stop(2 * depth + 1)
+    agent_of(program).run()
+
+    rows = [r for r in table(run_folder, "sections") if r["name"] == "visit"]
+    assert sum(r["count"] for r in rows) == depth
+    assert max(len(r["path"].split("/")) for r in rows) == 32
+    account = accounts(run_folder)["spans"]["store"]
+    assert account["lost"] == {}
+    assert adds_up(account)
