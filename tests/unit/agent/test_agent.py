@@ -357,7 +357,7 @@ def test_rows_that_cannot_be_worked_out_are_counted(program, agent_of, run_folde
 
 
 def test_cells_are_series_under_their_own_or_the_user_prefix(program, agent_of) -> None:
-    """What the recorder itself counts keeps its name; what the program counts gets ours in front."""
+    """What the recorder counts keeps its name; what the program counts gets ours in front."""
     for name, kind in (("ml.training.steps.expected", "gauge"), ("tokens", "counter")):
         word = program.journal.cell(program.journal.entry(["cell", kind, name, ""]))
         program.journal.floats[word + 1] = 7.0
