@@ -292,7 +292,7 @@ def test_end_is_not_seen_before_the_last_row(twin) -> None:
 
 
 def test_new_reader_leaves_what_was_given_up(twin) -> None:
-    """The place of a hole that was given up may be written again: nobody reads it as the old row."""
+    """The place of a hole that was given up may be written again: nobody reads the old row."""
     slot = twin.draw(1, twin.writer.lease)
     for span in range(2, ROWS + 1):
         twin.write(span)
