@@ -92,7 +92,10 @@ class SectionContext:
 
     def set(self, **attributes: Any) -> None:
         """Records attributes of this section; later values win."""
-        set_attributes(self, attributes)
+        try:
+            set_attributes(self, attributes)
+        except Exception as error:  # noqa: BLE001 - recording never raises
+            internal_error(error)
 
     # -- the protocol of opentelemetry.context.Context ------------------------------------------
 
@@ -176,19 +179,16 @@ def extra_of(section: SectionContext) -> Extra:
 
 def set_attributes(section: SectionContext, attributes: Mapping[Any, Any]) -> None:
     """Adds attributes to an open section, made safe at once: values may change later."""
-    try:
-        if section.sid > 0 and not section.at:
-            return
-        extra = section.extra
-        if extra is None:
-            extra = section.extra = Attributes()
-        if extra.attributes is None:
-            extra.attributes = {}
-        extra.attributes.update(safe_attributes(attributes))
-        while len(extra.attributes) > MOST:
-            extra.attributes.popitem()
-    except Exception as error:  # noqa: BLE001 - recording never raises
-        internal_error(error)
+    if section.sid > 0 and not section.at:
+        return
+    extra = section.extra
+    if extra is None:
+        extra = section.extra = Attributes()
+    if extra.attributes is None:
+        extra.attributes = {}
+    extra.attributes.update(safe_attributes(attributes))
+    while len(extra.attributes) > MOST:
+        extra.attributes.popitem()
 
 
 def span_of(section: SectionContext) -> Span:
@@ -225,11 +225,11 @@ class SectionSpan(Span):
 
     def set_attribute(self, key: str, value: Any) -> None:
         """Records an attribute of the section."""
-        set_attributes(self.section, {key: value})
+        self.section.set(**{key: value})
 
     def set_attributes(self, attributes: Mapping[str, Any]) -> None:
         """Records attributes of the section."""
-        set_attributes(self.section, attributes)
+        self.section.set(**attributes)
 
     def add_event(self, name: str, attributes: Any = None, timestamp: int | None = None) -> None:
         """Kept only for exceptions: a journal has room for sections, not for a log."""

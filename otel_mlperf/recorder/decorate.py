@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, Any
 
 from otel_mlperf import names
 from otel_mlperf.recorder.context import CURRENT
-from otel_mlperf.recorder.faults import internal_error, say_once
+from otel_mlperf.recorder.faults import say_once
 from otel_mlperf.recorder.span import Handle, short_way, wrap_function
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Generator
+    from contextvars import Token
 
 
 def decorate(handle: Handle, function: Any) -> Any:
@@ -73,12 +74,14 @@ def _wrap_coroutine(handle: Handle, function: Any) -> Any:
 class _Body:
     """The section of a generator: current while the body runs, and only then."""
 
-    __slots__ = ("_section",)
+    __slots__ = ("_inside", "_section", "_token")
 
     def __init__(self, handle: Handle) -> None:
         self._section = short_way(handle)
         if self._section is not None:
-            self._section.__enter__()
+            self._token: Token[Any] | None = None
+            self._inside = self._section.__enter__()
+            self._token = getattr(self._section, "token", None)
             self._suspend()
 
     def run(self, step: Callable[..., Any], *args: Any) -> Any:
@@ -99,23 +102,24 @@ class _Body:
 
     def end(self, error: BaseException | None = None) -> None:
         """The body is finished."""
-        if self._section is not None:
-            self._resume()
-            self._section.__exit__(type(error) if error else None, error, None)
+        section = self._section
+        if section is not None:
+            section.token = CURRENT.set(section)
+            section.__exit__(type(error) if error else None, error, None)
 
     def _resume(self) -> None:
         if self._section is not None:
-            self._section.token = CURRENT.set(self._section)
+            # What the body itself has open at its yield becomes current again with it.
+            self._token = CURRENT.set(self._inside)
 
     def _suspend(self) -> None:
-        section = self._section
-        if section is None:
+        if self._section is None or self._token is None:
             return
+        self._inside = CURRENT.get()
         try:
-            CURRENT.reset(section.token)
-        except Exception as error:  # noqa: BLE001 - the body itself left another context behind
-            if not isinstance(error, ValueError | RuntimeError | AttributeError):
-                internal_error(error)
+            CURRENT.reset(self._token)
+        except (ValueError, RuntimeError):
+            return  # the body was run in another context, which is gone with its task
 
 
 def _wrap_generator(handle: Handle, function: Any) -> Any:

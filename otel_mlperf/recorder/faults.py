@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import time
+from types import FrameType
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -32,7 +33,14 @@ def count_with(count: Callable[[], None] | None) -> None:
 
 
 def internal_error(error: BaseException) -> None:
-    """Counts an exception of our own and logs it, once a minute at most; never raises."""
+    """Counts an exception of our own and logs it, once a minute at most.
+
+    Raises:
+        BaseException: ``error`` itself, where it is not ours: a signal handler of the program
+            raised it while our code ran (a time limit, say).
+    """
+    if is_from_handler(error):
+        raise error
     try:
         _Faults.total += 1
         if _Faults.count is not None:
@@ -47,6 +55,19 @@ def internal_error(error: BaseException) -> None:
             )
     except Exception:  # noqa: BLE001 - the last resort: a closed stderr, a broken log handler
         return
+
+
+def is_from_handler(error: BaseException) -> bool:
+    """Whether a signal handler raised it: a function that was called with a frame."""
+    trace = error.__traceback__
+    while trace is not None:
+        frame = trace.tb_frame
+        if not frame.f_globals.get("__name__", "").startswith("otel_mlperf."):
+            arguments = frame.f_code.co_varnames[: frame.f_code.co_argcount]
+            if any(isinstance(frame.f_locals.get(name), FrameType) for name in arguments):
+                return True
+        trace = trace.tb_next
+    return False
 
 
 def say_once(text: str, *values: object) -> None:

@@ -14,12 +14,9 @@ def log(**values: Any) -> None:
     ``loss``, ``lr`` and ``grad_norm`` become ``ml.training.*`` metrics, other names
     ``ml.user.<name>``. A tensor on a GPU is not waited for: it is published when its copy arrives.
     """
-    if is_compiling():
-        return
-    recorder = active()
-    if recorder is None:
-        return
     try:
-        recorder.values.log(values)
+        recorder = None if is_compiling() else active()
+        if recorder is not None:
+            recorder.values.log(values)
     except Exception as error:  # noqa: BLE001 - recording never raises
         internal_error(error)

@@ -33,10 +33,10 @@ class Epoch:
         self._before: int | None = None
 
     def __enter__(self) -> Any:
-        recorder = active()
-        if recorder is None or is_compiling():
-            return Invisible()
         try:
+            recorder = active()
+            if recorder is None or is_compiling():
+                return Invisible()
             recorder.stepping.settle(None)
             entry = recorder.entry((names.SPAN_EPOCH, names.EPOCH), names.SPAN_EPOCH, names.EPOCH)
             section = recorder.make(entry)
@@ -164,10 +164,10 @@ class Phase:
         self._opened: list[tuple[Recorder, str, Any]] = []
 
     def __enter__(self) -> Any:
-        recorder = active()
-        if recorder is None or is_compiling():
-            return Invisible()
         try:
+            recorder = active()
+            if recorder is None or is_compiling():
+                return Invisible()
             recorder.stepping.settle(None)
             phase = self._name if self._name in names.PHASES else recorder.phase
             if phase != self._name:

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from otel_mlperf.recorder.section import Section
     from otel_mlperf.recorder.state import Recorder
 
+_NOW_AND_THEN_NS = 100_000_000
 _file_number = itertools.count(1).__next__
 _starts: dict[str, int] = {}
 _current: Run | None = None
@@ -401,11 +402,15 @@ def _open_run(recorder: Recorder) -> Section:
 
 
 def _now_and_then(recorder: Recorder) -> Any:
+    due = 0
+
     def call(now: int) -> None:
-        del now
+        nonlocal due
         recorder.values.publish()
-        recorder.binding.watch_asyncio()
-        spans.watch_torch()
+        if now >= due:
+            due = now + _NOW_AND_THEN_NS
+            recorder.binding.watch_asyncio()
+            spans.watch_torch()
 
     return call
 

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from otel_mlperf.journal.layout import OPEN, ROW, Flag, Kind
 from otel_mlperf.recorder.context import CURRENT, Attributes, SectionContext, surface
+from otel_mlperf.recorder.faults import internal_error
 from otel_mlperf.recorder.tracks import find_running_loop
 
 if TYPE_CHECKING:
@@ -95,9 +96,13 @@ class Section(SectionContext):
         """Decorates a function, for ``@span("name")``."""
         from otel_mlperf.recorder.span import Handle
 
-        name, category, constant = self.recorder.described(self.entry)
-        own = self.extra.attributes if self.extra is not None else None
-        return Handle(name, category, {**(constant or {}), **(own or {})})(function)
+        try:
+            name, category, constant = self.recorder.described(self.entry)
+            own = self.extra.attributes if self.extra is not None else None
+            return Handle(name, category, {**(constant or {}), **(own or {})})(function)
+        except Exception as error:  # noqa: BLE001 - recording never raises
+            internal_error(error)
+            return function
 
 
 def bind(recorder: Recorder) -> Binding:  # noqa: C901 - closures of one scope, by design
@@ -119,9 +124,10 @@ def bind(recorder: Recorder) -> Binding:  # noqa: C901 - closures of one scope, 
         __slots__ = ()
 
         def __enter__(self) -> Section:
-            if self.sid:
-                return recorder.enter_slow(self)
+            above = None
             try:
+                if self.sid:
+                    return recorder.enter_slow(self)
                 self.sid = sid = next_id()
                 track = get_ident()
                 above = get_current()
@@ -142,7 +148,7 @@ def bind(recorder: Recorder) -> Binding:  # noqa: C901 - closures of one scope, 
                 put_open(buffer, at, sid, chunk, t0, self.entry)
                 self.token = set_current(self)
             except BaseException as error:  # noqa: BLE001 - decided there
-                return recorder.rescue_enter(self, error)
+                return recorder.rescue_enter(self, error, above)
             return self
 
         def __exit__(
@@ -151,9 +157,9 @@ def bind(recorder: Recorder) -> Binding:  # noqa: C901 - closures of one scope, 
             error: BaseException | None,
             trace: TracebackType | None,
         ) -> None:
-            t1 = clock()
-            slot = 0
+            slot = t1 = 0
             try:
+                t1 = clock()
                 flags = _SECTION
                 extra = self.extra
                 if kind is not None or extra is not None:

@@ -52,9 +52,11 @@ def section_names(known: dict[Any, int]) -> None:
 
 def short_way(handle: Handle) -> Any:
     """A fresh section of a decorated function, not entered yet; None where nothing is recorded."""
-    if _active is None or is_compiling():
+    try:
+        return None if _active is None or is_compiling() else handle.open()
+    except Exception as error:  # noqa: BLE001 - recording never raises
+        internal_error(error)
         return None
-    return handle.open()
 
 
 def active() -> Recorder | None:
@@ -154,9 +156,13 @@ class Handle:
 
     def __call__(self, function: F) -> F:
         """Decorates a function; its section is named after it if no name was given."""
-        from otel_mlperf.recorder.decorate import decorate
+        try:
+            from otel_mlperf.recorder.decorate import decorate
 
-        decorated: F = decorate(self, function)
+            decorated: F = decorate(self, function)
+        except Exception as error:  # noqa: BLE001 - recording never raises
+            internal_error(error)
+            return function
         return decorated
 
 
@@ -198,16 +204,16 @@ def span(  # noqa: PLR0911 - one way out for each price
     """
     if _is_compiling is not None and _is_compiling():
         return Invisible()
-    if _active is None:
-        try:
-            if not attributes and category is None and not aggregate:
-                return _idle[name]
-        except (KeyError, TypeError):
-            pass
-        return _while_idle(name, category, aggregate, attributes)
-    if not attributes and category is None:
+    try:
+        if attributes or category is not None:
+            return _with_more(name, category, aggregate, attributes)
         if aggregate:
             return _added_up(name)
+        if _active is None:
+            try:
+                return _idle[name]
+            except (KeyError, TypeError):
+                return _while_idle(name, None, False, attributes)
         try:
             entry = _known[name]
         except (KeyError, TypeError):
@@ -216,77 +222,59 @@ def span(  # noqa: PLR0911 - one way out for each price
         section.entry = entry
         section.sid = 0
         section.extra = None
-        return section
-    return _with_more(name, category, aggregate, attributes)
+    except Exception as error:  # noqa: BLE001 - recording never raises
+        internal_error(error)
+        return name if callable(name) else Invisible()
+    return section
 
 
 def _while_idle(
     name: Any, category: str | None, aggregate: bool, attributes: Mapping[str, Any]
 ) -> Any:
-    try:
-        is_bare = not attributes and category is None and not aggregate
-        if is_bare and not callable(name) and len(_idle) < _MOST_IDLE:
-            return _idle.setdefault(name, Handle(name))
-        handle = Handle(name, category, attributes, aggregate=aggregate)
-        if callable(name):
-            handle.name = None
-            return handle(name)
+    """Something that does nothing now, and records when it is used during a run."""
+    if callable(name):
+        return Handle(None, category, attributes, aggregate=aggregate)(name)
+    handle = Handle(name, category, attributes, aggregate=aggregate)
+    if attributes or category is not None or aggregate or type(name) is not str:
         return handle
-    except TypeError:  # an unhashable name
-        return Handle(name)
+    return _idle.setdefault(name, handle) if len(_idle) < _MOST_IDLE else handle
 
 
 def _added_up(name: Any) -> Any:
-    try:
-        recorder = _active
-        if recorder is None or recorder.is_retired or callable(name):
-            return _with_more(name, None, True, {})
-        return recorder.cells.aggregate(name, None)
-    except Exception as error:  # noqa: BLE001 - recording never raises
-        internal_error(error)
-        return Invisible()
+    recorder = active()
+    if recorder is None or callable(name):
+        return _while_idle(name, None, True, {})
+    return recorder.cells.aggregate(name, None)
 
 
 def _first_time(name: Any) -> Any:
     """A name that is not known yet, or that never takes the short way; or a function."""
-    try:
-        if callable(name):
-            return Handle(None)(name)
-        recorder = active()
-        if recorder is None:
-            return Handle(name)
-        watch_torch()
-        text = name if type(name) is str else safe_name_text(name)
-        return recorder.make(recorder.entry(text, text))
-    except Exception as error:  # noqa: BLE001 - recording never raises
-        internal_error(error)
-        return Invisible()
+    recorder = active()
+    if recorder is None or callable(name):
+        return _while_idle(name, None, False, {})
+    watch_torch()
+    text = name if type(name) is str else safe_name_text(name)
+    return recorder.make(recorder.entry(text, text))
 
 
 def _with_more(
     name: Any, category: str | None, aggregate: bool, attributes: Mapping[str, Any]
 ) -> Any:
-    """A section with a category or attributes of its own, or one that is only added up."""
-    try:
-        recorder = _active
-        if recorder is None or recorder.is_retired:
-            recorder = active()
-        if callable(name) or recorder is None:
-            return _while_idle(name, category, aggregate, attributes)
-        if name is None:
-            return Handle(name, category, attributes, aggregate=aggregate)
-        if aggregate:
-            return recorder.cells.aggregate(name, category)
-        text = name if type(name) is str else safe_name_text(name)
-        key = text if category is None else (text, category)
-        section = recorder.make(recorder.names.get(key) or recorder.entry(key, text, category))
-        if attributes:
-            extra = section.extra = Attributes()
-            extra.attributes = safe_attributes(attributes)
-        return section
-    except Exception as error:  # noqa: BLE001 - recording never raises
-        internal_error(error)
-        return Invisible()
+    """A section with a category or attributes of its own."""
+    recorder = _active
+    if recorder is not None and recorder.is_retired:
+        recorder = active()
+    if recorder is None or name is None or callable(name):
+        return _while_idle(name, category, aggregate, attributes)
+    if aggregate:
+        return recorder.cells.aggregate(name, category)
+    text = name if type(name) is str else safe_name_text(name)
+    key = text if category is None else (text, category)
+    section = recorder.make(recorder.names.get(key) or recorder.entry(key, text, category))
+    if attributes:
+        extra = section.extra = Attributes()
+        extra.attributes = safe_attributes(attributes)
+    return section
 
 
 def wrap_function(handle: Handle, function: Any) -> Any:

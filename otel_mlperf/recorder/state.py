@@ -28,7 +28,7 @@ from otel_mlperf.recorder.context import (
     extra_of,
     surface,
 )
-from otel_mlperf.recorder.faults import internal_error, say_once
+from otel_mlperf.recorder.faults import internal_error, is_from_handler, say_once
 from otel_mlperf.recorder.scrub import describe_exception, is_failure
 from otel_mlperf.recorder.section import (
     NO_ENTRY,
@@ -348,19 +348,15 @@ class Recorder:
 
     def enter_slow(self, section: Section) -> Section:
         """Enters a section that goes to the run's trace, or one that was entered before."""
-        try:
-            if section.sid == SLOW:
-                self.open_outside(section)
-                return section
-            fresh = self.make(section.entry)
-            extra = extra_of(section)
-            if extra.attributes and not extra.again:
-                extra_of(fresh).attributes = dict(extra.attributes)
-            extra.again = [*(extra.again or []), fresh]
-            return fresh.__enter__()
-        except Exception as error:  # noqa: BLE001 - recording never raises
-            internal_error(error)
+        if section.sid == SLOW:
+            self.open_outside(section)
             return section
+        fresh = self.make(section.entry)
+        extra = extra_of(section)
+        if extra.attributes and not extra.again:
+            extra_of(fresh).attributes = dict(extra.attributes)
+        extra.again = [*(extra.again or []), fresh]
+        return fresh.__enter__()
 
     def open_outside(self, section: Section) -> None:
         """Opens a section that belongs to the run's trace, even if a step is open around it."""
@@ -387,6 +383,8 @@ class Recorder:
             return
         extra = section.extra
         words = self.describe(section, error) if is_failure(error) else None
+        if error is not None:
+            self._close_leaked(section, t1, words)
         if extra is not None and extra.inside:
             self.stepping.end_inside(extra, t1, words)
         self.leave(section)
@@ -396,6 +394,21 @@ class Recorder:
         if words is not None:
             self.stepping.note_crossing(section, words)
             self.stepping.settle_inside(section, words)
+
+    def _close_leaked(self, section: Section, t1: int, words: list[str] | None) -> None:
+        """Ends sections inside whose exit never ran: an interrupt came at its very beginning."""
+        leaked, inner = [], CURRENT.get()
+        while isinstance(inner, self.new_section) and inner is not section:
+            leaked.append(inner)
+            inner = context_above(inner)
+        if inner is not section:
+            return  # it is not the caller's context that the section was entered in
+        for inner in leaked:
+            step = self.stepping.open.get(inner.sid)
+            if step is not None:
+                self.stepping.end(step, t1, words)
+            elif inner.at:
+                self.close(inner, t1, words)
 
     def describe(self, section: SectionContext, error: BaseException | None) -> list[str]:
         """Type, message and stack; the stack only for the innermost section that it crosses."""
@@ -420,7 +433,7 @@ class Recorder:
         """A slot under the next lease; 0 where the ring is full or nothing is recorded any more."""
         return 0 if self.is_retired else self.journal.renew(lease)
 
-    def rescue_enter(self, section: Section, error: BaseException) -> Section:
+    def rescue_enter(self, section: Section, error: BaseException, above: Any) -> Section:
         """Entering failed half way: the section is opened without a table entry, or not at all."""
         if isinstance(error, IndexError) and not self.journal.free and not self.is_retired:
             self.journal.count(Word.LOST_OPEN)
@@ -429,8 +442,7 @@ class Recorder:
             self.make_current(section)
             return section
         if CURRENT.get() is section:
-            # Its token may not have been stored yet.
-            CURRENT.set(context_above(section))
+            CURRENT.set(above)  # not by its token, which may not have been stored yet
         section.at = getattr(section, "at", 0)
         self.forget(section)
         if not isinstance(error, Exception):
@@ -440,6 +452,7 @@ class Recorder:
 
     def rescue_exit(self, section: Section, t1: int, slot: int, error: BaseException) -> None:
         """Leaving failed half way: does the rest of it, once."""
+        t1 = t1 or time.monotonic_ns()
         try:
             at = getattr(section, "at", 0)
             if at and not self.is_retired:
@@ -450,7 +463,7 @@ class Recorder:
                     self.close(section, t1)
         except Exception as problem:  # noqa: BLE001 - recording never raises
             internal_error(problem)
-        if not isinstance(error, Exception):
+        if not isinstance(error, Exception) or is_from_handler(error):
             raise error
         if not isinstance(error, ValueError | RuntimeError | IndexError | AttributeError):
             internal_error(error)

@@ -42,10 +42,10 @@ class StepBlock:
 
     def __enter__(self) -> Any:
         self._is_used = True
-        recorder = active()
-        if recorder is None or is_compiling():
-            return Invisible()
         try:
+            recorder = active()
+            if recorder is None or is_compiling():
+                return Invisible()
             step = recorder.stepping.begin(self._number)
             if step is None:
                 say_once(_NESTED)
@@ -114,10 +114,8 @@ def mark_step(number: int | None = None) -> None:
     The first call opens a step, each later one ends it and opens the next. The one still open when
     what encloses it ends is taken back.
     """
-    if is_compiling():
-        return
     try:
-        recorder = active()
+        recorder = None if is_compiling() else active()
         if recorder is not None and not recorder.stepping.mark(number):
             say_once("mark_step() inside a step of the same phase does nothing")
     except Exception as error:  # noqa: BLE001 - recording never raises
@@ -138,8 +136,6 @@ def _decorate(function: Any, number: Any, samples: Any, tokens: Any) -> Any:
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
-        if is_compiling():
-            return function(*args, **kwargs)
         with StepBlock(number, samples, tokens):
             return function(*args, **kwargs)
 

@@ -71,6 +71,29 @@ def test_consumer_does_not_see_it(recording):
     assert recording.one("between").parent == recording.one("consumer").span
 
 
+def test_what_the_body_has_open(recording):
+    """After a yield the body goes on inside the sections that it had open."""
+
+    @om.span
+    def body():
+        with om.span("outer"):
+            yield
+            with om.span("inner"):
+                yield
+
+    generator = body()
+    next(generator)
+    with om.span("consumer"):
+        next(generator)
+        with om.span("between"):
+            list(generator)
+
+    assert recording.one("inner").parent == recording.one("outer").span
+    assert recording.one("outer").parent == recording.one("body").span
+    assert recording.one("between").parent == recording.one("consumer").span
+    assert recording.one("consumer").parent == recording.span
+
+
 def test_send_throw_return(recording):
     """Values sent, exceptions thrown and the returned value pass through."""
     generator = count(2)

@@ -17,13 +17,13 @@ MPI = {"OMPI_COMM_WORLD_RANK": "1", "OMPI_COMM_WORLD_LOCAL_RANK": "1",
 @pytest.mark.parametrize(
     ("environ", "expected"),
     [
-        ({}, (0, {}, 1, None)),
+        ({}, (0, 0, 1, None)),
         (TORCHRUN, (3, 1, 4, 2)),
         (SLURM, (5, 1, 8, None)),
         (SLURM | TORCHRUN, (3, 1, 4, 2)),
         (MPI, (1, 1, 2, None)),
-        ({"SLURM_JOB_ID": "99", "SLURM_PROCID": "0", "SLURM_NTASKS": "8"}, (0, {}, 1, None)),
-        ({"RANK": "x", "WORLD_SIZE": ""}, (0, {}, 1, None)),
+        ({"SLURM_JOB_ID": "99", "SLURM_PROCID": "0", "SLURM_NTASKS": "8"}, (0, 0, 1, None)),
+        ({"RANK": "x", "WORLD_SIZE": ""}, (0, 0, 1, None)),
         ({"RANK": "2", "WORLD_SIZE": "4"}, (2, 2, 4, None)),
     ],
 )

@@ -1,0 +1,303 @@
+"""What does a journal hold after its process ended, in whichever way?
+
+Each program runs in a process of its own; its journal is read afterwards, as the agent would.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from otel_mlperf.journal.layout import Kind, Word
+from otel_mlperf.journal.reader import Parts, Reader, rows_of_kind
+
+ROOT = Path(__file__).parents[3]
+BEGIN = """
+import os, signal, sys, threading, time
+import otel_mlperf as om
+run = om.start("life", agent="none", console=False, dir=sys.argv[1])
+print(run._recorder.journal.path, flush=True)
+"""
+BODY = {
+    "clean": "with om.step(), om.span('forward'): pass",
+    "exception": "with om.step(), om.span('forward'): raise KeyError('x')",
+    "plain exception": "for _ in om.steps([1]): raise KeyError('x')",
+    "exit": "with om.step(), om.span('forward'): sys.exit(3)",
+    "interrupt": "with om.step(), om.span('forward'): signal.raise_signal(signal.SIGINT)",
+    "os._exit": "with om.step(), om.span('forward'): os._exit(4)",
+    "abort": "with om.step(), om.span('forward'): os.abort()",
+    "kill": "with om.step(), om.span('forward'): os.kill(os.getpid(), 9)",
+    "terminate": "with om.step(), om.span('forward'): os.kill(os.getpid(), 15); time.sleep(60)",
+    "exec": "with om.step(), om.span('forward'): os.execv('/bin/true', ['true'])",
+}
+
+
+class After:
+    """A program's exit status and what its journal holds."""
+
+    def __init__(self, body: str, folder: Path) -> None:
+        done = subprocess.run(
+            [sys.executable, "-c", BEGIN + textwrap.dedent(body), str(folder)],
+            cwd=ROOT,
+            env={k: v for k, v in os.environ.items() if not k.startswith("OTEL_")},
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=60,
+        )
+        self.status, self.out, self.err = done.returncode, done.stdout, done.stderr
+        self.path = Path(done.stdout.splitlines()[0])
+        self.folder = self.path.parent
+        self.journals = {path.name: self._read(path) for path in self.folder.iterdir()}
+        self.main = self.journals[self.path.name]
+        for path in self.folder.iterdir():
+            path.unlink()
+        self.folder.rmdir()
+
+    def _read(self, path: Path) -> dict:
+        reader = Reader(str(path))
+        names = {n: entry[1] for n, entry in reader.new_entries().items()}
+        rows, parts = reader.take(final=True), Parts()
+        parts.feed(rows_of_kind(rows, Kind.PAYLOAD))
+        sections = rows_of_kind(rows, Kind.SECTION)
+        found = {
+            "names": [names[n] for n in sections["name"].tolist()],
+            "ids": sections["span"].tolist(),
+            "parents": sections["parent"].tolist(),
+            "errors": {
+                names[n]: (parts.pop(span) or {}).get("e", [""])[0]
+                for n, span in sections[["name", "span"]].tolist()
+            },
+            "open": {names[n] for n in reader.open_sections()["name"].tolist()},
+            "begun": rows_of_kind(rows, Kind.BEGIN)["span"].tolist(),
+            "is_closed": reader.is_closed,
+            "is_owned": reader.is_owned,
+            "internal": reader.word(Word.INTERNAL_ERRORS),
+            "meta": reader.meta,
+        }
+        reader.close()
+        return found
+
+
+@pytest.mark.parametrize(
+    ("how", "status", "error"),
+    [("clean", 0, ""), ("exception", 1, "KeyError"), ("plain exception", 1, "KeyError"),
+     ("exit", 3, "SystemExit"), ("interrupt", -signal.SIGINT, "KeyboardInterrupt")],
+)  # fmt: skip
+def test_interpreter_ends(tmp_path, how, status, error):
+    """Where the interpreter ends, everything has its row, with the error; the status is its own."""
+    after = After(BODY[how], tmp_path)
+
+    assert after.status == status
+    errors = after.main["errors"]
+    assert errors["train.step"] == error
+    assert errors["run"] == ("" if how == "exit" else error)
+    assert after.main["is_closed"]
+    assert after.main["open"] == set()
+    assert after.main["internal"] == 0
+    assert ("KeyError: 'x'" in after.err) is (error == "KeyError")
+    assert "otel_mlperf" not in after.err
+
+
+@pytest.mark.parametrize(
+    ("how", "status"),
+    [("os._exit", 4), ("abort", -signal.SIGABRT), ("kill", -9), ("terminate", -15), ("exec", 0)],
+)
+def test_process_ends(tmp_path, how, status):
+    """Where only the process ends, what was open is found open, and nobody owns the journal."""
+    after = After(BODY[how], tmp_path)
+
+    assert after.status == status
+    assert after.main["open"] == {"run", "train.step", "forward"}
+    assert not after.main["is_closed"]
+    assert not after.main["is_owned"]
+
+
+def test_fork(tmp_path):
+    """A forked child has a journal of its own, ids of its own, and repeats nothing."""
+    after = After(
+        """
+        with om.span("outer"), om.span("inner"):
+            for i in range(3):
+                with om.span("before"): pass
+            pid = os.fork()
+            for i in range(100):
+                with om.span("child" if pid == 0 else "parent", i=i): pass
+        if pid == 0:
+            sys.exit(5)
+        print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+        """,
+        tmp_path,
+    )
+    (child,) = [j for name, j in after.journals.items() if name != after.path.name]
+
+    assert after.out.split()[1] == "5"
+    assert after.main["names"].count("parent") == 100
+    assert after.main["names"].count("outer") == after.main["names"].count("inner") == 1
+    assert child["names"] == ["child"] * 100
+    assert not set(child["ids"]) & set(after.main["ids"])
+    assert child["meta"].is_child
+    assert child["meta"].run_span == after.main["meta"].run_span
+    assert set(child["parents"]) == {after.main["meta"].run_span}
+    assert child["open"] == after.main["open"] == set()
+
+
+def test_fork_without_sections(tmp_path):
+    """A child that records nothing makes no file; its exit ends nothing of the parent's."""
+    after = After(
+        """
+        with om.span("outer"):
+            if os.fork() == 0:
+                sys.exit(0)
+            os.wait()
+            assert om.span("still").__class__.__name__ == "BoundSection"
+        """,
+        tmp_path,
+    )
+
+    assert after.status == 0
+    assert len(after.journals) == 1
+    assert after.main["names"] == ["outer", "run"]
+
+
+def test_fork_storm(tmp_path):
+    """Forty forks from a process whose threads record all the time: nothing lost or twice."""
+    after = After(
+        """
+        stop = threading.Event()
+        def work():
+            while not stop.is_set():
+                with om.span("thread"), om.span("inner"): pass
+                time.sleep(0)
+        threads = [threading.Thread(target=work) for _ in range(4)]
+        for t in threads: t.start()
+        for _ in range(40):
+            if os.fork() == 0:
+                for _ in range(20):
+                    with om.span("child"): pass
+                os._exit(0)
+        for _ in range(40): os.wait()
+        stop.set()
+        for t in threads: t.join()
+        """,
+        tmp_path,
+    )
+    children = [j for name, j in after.journals.items() if name != after.path.name]
+    ids = [span for journal in after.journals.values() for span in journal["ids"]]
+
+    assert after.status == 0, after.err
+    assert [j["names"].count("child") for j in children] == [20] * 40
+    assert len(ids) == len(set(ids))
+    assert after.main["names"].count("thread") == after.main["names"].count("inner")
+
+
+def test_steps_in_a_forked_child(tmp_path):
+    """Steps of a forked child are recorded in its own journal, and its clean exit closes them."""
+    after = After(
+        """
+        pid = os.fork()
+        if pid == 0:
+            for _ in om.steps([1, 2]):
+                with om.span("forward"): pass
+            om.stop(); run.stop()
+            sys.exit(0)
+        os.wait()
+        """,
+        tmp_path,
+    )
+    (child,) = [j for name, j in after.journals.items() if name != after.path.name]
+
+    assert child["names"] == ["data.load", "forward", "train.step"] * 2
+    assert after.main["names"] == ["run"]
+
+
+def test_worker_processes(tmp_path):
+    """Multiprocessing's forked workers record, spawned ones record nothing, both work."""
+    program = tmp_path / "workers.py"
+    program.write_text(
+        textwrap.dedent(
+            """
+            import multiprocessing, sys
+            import otel_mlperf as om
+
+            @om.span
+            def double(x):
+                return 2 * x
+
+            if __name__ == "__main__":
+                run = om.start("life", agent="none", console=False, dir=sys.argv[1])
+                print(run._recorder.journal.path, flush=True)
+                for method in ("fork", "spawn", "forkserver"):
+                    with multiprocessing.get_context(method).Pool(2) as pool:
+                        print(sum(pool.map(double, range(10))))
+            """
+        )
+    )
+    after = After(f"import runpy; om.stop(); runpy.run_path({str(program)!r}, run_name='__main__')",
+                  tmp_path)  # fmt: skip
+    second = Path(after.out.splitlines()[1])
+    names = []
+    for path in second.parent.iterdir():
+        reader = Reader(str(path))
+        entries = {n: entry[1] for n, entry in reader.new_entries().items()}
+        rows = rows_of_kind(reader.take(final=True), Kind.SECTION)
+        names += [entries[n] for n in rows["name"].tolist()]
+        reader.close()
+        path.unlink()
+    second.parent.rmdir()
+
+    assert after.status == 0, after.err
+    assert after.out.split()[2:] == ["90"] * 3
+    assert names.count("double") == 10
+
+
+def test_sections_at_exit_and_in_finalizers(tmp_path):
+    """Sections in atexit functions and finalizers harm nothing."""
+    after = After(
+        """
+        import atexit
+        class Late:
+            def __del__(self):
+                with om.span("finalizer"): pass
+        late = Late(); late.me = late
+        def at_exit():
+            with om.span("at exit"): pass
+        atexit.register(at_exit)
+        sys.late = late
+        """,
+        tmp_path,
+    )
+
+    assert after.status == 0
+    assert after.err == ""
+    assert "at exit" in after.main["names"]
+
+
+def test_many_kills(tmp_path):
+    """Killed at random moments, a process's finished sections are all there, none twice."""
+    body = """
+        done = memoryview(__import__("mmap").mmap(
+            os.open(sys.argv[1] + "/done", os.O_RDWR | os.O_CREAT), 8)).cast("Q")
+        threading.Timer({delay}, lambda: os.kill(os.getpid(), 9)).start()
+        tail = run._recorder.journal.words
+        while True:
+            with om.span("work", n=1): pass
+            done[0] += 1
+    """
+    for i in range(8):
+        folder = tmp_path / str(i)
+        folder.mkdir()
+        (folder / "done").write_bytes(bytes(8))
+        after = After(body.format(delay=0.01 + 0.013 * i), folder)
+        done = int.from_bytes((folder / "done").read_bytes(), "little")
+
+        assert after.status == -9
+        assert 0 <= after.main["names"].count("work") - done <= 1
+        assert len(set(after.main["ids"])) == len(after.main["ids"])
+        assert after.main["open"] <= {"run", "work"}
