@@ -35,15 +35,16 @@ class Preempted(Scan):
     """A reader that loses its processor in the middle of a look."""
 
     def __init__(self, scan: Scan, after: int, meanwhile) -> None:
-        super().__init__(scan._ring, scan.next, scan.holes)
+        super().__init__(scan._ring)
+        self.next, self.holes = scan.next, scan.holes
         self._after, self._meanwhile = after, meanwhile
 
-    def _published(self, slots, at, final):
+    def _published(self, slots, at, twice):
         cut, self._after = self._after, len(self._ring)
-        before = super()._published(slots[:cut], at[:cut], final)
+        before = super()._published(slots[:cut], at[:cut], twice)
         meanwhile, self._meanwhile = self._meanwhile, lambda: None
         meanwhile()
-        return np.concatenate((before, super()._published(slots[cut:], at[cut:], final)))
+        return np.concatenate((before, super()._published(slots[cut:], at[cut:], twice)))
 
 
 @dataclass

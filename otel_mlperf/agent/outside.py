@@ -78,13 +78,15 @@ class Outside:
         self._forget()
         return found
 
-    def ancestors(self, span: int) -> list[int]:
-        """The sections around ``span`` up to the run's, innermost first."""
-        found: dict[int, None] = {}
+    def ancestors(self, span: int, known: set[int]) -> set[int]:
+        """The sections around ``span`` up to the run's, or to one whose own are ``known``."""
+        found: set[int] = set()
         while (around := self._around.get(span)) and around.parent and around.parent not in found:
-            found[around.parent] = None
             span = around.parent
-        return list(found)
+            if span in known:
+                break
+            found.add(span)
+        return found
 
     def _cover(self, start: int, end: int, parent: int, track: int) -> None:
         around = self._around.get(parent)

@@ -77,7 +77,7 @@ class JournalState(msgspec.Struct):
     cells_stored: dict[int, list[int]] = {}
     """Aggregates as last written to the tables: entry to count and sum."""
     covers: dict[int, Cover] = {}
-    forced: list[int] = []
+    forced: set[int] = set()
     """Open sections that are kept whatever happens: a child of theirs was."""
     segments: dict[int, int] = {}
     """Sections open for long: id to the segments sent."""

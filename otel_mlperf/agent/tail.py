@@ -116,6 +116,7 @@ class Tail:
             reader.free()
             reader.set_word(Word.DURABLE, reader.ring.next - 1)
             reader.set_word(Word.BEAT, now)
+            reader.set_word(Word.AGENT_PID, os.getpid())
 
     def stored(self) -> None:
         """Tables hold what has been read: says so, and removes the journals that have ended."""

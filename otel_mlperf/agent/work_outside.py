@@ -27,7 +27,7 @@ def work_out_outside(task: Task, steps: list[StepFacts]) -> None:
     for section in sections:
         if section.span == task.journal.meta.run_span and not task.journal.meta.is_child:
             _end_run(task, section)
-        _keep(task, section, outside.ancestors(section.span))
+        _keep(task, section, outside)
 
 
 def _measure(task: Task, sections: list[Section]) -> None:
@@ -75,7 +75,7 @@ def _outcome(section: Section, error: list[Any]) -> str:
     return "interrupted" if error and error[0] in ("KeyboardInterrupt", "SystemExit") else "failed"
 
 
-def _keep(task: Task, section: Section, ancestors: list[int]) -> None:
+def _keep(task: Task, section: Section, outside: Outside) -> None:
     journal, rank = task.journal, task.rank
     _, name, category, _, _ = task.entry(section.name)
     reason = _reason(task, section, name, category)
@@ -85,8 +85,8 @@ def _keep(task: Task, section: Section, ancestors: list[int]) -> None:
         task.outcome.unselected += 1
         return
     rank.run_spans += 1
-    journal.forced = [span for span in journal.forced if span != section.span]
-    journal.forced += [span for span in ancestors if span not in journal.forced]
+    journal.forced.discard(section.span)
+    journal.forced.update(outside.ancestors(section.span, journal.forced))
     task.outcome.kept.append(_kept(task, section, payload, reason))
 
 

@@ -58,8 +58,7 @@ _PART_TYPE: Final = np.dtype(
     [("head", "V16"), ("span", "<u8"), ("tail", "V28"), ("flags", "<u4"), ("seq", "<u8")]
 )
 _BLOCK: Final = 2048
-# Elsewhere a row's last word can become visible before the words in front of it: a row counts from
-# the second look that sees it.
+# Elsewhere a row's last word can become visible before the words in front of it.
 _STORES_IN_ORDER: Final = platform.machine() in ("x86_64", "AMD64", "i686")
 
 
@@ -101,24 +100,32 @@ class Parts:
 
 
 class Scan:
-    """Walks slots in order through an array of 64-byte rows, remembering the holes."""
+    """Walks slots in order through an array of 64-byte rows, remembering the holes.
 
-    def __init__(self, ring: Rows, first: int = 1, holes: Iterable[int] = ()) -> None:
+    Where the processor may show a row's last word before the others (``in_order`` is False), a row
+    counts from the second look that sees it.
+    """
+
+    def __init__(self, ring: Rows, *, in_order: bool = _STORES_IN_ORDER) -> None:
         self._ring = ring
         self._mask = np.uint64(len(ring) - 1)
-        self.next = first
+        self._in_order = in_order
+        self.next = 1
         """The first slot that no look has reached."""
-        self.holes = sorted(holes)
-        self._visible = 0
+        self.holes: list[int] = []
+        self._seen = 0
+        """The last slot that the look before saw published, and the holes that it saw filled."""
+        self._filled: list[int] = []
 
     def take(self, *, final: bool = False) -> Rows:
         """A copy of every row published since the last look; ``final`` looks past all holes."""
-        found = [self._late()]
+        twice = not (self._in_order or final)
+        found = [self._late(twice)]
         known, end = len(self.holes), self.next + len(self._ring)
         while self.next < end:
             slots = np.arange(self.next, min(self.next + _BLOCK, end), dtype=np.uint64)
             at = slots & self._mask
-            published = self._published(slots, at, final)
+            published = self._published(slots, at, twice)
             if not published.any():
                 if not final:
                     break
@@ -128,29 +135,43 @@ class Scan:
             self.holes += slots[:last][~published[:last]].tolist()
             found.append(self._ring[at[:last][published[:last]]])
             self.next += last
-        if len(self.holes) > known:
+        if twice:
+            self._look_ahead()
+        elif len(self.holes) > known:
             # A look takes its time, more if it loses its processor: what was not there when it
             # passed, but before the rows behind, may be there by now and is no hole then.
-            found.append(self._late())
+            found.append(self._late(twice))
         rows: Rows = np.concatenate(found)
         return rows
 
-    def _published(self, slots: NDArray[Any], at: NDArray[Any], final: bool) -> NDArray[np.bool_]:
+    def _published(
+        self, slots: NDArray[np.uint64], at: NDArray[np.uint64], twice: bool
+    ) -> NDArray[np.bool_]:
         published: NDArray[np.bool_] = self._ring["seq"][at] == slots
-        if not (_STORES_IN_ORDER or final) and published.any():
-            before, self._visible = self._visible, int(slots[published][-1])
-            published &= slots <= np.uint64(before)
-        return published
+        return published & (slots <= np.uint64(self._seen)) if twice else published
 
-    def _late(self) -> Rows:
-        if not self.holes:
-            return self._ring[:0]
+    def _late(self, twice: bool) -> Rows:
         slots = np.array(self.holes, np.uint64)
         at = slots & self._mask
         published = self._ring["seq"][at] == slots
+        if twice:
+            published &= np.isin(slots, np.array(self._filled, np.uint64))
         self.holes = slots[~published].tolist()
         late: Rows = self._ring[at[published]]
         return late
+
+    def _look_ahead(self) -> None:
+        """Remembers what is there now, for the next look to take."""
+        slots = np.array(self.holes, np.uint64)
+        self._filled = slots[self._ring["seq"][slots & self._mask] == slots].tolist()
+        at = self.next
+        while at < self.next + len(self._ring):
+            slots = np.arange(at, at + _BLOCK, dtype=np.uint64)
+            published = np.flatnonzero(self._ring["seq"][slots & self._mask] == slots)
+            if not len(published):
+                break
+            self._seen = int(slots[published[-1]])
+            at += _BLOCK
 
     def freeable(self) -> int:
         """The first slot that must not be written again yet; gives up holes that are too old."""

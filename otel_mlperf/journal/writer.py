@@ -113,13 +113,14 @@ class Journal:
         words[Word.MAGIC] = MAGIC
 
     def renew(self, lease: Lease, lost: int = Word.LOST_RING_FULL) -> int:
-        """A slot under a later lease than ``lease``; 0 where the ring is full (counted)."""
+        """A slot under a later lease; 0 in a full ring, counted in ``lost`` (0: nowhere)."""
         while True:
             later = lease.next.get(0)
             if later is None:
                 end = self.words[Word.TAIL] + self.shape.rows
                 if end <= lease.end:
-                    self.count(lost)
+                    if lost:
+                        self.count(lost)
                     return 0
                 later = lease.next.setdefault(0, Lease(lease.end, end))  # atomic: one successor
             self.lease = lease = later
@@ -211,7 +212,7 @@ class Journal:
         """Says that all rows are written; returns the last slot, which the agent must reach."""
         words = self.words
         if words[Word.STATE] == State.RUNNING:
-            head = self.draw(Word.LOST_VALUES) or self.lease.end - 1
+            head = self.draw(lost=0) or self.lease.end - 1
             at = self.shape.ring_at + ((head & self._mask) << 6)
             if head < self.lease.end and words[(at >> 3) + 7] != head:
                 ROW.pack_into(self.buffer, at, 0, 0, 0, 0, 0, 0, 0, 0, head)

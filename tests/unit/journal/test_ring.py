@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from otel_mlperf.errors import JournalError
 from otel_mlperf.journal.layout import OTHER, Kind, Word
 from otel_mlperf.journal.meta import JournalMeta
-from otel_mlperf.journal.reader import Parts, Reader, rows_of_kind
+from otel_mlperf.journal.reader import Parts, Reader, Scan, rows_of_kind
 from otel_mlperf.journal.writer import Journal
 
 if TYPE_CHECKING:
@@ -224,3 +224,42 @@ def test_killed_writer_leaves_whole_rows(tmp_path: Path) -> None:
         reader.close()
         os.close(started)
         os.close(ready)
+
+
+def test_closing_a_full_ring_loses_nothing(pair) -> None:
+    """The last slot is named although there is no room to mark it, and no loss is counted."""
+    writer, reader = pair
+    for span in range(1, 2049):
+        put(writer, span)
+    head = writer.close()
+
+    assert head == 2048
+    assert [reader.word(word) for word in Word if word.name.startswith("LOST")] == [0] * 6
+
+
+def two_looks(reader) -> None:
+    reader.ring = Scan(reader.ring._ring, in_order=False)
+
+
+def test_weakly_ordered_reader_reads_a_burst_in_two_looks(pair) -> None:
+    """What the second look sees is read, however much it is."""
+    writer, reader = pair
+    two_looks(reader)
+    for span in range(1, 2001):
+        put(writer, span)
+
+    assert [len(reader.take()), len(reader.take()), len(reader.take())] == [0, 2000, 0]
+
+
+def test_weakly_ordered_reader_looks_twice_at_a_late_row(pair) -> None:
+    """A hole that is filled counts from the second look that sees it, too."""
+    writer, reader = pair
+    two_looks(reader)
+    slot = writer.draw()
+    put(writer, 2)
+    early = [len(reader.take()), len(reader.take())]
+    writer.lease.take = iter([slot]).__next__
+    put(writer, 1)
+
+    assert early == [0, 1]
+    assert [reader.take()["span"].tolist(), reader.take()["span"].tolist()] == [[], [1]]
