@@ -36,15 +36,13 @@ def serve(folder: Path, environ: Mapping[str, str]) -> int:
     Does nothing where another agent already does it.
     """
     while True:
-        with _only_one(folder) as is_mine:
+        with OnlyOne(folder) as is_mine:
             if not is_mine:
                 return 0
             _serve_locked(folder, environ)
         # A process may have come while the lock was still ours, and found an agent.
         if not any(folder.glob(f"*{SUFFIX}")) or first_meta(folder) is None:
-            with contextlib.suppress(OSError):
-                (folder / _LOCK).unlink()
-                folder.rmdir()
+            remove_if_empty(folder)
             return 0
 
 
@@ -88,7 +86,15 @@ def is_served(folder: Path) -> bool:
     return False
 
 
-class _only_one:  # noqa: N801 - reads as a clause where it is used
+def remove_if_empty(folder: Path) -> None:
+    """Removes a journal folder that has no journal any more."""
+    if not any(folder.glob(f"*{SUFFIX}")):
+        with contextlib.suppress(OSError):
+            (folder / _LOCK).unlink()
+            folder.rmdir()
+
+
+class OnlyOne:
     """Holds the folder's lock; False if another agent keeps it."""
 
     def __init__(self, folder: Path) -> None:

@@ -1,18 +1,21 @@
 """How does the agent run where no process can be started?
 
 In a thread of the program, on the journal's own mapping: opening the file a second time would drop
-the lock that says the program lives.
+the lock that says the program lives. Of several ranks of a node one thread serves all, as one agent
+would; the others wait until their journal has been read, or that one is gone.
 """
 
 from __future__ import annotations
 
 import logging
+import os
 import threading
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from otel_mlperf.agent.loop import Agent
 from otel_mlperf.agent.options import read_options
+from otel_mlperf.agent.process import OnlyOne, remove_if_empty
 from otel_mlperf.agent.tail import Tail
 
 if TYPE_CHECKING:
@@ -27,20 +30,22 @@ _log = logging.getLogger("otel_mlperf.agent")
 def run_in_thread(
     journal: Journal, meta: JournalMeta, environ: Mapping[str, str]
 ) -> threading.Thread:
-    """Serves the folder of ``journal`` until that journal is closed; the thread is a daemon.
-
-    Raises:
-        OSError: the run folder cannot be written.
-    """
-    folder = Path(journal.path).parent
-    agent = Agent(meta, Tail(folder, {journal.path: journal.buffer}), read_options(environ))
-    thread = threading.Thread(target=_run, args=(agent,), name="otel_mlperf agent", daemon=True)
+    """Serves the folder of ``journal`` until that journal has been read; the thread is a daemon."""
+    thread = threading.Thread(
+        target=_run, args=(journal, meta, environ), name="otel_mlperf agent", daemon=True
+    )
     thread.start()
     return thread
 
 
-def _run(agent: Agent) -> None:
+def _run(journal: Journal, meta: JournalMeta, environ: Mapping[str, str]) -> None:
+    folder = Path(journal.path).parent
     try:
-        agent.run()
+        while os.path.exists(journal.path):
+            with OnlyOne(folder) as is_mine:
+                if is_mine and os.path.exists(journal.path):
+                    tail = Tail(folder, {journal.path: journal.buffer})
+                    Agent(meta, tail, read_options(environ)).run()
+        remove_if_empty(folder)
     except Exception:  # noqa: BLE001 - nobody above a thread
         _log.exception("the agent failed; what it had not read stays in the journal")

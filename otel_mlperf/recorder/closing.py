@@ -68,6 +68,15 @@ def wait_durable(recorder: Recorder, head: int, deadline: float) -> bool:
     return True
 
 
+def wait_stored(recorder: Recorder, deadline: float) -> bool:
+    """Waits until an agent in a thread has stored the journal and removed it: it dies with us."""
+    while os.path.exists(recorder.journal.path):
+        if time.monotonic() >= deadline:
+            return False
+        time.sleep(_POLL_S)
+    return True
+
+
 def print_summary(run_folder: str, journal_path: str, head: int) -> subprocess.Popen[bytes] | None:
     """Starts the child that prints the run's summary on stderr once everything is stored."""
     command = [sys.executable, "-m", "otel_mlperf", "summary", run_folder]

@@ -57,6 +57,8 @@ class AgentWatch:
         self._folder = os.path.dirname(journal.path)
         self._starts: list[int] = []
         self._next_look = 0
+        self.thread: threading.Thread | None = None
+        """The agent, where it is not a process."""
 
     def start(self) -> None:
         """Starts the agent; says so once if that is not possible."""
@@ -78,7 +80,8 @@ class AgentWatch:
         # By name: the recorder must not import the agent (numpy, the run folder, OTLP) unless the
         # program has asked for it to run in this very process.
         module = importlib.import_module("otel_mlperf.agent.thread")
-        module.run_in_thread(self._journal, self._meta, agent_environ(self._config))
+        environ = agent_environ(self._config)
+        self.thread = module.run_in_thread(self._journal, self._meta, environ)
 
     def look(self, now: int) -> None:
         """Starts the agent again if its heartbeat has stopped; costs two comparisons else."""

@@ -7,17 +7,11 @@ does. Stopping is idempotent, also at exit and after Ctrl-C, and bounded in time
 from __future__ import annotations
 
 import atexit
-import html
 import itertools
-import json
 import os
-import socket
-import subprocess
 import sys
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import unquote
 
 from otel_mlperf import names
 from otel_mlperf.config import load_config
@@ -29,6 +23,7 @@ from otel_mlperf.recorder.scrub import describe_exception, is_failure
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
+    from pathlib import Path
     from types import TracebackType
 
     from otel_mlperf.config import Config
@@ -73,6 +68,8 @@ class Run:
     @property
     def path(self) -> Path | None:
         """The run folder; None if nothing is recorded."""
+        from pathlib import Path
+
         return Path(self._recorder.meta.run_folder) if self._recorder else None
 
     @property
@@ -113,14 +110,18 @@ class Run:
         Raises:
             OtelMlperfError: it could not be made; says why.
         """
+        import json
+
         found: dict[str, Any] = json.loads(self._read("--json"))
         return found
 
     def _repr_html_(self) -> str:
         """The summary as a notebook shows it."""
+        import html
+
         try:
             return f"<pre>{html.escape(self._read())}</pre>"
-        except (OtelMlperfError, OSError, subprocess.SubprocessError) as error:
+        except (OtelMlperfError, OSError) as error:
             return f"<pre>{html.escape(str(error))}</pre>"
 
     def __repr__(self) -> str:
@@ -139,6 +140,8 @@ class Run:
         self._stop(error)
 
     def _read(self, *options: str) -> str:
+        import subprocess
+
         from otel_mlperf.recorder.closing import summary_environ
 
         if self._recorder is None:
@@ -201,9 +204,16 @@ class Run:
         if recorder.config.console and recorder.meta.local_rank == 0 and recorder.meta.rank == 0:
             path, folder = recorder.journal.path, recorder.meta.run_folder
             child = closing.print_summary(folder, path, head)
+        if self._watch is not None and self._watch.thread is not None:
+            # It dies with this process: what it has not stored and sent by then waits for recover.
+            closing.wait_stored(recorder, deadline)
+            if recorder.meta.world_size == 1:
+                self._watch.thread.join(max(0.0, deadline - time.monotonic()))
+            closing.await_child(child, deadline)
+            return
         is_durable = closing.wait_durable(recorder, head, deadline)
         closing.await_child(child, deadline)
-        if is_durable and recorder.config.agent == "process":
+        if is_durable:
             recorder.journal.release()
 
     # -- failures of a script that did not write ``with`` ----------------------------------------
@@ -330,6 +340,8 @@ def _begin(name: str, config: Config, params: dict[str, Any], tags: list[str], s
 
 
 def _describe(name: str, config: Config, params: dict[str, Any], tags: list[str]) -> JournalMeta:
+    import socket
+
     from otel_mlperf.journal.meta import JournalMeta
     from otel_mlperf.recorder.cost import measure_cost
     from otel_mlperf.recorder.folder import count_restart, prepare_folder
@@ -423,6 +435,8 @@ def names_of_words() -> Any:
 
 
 def _parse_resource(text: str) -> dict[str, str | int | float | bool]:
+    from urllib.parse import unquote
+
     found: dict[str, str | int | float | bool] = {}
     for pair in filter(None, (part.strip() for part in text.split(","))):
         key, equals, value = pair.partition("=")

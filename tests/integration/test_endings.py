@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
-from runs import adds_up, run_program
+from runs import PROGRAMS, Ended, adds_up, environment, run_program
 
 ENDS = {"finish": 0, "exception": 1, "interrupt": -2, "terminate": -15, "kill": -9, "exit": 7}
 KILLED = ("terminate", "kill", "exit")
@@ -59,3 +62,31 @@ def test_counter_holds_the_sum_that_was_added(tmp_path, end) -> None:
     assert tokens == 3 * (50 if end == "finish" else 49)
     (row,) = ended.rows("SELECT count(*) AS steps FROM steps")
     assert row["steps"] == steps
+
+
+def test_agent_in_a_thread_has_stored_all_when_the_program_ends(tmp_path) -> None:
+    """Nobody comes after it, so the run folder is whole and the journal gone."""
+    ended = run_program(
+        tmp_path / "runs", OTEL_MLPERF_AGENT="thread", OTEL_MLPERF_CONSOLE="false"
+    ).settled()
+
+    assert ended.rows("SELECT count(*) AS n FROM steps") == [{"n": 50}]
+    assert ended.accounts()["spans"]["store"]["created"] == ended.counted[0]
+
+
+def test_agents_in_threads_of_two_ranks_read_each_journal_once(tmp_path) -> None:
+    """Two ranks whose agents are threads have each step once: one thread reads for both."""
+    loop = f"exec {sys.executable} {PROGRAMS / 'loop.py'} --count {tmp_path}/$RANK"
+    subprocess.run(
+        [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--no-python",
+         "bash", "-c", f"{loop} --steps 100 --pause 0.02"],
+        env=environment(tmp_path / "runs", OTEL_MLPERF_AGENT="thread"),
+        capture_output=True, check=True, timeout=120,
+    )  # fmt: skip
+    ended = Ended(0, "", "", tmp_path / "runs", tmp_path / "0").settled()
+
+    assert ended.rows("SELECT rank, count(*) AS n FROM steps GROUP BY rank ORDER BY rank") == [
+        {"rank": 0, "n": 100},
+        {"rank": 1, "n": 100},
+    ]
+    assert adds_up(ended.accounts()["spans"]["store"])
