@@ -8,7 +8,6 @@ specification asks.
 
 from __future__ import annotations
 
-import difflib
 import logging
 import math
 import os
@@ -163,6 +162,8 @@ def _reject_unknown(given: Mapping[Any, Any], where: str) -> None:
     known = [item.name for item in fields(Config)]
     for key in given:
         if key not in known:
+            import difflib
+
             close = difflib.get_close_matches(str(key), known, 1, 0.5)
             hint = f"did you mean {close[0]!r}?" if close else f"known are {', '.join(known)}"
             raise ConfigError(f"{where}: unknown setting {str(key)!r}; {hint}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 from otel_mlperf import names
@@ -16,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from types import TracebackType
 
+    from otel_mlperf.recorder.block import Block
     from otel_mlperf.recorder.section import Section
     from otel_mlperf.recorder.state import Recorder
     from otel_mlperf.recorder.stepping import End
@@ -65,6 +65,9 @@ class Epoch:
         except Exception as problem:  # noqa: BLE001 - recording never raises
             internal_error(problem)
 
+    def set(self, **attributes: Any) -> None:
+        """Nothing is recorded: what ``with`` gives is the open epoch."""
+
     def leave(self) -> None:
         """The epoch is not the current one any more."""
         recorder, self._recorder = self._recorder, None
@@ -95,9 +98,9 @@ def _ending(section: Section) -> End:
     return end
 
 
-def epoch(number: int) -> Epoch:
+def epoch(number: int) -> Block:
     """Epoch ``number`` as a block, for loops that ``epochs`` does not fit."""
-    return Epoch(number)
+    return Invisible() if is_compiling() else Epoch(number)
 
 
 class Epochs(Generic[T]):
@@ -171,6 +174,8 @@ class Phase:
             recorder.stepping.settle(None)
             phase = self._name if self._name in names.PHASES else recorder.phase
             if phase != self._name:
+                import difflib
+
                 close = difflib.get_close_matches(str(self._name), names.PHASES, 1) or names.PHASES
                 say_once("phase(%r) is none of train, validate, test, predict: did you mean %r?",
                          self._name, close[0])  # fmt: skip
@@ -204,14 +209,17 @@ class Phase:
         except Exception as problem:  # noqa: BLE001 - recording never raises
             internal_error(problem)
 
+    def set(self, **attributes: Any) -> None:
+        """Nothing is recorded: what ``with`` gives is the open phase."""
 
-def phase(name: str) -> Phase:
+
+def phase(name: str) -> Block:
     """A block that is a phase of the run: train, validate, test or predict.
 
     Its steps count for themselves. Inside an open step it belongs to the run's trace, and the
     step's measured duration leaves it out.
     """
-    return Phase(name)
+    return Invisible() if is_compiling() else Phase(name)
 
 
 def _remove(recorder: Recorder, section: Any) -> None:

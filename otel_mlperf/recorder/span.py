@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from types import TracebackType
 
+    from otel_mlperf.recorder.block import Decorator
     from otel_mlperf.recorder.state import Recorder
 
 F = TypeVar("F", bound="Callable[..., Any]")
@@ -176,7 +177,7 @@ def span(
     category: str | None = None,
     aggregate: bool = False,
     **attributes: Any,
-) -> Any: ...
+) -> Decorator: ...
 def span(  # noqa: PLR0911 - one way out for each price
     name: Any = None,
     /,

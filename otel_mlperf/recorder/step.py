@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from types import TracebackType
 
+    from otel_mlperf.recorder.block import Decorator
     from otel_mlperf.recorder.state import Recorder
     from otel_mlperf.recorder.stepping import Step
 
@@ -65,9 +66,9 @@ class StepBlock:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        t1 = time.monotonic_ns()
         if not self._opened:
             return
+        t1 = time.monotonic_ns()
         try:
             recorder, step, section = self._opened.pop()
             if step is None:
@@ -77,6 +78,9 @@ class StepBlock:
                 recorder.stepping.end(step, t1, words)
         except Exception as problem:  # noqa: BLE001 - recording never raises
             internal_error(problem)
+
+    def set(self, **attributes: Any) -> None:
+        """Nothing is recorded: what ``with`` gives is the open step."""
 
     def __call__(self, function: F) -> F:
         """Decorates a function: each call is a step."""
@@ -94,7 +98,7 @@ def step(number: F, /) -> F: ...
 @overload
 def step(
     number: int | None = None, /, *, samples: int | None = None, tokens: int | None = None
-) -> StepBlock: ...
+) -> Decorator: ...
 def step(number: Any = None, /, *, samples: int | None = None, tokens: int | None = None) -> Any:
     """A block or a function that is one step of the current phase.
 
@@ -105,6 +109,8 @@ def step(number: Any = None, /, *, samples: int | None = None, tokens: int | Non
     """
     if callable(number):
         return _decorate(number, None, samples, tokens)
+    if is_compiling():
+        return Invisible()
     return StepBlock(number, samples, tokens)
 
 
@@ -136,6 +142,8 @@ def _decorate(function: Any, number: Any, samples: Any, tokens: Any) -> Any:
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
+        if is_compiling():
+            return function(*args, **kwargs)
         with StepBlock(number, samples, tokens):
             return function(*args, **kwargs)
 

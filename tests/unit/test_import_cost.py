@@ -1,0 +1,92 @@
+"""What does ``import otel_mlperf`` load, and does it stay out of the program's way?"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+def run(code, *arguments):
+    """What the code prints in a fresh interpreter, from JSON."""
+    environ = {k: v for k, v in os.environ.items() if not k.startswith(("OTEL_", "PYTHON"))}
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", code, *arguments],
+        cwd=ROOT,
+        env=environ,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stderr == ""
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+HEAVY = {"torch", "numpy", "opentelemetry.sdk", "psutil", "pynvml", "pyarrow", "duckdb", "rich",
+         "typer", "yaml", "msgspec", "asyncio", "subprocess", "urllib3", "grpc"}  # fmt: skip
+
+
+def test_import_loads_nothing_heavy():
+    """Importing loads none of the heavy packages, nor what only a run needs."""
+    loaded = run("import sys, json, otel_mlperf; print(json.dumps(sorted(sys.modules)))")
+
+    assert HEAVY & set(loaded) == set()
+
+
+def test_recording_loads_no_heavy_package(tmp_path):
+    """A whole run without an agent in the process loads neither numpy nor torch nor the SDK."""
+    loaded = run(
+        """
+import json, os, sys
+import otel_mlperf as om
+with om.start("x", dir=sys.argv[1], agent="none", console=False) as run:
+    for _ in om.steps([[1]]):
+        with om.span("forward", rows=1): pass
+        om.log(loss=1)
+    om.counter("c").add(1)
+os.unlink(run._recorder.journal.path); os.rmdir(os.path.dirname(run._recorder.journal.path))
+print(json.dumps(sorted(sys.modules)))
+""",
+        str(tmp_path),
+    )
+
+    assert (HEAVY - {"msgspec", "subprocess"}) & set(loaded) == set()
+
+
+def test_import_starts_nothing():
+    """Importing starts no thread, opens no file, hooks no signal, exception or exit."""
+    before, after = run(
+        """
+import json, os, signal, sys, threading
+import opentelemetry.trace
+def look():
+    return [threading.active_count(), sorted(os.listdir("/proc/self/fd")),
+            [str(signal.getsignal(s)) for s in (2, 15)], str(sys.excepthook)]
+before = look()
+import otel_mlperf
+print(json.dumps([before, look()]))
+"""
+    )
+
+    assert before == after
+
+
+@pytest.mark.parametrize("flag", ["-O", "-OO", "-I"])
+def test_interpreter_flags(flag, tmp_path):
+    """Works with assertions and docstrings removed, and isolated."""
+    code = (
+        f"import sys; sys.path.insert(0, {str(ROOT)!r})\nimport otel_mlperf as om\n"
+        f"with om.start('x', dir={str(tmp_path)!r}, agent='none', console=False) as run:\n"
+        "    with om.span('a'): pass\n"
+        "import os; os.unlink(run._recorder.journal.path)\n"
+        "os.rmdir(os.path.dirname(run._recorder.journal.path))\n"
+    )
+    done = subprocess.run([sys.executable, flag, "-c", code], capture_output=True, check=False)
+
+    assert done.returncode == 0, done.stderr

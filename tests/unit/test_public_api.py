@@ -1,0 +1,118 @@
+"""Is the public interface what is promised, and can it be used as documented?"""
+
+from __future__ import annotations
+
+import inspect
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import otel_mlperf as om
+
+ROOT = Path(__file__).parents[2]
+NAMES = ["Config", "ConfigError", "JournalError", "OtelMlperfError", "Run", "RunActive", "counter",
+         "epoch", "epochs", "gauge", "log", "mark_step", "phase", "span", "start", "step", "steps",
+         "stop"]  # fmt: skip
+
+
+def test_names():
+    """Exactly the documented names are public, and each can be had."""
+    assert sorted(om.__all__) == NAMES
+    assert all(hasattr(om, name) for name in NAMES)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_documented(name):
+    """Every public name says what it does."""
+    assert len(inspect.getdoc(getattr(om, name)) or "") > 20
+
+
+@pytest.mark.parametrize(
+    ("name", "signature"),
+    [
+        ("start", "(name, *, params, tags, step, config, **overrides)"),
+        ("stop", "()"),
+        ("span", "(name, /, *, category, aggregate, **attributes)"),
+        ("steps", "(iterable, *, accumulate, samples, tokens, total)"),
+        ("step", "(number, /, *, samples, tokens)"),
+        ("mark_step", "(number)"),
+        ("epochs", "(of, *, start)"),
+        ("epoch", "(number)"),
+        ("phase", "(name)"),
+        ("log", "(**values)"),
+        ("counter", "(name, unit)"),
+        ("gauge", "(name, unit)"),
+    ],
+)
+def test_signatures(name, signature):
+    """The parameters, by which programs call, are those that were promised."""
+    found = inspect.signature(getattr(om, name))
+    bare = [p.replace(annotation=p.empty, default=p.empty) for p in found.parameters.values()]
+
+    assert str(inspect.Signature(bare)) == signature
+
+
+def test_run_members():
+    """A run has the documented members."""
+    members = {"id", "name", "path", "step", "stop", "result", "summary", "_repr_html_"}
+
+    assert members <= set(dir(om.Run("x")))
+
+
+def test_typed(tmp_path):
+    """Documented usage passes mypy's strict checks, from outside the package."""
+    program = tmp_path / "program.py"
+    program.write_text(
+        """
+import otel_mlperf as om
+
+
+@om.span
+def double(x: int) -> int:
+    return 2 * x
+
+
+@om.span("named", category="io", layer=3)
+def named(x: int) -> str:
+    return str(x)
+
+
+@om.step
+def train(x: int) -> float:
+    return x / 2
+
+
+with om.start("digits", params={"lr": 0.1}, tags=["a"], step=3, console=False) as run:
+    for epoch in om.epochs(3):
+        for batch in om.steps([[1, 2], [3]], accumulate=2, tokens=len):
+            with om.span("forward", rows=len(batch)) as section:
+                section.set(more=batch[0] + epoch)
+            om.log(loss=0.5)
+        with om.phase("validate"), om.step(samples=3):
+            value: int = double(train.__name__.count("a"))
+    run.result(accuracy=0.5)
+    run.step = run.step - 1
+    om.counter("c").add(2)
+    om.gauge("g", "By").set(1.5)
+config = om.Config(rows=4096)
+text: float = train(3)
+"""
+    )
+    done = subprocess.run(
+        [sys.executable, "-m", "mypy", "--strict", "--no-incremental", str(program)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert done.returncode == 0, done.stdout
+
+
+def test_version():
+    """The version is that of the distribution."""
+    text = (ROOT / "pyproject.toml").read_text()
+
+    assert f'version = "{om.__version__}"' in text
