@@ -207,6 +207,20 @@ ITEMS: Final = Metric(
     "What became of the items: delivered, rolled_up, unselected, lost.",
     (SIGNAL, DESTINATION, OUTCOME, ERROR_TYPE),
 )
+ITEMS_CREATED: Final = Metric(
+    "otel_mlperf.items.created",
+    "{item}",
+    "counter",
+    "Items that there were: section rows, drops of a full ring, metric points.",
+    (SIGNAL, DESTINATION),
+)
+ITEMS_PENDING: Final = Metric(
+    "otel_mlperf.items.pending",
+    "{item}",
+    "gauge",
+    "Items that still wait: created = delivered + rolled_up + unselected + lost + pending.",
+    (SIGNAL, DESTINATION),
+)
 OVERHEAD_TIME: Final = Metric(
     "otel_mlperf.overhead.time",
     "s",

@@ -82,12 +82,7 @@ class Accounts:
 
     def report(self, waiting: dict[str, int]) -> dict[str, dict[str, Any]]:
         """Signal to destination to the terms of the identity; ``waiting`` items by signal."""
-        held = sum(len(j.held) // ROW_BYTES for j in self._state.journals.values())
-        pending = {
-            SPANS_STORE: held + self._unstored,
-            SPANS_OTLP: held + waiting.get("traces", 0),
-            METRICS_OTLP: waiting.get("metrics", 0),
-        }
+        pending = self._pending(waiting)
         found: dict[str, dict[str, Any]] = {}
         for name in self._state.accounts:
             signal, destination = name.split("/")
@@ -102,27 +97,33 @@ class Accounts:
             }
         return found
 
-    def series(self) -> list[Series]:
-        """The accounts as counters."""
+    def _pending(self, waiting: dict[str, int]) -> dict[str, int]:
+        held = sum(len(j.held) // ROW_BYTES for j in self._state.journals.values())
+        return {
+            SPANS_STORE: held + self._unstored,
+            SPANS_OTLP: held + waiting.get("traces", 0),
+            METRICS_OTLP: waiting.get("metrics", 0),
+        }
+
+    def series(self, waiting: dict[str, int]) -> list[Series]:
+        """The accounts as metrics; ``waiting`` items by signal."""
+        pending = self._pending(waiting)
         for name, account in self._state.accounts.items():
-            outcomes: list[tuple[str, str, int]] = [
-                ("delivered", "", account.delivered),
-                ("rolled_up", "", account.rolled_up),
-                ("unselected", "", account.unselected),
-                *(("lost", reason, count) for reason, count in account.lost.items()),
-            ]
-            for outcome, reason, count in outcomes:
-                self._set(name, outcome, reason, count)
+            signal, destination = name.split("/")
+            labels = {names.SIGNAL: signal, names.DESTINATION: destination}
+            self._set(names.ITEMS_CREATED.name, labels, account.created)
+            self._set(names.ITEMS_PENDING.name, labels, pending[name])
+            for outcome in ("delivered", "rolled_up", "unselected"):
+                known = labels | {names.OUTCOME: outcome}
+                self._set(names.ITEMS.name, known, getattr(account, outcome))
+            for reason, count in account.lost.items():
+                lost = labels | {names.OUTCOME: "lost", names.ERROR_TYPE: reason}
+                self._set(names.ITEMS.name, lost, count)
         return list(self._series.values())
 
-    def _set(self, name: str, outcome: str, reason: str, count: int) -> None:
-        signal, destination = name.split("/")
-        labels = {names.SIGNAL: signal, names.DESTINATION: destination, names.OUTCOME: outcome}
-        if reason:
-            labels[names.ERROR_TYPE] = reason
-        key = "\0".join(labels.values())
-        series = self._series.setdefault(key, Series(names.ITEMS.name, labels))
-        series.value = count
+    def _set(self, metric: str, labels: dict[str, str], count: int) -> None:
+        key = "\0".join((metric, *labels.values()))
+        self._series.setdefault(key, Series(metric, labels)).value = count
 
 
 def _lose(account: Account, reason: str, count: int) -> None:

@@ -40,8 +40,18 @@ class Deriver:
 
     def __init__(self, state: State, tables: Tables, options: Options, requests: Requests) -> None:
         self._state, self._tables, self._options = state, tables, options
+        self._requests = requests
         self.accounts = Accounts(state, options)
         self._dispatch = Dispatch(state, tables, options, requests, self.accounts)
+
+    def settle(self) -> None:
+        """Enters what has become of requests into the accounts."""
+        for outcome in self._requests.news():
+            self.accounts.settled(outcome)
+
+    def tell_accounts(self, now_ns: int) -> None:
+        """A last request with what has become of everything before it."""
+        self._dispatch.export_accounts(now_ns)
 
     def apply(self, event: Event) -> None:
         """One event."""

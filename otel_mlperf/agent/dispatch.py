@@ -73,12 +73,18 @@ class Dispatch:
         for rank in state.ranks.values():
             user = {name: user_metric(name, unit, kind) for name, (unit, kind) in rank.user.items()}
             attributes = rank_attributes(rank.meta)
-            self._export(attributes, rank.meta.unix_ns, mark, rank.series.values(), user)
-            if not rank.live:
-                rank.series = {}
-        if state.ranks:
+            series = rank.series.values()
+            self._export(attributes, rank.meta.unix_ns, mark.unix_ns, series, user)
+            rank.series = {k: s for k, s in rank.series.items() if rank.live and not s.gone}
+        self.export_accounts(mark.unix_ns)
+
+    def export_accounts(self, now_ns: int) -> None:
+        """What became of the items until now."""
+        state = self._state
+        if state.ranks and METRICS_OTLP in self._accounts.destinations:
             attributes = agent_attributes(next(iter(state.ranks.values())).meta)
-            self._export(attributes, state.began_ns, mark, self._accounts.series(), {})
+            series = self._accounts.series(self._requests.waiting)
+            self._export(attributes, state.began_ns, now_ns, series, {})
 
     def _is_due(self, mark: Mark) -> bool:
         state, options = self._state, self._options
@@ -94,11 +100,11 @@ class Dispatch:
         self,
         attributes: Mapping[str, object],
         start_ns: int,
-        mark: Mark,
+        now_ns: int,
         series: Iterable[Series],
         user: dict[str, Metric],
     ) -> None:
-        export = Export(start_ns, mark.unix_ns)
+        export = Export(start_ns, now_ns)
         metrics = export.collect(series, user)
         if not metrics:
             return

@@ -44,6 +44,8 @@ class Export:
         """All metrics of the given series; ``user`` describes those that ``names`` does not."""
         by_metric: dict[str, list[Series]] = {}
         for one in series:
+            if one.gone and not one.sent:
+                continue
             by_metric.setdefault(one.metric, []).append(one)
         return [
             self._metric(_METRICS.get(name) or user.get(name) or _user_gauge(name), members)
@@ -62,7 +64,7 @@ class Export:
         if metric.instrument == "histogram":
             return _histogram([point for series in members for point in self._buckets(series)])
         if metric.instrument == "gauge":
-            return Gauge([self._number(s, self._now_ns, s.value, start_ns=0) for s in members])
+            return Gauge([self._gauge(series) for series in members])
         points = []
         for series in members:
             if not series.sent and metric.instrument == "counter":
@@ -70,11 +72,14 @@ class Export:
             points.append(self._number(series, self._now_ns, series.value))
         return Sum(points, monotonic=metric.instrument == "counter")
 
-    def _number(
-        self, series: Series, time_ns: int, value: float, start_ns: int | None = None
-    ) -> NumberPoint:
-        begun = self._start_ns if start_ns is None else start_ns
-        return NumberPoint(attributes=series.labels, start_ns=begun, time_ns=time_ns, value=value)
+    def _gauge(self, series: Series) -> NumberPoint:
+        value = None if series.gone else series.value
+        return NumberPoint(attributes=series.labels, time_ns=self._now_ns, value=value)
+
+    def _number(self, series: Series, time_ns: int, value: float) -> NumberPoint:
+        return NumberPoint(
+            attributes=series.labels, start_ns=self._start_ns, time_ns=time_ns, value=value
+        )
 
     def _buckets(self, series: Series) -> list[HistogramPoint | ExponentialPoint]:
         buckets = series.buckets

@@ -35,6 +35,8 @@ _log = logging.getLogger("otel_mlperf.agent")
 POLL_S: Final = 0.1
 _MARK_NS: Final = 10**9
 _READ_NS: Final = 5 * 10**9
+_LAST_S: Final = 2.0
+"""For the last request, once everything else is delivered."""
 _MOST_WAITING: Final = 50_000
 """Rows at which the tables are written whatever the time: they are in memory."""
 
@@ -89,7 +91,10 @@ class Agent:
             if not len(self._tail) and not self._state.journals:
                 break
             time.sleep(max(0.0, POLL_S - (time.monotonic() - began)))
-        self._sender.drain(self._options.drain_s)
+        if self._sender.drain(self._options.drain_s):
+            self._deriver.settle()
+            self._deriver.tell_accounts(time.time_ns())
+            self._sender.drain(_LAST_S)
         self.finish()
 
     def tick(self) -> None:
@@ -114,16 +119,14 @@ class Agent:
         seen = self._tail.seen(before)
         self._take([Mark(now, unix, seen, readings, last)])
         self._log.sync()
-        for outcome in self._requests.news():
-            self._deriver.accounts.settled(outcome)
+        self._deriver.settle()
         if flush:
             self.flush(unix)
 
     def finish(self) -> None:
         """Writes the state a last time; what still waits stays in the outbox."""
         self._sender.stop()
-        for outcome in self._requests.news():
-            self._deriver.accounts.settled(outcome)
+        self._deriver.settle()
         self.flush(time.time_ns())
         self._log.close()
         self._tail.close()

@@ -39,16 +39,17 @@ class Sender:
         for channel in self._channels:
             channel.start()
 
-    def drain(self, most_s: float) -> None:
-        """Waits until nothing is left to send, ``most_s`` at most."""
+    def drain(self, most_s: float) -> bool:
+        """Waits until nothing is left to send, ``most_s`` at most; whether that came."""
         until = time.monotonic() + most_s
         signals = [channel.signal for channel in self._channels]
         with self._requests.changed:
             while any(self._requests.has(signal) for signal in signals):
                 left = until - time.monotonic()
                 if left <= 0:
-                    return
+                    return False
                 self._requests.changed.wait(left)
+        return True
 
     def stop(self) -> None:
         """Ends the threads; a request under way is given up and stays in the outbox."""

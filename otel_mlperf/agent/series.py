@@ -57,12 +57,14 @@ class Meter:
 
     def set(self, metric: str, labels: dict[str, str], value: float) -> None:
         """A gauge, or the total of a counter that somebody else keeps."""
-        self._series(metric, labels).value = value
+        series = self._series(metric, labels)
+        series.value, series.gone = value, False
 
     def drop(self, metric: Metric) -> None:
-        """Forgets a gauge that no longer has a value."""
-        for key in [k for k, s in self._rank.series.items() if s.metric == metric.name]:
-            del self._rank.series[key]
+        """Says that a gauge has no value, unless one is set before the next export."""
+        for series in self._rank.series.values():
+            if series.metric == metric.name:
+                series.gone = True
 
     def _series(self, metric: str, labels: dict[str, str]) -> Series:
         key = metric + "\0" + "\0".join(labels.values())

@@ -105,6 +105,8 @@ class Series(msgspec.Struct):
     exemplars: list[Exemplar] = []
     sent: bool = False
     """Whether a zero point has started it at the server."""
+    gone: bool = False
+    """Whether it has no value any more: the server is told once, then it is forgotten."""
 
 
 class RankState(msgspec.Struct):

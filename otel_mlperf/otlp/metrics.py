@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
 _CUMULATIVE = 2
+_NO_VALUE = 1
+"""Flag of a point: Prometheus ends the series with a stale marker."""
 _Point = TypeVar("_Point")
 
 
@@ -36,8 +38,8 @@ class NumberPoint(Struct, frozen=True, kw_only=True):
     start_ns: int = 0
     """When the series began; 0 for a gauge, which has no beginning."""
     time_ns: int
-    value: float
-    """An ``int`` is sent as an integer."""
+    value: float | None
+    """An ``int`` is sent as an integer; None says that the series has no value any more."""
     exemplars: Sequence[Exemplar] = ()
 
 
@@ -145,7 +147,7 @@ def _number(point: NumberPoint) -> bytes:
     return (
         wire.encode_attributes(point.attributes, 7)
         + _times(point.start_ns, point.time_ns)
-        + _value(4, point.value)
+        + (wire.number(8, _NO_VALUE) if point.value is None else _value(4, point.value))
         + _exemplars(5, point.exemplars)
     )
 

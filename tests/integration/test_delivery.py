@@ -86,6 +86,24 @@ def test_prometheus_counts_what_the_program_counted(tmp_path, servers) -> None:
     assert loss.value == pytest.approx(1 / 120)
 
 
+def test_accounts_in_prometheus_add_up_to_what_was_created(tmp_path, servers) -> None:
+    """For spans at the server created = delivered + unselected, and nothing is pending or lost."""
+    ended = run_program(
+        tmp_path / "runs", "--steps", "120", OTEL_EXPORTER_OTLP_ENDPOINT=servers.otlp_endpoint
+    ).settled()
+    run_id = json.loads((ended.folder / "run.json").read_text())["id"]
+    mine = f'on(instance) group_left target_info{{ml_run_id="{run_id}"}}'
+    spans = '{otel_mlperf_signal="spans",otel_mlperf_destination="otlp"}'
+
+    def total(metric: str) -> float:
+        return sum(sample.value for sample in servers.promql(f"{metric}{spans} * {mine}"))
+
+    created = ended.counted[0]
+    wait_until(lambda: total("otel_mlperf_items_created_total") == created, 20, "the accounts")
+    wait_until(lambda: total("otel_mlperf_items_total") == created, 20, "the last outcome")
+    assert total("otel_mlperf_items_pending") == 0
+
+
 def test_exemplar_opens_a_kept_trace(tmp_path, servers) -> None:
     """Each exemplar on the step histogram leads to a trace that Jaeger has."""
     ended = run_program(

@@ -80,3 +80,20 @@ def test_series_beyond_the_limit_are_counted_together() -> None:
     assert len(state.series) == MOST_SERIES + 1
     overflow = [s for s in state.series.values() if "otel.metric.overflow" in s.labels]
     assert [s.value for s in overflow] == [10.0]
+
+
+def test_gauge_that_is_gone_ends_once() -> None:
+    """A dropped gauge is told as having no value; one that nobody has seen is not told at all."""
+    state = rank()
+    meter = Meter(state)
+    meter.set(names.OPEN_AGE.name, {"ml.section.name": "forward"}, 3.0)
+    collected(state)
+    meter.set(names.OPEN_AGE.name, {"ml.section.name": "unseen"}, 1.0)
+    meter.drop(names.OPEN_AGE)
+    meter.set(names.OPEN_AGE.name, {"ml.section.name": "backward"}, 0.5)
+    data = collected(state)[names.OPEN_AGE.name]
+
+    assert [(p.attributes["ml.section.name"], p.value) for p in data.points] == [
+        ("forward", None),
+        ("backward", 0.5),
+    ]
