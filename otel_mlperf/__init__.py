@@ -21,8 +21,9 @@ from otel_mlperf.errors import ConfigError, JournalError, OtelMlperfError, RunAc
 from otel_mlperf.recorder.cells import counter, gauge
 from otel_mlperf.recorder.log import log
 from otel_mlperf.recorder.loops import epoch, epochs, phase
-from otel_mlperf.recorder.run import Run, start, stop
+from otel_mlperf.recorder.run import Run
 from otel_mlperf.recorder.span import span
+from otel_mlperf.recorder.start import start, stop
 from otel_mlperf.recorder.step import mark_step, step
 from otel_mlperf.recorder.steps import steps
 

@@ -44,7 +44,7 @@ def _begin_in_child(parent: Recorder) -> Recorder | None:
     """The child's own recorder, made when it first records something."""
     import msgspec
 
-    from otel_mlperf.recorder.run import make_recorder
+    from otel_mlperf.recorder.begin import make_recorder
 
     parent.replacement = lambda: None
     spans.activate(None)

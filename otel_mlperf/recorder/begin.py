@@ -1,0 +1,142 @@
+"""What is set up when a run begins?
+
+Loaded by ``start()``, not with the package: the journal's writer, the agent's launcher and what
+they need cost time to import.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import socket
+import time
+from typing import TYPE_CHECKING, Any
+
+from otel_mlperf import names
+from otel_mlperf.errors import JournalError
+from otel_mlperf.journal.folder import SUFFIX, fitting_rows, journal_folder, make_private
+from otel_mlperf.journal.layout import Kind, Word
+from otel_mlperf.journal.meta import JournalMeta
+from otel_mlperf.journal.writer import Journal
+from otel_mlperf.recorder import span as spans
+from otel_mlperf.recorder.cost import measure_cost
+from otel_mlperf.recorder.faults import count_with, log, say_once
+from otel_mlperf.recorder.folder import count_restart, prepare_folder
+from otel_mlperf.recorder.fork import watch_forks
+from otel_mlperf.recorder.identity import detect_identity
+from otel_mlperf.recorder.launch import AgentWatch
+from otel_mlperf.recorder.program import parse_resource
+from otel_mlperf.recorder.run import Run
+from otel_mlperf.recorder.section import PARENTS
+from otel_mlperf.recorder.state import Recorder
+
+if TYPE_CHECKING:
+    from otel_mlperf.config import Config
+    from otel_mlperf.recorder.section import Section
+
+_NOW_AND_THEN_NS = 100_000_000
+_file_number = itertools.count(1).__next__
+_starts: dict[str, int] = {}
+
+
+def begin(name: str, config: Config, params: dict[str, Any], tags: list[str], step: int) -> Run:
+    """Begins a run: folder, journal, its section, the agent.
+
+    Raises:
+        ConfigError: the run folder cannot be created.
+        JournalError: there is no room for the journal.
+    """
+    meta = _describe(name, config, params, tags)
+    recorder = make_recorder(meta, config)
+    section = _open_run(recorder)
+    recorder.stepping.set_next_number(step)
+    watch = AgentWatch(recorder.journal, meta, config)
+    recorder.on_step.append(watch.look)
+    recorder.on_step.append(_now_and_then(recorder))
+    run = Run(name, recorder, section, watch)
+    watch_forks()
+    count_with(lambda: recorder.journal.count(Word.INTERNAL_ERRORS))
+    spans.activate(recorder)
+    if config.provider == "install":
+        from otel_mlperf.recorder.provider import install
+
+        install()
+    run.hook_in()
+    watch.start()
+    return run
+
+
+def _describe(name: str, config: Config, params: dict[str, Any], tags: list[str]) -> JournalMeta:
+
+    who = detect_identity(config.run_id, _starts)
+    if who.warning:
+        log.warning("%s", who.warning)
+    facts = {"params": params, "tags": [str(tag) for tag in tags], "world_size": who.world_size}
+    folder = prepare_folder(config.dir, who.run_id, name, facts)
+    resource = parse_resource(config.resource)
+    service = config.service_name or str(resource.pop(names.SERVICE_NAME, "")) or name
+    return JournalMeta(
+        run_id=who.run_id,
+        run_name=name,
+        run_folder=folder,
+        service=service,
+        host=socket.gethostname(),
+        pid=os.getpid(),
+        rank=who.rank,
+        local_rank=who.local_rank,
+        world_size=who.world_size,
+        restart=count_restart(folder, who.rank, who.restart),
+        run_span=int.from_bytes(os.urandom(8)) | 1,
+        monotonic_ns=time.monotonic_ns(),
+        unix_ns=time.time_ns(),
+        cost_ns=measure_cost(config),
+        resource=resource,
+    )
+
+
+def make_recorder(meta: JournalMeta, config: Config) -> Recorder:
+    """A recorder with a journal of its own, in shared memory where there is room.
+
+    Raises:
+        JournalError: there is room nowhere.
+    """
+    file = f"{meta.rank}-{os.getpid()}-{_file_number()}{SUFFIX}"
+    shared = journal_folder(meta.run_id, meta.run_folder)
+    on_disk = journal_folder(meta.run_id, meta.run_folder, "")
+    for folder in dict.fromkeys((shared, on_disk)):
+        try:
+            make_private(folder)
+            path = os.path.join(folder, file)
+            return Recorder(Journal(path, fitting_rows(folder, config.rows), meta), meta, config)
+        except JournalError as error:
+            if folder == on_disk:
+                raise
+            say_once("%s; the journal goes to the run folder, where a slow disk can delay the "
+                     "program", error)  # fmt: skip
+    raise AssertionError  # the last folder returned or raised
+
+
+def _open_run(recorder: Recorder) -> Section:
+
+    track = recorder.tracks.current()
+    number = recorder.register(names.SPAN_RUN, names.RUN, "")
+    section, sid, now = recorder.make(number), recorder.meta.run_span, time.monotonic_ns()
+    recorder.journal.put(now, 0, sid, 0, 0, track, number, Kind.BEGIN)
+    recorder.open(section, sid, PARENTS.pack(0, sid, track), track, now)
+    recorder.make_current(section)
+    recorder.outer.append(section)
+    return section
+
+
+def _now_and_then(recorder: Recorder) -> Any:
+    due = 0
+
+    def call(now: int) -> None:
+        nonlocal due
+        recorder.values.publish()
+        if now >= due:
+            due = now + _NOW_AND_THEN_NS
+            recorder.binding.watch_asyncio()
+            spans.watch_torch()
+
+    return call

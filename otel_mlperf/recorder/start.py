@@ -1,0 +1,94 @@
+"""Which run is active, and what does ``start()`` do about another one?"""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+from otel_mlperf.config import load_config
+from otel_mlperf.errors import RunActive
+from otel_mlperf.recorder.attributes import safe_name_text
+from otel_mlperf.recorder.faults import log, say_once
+from otel_mlperf.recorder.program import is_notebook, script_name
+from otel_mlperf.recorder.run import Run
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Iterable, Mapping
+
+    from otel_mlperf.config import Config
+
+_current: Run | None = None
+
+
+def start(
+    name: str | None = None,
+    *,
+    params: Mapping[str, Any] | None = None,
+    tags: Iterable[str] = (),
+    step: int = 0,
+    config: Config | Mapping[str, Any] | str | os.PathLike[str] | None = None,
+    **overrides: Any,
+) -> Run:
+    """Begins a run, which is also a context manager.
+
+    Args:
+        name: what the run is called; the script's name by default.
+        params: hyperparameters, kept in the run folder.
+        tags: words to find the run by.
+        step: number of the first training step, for a resumed training.
+        config: a ``Config``, a mapping, or the path of a YAML file.
+        **overrides: single settings of ``Config``.
+
+    Raises:
+        RunActive: another run of this process is active.
+        ConfigError: an argument or the configuration file is wrong.
+        JournalError: there is no room for the journal.
+    """
+    global _current
+    settings = load_config(config, overrides)
+    if _current is not None and _current.is_active:
+        if _current._taken_over is not None:
+            return _take_over(_current, settings, dict(params or {}), list(tags), int(step))
+        if not is_notebook():
+            raise RunActive(
+                f"starting a run: {_current.name!r} ({_current.id[:8]}) is still active in this "
+                "process; stop() it first, or use 'with start(...)'"
+            )
+        log.warning("the run %r is finished, because another one starts", _current.name)
+        _current.stop()
+    text = safe_name_text(name or script_name())
+    if settings.disabled or not sys.platform.startswith("linux"):
+        if not settings.disabled:
+            say_once("otel_mlperf records on Linux only (%s found): nothing is recorded",
+                     sys.platform)  # fmt: skip
+        return Run(text)
+    from otel_mlperf.recorder.begin import begin
+
+    _current = begin(text, settings, dict(params or {}), list(tags), int(step))
+    return _current
+
+
+def _take_over(
+    run: Run, settings: Config, params: dict[str, Any], tags: list[str], step: int
+) -> Run:
+    """Goes on with a run that was begun on the program's behalf, under the name that it has."""
+    from otel_mlperf.recorder.folder import add_facts
+
+    assert run._recorder is not None
+    assert run._taken_over is not None
+    if settings != run._recorder.config:
+        say_once("settings given to start() come too late under 'otel-mlperf run': "
+                 "set OTEL_MLPERF_* variables")  # fmt: skip
+    run._recorder.stepping.set_next_number(step)
+    if run._recorder.meta.rank == 0:
+        add_facts(run._recorder.meta.run_folder, params, tags)
+    taken_over, run._taken_over = run._taken_over, None
+    taken_over()
+    return run
+
+
+def stop() -> None:
+    """Ends the active run; does nothing without one."""
+    if _current is not None:
+        _current.stop()
