@@ -31,16 +31,23 @@ class Sum:
 
     def around(self) -> tuple[Any, ...]:
         """The key of the caller's cell where its context is not simply a section."""
-        section, _ = self.recorder.surrounding()
+        section, _ = self.recorder.places.surrounding()
         if section is None:
-            return (self, 0, self.recorder.phase)
+            return (self, 0, self.recorder.registry.phase)
         return (self, section.entry)
 
     def first_time(self, key: tuple[Any, ...]) -> int:
         """This thread's cell under a section in which it was not called before."""
         recorder = self.recorder
-        enclosing = recorder.about(key[1])[0] if key[1] else ""
-        content = ("cell", "aggregate", self.name, self.category, enclosing, recorder.phase)
+        enclosing = recorder.registry.about(key[1])[0] if key[1] else ""
+        content = (
+            "cell",
+            "aggregate",
+            self.name,
+            self.category,
+            enclosing,
+            recorder.registry.phase,
+        )
         return recorder.cells.word(key, content)
 
 

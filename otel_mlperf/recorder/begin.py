@@ -119,7 +119,7 @@ def make_recorder(meta: JournalMeta, config: Config) -> Recorder:
 def _open_run(recorder: Recorder) -> Section:
 
     track = recorder.tracks.current()
-    number = recorder.register(names.SPAN_RUN, names.RUN, "")
+    number = recorder.registry.register(names.SPAN_RUN, names.RUN, "")
     section, sid, now = recorder.make(number), recorder.meta.run_span, time.monotonic_ns()
     recorder.journal.put(now, 0, sid, 0, 0, track, number, Kind.BEGIN)
     recorder.open(section, sid, PARENTS.pack(0, sid, track), track, now)

@@ -99,7 +99,7 @@ class Cells:
         key = name if category is None else (name, category)
         found = self._sums.get(key)
         if found is None:
-            from otel_mlperf.recorder.state import implied_category
+            from otel_mlperf.recorder.registry import implied_category
 
             text = safe_name_text(name)
             kind = safe_name_text(category) if category else implied_category(text)

@@ -197,7 +197,7 @@ def span_of(section: SectionContext) -> Span:
         extra = extra_of(section) if section.at else section.extra or Extra()
         if extra.span is None:
             recorder = section.recorder
-            trace_id, sampled = recorder.trace_of(section)
+            trace_id, sampled = recorder.places.trace_of(section)
             flags = TraceFlags(TraceFlags.SAMPLED if sampled else TraceFlags.DEFAULT)
             extra.span = SectionSpan(section, SpanContext(trace_id, section.sid, False, flags))
         return extra.span

@@ -57,7 +57,7 @@ def _begin_in_child(parent: Recorder) -> Recorder | None:
             unix_ns=time.time_ns(),
         )
         recorder = make_recorder(meta, parent.config)
-        recorder.set_phase(parent.phase)
+        recorder.registry.set_phase(parent.registry.phase)
     except Exception as error:  # noqa: BLE001 - no room for a journal: the child goes on without
         internal_error(error)
         return None

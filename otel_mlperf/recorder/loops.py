@@ -38,7 +38,9 @@ class Epoch:
             if recorder is None or is_compiling():
                 return Invisible()
             recorder.stepping.settle(None)
-            entry = recorder.entry((names.SPAN_EPOCH, names.EPOCH), names.SPAN_EPOCH, names.EPOCH)
+            entry = recorder.registry.entry(
+                (names.SPAN_EPOCH, names.EPOCH), names.SPAN_EPOCH, names.EPOCH
+            )
             section = recorder.make(entry)
             extra_of(section).attributes = {names.TRAINING_EPOCH: int(self._number)}
             section.__enter__()
@@ -172,17 +174,17 @@ class Phase:
             if recorder is None or is_compiling():
                 return Invisible()
             recorder.stepping.settle(None)
-            phase = self._name if self._name in names.PHASES else recorder.phase
+            phase = self._name if self._name in names.PHASES else recorder.registry.phase
             if phase != self._name:
                 import difflib
 
                 close = difflib.get_close_matches(str(self._name), names.PHASES, 1) or names.PHASES
                 say_once("phase(%r) is none of train, validate, test, predict: did you mean %r?",
                          self._name, close[0])  # fmt: skip
-            before = recorder.set_phase(phase)
-            spans.section_names(recorder.names)
+            before = recorder.registry.set_phase(phase)
+            spans.section_names(recorder.registry.known)
             key = (str(self._name), names.PHASE)
-            section = recorder.make(recorder.entry(key, *key))
+            section = recorder.make(recorder.registry.entry(key, *key))
             section.__enter__()
             recorder.outer.append(section)
             self._opened = [*self._opened, (recorder, before, section)]
@@ -203,9 +205,9 @@ class Phase:
             recorder, before, section = self._opened.pop()
             section.__exit__(kind, error, trace)
             _remove(recorder, section)
-            recorder.set_phase(before)
+            recorder.registry.set_phase(before)
             if active() is recorder:
-                spans.section_names(recorder.names)
+                spans.section_names(recorder.registry.known)
         except Exception as problem:  # noqa: BLE001 - recording never raises
             internal_error(problem)
 

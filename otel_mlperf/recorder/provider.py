@@ -108,8 +108,8 @@ class OpenedSpan(SectionSpan):
 
 def _open(recorder: Recorder, name: str, context: Any, attributes: Mapping[str, Any]) -> Section:
     text = safe_name_text(name)
-    section, sid = recorder.make(recorder.entry(text, text)), recorder.next_id()
-    chunk, track = recorder.place(CURRENT.get() if context is None else context, sid)
+    section, sid = recorder.make(recorder.registry.entry(text, text)), recorder.next_id()
+    chunk, track = recorder.places.place(CURRENT.get() if context is None else context, sid)
     if attributes:
         extra_of(section).attributes = safe_attributes(attributes)
     recorder.open(section, sid, chunk, track)

@@ -55,6 +55,13 @@ def reset_and_surface(token: Any) -> None:
     surface()
 
 
+def inner_of(section: SectionContext) -> bytes:
+    """Parents and track for the section's children on the same track."""
+    _, root, track = PARENTS.unpack(section.chunk)
+    section.inner = PARENTS.pack(section.sid, root, track)
+    return section.inner
+
+
 def root_of(section: SectionContext) -> int:
     """The span that makes the section's trace."""
     return int(PARENTS.unpack(section.chunk)[1])
@@ -97,7 +104,7 @@ class Section(SectionContext):
         from otel_mlperf.recorder.span import Handle
 
         try:
-            name, category, constant = self.recorder.described(self.entry)
+            name, category, constant = self.recorder.registry.described(self.entry)
             own = self.extra.attributes if self.extra is not None else None
             return Handle(name, category, {**(constant or {}), **(own or {})})(function)
         except Exception as error:  # noqa: BLE001 - recording never raises
@@ -116,7 +123,7 @@ def bind(recorder: Recorder) -> Binding:  # noqa: C901 - closures of one scope, 
     put, put_open = _ROW.pack_into, OPEN_ENTRY.pack_into
     get_current, set_current, reset_current = CURRENT.get, CURRENT.set, CURRENT.reset
     get_ident, clock, next_id = threading.get_ident, time.monotonic_ns, recorder.next_id
-    renew, place, inner_of = recorder.renew, recorder.place, recorder.inner_of
+    renew, place = recorder.renew, recorder.places.place
     payload = recorder.payload
     running_loop = find_running_loop()  # None while asyncio is not imported
 

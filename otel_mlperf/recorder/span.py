@@ -40,7 +40,7 @@ def activate(recorder: Recorder | None) -> None:
     global _active, _known, _new_section
     _active = None
     if recorder is not None:
-        _known, _new_section = recorder.names, recorder.new_section
+        _known, _new_section = recorder.registry.known, recorder.new_section
     _active = recorder
     watch_torch()
 
@@ -150,7 +150,7 @@ class Handle:
                 return Invisible()
             if self.aggregate:
                 return recorder.cells.aggregate(self.name, self.category)
-            return recorder.make(recorder.entry_of_handle(self))
+            return recorder.make(recorder.registry.entry_of_handle(self))
         except Exception as error:  # noqa: BLE001 - recording never raises
             internal_error(error)
             return Invisible()
@@ -255,7 +255,7 @@ def _first_time(name: Any) -> Any:
         return _while_idle(name, None, False, {})
     watch_torch()
     text = name if type(name) is str else safe_name_text(name)
-    return recorder.make(recorder.entry(text, text))
+    return recorder.make(recorder.registry.entry(text, text))
 
 
 def _with_more(
@@ -271,7 +271,9 @@ def _with_more(
         return recorder.cells.aggregate(name, category)
     text = name if type(name) is str else safe_name_text(name)
     key = text if category is None else (text, category)
-    section = recorder.make(recorder.names.get(key) or recorder.entry(key, text, category))
+    section = recorder.make(
+        recorder.registry.known.get(key) or recorder.registry.entry(key, text, category)
+    )
     if attributes:
         extra = section.extra = Attributes()
         extra.attributes = safe_attributes(attributes)

@@ -1,4 +1,4 @@
-"""What does one process that records know: its journal, its names, where a section belongs?
+"""What holds one process's recording together, and closes its sections the long way?
 
 ``Recorder`` is everything behind the hot path of ``section``. There is at most one in a process
 that is *active*; ``span`` and the others find it there. All of it may run in signal handlers and in
@@ -9,26 +9,21 @@ from __future__ import annotations
 
 import itertools
 import os
-import threading
 import time
 from typing import TYPE_CHECKING, Any
 
-from opentelemetry.trace.propagation import _SPAN_KEY
-
-from otel_mlperf import ids, names
-from otel_mlperf.journal.layout import MAX_ENTRIES, OTHER, Flag, Kind, Word
-from otel_mlperf.recorder.attributes import safe_attributes, safe_name_text
+from otel_mlperf.journal.layout import Flag, Kind, Word
 from otel_mlperf.recorder.cells import Cells
 from otel_mlperf.recorder.context import (
     CURRENT,
-    SECTION_KEY,
     SectionContext,
-    SectionSpan,
     context_above,
     extra_of,
     surface,
 )
-from otel_mlperf.recorder.faults import internal_error, is_from_handler, say_once
+from otel_mlperf.recorder.faults import internal_error, is_from_handler
+from otel_mlperf.recorder.places import Places
+from otel_mlperf.recorder.registry import Registry
 from otel_mlperf.recorder.scrub import describe_exception, is_failure
 from otel_mlperf.recorder.section import (
     NO_ENTRY,
@@ -37,7 +32,6 @@ from otel_mlperf.recorder.section import (
     SLOW,
     Section,
     bind,
-    root_of,
 )
 from otel_mlperf.recorder.stepping import Stepping
 from otel_mlperf.recorder.tracks import Tracks
@@ -49,15 +43,8 @@ if TYPE_CHECKING:
     from otel_mlperf.config import Config
     from otel_mlperf.journal.meta import JournalMeta
     from otel_mlperf.journal.writer import Journal
-    from otel_mlperf.recorder.span import Handle
 
-OUTSIDE = frozenset((names.CHECKPOINT, names.PHASE, names.EPOCH))
-"""Categories that belong to the run's trace even inside a step."""
 _REMEMBERED = 2048
-_TOO_MANY_NAMES = (
-    "more than %d section names: later ones are recorded as 'other'; put what varies into "
-    "attributes, not into the name"
-)
 _MASK = (1 << 64) - 1
 
 
@@ -74,206 +61,39 @@ class Recorder:
             int.from_bytes(os.urandom(8)) >> 2 | 1 << 62
         ).__next__
         self.tracks = Tracks(journal.entry)
-        self.home = threading.get_ident()
-        """The thread in which the run was started: there everything belongs to the run."""
         self.outer: list[Section] = []
         """Open run, epochs and phases: what sections without a context belong to."""
-        self.phase = names.TRAIN
-        self.names: dict[Any, int] = {}
-        self._names_of = {names.TRAIN: self.names}
-        self._outside_names: dict[tuple[str, Any], int] = {}
-        self.outside: set[int] = set()
-        """Numbers of names whose sections belong to the run's trace even inside a step."""
-        self._about: dict[int, tuple[str, str, Mapping[str, Any] | None]] = {}
-        self.roots: dict[int, tuple[str, int]] = {}
-        """The latest steps: span id to phase and n."""
-        self.foreign: dict[int, int] = {}
-        """Trace ids of others to the keys that stand for them in rows."""
         self.on_step: list[Callable[[int], None]] = []
         """Called at each step's begin with the time: what must happen now and then."""
         self._last_error: tuple[int, int, str, str] = (0, 0, "", "")
+        self.places = Places(self)
         self.binding = bind(self)
         self.new_section = self.binding.section
+        self.registry = Registry(journal.entry, self.binding.watch_asyncio)
         self.stepping = Stepping(self)
         self.cells = Cells(self)
         self.values = Values(self)
         self.replacement: Callable[[], Recorder | None] = lambda: None
         """What records in place of this one once it is retired: a forked child's own."""
 
-    # -- names ----------------------------------------------------------------------------------
-
-    def entry(
-        self,
-        key: Any,
-        name: str,
-        category: str | None = None,
-        constant: Mapping[str, Any] | None = None,
-    ) -> int:
-        """The number of a name in the current phase; registers it under ``key`` if it is new."""
-        number = self.names.get(key) or self._outside_names.get((self.phase, key))
-        if number is not None:
-            return number
-        self.binding.watch_asyncio()
-        text = safe_name_text(name)
-        kind = implied_category(text) if category is None else safe_name_text(category)
-        number = self.register(text, kind, self.phase, constant)
-        if number == OTHER:
-            say_once(_TOO_MANY_NAMES, MAX_ENTRIES)
-        elif kind in OUTSIDE:
-            self._outside_names[self.phase, key] = number
-            self.outside.add(number)
-        else:
-            self.names[key] = number  # what is found here takes the short way
-        return number
-
-    def register(
-        self, name: str, category: str, phase: str, constant: Mapping[str, Any] | None = None
-    ) -> int:
-        """Gives a name a number in the journal; OTHER when there is none left."""
-        number = self.journal.entry(["section", name, category, phase, dict(constant or {})])
-        if number != OTHER:
-            self._about[number] = (name, category, constant)
-        return number
-
-    def entry_of_handle(self, handle: Handle) -> int:
-        """The number of a decorated function's name, or of a stored handle's."""
-        number = self.names.get(handle)
-        if number is not None:
-            return number
-        constant = safe_attributes(handle.attributes or {})
-        name = safe_name_text(handle.name)
-        # By content: a function decorated anew in each call is still one name.
-        number = self.entry(
-            (name, handle.category, repr(constant)), name, handle.category, constant
-        )
-        if number not in self.outside and len(self.names) < 4 * MAX_ENTRIES:
-            self.names[handle] = number
-        return number
-
-    def about(self, entry: int) -> tuple[str, str]:
-        """Name and category behind a number."""
-        return self.described(entry)[:2]
-
-    def described(self, entry: int) -> tuple[str, str, Mapping[str, Any] | None]:
-        """Name, category and constant attributes as they were registered."""
-        return self._about.get(entry, ("other", names.OTHER, None))
+    # -- opening and closing, the long way ------------------------------------------------------
 
     def rename(self, section: SectionContext, name: str) -> None:
         """Gives an open section another name."""
-        _, category = self.about(section.entry)
-        section.entry = self.entry((name, category), name, category)
-
-    def set_phase(self, phase: str) -> str:
-        """Makes ``phase`` the current one; returns the one before."""
-        before, self.phase = self.phase, phase
-        self.names = self._names_of.setdefault(phase, {})
-        return before
-
-    # -- where a section belongs ----------------------------------------------------------------
-
-    def place(self, above: Any, sid: int) -> tuple[bytes, int]:
-        """Parents and track for a section when its context is not simply the one around it."""
-        track = self.tracks.current()
-        found = self.resolve(above, track)
-        if isinstance(found, SectionContext):
-            if found.track == track:
-                return found.inner or self.inner_of(found), track
-            return PARENTS.pack(found.sid, root_of(found), track), track
-        if found is not None:
-            return PARENTS.pack(*found, track), track
-        return PARENTS.pack(0, sid, track), track
-
-    def resolve(self, above: Any, track: int) -> Section | tuple[int, int] | None:
-        """The open section around, or parent and root where the parent is somebody else's span.
-
-        None: neither; the section is a trace of its own.
-        """
-        while isinstance(above, SectionContext):
-            if above.__class__ is self.new_section:
-                if above.at:
-                    return above
-                later = successor_of(above)
-                if later is not None:
-                    return later
-            elif self.meta.is_child:
-                # Inherited through a fork: its journal belongs to the parent process.
-                return self.meta.run_span, self.meta.run_span
-            above = context_above(above)
-        found = self._resolve_context(above, track) if above else None
-        if found is None and self.outer and threading.get_ident() == self.home:
-            return self.outer[-1]
-        return found
-
-    def _resolve_context(
-        self, context: Mapping[str, Any], track: int
-    ) -> Section | tuple[int, int] | None:
-        """The same for a context that others made, perhaps out of one of ours."""
-        ours = context.get(SECTION_KEY)
-        inside = self.resolve(ours, track) if ours is not None else None
-        span = context.get(_SPAN_KEY)
-        if span is None:
-            return inside
-        if isinstance(span, SectionSpan):
-            section = span.section
-            if section.__class__ is self.new_section and section.at:
-                return section
-            return inside
-        theirs = span.get_span_context()
-        if not theirs.is_valid:
-            return inside
-        if isinstance(inside, SectionContext) and self.trace_of(inside)[0] == theirs.trace_id:
-            return theirs.span_id, root_of(inside)
-        return theirs.span_id, self._foreign_root(theirs.trace_id)
-
-    def _foreign_root(self, trace_id: int) -> int:
-        key = self.foreign.get(trace_id)
-        if key is None:
-            while len(self.foreign) >= _REMEMBERED:
-                self.foreign.pop(next(iter(self.foreign)), None)
-            key = self.foreign[trace_id] = self.next_id()
-            self.journal.put(trace_id >> 64, trace_id & _MASK, key, 0, 0, 0, 0, Kind.FOREIGN)
-        return key
-
-    def inner_of(self, section: SectionContext) -> bytes:
-        """Parents and track for the section's children on the same track."""
-        _, root, track = PARENTS.unpack(section.chunk)
-        section.inner = PARENTS.pack(section.sid, root, track)
-        return section.inner
-
-    def surrounding(self) -> tuple[Section | None, int]:
-        """The open section of ours that the caller is in, and its track."""
-        track = self.tracks.current()
-        found = self.resolve(CURRENT.get(), track)
-        return (found if isinstance(found, Section) else None), track
-
-    def trace_of(self, section: SectionContext) -> tuple[int, bool]:
-        """The section's trace id, and whether that trace is among those that are always kept."""
-        root, meta, config = root_of(section), self.meta, self.config
-        if root == meta.run_span:
-            return ids.run_trace_id(meta.run_id, meta.restart), True
-        step = self.roots.get(root)
-        if step is not None:
-            phase, n = step
-            kept = n < config.first_steps or n % config.keep_every == 0
-            return ids.trace_id(meta.run_id, meta.restart, phase, n), kept
-        for trace_id, key in list(self.foreign.items()):
-            if key == root:
-                return trace_id, True
-        return ids.lone_trace_id(meta.run_id, root), True
-
-    # -- opening and closing, the long way ------------------------------------------------------
+        _, category = self.registry.about(section.entry)
+        section.entry = self.registry.entry((name, category), name, category)
 
     def make(self, entry: int) -> Section:
         """A section that has not been entered."""
         section = self.new_section()
         section.entry = entry
-        section.sid = SLOW if entry in self.outside else 0
+        section.sid = SLOW if entry in self.registry.outside else 0
         section.extra = None
         return section
 
     def enter(self, name: str, category: str | None = None, **attributes: Any) -> Section:
         """Opens one of the recorder's own sections."""
-        section = self.make(self.entry((name, category), name, category))
+        section = self.make(self.registry.entry((name, category), name, category))
         if attributes:
             extra_of(section).attributes = attributes
         return section.__enter__()
@@ -360,11 +180,11 @@ class Recorder:
 
     def open_outside(self, section: Section) -> None:
         """Opens a section that belongs to the run's trace, even if a step is open around it."""
-        around, track = self.surrounding()
+        around, track = self.places.surrounding()
         step = self.stepping.around(around)
         sid = self.next_id()
         if step is None:
-            chunk, track = self.place(CURRENT.get(), sid)
+            chunk, track = self.places.place(CURRENT.get(), sid)
         else:
             chunk = PARENTS.pack(step.link, self.meta.run_span, track)
             if step.section.track == track:
@@ -487,20 +307,6 @@ class _NoLease:
 
 
 _NO_LEASE: Any = _NoLease()
-
-
-def implied_category(name: str) -> str:
-    """The category that a name stands for: of its whole, else of its last part after a dot."""
-    known = names.CATEGORY_OF
-    return known.get(name) or known.get(name.rpartition(".")[2]) or names.OTHER
-
-
-def successor_of(section: SectionContext) -> Section | None:
-    """The open step that came after a finished one opened by ``mark_step``."""
-    step = section.extra.step if section.extra is not None else None
-    while step is not None and not step.section.at:
-        step = step.successor
-    return step.section if step is not None else None
 
 
 def _the_one_left(section: Section) -> Section:

@@ -50,7 +50,7 @@ class StepBlock:
             step = recorder.stepping.begin(self._number)
             if step is None:
                 say_once(_NESTED)
-                section = recorder.enter(names.step_span(recorder.phase), names.OTHER)
+                section = recorder.enter(names.step_span(recorder.registry.phase), names.OTHER)
             else:
                 section = step.section
                 step.samples, step.tokens = self._samples, self._tokens

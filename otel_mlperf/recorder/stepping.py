@@ -113,16 +113,16 @@ class Stepping:
         """
         recorder = self.recorder
         self.settle(None)
-        around, track = recorder.surrounding()
+        around, track = recorder.places.surrounding()
         step = self.around(around)
-        if step is not None and step.phase == recorder.phase:
+        if step is not None and step.phase == recorder.registry.phase:
             return None
         return self._open(number, around, step, track)
 
     def _open(
         self, number: int | None, around: Section | None, outer: Step | None, track: int
     ) -> Step:
-        recorder, phase = self.recorder, self.recorder.phase
+        recorder, phase = self.recorder, self.recorder.registry.phase
         n = self._n.get(phase, 0)
         number = self._numbers.get(phase, 0) if number is None else int(number)
         self._n[phase], self._numbers[phase] = n + 1, number + 1
@@ -145,8 +145,8 @@ class Stepping:
 
     def _entry(self, phase: str) -> int:
         name = names.step_span(phase)
-        found = self._entries[phase] = self.recorder.entry((name, names.STEP), name, names.STEP)
-        return found
+        self._entries[phase] = self.recorder.registry.entry((name, names.STEP), name, names.STEP)
+        return self._entries[phase]
 
     def _link(self, around: Section | None, outer: Step | None) -> int:
         run = self.recorder.meta.run_span
@@ -155,7 +155,7 @@ class Stepping:
         return around.sid if around is not None and root_of(around) == run else run
 
     def _remember(self, sid: int, step: Step, around: Section | None) -> None:
-        roots = self.recorder.roots
+        roots = self.recorder.places.roots
         roots[sid] = (step.phase, step.n)
         if len(roots) > _REMEMBERED:
             del roots[next(iter(roots))]
@@ -194,7 +194,7 @@ class Stepping:
             self._n[phase] = step.n
         if self._numbers.get(phase) == step.number + 1:
             self._numbers[phase] = step.number
-        self.recorder.roots.pop(section.sid, None)
+        self.recorder.places.roots.pop(section.sid, None)
         self.recorder.leave(section)
         self.cancel_section(section)
 
@@ -272,9 +272,9 @@ class Stepping:
         """Ends the step that the last call opened, and opens the next; False inside another."""
         recorder = self.recorder
         self.settle(None)
-        around, track = recorder.surrounding()
+        around, track = recorder.places.surrounding()
         before = self.around(around)
-        if before is None or before.phase != recorder.phase:
+        if before is None or before.phase != recorder.registry.phase:
             self._open(number, around, before, track).is_marked = True
             return True
         if not before.is_marked:

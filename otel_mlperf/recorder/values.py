@@ -39,13 +39,15 @@ class Values:
         """One row for each value; those on a device follow later."""
         self.publish()
         recorder, now = self._recorder, time.monotonic_ns()
-        section, track = recorder.surrounding()
-        step = recorder.stepping.around(section) or recorder.stepping.current(recorder.phase)
-        number = step.number if step else recorder.stepping.next_number(recorder.phase)
+        section, track = recorder.places.surrounding()
+        step = recorder.stepping.around(section) or recorder.stepping.current(
+            recorder.registry.phase
+        )
+        number = step.number if step else recorder.stepping.next_number(recorder.registry.phase)
         sid, root = (section.sid, root_of(section)) if section is not None else (0, 0)
         for name, value in values.items():
             text = safe_name_text(name)
-            entry = recorder.entry(("log", text), text, names.OTHER)
+            entry = recorder.registry.entry(("log", text), text, names.OTHER)
             where = (sid, number & _MASK, root, track, entry)
             try:
                 self._one(value, now, where)

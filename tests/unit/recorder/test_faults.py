@@ -20,6 +20,8 @@ from otel_mlperf.recorder import (
     decorate,
     dropped,
     faults,
+    places,
+    registry,
     scrub,
     span,
     state,
@@ -28,10 +30,11 @@ from otel_mlperf.recorder import (
     values,
 )
 
-MODULES = [aggregate, attributes, batches, cells, context, decorate, dropped, scrub, span, state,
+MODULES = [aggregate, attributes, batches, cells, context, decorate, dropped, places, registry,
+           scrub, span, state,
            stepping, tracks, values]  # fmt: skip
-INNER = [state.Recorder, stepping.Stepping, cells.Cells, aggregate.Sum, tracks.Tracks,
-         values.Values, span.Handle]  # fmt: skip
+INNER = [state.Recorder, registry.Registry, places.Places, stepping.Stepping, cells.Cells,
+         aggregate.Sum, tracks.Tracks, values.Values, span.Handle]  # fmt: skip
 
 
 class Own(Exception):
@@ -131,7 +134,7 @@ def test_counted_and_logged(start, monkeypatch, said):
     """Internal errors are counted each, and logged once a minute."""
     recording = start()
     recording.may_fail = True
-    monkeypatch.setattr(state.Recorder, "entry", lambda *args: 1 / 0)
+    monkeypatch.setattr(registry.Registry, "entry", lambda *args: 1 / 0)
     for i in range(5):
         with om.span(f"new {i}"):
             pass
