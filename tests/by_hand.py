@@ -20,16 +20,19 @@ TRACK = 11
 class Program:
     """Writes what a training process would, with times that the test chooses (ms)."""
 
-    def __init__(self, folder: Path, run_folder: Path, rank: int = 0, world: int = 1) -> None:
+    def __init__(
+        self, folder: Path, run_folder: Path, rank: int = 0, world: int = 1,
+        *, name: str = "", is_child: bool = False,
+    ) -> None:  # fmt: skip
         self.meta = JournalMeta(
             run_id="0123abcd", run_name="digits", run_folder=str(run_folder), service="digits",
             host="node", pid=1, rank=rank, local_rank=rank, world_size=world,
             run_span=1 + (rank << 32), monotonic_ns=0, unix_ns=1_700_000_000_000_000_000,
-            cost_ns=1000,
+            cost_ns=1000, is_child=is_child,
         )  # fmt: skip
-        self.journal = Journal(str(folder / f"{rank}-1-1.journal"), 1 << 14, self.meta)
+        self.journal = Journal(str(folder / f"{name or f'{rank}-1-1'}.journal"), 1 << 14, self.meta)
         self.journal.entry(["track", TRACK, 4242, "MainThread", False])
-        self._ids = itertools.count(self.meta.run_span + 1)
+        self._ids = itertools.count(self.meta.run_span + (1 << 40 if is_child else 1))
         self._entries: dict[tuple[str, str], int] = {}
         self._n: dict[str, int] = {}
         self.run = self.meta.run_span

@@ -78,6 +78,10 @@ class Batch:
         for row in rows_of_kind(fresh, Kind.BEGIN):
             start, number, span, parent, n, track, name, _, _ = (int(v) for v in row.tolist())
             _, _, category, phase, _ = section_entry(journal, name)
+            if meta.is_child:
+                # A forked child's steps are none of its rank's: they are sections of the run.
+                journal.demoted[span] = parent or meta.run_span
+                continue
             is_run = category == names.RUN
             journal.roots[span] = Root(
                 kind="run" if is_run else "step",
@@ -125,6 +129,9 @@ class Batch:
                 parent, root = gone.parent, journal.meta.run_span
             journal.cancelled[span] = [parent, root]
         _forget(journal.cancelled)
+        if journal.demoted and len(sections):
+            sections = _demote(sections, journal.demoted, journal.meta.run_span)
+            _forget(journal.demoted)
         if journal.cancelled and len(sections):
             gone_ids = np.fromiter(journal.cancelled, np.uint64)
             touched = np.isin(sections["parent"], gone_ids) | np.isin(sections["root"], gone_ids)
@@ -176,6 +183,16 @@ def remember_ended(journal: JournalState) -> None:
 def _forget(table: dict[int, Any]) -> None:
     for key in list(table)[: max(0, len(table) - _REMEMBERED)]:
         del table[key]
+
+
+def _demote(sections: Rows, demoted: dict[int, int], run: int) -> Rows:
+    """Makes steps sections of the run: their rows, and those inside them, get its root."""
+    sections = sections.copy()
+    ids_ = np.fromiter(demoted, np.uint64)
+    for i in np.flatnonzero(np.isin(sections["span"], ids_)).tolist():
+        sections["parent"][i] = demoted[int(sections["span"][i])]
+    sections["root"][np.isin(sections["root"], ids_)] = run
+    return sections
 
 
 def _adopt(sections: Rows, i: int, cancelled: dict[int, list[int]]) -> None:

@@ -15,7 +15,7 @@ from otel_mlperf import ids, names
 from otel_mlperf.agent.accounts import Accounts
 from otel_mlperf.agent.cells import user_values
 from otel_mlperf.agent.dispatch import Dispatch
-from otel_mlperf.agent.events import Event, Joined, Left, Mark, Named, Polled
+from otel_mlperf.agent.events import Event, Joined, Left, Mark, Named, Polled, Reading
 from otel_mlperf.agent.processes import process_row
 from otel_mlperf.agent.segments import segments
 from otel_mlperf.agent.series import Meter
@@ -23,6 +23,7 @@ from otel_mlperf.agent.state import JournalState, RankState, State
 from otel_mlperf.agent.task import Outcome, Task
 from otel_mlperf.agent.work import work_out
 from otel_mlperf.journal.layout import Kind, Word
+from otel_mlperf.journal.layout import State as Life
 from otel_mlperf.journal.reader import OPEN_TYPE, ROW_TYPE, rows_of_kind
 
 if TYPE_CHECKING:
@@ -120,7 +121,9 @@ class Deriver:
         self.accounts.measured(outcome, dropped)
         if journal.left and not journal.meta.is_child:
             if journal.outcome == "running":
-                journal.outcome = "killed"
+                # Closed by itself, but the ring had no room for the run's own row.
+                closed = journal.words.get(Word.STATE) == Life.CLOSED
+                journal.outcome = "finished" if closed else "killed"
             self._tables.add("processes", process_row(journal))
             rank.live = False
         return outcome.kept + segments(journal, mark.monotonic_ns)
@@ -163,6 +166,10 @@ class Deriver:
                 meter.set(metric.name, {}, total)
             if not journal.meta.is_child:
                 self._read_rank(journal, meter, mark)
+            if mark.readings or journal.left:
+                for metric, value in user_values(journal):
+                    reading = Reading("", metric.name, {}, value)
+                    self._tables.add_reading(journal, reading, mark.unix_ns)
         for reading in mark.readings:
             journal = self._state.journals[reading.journal]
             Meter(self._rank(journal)).set(reading.name, reading.labels, reading.value)

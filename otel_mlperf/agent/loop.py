@@ -33,6 +33,9 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("otel_mlperf.agent")
 POLL_S: Final = 0.1
+_BUSY: Final = 0.1
+"""Share of a ring that one look found new, from which on the next one comes soon."""
+_BUSY_POLL_S: Final = 0.01
 _MARK_NS: Final = 10**9
 _READ_NS: Final = 5 * 10**9
 _LAST_S: Final = 2.0
@@ -90,7 +93,8 @@ class Agent:
             self.tick()
             if not len(self._tail) and not self._state.journals:
                 break
-            time.sleep(max(0.0, POLL_S - (time.monotonic() - began)))
+            pause_s = POLL_S if self._tail.fullness < _BUSY else _BUSY_POLL_S
+            time.sleep(max(0.0, pause_s - (time.monotonic() - began)))
         if self._sender.drain(self._options.drain_s):
             self._deriver.settle()
             self._deriver.tell_accounts(time.time_ns())

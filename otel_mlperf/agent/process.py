@@ -27,6 +27,8 @@ _NICE: Final = 10
 _OOM_SCORE: Final = "500"
 _LOCK: Final = "agent.lock"
 _LOCK_WAIT_S: Final = 3.0
+_WAITS_S: Final = (0.1, 1, 2, 5, 10, *([30] * 20))
+"""Between attempts at journals that cannot be stored: ten minutes in all."""
 _LOG_BYTES: Final = 1 << 20
 
 
@@ -35,15 +37,19 @@ def serve(folder: Path, environ: Mapping[str, str]) -> int:
 
     Does nothing where another agent already does it.
     """
-    while True:
+    for wait_s in (*_WAITS_S, 0.0):
         with OnlyOne(folder) as is_mine:
             if not is_mine:
                 return 0
             _serve_locked(folder, environ)
-        # A process may have come while the lock was still ours, and found an agent.
+        # A process may have come while the lock was still ours, and found an agent; or the disk
+        # was full and its journal could not be stored.
         if not any(folder.glob(f"*{SUFFIX}")) or first_meta(folder) is None:
             remove_if_empty(folder)
             return 0
+        time.sleep(wait_s)
+    _log.error("giving up: what could not be stored stays in %s for otel-mlperf recover", folder)
+    return 1
 
 
 def _serve_locked(folder: Path, environ: Mapping[str, str]) -> None:

@@ -22,6 +22,10 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 
+PATIENCE_S = 5.0
+"""For a server that does not answer; somebody waits at the terminal."""
+
+
 class Recovered(NamedTuple):
     """What was found and done."""
 
@@ -45,7 +49,7 @@ def recover_journals(environ: Mapping[str, str], folders: list[Path]) -> int:
     for folder in folders:
         if not is_served(folder):
             found += len(list(folder.glob(f"*{SUFFIX}")))
-            serve(folder, environ)
+            serve(folder, dict(environ) | {"OTEL_MLPERF_DRAIN_S": str(PATIENCE_S)})
     return found
 
 
@@ -68,7 +72,7 @@ def _deliver(run_folder: Path, place: Path, options: Options) -> tuple[int, int]
     if options.traces or options.metrics:
         sender = Sender(requests, options)
         sender.start()
-        sender.drain(options.drain_s)
+        sender.drain(PATIENCE_S)
         sender.stop()
     accounts = Accounts(state, options)
     for outcome in requests.news():

@@ -41,6 +41,7 @@ class Ended(msgspec.Struct, array_like=True):
 
     root: Root
     kept: str | None
+    end: int = 0
 
 
 class Cover(msgspec.Struct, array_like=True):
@@ -62,6 +63,8 @@ class JournalState(msgspec.Struct):
     ended: dict[int, Ended] = {}
     cancelled: dict[int, list[int]] = {}
     """Sections that never were: id to the parent and root that their children get."""
+    demoted: dict[int, int] = {}
+    """Steps of a forked child, which are sections of the run: id to parent."""
     fresh: bytes = b""
     """Rows since the last mark."""
     held: bytes = b""

@@ -33,6 +33,7 @@ COUNTED: Final = (
     Word.LOST_CELLS,
     Word.LOST_VALUES,
     Word.INTERNAL_ERRORS,
+    Word.STATE,
 )
 
 
@@ -51,6 +52,8 @@ class Tail:
         self._bad: set[str] = set()
         self._gone: dict[str, Reader] = {}
         self._read_to: dict[str, int] = {}
+        self.fullness = 0.0
+        """Share of the fullest ring that the last look found new."""
 
     def __len__(self) -> int:
         return len(self._readers)
@@ -80,6 +83,7 @@ class Tail:
     def poll(self) -> list[Event]:
         """Names and rows that are new; at a journal's end also its end."""
         events: list[Event] = []
+        self.fullness = 0.0
         for name, reader in list(self._readers.items()):
             owned = reader.is_owned
             rows = reader.take(final=not owned)
@@ -90,6 +94,7 @@ class Tail:
                 ring = reader.ring
                 events.append(Polled(name, ring.next, list(ring.holes), rows.tobytes()))
                 self._read_to[name] = ring.next
+                self.fullness = max(self.fullness, len(rows) / reader.word(Word.ROWS))
             if not owned or reader.is_closed:
                 events.append(self._left(name, reader))
                 self._gone[name] = self._readers.pop(name)

@@ -63,12 +63,17 @@ class Log:
         if not frames:
             return True
         try:
-            _write_whole(self._open(), frames)
+            fd = self._open()
+            size = os.fstat(fd).st_size
         except OSError:
             self.failed += 1
-            # What follows a torn record is not read: go on in a new segment.
-            self._close()
-            self.segment += 1
+            return False
+        try:
+            _write_whole(fd, frames)
+        except OSError:
+            self.failed += 1
+            # What follows a torn record is not read: it is taken back, which needs no room.
+            os.ftruncate(fd, size)
             return False
         return True
 

@@ -35,6 +35,9 @@ def work_out_steps(task: Task) -> list[StepFacts]:
     facts = list(_facts(task, found, known))
     for step in facts:
         _end(task, step)
+    ends = np.array([journal.ended[root].end for root in roots.tolist()], np.int64)
+    # What goes on after its step (a generator that feeds the loop) ran beside it, not in it.
+    found.beside[:] |= found.rows["end"].astype(np.int64) > ends[found.step]
     _record_durations(task, facts)
     interrupted = [step.span for step in facts if step.interrupted]
     measured = list(zip(roots.tolist(), known, strict=True))
@@ -75,7 +78,7 @@ def _end(task: Task, step: StepFacts) -> None:
     journal, root = task.journal, step.root
     journal.roots.pop(step.span, None)
     if step.interrupted:
-        journal.ended[step.span] = Ended(root, WAS_INTERRUPTED)
+        journal.ended[step.span] = Ended(root, WAS_INTERRUPTED, step.end)
         return
     labels = {names.ML_PHASE: root.phase}
     kept = reason_to_keep(
@@ -86,7 +89,7 @@ def _end(task: Task, step: StepFacts) -> None:
         task.meter.exemplar(names.STEP_DURATION, labels, step.duration_ns, mark)
     _count(task, step, labels)
     task.tables.add("steps", step_row(step, journal, kept))
-    journal.ended[step.span] = Ended(root, kept)
+    journal.ended[step.span] = Ended(root, kept, step.end)
 
 
 def _count(task: Task, step: StepFacts, labels: dict[str, str]) -> None:

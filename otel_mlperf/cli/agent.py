@@ -45,12 +45,26 @@ def recover(
         str | None, typer.Argument(help="Run whose undelivered requests are sent too.")
     ] = None,
 ) -> None:
-    """Read journals that killed processes left, and deliver what still waits."""
-    from otel_mlperf.agent.recover import deliver_rest, journal_folders, recover_journals
-    from otel_mlperf.store.runs import LATEST, find_run
+    """Read journals that killed processes left; with RUN, only its, and deliver what waits.
 
-    found = recover_journals(os.environ, journal_folders())
+    Without RUN the journals of all runs of this user on this node are read.
+    """
+    from otel_mlperf.agent.recover import deliver_rest, journal_folders, recover_journals
+    from otel_mlperf.errors import Unreachable
+    from otel_mlperf.ids import safe_name
+    from otel_mlperf.store.runs import find_run
+
+    folders = journal_folders()
+    if run is not None:
+        chosen = find_run(run)
+        folders = [f for f in folders if f.name == safe_name(chosen.facts.id, 128)]
+    found = recover_journals(os.environ, folders)
     typer.echo(f"{found} journal{'' if found == 1 else 's'} read to the end")
-    if run is not None or found:
-        rest = deliver_rest(find_run(run or LATEST).path, os.environ)
+    if run is not None:
+        rest = deliver_rest(chosen.path, os.environ)
         typer.echo(f"{rest.delivered} requests delivered, {rest.waiting} still waiting")
+        if rest.waiting:
+            raise Unreachable(
+                f"delivering what waits of run {run}: {rest.waiting} requests were not taken; "
+                "start the server that OTEL_EXPORTER_OTLP_ENDPOINT names, and try again"
+            )

@@ -387,3 +387,58 @@ def test_deep_recursion_is_measured_and_costs_nothing_else(program, agent_of, ru
     account = accounts(run_folder)["spans"]["store"]
     assert account["lost"] == {}
     assert adds_up(account)
+
+
+def test_steps_of_a_forked_child_are_no_steps_of_its_rank(
+    program, journals, agent_of, run_folder
+) -> None:
+    """They are sections of the run: the rank's steps keep their figures and their traces."""
+    child = Program(journals, run_folder, name="0-2-1", is_child=True)
+    for i in range(8):
+        program.step(i * 10)
+        child.step(i * 10 + 1, 2.0)
+    child.journal.close()
+    program.stop(100)
+    agent_of(program, child).run()
+    child.journal.release()
+
+    assert [s["n"] for s in table(run_folder, "steps")] == list(range(8))
+    inside = {r["path"]: r["count"] for r in table(run_folder, "sections") if r["n"] is None}
+    assert inside == {"train.step": 8, "train.step/data.load": 8, "train.step/forward": 8, "": 1}
+    account = accounts(run_folder)["spans"]["store"]
+    assert account["created"] == program.sections + child.sections
+    assert adds_up(account)
+
+
+def test_section_that_outlives_its_step_ran_beside_it(program, agent_of, run_folder) -> None:
+    """A generator that feeds the loop takes no share of the step in which it began."""
+    step = program.begin_step(0)
+    program.section("forward", 1, 9, parent=step, root=step)
+    program.end_step(step, 0, 10)
+    program.section("reader", 0, 500, parent=step, root=step)
+    program.stop(600)
+    agent_of(program).run()
+
+    rows = {r["name"]: r["beside"] for r in table(run_folder, "sections") if r["n"] is not None}
+    assert rows == {"forward": False, "reader": True}
+
+
+def test_run_whose_own_row_found_no_room_has_finished(program, agent_of, run_folder) -> None:
+    """A journal that was closed is no killed process, even if its last row was dropped."""
+    program.step(0)
+    program.journal.close()
+    agent_of(program).run()
+
+    assert table(run_folder, "processes")[-1]["outcome"] == "finished"
+
+
+def test_what_the_program_counted_is_in_the_run_folder(program, agent_of, run_folder) -> None:
+    """A counter's last total is a reading, with no server anywhere."""
+    word = program.journal.cell(program.journal.entry(["cell", "counter", "tokens", ""]))
+    program.journal.floats[word + 1] = 360.0
+    program.journal.words[word + 2] = 1
+    program.stop(10)
+    agent_of(program).run()
+
+    readings = [r for r in table(run_folder, "readings") if r["name"] == "ml.user.tokens"]
+    assert readings[-1]["value"] == 360.0

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import resource
+import signal
+
 import pytest
 
 from otel_mlperf.agent.events import Polled
@@ -59,3 +62,23 @@ def test_segments_in_front_of_a_state_are_not_replayed(tmp_path) -> None:
 
     assert list(Log(tmp_path, second).replay()) == EVENTS[2:]
     assert [path.name for path in tmp_path.iterdir()] == ["wal-00000002"]
+
+
+def test_full_disk_leaves_a_log_that_goes_on_where_it_was(tmp_path) -> None:
+    """A refused record is taken back whole, no new segment appears, and later ones count."""
+    limit = resource.getrlimit(resource.RLIMIT_FSIZE)
+    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    log = Log(tmp_path, 1)
+    log.append(EVENTS[:1])
+    try:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (150, limit[1]))
+        refused = [log.append(EVENTS[1:4]) for _ in range(3)]
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limit)
+        signal.signal(signal.SIGXFSZ, handler)
+    log.append(EVENTS[4:])
+    log.close()
+
+    assert (refused, log.failed) == ([False] * 3, 3)
+    assert list(Log(tmp_path, 1).replay()) == [EVENTS[0], EVENTS[4]]
+    assert len(list(tmp_path.iterdir())) == 1
