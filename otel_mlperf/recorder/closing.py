@@ -79,7 +79,7 @@ def wait_stored(recorder: Recorder, deadline: float) -> bool:
 
 def print_summary(run_folder: str, journal_path: str, head: int) -> subprocess.Popen[bytes] | None:
     """Starts the child that prints the run's summary on stderr once everything is stored."""
-    command = [sys.executable, "-m", "otel_mlperf", "summary", run_folder]
+    command = [sys.executable, "-P", "-m", "otel_mlperf", "summary", run_folder]
     command += ["--closing", "--wait-stored", f"{journal_path}:{head}"]
     try:
         return subprocess.Popen(

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import socket
 import time
 from typing import TYPE_CHECKING, Any
 
+# Not the standard library's: a ``json.py`` beside the program would be imported in its place.
+import msgspec
+
 from otel_mlperf.errors import ConfigError
 from otel_mlperf.ids import safe_name
+from otel_mlperf.recorder.plain import plain
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -71,25 +74,29 @@ def _claim(folder: str, run_id: str, about: Mapping[str, Any]) -> bool:
             if os.path.exists(temporary):
                 os.unlink(temporary)
     try:
-        with open(path, encoding="utf-8") as file:
-            return bool(json.load(file).get("id") == run_id)
-    except (ValueError, AttributeError):
+        return bool(_read(path).get("id") == run_id)
+    except (msgspec.MsgspecError, ValueError, AttributeError):
         return False
+
+
+def _read(path: str) -> Any:
+    with open(path, "rb") as file:
+        return msgspec.json.decode(file.read())
 
 
 def _write_beside(path: str, about: Mapping[str, Any]) -> str:
     """Writes the facts to a file that nobody reads yet."""
     temporary = f"{os.path.dirname(path)}/.run-{os.getpid()}-{os.urandom(4).hex()}"
-    with open(temporary, "w", encoding="utf-8") as file:
-        json.dump(about, file, default=repr, ensure_ascii=False, indent=1)
+    text = msgspec.json.format(msgspec.json.encode(plain(about)), indent=1)
+    with open(temporary, "wb") as file:
+        file.write(text)
     return temporary
 
 
 def add_facts(folder: str, params: Mapping[str, Any], tags: Sequence[str]) -> None:
     """Adds what became known of a run after it had begun."""
     path = os.path.join(folder, "run.json")
-    with open(path, encoding="utf-8") as file:
-        about = json.load(file)
+    about = _read(path)
     about["params"] = {**about.get("params", {}), **params}
     about["tags"] = [*about.get("tags", []), *map(str, tags)]
     os.replace(_write_beside(path, about), path)

@@ -10,6 +10,7 @@ import os
 import time
 from typing import TYPE_CHECKING
 
+from otel_mlperf.journal.layout import Word
 from otel_mlperf.recorder import span as spans
 from otel_mlperf.recorder.faults import count_with, internal_error
 
@@ -61,5 +62,6 @@ def _begin_in_child(parent: Recorder) -> Recorder | None:
     except Exception as error:  # noqa: BLE001 - no room for a journal: the child goes on without
         internal_error(error)
         return None
+    count_with(lambda: recorder.journal.count(Word.INTERNAL_ERRORS))
     spans.activate(recorder)
     return recorder

@@ -106,9 +106,9 @@ class Run:
         Raises:
             OtelMlperfError: it could not be made; says why.
         """
-        import json
+        import msgspec
 
-        found: dict[str, Any] = json.loads(self._read("--json"))
+        found: dict[str, Any] = msgspec.json.decode(self._read("--json"))
         return found
 
     def _repr_html_(self) -> str:
@@ -144,7 +144,7 @@ class Run:
             raise OtelMlperfError("reading the run's summary: nothing was recorded (never started)")
         folder = self._recorder.meta.run_folder
         child = subprocess.run(
-            [sys.executable, "-m", "otel_mlperf", "summary", folder, *options],
+            [sys.executable, "-P", "-m", "otel_mlperf", "summary", folder, *options],
             env=summary_environ() | {"NO_COLOR": "1"},
             capture_output=True,
             text=True,

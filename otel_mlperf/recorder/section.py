@@ -178,9 +178,7 @@ def bind(recorder: Recorder) -> Binding:  # noqa: C901 - closures of one scope, 
                 reset_current(self.token)
                 lease = journal.lease
                 slot = lease.take()
-                if slot >= lease.end:
-                    slot = renew(lease)
-                if slot:
+                if slot < lease.end or (slot := renew(lease)):
                     put(
                         ring, (slot & mask) << 6, self.t0, t1, self.sid, self.chunk,
                         self.entry, flags, slot,

@@ -35,9 +35,15 @@ class StepBlock:
     """One step as a block: ``with step():``."""
 
     def __init__(
-        self, number: int | None = None, samples: int | None = None, tokens: int | None = None
+        self,
+        number: int | None = None,
+        samples: int | None = None,
+        tokens: int | None = None,
+        name: str = names.STEP,
     ) -> None:
         self._number, self._samples, self._tokens = number, samples, tokens
+        self._name = name
+        """What it is called where it is not a step but a section of one."""
         self._opened: list[tuple[Recorder, Step | None, Any]] = []
         self._is_used = False
 
@@ -50,7 +56,7 @@ class StepBlock:
             step = recorder.stepping.begin(self._number)
             if step is None:
                 say_once(_NESTED)
-                section = recorder.enter(names.step_span(recorder.registry.phase), names.OTHER)
+                section = recorder.enter(self._name, names.OTHER)
             else:
                 section = step.section
                 step.samples, step.tokens = self._samples, self._tokens
@@ -131,11 +137,12 @@ def mark_step(number: int | None = None) -> None:
 def _decorate(function: Any, number: Any, samples: Any, tokens: Any) -> Any:
     if isinstance(function, staticmethod | classmethod):
         return type(function)(_decorate(function.__func__, number, samples, tokens))
+    name = getattr(function, "__qualname__", names.STEP).rpartition("<locals>.")[2]
     if inspect.iscoroutinefunction(function):
 
         @functools.wraps(function)
         async def wait(*args: Any, **kwargs: Any) -> Any:
-            with StepBlock(number, samples, tokens):
+            with StepBlock(number, samples, tokens, name):
                 return await function(*args, **kwargs)
 
         return wait
@@ -144,7 +151,7 @@ def _decorate(function: Any, number: Any, samples: Any, tokens: Any) -> Any:
     def call(*args: Any, **kwargs: Any) -> Any:
         if is_compiling():
             return function(*args, **kwargs)
-        with StepBlock(number, samples, tokens):
+        with StepBlock(number, samples, tokens, name):
             return function(*args, **kwargs)
 
     return call

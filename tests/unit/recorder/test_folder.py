@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 
 from otel_mlperf.recorder.folder import count_restart, prepare_folder, short_ids
 
+ROOT = Path(__file__).parents[3]
 ID = "3f2a" + "0" * 28
 
 
@@ -58,6 +62,46 @@ def test_facts(tmp_path):
 
     with open(f"{folder}/run.json", encoding="utf-8") as file:
         assert json.load(file)["params"] == {"x": "{1}"}
+
+
+class Odd:
+    """What JSON has no word for, and cannot even be shown."""
+
+    def __repr__(self):
+        raise RuntimeError("not for you")
+
+
+def test_what_json_cannot_hold(tmp_path):
+    """Any parameter gives a file that every reader of JSON accepts, with text for the odd ones."""
+    loop: list = []
+    loop.append(loop)
+    params = {"clip": float("inf"), "deep": [{"x": float("nan")}, (-float("inf"),)], "big": 1 << 70,
+              ("a", 1): 1, "odd": Odd(), "cut": "\udc80", "loop": loop, "path": Path("x")}  # fmt: skip
+    folder = prepare_folder(str(tmp_path), ID, "digits", {"params": params})
+    text = Path(folder, "run.json").read_text(encoding="utf-8")
+    found = json.loads(text, parse_constant=lambda word: pytest.fail(word))["params"]
+
+    assert found["clip"] == "inf"
+    assert found["deep"] == [{"x": "nan"}, ["-inf"]]
+    assert found["big"] == str(1 << 70)
+    assert (found["('a', 1)"], found["odd"], found["cut"]) == (1, "<Odd>", "?")
+    assert found["path"] == "x"
+
+
+def test_json_beside_the_script(tmp_path):
+    """A ``json.py`` beside the script does not keep a run from starting."""
+    (tmp_path / "json.py").write_text("raise RuntimeError('not for you')\n")
+    (tmp_path / "script.py").write_text(
+        f"import sys; sys.path.insert(1, {str(ROOT)!r})\n"
+        "import otel_mlperf as om\n"
+        "om.start('x', params={'a': 1}, console=False, agent='none', dir='runs')\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "script.py"], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+
+    assert done.returncode == 0, done.stderr
+    assert list(tmp_path.glob("runs/x-*/run.json"))
 
 
 def test_restarts(tmp_path):

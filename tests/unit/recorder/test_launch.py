@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -11,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+import otel_mlperf as om
 from otel_mlperf.config import Config
 from otel_mlperf.journal.layout import Word
 from otel_mlperf.journal.reader import Reader
@@ -144,6 +146,31 @@ def test_look_is_cheap_while_the_agent_lives(start, monkeypatch):
     later = time.monotonic_ns() + 60_000_000_000
     recording.reader.set_word(Word.BEAT, later)
     watch.look(later)
+
+
+def test_summary_and_notebook(start):
+    """A finished run gives its summary as data, and as what a notebook shows."""
+    recording = start("digits", agent="process", drain_s=1)
+    recording.reader.close()
+    recording.may_fail = True
+    for _ in om.steps([[1, 2]] * 3):
+        with om.span("forward"):
+            pass
+    recording.run.stop()
+    wait_for(lambda: list(recording.run.path.glob("tables/steps/*")))
+
+    assert "forward" in json.dumps(recording.run.summary())
+    assert recording.run._repr_html_().startswith("<pre>digits")
+
+
+def test_summary_of_nothing(monkeypatch):
+    """A run that recorded nothing says so."""
+    monkeypatch.setenv("OTEL_SDK_DISABLED", "true")
+    run = om.start("x")
+
+    with pytest.raises(om.OtelMlperfError, match="nothing was recorded"):
+        run.summary()
+    assert "nothing was recorded" in run._repr_html_()
 
 
 def test_process_that_cannot_start(tmp_path, monkeypatch):

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import sys
 import threading
 from pathlib import Path
 
 import msgspec
+import numpy as np
 import pytest
+import torch
 
 import otel_mlperf as om
 from otel_mlperf import names
@@ -261,6 +264,35 @@ def test_large_metadata(monkeypatch, tmp_path):
     monkeypatch.setenv("OTEL_RESOURCE_ATTRIBUTES", "a=" + "x" * 5000)
     with pytest.raises(om.JournalError, match="shorten OTEL_RESOURCE_ATTRIBUTES"):
         om.start("x", dir=tmp_path, agent="none")
+
+
+def test_random_states(start):
+    """Recording leaves every random stream where it was, also where ids are made."""
+    random.seed(1), np.random.seed(1), torch.manual_seed(1)
+    before = random.getstate(), np.random.get_state()[1].tolist(), torch.get_rng_state().tolist()
+    recording = start()
+    for x in om.steps([torch.zeros(2)] * 3):
+        with om.span("forward", rows=len(x)):
+            om.log(loss=x.sum())
+    om.stop()
+
+    after = random.getstate(), np.random.get_state()[1].tolist(), torch.get_rng_state().tolist()
+    assert before == after
+    assert len({row.span for row in recording.sections()}) == len(recording.sections())
+
+
+def test_ids_do_not_follow_the_seed(start):
+    """Runs with the same seed share no span id."""
+    found = []
+    for _ in range(2):
+        random.seed(42)
+        recording = start()
+        with om.span("work"):
+            pass
+        om.stop()
+        found.append({row.span for row in recording.sections()})
+
+    assert not found[0] & found[1]
 
 
 def test_meta_is_messagepack(recording):

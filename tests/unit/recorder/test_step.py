@@ -80,13 +80,20 @@ def test_inside_steps(recording, said):
     for x in om.steps([1, 2]):
         train(x)
 
-    outer = [row for row in recording.sections("train.step") if row.root == row.span]
-    inner = [row for row in recording.sections("train.step") if row.root != row.span]
-    assert recording.rows(Kind.BEGIN)[1:3] != []
+    outer, inner = recording.sections("train.step"), recording.sections("train")
     assert len(outer) == len(inner) == 2
     assert [row.parent for row in inner] == [row.span for row in outer]
     assert [row.parent for row in recording.sections("forward")] == [row.span for row in inner]
     assert len(said()) == 1
+
+
+def test_block_inside_steps(recording):
+    """A step block inside ``steps`` is a section named ``step``."""
+    for _ in om.steps([1]):
+        with om.step(samples=3):
+            pass
+
+    assert recording.one("step").parent == recording.one("train.step").span
 
 
 def test_dropped_unentered(recording, said):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import struct
+import sys
 
 import numpy as np
 import pytest
@@ -92,6 +94,100 @@ def test_broken_number(recording):
     assert logged(recording) == [("good", 0, 1.0)]
     assert recording.word(Word.INTERNAL_ERRORS) == 1
     recording.may_fail = True
+
+
+class Device:
+    """Stands for torch with a device whose copies arrive when the test says so."""
+
+    type = "accelerator"
+    float64 = "float64"
+
+    def __init__(self):
+        self.slots = {}
+        self.is_done = False
+
+    def empty(self, *size, **kwargs):
+        return self
+
+    def __getitem__(self, slot):
+        return Slot(self.slots, slot)
+
+    def no_grad(self):
+        return contextlib.nullcontext()
+
+    def get_device_module(self, device):
+        return self
+
+    def Event(self):  # noqa: N802 - torch's name
+        return self
+
+    def record(self):
+        pass
+
+    def query(self):
+        return self.is_done
+
+
+class Slot:
+    """One place in pinned memory."""
+
+    def __init__(self, slots, slot):
+        self.slots, self.slot = slots, slot
+
+    def copy_(self, tensor, non_blocking):
+        assert non_blocking
+        self.slots[self.slot] = tensor.value
+
+    def __float__(self):
+        return self.slots[self.slot]
+
+
+class OnDevice:
+    """A tensor whose value must not be asked for."""
+
+    def __init__(self, device, value):
+        self.device, self.value = device, value
+
+    def numel(self):
+        return 1
+
+    def detach(self):
+        return self
+
+    def reshape(self, shape):
+        return self
+
+    def __float__(self):
+        raise AssertionError("this would wait for the device")
+
+
+@pytest.fixture
+def device(monkeypatch):
+    found = Device()
+    found.Tensor = OnDevice
+    monkeypatch.setitem(sys.modules, "torch", found)
+    return found
+
+
+def test_values_of_a_device_come_late(recording, device):
+    """A device's values are published when their copies are done, with the step of their call."""
+    for i, _ in enumerate(om.steps(range(3))):
+        om.log(loss=OnDevice(device, 0.5 + i))
+    assert logged(recording) == []
+
+    device.is_done = True
+    om.log(last=1)
+
+    assert logged(recording)[:3] == [("loss", i, 0.5 + i) for i in range(3)]
+
+
+def test_values_that_never_arrive(recording, device):
+    """What has not arrived when the run ends is counted, after a short wait; so is an overflow."""
+    for _ in range(300):
+        om.log(loss=OnDevice(device, 1.0))
+    om.stop()
+
+    assert recording.word(Word.LOST_VALUES) == 300
 
 
 @pytest.mark.gpu
