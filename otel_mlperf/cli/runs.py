@@ -20,14 +20,16 @@ def runs(
     from otel_mlperf.report.json import to_json
     from otel_mlperf.report.lines import shown_in
     from otel_mlperf.report.runs import render_runs
-    from otel_mlperf.store.runs import list_runs, runs_dir
+    from otel_mlperf.store.runs import runs_dir, scan_runs
 
     folder = runs_dir()
-    found = list_runs(folder)
+    found, bad = scan_runs(folder)
     shown = [overview(run) for run in (found if every else found[:20])]
     if as_json:
         print(to_json(shown))
+        for error in bad.values():
+            print(f"otel-mlperf: {error}", file=sys.stderr)
         return
     color, unicode = shown_in(sys.stdout)
     more = len(found) - len(shown)
-    print(render_runs(shown, str(folder), more, color=color, unicode=unicode), end="")
+    print(render_runs(shown, str(folder), more, tuple(bad), color=color, unicode=unicode), end="")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,6 +22,7 @@ DEFAULT_DIR = "otel-runs"
 LATEST = "latest"
 RUN_FILE = "run.json"
 _LISTED = 5
+_UUID = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 
 
 class RunFile(msgspec.Struct, frozen=True, kw_only=True):
@@ -44,7 +46,9 @@ class RunFolder(msgspec.Struct, frozen=True):
 
     @property
     def short_id(self) -> str:
-        """The id prefix that the folder's name carries."""
+        """The id prefix that the folder's name carries; of a UUID its first eight characters."""
+        if _UUID.fullmatch(self.facts.id):
+            return self.facts.id[:8]
         before = safe_name(self.facts.name) + "-"
         if self.path.name.startswith(before):
             return self.path.name[len(before) :]
@@ -57,9 +61,21 @@ def runs_dir(environ: Mapping[str, str] = os.environ) -> Path:
 
 
 def list_runs(folder: Path) -> list[RunFolder]:
-    """The runs in ``folder``, newest first; what is no run folder is passed over."""
-    found = [read_run(path.parent) for path in folder.glob(f"*/{RUN_FILE}")]
-    return sorted(found, key=lambda run: (run.facts.started_ns, run.path.name), reverse=True)
+    """The runs in ``folder``, newest first; what cannot be read as a run is passed over."""
+    return scan_runs(folder)[0]
+
+
+def scan_runs(folder: Path) -> tuple[list[RunFolder], dict[str, StoreError]]:
+    """The runs in ``folder``, newest first, and what is wrong with folders of others, by name."""
+    found: list[RunFolder] = []
+    bad: dict[str, StoreError] = {}
+    for path in sorted(folder.glob(f"*/{RUN_FILE}")):
+        try:
+            found.append(read_run(path.parent))
+        except StoreError as error:
+            bad[path.parent.name] = error
+    found.sort(key=lambda run: (run.facts.started_ns, run.path.name), reverse=True)
+    return found, bad
 
 
 def read_run(path: Path) -> RunFolder:
@@ -88,11 +104,14 @@ def find_run(run: str = LATEST, folder: Path | None = None) -> RunFolder:
 
     Raises:
         NoSuchRun: none matches, or several ids begin like that.
+        StoreError: it is named by its folder, and is not readable.
     """
     if (Path(run) / RUN_FILE).is_file():
         return read_run(Path(run))
     folder = runs_dir() if folder is None else folder
-    runs = list_runs(folder)
+    runs, bad = scan_runs(folder)
+    if run in bad:
+        raise bad[run]
     if not runs:
         raise NoSuchRun(_nothing(run, folder))
     if run == LATEST:
@@ -100,7 +119,7 @@ def find_run(run: str = LATEST, folder: Path | None = None) -> RunFolder:
     named = [found for found in runs if run in (found.path.name, found.facts.name, found.facts.id)]
     if named:
         return named[0]
-    begun = [found for found in runs if found.facts.id.startswith(run) or found.short_id == run]
+    begun = _begun(runs, run)
     if len(begun) > 1:
         raise NoSuchRun(
             f"looking for run {run!r}: {len(begun)} ids begin like that; give more of it:"
@@ -112,6 +131,14 @@ def find_run(run: str = LATEST, folder: Path | None = None) -> RunFolder:
             "the newest are:" + _listing(runs)
         )
     return begun[0]
+
+
+def _begun(runs: list[RunFolder], start: str) -> list[RunFolder]:
+    """The runs whose ids begin like that; what is shown as an id means that very run."""
+    shown = [run for run in runs if run.short_id == start]
+    if len(shown) == 1:
+        return shown
+    return [run for run in runs if run.facts.id.startswith(start) or run.short_id == start]
 
 
 def _nothing(run: str, folder: Path) -> str:

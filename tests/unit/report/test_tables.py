@@ -39,6 +39,21 @@ def test_runs_are_one_line_each(tmp_path):
     )
 
 
+def test_tags_have_a_column_and_bad_folders_a_line(tmp_path):
+    """Both within the width of a terminal."""
+    run = RunFolderBuilder(tmp_path, tags=["ablation", "big " * 20])
+    run.process(S)
+    run.write()
+
+    table = render_runs([overview(one) for one in list_runs(tmp_path)], "x", 0, ["bad-77aa"])
+
+    head, line, bad = table.splitlines()
+    assert head.endswith("time  tags")
+    assert "1.00 s  ablation big" in line
+    assert max(map(len, (head, line))) <= 80
+    assert bad == "bad-77aa: its run.json cannot be read"
+
+
 def test_no_runs_are_said_to_be_none():
     """With the folder that was looked in."""
     assert render_runs([], "otel-runs") == "no runs in otel-runs\n"

@@ -120,6 +120,31 @@ def test_runs_are_listed_newest_first(runs):
     assert [run.facts.name for run in list_runs(runs)] == ["other", "mnist", "digits", "digits"]
 
 
+@pytest.mark.parametrize(
+    "content", ["{", '{"id": "bad1", "name": "bad", "started_ns": 1, "params": {"a": NaN}}']
+)
+def test_a_run_that_cannot_be_read_hides_no_other(runs, content):
+    """Only who names that very run hears of it."""
+    (runs / "bad-bad1").mkdir()
+    (runs / "bad-bad1" / "run.json").write_text(content)
+
+    assert len(list_runs(runs)) == 4
+    assert find_run("latest", runs).path.name == "other-job-41.0"
+    with pytest.raises(StoreError, match=r"reading .*bad-bad1/run\.json: "):
+        find_run("bad-bad1", runs)
+
+
+def test_a_uuid_is_shown_by_its_first_eight_characters(runs):
+    """And found by them, also beside the second run of the same process."""
+    uuid = "0b6f3c1e-52a7-4c1e-9d53-0a1b2c3d4e5f"
+    make(runs, "job", uuid, 500, short=36)
+    make(runs, "job2", uuid + ".2", 501, short=38)
+
+    found = find_run("0b6f3c1e", runs)
+
+    assert (found.facts.id, found.short_id) == (uuid, "0b6f3c1e")
+
+
 def test_the_folder_of_runs_comes_from_the_environment():
     """Else it is in the working directory."""
     assert str(runs_dir({"OTEL_MLPERF_DIR": "/data/runs"})) == "/data/runs"
