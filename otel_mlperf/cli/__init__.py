@@ -8,29 +8,52 @@ from __future__ import annotations
 
 import os
 import sys
+from contextlib import suppress
 from typing import NoReturn
 
 from otel_mlperf.errors import OtelMlperfError
 
 _INTERRUPTED = 130
+_NOT_WRITTEN = 74
 
 
 def main() -> NoReturn:
     """Runs the command that ``sys.argv`` names and exits."""
     try:
         _dispatch(sys.argv[1:])
-        sys.stdout.flush()
+        if sys.stdout is not None:  # closed by the shell (>&-)
+            sys.stdout.flush()
         code = 0
     except OtelMlperfError as error:
         code = error.exit_code
-        print(f"otel-mlperf: {error}", file=sys.stderr)
+        _say(str(error))
     except KeyboardInterrupt:
         code = _INTERRUPTED
     except BrokenPipeError:
-        # Who reads us has seen enough; Python must not find that out again at its end.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _forget_output()  # who reads us has seen enough
         code = 1
+    except OSError as error:
+        _forget_output()
+        code = _NOT_WRITTEN
+        _say(f"{error.strerror or error}{f': {error.filename}' if error.filename else ''}")
     sys.exit(code)
+
+
+def _say(message: str) -> None:
+    if sys.stderr is not None:
+        with suppress(OSError):
+            print(f"otel-mlperf: {message}", file=sys.stderr, flush=True)
+
+
+def _forget_output() -> None:
+    """What could not be written goes nowhere; Python must not find that out again at its end."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError, AttributeError):
+            stream.flush()
+            continue
+        with suppress(OSError, AttributeError):
+            os.dup2(nowhere, stream.fileno())
 
 
 def _dispatch(arguments: list[str]) -> None:

@@ -59,7 +59,8 @@ def call(arguments: list[str]) -> None:
         command.main(arguments, prog_name=NAME, standalone_mode=True)
     except SystemExit as end:
         if end.code:
-            sys.stdout.flush()
+            if sys.stdout is not None:
+                sys.stdout.flush()
             raise
 
 

@@ -76,8 +76,9 @@ def main(arguments: Sequence[str]) -> NoReturn:
         name=request.name,
         python_path=os.environ.get("PYTHONPATH"),
     )
-    sys.stdout.flush()
-    sys.stderr.flush()
+    for stream in (sys.stdout, sys.stderr):
+        if stream is not None:  # what the shell closed (2>&-)
+            stream.flush()
     os.execve(path, command, told.put(os.environ))
 
 

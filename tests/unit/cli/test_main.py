@@ -194,6 +194,34 @@ def test_a_reader_that_has_seen_enough_hears_nothing(runs, unbuffered):
     assert (process.wait(), err) == (1, "")
 
 
+@pytest.mark.parametrize("command_line", ["summary", "runs", "show --step 2", "--help"])
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_output_that_cannot_be_written_ends_with_74(runs, command_line, unbuffered):
+    """A full disk is said in one line, without a traceback."""
+    digits(runs).write()
+    with open("/dev/full", "w") as full:
+        ended = subprocess.run(
+            [sys.executable, "-m", "otel_mlperf", *command_line.split()],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+            env=os.environ | {"PYTHONUNBUFFERED": unbuffered},
+        )
+
+    assert (ended.returncode, ended.stderr) == (74, "otel-mlperf: No space left on device\n")
+
+
+def test_runs_names_a_folder_that_cannot_be_read(runs, command):
+    """Below the runs that can."""
+    digits(runs).write()
+    (runs / "bad-77aa").mkdir()
+    (runs / "bad-77aa" / "run.json").write_text("{")
+
+    assert command("runs")[1].splitlines()[-1] == "bad-77aa: its run.json cannot be read"
+    assert command("summary")[0] == 0
+
+
 def test_ctrl_c_ends_with_130_and_no_traceback(runs):
     """While it waits for a server that has the request and does not answer."""
     run = digits(runs)

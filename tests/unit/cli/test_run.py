@@ -223,6 +223,17 @@ def test_ranks_of_a_launching_script_are_recorded(execute, tmp_path):
     assert names_of_runs(tmp_path) == ["launch", "rank"]
 
 
+@pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&-"])
+def test_program_runs_without_its_standard_streams(tmp_path, closed):
+    """As under Python: a shell may close them."""
+    (tmp_path / "mk.py").write_text("open('made', 'w').close()")
+    line = f"{sys.executable} -m otel_mlperf run mk.py {closed}"
+
+    ended = subprocess.run(["sh", "-c", line], cwd=tmp_path, check=False)
+
+    assert (ended.returncode, (tmp_path / "made").exists()) == (0, True)
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "said"),
     [
