@@ -89,6 +89,7 @@ class Deriver:
                 journal.entries[number] = content
 
     def _leave(self, event: Left) -> None:
+        self._state.finished.append(event.journal)
         journal = self._state.journals[event.journal]
         journal.left, journal.ended_ns = True, event.monotonic_ns
         journal.open, journal.cells, journal.words = event.open, event.cells, event.words

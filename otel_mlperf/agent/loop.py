@@ -61,6 +61,7 @@ class Agent:
         self._deriver = Deriver(self._state, self._tables, options, self._requests)
         self._log = Log(self._folder, self._state.segment)
         self._sender = Sender(self._requests, options)
+        self._unlogged: list[Event] = []
         self._marked_ns = self._read_ns = time.monotonic_ns()
         self._replay()
 
@@ -136,12 +137,19 @@ class Agent:
         self._tail.close()
 
     def _take(self, events: list[Event]) -> None:
-        self._log.append(events)
-        self._tail.durable()
+        # Refused by the disk, events wait for the next try, and their rows stay in the ring.
+        self._unlogged += events
+        if self._log.append(self._unlogged):
+            self._logged()
         for event in events:
             self._deriver.apply(event)
             if isinstance(event, Joined | Left):
                 _log.info("%s: %s", event.journal, type(event).__name__.lower())
+
+    def _logged(self) -> None:
+        """What has been read is durable: its slots can be written again."""
+        self._unlogged.clear()
+        self._tail.durable()
 
     def _is_flush_due(self, unix_ns: int) -> bool:
         """Every 2 s at first, then after a sixth of the run's age, a minute at most."""
@@ -161,7 +169,9 @@ class Agent:
             state.flushed_ns = unix_ns
             state.segment = self._log.next_segment()
             state.pending = self._requests.pending
+            state.finished = self._tail.still_there(state.finished)
             write_state(self._state_path, state)
+            self._logged()
             self._requests.forget()
             self._log.drop_before(state.segment)
             self._tables.compact()
@@ -170,6 +180,6 @@ class Agent:
                 self.run_folder, self._host, self._deriver.accounts.report(self._requests.waiting)
             )
         except (OSError, StoreError) as error:
-            _log.warning("writing the run folder: %s", error)
+            _log.warning("writing the run folder: %s", str(error))  # its frames hold mappings
             return
         self._tail.stored()

@@ -150,6 +150,8 @@ class State(msgspec.Struct):
 
     segment: int = 1
     journals: dict[str, JournalState] = {}
+    finished: list[str] = []
+    """Journals that were read to their end and whose files may still be there."""
     ranks: dict[str, RankState] = {}
     accounts: dict[str, Account] = {}
     """By "signal/destination"."""

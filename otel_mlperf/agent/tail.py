@@ -63,6 +63,10 @@ class Tail:
         for name, journal in state.journals.items():
             if not journal.left and self._open(name):
                 self._readers[name].resume(journal.next, journal.holes)
+        for name in state.finished:
+            # Read to its end by an agent that could not say so in the tables.
+            if self._open(name):
+                self._gone[name] = self._readers.pop(name)
 
     def missing(self, state: State) -> list[Event]:
         """Ends for journals that an agent before has read and whose files are gone."""
@@ -131,12 +135,16 @@ class Tail:
                 reader.set_word(Word.STORED, slot - 1)
         self._read_to.clear()
         for name, reader in list(self._gone.items()):
-            reader.set_word(Word.STORED, reader.ring.next - 1)
+            reader.set_word(Word.STORED, max(reader.ring.next - 1, reader.word(Word.HEAD)))
             reader.close()
             (self._folder / name).unlink(missing_ok=True)
             self._own.pop(str(self._folder / name), None)
             self._bad.discard(name)
             del self._gone[name]
+
+    def still_there(self, names: list[str]) -> list[str]:
+        """Which of the journals ``names`` have a file."""
+        return [name for name in names if (self._folder / name).exists()]
 
     @property
     def ended_main(self) -> bool:

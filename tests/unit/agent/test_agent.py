@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import resource
+import signal
 import time
 from collections import Counter
 
@@ -13,7 +15,7 @@ from by_hand import MS, Program
 
 from otel_mlperf.agent.policy import Policy
 from otel_mlperf.agent.segments import segments
-from otel_mlperf.journal.layout import Kind
+from otel_mlperf.journal.layout import Kind, Word
 
 S = 10**9
 
@@ -442,3 +444,48 @@ def test_what_the_program_counted_is_in_the_run_folder(program, agent_of, run_fo
 
     readings = [r for r in table(run_folder, "readings") if r["name"] == "ml.user.tokens"]
     assert readings[-1]["value"] == 360.0
+
+
+def test_journal_that_was_read_is_not_read_again_after_a_full_disk(
+    program, agent_of, run_folder
+) -> None:
+    """An agent that read a journal to its end but could not store it leaves that to the next."""
+    for i in range(20):
+        program.step(i * 10)
+    program.stop(300)
+    tables = run_folder / "tables"
+    tables.write_text("in the way")
+    first = agent_of(program)
+    first.tick()
+    tables.unlink()
+    del first
+    agent_of(program).run()
+
+    assert [s["n"] for s in table(run_folder, "steps")] == list(range(20))
+    account = accounts(run_folder)["spans"]["store"]
+    assert account["created"] == program.sections
+    assert adds_up(account)
+
+
+def test_rows_that_the_log_refused_are_read_again(program, agent_of, run_folder) -> None:
+    """Nothing is freed that is not durable: an agent on a full disk loses no row."""
+    first = agent_of(program)
+    for i in range(20):
+        program.step(i * 10)
+    limit = resource.getrlimit(resource.RLIMIT_FSIZE)
+    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    try:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (10, limit[1]))
+        first.tick()
+        first.mark()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limit)
+        signal.signal(signal.SIGXFSZ, handler)
+    freed = program.journal.words[Word.TAIL]
+    del first
+    program.stop(300)
+    agent_of(program).run()
+
+    assert freed == 1
+    assert [s["n"] for s in table(run_folder, "steps")] == list(range(20))
+    assert accounts(run_folder)["spans"]["store"]["created"] == program.sections
