@@ -16,24 +16,30 @@ _LOWEST, _HIGHEST = -(1 << 63), 1 << 64
 
 def plain(value: Any, depth: int = _DEPTH) -> Any:
     """``value`` as JSON can hold it: what has no number there ("inf", "nan") is text."""
+    if isinstance(value, Mapping | list | tuple):
+        if not depth:
+            return f"<{type(value).__qualname__}>"
+        if isinstance(value, Mapping):
+            return {plain_key(key): plain(item, depth - 1) for key, item in value.items()}
+        return [plain(item, depth - 1) for item in value]
     if value is None or isinstance(value, bool):
         return value
+    return _number_or_text(value)
+
+
+def plain_key(key: Any) -> str:
+    """A mapping's key as text."""
+    return clean(str(key), _TEXT_BYTES)
+
+
+def _number_or_text(value: Any) -> Any:
     if isinstance(value, str):
         return clean(str.__str__(value), _TEXT_BYTES)
     if isinstance(value, int):
         return int(value) if _LOWEST <= value < _HIGHEST else safe_value(int(value))
     if isinstance(value, float):
         return float(value) if math.isfinite(value) else str(float(value))
-    if depth and isinstance(value, Mapping):
-        return {plain_key(key): plain(item, depth - 1) for key, item in value.items()}
-    if depth and isinstance(value, list | tuple):
-        return [plain(item, depth - 1) for item in value]
     return _as_text(value)
-
-
-def plain_key(key: Any) -> str:
-    """A mapping's key as text."""
-    return clean(str(key), _TEXT_BYTES)
 
 
 def _as_text(value: Any) -> Any:
