@@ -135,6 +135,6 @@ def write_report(folder: Path, host: str, report: dict[str, dict[str, Any]]) -> 
     """Replaces ``accounting/<host>.json`` of a run folder."""
     place = folder / "accounting"
     place.mkdir(exist_ok=True)
-    temporary = place / f".{host}.json"
+    temporary = place / f"{host}.new"
     temporary.write_text(json.dumps(report, indent=1))
     temporary.replace(place / f"{host}.json")

@@ -21,8 +21,9 @@ EPOCHS = 4
 WINDOW_S = 600
 GROWTH = 1.1
 """More than the ratio of a histogram bucket's bounds for a run of some hundred steps."""
-SILENT = {("Step", "of"), ("Telemetry lost", "all")}
-"""Queries about what this run does not have: a planned number of steps, losses."""
+SILENT = {("Step", "of"), ("Telemetry lost", "all"), ("Open now", "all")}
+"""Queries about what this run does not have: a planned number of steps, losses, and as it has
+ended an open section."""
 RANK = "rank {{ml_distributed_rank}}"
 
 
@@ -218,12 +219,15 @@ def test_age_of_the_last_step_counts_from_its_end(shown):
     assert shown.figure("Last step ago") == pytest.approx(shown.at - ended, abs=1e-3)
 
 
-def test_each_rank_is_in_one_section(shown):
-    """Of all sections that a rank has been seen in, only the last is shown as open now."""
-    found = shown.ask("Open now")
+def test_each_rank_is_in_one_section_until_it_ends(shown, servers):
+    """Of all sections that a rank has been seen in, only the last is open; after the end none."""
+    (query,) = [query for query in shown.queries if query.panel == "Open now"]
+    last = float(shown.one("SELECT max(end_ns) / 1e9 FROM steps"))
+    found = servers.promql(query.expr, last)
 
     assert [sample.labels["ml_distributed_rank"] for sample in found] == ["0"]
     assert 0 <= found[0].value < 60
+    assert shown.ask("Open now") == []
 
 
 def test_overhead_is_that_of_the_store(shown):
