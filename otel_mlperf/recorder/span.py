@@ -243,15 +243,15 @@ def _while_idle(
 
 def _added_up(name: Any) -> Any:
     recorder = active()
-    if recorder is None or callable(name):
+    if recorder is None or name is None or callable(name):
         return _while_idle(name, None, True, {})
     return recorder.cells.aggregate(name, None)
 
 
 def _first_time(name: Any) -> Any:
-    """A name that is not known yet, or that never takes the short way; or a function."""
+    """A name that is not known yet, or that never takes the short way; a function, or nothing."""
     recorder = active()
-    if recorder is None or callable(name):
+    if recorder is None or name is None or callable(name):
         return _while_idle(name, None, False, {})
     watch_torch()
     text = name if type(name) is str else safe_name_text(name)

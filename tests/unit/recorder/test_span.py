@@ -131,6 +131,33 @@ def test_decorator_with_arguments(recording, arguments):
     assert (row.category, row.constant["layer"]) == ("io", 3)
 
 
+@pytest.mark.parametrize("when", ["before", "during"])
+@pytest.mark.parametrize("settings", [{}, {"category": "forward"}, {"aggregate": True}])
+def test_decorator_without_a_name(start, when, settings):
+    """Without a name the function's is taken, decorated before the run or during it."""
+    recording = start() if when == "during" else None
+
+    @om.span(**settings)
+    def work():
+        return 7
+
+    recording = recording or start()
+    assert work() == 7
+    if settings.get("aggregate"):
+        assert [key[1] for key in recording.cells()] == ["work"]
+    else:
+        assert recording.one("work").category == settings.get("category", names.OTHER)
+
+
+def test_block_without_a_name(recording):
+    """A block without a name is recorded all the same."""
+    with om.span(), om.span(aggregate=True):
+        pass
+
+    assert len(recording.sections("unnamed")) == 1
+    assert [key[1] for key in recording.cells()] == ["unnamed"]
+
+
 def test_section_as_decorator(recording):
     """``@span("name")`` works as well once the run is active."""
 
