@@ -103,6 +103,8 @@ class Word(IntEnum):
     """``log()`` values for which the ring had no room."""
     INTERNAL_ERRORS = 22
     """Exceptions inside the recorder that were kept from the program."""
+    LOST_FRAME = 23
+    """Begin, cancel and foreign rows for which the ring had no room: no items."""
     TAIL = 32
     """All slots below it may be written again: next slot to free."""
     DURABLE = 33

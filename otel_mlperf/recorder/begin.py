@@ -121,7 +121,7 @@ def _open_run(recorder: Recorder) -> Section:
     track = recorder.tracks.current()
     number = recorder.registry.register(names.SPAN_RUN, names.RUN, "")
     section, sid, now = recorder.make(number), recorder.meta.run_span, time.monotonic_ns()
-    recorder.journal.put(now, 0, sid, 0, 0, track, number, Kind.BEGIN)
+    recorder.journal.put(now, 0, sid, 0, 0, track, number, Kind.BEGIN, Word.LOST_FRAME)
     recorder.open(section, sid, PARENTS.pack(0, sid, track), track, now)
     recorder.make_current(section)
     recorder.outer.append(section)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from opentelemetry.trace.propagation import _SPAN_KEY
 
 from otel_mlperf import ids
-from otel_mlperf.journal.layout import Kind
+from otel_mlperf.journal.layout import Kind, Word
 from otel_mlperf.recorder.context import (
     CURRENT,
     SECTION_KEY,
@@ -104,7 +104,7 @@ class Places:
                 self._foreign.pop(next(iter(self._foreign)), None)
             key = self._foreign[trace_id] = self._recorder.next_id()
             self._recorder.journal.put(
-                trace_id >> 64, trace_id & _MASK, key, 0, 0, 0, 0, Kind.FOREIGN
+                trace_id >> 64, trace_id & _MASK, key, 0, 0, 0, 0, Kind.FOREIGN, Word.LOST_FRAME
             )
         return key
 

@@ -143,7 +143,10 @@ class Recorder:
         if content and self.journal.payload(section.sid, content):
             flags |= Flag.HAS_PAYLOAD
         parent, root, track = PARENTS.unpack(section.chunk)
-        self.journal.put(section.t0, t1, section.sid, parent, root, track, section.entry, flags)
+        lost = Word.LOST_RING_FULL if kind is Kind.SECTION else Word.LOST_FRAME
+        self.journal.put(
+            section.t0, t1, section.sid, parent, root, track, section.entry, flags, lost
+        )
         self.forget(section)
 
     def forget(self, section: SectionContext) -> None:

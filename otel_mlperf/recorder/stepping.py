@@ -133,8 +133,9 @@ class Stepping:
         sid, now = recorder.next_id(), time.monotonic_ns()
         self._remember(sid, step, around)
         recorder.journal.put(
-            now, number & _MASK, sid, step.link, n & _MASK, track, section.entry, Kind.BEGIN
-        )
+            now, number & _MASK, sid, step.link, n & _MASK, track, section.entry, Kind.BEGIN,
+            Word.LOST_FRAME,
+        )  # fmt: skip
         recorder.open(section, sid, PARENTS.pack(0, sid, track), track, now)
         recorder.make_current(section)
         words = recorder.journal.words

@@ -259,6 +259,21 @@ def test_small_journal(start):
     assert kept + recording.word(Word.LOST_RING_FULL) == 5000
 
 
+def test_full_ring_counts_sections_alone(start):
+    """Begin, cancel and foreign rows that are dropped are no sections that were lost."""
+    recording = start(rows=2048)
+    made = 0
+    for _ in range(2000):
+        with om.step(), om.span("work"):
+            made += 2
+        for _ in om.steps(()):
+            raise AssertionError
+    kept = len(recording.sections())
+
+    assert kept + recording.word(Word.LOST_RING_FULL) == made
+    assert recording.word(Word.LOST_FRAME) > 2000
+
+
 def test_large_metadata(monkeypatch, tmp_path):
     """Resource attributes that do not fit are an error at the start, not later."""
     monkeypatch.setenv("OTEL_RESOURCE_ATTRIBUTES", "a=" + "x" * 5000)
