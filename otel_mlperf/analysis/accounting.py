@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 STORE = "store"
+RING_FULL = "ring_full"
 
 
 class Account(msgspec.Struct, kw_only=True):
@@ -71,6 +72,12 @@ def lost(accounts: Accounts) -> int:
         for destinations in accounts.values()
         if destinations
     )
+
+
+def sections_lost(accounts: Accounts) -> int:
+    """Sections that the recorder could not write: not even measured."""
+    spans = accounts.get("spans", {})
+    return max((account.lost.get(RING_FULL, 0) for account in spans.values()), default=0)
 
 
 def pending(accounts: Accounts) -> int:

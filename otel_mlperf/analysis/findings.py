@@ -26,6 +26,25 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     aggregate: bool = False
 
 
+class RankFigures(msgspec.Struct, frozen=True, kw_only=True):
+    """The steps of one rank."""
+
+    rank: int
+    count: int
+    """Those that the figures are about."""
+    mean_ns: float
+    sections: dict[str, float]
+    """Mean self time in nanoseconds by name, as shown."""
+
+
+class StandOut(msgspec.Struct, frozen=True, kw_only=True):
+    """A rank that takes far longer than the median of the ranks."""
+
+    rank: int
+    more_ns: dict[str, float]
+    """By how much in each of the sections in which it does, the most first."""
+
+
 class Steps(msgspec.Struct, frozen=True, kw_only=True):
     """The steps of the phase that the figures are about."""
 
@@ -39,6 +58,8 @@ class Steps(msgspec.Struct, frozen=True, kw_only=True):
     """Over all ranks; None if no step says how many samples it took."""
     tokens_per_s: float | None
     rows: list[Row]
+    ranks: list[RankFigures]
+    stand_outs: list[StandOut]
 
 
 class WarmUp(msgspec.Struct, frozen=True, kw_only=True):
@@ -114,6 +135,8 @@ class Telemetry(msgspec.Struct, frozen=True, kw_only=True):
     """Items that no destination can get any more; None if nobody has counted yet."""
     pending: int
     """Items that are still on their way to a server."""
+    sections_lost: int
+    """Sections that found no room in shared memory: the figures do not know of them."""
     overhead: float | None
     """Share of the time that recording took."""
 
@@ -126,6 +149,9 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     path: str
     outcome: str
+    restarts: int
+    rank: int | None
+    """The only rank that the figures are about; None: all of them."""
     ranks: int
     world_size: int
     nodes: int
@@ -134,7 +160,12 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     """From the first start to the last end; of a running one, up to its last sign of life."""
     has_gpu: bool
     failure: Failure | None
+    params: dict[str, Any]
     result: dict[str, Any]
+    last: dict[str, float]
+    """The last value logged by name."""
+    counted: dict[str, float]
+    """The program's own counters, all ranks together."""
     steps: Steps | None
     warm_up: WarmUp | None
     outside_ns: float

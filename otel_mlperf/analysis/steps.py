@@ -23,7 +23,7 @@ _P95 = 0.95
 # A step that an error cut short says nothing about the others, unless there are no others.
 _CHOSEN = """WITH counted AS (SELECT * FROM steps WHERE phase = $phase AND n >= $first),
 chosen AS (SELECT * FROM counted WHERE NOT error OR (SELECT bool_and(error) FROM counted))"""
-_OWN = f"""{_CHOSEN}, own AS (
+OWN = f"""{_CHOSEN}, own AS (
     SELECT name, min(category) AS category, beside, rank, restart, n, sum(s.self_ns) AS own,
            min(s.start_ns - chosen.start_ns) AS since
     FROM sections s JOIN chosen USING (rank, restart, n)
@@ -95,6 +95,8 @@ def read_steps(
         samples_per_s=samples,
         tokens_per_s=tokens,
         rows=_with_aggregates(rows, mine, phase, ran, mean),
+        ranks=[],
+        stand_outs=[],
     )
 
 
@@ -138,7 +140,7 @@ def _section_rows(store: Store, values: dict[str, Any], chosen: int, mean: float
     # Steps in which a section did not occur count as zero: they are the start of the sorted list.
     at = f"({math.ceil(_P95 * chosen)} - {chosen} + count(*))"
     found = store.rows(
-        f"{_OWN} SELECT name, min(category), beside, sum(own), "
+        f"{OWN} SELECT name, min(category), beside, sum(own), "
         f"CASE WHEN {at} > 0 THEN list_sort(list(own))[{at}] ELSE 0 END "
         "FROM own GROUP BY name, beside ORDER BY beside, avg(since), name",
         **values,

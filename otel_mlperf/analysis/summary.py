@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
 from otel_mlperf.analysis import accounting
 from otel_mlperf.analysis.findings import Slowest, Summary, Telemetry
+from otel_mlperf.analysis.logged import read_counted, read_last
 from otel_mlperf.analysis.outside import (
     outside_ns,
     outside_steps,
@@ -14,7 +17,9 @@ from otel_mlperf.analysis.outside import (
     read_tree,
 )
 from otel_mlperf.analysis.processes import RUNNING, Processes, read_processes
+from otel_mlperf.analysis.ranks import read_ranks, stand_outs
 from otel_mlperf.analysis.steps import main_phase, read_slowest, read_steps, read_warm_up
+from otel_mlperf.errors import NoSuchRun
 from otel_mlperf.store.reader import Store
 
 if TYPE_CHECKING:
@@ -22,20 +27,28 @@ if TYPE_CHECKING:
     from otel_mlperf.store.runs import RunFolder
 
 
-def summarize(run: RunFolder) -> Summary:
-    """The summary of a run folder, finished or not.
+_RANKS_TOLD = 16
+
+
+def summarize(run: RunFolder, rank: int | None = None) -> Summary:
+    """The summary of a run folder, finished or not; of one ``rank``, if it is given.
 
     Raises:
+        NoSuchRun: no process of that rank is known.
         StoreError: a file of the run cannot be read.
     """
-    store = Store(run.path)
+    store = Store(run.path, rank)
     processes = read_processes(store)
+    if rank is not None and not processes.all:
+        raise NoSuchRun(_no_such_rank(run, rank))
     phase, nodes, aggregates = main_phase(store), read_nodes(store), read_aggregates(store)
     steps = warm_up = slowest = None
     outside, beyond = [], 0.0
     if phase is not None:
         warm_up = read_warm_up(store, phase)
+        ranks = read_ranks(store, phase, warm_up)
         steps = read_steps(store, phase, warm_up, aggregates)
+        steps = replace(steps, ranks=ranks, stand_outs=stand_outs(ranks, steps.mean_ns))
         slowest = read_slowest(store, steps, warm_up)
         outside = outside_steps(store, nodes, phase, processes)
         beyond = outside_ns(store, phase, processes)
@@ -46,6 +59,8 @@ def summarize(run: RunFolder) -> Summary:
         name=run.facts.name,
         path=str(run.path),
         outcome=processes.outcome,
+        restarts=max((one.restart for one in processes.all), default=0),
+        rank=rank,
         ranks=processes.ranks,
         world_size=max([run.facts.world_size, *(one.world_size for one in processes.all)]),
         nodes=len({one.host for one in processes.all}) or 1,
@@ -53,7 +68,10 @@ def summarize(run: RunFolder) -> Summary:
         duration_ns=processes.duration_ns,
         has_gpu=any(one.has_gpu for one in processes.all),
         failure=failure,
+        params=run.facts.params,
         result=processes.result(),
+        last=read_last(store),
+        counted=read_counted(store),
         steps=steps,
         warm_up=warm_up,
         outside_ns=beyond,
@@ -67,12 +85,19 @@ def summarize(run: RunFolder) -> Summary:
     )
 
 
+def _no_such_rank(run: RunFolder, rank: int) -> str:
+    there = sorted({one.rank for one in read_processes(Store(run.path)).all})
+    known = ", ".join(map(str, there[:_RANKS_TOLD])) + " …" * (len(there) > _RANKS_TOLD)
+    return f"looking for rank {rank} of run {run.short_id}: its ranks are {known or 'not known'}"
+
+
 def _telemetry(run: RunFolder, processes: Processes) -> Telemetry:
     accounts = accounting.read_accounts(run.path)
     overhead = sum(one.overhead_ns for one in processes.all)
     return Telemetry(
         lost=accounting.lost(accounts) if accounts else None,
         pending=accounting.pending(accounts),
+        sections_lost=accounting.sections_lost(accounts),
         overhead=overhead / processes.busy_ns if processes.busy_ns else None,
     )
 

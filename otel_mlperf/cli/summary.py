@@ -13,6 +13,7 @@ from otel_mlperf.cli.commands import JsonOption, RunArgument  # noqa: TC001 - ty
 
 def summary(
     run: RunArgument = "latest",
+    rank: Annotated[int | None, typer.Option(help="Only this rank.")] = None,
     as_json: JsonOption = False,
     as_html: Annotated[
         bool, typer.Option("--html", help="Print a piece of HTML for notebooks.")
@@ -30,7 +31,7 @@ def summary(
     if wait_stored:
         importlib.import_module("duckdb")  # its loading and the agent's storing overlap
     notes = wait_until_stored(wait_stored or [])
-    found = summarize(find_run(run))
+    found = summarize(find_run(run), rank)
     # The closing text belongs to the program's messages, not to its output.
     stream = sys.stderr if closing else sys.stdout
     if as_json or as_html:

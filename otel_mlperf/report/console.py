@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from otel_mlperf import names
+from otel_mlperf.analysis.processes import RUNNING
 from otel_mlperf.analysis.steps import NOT_IN_A_SPAN, shown
 from otel_mlperf.report.lines import WIDTH, Line, Style, bar, columns, left, short, text
 from otel_mlperf.report.quantities import (
@@ -27,7 +28,10 @@ _LABEL = 10
 _LEAST_OUTSIDE = 0.01
 _MOST_ROWS = 14
 _MOST_BRANCHES = 40
+_MOST_RANKS = 3
 _NAME = 13
+_WHOLE = 1e12
+"""Below it, a number without decimals is written with all its digits."""
 _LONGEST_NAME = 28
 _OUTCOMES: dict[str, Style] = {"finished": "green", "running": "cyan"}
 _COLORS: dict[str, Style] = {
@@ -82,7 +86,10 @@ def _heading(summary: Summary, width: int) -> list[Line]:
     of = f" of {summary.world_size}" if summary.world_size > summary.ranks else ""
     ranks = plural(summary.ranks, "rank") if not of else f"{summary.ranks}{of} ranks"
     where = f"{ranks}, {plural(summary.nodes, 'node')}"
-    rest = f" · {where} · {duration(summary.duration_ns)}"
+    if summary.rank is not None:
+        where = f"rank {summary.rank} of {summary.world_size}"
+    again = f" · restarted {summary.restarts}×" if summary.restarts else ""
+    rest = f"{again} · {where} · {duration(summary.duration_ns)}"
     before = f" · {summary.short_id} · "
     room = width - columns(before) - columns(summary.outcome) - columns(rest)
     style = _OUTCOMES.get(summary.outcome, "red")
@@ -109,7 +116,17 @@ def failure_text(summary: Summary) -> str:
 def _steps(summary: Summary, steps: Steps, width: int) -> list[Line]:
     heading = "one step (host time)" if summary.has_gpu else "one step"
     table = _table(heading, steps.rows, column_unit(steps.mean_ns))
-    return [_figures(steps, width), *table]
+    return [_figures(steps, width), *table, *_ranks(steps, width)]
+
+
+def _ranks(steps: Steps, width: int) -> list[Line]:
+    """The ranks that take far longer than the others, and in what."""
+    labels = ["ranks", *[""] * (_MOST_RANKS - 1)]
+    lines = []
+    for label, one in zip(labels, steps.stand_outs, strict=False):
+        more = ", ".join(f"{name} +{duration(ns)}" for name, ns in one.more_ns.items())
+        lines.append(_labelled(label, short(f"rank {one.rank}: {more}", width - _LABEL)))
+    return lines
 
 
 def _figures(steps: Steps, width: int) -> Line:
@@ -233,6 +250,11 @@ def _around(summary: Summary, width: int) -> list[Line]:
         what = f"{slow.section} {parts(slow.duration_ns, slow.section_ns)}"
         line = f"step {slow.number}{rank}, {duration(slow.duration_ns)}: {what}"
         lines.append(_labelled("slowest", short(line, width - _LABEL)))
+    said = (("params", summary.params), ("last", summary.last), ("counted", summary.counted))
+    for label, facts in said:
+        if facts:
+            line = " · ".join(f"{key} {_value(value)}" for key, value in facts.items())
+            lines.append(_labelled(label, short(line, width - _LABEL)))
     if summary.result:
         line = ", ".join(f"{key} {_value(value)}" for key, value in summary.result.items())
         lines.append(_labelled("result", short(line, width - _LABEL)))
@@ -240,7 +262,9 @@ def _around(summary: Summary, width: int) -> list[Line]:
 
 
 def _value(value: object) -> str:
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
+    if not isinstance(value, float):
+        return str(value)
+    return f"{value:,.0f}" if value.is_integer() and value < _WHOLE else f"{value:.4g}"
 
 
 def _outside(summary: Summary, room: int) -> list[str]:
@@ -285,7 +309,7 @@ def _telemetry(summary: Summary, width: int, notes: Sequence[str]) -> list[Line]
         line.append(("not counted yet", ""))
     else:
         line.append((f"{facts.lost:,} lost", "red" if facts.lost else ""))
-    if facts.pending:
+    if facts.pending and summary.outcome == RUNNING:
         line.append((f" · {facts.pending:,} still to be sent", ""))
     if facts.overhead is not None:
         line.append((f" · {_overhead(facts.overhead)} overhead", ""))
@@ -295,7 +319,13 @@ def _telemetry(summary: Summary, width: int, notes: Sequence[str]) -> list[Line]
         line.append((f" · {stored}", ""))
     else:
         lines.append([(" " * _LABEL, ""), (stored, "")])
+    if facts.pending and summary.outcome != RUNNING:
+        remedy = f"{facts.pending:,} still to be sent: otel-mlperf recover {summary.short_id}"
+        notes = [remedy, *notes]
     lines += [[(" " * _LABEL, ""), (short(note, width - _LABEL), "yellow")] for note in notes]
+    if facts.sections_lost:
+        why = f"{plural(facts.sections_lost, 'section')} lost, shared memory too small"
+        lines.insert(0, [("figures   ", "dim"), (f"incomplete: {why}", "red")])
     return [*lines, [("next      ", "dim"), (summary.next, "bold")]]
 
 

@@ -30,11 +30,13 @@ _TRIES = 50
 class Store:
     """The tables of one run folder as views of the same names; a missing one is empty.
 
-    ``processes`` holds one row for each process, the last one written.
+    ``processes`` holds one row for each process, the last one written. With a ``rank``, the rows of
+    other ranks are not there.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, rank: int | None = None) -> None:
         self._folder = folder
+        self._rank = rank
         self._connection: duckdb.DuckDBPyConnection | None = None
 
     def rows(self, sql: str, **values: object) -> list[tuple[Any, ...]]:
@@ -75,7 +77,7 @@ class Store:
             for table in TABLES
         }
         for table, files in self._files.items():
-            connection.execute(_view(table, files))
+            connection.execute(_view(table, files, self._rank))
         return connection
 
     def _is_outdated(self) -> bool:
@@ -105,11 +107,12 @@ def _fault(table: str, file: str) -> str | None:
     return None
 
 
-def _view(table: str, files: list[str]) -> str:
+def _view(table: str, files: list[str], rank: int | None) -> str:
     if not files:
         empty = ", ".join(f"NULL::{_TYPES[c.type]} AS {c.name}" for c in TABLES[table])
         return f"CREATE VIEW {table} AS SELECT {empty} LIMIT 0"
-    return f"CREATE VIEW {table} AS {_selection(table, files)}"
+    only = "" if rank is None else f" WHERE rank = {rank:d}"
+    return f"CREATE VIEW {table} AS SELECT * FROM ({_selection(table, files)}){only}"
 
 
 def _selection(table: str, files: list[str]) -> str:

@@ -7,6 +7,7 @@ from run_folders import MS, START, RunFolderBuilder, S, digits
 
 from otel_mlperf.analysis.findings import Outside, Slowest, WarmUp
 from otel_mlperf.analysis.summary import summarize
+from otel_mlperf.errors import NoSuchRun
 from otel_mlperf.store.runs import read_run
 
 
@@ -107,6 +108,41 @@ def test_steps_of_several_ranks_are_counted_once_and_timed_all(tmp_path):
     assert (summary.steps.mean_ns, summary.steps.p95_ns) == (20 * MS, 30 * MS)
     assert rows_of(summary) == [("forward", 20.0), ("not in a span", 0.0)]
     assert summary.slowest.rank == 1
+
+
+def test_a_rank_that_is_slower_in_a_section_stands_out(tmp_path):
+    """The one line that says which machine to look at; the table of all ranks is there too."""
+    run = RunFolderBuilder(tmp_path, world_size=2)
+    for rank, forward in ((0, 20), (1, 30)):
+        for n in range(4):
+            run.step(
+                n, n * 50 * MS, {"forward": forward * MS, "backward": 10 * MS}, own=MS, rank=rank
+            )
+        run.process(S, rank=rank)
+
+    steps = summary_of(run).steps
+
+    assert [(one.rank, one.more_ns) for one in steps.stand_outs] == [(1, {"forward": 10.0 * MS})]
+    assert [(one.rank, one.count, one.mean_ns, one.sections) for one in steps.ranks] == [
+        (0, 4, 31.0 * MS, {"forward": 20 * MS, "backward": 10 * MS, "not in a span": MS}),
+        (1, 4, 41.0 * MS, {"forward": 30 * MS, "backward": 10 * MS, "not in a span": MS}),
+    ]
+
+
+def test_figures_can_be_of_one_rank(tmp_path):
+    """As if the others had not been there."""
+    run = RunFolderBuilder(tmp_path, world_size=2)
+    train(run, [10] * 5, rank=0)
+    train(run, [30] * 5, rank=1)
+    run.process(S, rank=0)
+    run.process(S, rank=1)
+    folder = read_run(run.write())
+
+    summary = summarize(folder, 1)
+
+    assert (summary.rank, summary.ranks, summary.steps.mean_ns) == (1, 1, 30 * MS)
+    with pytest.raises(NoSuchRun, match=r"looking for rank 7 of run 3f2a: its ranks are 0, 1$"):
+        summarize(folder, 7)
 
 
 def test_a_restarted_run_counts_the_steps_of_each_start(tmp_path):

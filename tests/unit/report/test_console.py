@@ -83,10 +83,12 @@ llama · 77aa · finished · 2 of 4 ranks, 2 nodes · 10.0 s
   not in a span             1.0    1.0   <1 %  ▇
   beside the step
   prefetch                 90.0   90.0
+ranks     rank 1: all_reduce +132 ms
 outside   4.03 s (40 %): not in a span 4.0
 slowest   step 17 on rank 1, 4.10 s: all_reduce 4.0
-telemetry 1,000 lost · 9,000 still to be sent · <0.1 % overhead
-          stored in otel-runs/llama-77aa
+figures   incomplete: 1,000 sections lost, shared memory too small
+telemetry 1,000 lost · <0.1 % overhead · stored in otel-runs/llama-77aa
+          9,000 still to be sent: otel-mlperf recover 77aa
 next      otel-mlperf doctor 77aa
 """
     )
@@ -207,6 +209,50 @@ def test_many_sections_are_cut_to_those_that_matter(runs, monkeypatch):
     assert [line.split()[0] for line in lines[:12]] == [f"layer{i:02}" for i in range(1, 24, 2)]
     assert lines[12].split()[:3] == ["12", "others", "12.0"]
     assert lines[13].split()[:5] == ["not", "in", "a", "span", "5.0"]
+
+
+def test_what_the_program_said_itself_has_a_line_each(runs, monkeypatch):
+    """Its settings, the last values it logged, its counters."""
+    run = RunFolderBuilder(runs, params={"lr": 0.001, "batch": 32, "note": "long " * 40})
+    run.step(0, 0, {"forward": 10 * MS})
+    run.process(S)
+    row = {"rank": 0, "restart": 0}
+    for at, loss in enumerate((0.5, 0.0123, 0.9)):
+        time = START + (9 if loss == 0.0123 else at)
+        run.row("values", **row, phase="train", name="loss", number=at, time_ns=time, value=loss)
+    run.row("values", **row, phase="train", name="lr", number=2, time_ns=START + 5, value=1e-3)
+    for name, value in (("ml.user.tokens", 120.0), ("ml.user.tokens", 360.0), ("other", 5.0)):
+        at = START + int(value)
+        run.row("readings", **row, name=name, labels="{}", time_ns=at, value=value)
+
+    lines = rendered(run, monkeypatch).splitlines()
+
+    assert next(line for line in lines if line.startswith("params")).startswith(
+        "params    lr 0.001 · batch 32 · note long long"
+    )
+    assert "last      loss 0.0123 · lr 0.001" in lines
+    assert "counted   tokens 360" in lines
+
+
+def test_a_restart_is_told_in_the_first_line(runs, monkeypatch):
+    """The figures are of all starts."""
+    run = RunFolderBuilder(runs)
+    run.step(0, 0, {"forward": 10 * MS}, restart=1)
+    run.process(S // 2, "failed", restart=0)
+    run.process(S, restart=1)
+
+    first = rendered(run, monkeypatch).splitlines()[0]
+
+    assert first == "digits · 3f2a · finished · restarted 1× · 1 rank, 1 node · 1.00 s"
+
+
+def test_what_a_running_run_has_yet_to_send_needs_no_remedy(runs, monkeypatch):
+    """Its agent is at it."""
+    run = RunFolderBuilder(runs)
+    run.process(outcome="running")
+    run.accounting(spans={"otlp": {"created": 61, "pending": 61}})
+
+    assert "telemetry 0 lost · 61 still to be sent · " in rendered(run, monkeypatch)
 
 
 def test_long_names_and_values_stay_in_their_columns(runs, monkeypatch):
