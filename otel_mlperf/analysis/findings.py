@@ -171,6 +171,8 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     outside_ns: float
     outside_share: float
     outside: list[Outside]
+    beside: list[Outside]
+    """On other threads and tasks, in no step: no part of the time outside."""
     slowest: Slowest | None
     tree: list[Branch]
     aggregates: list[Aggregate]

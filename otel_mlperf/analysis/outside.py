@@ -55,10 +55,10 @@ class Node:
 def read_nodes(store: Store) -> list[Node]:
     """The outermost sections outside steps, each with those inside it, in order of their start."""
     found = store.rows(
-        "SELECT path, name, min(category), bool_and(beside), sum(count), sum(sum_ns), "
+        "SELECT path, name, min(category), beside, sum(count), sum(sum_ns), "
         "sum(self_ns), min(start_ns) AS start FROM sections "
         "WHERE n IS NULL AND NOT aggregate AND category <> $run "
-        "GROUP BY path, name ORDER BY length(path), start",
+        "GROUP BY path, name, beside ORDER BY length(path), beside, start",
         run=names.RUN,
     )
     by_path: dict[str, Node] = {}
@@ -67,7 +67,7 @@ def read_nodes(store: Store) -> list[Node]:
         node = Node(path, name, category, beside, int(count), int(total), int(own), start)
         around = path[: -len(name) - 1] if path.endswith("/" + name) else ""
         _place(node, around, by_path, outermost)
-        by_path[path] = node
+        by_path.setdefault(path, node)
     _in_order(outermost)
     return outermost
 
@@ -102,6 +102,29 @@ def entries(nodes: list[Node], phase: str | None) -> Iterator[Node]:
             pending += node.inside
         else:
             yield node
+
+
+def beside_steps(nodes: list[Node], processes: Processes) -> list[Outside]:
+    """What went on on other threads and tasks, in no step; a rank's mean, longest first.
+
+    It takes no time from anything: it may well be longer than all the time outside.
+    """
+    sums: dict[str, list[int]] = {}
+    pending = list(nodes)
+    while pending:
+        node = pending.pop()
+        if not node.beside:
+            pending += node.inside
+            continue
+        total = sums.setdefault(shown(node.name), [0, 0])
+        total[0] += node.total_ns
+        total[1] += node.count
+    ranks = processes.ranks
+    found = [
+        Outside(name=name, sum_ns=total / ranks, count=round(count / ranks))
+        for name, (total, count) in sums.items()
+    ]
+    return sorted(found, key=lambda one: -one.sum_ns)
 
 
 def outside_steps(
@@ -148,7 +171,7 @@ def _set_up_ns(store: Store, named: list[Node], phase: str, processes: Processes
         for rank, restart, total in store.rows(
             "SELECT s.rank, s.restart, sum(s.sum_ns) FROM sections s JOIN (SELECT rank, restart, "
             "min(start_ns) AS first FROM steps WHERE phase = $phase GROUP BY ALL) "
-            "USING (rank, restart) WHERE s.n IS NULL AND s.start_ns < first "
+            "USING (rank, restart) WHERE s.n IS NULL AND NOT s.beside AND s.start_ns < first "
             "AND list_contains($paths, s.path) GROUP BY ALL",
             phase=phase,
             paths=[node.path for node in named],

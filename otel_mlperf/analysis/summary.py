@@ -10,6 +10,7 @@ from otel_mlperf.analysis import accounting
 from otel_mlperf.analysis.findings import Slowest, Summary, Telemetry
 from otel_mlperf.analysis.logged import read_counted, read_last
 from otel_mlperf.analysis.outside import (
+    beside_steps,
     outside_ns,
     outside_steps,
     read_aggregates,
@@ -43,7 +44,7 @@ def summarize(run: RunFolder, rank: int | None = None) -> Summary:
         raise NoSuchRun(_no_such_rank(run, rank))
     phase, nodes, aggregates = main_phase(store), read_nodes(store), read_aggregates(store)
     steps = warm_up = slowest = None
-    outside, beyond = [], 0.0
+    outside, beside, beyond = [], [], 0.0
     if phase is not None:
         warm_up = read_warm_up(store, phase)
         ranks = read_ranks(store, phase, warm_up)
@@ -51,6 +52,7 @@ def summarize(run: RunFolder, rank: int | None = None) -> Summary:
         steps = replace(steps, ranks=ranks, stand_outs=stand_outs(ranks, steps.mean_ns))
         slowest = read_slowest(store, steps, warm_up)
         outside = outside_steps(store, nodes, phase, processes)
+        beside = beside_steps(nodes, processes)
         beyond = outside_ns(store, phase, processes)
     failure, telemetry = processes.failure(), _telemetry(run, processes)
     return Summary(
@@ -77,6 +79,7 @@ def summarize(run: RunFolder, rank: int | None = None) -> Summary:
         outside_ns=beyond,
         outside_share=beyond * processes.ranks / processes.busy_ns if processes.busy_ns else 0.0,
         outside=outside,
+        beside=beside,
         slowest=slowest,
         tree=[] if steps else read_tree(nodes, aggregates, processes),
         aggregates=aggregates,

@@ -244,6 +244,12 @@ def _around(summary: Summary, width: int) -> list[Line]:
         labels = ("outside", "")
         told = _outside(summary, width - _LABEL)
         lines += [_labelled(label, line) for label, line in zip(labels, told, strict=False)]
+    if summary.beside:
+        told = ", ".join(
+            f"{short(one.name, _LONGEST_NAME)} {duration(one.sum_ns)} ×{one.count:,}"
+            for one in summary.beside
+        )
+        lines.append(_labelled("beside", short(told, width - _LABEL)))
     if summary.slowest:
         slow = summary.slowest
         rank = f" on rank {slow.rank}" if summary.ranks > 1 else ""

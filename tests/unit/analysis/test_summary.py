@@ -159,6 +159,27 @@ def test_a_restarted_run_counts_the_steps_of_each_start(tmp_path):
     assert (summary.outcome, summary.failure) == ("finished", None)
 
 
+def test_background_work_takes_nothing_from_the_time_outside(tmp_path):
+    """It is told by itself, may be longer than the run, and leaves set-up as it is."""
+    run = RunFolderBuilder(tmp_path)
+    run.step(0, 40 * MS, {"forward": 50 * MS})
+    run.outside("bg", 10 * MS, count=2)
+    run.outside("bg", 990 * MS, count=240, beside=True)
+    run.outside("loading/bg", 5 * MS, count=2, beside=True, start_ns=START + 11 * MS)
+    run.outside("loading", 20 * MS, start_ns=START + 10 * MS)
+    run.process(100 * MS)
+
+    summary = summary_of(run)
+
+    assert summary.beside == [Outside(name="bg", sum_ns=995 * MS, count=242)]
+    assert summary.outside == [
+        Outside(name="loading", sum_ns=20 * MS, count=1),
+        Outside(name="bg", sum_ns=10 * MS, count=2),
+        Outside(name="set-up", sum_ns=10 * MS),
+        Outside(name="not in a span", sum_ns=10 * MS),
+    ]
+
+
 def test_the_train_phase_is_what_a_run_is_about(tmp_path):
     """Validation steps that came first are outside time."""
     run = RunFolderBuilder(tmp_path)

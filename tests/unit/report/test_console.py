@@ -234,6 +234,19 @@ def test_what_the_program_said_itself_has_a_line_each(runs, monkeypatch):
     assert "counted   tokens 360" in lines
 
 
+def test_background_work_has_a_line_of_its_own(runs, monkeypatch):
+    """Below the time outside, of which it is no part."""
+    run = RunFolderBuilder(runs)
+    run.step(0, 0, {"forward": 10 * MS})
+    run.outside("bg", S, count=242, beside=True)
+    run.process(S)
+
+    assert rendered(run, monkeypatch).splitlines()[5:7] == [
+        "outside   990 ms (99 %): not in a span 990",
+        "beside    bg 1.00 s ×242",
+    ]
+
+
 def test_a_restart_is_told_in_the_first_line(runs, monkeypatch):
     """The figures are of all starts."""
     run = RunFolderBuilder(runs)
