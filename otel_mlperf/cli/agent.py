@@ -12,8 +12,11 @@ import typer
 if TYPE_CHECKING:
     from pathlib import Path
 
+RunArgument = Annotated[str | None, typer.Argument(help="Only this run: name, id prefix or path.")]
+
 
 def agent(
+    run: RunArgument = None,
     once: Annotated[
         bool, typer.Option("--once", help="End when no journal is left instead of waiting.")
     ] = False,
@@ -24,12 +27,11 @@ def agent(
     process of the node reads for all of them.
     """
     from otel_mlperf.agent.process import is_served, serve
-    from otel_mlperf.agent.recover import journal_folders
 
     threads: dict[Path, threading.Thread] = {}
     while True:
         threads = {folder: t for folder, t in threads.items() if t.is_alive()}
-        for folder in journal_folders():
+        for folder in _folders(run):
             if folder not in threads and not is_served(folder):
                 typer.echo(f"serving {folder.name}")
                 thread = threading.Thread(target=serve, args=(folder, os.environ), daemon=True)
@@ -40,31 +42,36 @@ def agent(
         time.sleep(1)
 
 
-def recover(
-    run: Annotated[
-        str | None, typer.Argument(help="Run whose undelivered requests are sent too.")
-    ] = None,
-) -> None:
+def recover(run: RunArgument = None) -> None:
     """Read journals that killed processes left; with RUN, only its, and deliver what waits.
 
     Without RUN the journals of all runs of this user on this node are read.
     """
-    from otel_mlperf.agent.recover import deliver_rest, journal_folders, recover_journals
+    from otel_mlperf.agent.recover import deliver_rest, recover_journals
     from otel_mlperf.errors import Unreachable
+    from otel_mlperf.store.runs import find_run
+
+    found = recover_journals(os.environ, _folders(run))
+    typer.echo(f"{found} journal{'' if found == 1 else 's'} read to the end")
+    if run is None:
+        return
+    rest = deliver_rest(find_run(run).path, os.environ)
+    typer.echo(f"{rest.delivered} requests delivered, {rest.waiting} still waiting")
+    if rest.waiting:
+        raise Unreachable(
+            f"delivering what waits of run {run}: {rest.waiting} requests were not taken; start "
+            "the server that OTEL_EXPORTER_OTLP_ENDPOINT names, and try again"
+        )
+
+
+def _folders(run: str | None) -> list[Path]:
+    """Journal folders on this node: of one run, or of all."""
+    from otel_mlperf.agent.recover import journal_folders
     from otel_mlperf.ids import safe_name
     from otel_mlperf.store.runs import find_run
 
     folders = journal_folders()
-    if run is not None:
-        chosen = find_run(run)
-        folders = [f for f in folders if f.name == safe_name(chosen.facts.id, 128)]
-    found = recover_journals(os.environ, folders)
-    typer.echo(f"{found} journal{'' if found == 1 else 's'} read to the end")
-    if run is not None:
-        rest = deliver_rest(chosen.path, os.environ)
-        typer.echo(f"{rest.delivered} requests delivered, {rest.waiting} still waiting")
-        if rest.waiting:
-            raise Unreachable(
-                f"delivering what waits of run {run}: {rest.waiting} requests were not taken; "
-                "start the server that OTEL_EXPORTER_OTLP_ENDPOINT names, and try again"
-            )
+    if run is None:
+        return folders
+    name = safe_name(find_run(run).facts.id, 128)
+    return [folder for folder in folders if folder.name == name]

@@ -1,0 +1,57 @@
+"""What nobody reads any more, or no server has taken, is read and delivered by hand."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+from fault_server import FaultServer
+from runs import adds_up, environment, run_program
+
+
+def command(runs, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "otel_mlperf", *arguments],
+        env=environment(runs, **variables), capture_output=True, text=True, timeout=120,
+        check=False,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "arguments", [("recover", "latest"), ("agent", "latest", "--once")], ids=lambda words: words[0]
+)
+def test_journal_that_nobody_read_is_read_by_hand(tmp_path, arguments) -> None:
+    """A run without an agent is whole after the command, and its journal gone."""
+    runs = tmp_path / "runs"
+    ended = run_program(runs, "--end", "kill", OTEL_MLPERF_AGENT="none")
+    done = command(runs, *arguments)
+
+    assert done.returncode == 0, done.stderr
+    account = ended.settled().accounts()["spans"]["store"]
+    assert account["created"] == ended.counted[0] + 3
+    assert adds_up(account)
+
+
+def test_what_no_server_took_is_delivered_later(tmp_path) -> None:
+    """Requests of a run whose server was away reach it by ``recover``, each span once."""
+    runs = tmp_path / "runs"
+    with FaultServer(tmp_path) as server:
+        server.kill()
+        where = {"OTEL_EXPORTER_OTLP_ENDPOINT": server.url, "OTEL_MLPERF_DRAIN_S": "0"}
+        ended = run_program(runs, **where).settled()
+        waiting = ended.accounts()["spans"]["otlp"]["pending"]
+        refused = command(runs, "recover", "latest", **where)
+        server.start()
+        done = command(runs, "recover", "latest", **where)
+        arrived = [span["span_id"] for span in server.spans()]
+
+    assert waiting > 0
+    assert refused.returncode == 69
+    assert "were not taken" in refused.stderr
+    assert done.returncode == 0, done.stderr
+    account = ended.accounts()["spans"]["otlp"]
+    assert (account["delivered"], account["pending"]) == (waiting, 0)
+    assert adds_up(account)
+    stored = [row["span_id"] for row in ended.rows("SELECT span_id FROM spans")]
+    assert sorted(arrived) == sorted(stored)
