@@ -244,18 +244,32 @@ def _around(summary: Summary, width: int) -> list[Line]:
         labels = ("outside", "")
         told = _outside(summary, width - _LABEL)
         lines += [_labelled(label, line) for label, line in zip(labels, told, strict=False)]
-    if summary.beside:
-        told = ", ".join(
-            f"{short(one.name, _LONGEST_NAME)} {duration(one.sum_ns)} ×{one.count:,}"
-            for one in summary.beside
-        )
-        lines.append(_labelled("beside", short(told, width - _LABEL)))
-    if summary.slowest:
-        slow = summary.slowest
-        rank = f" on rank {slow.rank}" if summary.ranks > 1 else ""
-        what = f"{slow.section} {parts(slow.duration_ns, slow.section_ns)}"
-        line = f"step {slow.number}{rank}, {duration(slow.duration_ns)}: {what}"
-        lines.append(_labelled("slowest", short(line, width - _LABEL)))
+    return [*lines, *_beside(summary, width), *_slowest(summary, width), *_said(summary, width)]
+
+
+def _beside(summary: Summary, width: int) -> list[Line]:
+    if not summary.beside:
+        return []
+    told = ", ".join(
+        f"{short(one.name, _LONGEST_NAME)} {duration(one.sum_ns)} ×{one.count:,}"
+        for one in summary.beside
+    )
+    return [_labelled("beside", short(told, width - _LABEL))]
+
+
+def _slowest(summary: Summary, width: int) -> list[Line]:
+    slow = summary.slowest
+    if slow is None:
+        return []
+    rank = f" on rank {slow.rank}" if summary.ranks > 1 else ""
+    what = f"{slow.section} {parts(slow.duration_ns, slow.section_ns)}"
+    line = f"step {slow.number}{rank}, {duration(slow.duration_ns)}: {what}"
+    return [_labelled("slowest", short(line, width - _LABEL))]
+
+
+def _said(summary: Summary, width: int) -> list[Line]:
+    """What the program told of itself."""
+    lines = []
     said = (("params", summary.params), ("last", summary.last), ("counted", summary.counted))
     for label, facts in said:
         if facts:
