@@ -66,6 +66,9 @@ class Outside:
         }
         for _, _, span, parent, _, track, name, _, _ in self._rows:
             self._around[span] = _Around(name, parent, track)
+        begun = [root for root in journal.roots.values() if root.kind == "step"]
+        begun += [ended.root for ended in journal.ended.values()]
+        self._loops = {root.track for root in begun}
 
     def sections(self, steps: Iterable[StepFacts]) -> list[Section]:
         """The sections in the order in which they ended; ``steps`` cover what is around them."""
@@ -102,7 +105,6 @@ class Outside:
         start, end, span, parent, root, track, name, flags, _ = row
         end = max(end, start)
         cover = self._journal.covers.pop(span, None)
-        around = self._around.get(parent)
         return Section(
             span=span,
             parent=parent,
@@ -114,9 +116,17 @@ class Outside:
             error=bool(flags & Flag.ERROR),
             interrupted=bool(flags & INTERRUPTED),
             path=self._path(span),
-            beside=around is not None and around.track != track,
+            beside=self._is_beside(span, parent, track),
             self_ns=max(0, end - start - cover.covered) if cover else end - start,
         )
+
+    def _is_beside(self, span: int, parent: int, track: int) -> bool:
+        """Whether it ran on another track than what is around it; below the run, than the steps."""
+        around = self._around.get(parent)
+        run = self._journal.meta.run_span
+        if self._loops and span != run and (around is None or parent == run):
+            return track not in self._loops
+        return around is not None and around.track != track
 
     def _path(self, span: int) -> tuple[str, ...]:
         """Names from below the run span down to the section's own; deep ones share a path."""

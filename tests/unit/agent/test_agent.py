@@ -412,6 +412,21 @@ def test_steps_of_a_forked_child_are_no_steps_of_its_rank(
     assert adds_up(account)
 
 
+def test_sections_below_the_run_are_beside_if_the_steps_run_elsewhere(
+    program, agent_of, run_folder
+) -> None:
+    """The loop may be a task of its own; a thread that began before it is no part of it."""
+    program.step(0)
+    program.section("on the loop", 11, 12)
+    program.section("before it", 13, 14, track=99, parent=0)
+    program.stop(20)
+    agent_of(program).run()
+
+    rows = table(run_folder, "sections")
+    beside = {r["name"]: r["beside"] for r in rows if r["n"] is None}
+    assert beside == {"run": False, "on the loop": False, "before it": True}
+
+
 def test_section_that_outlives_its_step_ran_beside_it(program, agent_of, run_folder) -> None:
     """A generator that feeds the loop takes no share of the step in which it began."""
     step = program.begin_step(0)
