@@ -18,61 +18,146 @@ from typing import Any, Literal
 from otel_mlperf.errors import ConfigError
 
 _log = logging.getLogger("otel_mlperf")
+PREFIX = "OTEL_MLPERF_"
+ENDPOINT = "OTEL_EXPORTER_OTLP_ENDPOINT"
+_NOT_SETTINGS = (
+    "OTEL_MLPERF_AUTOSTART",
+    "OTEL_MLPERF_CONFIG",
+    "OTEL_MLPERF_JAEGER_URL",
+    "OTEL_MLPERF_PROMETHEUS_URL",
+    "OTEL_MLPERF_REQUIRE_SERVERS",
+    "OTEL_MLPERF_TRACES",
+)
 _TRUE, _FALSE = ("true", "1", "yes", "on"), ("false", "0", "no", "off")
 
 
-def _set_by(variable: str, default: Any, *choices: str, low: float = 0) -> Any:
-    return field(default=default, metadata={"variable": variable, "choices": choices, "low": low})
+def _set_by(variable: str, default: Any, meaning: str, *choices: str, low: float = 0) -> Any:
+    metadata = {"variable": variable, "meaning": meaning, "choices": choices, "low": low}
+    return field(default=default, metadata=metadata)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Config:
     """Settings of a run; each field names the environment variable that sets it too."""
 
-    run_id: str = _set_by("OTEL_MLPERF_RUN_ID", "")
-    """Id of the run, the same for all its ranks; empty: found out, else random."""
-    dir: str = _set_by("OTEL_MLPERF_DIR", "otel-runs")
-    """Folder in which each run gets its own."""
-    service_name: str = _set_by("OTEL_SERVICE_NAME", "")
-    """``service.name``; empty: the run's name."""
-    endpoint: str = _set_by("OTEL_EXPORTER_OTLP_ENDPOINT", "")
-    """Where to send spans and metrics (OTLP); empty: the run folder only."""
-    headers: str = _set_by("OTEL_EXPORTER_OTLP_HEADERS", "")
-    """Headers of each request, ``name=value`` separated by commas."""
-    resource: str = _set_by("OTEL_RESOURCE_ATTRIBUTES", "")
-    """Further resource attributes, ``name=value`` separated by commas."""
-    console: bool = _set_by("OTEL_MLPERF_CONSOLE", True)
-    """Whether the run's summary is printed on stderr when it ends."""
-    agent: Literal["process", "thread", "none"] = _set_by(
-        "OTEL_MLPERF_AGENT", "process", "process", "thread", "none"
+    run_id: str = _set_by(
+        "OTEL_MLPERF_RUN_ID",
+        "",
+        "Id of the run, the same for all its ranks; empty: found out, else random.",
     )
-    """Where the agent runs; ``none``: nobody reads the journals until ``otel-mlperf recover``."""
-    provider: Literal["", "install"] = _set_by("OTEL_MLPERF_PROVIDER", "", "", "install")
-    """``install``: spans that other libraries make through the OpenTelemetry API are recorded."""
-    rows: int = _set_by("OTEL_MLPERF_JOURNAL_ROWS", 131_072, low=1)
-    """Rows of a process's journal, 64 bytes each; less where shared memory is short."""
-    exception_text: bool = _set_by("OTEL_MLPERF_EXCEPTION_TEXT", True)
-    """Whether an exception's message and stack are recorded beside its type."""
-    drain_s: float = _set_by("OTEL_MLPERF_DRAIN_S", 30.0)
-    """For how long the agent goes on delivering after the last process has ended."""
-    first_steps: int = _set_by("OTEL_MLPERF_FIRST_STEPS", 5)
-    """So many steps at the start of each phase are traced."""
-    keep_every: int = _set_by("OTEL_MLPERF_KEEP_EVERY", 100, low=1)
-    """After them one step in so many is traced, the same on every rank."""
-    slow_ratio: float = _set_by("OTEL_MLPERF_SLOW_RATIO", 2.0, low=1)
-    """A step longer than this many medians of the last 100 is traced too."""
-    spans_per_trace: int = _set_by("OTEL_MLPERF_SPANS_PER_TRACE", 5_000, low=1)
-    """All ranks together send at most so many spans of one trace."""
-    spans_per_rank: int = _set_by("OTEL_MLPERF_SPANS_PER_RANK", 2_000, low=1)
-    """One rank sends at most so many spans of one trace."""
-    store_bytes: int = _set_by("OTEL_MLPERF_STORE_BYTES", 1 << 30, low=1 << 20)
-    """Size that a run folder's tables may reach."""
-    outbox_bytes: int = _set_by("OTEL_MLPERF_OUTBOX_BYTES", 1 << 30, low=1 << 20)
-    """Size that waiting for a collector may reach, on disk."""
-    metric_interval_ms: int = _set_by("OTEL_METRIC_EXPORT_INTERVAL", 15_000, low=100)
-    """Time between two deliveries of metrics; every 5 s, if that is less, in the first minutes."""
-    disabled: bool = _set_by("OTEL_SDK_DISABLED", False)
-    """Whether nothing is recorded at all."""
+    dir: str = _set_by(
+        "OTEL_MLPERF_DIR",
+        "otel-runs",
+        "Folder in which each run gets its own.",
+    )
+    service_name: str = _set_by(
+        "OTEL_SERVICE_NAME",
+        "",
+        "``service.name``; empty: the run's name.",
+    )
+    endpoint: str = _set_by(
+        ENDPOINT,
+        "",
+        "Where to send spans and metrics (OTLP); empty: the run folder only.",
+    )
+    headers: str = _set_by(
+        "OTEL_EXPORTER_OTLP_HEADERS",
+        "",
+        "Headers of each request, ``name=value`` separated by commas.",
+    )
+    resource: str = _set_by(
+        "OTEL_RESOURCE_ATTRIBUTES",
+        "",
+        "Further resource attributes, ``name=value`` separated by commas.",
+    )
+    console: bool = _set_by(
+        "OTEL_MLPERF_CONSOLE",
+        True,
+        "Whether the run's summary is printed on stderr when it ends.",
+    )
+    agent: Literal["process", "thread", "none"] = _set_by(
+        "OTEL_MLPERF_AGENT",
+        "process",
+        "Where the agent runs; ``none``: nobody reads the journals until ``otel-mlperf recover``.",
+        "process",
+        "thread",
+        "none",
+    )
+    provider: Literal["", "install"] = _set_by(
+        "OTEL_MLPERF_PROVIDER",
+        "",
+        "``install``: spans that other libraries make through the OpenTelemetry API are recorded.",
+        "",
+        "install",
+    )
+    rows: int = _set_by(
+        "OTEL_MLPERF_JOURNAL_ROWS",
+        131_072,
+        "Rows of a process's journal, 64 bytes each; less where shared memory is short.",
+        low=1,
+    )
+    exception_text: bool = _set_by(
+        "OTEL_MLPERF_EXCEPTION_TEXT",
+        True,
+        "Whether an exception's message and stack are recorded beside its type.",
+    )
+    drain_s: float = _set_by(
+        "OTEL_MLPERF_DRAIN_S",
+        30.0,
+        "For how long the agent goes on delivering after the last process has ended.",
+    )
+    first_steps: int = _set_by(
+        "OTEL_MLPERF_FIRST_STEPS",
+        5,
+        "So many steps at the start of each phase are traced.",
+    )
+    keep_every: int = _set_by(
+        "OTEL_MLPERF_KEEP_EVERY",
+        100,
+        "After them one step in so many is traced, the same on every rank.",
+        low=1,
+    )
+    slow_ratio: float = _set_by(
+        "OTEL_MLPERF_SLOW_RATIO",
+        2.0,
+        "A step longer than this many medians of the last 100 is traced too.",
+        low=1,
+    )
+    spans_per_trace: int = _set_by(
+        "OTEL_MLPERF_SPANS_PER_TRACE",
+        5_000,
+        "All ranks together send at most so many spans of one trace.",
+        low=1,
+    )
+    spans_per_rank: int = _set_by(
+        "OTEL_MLPERF_SPANS_PER_RANK",
+        2_000,
+        "One rank sends at most so many spans of one trace.",
+        low=1,
+    )
+    store_bytes: int = _set_by(
+        "OTEL_MLPERF_STORE_BYTES",
+        1 << 30,
+        "Size that a run folder's tables may reach.",
+        low=1 << 20,
+    )
+    outbox_bytes: int = _set_by(
+        "OTEL_MLPERF_OUTBOX_BYTES",
+        1 << 30,
+        "Size that waiting for a collector may reach, on disk.",
+        low=1 << 20,
+    )
+    metric_interval_ms: int = _set_by(
+        "OTEL_METRIC_EXPORT_INTERVAL",
+        15_000,
+        "Time between two deliveries of metrics; every 5 s, if that is less, in the first minutes.",
+        low=100,
+    )
+    disabled: bool = _set_by(
+        "OTEL_SDK_DISABLED",
+        False,
+        "Whether nothing is recorded at all.",
+    )
 
     def __post_init__(self) -> None:
         for item in fields(self):
@@ -86,6 +171,21 @@ class Config:
             for item in fields(self)
             if (value := getattr(self, item.name)) != item.default
         }
+
+
+def _documented(item: Any) -> str:
+    about = item.metadata
+    return f"    {item.name} ({about['variable']}, {item.default!r}): {about['meaning']}"
+
+
+# Each setting with its variable, default and meaning, for help(Config).
+Config.__doc__ = f"{Config.__doc__}\n\nSettings:\n" + "\n".join(map(_documented, fields(Config)))
+
+
+def known_variables() -> list[str]:
+    """All variables with a meaning of ours that begin with ``OTEL_MLPERF_``."""
+    own = (item.metadata["variable"] for item in fields(Config))
+    return [name for name in (*own, *_NOT_SETTINGS) if name.startswith(PREFIX)]
 
 
 def load_config(

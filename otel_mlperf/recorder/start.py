@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +14,6 @@ from otel_mlperf.recorder.program import is_notebook, script_name
 from otel_mlperf.recorder.run import Run
 
 if TYPE_CHECKING:
-    import os
     from collections.abc import Iterable, Mapping
 
     from otel_mlperf.config import Config
@@ -64,7 +64,9 @@ def start(
                      sys.platform)  # fmt: skip
         return Run(text)
     from otel_mlperf.recorder.begin import begin
+    from otel_mlperf.recorder.environ import check_environ
 
+    check_environ(os.environ, settings.endpoint)
     _current = begin(text, settings, dict(params or {}), list(tags), int(step))
     return _current
 
