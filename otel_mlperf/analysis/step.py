@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from otel_mlperf import names
-from otel_mlperf.analysis.steps import NOT_IN_A_SPAN, main_phase, shown
+from otel_mlperf.analysis import accounting
+from otel_mlperf.analysis.steps import NOT_IN_A_SPAN, main_phase, read_warm_up, shown
 from otel_mlperf.errors import NoSuchStep
 from otel_mlperf.store.reader import Store
 
@@ -25,6 +26,7 @@ _BEGUN = """WITH begun AS (
 """The steps that ended, and those that were open when their process died: they have only spans."""
 _Track = tuple[int, str]
 _NEARBY = 5
+_LISTED = 10
 _ROLL_UP = "rollup"
 
 
@@ -88,6 +90,10 @@ class StepFindings(msgspec.Struct, frozen=True, kw_only=True):
     ranks: list[RankStep]
     nearby: list[int]
     """Numbers of the nearest steps with spans, if this one has none."""
+    chosen: bool = False
+    """Nobody asked for a number: it is the slowest step with spans."""
+    kept: list[int] = []
+    """Numbers of the first steps with spans, if nobody asked for one."""
 
     @property
     def is_kept(self) -> bool:
@@ -96,15 +102,21 @@ class StepFindings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_step(
-    run: RunFolder, number: int, phase: str | None = None, rank: int | None = None
+    run: RunFolder, number: int | None = None, phase: str | None = None, rank: int | None = None
 ) -> StepFindings:
     """The step with the user's ``number``; the newest, if the number was used again.
+
+    Without a number it is the slowest step with spans.
 
     Raises:
         NoSuchStep: there is no step of that number in that phase, or on that rank.
     """
     store = Store(run.path)
     phase = phase or main_phase(store) or names.TRAIN
+    kept: list[int] = []
+    is_chosen = number is None
+    if number is None:
+        number, kept = _slowest_kept(store, run, phase, rank)
     steps = store.records(
         f"{_BEGUN} SELECT * FROM begun WHERE phase = $phase AND number = $number "
         "AND ($rank IS NULL OR rank = $rank) "
@@ -128,8 +140,28 @@ def read_step(
         epoch=first["epoch"],
         trace_id=first["trace_id"],
         ranks=ranks,
+        chosen=is_chosen,
+        kept=kept,
         nearby=[] if any(one.spans for one in ranks) else _nearby(store, phase, number),
     )
+
+
+def _slowest_kept(
+    store: Store, run: RunFolder, phase: str, rank: int | None
+) -> tuple[int, list[int]]:
+    """The slowest step with spans but the warm-up, and the first numbers of all that have some."""
+    found = store.rows(
+        f"{_BEGUN} SELECT number, max(duration_ns) FROM begun WHERE phase = $phase "
+        "AND kept IS NOT NULL AND ($rank IS NULL OR rank = $rank) GROUP BY number ORDER BY number",
+        phase=phase,
+        rank=rank,
+    )
+    if not found:
+        raise NoSuchStep(_no_such_step(store, run, None, phase, rank))
+    warm_up = read_warm_up(store, phase)
+    usual = [one for one in found if warm_up is None or one[0] != warm_up.number]
+    slowest = max(usual or found, key=lambda one: one[1])
+    return slowest[0], [number for number, _ in found[:_LISTED]]
 
 
 def _rank_step(store: Store, step: dict[str, Any]) -> RankStep:
@@ -233,8 +265,11 @@ def _nearby(store: Store, phase: str, number: int) -> list[int]:
     return sorted(row[0] for row in found)
 
 
-def _no_such_step(store: Store, run: RunFolder, number: int, phase: str, rank: int | None) -> str:
-    tried = f"looking for {phase} step {number} of run {run.short_id}"
+def _no_such_step(
+    store: Store, run: RunFolder, number: int | None, phase: str, rank: int | None
+) -> str:
+    which = f"{phase} step {number}" if number is not None else f"a kept {phase} step"
+    tried = f"looking for {which} of run {run.short_id}"
     tried += f" on rank {rank}" if rank is not None else ""
     found = store.rows(
         "SELECT phase, min(number), max(number), count(DISTINCT rank) FROM steps "
@@ -242,8 +277,20 @@ def _no_such_step(store: Store, run: RunFolder, number: int, phase: str, rank: i
     )
     if not found:
         return f"{tried}: no step has ended in this run; see otel-mlperf summary {run.short_id}"
+    if all(name != phase for name, *_ in found):
+        return f"{tried}: its phases are {', '.join(name for name, *_ in found)}"
     there = ", ".join(
         f"{name} {first} to {last} on {ranks} rank{'s' * (ranks != 1)}"
         for name, first, last, ranks in found
     )
+    within = any(
+        name == phase and number is not None and first <= number <= last
+        for name, first, last, _ in found
+    )
+    lost = accounting.sections_lost(accounting.read_accounts(run.path)) if within else 0
+    if lost:
+        return (
+            f"{tried}: it was lost, with others: {lost:,} sections found no room in shared memory; "
+            f"see otel-mlperf doctor {run.short_id}"
+        )
     return f"{tried}: there is none; the steps that ended are {there}"

@@ -10,15 +10,21 @@ from otel_mlperf.cli.commands import JsonOption, RunArgument  # noqa: TC001 - ty
 
 
 def show(
-    step: Annotated[int, typer.Option("--step", help="The number that the program gave it.")],
     run: RunArgument = "latest",
+    step: Annotated[
+        int | None,
+        typer.Option("--step", help="The number that the program gave it; the slowest by default."),
+    ] = None,
     phase: Annotated[
         str | None, typer.Option(help="train, validate, test or predict; train by default.")
     ] = None,
     rank: Annotated[int | None, typer.Option(help="Only this rank.")] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show one step: its spans, else what was measured."""
+    """Show one step: its spans, else what was measured.
+
+    Without --step it is the slowest of those whose spans were kept.
+    """
     import sys
 
     from otel_mlperf.analysis.step import read_step

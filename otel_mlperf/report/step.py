@@ -30,6 +30,10 @@ def render_step(
         [(title, "bold"), (f" · {found.phase}{epoch} · run {found.short_id}", "")],
         [(f"trace {found.trace_id}", "dim")],
     ]
+    if found.chosen:
+        others = ", ".join(map(str, found.kept))
+        line = f"the slowest step that was kept; --step N shows another: {others}"
+        lines.append([(short(line, width), "dim")])
     if not found.is_kept:
         near = ", ".join(map(str, found.nearby)) or "none"
         lines.append([(f"measured, not kept (1 in 100); kept nearby: {near}", "yellow")])

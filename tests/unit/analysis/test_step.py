@@ -122,7 +122,6 @@ def test_a_step_that_was_open_when_its_process_died_is_shown(tmp_path):
     [
         ({}, "looking for train step 99 of run 3f2a: there is none; "),
         ({"rank": 3}, "looking for train step 99 of run 3f2a on rank 3: there is none; "),
-        ({"phase": "test"}, "looking for test step 99 of run 3f2a: there is none; "),
     ],
 )
 def test_a_step_that_does_not_exist_says_which_do(tmp_path, options, tried):
@@ -142,3 +141,25 @@ def test_a_run_without_steps_says_so(tmp_path):
         "looking for train step 1 of run 3f2a: no step has ended in this run; "
         "see otel-mlperf summary 3f2a"
     )
+
+
+def test_without_a_number_it_is_the_slowest_step_that_was_kept(tmp_path):
+    """The warm-up aside; with the numbers of others to ask for."""
+    step = read_step(read_run(digits(tmp_path).write()))
+
+    assert (step.number, step.chosen, step.kept) == (23, True, [0, 1, 2, 3, 4, 23])
+
+
+def test_a_step_that_was_lost_is_not_said_to_be_none(tmp_path):
+    """It was there, but found no room."""
+    run = RunFolderBuilder(tmp_path)
+    for n in (0, 9):
+        run.step(n, n * 10 * MS, {"forward": 5 * MS})
+    run.process(S)
+    run.accounting(spans={"store": {"created": 18_691, "lost": {"ring_full": 18_691}}})
+    folder = read_run(run.write())
+
+    with pytest.raises(NoSuchStep, match="it was lost, with others: 18,691 sections found no room"):
+        read_step(folder, 5)
+    with pytest.raises(NoSuchStep, match="there is none; the steps that ended are train 0 to 9 on"):
+        read_step(folder, 12)

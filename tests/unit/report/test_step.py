@@ -118,3 +118,11 @@ def test_ranks_that_kept_nothing_are_told_beside_those_that_did(tmp_path):
 
     assert lines[2] == "rank 0 · 47.2 ms · 64 samples · kept: first"
     assert lines[-1] == "rank 1 · 20.0 ms · measured, not kept"
+
+
+def test_the_slowest_step_says_that_nobody_asked_for_it(tmp_path):
+    """One line, with up to ten others."""
+    lines = rendered(digits(tmp_path), None).splitlines()
+
+    assert lines[0] == "step 23 · train · run 3f2a"
+    assert lines[2] == "the slowest step that was kept; --step N shows another: 0, 1, 2, 3, 4, 23"
