@@ -61,6 +61,11 @@ class Processes(msgspec.Struct, frozen=True):
         return len(self.last_of_rank) or 1
 
     @property
+    def nodes(self) -> int:
+        """How many machines are seen here, at least one."""
+        return len({one.host for one in self.all}) or 1
+
+    @property
     def duration_ns(self) -> int:
         """From the first start to the last end."""
         if not self.all:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 _ROWS: Final = 131_072
 """Rows of a journal where there is room: see ``Config.rows``."""
 _LEAST_DISK: Final = 1 << 30
+_NO_ROOM: Final = 1 << 20
 _DRIVER: Final = Path("/proc/driver/nvidia/version")
 _CLOCK_FROM: Final = 1_704_067_200
 """The year 2024: a clock before it was never set."""
@@ -29,15 +30,15 @@ _UNSYNCHRONISED: Final = 5
 """What adjtimex(2) returns (TIME_ERROR)."""
 
 
-def check_machine(runs_folder: Path) -> list[Check]:
-    """Python, torch, GPU, shared memory, disk and clock."""
+def check_machine(runs_folder: Path, nodes: int) -> list[Check]:
+    """Disk, Python, torch, GPU, shared memory and clock; a full disk comes before all else."""
     return [
+        check_runs_folder(runs_folder),
         check_python(),
         check_torch(),
         check_gpu(_DRIVER),
         check_shared_memory(SHARED_MEMORY),
-        check_runs_folder(runs_folder),
-        check_clock(time.time, clock_state()),
+        check_clock(time.time, clock_state(), nodes),
     ]
 
 
@@ -97,25 +98,34 @@ def check_runs_folder(folder: Path) -> Check:
         return Check(
             "FAIL", "run folder", f"{folder} cannot be written", "set OTEL_MLPERF_DIR elsewhere"
         )
-    free = shutil.disk_usage(there).free
+    return check_room(folder, shutil.disk_usage(there).free)
+
+
+def check_room(folder: Path, free: int) -> Check:
+    """Whether ``free`` bytes are enough for what a run stores."""
+    if free < _NO_ROOM:
+        full = f"{folder} has {_size(free)} free: nothing can be stored"
+        return Check("FAIL", "run folder", full, "make room, or set OTEL_MLPERF_DIR elsewhere")
     found = f"{folder} is writable, {_size(free)} free"
     if free < _LEAST_DISK:
         return Check("warn", "run folder", found, "make room, or set OTEL_MLPERF_DIR elsewhere")
     return Check("ok", "run folder", found)
 
 
-def check_clock(now: Callable[[], float], state: int | None) -> Check:
-    """Whether times of several nodes can be compared; ``state`` as adjtimex(2) gives it."""
+def check_clock(now: Callable[[], float], state: int | None, nodes: int) -> Check:
+    """Whether times of the nodes can be compared; ``state`` as adjtimex(2) gives it."""
     if now() < _CLOCK_FROM:
         return Check(
             "FAIL", "clock", f"it says {time.strftime('%d %b %Y', time.gmtime(now()))}",
             "set it: spans of another year are not found",
         )  # fmt: skip
-    if state == _UNSYNCHRONISED:
+    if state == _UNSYNCHRONISED and nodes > 1:
         return Check(
-            "warn", "clock", "the kernel says that nothing synchronises it",
-            "start chronyd or systemd-timesyncd where several nodes train together",
+            "warn", "clock", f"the kernel says that nothing synchronises it, and {nodes} nodes "
+            "train together", "start chronyd or systemd-timesyncd on each of them",
         )  # fmt: skip
+    if state == _UNSYNCHRONISED:
+        return Check("ok", "clock", "set; not synchronised, which matters to several nodes only")
     return Check("ok", "clock", "set" if state is None else "set and synchronised")
 
 

@@ -27,8 +27,8 @@ def doctor(run: RunArgument = "latest", as_json: JsonOption = False) -> None:
     from otel_mlperf.report.lines import shown_in
     from otel_mlperf.store.runs import runs_dir
 
-    checks, accounts = _of_run(run)
-    checks += check_machine(runs_dir())
+    of_run, accounts, nodes = _of_run(run)
+    checks = check_machine(runs_dir(), nodes) + of_run
     endpoints, reached = check_endpoints(os.environ)
     checks += endpoints + check_backends(os.environ, reached)
     checks = worst_first(checks)
@@ -41,15 +41,18 @@ def doctor(run: RunArgument = "latest", as_json: JsonOption = False) -> None:
         raise typer.Exit(Unreachable.exit_code)
 
 
-def _of_run(run: str) -> tuple[list[Check], Accounts]:
-    """The checks of the run that is meant; without any run yet there is nothing to say."""
+def _of_run(run: str) -> tuple[list[Check], Accounts, int]:
+    """Checks, accounts and number of nodes of the run that is meant, if there is any yet."""
     from otel_mlperf.analysis.accounting import read_accounts
     from otel_mlperf.analysis.checks import Check
+    from otel_mlperf.analysis.processes import read_processes
     from otel_mlperf.cli.check_run import check_run
+    from otel_mlperf.store.reader import Store
     from otel_mlperf.store.runs import LATEST, find_run, list_runs, runs_dir
 
     if run == LATEST and not list_runs(runs_dir()):
-        return [Check("ok", "run", f"none in {runs_dir()} yet")], {}
+        return [Check("ok", "run", f"none in {runs_dir()} yet")], {}, 1
     found = find_run(run)
     accounts = read_accounts(found.path)
-    return check_run(found, accounts), accounts
+    nodes = read_processes(Store(found.path)).nodes
+    return check_run(found, accounts), accounts, nodes

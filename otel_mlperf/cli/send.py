@@ -59,6 +59,8 @@ def _settings(endpoint: str | None) -> SignalSettings:
     from otel_mlperf.otlp.settings import read_settings
 
     settings, warnings = read_settings(os.environ, "traces", endpoint)
+    if settings is None and warnings:
+        raise ConfigError(f"sending: {'; '.join(warnings)}")
     for warning in warnings:
         print(f"otel-mlperf: {warning}", file=sys.stderr)
     if settings is None:

@@ -29,6 +29,8 @@ _LEAST_OUTSIDE = 0.01
 _MOST_ROWS = 14
 _MOST_BRANCHES = 40
 _MOST_RANKS = 3
+_NOTHING_YET = "no step and no section has ended"
+_NOTHING = "no PyTorch loop was seen; use om.steps and om.span in the script, see README"
 _NAME = 13
 _WHOLE = 1e12
 """Below it, a number without decimals is written with all its digits."""
@@ -194,7 +196,7 @@ def _cut(rows: list[Row]) -> list[Row]:
 def _tree(summary: Summary, width: int) -> list[Line]:
     branches = _largest(summary.tree)
     if not any(one.count for one in branches):
-        return [[("no step and no section has ended", "dim")]]
+        return [[(_NOTHING_YET if summary.outcome == RUNNING else _NOTHING, "dim")]]
     names_of = [f"{'  ' * min(one.depth, 8)}{one.name}" for one in branches]
     column = min(max(_NAME, *map(columns, names_of)) + 1, 34)
     title = f"  {left('section', column)}{'calls':>9}{'total':>10}{'self':>10}  share"

@@ -18,6 +18,8 @@ from otel_mlperf.cli.check_endpoint import check_endpoints
 from otel_mlperf.cli.check_machine import (
     check_clock,
     check_gpu,
+    check_machine,
+    check_room,
     check_runs_folder,
     check_shared_memory,
     check_torch,
@@ -301,13 +303,26 @@ def test_a_runs_folder_that_cannot_be_made_is_a_failure(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("now", "state", "level"),
-    [(1_760_000_000.0, 0, "ok"), (1_760_000_000.0, None, "ok"), (1_760_000_000.0, 5, "warn"),
-     (86_400.0, 0, "FAIL")],
+    ("free", "level"), [(0, "FAIL"), (1 << 20, "warn"), ((1 << 30) - 1, "warn"), (1 << 30, "ok")]
+)
+def test_a_full_disk_is_a_failure_and_a_nearly_full_one_a_warning(free, level):
+    """On a full one nothing is recorded at all."""
+    assert check_room(Path("runs"), free).level == level
+
+
+def test_the_run_folder_is_the_first_check_of_the_machine(tmp_path):
+    """Of several failures a full disk explains the others."""
+    assert check_machine(tmp_path, 1)[0].what == "run folder"
+
+
+@pytest.mark.parametrize(
+    ("now", "state", "nodes", "level"),
+    [(1_760_000_000.0, 0, 2, "ok"), (1_760_000_000.0, None, 2, "ok"),
+     (1_760_000_000.0, 5, 1, "ok"), (1_760_000_000.0, 5, 2, "warn"), (86_400.0, 0, 1, "FAIL")],
 )  # fmt: skip
-def test_a_clock_is_set_and_synchronised_or_not(now, state, level):
+def test_a_clock_is_set_and_synchronised_or_not(now, state, nodes, level):
     """1970 is a failure; a clock of its own only where several nodes compare."""
-    assert check_clock(lambda: now, state).level == level
+    assert check_clock(lambda: now, state, nodes).level == level
 
 
 def test_the_gpu_driver_is_read_from_the_kernel(tmp_path):

@@ -120,6 +120,11 @@ def test_runs_are_cut_at_twenty_unless_all_are_wanted(runs, command):
         (["summary", "nope"], 66, "otel-mlperf: looking for run 'nope' in "),
         (["show", "--step", "99"], 66, "the steps that ended are train 0 to 39 on 1 rank"),
         (["send"], 78, "otel-mlperf: sending: no endpoint is set; give --endpoint http://"),
+        (
+            ["send", "--endpoint", "localhost:4318"],
+            78,
+            "sending: endpoint=localhost:4318 is not a URL like http://localhost:4318",
+        ),
         (["summary", "--wait-stored", "x"], 2, "--wait-stored x: JOURNAL:SLOT is expected"),
     ],
 )
@@ -133,6 +138,7 @@ def test_errors_end_with_the_code_of_their_kind(runs, command, monkeypatch, argu
     assert (found, out) == (code, "")
     assert said in err
     assert "Traceback" not in err
+    assert err.count("otel-mlperf: ") <= 1
 
 
 def test_a_damaged_file_ends_with_65_and_its_name(runs, command):

@@ -181,6 +181,16 @@ next      otel-mlperf summary 3f2a
     )
 
 
+def test_a_run_that_recorded_nothing_says_what_to_do(runs, monkeypatch):
+    """A script that is no PyTorch loop has to be told where its steps are."""
+    run = RunFolderBuilder(runs)
+    run.process(S)
+
+    assert rendered(run, monkeypatch).splitlines()[1] == (
+        "no PyTorch loop was seen; use om.steps and om.span in the script, see README"
+    )
+
+
 def test_steps_of_microseconds_have_a_unit_that_shows_them(runs, monkeypatch):
     """No column of zeros."""
     run = RunFolderBuilder(runs)
