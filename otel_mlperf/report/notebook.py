@@ -6,7 +6,8 @@ from html import escape
 from typing import TYPE_CHECKING
 
 from otel_mlperf.analysis.steps import NOT_IN_A_SPAN
-from otel_mlperf.report.console import closing_lines, failure_text, heading_text, steps_text
+from otel_mlperf.report.closing import closing_lines
+from otel_mlperf.report.console import failure_text, heading_text, steps_text
 from otel_mlperf.report.quantities import column_unit, duration, percent
 
 if TYPE_CHECKING:

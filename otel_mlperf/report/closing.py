@@ -1,0 +1,177 @@
+"""What does a summary say below its table?"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from otel_mlperf.analysis.processes import RUNNING
+from otel_mlperf.analysis.steps import shown
+from otel_mlperf.report.lines import Line, columns, short
+from otel_mlperf.report.quantities import duration, parts, percent, plural
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from otel_mlperf.analysis.findings import Outside, Steps, Summary
+
+_LABEL = 10
+_LEAST_OUTSIDE = 0.01
+_LONGEST_NAME = 28
+_MOST_RANKS = 3
+_WHOLE = 1e12
+"""Below it, a number without decimals is written with all its digits."""
+
+
+def closing_lines(summary: Summary) -> list[str]:
+    """All of it as plain lines of any length."""
+    lines = around_lines(summary, 1000) + telemetry_lines(summary, 1000, ())
+    return ["".join(part for part, _ in line).rstrip() for line in lines]
+
+
+def around_lines(summary: Summary, width: int) -> list[Line]:
+    """Slow ranks, warm-up, outside time, slowest step, and what the program said itself."""
+    lines = _ranks(summary.steps, width) if summary.steps else []
+    for one in summary.aggregates[:5]:
+        mean = duration(one.sum_ns / max(1, one.count))
+        where = f" in {shown(one.enclosing)}" if one.enclosing else ""
+        line = f"{one.name} ×{one.count:,}: {duration(one.sum_ns)}{where}, mean {mean}"
+        lines.append(_labelled("added up", short(line, width - _LABEL)))
+    if summary.warm_up:
+        line = f"step {summary.warm_up.number}: {duration(summary.warm_up.duration_ns)}"
+        lines.append(_labelled("warm-up", f"{line} (not in the figures above)"))
+    if summary.outside:
+        labels = ("outside", "")
+        told = _outside(summary, width - _LABEL)
+        lines += [_labelled(label, line) for label, line in zip(labels, told, strict=False)]
+    return [*lines, *_beside(summary, width), *_slowest(summary, width), *_said(summary, width)]
+
+
+def _ranks(steps: Steps, width: int) -> list[Line]:
+    """The ranks that take far longer than the others, and in what."""
+    labels = ["ranks", *[""] * (_MOST_RANKS - 1)]
+    lines = []
+    for label, one in zip(labels, steps.stand_outs, strict=False):
+        more = ", ".join(f"{name} +{duration(ns)}" for name, ns in one.more_ns.items())
+        lines.append(_labelled(label, short(f"rank {one.rank}: {more}", width - _LABEL)))
+    return lines
+
+
+def _beside(summary: Summary, width: int) -> list[Line]:
+    if not summary.beside:
+        return []
+    told = ", ".join(
+        f"{short(one.name, _LONGEST_NAME)} {duration(one.sum_ns)} ×{one.count:,}"
+        for one in summary.beside
+    )
+    return [_labelled("beside", short(told, width - _LABEL))]
+
+
+def _slowest(summary: Summary, width: int) -> list[Line]:
+    slow = summary.slowest
+    if slow is None:
+        return []
+    rank = f" on rank {slow.rank}" if summary.ranks > 1 else ""
+    what = f"{slow.section} {parts(slow.duration_ns, slow.section_ns)}"
+    line = f"step {slow.number}{rank}, {duration(slow.duration_ns)}: {what}"
+    return [_labelled("slowest", short(line, width - _LABEL))]
+
+
+def _said(summary: Summary, width: int) -> list[Line]:
+    """What the program told of itself."""
+    lines = []
+    said = (("params", summary.params), ("last", summary.last), ("counted", summary.counted))
+    for label, facts in said:
+        if facts:
+            line = " · ".join(f"{key} {_value(value)}" for key, value in facts.items())
+            lines.append(_labelled(label, short(line, width - _LABEL)))
+    if summary.result:
+        line = ", ".join(f"{key} {_value(value)}" for key, value in summary.result.items())
+        lines.append(_labelled("result", short(line, width - _LABEL)))
+    return lines
+
+
+def _value(value: object) -> str:
+    if not isinstance(value, float):
+        return str(value)
+    return f"{value:,.0f}" if value.is_integer() and value < _WHOLE else f"{value:.4g}"
+
+
+def _outside(summary: Summary, room: int) -> list[str]:
+    """The total and its parts in two lines at most; what does not fit is added up."""
+    total = summary.outside_ns
+    head = f"{duration(total)} ({percent(summary.outside_share)})"
+    found = [one for one in summary.outside if _counts(total, one.sum_ns)]
+    for kept in range(len(found), 0, -1):
+        told = [_part(total, one) for one in found[:kept]]
+        rest = sum(one.sum_ns for one in found[kept:])
+        told += [f"other {parts(total, rest)}"] if _counts(total, rest) else []
+        lines = _wrapped(f"{head}: ", told, room)
+        if len(lines) <= 2:
+            return lines
+    return [head]
+
+
+def _counts(total: float, part: float) -> bool:
+    """Whether a part is worth its words: enough of the whole, and not written as zero."""
+    return part >= _LEAST_OUTSIDE * total > 0 and bool(parts(total, part).strip("0."))
+
+
+def _wrapped(head: str, told: list[str], room: int) -> list[str]:
+    lines = [head]
+    for at, part in enumerate(told):
+        more = part + (", " if at < len(told) - 1 else "")
+        if columns(lines[-1] + more.rstrip()) > room:
+            lines.append("")
+        lines[-1] += more
+    return lines
+
+
+def _part(total: float, one: Outside) -> str:
+    times = f" ×{one.count:,}" if one.count is not None and one.count > 1 else ""
+    return f"{short(one.name, _LONGEST_NAME)} {parts(total, one.sum_ns)}{times}"
+
+
+def telemetry_lines(summary: Summary, width: int, notes: Sequence[str]) -> list[Line]:
+    """How well the run was recorded, where it lies, and the command to type next."""
+    facts = summary.telemetry
+    line: Line = [("telemetry ", "dim")]
+    if facts.lost is None:
+        line.append(("not counted yet", ""))
+    else:
+        line.append((f"{facts.lost:,} lost", "red" if facts.lost else ""))
+    if facts.pending and summary.outcome == RUNNING:
+        line.append((f" · {facts.pending:,} still to be sent", ""))
+    if facts.overhead is not None:
+        line.append((f" · {_overhead(facts.overhead)} overhead", ""))
+    stored = f"stored in {readable(summary.path)}"
+    lines = [line]
+    if sum(columns(part) for part, _ in line) + len(stored) + 3 <= width:
+        line.append((f" · {stored}", ""))
+    else:
+        lines.append([(" " * _LABEL, ""), (stored, "")])
+    if facts.pending and summary.outcome != RUNNING:
+        remedy = f"{facts.pending:,} still to be sent: otel-mlperf recover {summary.short_id}"
+        notes = [remedy, *notes]
+    lines += [[(" " * _LABEL, ""), (short(note, width - _LABEL), "yellow")] for note in notes]
+    if facts.sections_lost:
+        why = f"{plural(facts.sections_lost, 'section')} lost, shared memory too small"
+        lines.insert(0, [("figures   ", "dim"), (f"incomplete: {why}", "red")])
+    return [*lines, [("next      ", "dim"), (summary.next, "bold")]]
+
+
+def _overhead(share: float) -> str:
+    """Tenths of a percent; less than that is said so, not rounded to nothing."""
+    return "<0.1 %" if 0 < share < 0.0005 else f"{share * 100:.1f} %"
+
+
+def readable(path: str) -> str:
+    """A path as seen from here, if that is shorter."""
+    try:
+        return str(Path(path).resolve().relative_to(Path.cwd()))
+    except (ValueError, OSError):
+        return path
+
+
+def _labelled(label: str, line: str) -> Line:
+    return [(f"{label:<{_LABEL}}", "dim"), (line, "")]
