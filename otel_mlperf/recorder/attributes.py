@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 NAME_BYTES = 256
 TEXT_BYTES = 4096
 MOST = 64
+UNNAMED = "unnamed"
 _MOST_ITEMS = 128
 _INT64 = 1 << 63
 
@@ -52,7 +53,7 @@ def safe_name_text(name: Any) -> str:
     if type(name) is str and name.isascii() and 0 < len(name) <= NAME_BYTES and "\0" not in name:
         return name
     text = name if isinstance(name, str) else _type_name(name) if name is not None else ""
-    return clean(text, NAME_BYTES) or "unnamed"
+    return clean(text, NAME_BYTES) or UNNAMED
 
 
 def safe_value(value: Any) -> Any:

@@ -11,7 +11,7 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 from otel_mlperf.recorder.aggregate import Aggregate, Sum
-from otel_mlperf.recorder.attributes import safe_name_text
+from otel_mlperf.recorder.attributes import UNNAMED, safe_name_text
 from otel_mlperf.recorder.faults import internal_error, say_once
 
 if TYPE_CHECKING:
@@ -113,17 +113,20 @@ class Counter:
     __slots__ = ("_name", "_unit")
 
     def __init__(self, name: str, unit: str = "") -> None:
-        self._name, self._unit = safe_name_text(name), safe_name_text(unit) if unit else ""
+        self._name = safe_name_text(name)
+        if self._name == UNNAMED:
+            say_once("counter(): a name is expected; without one it counts as '%s'", UNNAMED)
+        self._unit = safe_name_text(unit) if unit else ""
 
     def add(self, value: float = 1) -> None:
         """Adds ``value``, which must not be negative."""
         try:
-            found = _number(value)
+            found = _number(self._name, value)
             recorder = _recorder()
             if recorder is None or found is None:
                 return
             if found < 0:
-                say_once("counter %s: a negative value is left out; use a gauge", self._name)
+                say_once(f"counter {self._name}: a negative value is left out; use a gauge")
                 return
             recorder.cells.add(self._name, self._unit, found)
         except Exception as error:  # noqa: BLE001 - recording never raises
@@ -136,12 +139,15 @@ class Gauge:
     __slots__ = ("_name", "_unit")
 
     def __init__(self, name: str, unit: str = "") -> None:
-        self._name, self._unit = safe_name_text(name), safe_name_text(unit) if unit else ""
+        self._name = safe_name_text(name)
+        if self._name == UNNAMED:
+            say_once("gauge(): a name is expected; without one it counts as '%s'", UNNAMED)
+        self._unit = safe_name_text(unit) if unit else ""
 
     def set(self, value: float) -> None:
         """The value from now on."""
         try:
-            found = _number(value)
+            found = _number(self._name, value)
             recorder = _recorder()
             if recorder is not None and found is not None:
                 recorder.cells.set(self._name, self._unit, found)
@@ -168,12 +174,13 @@ def _recorder() -> Recorder | None:
     return active()
 
 
-def _number(value: Any) -> float | None:
+def _number(name: str, value: Any) -> float | None:
     """A plain number; None for what would have to be fetched from a GPU, or is none."""
     if not isinstance(value, int | float):
         numpy_like = getattr(value, "item", None)
         if hasattr(value, "is_cuda") or numpy_like is None:
-            say_once("counters and gauges take plain numbers; %s is left out", type(value))
+            say_once(f"counter or gauge {name} got a {type(value)}, plain numbers are expected; "
+                     "left out")  # fmt: skip
             return None
         value = numpy_like()
     found = float(value)

@@ -6,7 +6,9 @@ minute. Facts that a user should know are said once in a process.
 
 from __future__ import annotations
 
+import contextlib
 import logging
+import sys
 import time
 from types import FrameType
 from typing import TYPE_CHECKING
@@ -17,6 +19,20 @@ if TYPE_CHECKING:
 log = logging.getLogger("otel_mlperf")
 _MINUTE_NS = 60_000_000_000
 _said: set[str] = set()
+_MOST_SAID = 256
+
+
+class _Unconfigured(logging.Handler):
+    """Tells whose warning it is where the program has set up no logging, which would."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if len(log.handlers) > 1 or (log.propagate and logging.root.handlers):
+            return
+        with contextlib.suppress(Exception):  # stderr may be closed
+            sys.stderr.write(f"otel_mlperf: {self.format(record)}\n")
+
+
+log.addHandler(_Unconfigured(logging.WARNING))
 
 
 class _Faults:
@@ -72,7 +88,7 @@ def is_from_handler(error: BaseException) -> bool:
 
 def say_once(text: str, *values: object) -> None:
     """A warning that each process gives once; never raises."""
-    if text in _said:
+    if text in _said or len(_said) >= _MOST_SAID:
         return
     _said.add(text)
     try:

@@ -50,23 +50,24 @@ class Values:
             entry = recorder.registry.entry(("log", text), text, names.OTHER)
             where = (sid, number & _MASK, root, track, entry)
             try:
-                self._one(value, now, where)
+                self._one(text, value, now, where)
             except Exception as error:  # noqa: BLE001 - one bad value does not lose the others
                 internal_error(error)
 
-    def _one(self, value: Any, now: int, where: Where) -> None:
+    def _one(self, name: str, value: Any, now: int, where: Where) -> None:
         if isinstance(value, int | float):
             self.write(now, float(value), where)
         elif _is_tensor(value):
-            self._tensor(value, now, where)
+            self._tensor(name, value, now, where)
         elif hasattr(value, "__float__"):
             self.write(now, float(value), where)
         else:
-            say_once("log() takes numbers; %s is left out", type(value))
+            say_once(f"log(): {name} is a {type(value)}, numbers are expected; left out")
 
-    def _tensor(self, tensor: Any, now: int, where: Where) -> None:
+    def _tensor(self, name: str, tensor: Any, now: int, where: Where) -> None:
         if tensor.numel() != 1:
-            say_once("log() takes single numbers; a tensor of %d is left out", tensor.numel())
+            say_once(f"log(): {name} is a tensor of {tensor.numel()} values, one is expected; "
+                     "left out")  # fmt: skip
         elif tensor.device.type == "cpu":
             self.write(now, float(tensor.detach()), where)
         elif tensor.device.type != "meta":

@@ -168,3 +168,15 @@ def test_cells_run_out(recording):
         om.counter(f"c{i}").add(1)
 
     assert len(recording.cells()) == recording.journal.shape.cells
+
+
+@pytest.mark.parametrize("make", [om.counter, om.gauge])
+@pytest.mark.parametrize("name", ["", None])
+def test_without_a_name(recording, said, make, name):
+    """A counter or gauge without a name is said, and counted all the same."""
+    made = make(name)
+    (made.add if make is om.counter else made.set)(1)
+
+    assert [key[1] for key in recording.cells()] == ["unnamed"]
+    assert len(said()) == 1
+    assert f"{make.__name__}(): a name is expected" in said()[0]

@@ -6,6 +6,9 @@ import gc
 import inspect
 import logging
 import signal
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
@@ -30,6 +33,7 @@ from otel_mlperf.recorder import (
     values,
 )
 
+ROOT = Path(__file__).parents[3]
 MODULES = [aggregate, attributes, batches, cells, context, decorate, dropped, places, registry,
            scrub, span, state,
            stepping, tracks, values]  # fmt: skip
@@ -224,3 +228,22 @@ def test_interrupts_at_any_moment(recording):
     assert len({row.span for row in rows}) == len(rows)
     # At its first instruction an exit cannot be guarded: what is around it ends what it left open.
     assert "work" not in recording.open()
+
+
+@pytest.mark.parametrize("is_configured", [False, True])
+def test_whose_warning_it_is(is_configured):
+    """Warnings tell where they come from, in a program with logging and in one without."""
+    lines = ["import logging, otel_mlperf as om"]
+    if is_configured:
+        lines.append("logging.basicConfig(format='%(name)s! %(message)s')")
+    lines.append("om.counter('')")
+    done = subprocess.run(
+        [sys.executable, "-c", "\n".join(lines)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    (line,) = done.stderr.splitlines()
+
+    assert line.startswith("otel_mlperf! " if is_configured else "otel_mlperf: ")

@@ -75,6 +75,17 @@ def test_what_is_no_number(recording, said, value):
     assert len(said()) == 1
 
 
+def test_what_is_left_out_is_named(recording, said):
+    """Each name that is left out is said once, with what was found."""
+    for _ in range(2):
+        om.log(loss="text", **{"50%": None})
+
+    assert said() == [
+        "log(): loss is a <class 'str'>, numbers are expected; left out",
+        "log(): 50% is a <class 'NoneType'>, numbers are expected; left out",
+    ]
+
+
 def test_meta_tensor(recording):
     """A tensor without content has no value."""
     om.log(x=torch.zeros((), device="meta"))
