@@ -27,6 +27,13 @@ def is_notebook() -> bool:
     return get is not None and type(get()).__name__ == "ZMQInteractiveShell"
 
 
+def is_interactive() -> bool:
+    """Whether somebody types the program: an exception there ends a statement, not a run."""
+    get = getattr(sys.modules.get("IPython"), "get_ipython", None)
+    typed = hasattr(sys, "ps1") or bool(sys.flags.interactive)
+    return typed or (get is not None and get() is not None)
+
+
 def parse_resource(text: str) -> dict[str, str | int | float | bool]:
     """Resource attributes out of OTEL_RESOURCE_ATTRIBUTES; what is none of them is said."""
     from urllib.parse import unquote

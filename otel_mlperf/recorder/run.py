@@ -13,7 +13,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from otel_mlperf import names
-from otel_mlperf.errors import OtelMlperfError
+from otel_mlperf.errors import OtelMlperfError, RunActive
 from otel_mlperf.recorder import span as spans
 from otel_mlperf.recorder.attributes import safe_attributes
 from otel_mlperf.recorder.faults import count_with, internal_error
@@ -231,6 +231,8 @@ class Run:
     def _note_failure(self, error: Any) -> None:
         try:
             recorder = self._recorder
+            if isinstance(error, RunActive):
+                return  # what could not start has failed, not this one
             if recorder is not None and self._is_open and is_failure(error):
                 with_text = recorder.config.exception_text
                 self._failure = describe_exception(error, with_text=with_text)

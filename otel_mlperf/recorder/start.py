@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
+import operator
 import os
 import sys
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from otel_mlperf.config import load_config
-from otel_mlperf.errors import RunActive
+from otel_mlperf.errors import ConfigError, RunActive
 from otel_mlperf.recorder.attributes import safe_name_text
 from otel_mlperf.recorder.faults import log, say_once
-from otel_mlperf.recorder.program import is_notebook, script_name
+from otel_mlperf.recorder.program import is_interactive, script_name
 from otel_mlperf.recorder.run import Run
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
     from otel_mlperf.config import Config
 
 _current: Run | None = None
@@ -35,7 +35,7 @@ def start(
     Args:
         name: what the run is called; the script's name by default.
         params: hyperparameters, kept in the run folder.
-        tags: words to find the run by.
+        tags: words to find the run by; a text alone is one of them.
         step: number of the first training step, for a resumed training.
         config: a ``Config``, a mapping, or the path of a YAML file.
         **overrides: single settings of ``Config``.
@@ -47,10 +47,11 @@ def start(
     """
     global _current
     settings = load_config(config, overrides)
+    given, words, number = _checked_params(params), _checked_tags(tags), _checked_step(step)
     if _current is not None and _current.is_active:
         if _current._taken_over is not None:
-            return _take_over(_current, settings, dict(params or {}), list(tags), int(step))
-        if not is_notebook():
+            return _take_over(_current, settings, given, words, number)
+        if not is_interactive():
             raise RunActive(
                 f"starting a run: {_current.name!r} ({_current.id[:8]}) is still active in this "
                 "process; stop() it first, or use 'with start(...)'"
@@ -67,8 +68,34 @@ def start(
     from otel_mlperf.recorder.environ import check_environ
 
     check_environ(os.environ, settings.endpoint)
-    _current = begin(text, settings, dict(params or {}), list(tags), int(step))
+    _current = begin(text, settings, given, words, number)
     return _current
+
+
+def _checked_params(params: Any) -> dict[str, Any]:
+    if params is not None and not isinstance(params, Mapping):
+        raise ConfigError(
+            f"start(): params is a {type(params).__name__}, expected a mapping of names to values "
+            "(vars(arguments), say)"
+        )
+    return dict(params or {})
+
+
+def _checked_tags(tags: Any) -> list[str]:
+    if isinstance(tags, str):
+        return [tags]
+    if not isinstance(tags, Iterable):
+        raise ConfigError(f"start(): tags is a {type(tags).__name__}, expected a list of words")
+    return list(map(str, tags))
+
+
+def _checked_step(step: Any) -> int:
+    try:
+        if not isinstance(step, bool):
+            return operator.index(step)
+    except TypeError:
+        pass
+    raise ConfigError(f"start(): step is {step!r}, expected a whole number")
 
 
 def _take_over(

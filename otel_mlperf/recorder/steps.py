@@ -38,7 +38,7 @@ class Steps(Generic[T]):
         total: int | None = None,
     ) -> None:
         self.iterable = iterable
-        self.accumulate = max(1, int(accumulate))
+        self.accumulate = accumulate
         self.samples, self.tokens, self.total = samples, tokens, total
 
     def __len__(self) -> int:
@@ -82,7 +82,14 @@ def steps(
             dimension (its shape is read, never its content).
         tokens: tokens of a batch: a number or a function of the batch.
         total: how many steps the whole training plans, for the time that is left.
+
+    Raises:
+        ValueError: ``accumulate`` is no whole number of at least 1.
     """
+    if isinstance(accumulate, bool) or not isinstance(accumulate, int) or accumulate < 1:
+        raise ValueError(
+            f"steps(): accumulate is {accumulate!r}, expected a whole number of at least 1"
+        )
     return Steps(iterable, accumulate, samples, tokens, total)
 
 

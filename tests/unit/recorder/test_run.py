@@ -8,6 +8,7 @@ import random
 import sys
 import threading
 from pathlib import Path
+from types import SimpleNamespace
 
 import msgspec
 import numpy as np
@@ -216,6 +217,57 @@ def test_wrong_arguments(tmp_path):
         om.start(agent="nothing", dir=tmp_path / "runs")
 
     assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"step": "5"}, "step is '5', expected a whole number"),
+        ({"step": 1.5}, "step is 1.5"),
+        ({"step": True}, "step is True"),
+        ({"params": [1]}, "params is a list, expected a mapping"),
+        ({"tags": 3}, "tags is a int, expected a list of words"),
+    ],
+)
+def test_wrong_facts(tmp_path, arguments, message):
+    """What a run is told is checked before any work is done."""
+    with pytest.raises(om.ConfigError, match=message):
+        om.start("x", dir=tmp_path / "runs", agent="none", **arguments)
+
+    assert not (tmp_path / "runs").exists()
+
+
+def test_one_tag(start):
+    """A text given as tags is one of them."""
+    path = start(tags="abc").run.path
+
+    assert json.loads((path / "run.json").read_text())["tags"] == ["abc"]
+
+
+@pytest.mark.parametrize("how", ["ps1", "flag", "IPython"])
+def test_second_start_while_typing(start, monkeypatch, said, how):
+    """Where somebody types the program a second start finishes the first run, and says so."""
+    if how == "ps1":
+        monkeypatch.setattr(sys, "ps1", ">>> ", raising=False)
+    elif how == "flag":
+        monkeypatch.setattr(sys, "flags", SimpleNamespace(interactive=1))
+    else:
+        monkeypatch.setitem(sys.modules, "IPython", SimpleNamespace(get_ipython=object))
+    first = start("first")
+    start("second")
+
+    assert first.word(Word.STATE) == State.CLOSED
+    assert "'first' is finished" in said()[0]
+
+
+def test_refused_start_is_not_the_runs_failure(recording):
+    """A run that keeps another one from starting has not failed with that."""
+    with pytest.raises(om.RunActive) as raised:
+        om.start("second")
+    sys.excepthook(om.RunActive, raised.value, None)
+    om.stop()
+
+    assert not recording.one("run").is_error
 
 
 def test_folder_that_cannot_be_made(tmp_path):

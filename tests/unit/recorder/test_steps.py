@@ -398,3 +398,10 @@ def test_interrupted_iterables(recording):
 
     assert recording.numbers() == [0, 1, 2, 3, 4]
     assert not any(row.is_error for row in recording.sections("train.step"))
+
+
+@pytest.mark.parametrize("accumulate", [0, -1, 1.5, "2", True, None])
+def test_wrong_accumulate(accumulate):
+    """A number of batches that makes no step is refused at the call."""
+    with pytest.raises(ValueError, match=r"accumulate is .*, expected a whole number"):
+        om.steps([1], accumulate=accumulate)
