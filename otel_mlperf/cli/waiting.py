@@ -7,6 +7,7 @@ import struct
 import time
 
 from otel_mlperf.errors import UsageError
+from otel_mlperf.journal.folder import SUFFIX
 from otel_mlperf.journal.layout import WORD, Word
 
 PATIENCE_S = 2.0
@@ -16,18 +17,36 @@ _LOOK_EVERY_S = 0.02
 def wait_until_stored(wanted: list[str], patience_s: float = PATIENCE_S) -> list[str]:
     """Waits until the rows ``JOURNAL:SLOT`` are in the tables; a sentence for each that is not.
 
-    A journal that is gone has been drained: the agent removes it when all of it is stored.
+    A journal that is gone has been drained: the agent removes it when all of it is stored. Other
+    ranks of the node, which end at about the same time, are waited for as well.
     """
-    missing = {path: slot for path, slot in map(_parse, wanted) if _behind(path, slot)}
+    asked = dict(map(_parse, wanted))
     end = time.monotonic() + patience_s
-    while missing and time.monotonic() < end:
+    while (missing := _missing(asked)) and time.monotonic() < end:
         time.sleep(_LOOK_EVERY_S)
-        missing = {path: slot for path, slot in missing.items() if _behind(path, slot)}
+    return missing
+
+
+def _missing(asked: dict[str, int]) -> list[str]:
+    behind = {path: left for path, slot in asked.items() if (left := _behind(path, slot))}
+    ranks = {_rank(path) for path in asked}
+    beside = {os.path.dirname(path) for path in asked}
+    others = {_rank(name) for folder in beside for name in _journals(folder)} - ranks
     return [
-        f"rank {os.path.basename(path).partition('-')[0]}: {_behind(path, slot):,} of {slot:,} "
-        "rows are still being stored"
-        for path, slot in missing.items()
-    ]
+        f"rank {_rank(path)}: {left:,} of {asked[path]:,} rows are still being stored"
+        for path, left in behind.items()
+    ] + [f"rank {rank} has not ended yet" for rank in sorted(others, key=int)]
+
+
+def _rank(path: str) -> str:
+    return os.path.basename(path).partition("-")[0]
+
+
+def _journals(folder: str) -> list[str]:
+    try:
+        return [name for name in os.listdir(folder) if name.endswith(SUFFIX)]
+    except OSError:
+        return []
 
 
 def _parse(wanted: str) -> tuple[str, int]:

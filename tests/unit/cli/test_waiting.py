@@ -53,3 +53,15 @@ def test_the_wait_ends_when_the_agent_says_so(tmp_path):
 
     assert wait_until_stored([f"{path}:9"], patience_s=60) == []
     agent.join()
+
+
+def test_other_ranks_of_the_node_are_waited_for(tmp_path):
+    """A rank that is still there is named; one whose journal goes away meanwhile is not."""
+    mine, other = journal(tmp_path, 9, "0-1-1.journal"), journal(tmp_path, 0, "1-2-1.journal")
+    still_there = wait_until_stored([f"{mine}:9"], patience_s=0)
+    agent = threading.Thread(target=other.unlink)
+    agent.start()
+
+    assert still_there == ["rank 1 has not ended yet"]
+    assert wait_until_stored([f"{mine}:9"], patience_s=60) == []
+    agent.join()
