@@ -35,7 +35,7 @@ def _missing(asked: dict[str, int]) -> list[str]:
     return [
         f"rank {_rank(path)}: {left:,} of {asked[path]:,} rows are still being stored"
         for path, left in behind.items()
-    ] + [f"rank {rank} has not ended yet" for rank in sorted(others, key=int)]
+    ] + [f"rank {rank} has not ended yet" for rank in sorted(others)]
 
 
 def _rank(path: str) -> str:
