@@ -93,7 +93,12 @@ class Journal:
         self._number = itertools.count(OTHER).__next__
         self._cell = itertools.count().__next__
         self._encode = msgspec.msgpack.Encoder(enc_hook=_type_name).encode
-        self._write_header(meta)
+        try:
+            self._write_header(meta)
+        except JournalError:
+            self.release()
+            os.unlink(path)
+            raise
         self.entry(["section", "other", "other", "", {}])
 
     def _write_header(self, meta: JournalMeta) -> None:

@@ -6,6 +6,7 @@ they need cost time to import.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
 import socket
@@ -21,7 +22,7 @@ from otel_mlperf.journal.writer import Journal
 from otel_mlperf.recorder import span as spans
 from otel_mlperf.recorder.cost import measure_cost
 from otel_mlperf.recorder.faults import count_with, log, say_once
-from otel_mlperf.recorder.folder import count_restart, prepare_folder
+from otel_mlperf.recorder.folder import count_restart, discard_start, prepare_folder
 from otel_mlperf.recorder.fork import watch_forks
 from otel_mlperf.recorder.identity import detect_identity
 from otel_mlperf.recorder.launch import AgentWatch
@@ -47,7 +48,11 @@ def begin(name: str, config: Config, params: dict[str, Any], tags: list[str], st
         JournalError: there is no room for the journal.
     """
     meta = _describe(name, config, params, tags)
-    recorder = make_recorder(meta, config)
+    try:
+        recorder = make_recorder(meta, config)
+    except BaseException:
+        discard_start(meta.run_folder, f"{meta.rank}-{meta.restart}")
+        raise
     section = _open_run(recorder)
     recorder.stepping.set_next_number(step)
     watch = AgentWatch(recorder.journal, meta, config)
@@ -104,11 +109,13 @@ def make_recorder(meta: JournalMeta, config: Config) -> Recorder:
     shared = journal_folder(meta.run_id, meta.run_folder)
     on_disk = journal_folder(meta.run_id, meta.run_folder, "")
     for folder in dict.fromkeys((shared, on_disk)):
+        path = os.path.join(folder, file)
         try:
             make_private(folder)
-            path = os.path.join(folder, file)
             return Recorder(Journal(path, fitting_rows(folder, config.rows), meta), meta, config)
         except JournalError as error:
+            with contextlib.suppress(OSError):
+                os.rmdir(folder)
             if folder == on_disk:
                 raise
             say_once("%s; the journal goes to the run folder, where a slow disk can delay the "

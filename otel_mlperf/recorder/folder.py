@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import socket
@@ -41,6 +42,8 @@ def prepare_folder(parent: str, run_id: str, name: str, facts: Mapping[str, Any]
             if _claim(folder, run_id, about):
                 return folder
         except OSError as error:
+            with contextlib.suppress(OSError):
+                os.rmdir(folder)
             raise ConfigError(
                 f"creating the run folder {folder}: {error.strerror}; set OTEL_MLPERF_DIR to a "
                 "folder that can be written"
@@ -88,8 +91,13 @@ def _write_beside(path: str, about: Mapping[str, Any]) -> str:
     """Writes the facts to a file that nobody reads yet."""
     temporary = f"{os.path.dirname(path)}/.run-{os.getpid()}-{os.urandom(4).hex()}"
     text = msgspec.json.format(msgspec.json.encode(plain(about)), indent=1)
-    with open(temporary, "wb") as file:
-        file.write(text)
+    try:
+        with open(temporary, "wb") as file:
+            file.write(text)
+    except OSError:
+        with contextlib.suppress(OSError):
+            os.unlink(temporary)
+        raise
     return temporary
 
 
@@ -105,8 +113,32 @@ def add_facts(folder: str, params: Mapping[str, Any], tags: Sequence[str]) -> No
 def count_restart(folder: str, rank: int, known: int | None) -> int:
     """Which start of this rank it is, from 0: the launcher's count, else earlier starts here."""
     starts = os.path.join(folder, "starts")
-    os.makedirs(starts, mode=0o700, exist_ok=True)
     restart = known or 0
+    try:
+        os.makedirs(starts, mode=0o700, exist_ok=True)
+        return _draw_restart(starts, rank, restart, known)
+    except OSError as error:
+        discard_start(folder)
+        raise ConfigError(
+            f"noting the start in {starts}: {error.strerror}; set OTEL_MLPERF_DIR to a folder that "
+            "can be written"
+        ) from error
+
+
+def discard_start(folder: str, start: str = "") -> None:
+    """Takes a start back that has failed, and the folder with it if there was no other."""
+    starts = os.path.join(folder, "starts")
+    if start:
+        with contextlib.suppress(OSError):
+            os.unlink(os.path.join(starts, start))
+    with contextlib.suppress(OSError):
+        os.rmdir(starts)
+        if os.listdir(folder) == ["run.json"]:
+            os.unlink(os.path.join(folder, "run.json"))
+            os.rmdir(folder)
+
+
+def _draw_restart(starts: str, rank: int, restart: int, known: int | None) -> int:
     while True:
         try:
             path = os.path.join(starts, f"{rank}-{restart}")

@@ -234,7 +234,7 @@ def test_closing_a_full_ring_loses_nothing(pair) -> None:
     head = writer.close()
 
     assert head == 2048
-    assert [reader.word(word) for word in Word if word.name.startswith("LOST")] == [0] * 6
+    assert not any(reader.word(word) for word in Word if word.name.startswith("LOST"))
 
 
 def two_looks(reader) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from otel_mlperf.recorder.folder import count_restart, prepare_folder, short_ids
+from otel_mlperf.recorder.folder import count_restart, discard_start, prepare_folder, short_ids
 
 ROOT = Path(__file__).parents[3]
 ID = "3f2a" + "0" * 28
@@ -102,6 +102,19 @@ def test_json_beside_the_script(tmp_path):
 
     assert done.returncode == 0, done.stderr
     assert list(tmp_path.glob("runs/x-*/run.json"))
+
+
+def test_discarded_start(tmp_path):
+    """A start that failed takes back its own traces, and the folder only if it was the first."""
+    folder = Path(prepare_folder(str(tmp_path), ID, "digits", {}))
+    assert [count_restart(str(folder), 0, None) for _ in range(2)] == [0, 1]
+    discard_start(str(folder), "0-1")
+
+    assert [path.name for path in (folder / "starts").iterdir()] == ["0-0"]
+    discard_start(str(folder))
+    assert (folder / "run.json").exists()
+    discard_start(str(folder), "0-0")
+    assert not folder.exists()
 
 
 def test_restarts(tmp_path):

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from otel_mlperf.journal.folder import journal_folder
 from otel_mlperf.journal.layout import Kind, Word
 from otel_mlperf.journal.reader import Parts, Reader, rows_of_kind
 
@@ -301,3 +302,30 @@ def test_many_kills(tmp_path):
         assert 0 <= after.main["names"].count("work") - done <= 1
         assert len(set(after.main["ids"])) == len(after.main["ids"])
         assert after.main["open"] <= {"run", "work"}
+
+
+@pytest.mark.parametrize(
+    ("limit", "error"), [(0, "ConfigError"), (10, "ConfigError"), (4096, "JournalError")]
+)
+def test_start_without_room(tmp_path, limit, error):
+    """A start for which there is no room leaves neither a run folder nor one for journals."""
+    program = (
+        "import resource, sys\n"
+        "import otel_mlperf as om\n"
+        f"resource.setrlimit(resource.RLIMIT_FSIZE, ({limit}, {limit}))\n"
+        "try:\n"
+        "    om.start('x', agent='none', console=False, dir=sys.argv[1], run_id='no-room')\n"
+        "except om.OtelMlperfError as error:\n"
+        "    print(type(error).__name__)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program, str(tmp_path)],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+    )
+
+    assert done.stdout.strip() == error
+    assert list(tmp_path.iterdir()) == []
+    assert not os.path.exists(journal_folder("no-room", ""))

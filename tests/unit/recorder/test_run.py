@@ -330,7 +330,10 @@ def test_large_metadata(monkeypatch, tmp_path):
     """Resource attributes that do not fit are an error at the start, not later."""
     monkeypatch.setenv("OTEL_RESOURCE_ATTRIBUTES", "a=" + "x" * 5000)
     with pytest.raises(om.JournalError, match="shorten OTEL_RESOURCE_ATTRIBUTES"):
-        om.start("x", dir=tmp_path, agent="none")
+        om.start("x", dir=tmp_path, agent="none", run_id="large-metadata")
+
+    assert list(tmp_path.iterdir()) == []
+    assert not os.path.exists(journal_folder("large-metadata", ""))
 
 
 def test_random_states(start):
