@@ -23,6 +23,7 @@ MOST = 64
 UNNAMED = "unnamed"
 _MOST_ITEMS = 128
 _INT64 = 1 << 63
+_LISTS = (list, tuple, set, frozenset, range)
 
 
 def safe_attributes(given: Mapping[Any, Any]) -> dict[str, Any]:
@@ -81,20 +82,31 @@ def _other_value(value: Any) -> Any:
         return clean(value[:TEXT_BYTES].decode("utf-8", "replace"), TEXT_BYTES)
     if isinstance(value, os.PathLike):
         return clean(str(os.fspath(value)), TEXT_BYTES)
-    if isinstance(value, list | tuple | set | frozenset | range):
+    if isinstance(value, _LISTS):
         return _list(list(value)[:_MOST_ITEMS])
     return _by_shape(value)
 
 
 def _list(items: list[Any]) -> list[Any]:
     """Items of one kind, as OpenTelemetry asks; text where the kinds differ."""
-    found = [safe_value(item) for item in items if item is not None]
+    found = [
+        _nested(item) if isinstance(item, _LISTS) else safe_value(item)
+        for item in items
+        if item is not None
+    ]
     kinds = {type(item) for item in found}
     if kinds == {int, float}:
         return [float(item) for item in found]
-    if len(kinds) <= 1 and list not in kinds:
+    if len(kinds) <= 1:
         return found
     return [str(item) for item in found]
+
+
+def _nested(value: Any) -> str:
+    """A list in a list as text, no deeper: lists may hold themselves."""
+    items = list(value)[:_MOST_ITEMS]
+    found = [_type_name(i) if isinstance(i, _LISTS) else safe_value(i) for i in items]
+    return clean(str(found), TEXT_BYTES)
 
 
 def _by_shape(value: Any) -> Any:

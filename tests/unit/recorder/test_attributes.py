@@ -126,3 +126,14 @@ def test_values_are_taken_at_the_call(recording):
         shape.append(3)
 
     assert recording.one("work").attributes == {"shape": [1, 2]}
+
+
+def test_list_that_holds_itself():
+    """A list without an end becomes a short one."""
+    loop = [1]
+    loop += [loop] * 200
+
+    found = safe_value(loop)
+    assert found[0] == "1"
+    assert found[1].startswith("[1, '<list>', ")
+    assert len(found) <= 128
