@@ -27,6 +27,8 @@ PART: Final = "part"
 _WINDOW: Final = 100
 _ENOUGH: Final = 5
 """Durations known before one can be called slow."""
+_FEWEST_SPANS: Final = 20
+"""Spans of a rank below which its part of a trace says nothing."""
 _MINUTE_NS: Final = 60_000_000_000
 
 
@@ -50,6 +52,19 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     def spans_of_rank(self, world_size: int) -> int:
         """How many spans of one trace a rank sends."""
         return max(1, min(self.spans_per_rank, self.spans_per_trace // max(1, world_size)))
+
+    def spans_of_step(self, rank: int, world_size: int, trace: bytes) -> int:
+        """How many spans of one step's trace ``rank`` sends; 1 is the step's own.
+
+        Where an equal share says nothing, eight ranks show the step whole: those that its trace id
+        names, which is the same hash on every rank.
+        """
+        share = self.spans_of_rank(world_size)
+        if share >= _FEWEST_SPANS:
+            return share
+        chosen = {int.from_bytes(trace[i : i + 2], "big") % world_size for i in range(0, 16, 2)}
+        room = max(1, (self.spans_per_trace - world_size) // len(chosen))
+        return min(self.spans_per_rank, room) if rank in chosen else 1
 
 
 def reason_to_keep(

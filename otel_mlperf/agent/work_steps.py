@@ -132,14 +132,19 @@ def _keep(task: Task, rows: Rows, root: Root, span: int) -> None:
     if reason is None:
         task.outcome.unselected += len(rows)
         return
+    meta = task.journal.meta
+    budget = task.policy.spans_of_step(meta.rank, meta.world_size, root.trace)
+    if budget == 1:
+        task.outcome.unselected += int((rows["span"] != span).sum())
+        rows = rows[rows["span"] == span]
     spans = [_kept(task, row, root, reason) for row in rows]
     for kept in spans:
         if kept.span == span:
             kept.parent = 0
             if root.parent:
-                run = ids.run_trace_id(task.journal.meta.run_id, task.journal.meta.restart)
+                run = ids.run_trace_id(meta.run_id, meta.restart)
                 kept.links = [(run.to_bytes(16, "big"), root.parent)]
-    final = within_budget(spans, task.budget)
+    final = within_budget(spans, budget)
     task.outcome.rolled_up += len(spans) - sum(kept.kind == "section" for kept in final)
     task.outcome.kept += final
 

@@ -504,3 +504,17 @@ def test_rows_that_the_log_refused_are_read_again(program, agent_of, run_folder)
     assert freed == 1
     assert [s["n"] for s in table(run_folder, "steps")] == list(range(20))
     assert accounts(run_folder)["spans"]["store"]["created"] == program.sections
+
+
+def test_rank_that_was_not_chosen_sends_its_step_alone(journals, run_folder, agent_of) -> None:
+    """Of many ranks' sections only the chosen ones' are spans; the rest is measured."""
+    rank = Program(journals, run_folder, rank=999, world=100_000)
+    rank.step(0)
+    rank.stop(20)
+    agent_of(rank).run()
+    rank.journal.release()
+
+    assert [s["name"] for s in table(run_folder, "spans")] == ["train.step", "run"]
+    account = accounts(run_folder)["spans"]["store"]
+    assert (account["created"], account["unselected"]) == (4, 2)
+    assert adds_up(account)

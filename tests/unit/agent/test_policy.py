@@ -62,3 +62,15 @@ def test_failed_steps_are_limited_by_the_minute() -> None:
 def test_ranks_share_the_budget_of_a_trace(world_size, spans) -> None:
     """A rank sends two thousand spans of a trace at most, all together five thousand."""
     assert Policy().spans_of_rank(world_size) == spans
+
+
+def test_of_a_thousand_ranks_eight_show_a_step_whole() -> None:
+    """They follow from the trace id alone; the others send their step, all together 5,000 spans."""
+    spans = [Policy().spans_of_step(rank, 1000, bytes(range(16))) for rank in range(1000)]
+
+    assert spans.count(1) == 992
+    assert set(spans) == {1, 500}
+    assert sum(spans) <= 5000
+    assert spans != [
+        Policy().spans_of_step(rank, 1000, bytes(range(1, 17))) for rank in range(1000)
+    ]
