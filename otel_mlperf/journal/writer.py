@@ -81,7 +81,8 @@ class Journal:
         self.path = path
         self.shape = Shape.of_rows(rows)
         self._fd = _create(path, self.shape.size)
-        self.buffer = mmap.mmap(self._fd, self.shape.size)
+        # Every page is mapped now: a store into a new one would cost ten times as much later.
+        self.buffer = mmap.mmap(self._fd, self.shape.size, mmap.MAP_SHARED | mmap.MAP_POPULATE)
         self.words = memoryview(self.buffer).cast("Q")
         self.floats = memoryview(self.buffer).cast("B").cast("d")
         self.lease = Lease(1, 1 + rows)
