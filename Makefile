@@ -44,7 +44,7 @@ $(READY): requirements/dev.txt pyproject.toml
 
 requirements:
 	uv pip compile pyproject.toml --group dev --universal --python-version 3.11 --generate-hashes \
-		--quiet --no-emit-index-url --custom-compile-command "make requirements" -o requirements/dev.txt
+		--quiet --custom-compile-command "make requirements" -o requirements/dev.txt
 
 clean:
 	rm -rf $(VENV) otel-runs
