@@ -46,12 +46,6 @@ class JournalError(OtelMlperfError):
     exit_code = 74
 
 
-class MissingDependency(OtelMlperfError):
-    """An optional package is needed for what was asked; names it and the extra to install."""
-
-    exit_code = 69
-
-
 class Unreachable(OtelMlperfError):
     """A server did not answer, or refused what it was sent."""
 

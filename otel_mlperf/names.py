@@ -76,7 +76,6 @@ CATEGORY_OF: Final = {
 SERVICE_NAME: Final = "service.name"
 SERVICE_INSTANCE_ID: Final = "service.instance.id"
 HOST_NAME: Final = "host.name"
-PROCESS_PID: Final = "process.pid"
 RUN_ID: Final = "ml.run.id"
 RUN_NAME: Final = "ml.run.name"
 RANK: Final = "ml.distributed.rank"

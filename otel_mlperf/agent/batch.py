@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from otel_mlperf import ids, names
+from otel_mlperf import names
 from otel_mlperf.agent.kept import section_entry
 from otel_mlperf.agent.state import JournalState, Root
+from otel_mlperf.agent.traces import run_trace, step_trace
 from otel_mlperf.journal.layout import Flag, Kind
 from otel_mlperf.journal.reader import OPEN_TYPE, ROW_TYPE, Parts, Rows, rows_of_kind
 
@@ -47,7 +48,6 @@ class Batch:
         sections = self._with_interrupted(sections)
         held = np.frombuffer(journal.held, ROW_TYPE)
         self._sections = self._without_cancelled(np.concatenate((held, sections)), fresh)
-        self.ended: NDArray[np.uint64]
         self.steps: Rows
         self.outside: Rows
         self._split()
@@ -85,7 +85,7 @@ class Batch:
             is_run = category == names.RUN
             journal.roots[span] = Root(
                 kind="run" if is_run else "step",
-                trace=_trace(meta.run_id, meta.restart, "" if is_run else phase, _signed(n)),
+                trace=run_trace(meta) if is_run else step_trace(meta, phase, _signed(n)),
                 phase=phase,
                 n=_signed(n),
                 number=_signed(number),
@@ -146,18 +146,16 @@ class Batch:
         roots = np.unique(rows["root"])
         own_row = set(rows["root"][rows["span"] == rows["root"]].tolist())
         ended: list[int] = []
-        step_roots: list[int] = []
         waiting: list[int] = []
         for root in roots.tolist():
             known = journal.roots.get(root)
             if known is None and root in journal.ended:
-                step_roots.append(root)
+                ended.append(root)
             elif known is not None and known.kind == "step":
                 (ended if root in own_row else waiting).append(root)
             elif known is None and root not in own_row and root != journal.meta.run_span:
                 waiting.append(root)
-        self.ended = np.array(ended, np.uint64)
-        of_steps = np.isin(rows["root"], np.array(ended + step_roots, np.uint64))
+        of_steps = np.isin(rows["root"], np.array(ended, np.uint64))
         later = np.isin(rows["root"], np.array(waiting, np.uint64))
         later &= self._still_patient(later)
         self.steps = rows[of_steps]
@@ -200,11 +198,6 @@ def _adopt(sections: Rows, i: int, cancelled: dict[int, list[int]]) -> None:
         sections["root"][i] = cancelled[int(sections["root"][i])][1]
     while int(sections["parent"][i]) in cancelled:
         sections["parent"][i] = cancelled[int(sections["parent"][i])][0]
-
-
-def _trace(run_id: str, restart: int, phase: str, n: int) -> bytes:
-    value = ids.trace_id(run_id, restart, phase, n) if phase else ids.run_trace_id(run_id, restart)
-    return value.to_bytes(16, "big")
 
 
 def _signed(word: int) -> int:

@@ -165,12 +165,11 @@ class Deriver:
                     total += totals.get(key, rank.cells.get(metric.name, 0.0))
                     totals[key] = total
                 meter.set(metric.name, {}, total)
+                if mark.readings or journal.left:
+                    reading = Reading("", metric.name, {}, total)
+                    self._tables.add_reading(journal, reading, mark.unix_ns)
             if not journal.meta.is_child:
                 self._read_rank(journal, meter, mark)
-            if mark.readings or journal.left:
-                for metric, value in user_values(journal):
-                    reading = Reading("", metric.name, {}, value)
-                    self._tables.add_reading(journal, reading, mark.unix_ns)
         for reading in mark.readings:
             journal = self._state.journals[reading.journal]
             Meter(self._rank(journal)).set(reading.name, reading.labels, reading.value)

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from otel_mlperf import ids, names
+from otel_mlperf import names
 from otel_mlperf.agent.kept import Kept, section_entry
+from otel_mlperf.agent.traces import trace_of
 from otel_mlperf.journal.reader import OPEN_TYPE
 
 if TYPE_CHECKING:
@@ -45,15 +46,12 @@ def segments(journal: JournalState, now_ns: int) -> list[Kept]:
 def _segment(
     journal: JournalState, span: int, start: int, k: int, root: int, name: int, track: int
 ) -> Kept:
-    meta = journal.meta
-    known = journal.roots.get(root)
-    run = ids.run_trace_id(meta.run_id, meta.restart).to_bytes(16, "big")
     digest = blake2b(f"{span:x}/{k}".encode(), digest_size=8).digest()
     return Kept(
         journal=journal,
         span=int.from_bytes(digest, "big") or 1,
         parent=span,
-        trace=known.trace if known else run,
+        trace=trace_of(journal, root),
         start=start + k * SEGMENT_NS,
         end=start + (k + 1) * SEGMENT_NS,
         name=name,

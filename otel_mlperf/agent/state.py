@@ -164,7 +164,6 @@ class State(msgspec.Struct):
     began_ns: int = 0
     exported_ns: int = 0
     flushed_ns: int = 0
-    processes_changed: bool = True
 
 
 def load_state(path: Path) -> State:

@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from otel_mlperf import ids, names
+from otel_mlperf import names
 from otel_mlperf.agent.kept import Kept
 from otel_mlperf.agent.outside import Outside, Section, outside_row
 from otel_mlperf.agent.policy import INTERRUPTED, PART, reason_to_keep
+from otel_mlperf.agent.traces import trace_of
 
 if TYPE_CHECKING:
     from otel_mlperf.agent.steps import StepFacts
@@ -110,7 +111,7 @@ def _kept(task: Task, section: Section, payload: dict[str, Any], reason: str) ->
         journal=task.journal,
         span=section.span,
         parent=section.parent if section.parent != section.span else 0,
-        trace=_trace(task, section.root),
+        trace=trace_of(task.journal, section.root),
         start=section.start,
         end=section.end,
         name=section.name,
@@ -121,13 +122,3 @@ def _kept(task: Task, section: Section, payload: dict[str, Any], reason: str) ->
         interrupted=section.interrupted,
         payload=payload,
     )
-
-
-def _trace(task: Task, root: int) -> bytes:
-    """The trace that ``root`` makes: the run's, somebody else's, or one of its own."""
-    meta, known = task.journal.meta, task.journal.roots.get(root)
-    if known is not None:
-        return known.trace
-    if root == meta.run_span:
-        return ids.run_trace_id(meta.run_id, meta.restart).to_bytes(16, "big")
-    return ids.lone_trace_id(meta.run_id, root).to_bytes(16, "big")

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from otel_mlperf import ids, names
+from otel_mlperf import names
 from otel_mlperf.agent.batch import INTERRUPTED
 from otel_mlperf.agent.kept import Kept
 from otel_mlperf.agent.policy import INTERRUPTED as WAS_INTERRUPTED
@@ -14,6 +14,7 @@ from otel_mlperf.agent.policy import reason_to_keep
 from otel_mlperf.agent.rollup import within_budget
 from otel_mlperf.agent.state import Ended
 from otel_mlperf.agent.steps import StepFacts, StepRows, gather, sections_by_name, step_row
+from otel_mlperf.agent.traces import run_trace
 from otel_mlperf.journal.layout import Flag
 
 if TYPE_CHECKING:
@@ -142,8 +143,7 @@ def _keep(task: Task, rows: Rows, root: Root, span: int) -> None:
         if kept.span == span:
             kept.parent = 0
             if root.parent:
-                run = ids.run_trace_id(meta.run_id, meta.restart)
-                kept.links = [(run.to_bytes(16, "big"), root.parent)]
+                kept.links = [(run_trace(meta), root.parent)]
     final = within_budget(spans, budget)
     task.outcome.rolled_up += len(spans) - sum(kept.kind == "section" for kept in final)
     task.outcome.kept += final

@@ -32,11 +32,6 @@ class Identity:
     warning: str = ""
     """What must be said loudly: nodes that cannot know of each other."""
 
-    @property
-    def is_first_of_node(self) -> bool:
-        """Whether it speaks for its node."""
-        return self.local_rank == 0
-
 
 def detect_identity(
     wanted: str, earlier: dict[str, int], environ: Mapping[str, str] | None = None

@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 from by_hand import MS, Program
 
+from otel_mlperf import ids
 from otel_mlperf.agent.policy import Policy
 from otel_mlperf.agent.segments import segments
 from otel_mlperf.journal.layout import Kind, Word
@@ -518,3 +519,33 @@ def test_rank_that_was_not_chosen_sends_its_step_alone(journals, run_folder, age
     account = accounts(run_folder)["spans"]["store"]
     assert (account["created"], account["unselected"]) == (4, 2)
     assert adds_up(account)
+
+
+def test_segment_is_in_the_trace_of_its_section(program, agent_of) -> None:
+    """Also where that is a trace of the section's own."""
+    now = time.monotonic_ns()
+    alone = program.open("serve", now / MS, root=77, span=77)
+    agent = agent_of(program)
+    agent.tick()
+    agent.mark()
+    (journal,) = agent._state.journals.values()
+
+    (segment,) = segments(journal, now + 700 * S)
+    assert segment.parent == alone
+    assert segment.trace == ids.lone_trace_id("0123abcd", alone).to_bytes(16, "big")
+
+
+def test_stored_total_of_a_counter_is_the_ranks(program, journals, agent_of, run_folder) -> None:
+    """What a forked child counted is in it: its last reading is the sum over the processes."""
+    child = Program(journals, run_folder, name="0-2-1", is_child=True)
+    for one, value in ((program, 300.0), (child, 60.0)):
+        word = one.journal.cell(one.journal.entry(["cell", "counter", "tokens", ""]))
+        one.journal.floats[word + 1] = value
+        one.journal.words[word + 2] = 1
+    child.journal.close()
+    program.stop(10)
+    agent_of(program, child).run()
+    child.journal.release()
+
+    stored = [r["value"] for r in table(run_folder, "readings") if r["name"] == "ml.user.tokens"]
+    assert stored[-1] == 360.0
