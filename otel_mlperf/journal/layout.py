@@ -139,6 +139,8 @@ class Flag(IntFlag):
 
     ERROR = 1 << 4
     HAS_PAYLOAD = 1 << 5
+    PROFILED = 1 << 6
+    """Of a step: a profiler window was open in it."""
 
 
 PART_SHIFT: Final = 8

@@ -65,6 +65,12 @@ class Recorder:
         """Open run, epochs and phases: what sections without a context belong to."""
         self.on_step: list[Callable[[int], None]] = []
         """Called at each step's begin with the time: what must happen now and then."""
+        self.before_step: list[Callable[[], None]] = []
+        """Called before a step begins, outside its time."""
+        self.after_step: list[Callable[[], None]] = []
+        """Called when a step's row is written, outside its time."""
+        self.step_flags = 0
+        """Flags of the rows of steps that end."""
         self._last_error: tuple[int, int, str, str] = (0, 0, "", "")
         self.places = Places(self)
         self.binding = bind(self)
@@ -122,6 +128,7 @@ class Recorder:
         t1: int,
         error: list[str] | None = None,
         kind: Kind = Kind.SECTION,
+        more_flags: int = 0,
         **content: Any,
     ) -> None:
         """Writes an open section's row, with what does not fit into it, and clears its entry."""
@@ -136,7 +143,7 @@ class Recorder:
             if extra.links:
                 content["l"] = extra.links
             error = error or extra.error
-        flags = int(kind)
+        flags = int(kind) | more_flags
         if error is not None:
             content["e"] = error
             flags |= Flag.ERROR

@@ -123,6 +123,8 @@ class Stepping:
         self, number: int | None, around: Section | None, outer: Step | None, track: int
     ) -> Step:
         recorder, phase = self.recorder, self.recorder.registry.phase
+        for prepare in recorder.before_step:
+            prepare()
         n = self._n.get(phase, 0)
         number = self._numbers.get(phase, 0) if number is None else int(number)
         self._n[phase], self._numbers[phase] = n + 1, number + 1
@@ -184,7 +186,9 @@ class Stepping:
         if step.epoch is not None:
             content["a"] = {names.TRAINING_EPOCH: step.epoch}
         self.recorder.leave(section)
-        self.recorder.close(section, t1, error, **content)
+        self.recorder.close(section, t1, error, more_flags=self.recorder.step_flags, **content)
+        for call in self.recorder.after_step:
+            call()
 
     def cancel(self, step: Step) -> None:
         """Takes an open step back: its number is not used up, its time is outside."""
