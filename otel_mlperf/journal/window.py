@@ -1,0 +1,83 @@
+"""What does the training process leave behind for each profiler window?
+
+Beside the Chrome trace ``<name>.pt.trace.json`` lies ``<name>.window.json``, written last and
+whole: where it is there, the trace is complete and can be converted by whoever finds it.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from otel_mlperf.errors import JournalError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+TRACE_SUFFIX = ".pt.trace.json"
+WINDOW_SUFFIX = ".window.json"
+FOLDER = "profiles"
+"""Of a run folder, where windows lie."""
+
+
+class WindowStep(msgspec.Struct, frozen=True):
+    """One step that was profiled."""
+
+    phase: str
+    n: int
+    number: int
+    span: str
+    """Its span id, 16 hexadecimal digits."""
+    trace: str
+    """Its trace id, 32 hexadecimal digits."""
+
+
+class Window(msgspec.Struct, frozen=True, kw_only=True):
+    """One profiler window of one process."""
+
+    run_id: str
+    restart: int
+    rank: int
+    world_size: int
+    pid: int
+    number: int
+    """Counts the windows of the process from 0."""
+    trace: str
+    """Name of the trace file beside it."""
+    parent: str
+    """Span id of the section of the run's trace that exported it: for events outside any step."""
+    steps: list[WindowStep]
+    start: tuple[int, int]
+    """Unix and monotonic ns, read together, at its begin."""
+    end: tuple[int, int]
+    activities: list[str]
+    """``cpu``, ``cuda``, …: what was recorded."""
+    is_cut: bool = False
+    """Whether it ended early, at the cap of events."""
+    problem: str = ""
+    """Why device events are missing; empty where they are not."""
+
+
+def write_window(folder: Path, window: Window) -> Path:
+    """Writes the description of a finished window, whole or not at all."""
+    place = folder / (window.trace.removesuffix(TRACE_SUFFIX) + WINDOW_SUFFIX)
+    temporary = place.with_suffix(".new")
+    temporary.write_bytes(msgspec.json.encode(window))
+    os.replace(temporary, place)
+    return place
+
+
+def read_window(path: Path) -> Window:
+    """Reads a window's description.
+
+    Raises:
+        JournalError: the file cannot be read or is none.
+    """
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=Window)
+    except (OSError, msgspec.MsgspecError) as error:
+        raise JournalError(
+            f"reading the profiler window {path}: {error}; delete it to leave that window out"
+        ) from error

@@ -1,0 +1,131 @@
+"""What does a trace hold, as columns?
+
+One row for each event that has a duration (``ph`` X, or a matched pair of B and E), in the order of
+the file; what else the file says is in smaller tables beside it. A row takes 91 bytes; its further
+``args`` stay in the file, at ``position``, and are read where they are wanted (``details``).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+NONE: Final = -1
+"""In an integer column: the event does not say."""
+
+
+class Track(NamedTuple):
+    """A row of the timeline: a thread of the host, or a stream of a device."""
+
+    pid: str
+    tid: str
+    """As the file writes them, numbers as decimal text."""
+    process: str = ""
+    """``process_name`` of the metadata."""
+    thread: str = ""
+    """``thread_name`` of the metadata."""
+
+
+class Flow(NamedTuple):
+    """One end of an arrow between two events."""
+
+    category: str
+    """``ac2g`` or ``fwdbwd``: both old names are read as these."""
+    id: int
+    starts: bool
+    time_ns: int
+    track: int
+
+
+class Allocation(NamedTuple):
+    """One ``[memory]`` instant of the allocator."""
+
+    time_ns: int
+    track: int
+    device_type: int
+    """0 CPU, 1 CUDA, as ``c10::DeviceType``."""
+    device: int
+    size: int
+    """Bytes; negative: freed."""
+    address: int
+    allocated: int
+    """Total allocated on the device afterwards; NONE where the file does not say."""
+    reserved: int
+
+
+@dataclass(slots=True)
+class Events:
+    """The columns; every array has one item for each event."""
+
+    start_ns: NDArray[np.int64]
+    """Unix time where the file has it; else from the file's own zero."""
+    duration_ns: NDArray[np.int64]
+    position: NDArray[np.int64]
+    """Byte offset of the event's ``{`` in the uncompressed text."""
+    name: NDArray[np.int32]
+    """Index into ``Trace.names``."""
+    category: NDArray[np.uint8]
+    """Index into ``Trace.categories``."""
+    track: NDArray[np.int32]
+    """Index into ``Trace.tracks``."""
+    correlation: NDArray[np.int64]
+    external: NDArray[np.int64]
+    """``External id``."""
+    sequence: NDArray[np.int64]
+    """``Sequence number``."""
+    forward_thread: NDArray[np.int64]
+    """``Fwd thread id``."""
+    device: NDArray[np.int16]
+    """``args.device``."""
+    stream: NDArray[np.int64]
+    """``args.stream``."""
+    bytes: NDArray[np.int64]
+    """Of a copy or memset."""
+
+    def __len__(self) -> int:
+        return len(self.start_ns)
+
+
+class Damage(NamedTuple):
+    """One kind of damage that was met."""
+
+    kind: str
+    """``truncated``, ``bad_escape``, ``not_a_number``, ``wrong_type``, ``missing_field``, …"""
+    occurrences: int
+    offset: int
+    """Byte offset, in the uncompressed text, of the first."""
+    example: str
+
+
+@dataclass(slots=True)
+class Trace:
+    """A whole file."""
+
+    path: Path
+    events: Events
+    names: list[str]
+    categories: list[str]
+    """As the file writes them, lower case: ``cpu_op``, ``kernel``, ``gpu_memcpy``, …"""
+    tracks: list[Track]
+    flows: list[Flow] = field(default_factory=list)
+    allocations: list[Allocation] = field(default_factory=list)
+    damage: list[Damage] = field(default_factory=list)
+    counts: dict[str, int] = field(default_factory=dict)
+    """Entries of ``traceEvents`` by their ``ph``, all of them."""
+    is_unix_time: bool = True
+    rank: int | None = None
+    world_size: int | None = None
+    backend: str = ""
+    """Of the collectives: ``nccl``, ``gloo``; empty if the file does not say."""
+    devices: list[dict[str, Any]] = field(default_factory=list)
+    """``deviceProperties``, as the file has them."""
+    header: dict[str, Any] = field(default_factory=dict)
+    """Scalar fields beside ``traceEvents``: ``schemaVersion``, ``trace_id``, …"""
+    digest: str = ""
+    """SHA-256 of the uncompressed text: two imports of one file are one."""
