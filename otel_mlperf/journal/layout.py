@@ -139,7 +139,7 @@ class Flag(IntFlag):
 
     ERROR = 1 << 4
     HAS_PAYLOAD = 1 << 5
-    PROFILED = 1 << 6
+    PROFILED = 1 << 7
     """Of a step: a profiler window was open in it."""
 
 
