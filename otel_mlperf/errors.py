@@ -68,3 +68,9 @@ class NoSuchStep(OtelMlperfError):
     """No step of that number has ended in the run."""
 
     exit_code = 66
+
+
+class TraceError(OtelMlperfError):
+    """Nothing in a profiler trace can be read; names the file."""
+
+    exit_code = 65

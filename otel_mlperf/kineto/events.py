@@ -32,31 +32,39 @@ class Track(NamedTuple):
     """``thread_name`` of the metadata."""
 
 
-class Flow(NamedTuple):
-    """One end of an arrow between two events."""
+@dataclass(slots=True)
+class Flows:
+    """The ends of arrows between events; every array has one item for each end."""
 
-    category: str
-    """``ac2g`` or ``fwdbwd``: both old names are read as these."""
-    id: int
-    starts: bool
-    time_ns: int
-    track: int
+    kind: NDArray[np.uint8]
+    """Index into ``Trace.flow_kinds``."""
+    id: NDArray[np.int64]
+    starts: NDArray[np.bool_]
+    time_ns: NDArray[np.int64]
+    track: NDArray[np.int32]
+
+    def __len__(self) -> int:
+        return len(self.id)
 
 
-class Allocation(NamedTuple):
-    """One ``[memory]`` instant of the allocator."""
+@dataclass(slots=True)
+class Allocations:
+    """The ``[memory]`` instants of the allocator; every array has one item for each."""
 
-    time_ns: int
-    track: int
-    device_type: int
+    time_ns: NDArray[np.int64]
+    track: NDArray[np.int32]
+    device_type: NDArray[np.int16]
     """0 CPU, 1 CUDA, as ``c10::DeviceType``."""
-    device: int
-    size: int
+    device: NDArray[np.int16]
+    size: NDArray[np.int64]
     """Bytes; negative: freed."""
-    address: int
-    allocated: int
+    address: NDArray[np.int64]
+    allocated: NDArray[np.int64]
     """Total allocated on the device afterwards; NONE where the file does not say."""
-    reserved: int
+    reserved: NDArray[np.int64]
+
+    def __len__(self) -> int:
+        return len(self.time_ns)
 
 
 @dataclass(slots=True)
@@ -113,8 +121,10 @@ class Trace:
     categories: list[str]
     """As the file writes them, lower case: ``cpu_op``, ``kernel``, ``gpu_memcpy``, …"""
     tracks: list[Track]
-    flows: list[Flow] = field(default_factory=list)
-    allocations: list[Allocation] = field(default_factory=list)
+    flows: Flows
+    flow_kinds: list[str]
+    """``ac2g``, ``fwdbwd``, …: older names of these two are read as them."""
+    allocations: Allocations
     damage: list[Damage] = field(default_factory=list)
     counts: dict[str, int] = field(default_factory=dict)
     """Entries of ``traceEvents`` by their ``ph``, all of them."""
