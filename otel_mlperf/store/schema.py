@@ -134,6 +134,121 @@ READINGS: Final = (
 )
 """One row for each reading of process, host or device."""
 
+WINDOWS: Final = (
+    Column("rank", "int32"),
+    Column("restart", "int32"),
+    Column("digest", "text"),  # SHA-256 of the trace: the window's name in the tables below
+    Column("number", "int64", null=True),  # of the process's windows; null: imported
+    Column("trace", "text"),  # file name
+    Column("start_ns", "int64"),
+    Column("end_ns", "int64"),
+    Column("is_unix_time", "bool"),
+    Column("steps", "text"),  # JSON: their names
+    Column("categories", "text"),  # JSON: {category: [events, sum of their durations in ns]}
+    Column("orphans", "text"),  # JSON: {kind: events}
+    Column("damage", "text"),  # JSON: [[kind, occurrences, byte offset of the first, example], ...]
+)
+"""One row for each profiler window; importing it again replaces it."""
+
+TOTALS: Final = (
+    Column("rank", "int32"),
+    Column("restart", "int32"),
+    Column("digest", "text"),
+    Column("what", "word"),  # kernel, operator, annotation, call, other; stream, section, ...
+    Column("category", "word"),  # as the trace writes it; of what is no event: device or host
+    Column("name", "word"),
+    Column("device", "int32", null=True),
+    Column("stream", "int64", null=True),
+    Column("kind", "word"),  # of a kernel: compute, communication or copy
+    Column("section", "word"),  # where most of it comes from; empty: none is known
+    Column("section_ns", "int64"),  # how much of total_ns (a kernel's) comes from there
+    Column("count", "int64"),
+    Column("total_ns", "int64"),
+    Column("self_ns", "int64"),
+    Column("device_ns", "int64"),  # of device work launched by it, not by operators inside it
+    Column("min_ns", "int64"),
+    Column("max_ns", "int64"),
+    Column("p50_ns", "int64"),
+    Column("p95_ns", "int64"),
+)
+"""One row for each window and name of what ran in it, and for each stream, section, phase, step."""
+
+STREAMS: Final = (
+    Column("rank", "int32"),
+    Column("restart", "int32"),
+    Column("digest", "text"),
+    Column("device", "int32"),
+    Column("stream", "int64", null=True),  # null: the whole device
+    Column("window_ns", "int64"),
+    Column("first_ns", "int64"),
+    Column("last_ns", "int64"),
+    Column("count", "int64"),
+    Column("busy_ns", "int64"),
+    Column("idle_ns", "int64"),
+    Column("gap_ns", "int64"),
+    Column("gaps", "int64"),
+    Column("host_wait_ns", "int64"),
+    Column("device_wait_ns", "int64"),
+    Column("unknown_wait_ns", "int64"),
+    Column("compute_ns", "int64"),
+    Column("communication_ns", "int64"),
+    Column("copy_ns", "int64"),
+    Column("compute_communication_ns", "int64"),
+    Column("compute_copy_ns", "int64"),
+    Column("communication_copy_ns", "int64"),
+    Column("exposed_communication_ns", "int64"),
+    Column("exposed_copy_ns", "int64"),
+    Column("launches", "int64"),  # device events whose launching call is known
+    Column("early", "int64"),  # of these, begun before the call returned
+    Column("delay_p50_ns", "int64", null=True),
+    Column("delay_p95_ns", "int64", null=True),
+    Column("delay_max_ns", "int64", null=True),
+)
+"""One row for each window and device, and for each of its streams: how busy was it, with what?"""
+
+COPIES: Final = (
+    Column("rank", "int32"),
+    Column("restart", "int32"),
+    Column("digest", "text"),
+    Column("device", "int32"),
+    Column("direction", "word"),  # H2D, D2H, D2D, P2P, H2H, set, other
+    Column("name", "word"),
+    Column("pageable", "bool"),
+    Column("count", "int64"),
+    Column("total_ns", "int64"),
+    Column("sized_ns", "int64"),  # of those whose size is known
+    Column("bytes", "int64", null=True),
+)
+"""One row for each window, device and kind of copy or memset."""
+
+GAPS: Final = (
+    Column("rank", "int32"),
+    Column("restart", "int32"),
+    Column("digest", "text"),
+    Column("device", "int32"),
+    Column("start_ns", "int64"),
+    Column("duration_ns", "int64"),
+    Column("cause", "word"),  # start, host_wait, device_wait, unknown_wait, end
+    Column("operator", "word"),  # that the host was in; empty: none
+    Column("thread", "word"),
+    Column("next", "word"),  # what ran next on the device
+)
+"""The longest gaps of each window and device."""
+
+ALLOCATOR: Final = (
+    Column("rank", "int32"),
+    Column("restart", "int32"),
+    Column("digest", "text"),
+    Column("device_type", "int32"),
+    Column("device", "int32"),
+    Column("time_ns", "int64"),
+    Column("allocated_bytes", "int64", null=True),
+    Column("reserved_bytes", "int64", null=True),
+    Column("peak_bytes", "int64", null=True),  # most allocated since the row before
+    Column("change_bytes", "int64"),  # allocated since the window began, less what was freed
+)
+"""Each window's allocator over time, by device: at most 512 rows, none of its peaks left out."""
+
 TABLES: Final[dict[str, tuple[Column, ...]]] = {
     "processes": PROCESSES,
     "steps": STEPS,
@@ -141,4 +256,10 @@ TABLES: Final[dict[str, tuple[Column, ...]]] = {
     "spans": SPANS,
     "values": VALUES,
     "readings": READINGS,
+    "windows": WINDOWS,
+    "totals": TOTALS,
+    "streams": STREAMS,
+    "copies": COPIES,
+    "gaps": GAPS,
+    "allocator": ALLOCATOR,
 }
