@@ -138,7 +138,6 @@ def _table_row(kept: Kept) -> dict[str, Any]:
 
 _INT64_MOST = (1 << 63) - 1
 _EXCEPTION = (names.EXCEPTION_TYPE, names.EXCEPTION_MESSAGE, names.EXCEPTION_STACKTRACE)
-INTERRUPTED_WORDS = "the process ended while this section was open"
 
 
 def span_columns(spans: Sequence[Kept]) -> SpanColumns:
@@ -185,6 +184,6 @@ def _extra(kept: Kept) -> bytes:
     if words:
         given = {k: v for k, v in zip(_EXCEPTION, words, strict=False) if v}
         events = [Event(kept.unix(kept.end), "exception", given)]
-    error = INTERRUPTED_WORDS if kept.interrupted else words[1] if words else None
+    error = names.INTERRUPTED_WORDS if kept.interrupted else words[1] if words else None
     links = [Link(trace, span) for trace, span in kept.links]
     return span_extra(attributes, links, events, error)

@@ -5,23 +5,14 @@ Ids are those of the first time, so that a server which has a span already has i
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from otel_mlperf import names
-from otel_mlperf.agent.kept import INTERRUPTED_WORDS
 from otel_mlperf.otlp import wire
-from otel_mlperf.otlp.spans import (
-    Event,
-    Link,
-    SpanColumns,
-    cut,
-    encode_spans,
-    span_extra,
-    span_tail,
-)
+from otel_mlperf.otlp.rows import own_fields, shared_attributes
+from otel_mlperf.otlp.spans import SpanColumns, cut, encode_spans, span_extra, span_tail
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -32,11 +23,6 @@ if TYPE_CHECKING:
 REQUEST_BYTES: Final = 1 << 20
 _ROWS: Final = 20_000
 """Spans held in memory at once."""
-_EXCEPTION: Final = (
-    names.EXCEPTION_TYPE,
-    names.EXCEPTION_MESSAGE,
-    names.EXCEPTION_STACKTRACE,
-)
 _Row = dict[str, Any]
 
 
@@ -112,26 +98,11 @@ def _columns(rows: list[_Row]) -> SpanColumns:
 
 
 def _tail(row: _Row) -> bytes:
-    attributes: dict[str, Any] = {names.SECTION_CATEGORY: row["category"]}
-    if row["phase"]:
-        attributes[names.ML_PHASE] = row["phase"]
-    if row["track"] >= 0:
-        attributes |= {names.THREAD_ID: row["track"], names.THREAD_NAME: row["thread"]}
-    return span_tail(row["name"], attributes)
+    return span_tail(row["name"], shared_attributes(row))
 
 
 def _extra(row: _Row) -> bytes:
-    attributes = json.loads(row["attributes"] or "{}")
-    words = {key: attributes.pop(key) for key in _EXCEPTION if key in attributes}
-    given = {key: value for key, value in words.items() if value}
-    events = [Event(row["end_ns"], "exception", given)] if words else []
-    links = [Link(bytes.fromhex(trace), int(span, 16)) for trace, span in json.loads(row["links"])]
-    if not (attributes or events or links) and row["status"] != "error":
+    own = own_fields(row)
+    if not (own.attributes or own.events or own.links) and own.error is None:
         return b""
-    return span_extra(attributes, links, events, _status(row, words))
-
-
-def _status(row: _Row, words: dict[str, Any]) -> str | None:
-    if row["status"] != "error":
-        return None
-    return INTERRUPTED_WORDS if row["interrupted"] else str(words.get(names.EXCEPTION_MESSAGE, ""))
+    return span_extra(own.attributes, own.links, own.events, own.error)
