@@ -121,6 +121,7 @@ def _table_row(kept: Kept) -> dict[str, Any]:
         "phase": phase,
         "track": kept.track & _INT64_MOST,
         "thread": kept.thread[1],
+        "thread_id": kept.thread[0] if kept.thread[0] >= 0 else None,
         "start_ns": kept.unix(kept.start),
         "end_ns": kept.unix(kept.end),
         "status": "error" if kept.error or kept.interrupted else "unset",

@@ -48,6 +48,8 @@ class Window(msgspec.Struct, frozen=True, kw_only=True):
     """Name of the trace file beside it."""
     parent: str
     """Span id of the section of the run's trace that exported it: for events outside any step."""
+    anchor: tuple[int, int] = (0, 0)
+    """Unix and monotonic ns of the recorder's one anchor, which its sections' times hold to."""
     steps: list[WindowStep]
     start: tuple[int, int]
     """Unix and monotonic ns, read together, at its begin."""

@@ -96,8 +96,9 @@ SPANS: Final = (
     Column("name", "word"),
     Column("category", "word"),
     Column("phase", "word"),
-    Column("track", "int64"),
+    Column("track", "int64"),  # of one track: nests; a thread's ident or a task's number
     Column("thread", "word"),
+    Column("thread_id", "int64", null=True),  # native, which profilers know
     Column("start_ns", "int64"),
     Column("end_ns", "int64"),
     Column("status", "word"),

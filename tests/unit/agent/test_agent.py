@@ -111,6 +111,7 @@ def test_kept_spans_form_the_tree_that_was_recorded(program, agent_of, run_folde
     assert spans["train.step"]["epoch"] == 3
     assert spans["forward"]["start_ns"] == 1_700_000_000_006_000_000
     assert spans["forward"]["thread"] == "MainThread"
+    assert spans["forward"]["thread_id"] == 4242
 
 
 def test_cancelled_step_leaves_no_trace(program, agent_of, run_folder) -> None:
