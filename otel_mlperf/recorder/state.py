@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from otel_mlperf.config import Config
     from otel_mlperf.journal.meta import JournalMeta
     from otel_mlperf.journal.writer import Journal
+    from otel_mlperf.recorder.stepping import Step
 
 _REMEMBERED = 2048
 _MASK = (1 << 64) - 1
@@ -67,8 +68,8 @@ class Recorder:
         """Called at each step's begin with the time: what must happen now and then."""
         self.before_step: list[Callable[[], None]] = []
         """Called before a step begins, outside its time."""
-        self.after_step: list[Callable[[], None]] = []
-        """Called when a step's row is written, outside its time."""
+        self.after_step: list[Callable[[Step], None]] = []
+        """Called with a step when its row is written, outside its time."""
         self.step_flags = 0
         """Flags of the rows of steps that end."""
         self._last_error: tuple[int, int, str, str] = (0, 0, "", "")

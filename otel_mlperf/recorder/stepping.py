@@ -188,7 +188,7 @@ class Stepping:
         self.recorder.leave(section)
         self.recorder.close(section, t1, error, more_flags=self.recorder.step_flags, **content)
         for call in self.recorder.after_step:
-            call()
+            call(step)
 
     def cancel(self, step: Step) -> None:
         """Takes an open step back: its number is not used up, its time is outside."""
