@@ -18,6 +18,7 @@ import itertools
 import mmap
 import os
 import struct
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -46,13 +47,17 @@ from otel_mlperf.journal.layout import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
     from otel_mlperf.journal.meta import JournalMeta
 
 _LENGTH = struct.Struct("<I")
 _PIECE = struct.Struct("16s28s")
 assert _PIECE.size == PAYLOAD_BYTES
+_PAYLOAD = int(Kind.PAYLOAD)
+
+Pieces = Sequence[tuple[bytes, bytes]]
+"""A payload's text, cut into the two halves of each of its rows."""
 
 
 class Lease:
@@ -165,21 +170,28 @@ class Journal:
         Values that MessagePack does not know are stored as their type's name (a ``repr`` could wait
         for a GPU); content that cannot be stored at all is dropped and counted, never raised.
         """
+        return self.put_payload(span, self.pieces(content))
+
+    def pieces(self, content: Mapping[str, object]) -> Pieces:
+        """``content`` as parts of text for ``put_payload``; empty where it cannot be stored."""
         try:
             pieces = _pieces(self._encode(content))
         except Exception:  # noqa: BLE001 - a lone surrogate, an integer beyond 64 bits: the section is kept
-            pieces = []
-        if not 0 < len(pieces) <= MAX_PARTS:
+            return ()
+        return pieces if len(pieces) <= MAX_PARTS else ()
+
+    def put_payload(self, span: int, pieces: Pieces) -> bool:
+        """Writes the rows of a payload; False if there is none, or no room for it."""
+        if not pieces:
             self.count(Word.LOST_PAYLOADS)
-            return False
         for part, (head, tail) in enumerate(pieces):
             slot = self.draw(Word.LOST_PAYLOADS)
             if not slot:
                 return False
-            flags = Kind.PAYLOAD | part << PART_SHIFT | len(pieces) << PARTS_SHIFT
+            flags = _PAYLOAD | part << PART_SHIFT | len(pieces) << PARTS_SHIFT
             at = self.shape.ring_at + ((slot & self._mask) << 6)
             PAYLOAD.pack_into(self.buffer, at, head, span, tail, flags, slot)
-        return True
+        return bool(pieces)
 
     def entry(self, content: Sequence[object]) -> int:
         """Registers what a number stands for and returns it; OTHER when no number is left."""
@@ -190,12 +202,12 @@ class Journal:
             return OTHER
         return number
 
-    def _write_chunks(self, number: int, pieces: list[tuple[bytes, bytes]]) -> bool:
+    def _write_chunks(self, number: int, pieces: Pieces) -> bool:
         for part, (head, tail) in enumerate(pieces):
             chunk = self._chunk()
             if chunk >= self.shape.chunks:
                 return False
-            flags = Kind.PAYLOAD | part << PART_SHIFT | len(pieces) << PARTS_SHIFT
+            flags = _PAYLOAD | part << PART_SHIFT | len(pieces) << PARTS_SHIFT
             at = self.shape.entries_at + chunk * CHUNK_BYTES
             PAYLOAD.pack_into(self.buffer, at, head, number, tail, flags, chunk)
         return True
@@ -234,7 +246,7 @@ class Journal:
         os.close(self._fd)
 
 
-def _pieces(text: bytes) -> list[tuple[bytes, bytes]]:
+def _pieces(text: bytes) -> Pieces:
     """``text`` behind its length, cut into the two halves of as many parts as it needs."""
     framed = _LENGTH.pack(len(text)) + text
     parts = -(-len(framed) // PAYLOAD_BYTES)

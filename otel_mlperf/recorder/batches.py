@@ -10,26 +10,18 @@ from otel_mlperf.recorder.faults import internal_error
 _DEPTH = 4
 
 
-def count_samples(
-    batch: Any, samples: Literal["auto"] | int | Callable[[Any], int] | None
-) -> int | None:
+def count_samples(batch: Any, samples: Literal["auto"] | int | Callable[[Any], int]) -> int | None:
     """Samples in the batch; None where they cannot be known without reading its content."""
-    if samples is None:
-        return None
     if samples == "auto":
         try:
             return _leading(batch, _DEPTH)
         except Exception:  # noqa: BLE001 - shapes of foreign objects
             return None
-    return _given(batch, samples)
+    return count_tokens(batch, samples)
 
 
-def count_tokens(batch: Any, tokens: int | Callable[[Any], int] | None) -> int | None:
-    """Tokens in the batch."""
-    return None if tokens is None else _given(batch, tokens)
-
-
-def _given(batch: Any, amount: Any) -> int | None:
+def count_tokens(batch: Any, amount: int | Callable[[Any], int]) -> int | None:
+    """How many the program says that there are in the batch; None if it gives no number."""
     try:
         found = amount(batch) if callable(amount) else amount
         return int(found) if isinstance(found, int | float) else None

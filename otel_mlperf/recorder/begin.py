@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from otel_mlperf.config import Config
     from otel_mlperf.recorder.section import Section
 
-_NOW_AND_THEN_NS = 100_000_000
 _file_number = itertools.count(1).__next__
 _starts: dict[str, int] = {}
 
@@ -56,8 +55,7 @@ def begin(name: str, config: Config, params: dict[str, Any], tags: list[str], st
     section = _open_run(recorder)
     recorder.stepping.set_next_number(step)
     watch = AgentWatch(recorder.journal, meta, config)
-    recorder.on_step.append(watch.look)
-    recorder.on_step.append(_now_and_then(recorder))
+    recorder.now_and_then += [watch.look, lambda _: _look_around(recorder)]
     run = Run(name, recorder, section, watch)
     watch_forks()
     count_with(lambda: recorder.journal.count(Word.INTERNAL_ERRORS))
@@ -135,15 +133,8 @@ def _open_run(recorder: Recorder) -> Section:
     return section
 
 
-def _now_and_then(recorder: Recorder) -> Any:
-    due = 0
-
-    def call(now: int) -> None:
-        nonlocal due
-        recorder.values.publish()
-        if now >= due:
-            due = now + _NOW_AND_THEN_NS
-            recorder.binding.watch_asyncio()
-            spans.watch_torch()
-
-    return call
+def _look_around(recorder: Recorder) -> None:
+    """Publishes late values, and notices what the program has imported since."""
+    recorder.values.publish()
+    recorder.binding.watch_asyncio()
+    spans.watch_torch()

@@ -60,10 +60,10 @@ class Extra:
     span: SectionSpan | None = None
     again: list[Any] | None = None
     """Sections made by entering this one while it was open."""
-    inside: list[Any] | None = None
-    """Steps that end with this section at the latest."""
     step: Any = None
-    """The step that it is, or that it interrupts."""
+    """The step that it interrupts."""
+    latest: list[Any] | None = None
+    """Of a marked step that has ended: see ``Step.latest``."""
 
 
 class Attributes(Extra):

@@ -92,8 +92,7 @@ class Epoch:
 def _ending(section: Section) -> End:
     def end(t1: int, error: list[str] | None) -> None:
         recorder = section.recorder
-        extra = extra_of(section)
-        recorder.stepping.end_inside(extra, t1, error)
+        recorder.stepping.end_inside(section, t1, error)
         recorder.leave(section)
         recorder.close(section, t1, error)
 

@@ -40,8 +40,6 @@ class Places:
         """The thread in which the run was started: there everything belongs to the run."""
         self._foreign: dict[int, int] = {}
         """Trace ids of others to the keys that stand for them in rows."""
-        self.roots: dict[int, tuple[str, int]] = {}
-        """The latest steps: span id to phase and n."""
 
     def place(self, above: Any, sid: int) -> tuple[bytes, int]:
         """Parents and track for a section when its context is not simply the one around it."""
@@ -119,7 +117,7 @@ class Places:
         root, meta, config = root_of(section), self._recorder.meta, self._recorder.config
         if root == meta.run_span:
             return ids.run_trace_id(meta.run_id, meta.restart), True
-        step = self.roots.get(root)
+        step = self._recorder.stepping.of_root(root)
         if step is not None:
             phase, n = step
             kept = n < config.first_steps or n % config.keep_every == 0
@@ -131,8 +129,12 @@ class Places:
 
 
 def successor_of(section: SectionContext) -> Section | None:
-    """The open step that came after a finished one opened by ``mark_step``."""
-    step = section.extra.step if section.extra is not None else None
-    while step is not None and not step.section.at:
-        step = step.successor
-    return step.section if step is not None else None
+    """The open step that a finished section was in, or that came after the step that it was."""
+    extra = section.extra
+    step = extra.step if extra is not None else None
+    if step is not None:
+        if step.section.at:
+            return step.section  # type: ignore[no-any-return]
+        extra = step.section.extra
+    latest = extra.latest if extra is not None else None
+    return latest[0].section if latest and latest[0].section.at else None

@@ -45,8 +45,7 @@ if TYPE_CHECKING:
     from otel_mlperf.journal.writer import Journal
     from otel_mlperf.recorder.stepping import Step
 
-_REMEMBERED = 2048
-_MASK = (1 << 64) - 1
+_ATTEND_NS = 100_000_000
 
 
 class Recorder:
@@ -64,8 +63,10 @@ class Recorder:
         self.tracks = Tracks(journal.entry)
         self.outer: list[Section] = []
         """Open run, epochs and phases: what sections without a context belong to."""
-        self.on_step: list[Callable[[int], None]] = []
-        """Called at each step's begin with the time: what must happen now and then."""
+        self.now_and_then: list[Callable[[int], None]] = []
+        """Called with the time at the begin of a step, ten times a second at most."""
+        self.due_ns = 0
+        """When ``attend`` is to be called next."""
         self.before_step: list[Callable[[], None]] = []
         """Called before a step begins, outside its time."""
         self.after_step: list[Callable[[Step], None]] = []
@@ -216,8 +217,8 @@ class Recorder:
         words = self.describe(section, error) if is_failure(error) else None
         if error is not None:
             self._close_leaked(section, t1, words)
-        if extra is not None and extra.inside:
-            self.stepping.end_inside(extra, t1, words)
+        if extra is not None:
+            self.stepping.end_inside(section, t1, words)
         self.leave(section)
         self.close(section, t1, words)
         if extra is not None and extra.step is not None:
@@ -254,15 +255,21 @@ class Recorder:
         self._last_error = (id(error), PARENTS.unpack(section.chunk)[0], words[0], words[1])
         return words
 
+    def attend(self, now: int) -> None:
+        """Does what must happen now and then."""
+        self.due_ns = now + _ATTEND_NS
+        for call in self.now_and_then:
+            call(now)
+
     # -- what can go wrong ----------------------------------------------------------------------
 
     def payload(self, span: int, content: Mapping[str, Any]) -> bool:
         """Writes what belongs to the row that follows; False where it had to be dropped."""
         return not self.is_retired and self.journal.payload(span, content)
 
-    def renew(self, lease: Any) -> int:
+    def renew(self, lease: Any, lost: Word = Word.LOST_RING_FULL) -> int:
         """A slot under the next lease; 0 where the ring is full or nothing is recorded any more."""
-        return 0 if self.is_retired else self.journal.renew(lease)
+        return 0 if self.is_retired else self.journal.renew(lease, lost)
 
     def rescue_enter(self, section: Section, error: BaseException, above: Any) -> Section:
         """Entering failed half way: the section is opened without a table entry, or not at all."""

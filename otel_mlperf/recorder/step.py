@@ -31,6 +31,10 @@ _UNENTERED = (
 )
 
 
+_Opened = tuple["Recorder", "Step | None", Any, "_Opened | None"]
+"""What was entered last, and what before it: one block may be entered again inside itself."""
+
+
 class StepBlock:
     """One step as a block: ``with step():``."""
 
@@ -44,7 +48,7 @@ class StepBlock:
         self._number, self._samples, self._tokens = number, samples, tokens
         self._name = name
         """What it is called where it is not a step but a section of one."""
-        self._opened: list[tuple[Recorder, Step | None, Any]] = []
+        self._opened: _Opened | None = None
         self._is_used = False
 
     def __enter__(self) -> Any:
@@ -60,7 +64,7 @@ class StepBlock:
             else:
                 section = step.section
                 step.samples, step.tokens = self._samples, self._tokens
-            self._opened = [*self._opened, (recorder, step, section)]
+            self._opened = recorder, step, section, self._opened
         except Exception as error:  # noqa: BLE001 - recording never raises
             internal_error(error)
             return Invisible()
@@ -72,15 +76,16 @@ class StepBlock:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        if not self._opened:
+        if self._opened is None:
             return
         t1 = time.monotonic_ns()
         try:
-            recorder, step, section = self._opened.pop()
+            recorder, step, section, self._opened = self._opened
             if step is None:
                 section.__exit__(kind, error, trace)
             else:
-                words = recorder.describe(section, error) if is_failure(error) else None
+                failed = error is not None and is_failure(error)
+                words = recorder.describe(section, error) if failed else None
                 recorder.stepping.end(step, t1, words)
         except Exception as problem:  # noqa: BLE001 - recording never raises
             internal_error(problem)

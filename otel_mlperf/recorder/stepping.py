@@ -10,16 +10,20 @@ the program goes on (it ended where it was dropped).
 
 from __future__ import annotations
 
+import threading
 import time
+from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from otel_mlperf import names
-from otel_mlperf.journal.layout import Kind, Word
+from otel_mlperf.journal.layout import Kind
 from otel_mlperf.recorder.context import CURRENT, Extra, SectionContext, context_above, extra_of
-from otel_mlperf.recorder.section import PARENTS, root_of
+from otel_mlperf.recorder.section import root_of
+from otel_mlperf.recorder.tracks import is_in_task
 
 if TYPE_CHECKING:
+    from otel_mlperf.journal.writer import Pieces
     from otel_mlperf.recorder.section import Section
     from otel_mlperf.recorder.state import Recorder
 
@@ -30,40 +34,43 @@ _REMEMBERED = 2048
 class Step:
     """An open step, and what is added up in it."""
 
-    __slots__ = (
-        "around",
-        "crossed",
-        "epoch",
-        "excluded",
-        "is_marked",
-        "link",
-        "n",
-        "number",
-        "phase",
-        "samples",
-        "section",
-        "successor",
-        "tokens",
-    )
+    # Defaults of the class: most steps have none of it.
+    samples: int | None = None
+    tokens: int | None = None
+    excluded = 0
+    """Time of phases and checkpoints inside, ns."""
+    crossed: list[str] | None = None
+    """The exception that crossed a section inside it last."""
+    is_marked = False
+    """Whether ``mark_step`` opened it: it ends only when the next one begins."""
+    latest: list[Step] | None = None
+    """The one that is open of those that ``mark_step`` opened one after the other."""
 
-    def __init__(self, section: Section, phase: str, n: int, number: int) -> None:
+    def __init__(
+        self, section: Section, phase: str, n: int, number: int, around: Section | None, link: int
+    ) -> None:
         self.section, self.phase, self.n, self.number = section, phase, n, number
-        self.link = 0
-        """The section of the run's trace that it belongs to."""
-        self.around: Section | None = None
-        self.samples: int | None = None
-        self.tokens: int | None = None
-        self.excluded = 0
-        """Time of phases and checkpoints inside, ns."""
-        self.crossed: list[str] | None = None
-        """The exception that crossed a section inside it last."""
         self.epoch: int | None = None
-        self.is_marked = False
-        """Whether ``mark_step`` opened it: it ends only when the next one begins."""
-        self.successor: Step | None = None
+        self.around = around
+        """The section that it ends with at the latest."""
+        self.link = link
+        """The section of the run's trace that it belongs to."""
 
 
 End = Callable[[int, "list[str] | None"], None]
+
+
+Added = tuple["int | None", "int | None", int, "int | None"]
+"""What is added up in a step: samples, tokens, time left out, epoch."""
+
+
+class _Count:
+    """What is counted of a phase."""
+
+    __slots__ = ("entry", "n", "number")
+
+    def __init__(self, entry: int) -> None:
+        self.entry, self.n, self.number = entry, 0, 0
 
 
 class _Dropped(NamedTuple):
@@ -79,24 +86,44 @@ class Stepping:
         self.recorder = recorder
         self.open: dict[int, Step] = {}
         self.epoch: int | None = None
-        self._n: dict[str, int] = {}
-        self._entries: dict[str, int] = {}
-        self._numbers: dict[str, int] = {}
+        self.latest: deque[tuple[int, str, int]] = deque(maxlen=_REMEMBERED)
+        """Span id, phase and n of the steps that began last."""
+        self._counts: dict[str, _Count] = {}
         self._dropped: list[_Dropped] = []
+        self._link: tuple[Section | None, int] = (None, recorder.meta.run_span)
+        """The section around the last step, and the span that it was linked to."""
+        self._last: tuple[Added | None, Pieces | None] = (None, None)
+        """What the step before had added up, and its text."""
 
     # -- numbers --------------------------------------------------------------------------------
 
     def next_number(self, phase: str = names.TRAIN) -> int:
         """The number that the next step of ``phase`` gets."""
-        return self._numbers.get(phase, 0)
+        return self._count(phase).number
 
     def set_next_number(self, number: int, phase: str = names.TRAIN) -> None:
         """From now on steps of ``phase`` count from ``number``."""
-        self._numbers[phase] = number
+        self._count(phase).number = number
+
+    def _count(self, phase: str) -> _Count:
+        count = self._counts.get(phase)
+        if count is None:
+            registry, name = self.recorder.registry, names.step_span(phase)
+            entry = registry.register(name, names.STEP, phase)
+            count = self._counts.setdefault(phase, _Count(entry))
+        return count
 
     def current(self, phase: str) -> Step | None:
         """The step of ``phase`` that began last and is open."""
         return next((s for s in reversed(self.open.values()) if s.phase == phase), None)
+
+    def of_root(self, root: int) -> tuple[str, int] | None:
+        """Phase and n of the step with that span id; None if it is none, or long ago."""
+        step = self.open.get(root)
+        if step is not None:
+            return step.phase, step.n
+        found = (one for one in reversed(self.latest.copy()) if one[0] == root)
+        return next((one[1:] for one in found), None)
 
     def around(self, section: Section | None) -> Step | None:
         """The step that an open section belongs to."""
@@ -112,7 +139,18 @@ class Stepping:
         None inside a step of the same phase: that one goes on.
         """
         recorder = self.recorder
-        self.settle(None)
+        if self._dropped:
+            self.settle(None)
+        around, track = CURRENT.get(), threading.get_ident()
+        outer = recorder.outer
+        if (
+            outer
+            and around is outer[-1]
+            and around.at
+            and around.track == track
+            and not is_in_task()
+        ):
+            return self._open(number, around, None, track)
         around, track = recorder.places.surrounding()
         step = self.around(around)
         if step is not None and step.phase == recorder.registry.phase:
@@ -125,81 +163,72 @@ class Stepping:
         recorder, phase = self.recorder, self.recorder.registry.phase
         for prepare in recorder.before_step:
             prepare()
-        n = self._n.get(phase, 0)
-        number = self._numbers.get(phase, 0) if number is None else int(number)
-        self._n[phase], self._numbers[phase] = n + 1, number + 1
-        section = recorder.make(self._entries.get(phase) or self._entry(phase))
-        step = Step(section, phase, n, number)
-        step.around, step.link, step.epoch = around, self._link(around, outer), self.epoch
-        extra_of(section).step = step
-        sid, now = recorder.next_id(), time.monotonic_ns()
-        self._remember(sid, step, around)
-        recorder.journal.put(
-            now, number & _MASK, sid, step.link, n & _MASK, track, section.entry, Kind.BEGIN,
-            Word.LOST_FRAME,
-        )  # fmt: skip
-        recorder.open(section, sid, PARENTS.pack(0, sid, track), track, now)
-        recorder.make_current(section)
-        words = recorder.journal.words
-        words[Word.STEP], words[Word.STEP_TIME] = number & _MASK, now
-        for call in recorder.on_step:
-            call(now)
+        count = self._counts.get(phase) or self._count(phase)
+        n, number = count.n, count.number if number is None else int(number)
+        count.n, count.number = n + 1, number + 1
+        known, link = self._link
+        if around is not known or outer is not None:
+            link = self._find_link(around, outer)
+        section = recorder.new_section()
+        section.entry = count.entry
+        section.sid = sid = recorder.next_id()
+        section.at, section.extra = 0, None
+        step = Step(section, phase, n, number, around, link)
+        step.epoch = self.epoch
+        self.latest.append((sid, phase, n))
+        self.open[sid] = step
+        recorder.binding.begin_step(section, track, link, n & _MASK, number & _MASK)
+        if section.t0 >= recorder.due_ns:
+            recorder.attend(section.t0)
         return step
 
-    def _entry(self, phase: str) -> int:
-        name = names.step_span(phase)
-        self._entries[phase] = self.recorder.registry.entry((name, names.STEP), name, names.STEP)
-        return self._entries[phase]
-
-    def _link(self, around: Section | None, outer: Step | None) -> int:
-        run = self.recorder.meta.run_span
+    def _find_link(self, around: Section | None, outer: Step | None) -> int:
+        if around is not None and around.extra.__class__ is not Extra:
+            extra_of(around)  # whoever leaves it then looks for steps inside
         if outer is not None:
             return outer.link
-        return around.sid if around is not None and root_of(around) == run else run
-
-    def _remember(self, sid: int, step: Step, around: Section | None) -> None:
-        roots = self.recorder.places.roots
-        roots[sid] = (step.phase, step.n)
-        if len(roots) > _REMEMBERED:
-            del roots[next(iter(roots))]
-        self.open[sid] = step
-        if around is not None:
-            extra = extra_of(around)
-            extra.inside = [s for s in extra.inside or () if s.section.at]
-            extra.inside.append(step)
+        run = self.recorder.meta.run_span
+        link = around.sid if around is not None and root_of(around) == run else run
+        self._link = around, link
+        return link
 
     def end(self, step: Step, t1: int = 0, error: list[str] | None = None) -> None:
         """Ends an open step and writes what was added up in it."""
-        section = step.section
+        section, recorder = step.section, self.recorder
         if self.open.pop(section.sid, None) is None:
-            self.recorder.leave(section)
+            recorder.leave(section)
             return
         t1 = t1 or time.monotonic_ns()
-        self.end_inside(extra_of(section), t1, error)
-        content: dict[str, Any] = {}
-        if step.samples is not None:
-            content["n"] = step.samples
-        if step.tokens is not None:
-            content["t"] = step.tokens
-        if step.excluded:
-            content["x"] = step.excluded
-        if step.epoch is not None:
-            content["a"] = {names.TRAINING_EPOCH: step.epoch}
-        self.recorder.leave(section)
-        self.recorder.close(section, t1, error, more_flags=self.recorder.step_flags, **content)
-        for call in self.recorder.after_step:
+        if self.open or self._dropped:
+            self.end_inside(section, t1, error)
+        added = (step.samples, step.tokens, step.excluded, step.epoch)
+        pieces = self._pieces_of(added)
+        if error is None and section.extra is None and pieces is not None:
+            recorder.binding.end_step(section, t1, recorder.step_flags, pieces)
+        else:
+            recorder.leave(section)
+            flags = recorder.step_flags
+            recorder.close(section, t1, error, more_flags=flags, **_payload_of(*added))
+        for call in recorder.after_step:
             call(step)
+
+    def _pieces_of(self, added: Added) -> Pieces | None:
+        """The text of a step's payload, mostly that of the one before; None: it has none."""
+        if added != self._last[0]:
+            content = _payload_of(*added)
+            pieces = self.recorder.journal.pieces(content) if content else ()
+            self._last = added, (pieces or None) if content else ()
+        return self._last[1]
 
     def cancel(self, step: Step) -> None:
         """Takes an open step back: its number is not used up, its time is outside."""
-        section, phase = step.section, step.phase
+        section, count = step.section, self._count(step.phase)
         if self.open.pop(section.sid, None) is None:
             return
-        if self._n.get(phase) == step.n + 1:
-            self._n[phase] = step.n
-        if self._numbers.get(phase) == step.number + 1:
-            self._numbers[phase] = step.number
-        self.recorder.places.roots.pop(section.sid, None)
+        if count.n == step.n + 1:
+            count.n = step.n
+        if count.number == step.number + 1:
+            count.number = step.number
         self.recorder.leave(section)
         self.cancel_section(section)
 
@@ -249,10 +278,9 @@ class Stepping:
         if step is not None and step.section is not section:
             step.crossed = words
 
-    def end_inside(self, extra: Extra, t1: int, error: list[str] | None) -> None:
+    def end_inside(self, section: Section, t1: int, error: list[str] | None) -> None:
         """What encloses steps ends: so do they."""
-        inside, extra.inside = extra.inside, None
-        for step in inside or ():
+        for step in [s for s in self.open.values() if s.around is section]:
             dropped = next((d for d in self._dropped if d.section is step.section), None)
             if dropped is not None:
                 self._dropped.remove(dropped)
@@ -280,16 +308,29 @@ class Stepping:
         around, track = recorder.places.surrounding()
         before = self.around(around)
         if before is None or before.phase != recorder.registry.phase:
-            self._open(number, around, before, track).is_marked = True
+            step = self._open(number, around, before, track)
+            step.is_marked, step.latest = True, [step]
             return True
         if not before.is_marked:
             return False
         self.end(before)
         step = self._open(number, before.around, None, track)
-        step.is_marked = True
+        step.is_marked, step.latest = True, before.latest or [step]
+        step.latest[0] = step
         # Sections that were open when the call came still have the ended step around them.
-        before.successor = step
+        extra_of(before.section).latest = step.latest
         return True
+
+
+def _payload_of(
+    samples: int | None, tokens: int | None, excluded: int, epoch: int | None
+) -> dict[str, Any]:
+    """What was added up in a step, as its payload."""
+    found = {"n": samples, "t": tokens, "x": excluded or None}
+    content: dict[str, Any] = {key: value for key, value in found.items() if value is not None}
+    if epoch is not None:
+        content["a"] = {names.TRAINING_EPOCH: epoch}
+    return content
 
 
 def _encloses(outer: Section, inner: Section) -> bool:

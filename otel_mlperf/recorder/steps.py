@@ -15,7 +15,7 @@ from otel_mlperf.recorder.batches import count_samples, count_tokens
 from otel_mlperf.recorder.dropped import is_suspicious
 from otel_mlperf.recorder.faults import internal_error, say_once
 from otel_mlperf.recorder.scrub import describe_exception
-from otel_mlperf.recorder.span import active, is_compiling
+from otel_mlperf.recorder.span import active, is_compiling, span
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable, Iterator
@@ -117,7 +117,8 @@ class _Turns:
         """A batch is asked for: ends what the last one opened, opens what this one needs."""
         try:
             now = time.monotonic_ns()
-            self._end_micro()
+            if self._micro is not None:
+                self._end_micro()
             if self._step is not None and self._count >= self._of.accumulate:
                 self._end(now)
             recorder = self._recorder = active()
@@ -131,7 +132,7 @@ class _Turns:
             if self._of.accumulate > 1 and self._step is not None:
                 number = {names.MICRO_STEP: self._count}
                 self._micro = recorder.enter(names.SPAN_MICRO_STEP, names.OTHER, **number)
-            self._wait = recorder.enter(names.SPAN_DATA)
+            self._wait = span(names.SPAN_DATA).__enter__()
         except Exception as error:  # noqa: BLE001 - recording never raises
             internal_error(error)
 
@@ -144,8 +145,11 @@ class _Turns:
             self._count += 1
             step = self._step
             if step is not None:
-                step.samples = _added(step.samples, count_samples(batch, self._of.samples))
-                step.tokens = _added(step.tokens, count_tokens(batch, self._of.tokens))
+                samples, tokens = self._of.samples, self._of.tokens
+                if samples is not None:
+                    step.samples = _added(step.samples, count_samples(batch, samples))
+                if tokens is not None:
+                    step.tokens = _added(step.tokens, count_tokens(batch, tokens))
         except Exception as error:  # noqa: BLE001 - recording never raises
             internal_error(error)
 

@@ -32,6 +32,12 @@ def find_running_loop() -> Callable[[], Any] | None:
     return _running_loop
 
 
+def is_in_task() -> bool:
+    """Whether the caller runs in an event loop: then its thread is not its track."""
+    running_loop = _running_loop or find_running_loop()
+    return running_loop is not None and running_loop() is not None
+
+
 class Tracks:
     """The tracks of one journal."""
 
@@ -45,8 +51,7 @@ class Tracks:
 
     def current(self) -> int:
         """The track of the caller, registered if it is new."""
-        running_loop = find_running_loop()
-        if running_loop is not None and running_loop() is not None:
+        if is_in_task():
             task = sys.modules["asyncio"].current_task()
             if task is not None:
                 return self._task_number(task)

@@ -6,11 +6,13 @@ import asyncio
 import gc
 import inspect
 import itertools
+import threading
 
 import pytest
 
 import otel_mlperf as om
 from otel_mlperf.journal.layout import Kind
+from otel_mlperf.recorder.stepping import Step
 
 
 def test_block(recording):
@@ -157,3 +159,46 @@ def test_mark_step_inside_steps(recording, said):
 
     assert recording.numbers() == [0, 1]
     assert len(said()) == 1
+
+
+def test_step_of_a_thread_with_an_empty_context(recording):
+    """A step that nothing is open around belongs to the run."""
+
+    def work():
+        with om.step():
+            pass
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+
+    assert [row.parent for row in recording.begins("train.step")] == [recording.span]
+
+
+def test_many_marks_inside_an_open_section(recording):
+    """A section that stays open while steps are marked does not keep every one of them alive."""
+    om.mark_step()
+    section = om.span("open")
+    section.__enter__()
+    for _ in range(50):
+        om.mark_step()
+    gc.collect()
+
+    alive = sum(isinstance(thing, Step) for thing in gc.get_objects())
+    section.__exit__(None, None, None)
+    assert alive <= 3
+
+
+def test_steps_leave_no_garbage(recording):
+    """A step is freed when it ends, also where the garbage collector is switched off."""
+    gc.collect()
+    gc.disable()
+    try:
+        for _ in range(50):
+            with om.step(), om.span("forward"):
+                pass
+        alive = sum(isinstance(thing, Step) for thing in gc.get_objects())
+    finally:
+        gc.enable()
+
+    assert alive == 0
