@@ -26,6 +26,7 @@ OPTIMIZER: Final = "optimizer"
 COMMUNICATION: Final = "communication"
 CHECKPOINT: Final = "checkpoint"
 KERNEL: Final = "kernel"
+PROFILER: Final = "profiler"
 OPERATOR: Final = "operator"
 STEP: Final = "step"
 EPOCH: Final = "epoch"
@@ -39,6 +40,8 @@ SPAN_EPOCH: Final = "train.epoch"
 SPAN_DATA: Final = "data.load"
 SPAN_MICRO_STEP: Final = "micro_step"
 SPAN_SEGMENT: Final = "segment"
+SPAN_PROFILER_START: Final = "profiler.start"
+SPAN_PROFILER_EXPORT: Final = "profiler.export"
 SPAN_DOCTOR: Final = "doctor.check"
 SERVICE_DOCTOR: Final = "otel-mlperf-doctor"
 
@@ -258,6 +261,39 @@ OVERHEAD_TIME: Final = Metric(
     "s",
     "counter",
     "Time that recording took in the process: sections x the cost measured at its start.",
+)
+PROFILE_WINDOWS: Final = Metric(
+    "otel_mlperf.profile.windows", "{window}", "counter", "Profiler windows whose trace was written."
+)
+SKIPPED_BUSY: Final = Metric(
+    "otel_mlperf.profile.skipped.busy",
+    "{window}",
+    "counter",
+    "Windows left out because another profiler was running.",
+)
+SKIPPED_NO_TORCH: Final = Metric(
+    "otel_mlperf.profile.skipped.no_torch",
+    "{window}",
+    "counter",
+    "Windows left out because the program has not imported torch.",
+)
+SKIPPED_MEMORY: Final = Metric(
+    "otel_mlperf.profile.skipped.memory",
+    "{window}",
+    "counter",
+    "Windows left out because those before have made the process grow too far.",
+)
+SKIPPED_CUDA_GRAPHS: Final = Metric(
+    "otel_mlperf.profile.skipped.cuda_graphs",
+    "{window}",
+    "counter",
+    "Windows left out because CUDA graphs crash under a profiler with CUDA before 12.6.",
+)
+SKIPPED_FAILED: Final = Metric(
+    "otel_mlperf.profile.skipped.failed",
+    "{window}",
+    "counter",
+    "Windows lost because the profiler could not start, or the trace could not be written.",
 )
 DOCTOR_CHECK: Final = Metric(
     "otel_mlperf.doctor.check", "", "gauge", "Sent by ``otel-mlperf doctor`` to be found again."

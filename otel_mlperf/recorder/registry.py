@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from otel_mlperf.recorder.span import Handle
 
-OUTSIDE = frozenset((names.CHECKPOINT, names.PHASE, names.EPOCH))
+OUTSIDE = frozenset((names.CHECKPOINT, names.PHASE, names.EPOCH, names.PROFILER))
 """Categories that belong to the run's trace even inside a step."""
 _TOO_MANY_NAMES = (
     "more than %d section names: later ones are recorded as 'other'; put what varies into "
