@@ -48,10 +48,10 @@ class Program:
     def section(
         self, name: str, start: float, end: float, *, parent: int = 0, root: int = 0,
         category: str = "other", phase: str = "train", track: int = TRACK, error: bool = False,
-        payload: dict | None = None, span: int = 0,
+        payload: dict | None = None, span: int = 0, profiled: bool = False,
     ) -> int:  # fmt: skip
         span = span or next(self._ids)
-        flags = Kind.SECTION | (Flag.ERROR if error else 0)
+        flags = Kind.SECTION | (Flag.ERROR if error else 0) | (Flag.PROFILED if profiled else 0)
         if payload:
             self.journal.payload(span, payload)
             flags |= Flag.HAS_PAYLOAD

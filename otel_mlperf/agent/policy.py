@@ -1,9 +1,9 @@
 """Which steps and sections are kept as spans, of the many that are only measured?
 
 Kept are the first five, one in a hundred (the same on all ranks), and on the rank that saw it what
-took over twice the median of the last hundred and what ended in an error, each with a limit a
-minute. Outside steps the same holds by name. Time is the time of the events, so a replay decides
-alike.
+ran in a profiler window, and, each with a limit a minute, what took over twice the median of the
+last hundred and what ended in an error. Outside steps the same holds by name. Time is the time of
+the events, so a replay decides alike.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import msgspec
 if TYPE_CHECKING:
     from otel_mlperf.agent.state import RankState
 
+PROFILED: Final = "profiled"
 FIRST: Final = "first"
 EVERY: Final = "every"
 SLOW: Final = "slow"
@@ -53,12 +54,16 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
         """How many spans of one trace a rank sends."""
         return max(1, min(self.spans_per_rank, self.spans_per_trace // max(1, world_size)))
 
-    def spans_of_step(self, rank: int, world_size: int, trace: bytes) -> int:
+    def spans_of_step(self, rank: int, world_size: int, trace: bytes, reason: str) -> int:
         """How many spans of one step's trace ``rank`` sends; 1 is the step's own.
+
+        A profiled step shows all that a rank may: events of the profiler go under its sections.
 
         Where an equal share says nothing, eight ranks show the step whole: those that its trace id
         names, which is the same hash on every rank.
         """
+        if reason == PROFILED:
+            return self.spans_per_rank
         share = self.spans_of_rank(world_size)
         if share >= _FEWEST_SPANS:
             return share
@@ -76,11 +81,15 @@ def reason_to_keep(
     now_ns: int,
     *,
     error: bool,
+    profiled: bool = False,
 ) -> str | None:
     """Why the ``index``-th step of phase ``key`` (or section ``key``) is kept, None if it is not.
 
-    Remembers the duration: what is slow is judged by the hundred before it.
+    Remembers the duration: what is slow is judged by the hundred before it, without those that a
+    profiler slowed down.
     """
+    if profiled:
+        return PROFILED
     lately = rank.step_ns.setdefault(key, [])
     # The shortest is a bound for the median, and costs a tenth of it.
     slow = (

@@ -43,6 +43,7 @@ class StepFacts(NamedTuple):
     epoch: int | None
     error: bool
     interrupted: bool
+    profiled: bool
 
 
 def gather(rows: Rows, roots: NDArray[np.uint64], tracks: NDArray[np.uint64]) -> StepRows:

@@ -69,6 +69,7 @@ def _facts(task: Task, found: StepRows, known: list[Root]) -> list[StepFacts]:
                 epoch=(payload.get("a") or {}).get(names.TRAINING_EPOCH),
                 error=bool(flags & Flag.ERROR),
                 interrupted=bool(flags & INTERRUPTED),
+                profiled=bool(flags & Flag.PROFILED),
             )
         )
     return facts
@@ -83,8 +84,9 @@ def _end(task: Task, step: StepFacts) -> None:
         return
     labels = {names.ML_PHASE: root.phase}
     kept = reason_to_keep(
-        task.policy, task.rank, root.phase, root.n, step.duration_ns, step.end, error=step.error
-    )
+        task.policy, task.rank, root.phase, root.n, step.duration_ns, step.end,
+        error=step.error, profiled=step.profiled,
+    )  # fmt: skip
     if kept:
         mark = (step.end + task.shift_ns, root.trace, step.span)
         task.meter.exemplar(names.STEP_DURATION, labels, step.duration_ns, mark)
@@ -134,7 +136,7 @@ def _keep(task: Task, rows: Rows, root: Root, span: int) -> None:
         task.outcome.unselected += len(rows)
         return
     meta = task.journal.meta
-    budget = task.policy.spans_of_step(meta.rank, meta.world_size, root.trace)
+    budget = task.policy.spans_of_step(meta.rank, meta.world_size, root.trace, reason)
     if budget == 1:
         task.outcome.unselected += int((rows["span"] != span).sum())
         rows = rows[rows["span"] == span]

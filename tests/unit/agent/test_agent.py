@@ -550,3 +550,19 @@ def test_stored_total_of_a_counter_is_the_ranks(program, journals, agent_of, run
 
     stored = [r["value"] for r in table(run_folder, "readings") if r["name"] == "ml.user.tokens"]
     assert stored[-1] == 360.0
+
+
+def test_profiled_steps_are_kept_and_none_is_interrupted(program, agent_of, run_folder) -> None:
+    """A step with the profiler's flag is kept with its sections, and is not taken for a victim."""
+    for i in range(60):
+        program.step(10.0 * i, profiled=i in {33, 34})
+    program.stop(601)
+    agent_of(program).run()
+
+    kept = {s["n"]: s["kept"] for s in table(run_folder, "steps") if s["n"] > 4 and s["kept"]}
+    spans = [s for s in table(run_folder, "spans") if s["kept"] == "profiled"]
+    assert kept == {33: "profiled", 34: "profiled"}
+    assert Counter(s["name"] for s in spans) == dict.fromkeys(
+        ("train.step", "data.load", "forward"), 2
+    )
+    assert not any(s["interrupted"] for s in spans)

@@ -66,11 +66,31 @@ def test_ranks_share_the_budget_of_a_trace(world_size, spans) -> None:
 
 def test_of_a_thousand_ranks_eight_show_a_step_whole() -> None:
     """They follow from the trace id alone; the others send their step, all together 5,000 spans."""
-    spans = [Policy().spans_of_step(rank, 1000, bytes(range(16))) for rank in range(1000)]
+    spans = [Policy().spans_of_step(rank, 1000, bytes(range(16)), "first") for rank in range(1000)]
 
     assert spans.count(1) == 992
     assert set(spans) == {1, 500}
     assert sum(spans) <= 5000
     assert spans != [
-        Policy().spans_of_step(rank, 1000, bytes(range(1, 17))) for rank in range(1000)
+        Policy().spans_of_step(rank, 1000, bytes(range(1, 17)), "first") for rank in range(1000)
     ]
+
+
+def test_profiled_step_is_kept_whatever_the_sampling() -> None:
+    """Its duration, which the profiler stretched, makes no other step slow or fast."""
+    rank = RankState(META, "i")
+    for n in range(5, 55):
+        decide(rank, n, 10)
+
+    kept = [reason_to_keep(Policy(), rank, "train", n, 900, 0, error=False, profiled=True)
+            for n in range(55, 155)]  # fmt: skip
+
+    assert set(kept) == {"profiled"}
+    assert decide(rank, 155, 21) == "slow"
+
+
+def test_profiled_step_is_whole_on_its_rank() -> None:
+    """Whether or not the trace id names the rank: the profiler's events go under its sections."""
+    spans = [Policy().spans_of_step(rank, 1000, bytes(16), "profiled") for rank in range(1000)]
+
+    assert set(spans) == {2000}
