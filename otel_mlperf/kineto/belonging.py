@@ -9,7 +9,7 @@ import numpy as np
 from otel_mlperf.kineto.events import NONE
 from otel_mlperf.kineto.forest import Forest
 from otel_mlperf.kineto.link import Place
-from otel_mlperf.kineto.work import ANNOTATIONS, is_of
+from otel_mlperf.kineto.roles import Role, find_roles
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -79,7 +79,7 @@ def _self_or_above(links: Links, wanted: NDArray[np.bool_]) -> NDArray[np.int32]
 def _is_section(trace: Trace, links: Links) -> NDArray[np.bool_]:
     """Whether an event is an annotation that a person put around a part of the program."""
     single = np.array([name.startswith(_COLLECTIVE) for name in trace.names] or [False])
-    found: NDArray[np.bool_] = is_of(trace, ANNOTATIONS) & ~single[trace.events.name]
+    found: NDArray[np.bool_] = (find_roles(trace) == Role.ANNOTATION) & ~single[trace.events.name]
     found &= links.place != Place.TWIN
     found[[step.row for step in links.steps if step.row != NONE]] = False
     return found

@@ -1,9 +1,9 @@
 """When did a device have nothing to do for longest, and what was the host doing meanwhile?
 
-The operator named is the innermost event of the host that covers at least half of the gap, on the
-thread that launched the work after it; before the first work and after the last, on the thread that
-launched most. A thread that was in no operator for that long was outside of all of them: in Python,
-in a data loader, or waiting for something that the trace does not show.
+The operator named is the innermost event of the host (operator, call, annotation, Python function)
+that covers at least half of the gap, on the thread that launched the work after it; after the last
+work, on the thread that launched that. Annotations of whole steps do not count. A thread that was
+in nothing for that long was in Python, or waited for what the trace does not show.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from otel_mlperf.kineto.events import Trace
+    from otel_mlperf.kineto.link import Links
     from otel_mlperf.kineto.work import Work
 
 MOST: Final = 20
@@ -53,19 +54,19 @@ class _Found(NamedTuple):
     """Of the work after it; NONE after the last."""
 
 
-def find_gaps(
-    trace: Trace, work: Work, launch: NDArray[np.int32], is_device: NDArray[np.bool_]
-) -> list[Gap]:
+def find_gaps(trace: Trace, work: Work, links: Links) -> list[Gap]:
     """The longest gaps of each device, longest first."""
-    found = _between(trace, work, launch)
-    for i in range(len(work.devices)):
+    found = _between(trace, work, links.launch)
+    shown = ~links.is_device
+    shown[[step.row for step in links.steps if step.row != NONE]] = False
+    told = []
+    for i, device in enumerate(work.devices):
         found[i] += _around(trace, work, i)
         found[i].sort(key=lambda gap: (gap.start_ns - gap.end_ns, gap.start_ns))
-    return [
-        _told(trace, gap, work.devices[i], _thread(trace, work, launch, i, gap.row), is_device)
-        for i, mine in enumerate(found)
-        for gap in mine[:MOST]
-    ]
+        for gap in found[i][:MOST]:
+            track = _thread(trace, work, links.launch, i, gap.row)
+            told.append(_told(trace, gap, device, track, shown))
+    return told
 
 
 def _between(trace: Trace, work: Work, launch: NDArray[np.int32]) -> list[list[_Found]]:
@@ -85,7 +86,7 @@ def _between(trace: Trace, work: Work, launch: NDArray[np.int32]) -> list[list[_
 
 def _around(trace: Trace, work: Work, device: int) -> list[_Found]:
     """The time of the window before the first work of a device and after the last."""
-    begin, end = window_of(trace)
+    begin, end = window_of(trace, work)
     mine = np.flatnonzero(work.device == device)
     first = mine[work.start_ns[mine].argmin()]
     last = int(work.end_ns[mine].max())
@@ -100,13 +101,16 @@ def _thread(trace: Trace, work: Work, launch: NDArray[np.int32], device: int, ro
     """The track of the thread to look at; NONE if no launch is known."""
     if row != NONE and launch[row] != NONE:
         return int(trace.events.track[launch[row]])
-    calls = launch[work.rows[work.device == device]]
-    tracks = trace.events.track[calls[calls != NONE]]
-    return int(np.bincount(tracks).argmax()) if len(tracks) else NONE
+    mine = np.flatnonzero(work.device == device)
+    mine = mine[launch[work.rows[mine]] != NONE]
+    if not len(mine):
+        return NONE
+    last = mine[work.end_ns[mine].argmax()]
+    return int(trace.events.track[launch[work.rows[last]]])
 
 
-def _told(trace: Trace, gap: _Found, device: int, track: int, is_device: NDArray[np.bool_]) -> Gap:
-    row = _innermost(trace, gap, track, is_device) if track != NONE else NONE
+def _told(trace: Trace, gap: _Found, device: int, track: int, shown: NDArray[np.bool_]) -> Gap:
+    row = _innermost(trace, gap, track, shown) if track != NONE else NONE
     names, events = trace.names, trace.events
     thread = trace.tracks[track] if track != NONE else None
     return Gap(
@@ -120,9 +124,9 @@ def _told(trace: Trace, gap: _Found, device: int, track: int, is_device: NDArray
     )
 
 
-def _innermost(trace: Trace, gap: _Found, track: int, is_device: NDArray[np.bool_]) -> int:
+def _innermost(trace: Trace, gap: _Found, track: int, shown: NDArray[np.bool_]) -> int:
     events = trace.events
-    rows = np.flatnonzero((events.track == track) & ~is_device)
+    rows = np.flatnonzero((events.track == track) & shown)
     start, duration = events.start_ns[rows], events.duration_ns[rows]
     inside = np.minimum(start + duration, gap.end_ns) - np.maximum(start, gap.start_ns)
     rows = rows[inside * 2 >= gap.end_ns - gap.start_ns]

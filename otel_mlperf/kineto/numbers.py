@@ -19,21 +19,15 @@ from otel_mlperf.kineto.forest import Forest
 from otel_mlperf.kineto.gaps import find_gaps
 from otel_mlperf.kineto.intervals import sums
 from otel_mlperf.kineto.memory import follow_memory
+from otel_mlperf.kineto.roles import Role, find_roles
 from otel_mlperf.kineto.sections import no_sections
 from otel_mlperf.kineto.streams import measure_devices, measure_streams, window_of
 from otel_mlperf.kineto.totals import self_times, totals
-from otel_mlperf.kineto.work import (
-    ANNOTATIONS,
-    DEVICE_WORK,
-    OPERATORS,
-    PYTHON,
-    Kind,
-    find_work,
-    is_call,
-    is_of,
-)
+from otel_mlperf.kineto.work import Kind, find_work
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from numpy.typing import NDArray
 
     from otel_mlperf.journal.window import Window
@@ -64,6 +58,14 @@ ON_DEVICE: Final = "device"
 """Category of what is counted over device work."""
 ON_HOST: Final = "host"
 """Category of what is counted over the outermost operators of the host."""
+
+
+_WHAT: Final = {
+    Role.OPERATOR: OPERATOR,
+    Role.ANNOTATION: ANNOTATION,
+    Role.PYTHON: PYTHON_FUNCTION,
+    Role.CALL: CALL,
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,7 +115,7 @@ def count(
     work = find_work(trace)
     where = find_belonging(trace, links, sections or no_sections(), window)
     own = self_times(trace.events, links.parent)
-    start, end = window_of(trace)
+    start, end = window_of(trace, work)
     return Numbers(
         start_ns=start,
         end_ns=end,
@@ -126,7 +128,7 @@ def count(
         devices=measure_devices(trace, work, links.launch),
         streams=measure_streams(trace, work, links.launch),
         copies=count_copies(trace, work),
-        gaps=find_gaps(trace, work, links.launch, links.is_device),
+        gaps=find_gaps(trace, work, links),
         memory=follow_memory(trace),
         steps=where.steps,
     )
@@ -150,11 +152,12 @@ def _by_name(
     group = events.category.astype(np.int64) * names + events.name
     found = totals(group, events.duration_ns, own)
     launched = _launched(trace, links, work, group, found.group)
-    kinds = dict(zip(group[work.rows].tolist(), work.kind.tolist(), strict=True))
+    kinds = dict(_one_each(group[work.rows], work.kind))
+    whats = {key: _WHAT.get(Role(role), OTHER) for key, role in _one_each(group, find_roles(trace))}
     main = _main_sections(events.duration_ns, group, where)
     return [
         Total(
-            what=_what(trace.categories[key // names]),
+            what=KERNEL if key in kinds else whats[key],
             category=trace.categories[key // names],
             name=trace.names[key % names],
             kind=Kind(kinds[key]).name.lower() if key in kinds else "",
@@ -167,6 +170,12 @@ def _by_name(
     ]
 
 
+def _one_each(group: NDArray[np.int64], values: NDArray[np.uint8]) -> Iterator[tuple[int, int]]:
+    """Each group with the value of its first event."""
+    groups, first = np.unique(group, return_index=True)
+    return zip(groups.tolist(), values[first].tolist(), strict=True)
+
+
 def _launched(
     trace: Trace,
     links: Links,
@@ -175,7 +184,7 @@ def _launched(
     groups: NDArray[np.int64],
 ) -> dict[int, int]:
     """The device time that the operators of each group launched themselves."""
-    operator = Forest(links.parent).nearest(is_of(trace, OPERATORS))[work.rows]
+    operator = Forest(links.parent).nearest(find_roles(trace) == Role.OPERATOR)[work.rows]
     known = operator != NONE
     place = np.searchsorted(groups, group[operator[known]])
     spent = sums(work.end_ns[known] - work.start_ns[known], place, len(groups))
@@ -217,7 +226,7 @@ def _by_stream(trace: Trace, work: Work) -> list[Total]:
 def _by_place(
     trace: Trace, links: Links, work: Work, where: Belonging, own: NDArray[np.int64]
 ) -> list[Total]:
-    operators = is_of(trace, OPERATORS)
+    operators = find_roles(trace) == Role.OPERATOR
     inside = Forest(links.parent).nearest(operators) != NONE
     outermost = np.flatnonzero(operators & ~inside)
     duration = trace.events.duration_ns
@@ -235,15 +244,3 @@ def _by_place(
                 for key, figures in sums_of.each()
             ]
     return found
-
-
-def _what(category: str) -> str:
-    for what, categories in (
-        (KERNEL, DEVICE_WORK),
-        (OPERATOR, OPERATORS),
-        (ANNOTATION, ANNOTATIONS),
-        (PYTHON_FUNCTION, PYTHON),
-    ):
-        if category in categories:
-            return what
-    return CALL if is_call(category) else OTHER

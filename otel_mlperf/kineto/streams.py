@@ -3,8 +3,9 @@ r"""How busy was each device, and each of its streams, and with what at the same
 Formulas, all in whole nanoseconds, for a device over the work of all its streams and for each
 stream over its own:
 
-- ``window``: from the start of the first event of the trace to the end of the last, host included,
-  without the profiler's own span and without Python functions, which are as old as the program.
+- ``window``: from the start of the first event to the end of the last, host included, without
+  Python functions, which are as old as the program. What lies outside the profiler's own span does
+  not widen it, unless a device was at work there.
 - ``busy = |union of kernels, copies and memsets|``; ``idle = window - busy``.
 - ``gap = (last end - first start) - busy``: idle time between work, not before it and after it.
 - ``compute``, ``communication``, ``copy``: the union of the work of that kind; of two of them: the
@@ -28,18 +29,18 @@ import numpy as np
 
 from otel_mlperf.kineto.events import NONE
 from otel_mlperf.kineto.intervals import gaps, shared, sums, union
+from otel_mlperf.kineto.roles import Role, find_roles
 from otel_mlperf.kineto.totals import nearest_rank
 from otel_mlperf.kineto.work import Kind
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from otel_mlperf.kineto.events import Trace
+    from otel_mlperf.kineto.events import Events, Trace
     from otel_mlperf.kineto.intervals import Intervals
     from otel_mlperf.kineto.work import Work
 
 _COMPUTE, _TALK, _COPY = (1 << kind for kind in Kind)
-_NOT_SHOWN = frozenset({"trace", "python_function"})
 
 
 class Delays(NamedTuple):
@@ -83,14 +84,26 @@ class Stream:
     delays: Delays
 
 
-def window_of(trace: Trace) -> tuple[int, int]:
+def window_of(trace: Trace, work: Work) -> tuple[int, int]:
     """When a window began and ended; both 0 for a trace without events."""
     events = trace.events
-    hidden = np.array([one in _NOT_SHOWN for one in trace.categories] or [False])
-    rows = np.flatnonzero(~hidden[events.category])
-    start = events.start_ns[rows] if len(rows) else events.start_ns
-    end = start + np.maximum(events.duration_ns[rows] if len(rows) else events.duration_ns, 0)
-    return (int(start.min()), int(end.max())) if len(start) else (0, 0)
+    roles = find_roles(trace)
+    rows = np.flatnonzero((roles != Role.PYTHON) & (roles != Role.WINDOW))
+    spans = _extent(events, rows) or _extent(events, np.arange(len(events)))
+    if spans is None:
+        return 0, 0
+    begin, end = spans
+    profiler = _extent(events, np.flatnonzero(roles == Role.WINDOW))
+    if profiler is not None and begin < profiler[1] and profiler[0] < end:
+        begin, end = max(begin, profiler[0]), min(end, profiler[1])
+    on_device = _extent(events, work.rows) or (begin, end)
+    return min(begin, on_device[0]), max(end, on_device[1])
+
+
+def _extent(events: Events, rows: NDArray[np.intp]) -> tuple[int, int] | None:
+    start = events.start_ns[rows]
+    end = start + np.maximum(events.duration_ns[rows], 0)
+    return (int(start.min()), int(end.max())) if len(rows) else None
 
 
 def measure_devices(trace: Trace, work: Work, launch: NDArray[np.int32]) -> list[Stream]:
@@ -144,7 +157,7 @@ def _measure(
     )
     many = np.bincount(waits.gap.group, minlength=n)
     count = np.bincount(group, minlength=n)
-    begin, end = window_of(trace)
+    begin, end = window_of(trace, work)
     found = []
     for i, (number, stream) in enumerate(keys):
         mine = group == i

@@ -10,6 +10,7 @@ import numpy as np
 
 from otel_mlperf.kineto.events import NONE
 from otel_mlperf.kineto.intervals import union
+from otel_mlperf.kineto.roles import Role, find_roles
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -17,13 +18,9 @@ if TYPE_CHECKING:
     from otel_mlperf.kineto.events import Trace
     from otel_mlperf.kineto.intervals import Intervals
 
-OPERATORS: Final = frozenset({"cpu_op", "operator"})
-ANNOTATIONS: Final = frozenset({"user_annotation"})
-PYTHON: Final = frozenset({"python_function"})
-_KERNELS: Final = frozenset({"kernel", "concurrent_kernel", "mtia_ccp_events", "hpu_op"})
 _COPIES: Final = frozenset({"gpu_memcpy", "gpu_memset", "memcpy", "memset"})
-DEVICE_WORK: Final = _KERNELS | _COPIES
-"""Not ``gpu_user_annotation``, which repeats when kernels ran, nor ``cuda_sync``, which waits."""
+_WAITS: Final = frozenset({"cuda_sync", "cuda_event", "cuda_profiler_range", "collective_comm"})
+"""On a device's rows of the timeline, but no work: they wait, mark, or repeat kernels."""
 
 _COMMUNICATION = re.compile(
     r"nccl|rccl|msccl|oneccl|nvshmem|deep_ep|cross_device_reduce|multimem_"
@@ -70,7 +67,7 @@ def find_work(trace: Trace) -> Work:
     their track mean.
     """
     events = trace.events
-    rows = np.flatnonzero(is_of(trace, DEVICE_WORK))
+    rows = np.flatnonzero((find_roles(trace) == Role.DEVICE) & ~is_of(trace, _WAITS))
     pids = np.array([_number(track.pid) for track in trace.tracks] or [NONE], np.int64)
     tids = np.array([_number(track.tid) for track in trace.tracks] or [NONE], np.int64)
     track = events.track[rows]
@@ -95,11 +92,6 @@ def is_of(trace: Trace, categories: frozenset[str]) -> NDArray[np.bool_]:
     """Whether each event is of one of these categories."""
     wanted = np.array([one in categories for one in trace.categories] or [False])
     return wanted[trace.events.category]
-
-
-def is_call(category: str) -> bool:
-    """Whether a category is that of calls into a runtime or driver, of whichever vendor."""
-    return category == "runtime" or category.endswith(("_runtime", "_driver"))
 
 
 def is_communication(name: str) -> bool:
