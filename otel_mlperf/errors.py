@@ -70,6 +70,12 @@ class NoSuchStep(OtelMlperfError):
     exit_code = 66
 
 
+class NoSuchWindow(OtelMlperfError):
+    """No profiler window of the run is stored."""
+
+    exit_code = 66
+
+
 class TraceError(OtelMlperfError):
     """Nothing in a profiler trace can be read; names the file."""
 
