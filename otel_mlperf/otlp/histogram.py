@@ -88,21 +88,6 @@ class ExponentialBuckets(Struct, tag="exponential"):
             counts[(place >> halvings) - offset] += count
         self.scale, self.offset, self.counts = self.scale - halvings, offset, counts
 
-    def merge(self, other: ExponentialBuckets) -> None:
-        """Count everything that ``other`` counted, at the coarser scale of the two."""
-        _merge_total(self, other)
-        self.zero_count += other.zero_count
-        self._downscale(max(0, self.scale - other.scale))
-        if not other.counts:
-            return
-        finer = other.scale - self.scale
-        last = other.offset + len(other.counts) - 1
-        scale = self.scale
-        self._make_room(other.offset >> finer, last >> finer)
-        finer += scale - self.scale
-        for place, count in enumerate(other.counts, other.offset):
-            self.counts[(place >> finer) - self.offset] += count
-
     def point(
         self,
         attributes: Mapping[str, object],
@@ -150,11 +135,6 @@ class ExplicitBuckets(Struct, tag="explicit"):
         for place, more in zip(*np.unique(places, return_counts=True), strict=True):
             self.counts[place] += int(more)
 
-    def merge(self, other: ExplicitBuckets) -> None:
-        """Count everything that ``other``, which has the same bounds, counted."""
-        _merge_total(self, other)
-        self.counts = [mine + more for mine, more in zip(self.counts, other.counts, strict=True)]
-
     def point(
         self,
         attributes: Mapping[str, object],
@@ -190,13 +170,6 @@ def _total(buckets: Buckets, values: NDArray[np.float64]) -> None:
     buckets.sum += float(values.sum())
     buckets.min = _least(buckets.min, float(values.min()))
     buckets.max = _most(buckets.max, float(values.max()))
-
-
-def _merge_total(buckets: Buckets, other: Buckets) -> None:
-    buckets.count += other.count
-    buckets.sum += other.sum
-    buckets.min = _least(buckets.min, other.min)
-    buckets.max = _most(buckets.max, other.max)
 
 
 def _least(one: float | None, other: float | None) -> float | None:

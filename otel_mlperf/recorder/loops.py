@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from otel_mlperf.recorder.block import Block
+    from otel_mlperf.recorder.dropped import End
     from otel_mlperf.recorder.section import Section
     from otel_mlperf.recorder.state import Recorder
-    from otel_mlperf.recorder.stepping import End
 
 T = TypeVar("T")
 
@@ -37,7 +37,7 @@ class Epoch:
             recorder = active()
             if recorder is None or is_compiling():
                 return Invisible()
-            recorder.stepping.settle(None)
+            recorder.stepping.dropped.settle(None)
             entry = recorder.registry.entry(
                 (names.SPAN_EPOCH, names.EPOCH), names.SPAN_EPOCH, names.EPOCH
             )
@@ -84,7 +84,8 @@ class Epoch:
             return
         try:
             self.leave()
-            recorder.stepping.drop(section, _ending(section), is_suspicious=is_suspicious(3))
+            dropped = recorder.stepping.dropped
+            dropped.add(section, _ending(section), is_suspicious=is_suspicious(3))
         except Exception as error:  # noqa: BLE001 - recording never raises
             internal_error(error)
 
@@ -172,7 +173,7 @@ class Phase:
             recorder = active()
             if recorder is None or is_compiling():
                 return Invisible()
-            recorder.stepping.settle(None)
+            recorder.stepping.dropped.settle(None)
             phase = self._name if self._name in names.PHASES else recorder.registry.phase
             if phase != self._name:
                 import difflib

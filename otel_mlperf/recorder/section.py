@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 from otel_mlperf.journal.layout import OPEN, ROW, Flag, Kind, Word
 from otel_mlperf.recorder.context import CURRENT, Attributes, SectionContext, surface
 from otel_mlperf.recorder.faults import internal_error
+from otel_mlperf.recorder.rescue import NO_ENTRY, rescue_enter, rescue_exit
 from otel_mlperf.recorder.tracks import find_running_loop
 
 if TYPE_CHECKING:
@@ -44,8 +45,6 @@ assert OPEN_ENTRY.size == OPEN.size
 
 SLOW = -1
 """A fresh section's id when entering it must not take the short way."""
-NO_ENTRY = 1 << 62
-"""``at`` of an open section for which the table had no room: indexing with it fails."""
 # Plain numbers: looking up a member of an enum costs ten times what a global does.
 _BEGIN = int(Kind.BEGIN)
 _STEP, _STEP_TIME = int(Word.STEP), int(Word.STEP_TIME)
@@ -165,7 +164,7 @@ def bind(recorder: Recorder) -> Binding:  # noqa: C901, PLR0915 - closures of on
                 put_open(buffer, at, sid, chunk, t0, self.entry)
                 self.token = set_current(self)
             except BaseException as error:  # noqa: BLE001 - decided there
-                return recorder.rescue_enter(self, error, above)
+                return rescue_enter(recorder, self, error, above)
             return self
 
         def __exit__(
@@ -198,7 +197,7 @@ def bind(recorder: Recorder) -> Binding:  # noqa: C901, PLR0915 - closures of on
                 words[at >> 3] = 0
                 push(at)
             except BaseException as problem:  # noqa: BLE001 - decided there
-                recorder.rescue_exit(self, t1, slot, problem)
+                rescue_exit(recorder, self, t1, slot, problem)
 
     BoundSection.recorder = recorder
 

@@ -21,12 +21,11 @@ from otel_mlperf.recorder.context import (
     extra_of,
     surface,
 )
-from otel_mlperf.recorder.faults import internal_error, is_from_handler
 from otel_mlperf.recorder.places import Places
 from otel_mlperf.recorder.registry import Registry
+from otel_mlperf.recorder.rescue import NO_ENTRY
 from otel_mlperf.recorder.scrub import describe_exception, is_failure
 from otel_mlperf.recorder.section import (
-    NO_ENTRY,
     OPEN_ENTRY,
     PARENTS,
     SLOW,
@@ -225,7 +224,7 @@ class Recorder:
             extra.step.excluded += t1 - section.t0
         if words is not None:
             self.stepping.note_crossing(section, words)
-            self.stepping.settle_inside(section, words)
+            self.stepping.dropped.settle_inside(section, words)
 
     def _close_leaked(self, section: Section, t1: int, words: list[str] | None) -> None:
         """Ends sections inside whose exit never ran: an interrupt came at its very beginning."""
@@ -261,7 +260,7 @@ class Recorder:
         for call in self.now_and_then:
             call(now)
 
-    # -- what can go wrong ----------------------------------------------------------------------
+    # -- when the ring is full, or nothing is recorded any more ----------------------------------
 
     def payload(self, span: int, content: Mapping[str, Any]) -> bool:
         """Writes what belongs to the row that follows; False where it had to be dropped."""
@@ -270,46 +269,6 @@ class Recorder:
     def renew(self, lease: Any, lost: Word = Word.LOST_RING_FULL) -> int:
         """A slot under the next lease; 0 where the ring is full or nothing is recorded any more."""
         return 0 if self.is_retired else self.journal.renew(lease, lost)
-
-    def rescue_enter(self, section: Section, error: BaseException, above: Any) -> Section:
-        """Entering failed half way: the section is opened without a table entry, or not at all."""
-        if isinstance(error, IndexError) and not self.journal.free and not self.is_retired:
-            self.journal.count(Word.LOST_OPEN)
-            section.at = NO_ENTRY
-            section.t0 = time.monotonic_ns()
-            self.make_current(section)
-            return section
-        if CURRENT.get() is section:
-            CURRENT.set(above)  # not by its token, which may not have been stored yet
-        section.at = getattr(section, "at", 0)
-        self.forget(section)
-        if not isinstance(error, Exception):
-            raise error  # Ctrl-C came in between: it is the program's
-        internal_error(error)
-        return section
-
-    def rescue_exit(self, section: Section, t1: int, slot: int, error: BaseException) -> None:
-        """Leaving failed half way: does the rest of it, once."""
-        t1 = t1 or time.monotonic_ns()
-        try:
-            at = getattr(section, "at", 0)
-            if at and not self.is_retired:
-                self.leave(section)
-                if slot and self._is_published(slot):
-                    self.forget(section)
-                else:
-                    self.close(section, t1)
-        except Exception as problem:  # noqa: BLE001 - recording never raises
-            internal_error(problem)
-        if not isinstance(error, Exception) or is_from_handler(error):
-            raise error
-        if not isinstance(error, ValueError | RuntimeError | IndexError | AttributeError):
-            internal_error(error)
-
-    def _is_published(self, slot: int) -> bool:
-        shape = self.journal.shape
-        at = shape.ring_at + ((slot & (shape.rows - 1)) << 6)
-        return bool(self.journal.words[(at >> 3) + 7] == slot)
 
     def retire(self) -> None:
         """Nothing more is written by sections that are still open, or opened late."""

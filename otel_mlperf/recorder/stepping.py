@@ -3,9 +3,7 @@
 A step is a root: it writes a BEGIN row before anything inside it. ``n`` counts the steps that this
 process began in a phase and makes the trace id; *number* is what the user counts.
 
-A loop that is left by an exception drops its iterator, which cannot see why. Such a step is kept
-as *dropped* until something tells: the exception arrives at an enclosing section (it failed), or
-the program goes on (it ended where it was dropped).
+A loop that is left by an exception drops its iterator, which cannot see why: see ``dropped``.
 """
 
 from __future__ import annotations
@@ -13,17 +11,18 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from otel_mlperf import names
 from otel_mlperf.journal.layout import Kind
-from otel_mlperf.recorder.context import CURRENT, Extra, SectionContext, context_above, extra_of
+from otel_mlperf.recorder.context import CURRENT, Extra, extra_of
+from otel_mlperf.recorder.dropped import Dropped
 from otel_mlperf.recorder.section import root_of
 from otel_mlperf.recorder.tracks import is_in_task
 
 if TYPE_CHECKING:
     from otel_mlperf.journal.writer import Pieces
+    from otel_mlperf.recorder.dropped import End
     from otel_mlperf.recorder.section import Section
     from otel_mlperf.recorder.state import Recorder
 
@@ -57,9 +56,6 @@ class Step:
         """The section of the run's trace that it belongs to."""
 
 
-End = Callable[[int, "list[str] | None"], None]
-
-
 Added = tuple["int | None", "int | None", int, "int | None"]
 """What is added up in a step: samples, tokens, time left out, epoch."""
 
@@ -73,12 +69,6 @@ class _Count:
         self.entry, self.n, self.number = entry, 0, 0
 
 
-class _Dropped(NamedTuple):
-    section: Section
-    end_ns: int
-    end: End
-
-
 class Stepping:
     """The steps of one recorder."""
 
@@ -89,7 +79,7 @@ class Stepping:
         self.latest: deque[tuple[int, str, int]] = deque(maxlen=_REMEMBERED)
         """Span id, phase and n of the steps that began last."""
         self._counts: dict[str, _Count] = {}
-        self._dropped: list[_Dropped] = []
+        self.dropped = Dropped(recorder)
         self._link: tuple[Section | None, int] = (None, recorder.meta.run_span)
         """The section around the last step, and the span that it was linked to."""
         self._last: tuple[Added | None, Pieces | None] = (None, None)
@@ -139,8 +129,8 @@ class Stepping:
         None inside a step of the same phase: that one goes on.
         """
         recorder = self.recorder
-        if self._dropped:
-            self.settle(None)
+        if self.dropped:
+            self.dropped.settle(None)
         around, track = CURRENT.get(), threading.get_ident()
         outer = recorder.outer
         if (
@@ -199,7 +189,7 @@ class Stepping:
             recorder.leave(section)
             return
         t1 = t1 or time.monotonic_ns()
-        if self.open or self._dropped:
+        if self.open:
             self.end_inside(section, t1, error)
         added = (step.samples, step.tokens, step.excluded, step.epoch)
         pieces = self._pieces_of(added)
@@ -239,35 +229,6 @@ class Stepping:
 
     # -- steps that nobody ends -----------------------------------------------------------------
 
-    def drop(self, section: Section, end: End, *, is_suspicious: bool) -> None:
-        """A loop's iterator is gone: by ``break``, or perhaps by an exception.
-
-        Args:
-            section: the step or epoch that the loop was in.
-            end: writes it, given its end and the error, if there was one.
-            is_suspicious: whether an exception may be on its way.
-        """
-        now = time.monotonic_ns()
-        if not is_suspicious:
-            end(now, None)
-            return
-        if CURRENT.get() is section:
-            self.recorder.leave(section)
-        self._dropped.append(_Dropped(section, now, end))
-
-    def settle(self, error: list[str] | None) -> None:
-        """Ends what was dropped: failed if an exception came out of its loop."""
-        while self._dropped:
-            dropped = self._dropped.pop(0)
-            dropped.end(dropped.end_ns, error)
-
-    def settle_inside(self, section: Section, error: list[str]) -> None:
-        """Ends what was dropped inside a section that the exception has reached."""
-        for dropped in list(self._dropped):
-            if _encloses(section, dropped.section):
-                self._dropped.remove(dropped)
-                dropped.end(dropped.end_ns, error)
-
     def ending(self, step: Step) -> End:
         """What ends a dropped step."""
         return lambda t1, error: self.end(step, t1, error or step.crossed)
@@ -281,18 +242,16 @@ class Stepping:
     def end_inside(self, section: Section, t1: int, error: list[str] | None) -> None:
         """What encloses steps ends: so do they."""
         for step in [s for s in self.open.values() if s.around is section]:
-            dropped = next((d for d in self._dropped if d.section is step.section), None)
-            if dropped is not None:
-                self._dropped.remove(dropped)
-                dropped.end(dropped.end_ns, error)
-            elif step.is_marked:
+            if self.dropped.settle_one(step.section, error):
+                continue
+            if step.is_marked:
                 self.cancel(step)
             else:
                 self.end(step, t1, error)
 
     def end_all(self, t1: int, error: list[str] | None) -> None:
         """The run ends: marked steps are cancelled, the others end."""
-        self.settle(error)
+        self.dropped.settle(error)
         for step in reversed(list(self.open.values())):
             if step.is_marked and error is None:
                 self.cancel(step)
@@ -304,7 +263,7 @@ class Stepping:
     def mark(self, number: int | None) -> bool:
         """Ends the step that the last call opened, and opens the next; False inside another."""
         recorder = self.recorder
-        self.settle(None)
+        self.dropped.settle(None)
         around, track = recorder.places.surrounding()
         before = self.around(around)
         if before is None or before.phase != recorder.registry.phase:
@@ -331,10 +290,3 @@ def _payload_of(
     if epoch is not None:
         content["a"] = {names.TRAINING_EPOCH: epoch}
     return content
-
-
-def _encloses(outer: Section, inner: Section) -> bool:
-    above: Any = inner
-    while isinstance(above, SectionContext) and above is not outer:
-        above = context_above(above)
-    return above is outer

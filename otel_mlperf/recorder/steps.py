@@ -204,7 +204,8 @@ class _Turns:
         try:
             self._end_micro()
             stepping = recorder.stepping
-            stepping.drop(step.section, stepping.ending(step), is_suspicious=is_suspicious(3))
+            end = stepping.ending(step)
+            stepping.dropped.add(step.section, end, is_suspicious=is_suspicious(3))
         except Exception as error:  # noqa: BLE001 - recording never raises
             internal_error(error)
 
