@@ -1,0 +1,28 @@
+"""What does a sensor say?"""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Protocol
+
+
+class Measurement(NamedTuple):
+    """One value at one moment; what cannot be read is absent, never zero."""
+
+    metric: str
+    """Name of a ``Metric`` in ``names``."""
+    labels: dict[str, str]
+    value: float
+    pid: int = 0
+    """The process that it is of; 0: of the host or of a device."""
+    device: str = ""
+    """``hw.id`` of the device that it is of (a GPU's UUID); empty: none."""
+
+
+class Sensor(Protocol):
+    """Something that can be read again and again, cheaply."""
+
+    def read(self) -> list[Measurement]:
+        """What it says now. Never raises for what a machine may lack; says that once in the log."""
+
+    def close(self) -> None:
+        """Gives back files and libraries."""
