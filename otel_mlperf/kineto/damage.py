@@ -1,0 +1,50 @@
+"""What was wrong with a trace, how often, and where first?
+
+Everything before and around the damage is kept, so a caller may use what was read and say what was
+not. The kinds:
+
+- ``truncated``, ``too_large``, ``expands_too_much``, ``bad_compression``, ``bad_checksum``,
+  ``file_changed``: the file ends before its text does, or is not read to its end;
+- ``byte_order_mark``, ``trailing_bytes``, ``unexpected_text``, ``unreadable_field``: beside events;
+- ``unreadable_event``, ``too_deep``, ``not_an_event``: an entry that is lost;
+- ``bad_escape``, ``unescaped_quote``, ``control_character``, ``invalid_utf8``, ``lone_surrogate``,
+  ``not_a_number``, ``number_too_long``, ``duplicate_key``: an entry that was repaired, and kept;
+- ``missing_field``, ``wrong_type``, ``out_of_range``: a value that an entry lacks: the entry is
+  kept, or lost if it has no phase or time without it;
+- ``negative_duration``: kept as the file has it;
+- ``unmatched_begin``, ``unmatched_end``: half of an event that was written in two entries.
+"""
+
+from __future__ import annotations
+
+from otel_mlperf.kineto.events import Damage
+
+EXAMPLE_CHARACTERS = 120
+
+
+class DamageLog:
+    """Counts each kind, and remembers where it was first."""
+
+    def __init__(self) -> None:
+        self._kinds: dict[str, Damage] = {}
+
+    def add(self, kind: str, offset: int, example: str = "", *, times: int = 1) -> None:
+        """Count ``times`` occurrences, the first of them at byte ``offset``."""
+        known = self._kinds.get(kind)
+        if known is None:
+            self._kinds[kind] = Damage(kind, times, offset, printable(example))
+        elif offset < known.offset:
+            self._kinds[kind] = Damage(
+                kind, known.occurrences + times, offset, printable(example) or known.example
+            )
+        else:
+            self._kinds[kind] = known._replace(occurrences=known.occurrences + times)
+
+    def all(self) -> list[Damage]:
+        """What was met, in the order of the file."""
+        return sorted(self._kinds.values(), key=lambda damage: (damage.offset, damage.kind))
+
+
+def printable(text: str) -> str:
+    """The beginning of ``text`` on one line, safe for any terminal and encoding."""
+    return ascii(text[:EXAMPLE_CHARACTERS])[1:-1] if text else ""

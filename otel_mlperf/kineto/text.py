@@ -1,0 +1,37 @@
+"""Which part of the text of a trace is in memory?"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from otel_mlperf.kineto.source import Source
+
+
+class Text:
+    """A window over the stream: bytes are appended at its end and dropped at its beginning."""
+
+    def __init__(self, source: Source, progress: Callable[[int], None] | None = None) -> None:
+        self._source = source
+        self._progress = progress
+        self.data = b""
+        self.offset = 0
+        """Of ``data[0]`` in the uncompressed text."""
+        self.ended = False
+        """``data`` reaches to the end of the text."""
+
+    def more(self) -> bool:
+        """Read one more piece; false at the end."""
+        piece = self._source.read()
+        if self._progress is not None:
+            self._progress(self._source.file_bytes)
+        self.data += piece
+        self.ended = not piece
+        return not self.ended
+
+    def drop(self, size: int) -> None:
+        """Forget the first ``size`` bytes."""
+        self.data = self.data[size:]
+        self.offset += size

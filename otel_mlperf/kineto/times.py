@@ -1,0 +1,125 @@
+"""How does the decimal text of a microsecond become an exact number of nanoseconds?
+
+Traces write ``ts`` and ``dur`` as microseconds: whole, with three decimals, or (re-exported by
+other tools) with any number of them. A float holds today's time to 250 ns only, so numbers with
+decimals come here as text and stay integers throughout.
+"""
+
+from __future__ import annotations
+
+from decimal import ROUND_HALF_EVEN, Context, Decimal, InvalidOperation
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+NO_TIME: Final = np.iinfo(np.int64).min
+"""Stands for what is not a time, or none that 64 bits can hold."""
+_MOST_NS: Final = 2**63 - 1
+_MOST_US: Final = _MOST_NS // 1000
+_WHOLE_DIGITS: Final = 15
+_DECIMALS: Final = 9
+_LONGEST_TEXT: Final = 64
+_EXACT: Final = Context(prec=2 * _LONGEST_TEXT, rounding=ROUND_HALF_EVEN)
+
+
+def parse_times(values: Sequence[Any]) -> NDArray[np.int64]:
+    """Nanoseconds of microseconds, each an ``int`` or decimal text.
+
+    Digits beyond the nanosecond round to the nearest, ties to even. What is not a number, or does
+    not fit, is NO_TIME.
+    """
+    try:
+        whole = np.fromiter(values, np.int64, len(values))
+    except (TypeError, ValueError, OverflowError):
+        return _parse_texts([str(value) for value in values])
+    too_long = (whole > _MOST_US) | (whole < -_MOST_US)
+    return np.where(too_long, NO_TIME, whole * 1000) if too_long.any() else whole * 1000
+
+
+def _parse_texts(texts: list[str]) -> NDArray[np.int64]:
+    joined = "\n".join(texts)
+    if not joined.isascii() or joined.count("\n") != len(texts) - 1:
+        return np.array([_parse_text(text) for text in texts], np.int64)
+    times, is_plain = _parse_plain(np.frombuffer(f"{joined}\n".encode(), np.uint8))
+    for row in np.flatnonzero(~is_plain).tolist():
+        times[row] = _parse_text(texts[row])
+    return times
+
+
+def _parse_plain(text: NDArray[np.uint8]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    """Numbers of the form ``-123.456``, one a line; and which lines are such numbers."""
+    end = np.flatnonzero(text == ord("\n"))
+    start = np.concatenate(([0], end[:-1] + 1))
+    negative = text[start] == ord("-")
+    start = start + negative
+    dots = np.flatnonzero(text == ord("."))
+    row = np.searchsorted(end, dots)
+    dot = end.copy()
+    dot[row] = dots
+    decimals = np.maximum(end - dot - 1, 0)
+    # All else must be digits: one dot at most, one sign at most, and that in front.
+    others = np.bincount(
+        np.searchsorted(end, np.flatnonzero((text - np.uint8(48)) > 9)), minlength=len(end)
+    )
+    is_plain = (
+        (others == 1 + negative + (dot < end))
+        & (dot - start >= 1)
+        & (dot - start <= _WHOLE_DIGITS)
+        & (decimals <= _DECIMALS)
+    )
+    whole = _digits(text, start, dot)
+    part = _digits(text, dot + 1, np.minimum(end, dot + 1 + _DECIMALS))
+    scaled = part * 10 ** np.clip(_DECIMALS - decimals, 0, _DECIMALS)
+    times = whole * 1000 + _round_half_even(scaled, 10 ** (_DECIMALS - 3))
+    return np.where(negative, -times, times), is_plain
+
+
+def _digits(
+    text: NDArray[np.uint8], start: NDArray[np.int64], end: NDArray[np.int64]
+) -> NDArray[np.int64]:
+    """The integers written at ``text[start:end]``; empty ones are 0."""
+    value = np.zeros(len(start), np.int64)
+    longest = min(int((end - start).max(initial=0)), _WHOLE_DIGITS)
+    for place in range(longest):
+        at = start + place
+        inside = at < end
+        digit = text[np.where(inside, at, 0)].astype(np.int64) - 48
+        value = np.where(inside, value * 10 + digit, value)
+    return value
+
+
+def _round_half_even(value: NDArray[np.int64], unit: int) -> NDArray[np.int64]:
+    quotient, rest = np.divmod(value, unit)
+    up = (2 * rest > unit) | ((2 * rest == unit) & (quotient % 2 == 1))
+    return quotient + up.astype(np.int64)
+
+
+def _parse_text(text: str) -> int:
+    """Any form of a number (``1e3``, ``+5``), slowly."""
+    if len(text) > _LONGEST_TEXT:
+        return NO_TIME
+    try:
+        number = Decimal(text.strip())
+        if not number.is_finite() or number.adjusted() > 17:
+            return NO_TIME
+        time = int(_EXACT.to_integral_value(_EXACT.scaleb(number, 3)))
+    except (InvalidOperation, OverflowError):
+        return NO_TIME
+    return time if abs(time) <= _MOST_NS else NO_TIME
+
+
+def why_no_time(value: Any) -> str:
+    """The kind of damage that made ``value`` NO_TIME."""
+    if value is None:
+        return "missing_field"
+    text = str(value) if isinstance(value, str | int) else ""
+    if text.strip("+-").lower() in ("nan", "inf", "infinity"):
+        return "not_a_number"
+    if text[-1:].isdigit() and text.lstrip("+-")[:1].isdigit():
+        return "number_too_long" if len(text) > _LONGEST_TEXT else "out_of_range"
+    return "wrong_type"
