@@ -6,18 +6,21 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
+from otel_mlperf.kineto.cover import Cover
 from otel_mlperf.kineto.events import NONE
 from otel_mlperf.kineto.forest import Forest
-from otel_mlperf.kineto.link import Place
+from otel_mlperf.kineto.links import Place
 from otel_mlperf.kineto.roles import Role, find_roles
+from otel_mlperf.kineto.threads import find_waiting
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from otel_mlperf.journal.window import Window
     from otel_mlperf.kineto.events import Trace
-    from otel_mlperf.kineto.link import Links, Step
+    from otel_mlperf.kineto.links import Links
     from otel_mlperf.kineto.sections import Sections
+    from otel_mlperf.kineto.steps import Step
 
 _STEP: Final = ".step"
 _COLLECTIVE: Final = "nccl:"
@@ -41,7 +44,7 @@ def find_belonging(
     """The section, step and phase of each event.
 
     The section is the innermost recorded one. Where there is none, or only a step, it is the
-    innermost annotation around the event, without those of steps and single collectives. The phase
+    innermost annotation, without those of steps and single collectives. The phase
     is that of a recorded step; annotations of steps do not tell it.
     """
     section, names = _sections(trace, links, sections)
@@ -59,7 +62,7 @@ def _sections(
 ) -> tuple[NDArray[np.int64], list[str]]:
     recorded = _self_or_above(links, links.section != NONE)
     of_section = np.append(links.section, NONE)[recorded]
-    annotation = Forest(links.parent).nearest(_is_section(trace, links))
+    annotation = _annotations(trace, links)
     name = np.append(trace.events.name, NONE)[annotation]
     is_step = np.append(sections.is_step, True)[of_section]
     words = sorted({*sections.name, *(trace.names[one] for one in np.unique(name[name != NONE]))})
@@ -68,6 +71,27 @@ def _sections(
     of_name = np.array([place.get(word, NONE) for word in trace.names] + [NONE], np.int64)[name]
     inner = is_step & (of_name != NONE)
     return np.where(inner, of_name, of_recorded), words
+
+
+def _annotations(trace: Trace, links: Links) -> NDArray[np.int32]:
+    """The row of the innermost annotation that each event counts to.
+
+    Autograd runs the backward pass on threads of its own: what has no annotation there counts to
+    the one that was open on the thread that waits for it.
+    """
+    is_section = _is_section(trace, links)
+    forest, events = Forest(links.parent), trace.events
+    above = forest.nearest(is_section)
+    root = forest.roots()
+    there = np.full(len(events), NONE, np.int32)
+    waiting = find_waiting(trace, links.around, links.forward)
+    for track in np.unique(events.track[is_section]).tolist():
+        rows = np.flatnonzero(is_section & (events.track == track))
+        cover = Cover(events.start_ns[rows], events.start_ns[rows] + events.duration_ns[rows])
+        mine = np.flatnonzero((waiting == track) & ~links.is_device)
+        there[mine] = np.append(rows, NONE)[cover.at(events.start_ns[mine])]
+    found: NDArray[np.int32] = np.where(above == NONE, there[root], above)
+    return found
 
 
 def _self_or_above(links: Links, wanted: NDArray[np.bool_]) -> NDArray[np.int32]:

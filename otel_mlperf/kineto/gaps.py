@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from otel_mlperf.kineto.events import Trace
-    from otel_mlperf.kineto.link import Links
+    from otel_mlperf.kineto.links import Links
     from otel_mlperf.kineto.work import Work
 
 MOST: Final = 20

@@ -43,9 +43,10 @@ class Memory(NamedTuple):
     """Of the last change in each part of the timeline."""
     allocated: NDArray[np.int64]
     """After that change; NONE where the trace does not say."""
-    reserved: NDArray[np.int64]
     peak: NDArray[np.int64]
     """The most allocated in that part; NONE where the trace does not say."""
+    reserved: NDArray[np.int64]
+    """The most reserved in that part; NONE where the trace does not say."""
     change: NDArray[np.int64]
 
 
@@ -81,8 +82,8 @@ def _follow(trace: Trace, device_type: int, device: int, mine: NDArray[np.bool_]
         peak_ns=int(time_ns[(allocated if said else change).argmax()]),
         time_ns=time_ns[last],
         allocated=allocated[last],
-        reserved=reserved[last],
         peak=np.maximum.reduceat(allocated, first),
+        reserved=np.maximum.reduceat(reserved, first),
         change=change[last],
     )
 

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from otel_mlperf.kineto.copies import Copies
     from otel_mlperf.kineto.events import Trace
     from otel_mlperf.kineto.gaps import Gap
-    from otel_mlperf.kineto.link import Links
+    from otel_mlperf.kineto.links import Links
     from otel_mlperf.kineto.memory import Memory
     from otel_mlperf.kineto.sections import Sections
     from otel_mlperf.kineto.streams import Stream
@@ -114,7 +114,7 @@ def count(
     """Counts a window; with its run's sections and its description, by their names."""
     work = find_work(trace)
     where = find_belonging(trace, links, sections or no_sections(), window)
-    own = self_times(trace.events, links.parent)
+    own = self_times(trace.events, links.around)
     start, end = window_of(trace, work)
     return Numbers(
         start_ns=start,
@@ -227,7 +227,7 @@ def _by_place(
     trace: Trace, links: Links, work: Work, where: Belonging, own: NDArray[np.int64]
 ) -> list[Total]:
     operators = find_roles(trace) == Role.OPERATOR
-    inside = Forest(links.parent).nearest(operators) != NONE
+    inside = Forest(links.around).nearest(operators) != NONE
     outermost = np.flatnonzero(operators & ~inside)
     duration = trace.events.duration_ns
     found: list[Total] = []

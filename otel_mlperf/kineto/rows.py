@@ -100,8 +100,8 @@ def _stream(stream: Stream) -> Row:
 
 
 def _timeline(memory: Memory) -> Iterable[Row]:
-    columns = (memory.time_ns, memory.allocated, memory.reserved, memory.peak, memory.change)
-    for time_ns, allocated, reserved, peak, change in zip(
+    columns = (memory.time_ns, memory.allocated, memory.peak, memory.reserved, memory.change)
+    for time_ns, allocated, peak, reserved, change in zip(
         *(column.tolist() for column in columns), strict=True
     ):
         yield {
@@ -109,8 +109,8 @@ def _timeline(memory: Memory) -> Iterable[Row]:
             "device": memory.device,
             "time_ns": time_ns,
             "allocated_bytes": _said(allocated),
-            "reserved_bytes": _said(reserved),
             "peak_bytes": _said(peak),
+            "reserved_bytes": _said(reserved),
             "change_bytes": change,
         }
 

@@ -80,16 +80,16 @@ def nearest_rank(count: NDArray[np.int64], percent: int) -> NDArray[np.int64]:
     return (count * percent + 99) // 100 - 1
 
 
-def self_times(events: Events, parent: NDArray[np.int32]) -> NDArray[np.int64]:
-    """The duration of each event without what its children on the same track cover of it.
+def self_times(events: Events, around: NDArray[np.int32]) -> NDArray[np.int64]:
+    """The duration of each event without what the events in it cover, on the same track.
 
-    ``self = duration - |union of the children's intervals, cut to the parent's|``. Assumes that
-    tracks mean places: a kernel is a child of the operator that launched it, runs elsewhere, and
-    takes nothing from its time.
+    ``self = duration - |union of the children's intervals, cut to the parent's|``; ``around`` is
+    the row of the event that contains each. Work of a device runs elsewhere than what launched it,
+    and takes nothing from its time.
     """
-    above = np.maximum(parent, 0)
-    rows = np.flatnonzero((parent != NONE) & (events.track == events.track[above]))
-    above = parent[rows]
+    above = np.maximum(around, 0)
+    rows = np.flatnonzero((around != NONE) & (events.track == events.track[above]))
+    above = around[rows]
     end_ns = events.start_ns + np.maximum(events.duration_ns, 0)
     start = np.clip(events.start_ns[rows], events.start_ns[above], end_ns[above])
     end = np.clip(end_ns[rows], events.start_ns[above], end_ns[above])

@@ -244,8 +244,8 @@ ALLOCATOR: Final = (
     Column("device", "int32"),
     Column("time_ns", "int64"),
     Column("allocated_bytes", "int64", null=True),
-    Column("reserved_bytes", "int64", null=True),
     Column("peak_bytes", "int64", null=True),  # most allocated since the row before
+    Column("reserved_bytes", "int64", null=True),  # most reserved since then
     Column("change_bytes", "int64"),  # allocated since the window began, less what was freed
 )
 """Each window's allocator over time, by device: at most 512 rows, none of its peaks left out."""

@@ -1,0 +1,160 @@
+"""What is found out about profiler windows: the shapes of the answers, as ``--json`` prints them.
+
+Times are nanoseconds and sums over all windows, unless they say otherwise.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import msgspec
+
+
+class WindowFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """One window."""
+
+    rank: int
+    restart: int
+    trace: str
+    """File name."""
+    digest: str
+    start_ns: int
+    duration_ns: int
+    is_unix_time: bool
+    steps: list[str]
+    events: int
+    categories: dict[str, int]
+    """Events by category, as the trace writes it."""
+    orphans: dict[str, int]
+    damage: list[dict[str, Any]]
+    """What could not be read, by kind: occurrences, byte offset of the first, an example."""
+
+
+class DeviceFigures(msgspec.Struct, frozen=True, kw_only=True):
+    """How busy a device or stream was; see the profiler numbers in the documentation."""
+
+    ADDED: ClassVar = (
+        *("window_ns", "count", "busy_ns", "idle_ns", "gap_ns", "gaps"),
+        *("host_wait_ns", "device_wait_ns", "unknown_wait_ns"),
+        *("compute_ns", "communication_ns", "copy_ns"),
+        *("compute_communication_ns", "compute_copy_ns", "communication_copy_ns"),
+        *("exposed_communication_ns", "exposed_copy_ns", "launches", "early"),
+    )
+    """What adds up over windows."""
+
+    rank: int | None
+    """None: of all ranks."""
+    device: int | None
+    """None: of all devices."""
+    stream: int | None
+    """None: of all streams."""
+    window_ns: int
+    count: int
+    busy_ns: int
+    idle_ns: int
+    gap_ns: int
+    gaps: int
+    host_wait_ns: int
+    device_wait_ns: int
+    unknown_wait_ns: int
+    compute_ns: int
+    communication_ns: int
+    copy_ns: int
+    compute_communication_ns: int
+    compute_copy_ns: int
+    communication_copy_ns: int
+    exposed_communication_ns: int
+    exposed_copy_ns: int
+    launches: int
+    early: int
+    delay_p50_ns: int | None
+    """Of a single window and device, as a quantile cannot be told from others."""
+    delay_p95_ns: int | None
+    delay_max_ns: int | None
+
+
+class KernelRow(msgspec.Struct, frozen=True, kw_only=True):
+    """One kernel, operator, annotation, stream, section, phase or step."""
+
+    UNCHANGED: ClassVar = (
+        *("category", "kind", "section", "calls", "total_ns", "self_ns", "device_ns"),
+        *("mean_ns", "min_ns", "max_ns", "p50_ns", "p95_ns"),
+    )
+    """What does not depend on the measure by which rows are ordered."""
+
+    name: str
+    category: str
+    kind: str
+    """Of device work: compute, communication or copy."""
+    section: str
+    """That with most of its time; empty: none is known."""
+    calls: int
+    total_ns: int
+    self_ns: int
+    device_ns: int
+    """Of an operator: device work launched by it, not by operators inside it."""
+    measured_ns: int
+    """By which the rows are ordered."""
+    share: float
+    """Of device busy time; of a stream or annotation, of the windows; of an operator in a trace
+    without devices, of the self time of all operators."""
+    mean_ns: float
+    min_ns: int
+    max_ns: int
+    p50_ns: int | None
+    """None where it is from several windows."""
+    p95_ns: int | None
+
+
+class CopyFigures(msgspec.Struct, frozen=True, kw_only=True):
+    """Copies or memsets of one name."""
+
+    direction: str
+    name: str
+    pageable: bool
+    calls: int
+    total_ns: int
+    bytes: int | None
+    """None: the trace tells no size."""
+    bytes_per_s: float | None
+
+
+class GapFigures(msgspec.Struct, frozen=True, kw_only=True):
+    """A time in which a device had no work."""
+
+    rank: int
+    device: int
+    start_ns: int
+    duration_ns: int
+    cause: str
+    operator: str
+    thread: str
+    next: str
+
+
+class AllocatorPeak(msgspec.Struct, frozen=True, kw_only=True):
+    """The most that one device's allocator had given out, and held."""
+
+    rank: int
+    device_type: int
+    """0 CPU, 1 CUDA, as ``c10::DeviceType``."""
+    device: int
+    allocated_bytes: int | None
+    reserved_bytes: int | None
+
+
+class Kernels(msgspec.Struct, frozen=True, kw_only=True):
+    """What the devices did in the windows of a run, or in one trace."""
+
+    source: str
+    by: str
+    world_size: int | None
+    windows: list[WindowFacts]
+    total: DeviceFigures | None
+    """Over all windows and devices; None: no device was at work."""
+    devices: list[DeviceFigures]
+    rows: list[KernelRow]
+    copies: list[CopyFigures]
+    gaps: list[GapFigures]
+    """The longest."""
+    memory: list[AllocatorPeak]

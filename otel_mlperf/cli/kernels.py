@@ -1,0 +1,106 @@
+"""``otel-mlperf kernels``: what did the devices do while the profiler ran?"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from otel_mlperf.cli.commands import JsonOption  # noqa: TC001 - typer reads it
+
+if TYPE_CHECKING:
+    from otel_mlperf.analysis.kernels import By
+    from otel_mlperf.analysis.windows import Kernels
+
+_ENDINGS = (".json", ".gz")
+
+
+def kernels(
+    source: Annotated[
+        str,
+        typer.Argument(metavar="RUN|TRACE", help="A run as above, or the path of a trace file."),
+    ] = "latest",
+    by: Annotated[
+        str | None,
+        typer.Option(
+            help="kernel, operator, annotation, stream, section, phase or step; kernel by default."
+        ),
+    ] = None,
+    rank: Annotated[int | None, typer.Option(help="Only this rank of a run.")] = None,
+    top: Annotated[
+        int | None, typer.Option(min=1, help="So many rows; 15, and all in JSON, by default.")
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Show what the devices did while the profiler ran.
+
+    Of a run these are all of its profiler windows together; a trace file is read as it is.
+    """
+    import sys
+
+    from msgspec.structs import replace
+
+    from otel_mlperf.errors import TraceError
+    from otel_mlperf.report.json import to_json
+    from otel_mlperf.report.kernels import TOP, render_kernels
+    from otel_mlperf.report.lines import shown_in
+
+    found = _find(source, _checked(by), rank)
+    if as_json:
+        print(to_json(replace(found, rows=found.rows[:top])))
+    else:
+        color, unicode = shown_in(sys.stdout)
+        print(render_kernels(found, top=top or TOP, color=color, unicode=unicode), end="")
+    damaged = [window for window in found.windows if window.damage]
+    if damaged:
+        sys.stdout.flush()
+        raise TraceError(_damage(damaged[0].trace, damaged[0].damage))
+
+
+def _checked(by: str | None) -> By | None:
+    from otel_mlperf.analysis.kernels import BY
+    from otel_mlperf.errors import UsageError
+
+    if by is None:
+        return None
+    for known in BY:
+        if by == known:
+            return known
+    raise UsageError(f"--by {by}: it is one of {', '.join(BY)}")
+
+
+def _find(source: str, by: By | None, rank: int | None) -> Kernels:
+    from otel_mlperf.analysis.kernels import find_kernels, read_rows
+    from otel_mlperf.errors import UsageError
+    from otel_mlperf.store.runs import find_run
+
+    path = Path(source)
+    if path.is_file() or source.endswith(_ENDINGS):
+        if rank is not None:
+            raise UsageError(f"--rank {rank}: the trace {source} is of one rank; leave it out")
+        return _of_trace(path, by)
+    run = find_run(source)
+    name = f"{run.facts.name} · {run.short_id}"
+    return find_kernels(read_rows(run, rank), name, by, run.facts.world_size)
+
+
+def _of_trace(path: Path, by: By | None) -> Kernels:
+    from otel_mlperf.analysis.kernels import find_kernels
+    from otel_mlperf.kineto.link import link
+    from otel_mlperf.kineto.numbers import count
+    from otel_mlperf.kineto.reader import read_trace
+    from otel_mlperf.kineto.rows import rows_of
+
+    trace = read_trace(path)
+    links = link(trace)
+    rows = rows_of(trace, count(trace, links), links.orphans)
+    return find_kernels(rows, path.name, by, trace.world_size)
+
+
+def _damage(trace: str, damage: list[dict[str, Any]]) -> str:
+    first = damage[0]
+    return (
+        f"reading {trace}: {str(first['kind']).replace('_', ' ')} at byte {first['offset']:,}; "
+        "shown is what could be read"
+    )
