@@ -1,8 +1,9 @@
 """What became of every item, by signal and destination?
 
 ``created = delivered + rolled_up + unselected + lost{reason} + pending``, always. Span items are
-published section rows, drops of the full ring, and sections open at a death; metric items are the
-points collected. ``pending`` is what is known to wait, not the difference of the rest.
+published section rows, drops of the full ring, sections open at a death, and events of profiler
+windows; metric items are the points collected. ``pending`` is what is known to wait, not the
+difference of the rest.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
+    from otel_mlperf.agent.events import Converted
     from otel_mlperf.agent.kept import Kept
     from otel_mlperf.agent.options import Options
     from otel_mlperf.agent.requests import Outcome as Settled
@@ -53,6 +55,22 @@ class Accounts:
                 account.rolled_up += outcome.rolled_up
                 _lose(account, "ring_full", dropped)
                 _lose(account, "internal", outcome.failed)
+
+    def converted(self, event: Converted) -> None:
+        """A profiler window: its events are in the store, or lost for a reason."""
+        for destination in (SPANS_STORE, SPANS_OTLP):
+            if destination in self.destinations:
+                account = self._state.accounts[destination]
+                account.created += event.events
+                _lose(account, event.lost, event.events if event.lost else 0)
+        if not event.lost:
+            self._state.accounts[SPANS_STORE].delivered += event.events
+            if SPANS_OTLP in self.destinations:
+                self._state.accounts[SPANS_OTLP].rolled_up += event.rolled_up
+
+    def lost(self, destination: str, reason: str, count: int) -> None:
+        """Items that will not arrive."""
+        _lose(self._state.accounts[destination], reason, count)
 
     def stored_later(self, spans: Sequence[Kept]) -> None:
         """Spans that the next flush writes."""

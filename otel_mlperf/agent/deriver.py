@@ -15,7 +15,16 @@ from otel_mlperf import ids, names
 from otel_mlperf.agent.accounts import Accounts
 from otel_mlperf.agent.cells import user_values
 from otel_mlperf.agent.dispatch import Dispatch
-from otel_mlperf.agent.events import Event, Joined, Left, Mark, Named, Polled, Reading
+from otel_mlperf.agent.events import (
+    Converted,
+    Event,
+    Joined,
+    Left,
+    Mark,
+    Named,
+    Polled,
+    Reading,
+)
 from otel_mlperf.agent.processes import process_row
 from otel_mlperf.agent.segments import segments
 from otel_mlperf.agent.series import Meter
@@ -27,6 +36,8 @@ from otel_mlperf.journal.layout import State as Life
 from otel_mlperf.journal.reader import OPEN_TYPE, ROW_TYPE, rows_of_kind
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from otel_mlperf.agent.kept import Kept
     from otel_mlperf.agent.options import Options
     from otel_mlperf.agent.requests import Requests
@@ -39,9 +50,16 @@ _log = logging.getLogger("otel_mlperf.agent")
 class Deriver:
     """Applies events to the state, the tables and the requests."""
 
-    def __init__(self, state: State, tables: Tables, options: Options, requests: Requests) -> None:
+    def __init__(
+        self,
+        state: State,
+        tables: Tables,
+        options: Options,
+        requests: Requests,
+        results: Path,
+    ) -> None:
         self._state, self._tables, self._options = state, tables, options
-        self._requests = requests
+        self._requests, self._results = requests, results
         self.accounts = Accounts(state, options)
         self._dispatch = Dispatch(state, tables, options, requests, self.accounts)
 
@@ -69,6 +87,9 @@ class Deriver:
                 self._leave(event)
             case Mark():
                 self._mark(event)
+            case Converted():
+                self._state.windows[event.window] = event.digest
+                self._dispatch.convert(event, self._results)
 
     def _join(self, event: Joined) -> None:
         journal = self._state.journals[event.journal] = JournalState(event.meta)

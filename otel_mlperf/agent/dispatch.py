@@ -10,15 +10,17 @@ from otel_mlperf.agent.cells import user_metric
 from otel_mlperf.agent.export import Export
 from otel_mlperf.agent.kept import span_columns
 from otel_mlperf.agent.resource import SCOPE_BYTES, agent_attributes, rank_attributes
+from otel_mlperf.agent.results import bodies
 from otel_mlperf.otlp import wire
 from otel_mlperf.otlp.metrics import encode_metrics
 from otel_mlperf.otlp.spans import cut, encode_spans
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
+    from pathlib import Path
 
     from otel_mlperf.agent.accounts import Accounts
-    from otel_mlperf.agent.events import Mark
+    from otel_mlperf.agent.events import Converted, Mark
     from otel_mlperf.agent.kept import Kept
     from otel_mlperf.agent.options import Options
     from otel_mlperf.agent.requests import Requests
@@ -61,6 +63,17 @@ class Dispatch:
             at += len(columns)
             body = encode_spans(resource, SCOPE_BYTES, columns, names.SCHEMA_URL)
             self._request("traces", items, body)
+
+    def convert(self, event: Converted, folder: Path) -> None:
+        """What became of a profiler window; ``folder`` holds the file with its requests."""
+        self._accounts.converted(event)
+        if SPANS_OTLP not in self._accounts.destinations:
+            return
+        for items, body in bodies(event, folder):
+            if body is None:
+                self._accounts.lost(SPANS_OTLP, "outbox_io", items)
+            else:
+                self._request("traces", items, body)
 
     def export_if_due(self, mark: Mark) -> None:
         """Metrics of every rank: every few seconds, and when one has ended."""

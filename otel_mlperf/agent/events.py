@@ -80,4 +80,26 @@ class Mark(msgspec.Struct, array_like=True, tag="mark", frozen=True):
     """Whether nothing follows: no journal is left."""
 
 
-Event = Joined | Named | Polled | Left | Mark
+class Converted(msgspec.Struct, array_like=True, tag="converted", frozen=True):
+    """A profiler window became spans, which are in the store, and requests, which are in a file."""
+
+    window: str
+    """File name of its description."""
+    instance: str
+    """Of the rank that it belongs to."""
+    digest: str = ""
+    events: int = 0
+    rolled_up: int = 0
+    file: str = ""
+    """Name of the file that holds the requests one after the other."""
+    check: int = 0
+    """CRC-32 of that file."""
+    begin: int = 0
+    """Where in the file the first request begins."""
+    requests: list[tuple[int, int]] = []
+    """Of each its number of events and of bytes."""
+    lost: str = ""
+    """Why there is none of it; empty if it was converted."""
+
+
+Event = Joined | Named | Polled | Left | Mark | Converted

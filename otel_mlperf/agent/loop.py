@@ -21,9 +21,10 @@ from otel_mlperf.agent.sender import Sender
 from otel_mlperf.agent.state import State, load_state, write_state
 from otel_mlperf.agent.tables import Tables
 from otel_mlperf.agent.wal import Log
+from otel_mlperf.agent.windows import Windows
 from otel_mlperf.errors import StoreError
 from otel_mlperf.ids import safe_name
-from otel_mlperf.store.parts import last_number
+from otel_mlperf.store.parts import last_number, window_host
 from otel_mlperf.store.schema import TABLES
 
 if TYPE_CHECKING:
@@ -58,7 +59,10 @@ class Agent:
         self._requests = Requests(self._folder / "requests", options.outbox_bytes)
         self._requests.load(self._state.request, self._state.pending)
         self._tables = Tables(self.run_folder, self._host)
-        self._deriver = Deriver(self._state, self._tables, options, self._requests)
+        self._windows = Windows(self.run_folder, self._folder, options)
+        self._deriver = Deriver(
+            self._state, self._tables, options, self._requests, self._windows.results
+        )
         self._log = Log(self._folder, self._state.segment)
         self._sender = Sender(self._requests, options)
         self._unlogged: list[Event] = []
@@ -96,7 +100,11 @@ class Agent:
                 break
             pause_s = POLL_S if self._tail.fullness < _BUSY else _BUSY_POLL_S
             time.sleep(max(0.0, pause_s - (time.monotonic() - began)))
-        if self._sender.drain(self._options.drain_s):
+        until = time.monotonic() + self._options.drain_s
+        while self._windows.waiting and time.monotonic() < until:
+            self._take([*self._windows.step(self._state)])
+            time.sleep(POLL_S)
+        if self._sender.drain(max(0.0, until - time.monotonic())):
             self._deriver.settle()
             self._deriver.tell_accounts(time.time_ns())
             self._sender.drain(_LAST_S)
@@ -104,7 +112,7 @@ class Agent:
 
     def tick(self) -> None:
         """One look at the journals."""
-        self._take(self._tail.find() + self._tail.poll())
+        self._take([*self._tail.find(), *self._tail.poll(), *self._windows.step(self._state)])
         now = time.monotonic_ns()
         if self._tail.ended_main or now - self._marked_ns >= _MARK_NS or not len(self._tail):
             self.mark()
@@ -112,10 +120,11 @@ class Agent:
     def mark(self) -> None:
         """Works out what has come."""
         before = self._tail.seen()
+        window = self._windows.look(self._state)  # before the rows: those of its sections are there
         self._take(self._tail.poll())
         now, unix = time.monotonic_ns(), time.time_ns()
         last = not len(self._tail)
-        flush = last or self._tail.ended_main or self._is_flush_due(unix)
+        flush = last or window or self._tail.ended_main or self._is_flush_due(unix)
         readings = []
         if now - self._read_ns >= _READ_NS or not self._state.exported_ns:
             self._read_ns = now
@@ -130,6 +139,7 @@ class Agent:
 
     def finish(self) -> None:
         """Writes the state a last time; what still waits stays in the outbox."""
+        self._windows.stop()
         self._sender.stop()
         self._deriver.settle()
         self.flush(time.time_ns())
@@ -174,8 +184,11 @@ class Agent:
             self._logged()
             self._requests.forget()
             self._log.drop_before(state.segment)
+            self._windows.forget(state)
             self._tables.compact()
-            self._deriver.accounts.removed(self._tables.trim(self._options.store_bytes))
+            windows = [window_host(digest) for digest in state.windows.values() if digest]
+            gone = self._tables.trim(self._options.store_bytes, windows)
+            self._deriver.accounts.removed(gone)
             write_report(
                 self.run_folder, self._host, self._deriver.accounts.report(self._requests.waiting)
             )
@@ -183,3 +196,4 @@ class Agent:
             _log.warning("writing the run folder: %s", str(error))  # its frames hold mappings
             return
         self._tail.stored()
+        self._windows.stored()

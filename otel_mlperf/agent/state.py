@@ -161,6 +161,9 @@ class State(msgspec.Struct):
     """Number of the next request."""
     pending: list[int] = []
     """Requests whose outcome is not in the accounts."""
+    windows: dict[str, str] = {}
+    """Profiler windows that are done with, by the name of their description: the digest of the
+    trace; empty for one that could not be converted."""
     began_ns: int = 0
     exported_ns: int = 0
     flushed_ns: int = 0

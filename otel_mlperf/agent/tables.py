@@ -15,6 +15,7 @@ from otel_mlperf.store.trim import trim
 from otel_mlperf.store.writer import compact, write_part
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     from otel_mlperf.agent.events import Reading
@@ -90,9 +91,12 @@ class Tables:
         for table in TABLES:
             compact(self._folder, table, self._host)
 
-    def trim(self, most_bytes: int) -> int:
-        """Removes the oldest rows over the limit; returns how many spans are gone."""
-        return trim(self._folder, self._host, most_bytes)
+    def trim(self, most_bytes: int, windows: Sequence[str] = ()) -> int:
+        """Removes the oldest rows over the limit; returns how many spans are gone.
+
+        ``windows`` stand for the host in parts of profiler windows, the oldest first.
+        """
+        return trim(self._folder, self._host, most_bytes, windows)
 
     def _columns(self) -> dict[str, Columns]:
         columns = {table: _transposed(rows) for table, rows in self.rows.items()}

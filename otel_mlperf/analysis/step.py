@@ -195,6 +195,7 @@ def _rank_step(store: Store, step: dict[str, Any]) -> RankStep:
 def _spans(store: Store, step: dict[str, Any]) -> list[Span]:
     rows = store.records(
         "SELECT * FROM spans WHERE trace_id = $trace AND rank = $rank AND restart = $restart "
+        "AND kind NOT IN ('event', 'event_rollup') "  # of profiler windows: thousands
         "ORDER BY start_ns, end_ns DESC",
         trace=step["trace_id"],
         rank=step["rank"],

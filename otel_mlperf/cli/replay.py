@@ -21,14 +21,16 @@ if TYPE_CHECKING:
     from otel_mlperf.store.runs import RunFolder
 
 REQUEST_BYTES: Final = 1 << 20
+SENT: Final = "(kind <> 'event' OR kept <> '')"
+"""Of a profiler window all events are stored, and those go out that its budget has room for."""
 _ROWS: Final = 20_000
 """Spans held in memory at once."""
 _Row = dict[str, Any]
 
 
 def count_spans(store: Store) -> int:
-    """How many spans a run folder holds."""
-    ((count,),) = store.rows("SELECT count(*) FROM spans")
+    """How many spans of a run folder go to servers."""
+    ((count,),) = store.rows(f"SELECT count(*) FROM spans WHERE {SENT}")
     return int(count)
 
 
@@ -36,7 +38,7 @@ def requests(run: RunFolder, store: Store) -> Iterator[tuple[int, bytes]]:
     """The requests of a run, each with its number of spans: by rank, then by time."""
     scope = wire.encode_scope(names.SCOPE)
     for rank, restart in store.rows("SELECT DISTINCT rank, restart FROM spans ORDER BY ALL"):
-        resource = wire.encode_resource(_resource(run, store, rank, restart))
+        resource = wire.encode_resource(resource_of(run, store, rank, restart))
         for rows in _pages(store, rank, restart):
             for piece in cut(_columns(rows), REQUEST_BYTES):
                 yield len(piece), encode_spans(resource, scope, piece, names.SCHEMA_URL)
@@ -45,7 +47,7 @@ def requests(run: RunFolder, store: Store) -> Iterator[tuple[int, bytes]]:
 def _pages(store: Store, rank: int, restart: int) -> Iterator[list[_Row]]:
     at = 0
     while rows := store.records(
-        "SELECT * FROM spans WHERE rank = $rank AND restart = $restart "
+        f"SELECT * FROM spans WHERE rank = $rank AND restart = $restart AND {SENT} "
         "ORDER BY start_ns, span_id LIMIT $most OFFSET $at",
         rank=rank,
         restart=restart,
@@ -56,7 +58,8 @@ def _pages(store: Store, rank: int, restart: int) -> Iterator[list[_Row]]:
         at += len(rows)
 
 
-def _resource(run: RunFolder, store: Store, rank: int, restart: int) -> dict[str, Any]:
+def resource_of(run: RunFolder, store: Store, rank: int, restart: int) -> dict[str, Any]:
+    """The resource attributes of a rank, as far as the run folder has them."""
     found = store.records(
         "SELECT * FROM processes WHERE rank = $rank AND restart = $restart ORDER BY start_ns",
         rank=rank,

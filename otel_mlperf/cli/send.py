@@ -39,12 +39,12 @@ def send(
     from otel_mlperf.store.runs import find_run
 
     found = find_run(run)
-    settings = _settings(endpoint)
+    settings = traces_settings(endpoint)
     store = Store(found.path)
     wanted, sent, refused = count_spans(store), 0, 0
     with closing(Client(settings)) as client:
         for spans, body in requests(found, store):
-            lost = _deliver(client, body)
+            lost = deliver(client, body)
             sent, refused = sent + spans - lost, refused + lost
             if sys.stderr.isatty():
                 print(f"\r{sent:,} of {wanted:,} spans", end="", file=sys.stderr, flush=True)
@@ -55,7 +55,12 @@ def send(
         raise Unreachable(f"sending to {settings.endpoint}: it refused {refused:,} spans")
 
 
-def _settings(endpoint: str | None) -> SignalSettings:
+def traces_settings(endpoint: str | None) -> SignalSettings:
+    """Where spans go.
+
+    Raises:
+        ConfigError: nowhere, or a variable cannot be understood.
+    """
     from otel_mlperf.otlp.settings import read_settings
 
     settings, warnings = read_settings(os.environ, "traces", endpoint)
@@ -71,7 +76,7 @@ def _settings(endpoint: str | None) -> SignalSettings:
     return settings
 
 
-def _deliver(client: Client, body: bytes) -> int:
+def deliver(client: Client, body: bytes) -> int:
     """Delivers one request, in halves where the server wants it; how many spans it refused.
 
     Raises:
@@ -88,7 +93,7 @@ def _deliver(client: Client, body: bytes) -> int:
             return answer.rejected
         if answer.outcome in (Outcome.REJECTED, Outcome.TOO_LARGE):
             parts = halves(body)
-            return sum(_deliver(client, part) for part in parts) if parts else 1
+            return sum(deliver(client, part) for part in parts) if parts else 1
         if answer.outcome is Outcome.UNAUTHORIZED or not tries_left:
             break
         time.sleep(backoff.failed(answer.after_s))

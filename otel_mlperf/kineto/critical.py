@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from otel_mlperf.kineto.events import NONE
-from otel_mlperf.kineto.work import DEVICE_WORK, PYTHON, is_of
+from otel_mlperf.kineto.roles import Role, find_roles
+from otel_mlperf.kineto.work import find_work
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from otel_mlperf.kineto.events import Trace
-    from otel_mlperf.kineto.link import Links
+    from otel_mlperf.kineto.links import Links
 
 _WAITING: Final = "Synchronize"
 """In the names of calls that return when the device is done."""
@@ -46,11 +47,13 @@ class _Lanes:
 
     def __init__(self, trace: Trace, links: Links) -> None:
         events = trace.events
-        work = is_of(trace, DEVICE_WORK)
-        around = np.zeros(len(events), bool)
+        work, around = np.zeros(len(events), bool), np.zeros(len(events), bool)
+        work[find_work(trace).rows] = True
         inside = links.parent[(links.parent != NONE) & ~links.is_device]
         around[inside] = True
-        rows = np.flatnonzero(work | ~(around | links.is_device | is_of(trace, PYTHON)))
+        roles = find_roles(trace)
+        other = (roles == Role.PYTHON) | (roles == Role.WINDOW) | links.is_device
+        rows = np.flatnonzero(work | ~(around | other))
         order = np.lexsort((events.start_ns[rows], events.track[rows]))
         self.rows = rows[order]
         self._is_work = work[self.rows]

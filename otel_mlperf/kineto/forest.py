@@ -35,7 +35,7 @@ class Forest:
 
     def depth(self) -> NDArray[np.int32]:
         """How many rows are above each."""
-        deep = (self.parent != NONE).astype(np.int32)
+        deep: NDArray[np.int32] = (self.parent != NONE).astype(np.int32)
         above = self.parent.copy()
         going = np.flatnonzero(above != NONE)
         while len(going):

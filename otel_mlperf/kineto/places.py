@@ -9,6 +9,7 @@ in what is sent: its events are rolled up under what is above them.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -17,8 +18,8 @@ from otel_mlperf import ids
 from otel_mlperf.kineto.events import NONE
 from otel_mlperf.kineto.forest import Forest
 from otel_mlperf.kineto.ids import trace_id
-from otel_mlperf.kineto.link import Place
-from otel_mlperf.kineto.work import PYTHON, is_of
+from otel_mlperf.kineto.links import Place
+from otel_mlperf.kineto.roles import Role, find_roles
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -27,13 +28,14 @@ if TYPE_CHECKING:
 
     from otel_mlperf.journal.window import Window
     from otel_mlperf.kineto.events import Trace
-    from otel_mlperf.kineto.link import Links, Step
+    from otel_mlperf.kineto.links import Links
     from otel_mlperf.kineto.sections import Sections
+    from otel_mlperf.kineto.steps import Step
 
 _OUTSIDE: Final = "outside"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Places:
     """Where each event belongs in what is sent."""
 
@@ -56,7 +58,7 @@ class Places:
     never: NDArray[np.bool_]
     """Events that are rolled up whatever the budget."""
 
-    @property
+    @cached_property
     def trace(self) -> NDArray[np.int32]:
         """Of each event the trace that it is in."""
         return self.anchor_trace[self.anchor]
@@ -80,7 +82,8 @@ def find_places(
         whole: whether Python functions are spans as well.
     """
     hidden = links.place == Place.TWIN
-    never = np.zeros(len(hidden), bool) if whole else is_of(trace, PYTHON) & ~hidden
+    python = find_roles(trace) == Role.PYTHON
+    never = np.zeros(len(hidden), bool) if whole else python & ~hidden
     parent = Forest(links.parent).nearest(~(hidden | never))
     root, step, section = _of_roots(links, parent, sections)
     known = _Anchors(trace.digest, sections, window)

@@ -42,6 +42,11 @@ def part_prefix(host: str) -> str:
     return f"{safe_name(host)}-"
 
 
+def window_host(digest: str) -> str:
+    """What stands for the host in the parts of a profiler window: whoever imports it, it is one."""
+    return f"window-{digest[:16]}"
+
+
 def parse(path: Path) -> Part | None:
     """The part that ``path`` is by its name; None for unfinished and foreign files."""
     found = _NAME.fullmatch(path.name)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +48,7 @@ _TYPES = {
 }
 _NUMPY = {pa.int32(): np.int32, pa.int64(): np.int64, pa.float64(): np.float64}
 
+# pyarrow's arrays are sequences too; it has no types that say so.
 Values = Sequence[Any] | np.ndarray[Any, Any]
 
 
@@ -62,13 +63,29 @@ def write_part(
     Raises:
         StoreError: a column is unknown, missing or does not fit its type, or the disk refuses.
     """
-    place = table_folder(Path(folder), table)
-    path = place / part_name(host, number)
     rows = _as_table(table, columns)
+    return _write(Path(folder), table, part_name(host, number), [rows])
+
+
+def write_pieces(
+    folder: Path | str, table: str, host: str, number: int, pieces: Iterable[Mapping[str, Values]]
+) -> Path:
+    """Writes one part of ``table`` of which only a piece has to be in memory at once.
+
+    Raises:
+        StoreError: as ``write_part``.
+    """
+    rows = (_as_table(table, columns) for columns in pieces)
+    return _write(Path(folder), table, part_name(host, number), rows)
+
+
+def _write(folder: Path, table: str, name: str, pieces: Iterable[pa.Table]) -> Path:
+    path = table_folder(folder, table) / name
     try:
-        place.mkdir(parents=True, exist_ok=True)
+        path.parent.mkdir(parents=True, exist_ok=True)
         with _Replacing(path) as temporary, _open(temporary, table) as writer:
-            writer.write_table(rows)
+            for rows in pieces:
+                writer.write_table(rows)
     except OSError as error:
         raise StoreError(f"writing {path}: {error.strerror or error}") from error
     return path

@@ -1,0 +1,63 @@
+"""What does the process do that converts a window for the agent?"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from otel_mlperf.kineto.job import Job
+
+for _variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+    os.environ[_variable] = "1"  # read when numpy is loaded
+os.environ["ARROW_DEFAULT_MEMORY_POOL"] = "system"
+_NICE = 10
+
+
+def main(argv: list[str]) -> int:
+    """Does the job whose JSON is ``argv[0]``; returns an exit code."""
+    import msgspec
+
+    from otel_mlperf.errors import OtelMlperfError
+    from otel_mlperf.kineto import job as jobs
+
+    job = msgspec.json.decode(argv[0], type=jobs.Job)
+    os.setpriority(os.PRIO_PROCESS, 0, max(_NICE, os.getpriority(os.PRIO_PROCESS, 0)))
+    signal.alarm(job.limit_s)  # also when the agent that would end it is gone
+    try:
+        _convert(job)
+    except OtelMlperfError as error:
+        sys.stderr.write(f"{error}\n")
+        return error.exit_code
+    return 0
+
+
+def _convert(job: Job) -> None:
+    from otel_mlperf.journal.window import read_window
+    from otel_mlperf.kineto.convert import Budget, convert, requests, store
+    from otel_mlperf.kineto.job import Result, write_result
+
+    description, run_folder = Path(job.window), Path(job.run_folder)
+    window = read_window(description)
+    found = convert(
+        description.parent / window.trace,
+        Budget(job.spans, by_trace=job.by_trace),
+        window=window,
+        run_folder=run_folder,
+    )
+    store(found, run_folder)
+    made = list(requests(found, job.resource)) if job.is_sent else []
+    result = Result(
+        digest=found.trace.digest,
+        events=found.events,
+        rolled_up=found.rolled_up,
+        requests=[(items, len(body)) for items, body in made],
+    )
+    write_result(Path(job.result), result, (body for _, body in made))
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,234 @@
+"""How does a trace file become spans and numbers, for servers and for a run folder?
+
+One way for all: read, link, count, choose, then write what is asked for. The same file gives the
+same bytes every time.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from otel_mlperf import names
+from otel_mlperf.kineto.attributes import detail_attributes
+from otel_mlperf.kineto.budget import choose
+from otel_mlperf.kineto.critical import critical_path
+from otel_mlperf.kineto.details import read_details
+from otel_mlperf.kineto.link import link
+from otel_mlperf.kineto.numbers import count
+from otel_mlperf.kineto.places import find_places
+from otel_mlperf.kineto.reader import MOST_BYTES, read_trace
+from otel_mlperf.kineto.rows import tables_of
+from otel_mlperf.kineto.sections import no_sections
+from otel_mlperf.kineto.spans import Spans
+from otel_mlperf.kineto.stored import event_rows
+from otel_mlperf.otlp import wire
+from otel_mlperf.otlp.spans import cut, encode_spans, span_sizes
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+    from otel_mlperf.journal.window import Window
+    from otel_mlperf.kineto.budget import Plan
+    from otel_mlperf.kineto.events import Trace
+    from otel_mlperf.kineto.links import Links
+    from otel_mlperf.kineto.numbers import Numbers
+    from otel_mlperf.kineto.places import Places
+
+DEFAULT_SPANS: Final = 2_000
+REQUEST_BYTES: Final = 2 << 20
+_ROUNDS: Final = 8
+_LEAST_SPANS: Final = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """How much of each trace is sent."""
+
+    spans: int | None = DEFAULT_SPANS
+    """Spans of one trace, those of recorded sections included; None: every event is one."""
+    bytes: int | None = None
+    """Bytes of one trace, encoded, without the recorded sections."""
+    by_trace: Mapping[str, int] = field(default_factory=dict)
+    """Spans of single traces, by their id in hexadecimal: instead of ``spans``."""
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether every event is a span."""
+        return self.spans is None and self.bytes is None
+
+    def of(self, places: Places) -> NDArray[np.int64]:
+        """The spans that events and roll-ups of each trace may be."""
+        spans = DEFAULT_SPANS if self.spans is None and self.bytes is None else self.spans
+        most = np.int64(1 << 40) if spans is None else np.int64(spans)
+        own = [self.by_trace.get(trace.hex(), most) for trace in places.traces]
+        return np.maximum(np.array(own, np.int64) - np.array(places.recorded, np.int64), 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Converted:
+    """A trace as spans and numbers."""
+
+    trace: Trace
+    links: Links
+    numbers: Numbers
+    spans: Spans
+    window: Window | None
+    rank: int
+    restart: int
+
+    @property
+    def events(self) -> int:
+        """Events that are spans of their own or part of a roll-up."""
+        return int((~self.spans.places.hidden).sum())
+
+    @property
+    def kept(self) -> int:
+        """Events that are spans."""
+        return int(self.spans.plan.kept.sum())
+
+    @property
+    def roll_ups(self) -> int:
+        """Spans that stand for the other events."""
+        return len(self.spans.plan.roll_ups)
+
+    @property
+    def rolled_up(self) -> int:
+        """Events in roll-ups."""
+        return int(self.spans.plan.roll_ups.count.sum())
+
+
+def convert(
+    path: Path,
+    budget: Budget | None = None,
+    *,
+    window: Window | None = None,
+    run_folder: Path | None = None,
+    rank: int | None = None,
+    max_bytes: int = MOST_BYTES,
+    progress: Callable[[int], None] | None = None,
+) -> Converted:
+    """Converts one trace file.
+
+    Args:
+        path: the file.
+        budget: how much of it is sent.
+        window: what the recorder says of it, where it belongs to a run.
+        run_folder: of that run, with the recorded sections.
+        rank: of a trace that does not say it.
+        max_bytes: of the file, uncompressed: more is not read.
+        progress: called with the bytes read so far.
+
+    Raises:
+        TraceError: nothing of it can be read.
+        StoreError: the recorded sections cannot be read.
+    """
+    trace = read_trace(path, max_bytes=max_bytes, progress=progress)
+    sections = None
+    if window is not None and run_folder is not None:
+        from otel_mlperf.kineto.sections import read_sections
+
+        sections = read_sections(run_folder, window)
+    links = link(trace, sections)
+    budget = budget or Budget()
+    places = find_places(trace, links, sections, window, whole=budget.is_whole)
+    numbers = count(trace, links, sections or no_sections(), window)
+    spans = _chosen(trace, links, places, budget)
+    known = window.rank if window is not None else trace.rank
+    return Converted(
+        trace=trace,
+        links=links,
+        numbers=numbers,
+        spans=spans,
+        window=window,
+        rank=known if known is not None else rank or 0,
+        restart=window.restart if window is not None else 0,
+    )
+
+
+def _chosen(trace: Trace, links: Links, places: Places, budget: Budget) -> Spans:
+    """What is sent, with its attributes; over the bytes, again with fewer spans."""
+    critical = critical_path(trace, links)
+    room = None if budget.is_whole else budget.of(places)
+    plan = choose(trace, places, room, critical)
+    own = _own_attributes(trace, links, plan)
+    spans = Spans(trace, links, places, plan, own)
+    if budget.bytes is None:
+        return spans
+    for _ in range(_ROUNDS):
+        used = _bytes_of_traces(spans)
+        if (used <= budget.bytes).all() or room is None:
+            break
+        have = _spans_of_traces(spans)
+        fewer = (have * (budget.bytes / np.maximum(used, 1)) * 0.95).astype(np.int64)
+        room = np.where(used > budget.bytes, np.maximum(fewer, _LEAST_SPANS), room)
+        spans = replace(spans, plan=choose(trace, places, room, critical))
+    return spans
+
+
+def _own_attributes(trace: Trace, links: Links, plan: Plan) -> dict[int, dict[str, Any]]:
+    """What the kept events say in their ``args``."""
+    rows = np.flatnonzero(plan.kept).tolist()
+    found = {row: detail_attributes(args) for row, args in read_details(trace, rows).items()}
+    return {row: attributes for row, attributes in found.items() if attributes}
+
+
+def _bytes_of_traces(spans: Spans) -> NDArray[np.int64]:
+    """The encoded size of each trace."""
+    total = np.zeros(len(spans.places.traces), np.int64)
+    rows = np.flatnonzero(spans.plan.kept)
+    groups = [spans.places.trace[part] for part, _ in spans.by_numbers(rows)]
+    groups.append(spans.places.anchor_trace[spans.plan.roll_ups.anchor])
+    for group, columns in zip(groups, [*spans.kept(), spans.roll_ups()], strict=True):
+        np.add.at(total, group, span_sizes(columns))
+    return total
+
+
+def _spans_of_traces(spans: Spans) -> NDArray[np.int64]:
+    """How many spans each trace has."""
+    many = len(spans.places.traces)
+    kept = np.bincount(spans.places.trace[spans.plan.kept], minlength=many)
+    anchors = spans.places.anchor_trace[spans.plan.roll_ups.anchor]
+    return (kept + np.bincount(anchors, minlength=many)).astype(np.int64)
+
+
+def requests(found: Converted, resource: Mapping[str, object]) -> Iterator[tuple[int, bytes]]:
+    """The requests for a server, each with its number of events: roll-ups do not count."""
+    who, scope = wire.encode_resource(resource), wire.encode_scope(names.SCOPE)
+    pieces = [(columns, True) for columns in found.spans.kept()]
+    pieces.append((found.spans.roll_ups(), False))
+    waiting, items = b"", 0
+    for columns, are_items in pieces:
+        for piece in cut(columns, REQUEST_BYTES):
+            body = encode_spans(who, scope, piece, names.SCHEMA_URL)
+            if waiting and len(waiting) + len(body) > REQUEST_BYTES:
+                yield items, waiting
+                waiting, items = b"", 0
+            # Requests one after the other are one request.
+            waiting, items = waiting + body, items + len(piece) * are_items
+    if waiting:
+        yield items, waiting
+
+
+def store(found: Converted, run_folder: Path) -> None:
+    """Writes everything into a run folder; a second time it replaces the first.
+
+    Raises:
+        StoreError: the disk refuses.
+    """
+    from otel_mlperf.store.parts import window_host
+    from otel_mlperf.store.writer import write_part, write_pieces
+
+    host = window_host(found.trace.digest)
+    numbers = tables_of(
+        found.trace, found.numbers, found.links.orphans, window=found.window, rank=found.rank
+    )
+    for table, columns in numbers.items():
+        write_part(run_folder, table, host, 1, columns)
+    pieces = event_rows(found.spans, found.rank, found.restart, found.window)
+    write_pieces(run_folder, "spans", host, 1, pieces)

@@ -1,0 +1,74 @@
+"""What is a conversion asked for by the agent, and how does it hand over what it made?
+
+The agent never loads what a conversion needs: a process of its own does it and leaves one file, a
+line of JSON and then the requests, which is there whole or not at all.
+"""
+
+from __future__ import annotations
+
+import os
+import zlib
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
+
+class Job(msgspec.Struct, frozen=True, kw_only=True):
+    """One window that is to be converted."""
+
+    window: str
+    """Path of its description."""
+    run_folder: str
+    result: str
+    """Path of the file to leave."""
+    resource: dict[str, Any]
+    """Attributes of the process that was profiled."""
+    is_sent: bool
+    """Whether requests are wanted."""
+    spans: int
+    """Spans of the run's trace that may come of it."""
+    by_trace: dict[str, int]
+    """Spans of each step's trace, recorded sections included."""
+    limit_s: int
+    """After so many seconds it gives up."""
+
+
+class Result(msgspec.Struct, frozen=True, kw_only=True):
+    """What a conversion made."""
+
+    digest: str
+    events: int
+    rolled_up: int
+    requests: list[tuple[int, int]] = []
+    """Of each its number of events and of bytes."""
+
+
+def write_result(path: Path, result: Result, bodies: Iterable[bytes]) -> None:
+    """Writes the file, whole or not at all."""
+    temporary = path.with_suffix(".new")
+    with temporary.open("wb") as file:
+        file.write(msgspec.json.encode(result) + b"\n")
+        file.writelines(bodies)
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.replace(path)
+
+
+def read_result(path: Path) -> tuple[Result, int, int]:
+    """The first line of the file, its length, and the CRC-32 of all.
+
+    Raises:
+        OSError: it cannot be read.
+        msgspec.MsgspecError: it is none.
+    """
+    check = 0
+    with path.open("rb") as file:
+        line = file.readline()
+        check = zlib.crc32(line)
+        while block := file.read(1 << 20):
+            check = zlib.crc32(block, check)
+    return msgspec.json.decode(line, type=Result), len(line), check
