@@ -23,7 +23,41 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class Epoch:
+class _Frame:
+    """What is the same for every block that is not a step: nothing that it does may raise."""
+
+    def __enter__(self) -> Any:
+        try:
+            recorder = active()
+            if recorder is None or is_compiling():
+                return Invisible()
+            return self._begin(recorder)
+        except Exception as error:  # noqa: BLE001 - recording never raises
+            internal_error(error)
+            return Invisible()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        try:
+            self._end(kind, error, trace)
+        except Exception as problem:  # noqa: BLE001 - recording never raises
+            internal_error(problem)
+
+    def set(self, **attributes: Any) -> None:
+        """Nothing is recorded: what ``with`` gives is the open section."""
+
+    def _begin(self, recorder: Recorder) -> Section:
+        raise NotImplementedError
+
+    def _end(self, *exception: Any) -> None:
+        raise NotImplementedError
+
+
+class Epoch(_Frame):
     """One epoch as a block: ``with epoch(3):``."""
 
     def __init__(self, number: int) -> None:
@@ -32,43 +66,21 @@ class Epoch:
         self._section: Any = None
         self._before: int | None = None
 
-    def __enter__(self) -> Any:
-        try:
-            recorder = active()
-            if recorder is None or is_compiling():
-                return Invisible()
-            recorder.stepping.dropped.settle(None)
-            entry = recorder.registry.entry(
-                (names.SPAN_EPOCH, names.EPOCH), names.SPAN_EPOCH, names.EPOCH
-            )
-            section = recorder.make(entry)
-            extra_of(section).attributes = {names.TRAINING_EPOCH: int(self._number)}
-            section.__enter__()
-            self._before, recorder.stepping.epoch = recorder.stepping.epoch, int(self._number)
-            self._recorder, self._section = recorder, section
-            recorder.outer.append(section)
-        except Exception as error:  # noqa: BLE001 - recording never raises
-            internal_error(error)
-            return Invisible()
+    def _begin(self, recorder: Recorder) -> Section:
+        recorder.stepping.dropped.settle(None)
+        key = (names.SPAN_EPOCH, names.EPOCH)
+        section = recorder.make(recorder.registry.entry(key, *key))
+        extra_of(section).attributes = {names.TRAINING_EPOCH: int(self._number)}
+        section.__enter__()
+        self._before, recorder.stepping.epoch = recorder.stepping.epoch, int(self._number)
+        self._recorder, self._section = recorder, section
+        recorder.outer.append(section)
         return section
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        recorder = self._recorder
-        if recorder is None:
-            return
-        try:
-            self._section.__exit__(kind, error, trace)
+    def _end(self, *exception: Any) -> None:
+        if self._recorder is not None:
+            self._section.__exit__(*exception)
             self.leave()
-        except Exception as problem:  # noqa: BLE001 - recording never raises
-            internal_error(problem)
-
-    def set(self, **attributes: Any) -> None:
-        """Nothing is recorded: what ``with`` gives is the open epoch."""
 
     def leave(self) -> None:
         """The epoch is not the current one any more."""
@@ -161,58 +173,40 @@ def epochs(of: Any, *, start: int = 0) -> Epochs[Any]:
     return Epochs(range(start, of) if isinstance(of, int) else of, start)
 
 
-class Phase:
+class Phase(_Frame):
     """A phase as a block; steps inside it count for themselves."""
 
     def __init__(self, name: str) -> None:
         self._name = name
         self._opened: list[tuple[Recorder, str, Any]] = []
 
-    def __enter__(self) -> Any:
-        try:
-            recorder = active()
-            if recorder is None or is_compiling():
-                return Invisible()
-            recorder.stepping.dropped.settle(None)
-            phase = self._name if self._name in names.PHASES else recorder.registry.phase
-            if phase != self._name:
-                import difflib
+    def _begin(self, recorder: Recorder) -> Section:
+        recorder.stepping.dropped.settle(None)
+        phase = self._name if self._name in names.PHASES else recorder.registry.phase
+        if phase != self._name:
+            import difflib
 
-                close = difflib.get_close_matches(str(self._name), names.PHASES, 1) or names.PHASES
-                say_once("phase(%r) is none of train, validate, test, predict: did you mean %r?",
-                         self._name, close[0])  # fmt: skip
-            before = recorder.registry.set_phase(phase)
-            spans.section_names(recorder.registry.known)
-            key = (str(self._name), names.PHASE)
-            section = recorder.make(recorder.registry.entry(key, *key))
-            section.__enter__()
-            recorder.outer.append(section)
-            self._opened = [*self._opened, (recorder, before, section)]
-        except Exception as error:  # noqa: BLE001 - recording never raises
-            internal_error(error)
-            return Invisible()
+            close = difflib.get_close_matches(str(self._name), names.PHASES, 1) or names.PHASES
+            say_once("phase(%r) is none of train, validate, test, predict: did you mean %r?",
+                     self._name, close[0])  # fmt: skip
+        before = recorder.registry.set_phase(phase)
+        spans.section_names(recorder.registry.known)
+        key = (str(self._name), names.PHASE)
+        section = recorder.make(recorder.registry.entry(key, *key))
+        section.__enter__()
+        recorder.outer.append(section)
+        self._opened = [*self._opened, (recorder, before, section)]
         return section
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def _end(self, *exception: Any) -> None:
         if not self._opened:
             return
-        try:
-            recorder, before, section = self._opened.pop()
-            section.__exit__(kind, error, trace)
-            _remove(recorder, section)
-            recorder.registry.set_phase(before)
-            if active() is recorder:
-                spans.section_names(recorder.registry.known)
-        except Exception as problem:  # noqa: BLE001 - recording never raises
-            internal_error(problem)
-
-    def set(self, **attributes: Any) -> None:
-        """Nothing is recorded: what ``with`` gives is the open phase."""
+        recorder, before, section = self._opened.pop()
+        section.__exit__(*exception)
+        _remove(recorder, section)
+        recorder.registry.set_phase(before)
+        if active() is recorder:
+            spans.section_names(recorder.registry.known)
 
 
 def phase(name: str) -> Block:
