@@ -89,6 +89,14 @@ class Word(IntEnum):
     """The user's number of the step that began last (signed)."""
     STEP_TIME = 9
     """When it began, monotonic ns; 0 before the first."""
+    LISTENS = 10
+    """1: the process looks at CONTROL before each step."""
+    TAKEN = 11
+    """The request that it took last."""
+    ANSWERED = 12
+    """The request whose outcome is in ANSWER."""
+    ANSWER = 13
+    """What became of it (see ``control``)."""
     LOST_RING_FULL = 16
     """Section rows for which the ring had no room."""
     LOST_PAYLOADS = 17
@@ -114,6 +122,8 @@ class Word(IntEnum):
     BEAT = 35
     """When the agent was here last, monotonic ns."""
     AGENT_PID = 36
+    CONTROL = 37
+    """What a command asks the process for (see ``control``)."""
 
 
 class State(IntEnum):
