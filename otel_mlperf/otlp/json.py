@@ -17,10 +17,12 @@ from otel_mlperf.otlp import wire
 from otel_mlperf.otlp.rows import own_fields, shared_attributes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Iterator
 
     from otel_mlperf.otlp.spans import Event, Link
 
+LINE_BYTES: Final = 1 << 20
+"""As long as a line may be for the Collector to read it, unless it is told otherwise."""
 _DEEPEST: Final = 16
 _INTERNAL: Final = 1
 _ERROR: Final = 2
@@ -29,22 +31,50 @@ _INT64: Final = range(-(1 << 63), 1 << 63)
 _Json = dict[str, Any]
 
 
-def encode_line(resource: Mapping[str, object], rows: Iterable[Mapping[str, Any]]) -> bytes:
-    """One line, line feed included: the spans of one resource.
+def encode_lines(
+    resource: Mapping[str, object], rows: Iterable[Mapping[str, Any]]
+) -> Iterator[bytes]:
+    """Lines, line feed included, that hold the spans of one resource.
 
-    ``rows`` have the columns of the run folder's table ``spans``; ``resource`` its attributes.
+    ``rows`` have the columns of the run folder's table ``spans``; ``resource`` its attributes. A
+    line takes ``LINE_BYTES`` at most, or holds one span alone.
     """
-    scope_spans = {
-        "scope": {"name": names.SCOPE},
-        "spans": [_span(row) for row in rows],
-        "schemaUrl": names.SCHEMA_URL,
+    before, after = _envelope(resource)
+    room = LINE_BYTES - len(before) - len(after)
+    spans: list[bytes] = []
+    used = 0
+    for row in rows:
+        span = msgspec.json.encode(_span(row))
+        used += len(span) + 1
+        if used > room and spans:
+            yield before + b",".join(spans) + after
+            spans, used = [], len(span) + 1
+        spans.append(span)
+    if spans:
+        yield before + b",".join(spans) + after
+
+
+def _envelope(resource: Mapping[str, object]) -> tuple[bytes, bytes]:
+    """What stands before and after the spans of a line."""
+    empty: list[_Json] = []
+    line = {
+        "resourceSpans": [
+            {
+                "schemaUrl": names.SCHEMA_URL,
+                "resource": {"attributes": _attributes(resource)},
+                "scopeSpans": [
+                    {
+                        "schemaUrl": names.SCHEMA_URL,
+                        "scope": {"name": names.SCOPE},
+                        "spans": empty,
+                    }
+                ],
+            }
+        ]
     }
-    resource_spans = {
-        "resource": {"attributes": _attributes(resource)},
-        "scopeSpans": [scope_spans],
-        "schemaUrl": names.SCHEMA_URL,
-    }
-    return msgspec.json.encode({"resourceSpans": [resource_spans]}) + b"\n"
+    encoded = msgspec.json.encode(line)
+    end = len(b"]}]}]}")
+    return encoded[:-end], encoded[-end:] + b"\n"
 
 
 def _span(row: Mapping[str, Any]) -> _Json:

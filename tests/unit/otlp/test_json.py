@@ -15,7 +15,7 @@ from run_folders import MS, RunFolderBuilder
 
 from otel_mlperf import names
 from otel_mlperf.cli.replay import requests
-from otel_mlperf.otlp.json import encode_line
+from otel_mlperf.otlp.json import LINE_BYTES, encode_lines
 from otel_mlperf.store.reader import Store
 from otel_mlperf.store.runs import read_run
 
@@ -46,6 +46,12 @@ def row(**fields):
         "attributes": "{}",
         "links": "[]",
     } | fields
+
+
+def encode_line(resource, rows):
+    """The only line."""
+    [line] = encode_lines(resource, rows)
+    return line
 
 
 def one_span(line):
@@ -144,3 +150,17 @@ def test_a_line_is_one_line():
 
     assert line.endswith(b"\n")
     assert line.count(b"\n") == 1
+
+
+def test_lines_are_short_enough_for_the_collector():
+    """A line is cut before it grows over a mebibyte; a span that is larger alone stays whole."""
+    note = json.dumps({"note": "x" * 1000})
+    rows = [row(span_id=f"{n:016x}", attributes=note) for n in range(1500)]
+    rows.insert(700, row(span_id="f" * 16, attributes=json.dumps({"note": "x" * LINE_BYTES})))
+
+    lines = list(encode_lines({"service.name": "digits"}, rows))
+
+    spans = [span for line in lines for span in spans_of(parse(line))]
+    assert [span.hex() for span in spans] == [one["span_id"] for one in rows]
+    assert sorted(len(line) > LINE_BYTES for line in lines) == [False] * (len(lines) - 1) + [True]
+    assert len(lines) == 4
