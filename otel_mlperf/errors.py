@@ -80,3 +80,15 @@ class TraceError(OtelMlperfError):
     """Nothing in a profiler trace can be read; names the file."""
 
     exit_code = 65
+
+
+class NothingToExport(OtelMlperfError):
+    """A run holds nothing yet of what was asked for."""
+
+    exit_code = 66
+
+
+class OutputError(OtelMlperfError):
+    """A file cannot be written: it is there already, or its place refuses it."""
+
+    exit_code = 73
