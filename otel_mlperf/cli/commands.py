@@ -17,6 +17,7 @@ NAME: Final = "otel-mlperf"
 _COMMANDS: Final = {
     "summary": "summary",
     "show": "show",
+    "kernels": "kernels",
     "runs": "runs",
     "doctor": "doctor",
     "send": "send",
