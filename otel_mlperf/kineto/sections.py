@@ -8,14 +8,19 @@ the two differ; the window's own pair of readings at its start and end says by h
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from otel_mlperf.kineto.events import NONE
+from otel_mlperf.store.reader import Store
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from numpy.typing import NDArray
+
+    from otel_mlperf.journal.window import Window
 
 
 @dataclass(slots=True)
@@ -38,6 +43,67 @@ class Sections:
 
     def __len__(self) -> int:
         return len(self.span_id)
+
+
+_SQL: Final = """
+    SELECT span_id, parent_id, trace_id, start_ns, end_ns, thread_id, name
+    FROM spans
+    WHERE rank = $rank AND restart = $restart AND kind = 'section'
+        AND (list_contains($traces, trace_id) OR span_id = $parent)
+    ORDER BY start_ns, end_ns DESC, span_id
+"""
+
+
+def read_sections(run_folder: Path, window: Window) -> Sections:
+    """What the run folder has of the window's steps, and the section that exported it.
+
+    Only of the window's own process. A step that is not in the folder has no sections: it was not
+    kept, or is not yet there.
+
+    Raises:
+        StoreError: a file of the run cannot be read.
+    """
+    rows = Store(run_folder, window.rank).rows(
+        _SQL,
+        rank=window.rank,
+        restart=window.restart,
+        traces=sorted({step.trace for step in window.steps}),
+        parent=window.parent,
+    )
+    return _columns(rows, window)
+
+
+def _columns(rows: list[tuple[Any, ...]], window: Window) -> Sections:
+    span, parent, trace, start, end, thread, name = zip(*rows, strict=True) if rows else ((),) * 7
+    steps = {step.span for step in window.steps}
+    return Sections(
+        span_id=np.array([int(one, 16) for one in span], np.uint64),
+        parent_id=np.array([int(one or "0", 16) for one in parent], np.uint64),
+        trace_id=np.frombuffer(bytes.fromhex("".join(trace)), np.uint8).reshape(-1, 16),
+        start_ns=shifted(np.array(start, np.int64), window),
+        end_ns=shifted(np.array(end, np.int64), window),
+        thread=np.array([NONE if one is None else one for one in thread], np.int64),
+        is_step=np.array([one in steps for one in span], np.bool_),
+        name=list(name),
+    )
+
+
+def shifted(unix_ns: NDArray[np.int64], window: Window) -> NDArray[np.int64]:
+    """Times of the recorder in the clock of a window.
+
+    A time of the recorder is ``monotonic + anchor``. At both ends of the window the system's clock
+    was read beside the monotonic one; how far it was off the anchor there is added, in between and
+    beyond in proportion to the monotonic time.
+    """
+    anchor = window.anchor[0] - window.anchor[1]
+    if window.anchor == (0, 0):  # not known: what was recorded stands as it is
+        return unix_ns
+    off_start = window.start[0] - window.start[1] - anchor
+    off_end = window.end[0] - window.end[1] - anchor
+    since = unix_ns - (window.start[1] + anchor)
+    slope = (off_end - off_start) / max(window.end[1] - window.start[1], 1)
+    moved: NDArray[np.int64] = unix_ns + off_start + np.rint(since * slope).astype(np.int64)
+    return moved
 
 
 def no_sections() -> Sections:

@@ -1,0 +1,61 @@
+"""Of what type are the elements of a tensor, and how large is one?
+
+The profiler writes types as C++ calls them (``c10::BFloat16``, ``long int``) or as PyTorch's enum
+does (``BFloat16``, ``Long``); people know them as ``torch.bfloat16`` and ``torch.int64``.
+"""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any, Final
+
+_TYPES: Final[dict[str, tuple[int, str]]] = {
+    "bool": (1, "bool"),
+    "uint8": (1, "byte,unsigned char,uint8_t"),
+    "int8": (1, "char,signed char,int8_t"),
+    "int16": (2, "short,short int,int16_t"),
+    "int32": (4, "int,int32_t"),
+    "int64": (8, "long,long int,long long,int64_t"),
+    "uint16": (2, "unsigned short"),
+    "uint32": (4, "unsigned int"),
+    "uint64": (8, "unsigned long"),
+    "float16": (2, "half"),
+    "bfloat16": (2, ""),
+    "float32": (4, "float"),
+    "float64": (8, "double"),
+    "complex32": (4, "complexhalf,complex<half>"),
+    "complex64": (8, "complexfloat,complex<float>"),
+    "complex128": (16, "complexdouble,complex<double>"),
+    "float8_e5m2": (1, ""),
+    "float8_e4m3fn": (1, ""),
+    "float8_e5m2fnuz": (1, ""),
+    "float8_e4m3fnuz": (1, ""),
+    "float8_e8m0fnu": (1, ""),
+}
+_NAMES: Final = {
+    spelling: name
+    for name, (_, others) in _TYPES.items()
+    for spelling in (name, *others.split(","))
+    if spelling
+}
+
+
+def element_type(written: str) -> str:
+    """The type as ``torch`` calls it; as it is written where it is not known."""
+    return _NAMES.get(written.lower().replace("c10::", ""), written)
+
+
+def element_bytes(written: str) -> int | None:
+    """The size of one element; None where the type is not known."""
+    known = _TYPES.get(element_type(written))
+    return known[0] if known else None
+
+
+def count_elements(shape: Any) -> int | None:
+    """How many elements a shape has, of a list of tensors all of them; None for what is none."""
+    if not isinstance(shape, list):
+        return None
+    if all(type(size) is int for size in shape):
+        return prod(shape) if all(size >= 0 for size in shape) else None
+    counts = [count_elements(one) for one in shape]
+    return sum(one for one in counts if one is not None) if None not in counts else None
