@@ -18,6 +18,8 @@ The training process only writes to shared memory; an agent beside it does every
 
 from otel_mlperf.config import Config
 from otel_mlperf.errors import ConfigError, JournalError, OtelMlperfError, RunActive
+from otel_mlperf.pytorch.handler import trace_handler
+from otel_mlperf.pytorch.profile import torch_profile
 from otel_mlperf.recorder.cells import counter, gauge
 from otel_mlperf.recorder.log import log
 from otel_mlperf.recorder.loops import epoch, epochs, phase
@@ -46,5 +48,7 @@ __all__ = [
     "step",
     "steps",
     "stop",
+    "torch_profile",
+    "trace_handler",
 ]
 __version__ = "0.1.0"

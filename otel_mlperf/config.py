@@ -11,11 +11,12 @@ from __future__ import annotations
 import logging
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal
 
 from otel_mlperf.errors import ConfigError
+from otel_mlperf.schedule import schedule_text
 
 _log = logging.getLogger("otel_mlperf")
 PREFIX = "OTEL_MLPERF_"
@@ -31,8 +32,17 @@ _NOT_SETTINGS = (
 _TRUE, _FALSE = ("true", "1", "yes", "on"), ("false", "0", "no", "off")
 
 
-def _set_by(variable: str, default: Any, meaning: str, *choices: str, low: float = 0) -> Any:
-    metadata = {"variable": variable, "meaning": meaning, "choices": choices, "low": low}
+def _set_by(
+    variable: str,
+    default: Any,
+    meaning: str,
+    *choices: str,
+    low: float = 0,
+    parse: Callable[[Any], Any] | None = None,
+) -> Any:
+    metadata = {
+        "variable": variable, "meaning": meaning, "choices": choices, "low": low, "parse": parse,
+    }  # fmt: skip
     return field(default=default, metadata=metadata)
 
 
@@ -146,6 +156,12 @@ class Config:
         1 << 30,
         "Size that waiting for a collector may reach, on disk.",
         low=1 << 20,
+    )
+    profile: str = _set_by(
+        "OTEL_MLPERF_PROFILE",
+        "",
+        "Steps that the profiler records: ``wait=10,warmup=1,active=3,repeat=1`` (see Schedule).",
+        parse=schedule_text,
     )
     metric_interval_ms: int = _set_by(
         "OTEL_METRIC_EXPORT_INTERVAL",
@@ -273,11 +289,13 @@ def _checked(item: Any, value: Any, where: str) -> Any:
     """``value`` as the field's type; text is parsed, so that all sources agree."""
     kind, low, choices = type(item.default), item.metadata["low"], item.metadata["choices"]
     try:
-        found = _PARSE[kind](value)
+        found = (item.metadata["parse"] or _PARSE[kind])(value)
         if choices and found not in choices:
             raise ValueError
         if kind in (int, float) and not low <= found < math.inf:
             raise ValueError
+    except ConfigError as error:
+        raise ConfigError(f"{where}: {error}") from None
     except (ValueError, TypeError, OverflowError):
         wanted = " or ".join(map(repr, choices)) or _WANTED[kind].format(low=f"{low:g}")
         raise ConfigError(f"{where}: found {value!r}, expected {wanted}") from None

@@ -50,6 +50,8 @@ class Run:
         self._failure: list[str] | None = None
         self._hook: Any = None
         self._taken_over: Callable[[], None] | None = None
+        self.before_end: list[Callable[[], None]] = []
+        """Called when it ends, as long as it still records."""
 
     @property
     def id(self) -> str:
@@ -171,6 +173,7 @@ class Run:
         assert section is not None
         deadline = time.monotonic() + closing.PATIENCE_S
         self._unhook()
+        self._call_before_end()
         words = self._failure
         if error is not None and is_failure(error):
             words = describe_exception(error, with_text=recorder.config.exception_text)
@@ -183,6 +186,13 @@ class Run:
         recorder.retire()
         count_with(None)
         self._wait(head, deadline)
+
+    def _call_before_end(self) -> None:
+        for call in self.before_end:
+            try:
+                call()
+            except Exception as problem:  # noqa: BLE001 - the run ends all the same
+                internal_error(problem)
 
     def _wait(self, head: int, deadline: float) -> None:
         from otel_mlperf.recorder import closing

@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 import os
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from otel_mlperf.config import load_config
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from otel_mlperf.config import Config
 
 _current: Run | None = None
+at_begin: list[Callable[[Run], None]] = []
+"""Called when a run has begun: what parts above the recorder add to it."""
 
 
 def start(
@@ -69,6 +71,8 @@ def start(
 
     check_environ(os.environ, settings.endpoint)
     _current = begin(text, settings, given, words, number)
+    for call in at_begin:
+        call(_current)
     return _current
 
 

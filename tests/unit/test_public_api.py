@@ -14,7 +14,7 @@ import otel_mlperf as om
 ROOT = Path(__file__).parents[2]
 NAMES = ["Config", "ConfigError", "JournalError", "OtelMlperfError", "Run", "RunActive", "counter",
          "epoch", "epochs", "gauge", "log", "mark_step", "phase", "span", "start", "step", "steps",
-         "stop"]  # fmt: skip
+         "stop", "torch_profile", "trace_handler"]  # fmt: skip
 
 
 def test_names():
@@ -44,6 +44,12 @@ def test_documented(name):
         ("log", "(**values)"),
         ("counter", "(name, unit)"),
         ("gauge", "(name, unit)"),
+        ("trace_handler", "(also)"),
+        (
+            "torch_profile",
+            "(*, wait, warmup, active, repeat, skip_first, every, phase, record_shapes, "
+            "profile_memory, with_stack, with_flops, activities, events, folder)",
+        ),
     ],
 )
 def test_signatures(name, signature):

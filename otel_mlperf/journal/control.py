@@ -1,0 +1,143 @@
+"""How is a running process asked for a profiler window?
+
+A command stores a request in the header word CONTROL of its journal: how many steps, and a random
+number that makes it unlike any other. The process, which looks before each step, takes a request
+that is not the one that it took last (word TAKEN), so that each is taken once, and says in ANSWERED
+and ANSWER what became of it. Commands exclude each other by a lock on the file that the process
+does not know of.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import mmap
+import os
+import struct
+from enum import IntEnum
+from typing import TYPE_CHECKING, Final
+
+from otel_mlperf.errors import JournalError
+from otel_mlperf.journal.layout import HEADER_BYTES, MAGIC, State, Word
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+MOST_STEPS: Final = 10_000
+_STEPS_BITS: Final = 16
+_ANSWER_BITS: Final = 8
+
+
+class Answer(IntEnum):
+    """What became of a request."""
+
+    WRITTEN = 1
+    BUSY = 2
+    NO_TORCH = 3
+    MEMORY = 4
+    CUDA_GRAPHS = 5
+    FAILED = 6
+
+
+def steps_of(request: int) -> int:
+    """How many steps a request asks for."""
+    return min(max(request & ((1 << _STEPS_BITS) - 1), 1), MOST_STEPS)
+
+
+def answer_word(answer: Answer, number: int) -> int:
+    """An answer, with the number of the window that was written, as one word."""
+    return number << _ANSWER_BITS | answer
+
+
+def parse_answer(word: int) -> tuple[Answer, int]:
+    """The answer and the window's number."""
+    return Answer(word & ((1 << _ANSWER_BITS) - 1)), word >> _ANSWER_BITS
+
+
+class Control:
+    """A command's side of one journal's words.
+
+    Raises:
+        JournalError: the file is no journal, or the caller may not write it.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        try:
+            self._fd = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+        except OSError as error:
+            raise JournalError(
+                f"asking for a profiler window through {path}: {error.strerror}; only the user "
+                "who runs the program can"
+            ) from error
+        self._map = mmap.mmap(self._fd, 0) if os.fstat(self._fd).st_size >= HEADER_BYTES else None
+        # A word at a time, one store each: the process may look at any moment.
+        self._words = memoryview(self._map or bytes(HEADER_BYTES)).cast("Q")
+        if self.word(Word.MAGIC) != MAGIC:
+            self.close()
+            raise JournalError(f"asking for a profiler window through {path}: it is no journal")
+
+    def ask(self, steps: int) -> int:
+        """Stores a request and returns it.
+
+        Raises:
+            JournalError: the process has ended, does not look, or another request still waits.
+        """
+        fcntl.flock(self._fd, fcntl.LOCK_EX)
+        try:
+            self._check()
+            request = (int.from_bytes(os.urandom(5)) | 1) << _STEPS_BITS | steps
+            self._words[Word.CONTROL] = request
+        finally:
+            fcntl.flock(self._fd, fcntl.LOCK_UN)
+        return request
+
+    def withdraw(self, request: int) -> bool:
+        """Takes a request back; False where the process has taken it."""
+        fcntl.flock(self._fd, fcntl.LOCK_EX)
+        try:
+            if self.word(Word.CONTROL) == request:
+                self._words[Word.CONTROL] = self.word(Word.TAKEN)
+        finally:
+            fcntl.flock(self._fd, fcntl.LOCK_UN)
+        return self.word(Word.TAKEN) != request
+
+    def answer(self, request: int) -> tuple[Answer, int] | None:
+        """What became of a request; None as long as nothing has."""
+        if self.word(Word.ANSWERED) != request:
+            return None
+        return parse_answer(self.word(Word.ANSWER))
+
+    def is_taken(self, request: int) -> bool:
+        """Whether the process has seen the request."""
+        return self.word(Word.TAKEN) == request
+
+    @property
+    def is_running(self) -> bool:
+        """Whether the process still records its run: it holds a lock on the file."""
+        ask = struct.pack("hhqqi", fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
+        (kind, *_) = struct.unpack("hhqqi", fcntl.fcntl(self._fd, fcntl.F_GETLK, ask))
+        return bool(kind != fcntl.F_UNLCK) and self.word(Word.STATE) == State.RUNNING
+
+    def word(self, word: Word) -> int:
+        """One header word."""
+        return int(self._words[word])
+
+    def close(self) -> None:
+        """Gives up the file."""
+        self._words.release()
+        if self._map is not None:
+            self._map.close()
+        os.close(self._fd)
+
+    def _check(self) -> None:
+        trouble = ""
+        if not self.is_running:
+            trouble = "its process has ended"
+        elif not self.word(Word.LISTENS):
+            trouble = "its process does not look for requests: it records with another version"
+        elif self.word(Word.CONTROL) != self.word(Word.TAKEN):
+            trouble = "another request waits for the next step"
+        elif self.word(Word.ANSWERED) != self.word(Word.TAKEN):
+            trouble = "a window that was asked for before is still open"
+        if trouble:
+            raise JournalError(f"asking for a profiler window through {self._path}: {trouble}")

@@ -1,0 +1,150 @@
+"""What does ``on_trace_ready`` do where a program has a profiler of its own?
+
+Its trace goes into the run's folder like a window of ours. torch exports a profile once, so whoever
+wants to export it as well gets a copy.
+"""
+
+from __future__ import annotations
+
+import gzip
+import shutil
+import sys
+import time
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from otel_mlperf import names
+from otel_mlperf.recorder.faults import internal_error, say_once
+from otel_mlperf.recorder.span import active
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from otel_mlperf.recorder.state import Recorder
+
+
+class TraceHandler:
+    """What ``trace_handler()`` returns; called with the profile when its trace is ready."""
+
+    def __init__(self, also: Callable[[Any], object] | None = None) -> None:
+        self._also = also
+        self._is_watching = False
+        self._watch()
+
+    def __call__(self, profile: Any) -> None:
+        """Writes the trace of ``profile``, and calls the program's own handler; never raises."""
+        path = None
+        try:
+            self._watch()
+            path = _write(profile, active())
+        except Exception as error:  # noqa: BLE001 - torch would raise it into the training
+            say_once("the trace of the program's own profiler is lost: %s: %s",
+                     type(error).__name__, error)  # fmt: skip
+        if self._also is None:
+            return
+        try:
+            with _copies(profile, path):
+                self._also(profile)
+        except Exception as error:  # noqa: BLE001 - torch would raise it into the training
+            say_once("trace_handler(also=…) failed: %s: %s", type(error).__name__, error)
+
+    def _watch(self) -> None:
+        """Marks from now on the steps that the program's own profilers see."""
+        if not self._is_watching and "torch.profiler" in sys.modules:
+            from otel_mlperf.pytorch import guard
+
+            self._is_watching = True
+            guard.install()
+            if _tell not in guard.watchers:
+                guard.watchers.append(_tell)
+
+
+def trace_handler(also: Callable[[Any], object] | None = None) -> Callable[[Any], None]:
+    """For programs that profile themselves: ``profile(…, on_trace_ready=om.trace_handler())``.
+
+    The trace goes to ``profiles/`` in the run's folder, and its events become spans under the
+    sections that caused them. Nothing that goes wrong reaches the training.
+
+    Args:
+        also: a handler of the program's own, called afterwards; what it exports is a copy, so that
+            ``tensorboard_trace_handler("./log")`` works as before.
+    """
+    return TraceHandler(also)
+
+
+def _tell(is_recording: bool) -> None:
+    """A profiler of the program's own has begun to record, or has ended."""
+    recorder = active()
+    if recorder is None:
+        return
+    from otel_mlperf.pytorch.profiled import profiled_of
+
+    profiled = profiled_of(recorder)
+    if is_recording:
+        profiled.begin()
+    else:
+        profiled.end()
+
+
+def _write(profile: Any, recorder: Recorder | None) -> Path:
+    from otel_mlperf.pytorch.profile import folder_without_run, name_without_run
+    from otel_mlperf.pytorch.tracefile import write_trace
+
+    if recorder is None:
+        return write_trace(profile.export_chrome_trace, folder_without_run(), name_without_run())
+    section = recorder.enter(names.SPAN_PROFILER_EXPORT, names.PROFILER)
+    try:
+        return _write_window(profile, recorder, section.sid)
+    finally:
+        section.__exit__(None, None, None)
+
+
+def _write_window(profile: Any, recorder: Recorder, export_span: int) -> Path:
+    from otel_mlperf.pytorch.profiled import (
+        Facts,
+        describe,
+        folder_of,
+        name_of,
+        next_number,
+    )
+    from otel_mlperf.pytorch.tracefile import write_trace
+
+    # torch reads the clock of time.perf_counter(), which is the monotonic one.
+    shift = time.time_ns() - time.monotonic_ns()
+    start, end = profile.profiler.profiling_start_time_ns, profile.profiler.profiling_end_time_ns
+    number = next_number()
+    path = write_trace(profile.export_chrome_trace, folder_of(recorder), name_of(recorder, number))
+    facts = Facts(
+        export_span=export_span,
+        start=(start + shift, start),
+        end=(end + shift, end),
+        activities=sorted(kind.name.lower() for kind in profile.activities),
+    )
+    describe(recorder, path, number, facts)
+    recorder.cells.add(names.PROFILE_WINDOWS.name, names.PROFILE_WINDOWS.unit, 1)
+    return path
+
+
+@contextmanager
+def _copies(profile: Any, path: Path | None) -> Iterator[None]:
+    """Lets the profile export once more: a copy of what was written."""
+    if path is None:
+        yield
+        return
+
+    def export_chrome_trace(place: str, *_: Any, **__: Any) -> None:
+        if not place.endswith(".gz"):
+            shutil.copyfile(path, place)
+            return
+        with path.open("rb") as trace, gzip.open(place, "wb") as copy:
+            shutil.copyfileobj(trace, copy)
+
+    profile.export_chrome_trace = export_chrome_trace
+    try:
+        yield
+    finally:
+        try:
+            del profile.export_chrome_trace
+        except AttributeError as error:
+            internal_error(error)

@@ -1,0 +1,208 @@
+"""What has to happen before and after each step for a schedule of profiler windows?
+
+One plan follows one schedule through the steps of one thread; several may be in force, of which the
+profiler lets only one record at a time.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from typing import TYPE_CHECKING, Any, Final
+
+from otel_mlperf import names
+from otel_mlperf.journal.control import Answer
+from otel_mlperf.pytorch.capture import Capture
+from otel_mlperf.pytorch.profiled import (
+    Facts,
+    describe,
+    folder_of,
+    name_of,
+    next_number,
+    profiled_of,
+)
+from otel_mlperf.recorder.faults import log, say_once
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from otel_mlperf.pytorch.capture import Skipped
+    from otel_mlperf.recorder.state import Recorder
+    from otel_mlperf.recorder.stepping import Step
+    from otel_mlperf.schedule import Schedule
+
+_METRIC: Final = {
+    "busy": names.SKIPPED_BUSY,
+    "no_torch": names.SKIPPED_NO_TORCH,
+    "memory": names.SKIPPED_MEMORY,
+    "cuda_graphs": names.SKIPPED_CUDA_GRAPHS,
+    "failed": names.SKIPPED_FAILED,
+}
+
+
+class Plan:
+    """One schedule at work.
+
+    Args:
+        recorder: the run whose steps it follows.
+        schedule: which of them, and how.
+        answer: told what became of a window, and its number; for who waits for it.
+    """
+
+    def __init__(
+        self,
+        recorder: Recorder,
+        schedule: Schedule,
+        answer: Callable[[Answer, int], None] | None = None,
+    ) -> None:
+        self._recorder = recorder
+        self._schedule = schedule
+        self._answer = answer
+        self._position = 0
+        self._epoch: int | None = None
+        self._thread = 0
+        self._capture: Capture | None = None
+        self._mark: Any = None
+        self.traces: list[Path] = []
+        """What was written so far."""
+
+    @property
+    def is_over(self) -> bool:
+        """Whether no window comes any more."""
+        of = self._schedule
+        ends = of.every == "run" and of.repeat > 0
+        end = of.skip_first + of.repeat * of.length
+        return ends and self._position >= end and self._capture is None
+
+    def before(self) -> None:
+        """A step is about to begin, outside any other."""
+        if not self._is_followed(self._recorder.registry.phase):
+            return
+        self._restart_with_epoch()
+        action = self._schedule.action(self._position)
+        if not action:
+            return
+        if self._capture is None:
+            if not self._schedule.is_first(self._position):
+                return  # its window was left out, or cut
+            self._prepare()
+        if self._capture is not None and action == "active":
+            self._record()
+
+    def after(self, step: Step, *, is_outside: bool) -> None:
+        """A step has ended; ``is_outside``: not inside another one."""
+        self._unmark()
+        counts = self._is_followed(step.phase) and is_outside
+        is_last = counts and self._schedule.is_last(self._position)
+        self._position += counts
+        if self._capture is None or not is_outside:
+            return
+        if is_last:
+            self.finish()
+        elif self._capture.must_end:
+            log.info("a profiler window is cut: it has about %d events, or another profiler begins",
+                     self._schedule.events)  # fmt: skip
+            self.finish(is_cut=True)
+
+    def finish(self, *, is_cut: bool = False) -> None:
+        """Ends the window that is open, if there is one, and writes it."""
+        capture, self._capture = self._capture, None
+        if capture is None:
+            return
+        self._unmark()
+        number = next_number()
+        trace = write_window_of(self._recorder, capture, number=number, is_cut=is_cut)
+        if trace is not None:
+            self.traces.append(trace)
+        if self._answer is not None:
+            self._answer(Answer.WRITTEN if trace is not None else Answer.FAILED, number)
+
+    def _is_followed(self, phase: str) -> bool:
+        """Whether the caller's steps of that phase are the plan's: those of one thread."""
+        if phase != self._schedule.phase:
+            return False
+        if not self._thread:
+            self._thread = threading.get_ident()
+        return self._thread == threading.get_ident()
+
+    def _restart_with_epoch(self) -> None:
+        epoch = self._recorder.stepping.epoch
+        if self._schedule.every == "epoch" and epoch != self._epoch:
+            self.finish(is_cut=True)
+            self._epoch, self._position = epoch, 0
+
+    def _prepare(self) -> None:
+        if "torch" not in sys.modules:
+            say_once("the program has not imported torch: there is nothing to profile")
+            self._skip("no_torch")
+            return
+        capture = Capture(self._schedule, self._recorder, lambda: self.finish(is_cut=True))
+        self._capture = capture  # before torch is asked: an interrupt may come in between
+        reason = capture.prepare()
+        if reason is not None:
+            self._capture = None
+            self._skip(reason)
+
+    def _record(self) -> None:
+        capture = self._capture
+        assert capture is not None
+        if not capture.is_recording:
+            profiled_of(self._recorder).begin()
+            reason = capture.start()
+            if reason is not None:
+                profiled_of(self._recorder).end()
+                self._capture = None
+                self._skip(reason)
+                return
+        self._unmark()
+        number = self._recorder.stepping.next_number(self._schedule.phase)
+        # What TensorBoard and HTA know as a step.
+        self._mark = sys.modules["torch.profiler"].record_function(f"ProfilerStep#{number}")
+        self._mark.__enter__()
+
+    def _unmark(self) -> None:
+        mark, self._mark = self._mark, None
+        if mark is not None and self._thread == threading.get_ident():
+            mark.__exit__(None, None, None)
+
+    def _skip(self, reason: Skipped) -> None:
+        count_skipped(self._recorder, reason)
+        if self._answer is not None:
+            self._answer(Answer[reason.upper()], 0)
+
+
+def write_window_of(
+    recorder: Recorder, capture: Capture, *, number: int | None = None, is_cut: bool = False,
+    folder: Path | None = None,
+) -> Path | None:  # fmt: skip
+    """Ends a window of a run and writes trace and description; None: it is lost."""
+    number = next_number() if number is None else number
+    trace = capture.finish(folder or folder_of(recorder), name_of(recorder, number))
+    profiled_of(recorder).end()
+    if trace is None:
+        count_skipped(recorder, "failed")
+        return None
+    if folder is None:
+        facts = Facts(
+            export_span=capture.export_span,
+            start=capture.start_at,
+            end=capture.end_at,
+            activities=capture.activities,
+            is_cut=is_cut,
+            problem=capture.problem,
+        )
+        describe(recorder, trace, number, facts)
+    _count(recorder, names.PROFILE_WINDOWS)
+    return trace
+
+
+def count_skipped(recorder: Recorder | None, reason: Skipped) -> None:
+    """One more window that was left out."""
+    if recorder is not None:
+        _count(recorder, _METRIC[reason])
+
+
+def _count(recorder: Recorder, metric: names.Metric) -> None:
+    if not recorder.is_retired:
+        recorder.cells.add(metric.name, metric.unit, 1)

@@ -1,0 +1,77 @@
+"""How does a trace get into its folder whole, or not at all?
+
+torch says nothing when it cannot write: the file is missing, or ends where the disk was full.
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final
+
+from otel_mlperf.errors import StoreError
+from otel_mlperf.journal.window import TRACE_SUFFIX
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+_BLOCK: Final = 1 << 20
+_DEVICE_EVENTS: Final = (b'"cat": "kernel"', b'"cat": "gpu_mem', b'"cat":"kernel"')
+
+
+def write_trace(export: Callable[[str], object], folder: Path, name: str) -> Path:
+    """What ``export`` writes to the path that it is given, as ``<folder>/<name>.pt.trace.json``.
+
+    Raises:
+        StoreError: there is no such file now; says why.
+    """
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        place = folder / f"{name}{TRACE_SUFFIX}"
+        if place.exists():
+            place = folder / f"{name.replace('.', f'-{os.getpid()}.', 1)}{TRACE_SUFFIX}"
+        # Made here, because torch would say on stderr that it cannot.
+        temporary = folder / f".{os.getpid()}-{place.name.removesuffix(TRACE_SUFFIX)}.json"
+        temporary.touch(mode=0o600)
+    except OSError as error:
+        raise StoreError(f"writing a profiler trace to {folder}: {error.strerror}") from error
+    try:
+        export(str(temporary))
+        _check(temporary)
+        os.replace(temporary, place)
+    except OSError as error:
+        raise StoreError(f"writing the profiler trace {place}: {error.strerror}") from error
+    finally:
+        with suppress(OSError):
+            temporary.unlink(missing_ok=True)
+    return place
+
+
+def has_device_events(trace: Path) -> bool:
+    """Whether the trace says that anything ran on a device."""
+    overlap = max(map(len, _DEVICE_EVENTS)) - 1
+    before = b""
+    with trace.open("rb") as file:
+        while block := file.read(_BLOCK):
+            text = before + block
+            if any(word in text for word in _DEVICE_EVENTS):
+                return True
+            before = text[-overlap:]
+    return False
+
+
+def _check(trace: Path) -> None:
+    """Raises where the file does not begin and end as one JSON object does."""
+    with trace.open("rb") as file:
+        head = file.read(64).lstrip()[:1]
+        size = file.seek(0, os.SEEK_END)
+        file.seek(max(0, size - 64))
+        tail = file.read().rstrip()[-1:]
+    if (head, tail) != (b"{", b"}"):
+        room = os.statvfs(trace.parent)
+        free = room.f_bavail * room.f_frsize
+        raise StoreError(
+            f"writing a profiler trace to {trace.parent}: torch left {size:,} bytes that are no "
+            f"whole trace, {free:,} bytes are free there; make room"
+        )

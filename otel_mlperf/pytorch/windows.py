@@ -1,0 +1,126 @@
+"""Which profiler windows does a run have: those of its settings, and those that somebody asks for?
+
+A run looks before each step whether there is something to do, which costs a call and one look into
+memory; torch is touched only when a window begins.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import weakref
+from typing import TYPE_CHECKING
+
+from otel_mlperf.journal.layout import Word
+from otel_mlperf.recorder.faults import internal_error
+from otel_mlperf.recorder.start import at_begin
+from otel_mlperf.schedule import Schedule, parse_schedule
+
+if TYPE_CHECKING:
+    from otel_mlperf.journal.control import Answer
+    from otel_mlperf.pytorch.plan import Plan
+    from otel_mlperf.recorder.run import Run
+    from otel_mlperf.recorder.state import Recorder
+    from otel_mlperf.recorder.stepping import Step
+
+_CONTROL, _TAKEN = int(Word.CONTROL), int(Word.TAKEN)
+
+
+class Windows:
+    """The plans of one run, at its steps."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        self._recorder = recorder
+        self._words = recorder.journal.words
+        self._plans: list[Plan] = []
+        self._taken = 0
+        recorder.before_step.append(self._before)
+        recorder.after_step.append(self._after)
+        self._words[Word.LISTENS] = 1
+
+    def add(self, plan: Plan) -> None:
+        """Follows a plan from now on."""
+        self._plans = [*self._plans, plan]
+
+    def remove(self, plan: Plan) -> None:
+        """Follows it no more; its window, if one is open, ends."""
+        if plan in self._plans:
+            self._plans = [other for other in self._plans if other is not plan]
+            plan.finish(is_cut=True)
+
+    def end(self) -> None:
+        """The run ends, and so do its windows."""
+        for plan in self._plans:
+            self.remove(plan)
+
+    def _before(self) -> None:
+        if self._words[_CONTROL] == self._taken and not self._plans:
+            return
+        try:
+            request = self._words[_CONTROL]
+            if request != self._taken:
+                self._take(request)
+            if self._is_outside():
+                for plan in self._plans:
+                    plan.before()
+        except Exception as error:  # noqa: BLE001 - recording never raises
+            internal_error(error)
+
+    def _after(self, step: Step) -> None:
+        if not self._plans:
+            return
+        try:
+            is_outside = self._is_outside()
+            for plan in self._plans:
+                plan.after(step, is_outside=is_outside)
+            if any(plan.is_over for plan in self._plans):
+                self._plans = [plan for plan in self._plans if not plan.is_over]
+        except Exception as error:  # noqa: BLE001 - recording never raises
+            internal_error(error)
+
+    def _is_outside(self) -> bool:
+        """Whether the caller is in no step: what takes time now belongs to none."""
+        around, _ = self._recorder.places.surrounding()
+        return self._recorder.stepping.around(around) is None
+
+    def _take(self, request: int) -> None:
+        """Somebody asks for a window that begins with the next step."""
+        from otel_mlperf.journal.control import answer_word, steps_of
+        from otel_mlperf.pytorch.plan import Plan
+
+        self._taken = self._words[_TAKEN] = request
+
+        def answer(what: Answer, number: int) -> None:
+            self._words[Word.ANSWER] = answer_word(what, number)
+            self._words[Word.ANSWERED] = request
+
+        like = parse_schedule(self._recorder.config.profile) or Schedule()
+        phase = self._recorder.registry.phase
+        schedule = dataclasses.replace(
+            like, skip_first=0, wait=0, warmup=1, active=steps_of(request), repeat=1, every="run",
+            phase=phase,
+        )  # fmt: skip
+        self.add(Plan(self._recorder, schedule, answer))
+
+
+_of: weakref.WeakKeyDictionary[Recorder, Windows] = weakref.WeakKeyDictionary()
+
+
+def windows_of(recorder: Recorder) -> Windows | None:
+    """The windows of a run; None in a forked child, whose steps are none of a rank."""
+    return _of.get(recorder)
+
+
+def _begin(run: Run) -> None:
+    recorder = run._recorder
+    if recorder is None:
+        return
+    windows = _of[recorder] = Windows(recorder)
+    run.before_end.append(windows.end)
+    schedule = parse_schedule(recorder.config.profile)
+    if schedule is not None:
+        from otel_mlperf.pytorch.plan import Plan
+
+        windows.add(Plan(recorder, schedule))
+
+
+at_begin.append(_begin)

@@ -1,0 +1,173 @@
+"""Which steps does the profiler record, and what of them?
+
+A schedule is written ``wait=10,warmup=1,active=3,repeat=2``, in an environment variable, on the
+command line and in a YAML file alike; what it leaves out has its default, and ``on`` is all of
+them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any, Literal
+
+from otel_mlperf.errors import ConfigError
+
+Action = Literal["", "warmup", "active"]
+_ON, _OFF = ("on", "true", "yes", "1"), ("", "off", "false", "no", "0")
+_EVERY = ("run", "epoch")
+_ACTIVITIES = ("cpu", "cuda", "xpu", "mtia", "hpu", "privateuse1")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Schedule:
+    """Windows of ``active`` steps, counted over the steps of one phase from the first on."""
+
+    skip_first: int = 0
+    """Steps before everything else, once."""
+    wait: int = 10
+    """Steps before each window that are left alone."""
+    warmup: int = 1
+    """Steps after them with the profiler on, whose events are thrown away."""
+    active: int = 3
+    """Steps that are recorded."""
+    repeat: int = 1
+    """How many windows; 0: on and on."""
+    every: Literal["run", "epoch"] = "run"
+    """``epoch``: all of it anew in each epoch."""
+    phase: str = "train"
+    """The phase whose steps count."""
+    record_shapes: bool = False
+    profile_memory: bool = False
+    with_stack: bool = False
+    with_flops: bool = False
+    activities: tuple[str, ...] = ()
+    """``cpu``, ``cuda``, …; empty: all that torch offers here."""
+    events: int = 200_000
+    """A window ends with the step in which it came to about so many events."""
+
+    def __post_init__(self) -> None:
+        for name, low in _LOWEST.items():
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int) or value < low:
+                raise _wrong(name, value, f"a whole number of at least {low}")
+        for name in _SWITCHES:
+            if not isinstance(getattr(self, name), bool):
+                raise _wrong(name, getattr(self, name), "true or false")
+        if self.every not in _EVERY:
+            raise _wrong("every", self.every, "'run' or 'epoch'")
+        unknown = [name for name in self.activities if name not in _ACTIVITIES]
+        if unknown:
+            raise _wrong("activities", unknown[0], f"of {', '.join(_ACTIVITIES)}")
+
+    def action(self, position: int) -> Action:
+        """What the profiler does in the ``position``-th step from 0 on."""
+        position -= self.skip_first
+        turn, position = divmod(position, self.length)
+        if turn < 0 or (self.repeat and turn >= self.repeat) or position < self.wait:
+            return ""
+        return "warmup" if position < self.wait + self.warmup else "active"
+
+    def is_first(self, position: int) -> bool:
+        """Whether a window begins with that step: its warm-up, or what it records."""
+        position -= self.skip_first
+        return position % self.length == self.wait
+
+    def is_last(self, position: int) -> bool:
+        """Whether a window ends with that step."""
+        position -= self.skip_first
+        return position % self.length == self.length - 1
+
+    @property
+    def length(self) -> int:
+        """Steps from one window's wait to that of the next."""
+        return self.wait + self.warmup + self.active
+
+    def __str__(self) -> str:
+        return ",".join(
+            f"{item.name}={_text(value)}"
+            for item in fields(self)
+            if (value := getattr(self, item.name)) != item.default
+        ) or "on"  # fmt: skip
+
+
+_LOWEST = {"skip_first": 0, "wait": 0, "warmup": 0, "active": 1, "repeat": 0, "events": 1000}
+_SWITCHES = ("record_shapes", "profile_memory", "with_stack", "with_flops")
+
+
+def parse_schedule(given: Any) -> Schedule | None:
+    """The schedule that a text, a mapping or a plain yes stands for; None: no windows.
+
+    Raises:
+        ConfigError: it is none.
+    """
+    if isinstance(given, Schedule) or given is None:
+        return given
+    if isinstance(given, bool):
+        return Schedule() if given else None
+    if isinstance(given, Mapping):
+        return Schedule(**{str(name): _value(str(name), value) for name, value in given.items()})
+    if not isinstance(given, str):
+        raise ConfigError(
+            f"reading a profiler schedule: found a {type(given).__name__}; write "
+            "'wait=10,warmup=1,active=3'"
+        )
+    text = given.strip()
+    if text.lower() in _ON + _OFF:
+        return Schedule() if text.lower() in _ON else None
+    return Schedule(**dict(_pair(part) for part in text.split(",")))
+
+
+def schedule_text(given: Any) -> str:
+    """The same as one line of text, empty for no windows.
+
+    Raises:
+        ConfigError: it is none.
+    """
+    found = parse_schedule(given)
+    return "" if found is None else str(found)
+
+
+def _pair(part: str) -> tuple[str, Any]:
+    name, sign, value = (word.strip() for word in part.partition("="))
+    if not sign:
+        raise ConfigError(
+            f"reading a profiler schedule: found {part!r}, expected name=value, as in "
+            "'wait=10,active=3'"
+        )
+    return name, _value(name, value)
+
+
+def _value(name: str, value: Any) -> Any:
+    if name not in _KNOWN:
+        import difflib
+
+        close = difflib.get_close_matches(name, _KNOWN, 1, 0.5)
+        hint = f"did you mean {close[0]!r}?" if close else f"known are {', '.join(_KNOWN)}"
+        raise ConfigError(f"reading a profiler schedule: unknown word {name!r}; {hint}")
+    if name == "activities":
+        words = value.split("+") if isinstance(value, str) else list(value)
+        return tuple(str(word).strip().lower() for word in words if str(word).strip())
+    if not isinstance(value, str):
+        return value
+    if name in _LOWEST:
+        return int(value) if value.isdecimal() else value
+    if name in _SWITCHES and value.lower() in _ON + _OFF[1:]:
+        return value.lower() in _ON
+    return value
+
+
+_KNOWN = tuple(item.name for item in fields(Schedule))
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, tuple):
+        return "+".join(value)
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _wrong(name: str, value: Any, expected: str) -> ConfigError:
+    return ConfigError(
+        f"reading a profiler schedule: {name} is {value!r}, expected {expected}, as in "
+        "'wait=10,warmup=1,active=3'"
+    )
