@@ -10,9 +10,12 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from otel_mlperf import names
+from otel_mlperf.analysis.selected import Selected
 from otel_mlperf.otlp import wire
+from otel_mlperf.otlp.json import encode_lines
 from otel_mlperf.otlp.rows import own_fields, shared_attributes
 from otel_mlperf.otlp.spans import SpanColumns, cut, encode_spans, span_extra, span_tail
+from otel_mlperf.store.ranges import time_ranges
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -23,8 +26,6 @@ if TYPE_CHECKING:
 REQUEST_BYTES: Final = 1 << 20
 SENT: Final = "(kind <> 'event' OR kept <> '')"
 """Of a profiler window all events are stored, and those go out that its budget has room for."""
-_ROWS: Final = 20_000
-"""Spans held in memory at once."""
 _Row = dict[str, Any]
 
 
@@ -37,25 +38,29 @@ def count_spans(store: Store) -> int:
 def requests(run: RunFolder, store: Store) -> Iterator[tuple[int, bytes]]:
     """The requests of a run, each with its number of spans: by rank, then by time."""
     scope = wire.encode_scope(names.SCOPE)
+    for attributes, rows in _pages(Selected(run, store)):
+        resource = wire.encode_resource(attributes)
+        for piece in cut(_columns(rows), REQUEST_BYTES):
+            yield len(piece), encode_spans(resource, scope, piece, names.SCHEMA_URL)
+
+
+def lines(selected: Selected) -> Iterator[tuple[int, bytes]]:
+    """The same spans as lines of OTLP/JSON, in pieces, each with its number of spans."""
+    for attributes, rows in _pages(selected):
+        yield len(rows), b"".join(encode_lines(attributes, rows))
+
+
+def _pages(selected: Selected) -> Iterator[tuple[dict[str, Any], list[_Row]]]:
+    """Resource and rows of some spans."""
+    store = selected.store
+    where = f"{SENT} AND {selected.wanted} AND rank = $rank AND restart = $restart"
     for rank, restart in store.rows("SELECT DISTINCT rank, restart FROM spans ORDER BY ALL"):
-        resource = wire.encode_resource(resource_of(run, store, rank, restart))
-        for rows in _pages(store, rank, restart):
-            for piece in cut(_columns(rows), REQUEST_BYTES):
-                yield len(piece), encode_spans(resource, scope, piece, names.SCHEMA_URL)
-
-
-def _pages(store: Store, rank: int, restart: int) -> Iterator[list[_Row]]:
-    at = 0
-    while rows := store.records(
-        f"SELECT * FROM spans WHERE rank = $rank AND restart = $restart AND {SENT} "
-        "ORDER BY start_ns, span_id LIMIT $most OFFSET $at",
-        rank=rank,
-        restart=restart,
-        most=_ROWS,
-        at=at,
-    ):
-        yield rows
-        at += len(rows)
+        resource = resource_of(selected.run, store, rank, restart)
+        values = {**selected.values, "rank": rank, "restart": restart}
+        for low, high in time_ranges(store, "spans", "start_ns", where, values):
+            sql = f"SELECT * FROM spans WHERE {where} AND start_ns >= $low AND start_ns < $high "
+            rows = store.records(f"{sql} ORDER BY start_ns, span_id", low=low, high=high, **values)
+            yield resource, rows
 
 
 def resource_of(run: RunFolder, store: Store, rank: int, restart: int) -> dict[str, Any]:

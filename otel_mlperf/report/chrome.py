@@ -1,0 +1,113 @@
+"""How does a timeline look as a Chrome trace, which chrome://tracing and Perfetto open?
+
+JSON, with times in microseconds after ``baseTimeNanoseconds``: Unix times would lose their
+nanoseconds in the double precision with which viewers read them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from otel_mlperf.analysis.tracks import Kind
+from otel_mlperf.otlp import wire
+from otel_mlperf.report.timeline import line_name, line_place
+
+if TYPE_CHECKING:
+    from otel_mlperf.analysis.tracks import Process, Sample, Slice, Track
+
+_CAUSE: Final = {"cat": "cause", "name": "cause"}
+
+
+class ChromeFormat:
+    """The object form, an event a line."""
+
+    def __init__(self) -> None:
+        self._base_ns = 0
+        self._encoder = msgspec.json.Encoder()
+        self._tracks: dict[int, Track] = {}
+        self._processes: set[Process] = set()
+        self._comma = b""
+
+    def begin(self, start_ns: int) -> bytes:
+        """The head, up to the list of events."""
+        self._base_ns = start_ns
+        return b'{"displayTimeUnit":"ns","baseTimeNanoseconds":%d,"traceEvents":[\n' % start_ns
+
+    def line(self, number: int, track: Track, lane: int) -> bytes:
+        """Its name and place as metadata; a counter has its name in each event."""
+        self._tracks[number] = track
+        process = track.process
+        found = b""
+        if process not in self._processes:
+            self._processes.add(process)
+            found += self._metadata(process.pid, 0, "process_name", {"name": process.name})
+            found += self._metadata(
+                process.pid, 0, "process_sort_index", {"sort_index": process.pid}
+            )
+        if track.kind == Kind.COUNTER:
+            return found
+        found += self._metadata(
+            process.pid, number, "thread_name", {"name": line_name(track, lane)}
+        )
+        place = line_place(track, lane)
+        return found + self._metadata(
+            process.pid, number, "thread_sort_index", {"sort_index": place}
+        )
+
+    def slice(self, line: int, one: Slice) -> bytes:
+        """A complete event, and the ends of the arrows from and to it."""
+        at = {"pid": one.track.process.pid, "tid": line, "ts": self._time(one.start_ns)}
+        lasted = self._microseconds(one.end_ns - one.start_ns)
+        event = {"ph": "X", "name": one.name, "cat": one.category, **at, "dur": lasted}
+        found = self._event(event | ({"args": one.arguments} if one.arguments else {}))
+        for effect in one.leads_to:
+            found += self._event({"ph": "s", "id": hex(effect), **_CAUSE, **at})
+        if one.is_led:
+            found += self._event({"ph": "f", "bp": "e", "id": hex(one.span), **_CAUSE, **at})
+        return found
+
+    def ended(self, line: int, end_ns: int) -> bytes:
+        """Nothing: events are complete."""
+        return b""
+
+    def sample(self, line: int, one: Sample) -> bytes:
+        """A counter's event; viewers know counters by their names."""
+        track = one.track
+        unit = track.unit or "value"
+        event = {"ph": "C", "pid": track.process.pid, "tid": line, "name": track.name}
+        return self._event(event | {"ts": self._time(one.time_ns), "args": {unit: one.value}})
+
+    def end(self) -> bytes:
+        """The closing brackets."""
+        return b"\n]}\n"
+
+    def _metadata(self, pid: int, tid: int, name: str, arguments: dict[str, Any]) -> bytes:
+        event = {"ph": "M", "name": name, "pid": pid, "tid": tid, "ts": 0, "args": arguments}
+        return self._event(event)
+
+    def _event(self, event: dict[str, Any]) -> bytes:
+        try:
+            encoded = self._encoder.encode(event)
+        except UnicodeEncodeError:
+            encoded = self._encoder.encode(_clean(event))
+        found = self._comma + encoded
+        self._comma = b",\n"
+        return found
+
+    def _time(self, at_ns: int) -> msgspec.Raw:
+        return self._microseconds(at_ns - self._base_ns)
+
+    def _microseconds(self, ns: int) -> msgspec.Raw:
+        whole, rest = divmod(abs(ns), 1000)
+        return msgspec.Raw(b"%s%d.%03d" % (b"-" if ns < 0 else b"", whole, rest))
+
+
+def _clean(value: Any) -> Any:
+    """The same without lone surrogates, which no JSON can carry."""
+    if isinstance(value, str):
+        return wire.utf8(value).decode()
+    if isinstance(value, dict):
+        return {_clean(key): _clean(item) for key, item in value.items()}
+    return [_clean(item) for item in value] if isinstance(value, list) else value

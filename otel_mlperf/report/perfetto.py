@@ -1,0 +1,129 @@
+"""How does a timeline look as a Perfetto trace, the format of ui.perfetto.dev itself?
+
+A stream of ``TracePacket`` messages: descriptors of tracks, and events on them. A process is a
+track that shows its steps, with the others below it: so, and not for processes of its own kind, the
+viewer shows the whole run at first sight and keeps the order of tracks. Names that come up often
+are *interned*: written once, and from then on a small number.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, Final
+
+from otel_mlperf.analysis.tracks import Kind
+from otel_mlperf.otlp import wire
+from otel_mlperf.report.timeline import line_name, line_place
+
+if TYPE_CHECKING:
+    from otel_mlperf.analysis.tracks import Process, Sample, Slice, Track
+
+_PROCESS_UUID: Final = 1 << 48
+"""Processes are numbered from here, lines of tracks from 1."""
+_MOST_NAMES: Final = 100_000
+"""Interned at most: a reader holds all of them at once."""
+_EXPLICIT: Final = 3
+_BYTES: Final = 3
+_BEGIN, _END, _COUNTER = 1, 2, 4
+_CLEARED, _NEEDED = 1, 2
+_EVENT_CATEGORIES, _EVENT_NAMES, _ANNOTATION_NAMES = 1, 2, 3
+_INT64: Final = range(-(1 << 63), 1 << 63)
+
+
+class PerfettoFormat:
+    """One sequence of packets."""
+
+    def __init__(self) -> None:
+        self._names: dict[tuple[int, str], int] = {}
+        self._new: list[bytes] = []
+        self._processes: dict[Process, int] = {}
+        self._uuids: dict[int, int] = {}
+
+    def begin(self, start_ns: int) -> bytes:
+        """That nothing is interned yet; times are Unix times, whenever it starts."""
+        return _packet(b"", _CLEARED)
+
+    def line(self, number: int, track: Track, lane: int) -> bytes:
+        """Its descriptor, after that of its process when that is new."""
+        process, found = track.process, b""
+        if process not in self._processes:
+            self._processes[process] = _PROCESS_UUID + len(self._processes)
+            found = self._process(process)
+        if track.kind == Kind.STEPS and not lane:
+            self._uuids[number] = self._processes[process]
+            return found
+        descriptor = wire.number(1, number) + wire.text(2, line_name(track, lane))
+        descriptor += wire.number(5, self._processes[process])
+        descriptor += wire.number(12, line_place(track, lane))
+        if track.kind == Kind.COUNTER:
+            is_bytes = track.unit == "By"
+            unit = wire.number(3, _BYTES) if is_bytes else wire.text(6, track.unit)
+            descriptor += wire.block(8, unit)
+        return found + _packet(wire.block(60, descriptor))
+
+    def slice(self, line: int, one: Slice) -> bytes:
+        """The begin of a slice; an arrow has the id of the slice that it points to."""
+        event = wire.number(9, _BEGIN) + self._on(line)
+        event += self._named(_EVENT_NAMES, 10, 23, one.name)
+        event += self._named(_EVENT_CATEGORIES, 3, 22, one.category)
+        for key, value in one.arguments.items():
+            event += wire.block(4, self._annotation(key, value))
+        for effect in (*one.leads_to, *((one.span,) if one.is_led else ())):
+            event += wire.fixed64(47, effect)
+        return self._event(one.start_ns, event)
+
+    def ended(self, line: int, end_ns: int) -> bytes:
+        """The end of the innermost slice on a line."""
+        return self._event(end_ns, wire.number(9, _END) + self._on(line))
+
+    def sample(self, line: int, one: Sample) -> bytes:
+        """A value of a counter."""
+        event = wire.number(9, _COUNTER) + self._on(line) + wire.double(44, one.value)
+        return self._event(one.time_ns, event)
+
+    def end(self) -> bytes:
+        """Nothing: the stream just ends."""
+        return b""
+
+    def _process(self, process: Process) -> bytes:
+        descriptor = wire.number(1, self._processes[process]) + wire.text(2, process.name)
+        return _packet(wire.block(60, descriptor + wire.number(11, _EXPLICIT)))
+
+    def _on(self, line: int) -> bytes:
+        return wire.number(11, self._uuids.get(line, line))
+
+    def _event(self, time_ns: int, event: bytes) -> bytes:
+        interned = wire.block(12, b"".join(self._new)) if self._new else b""
+        self._new = []
+        return _packet(wire.number(8, time_ns) + interned + wire.block(11, event), _NEEDED)
+
+    def _named(self, kind: int, number_field: int, text_field: int, name: str) -> bytes:
+        """A name: by its number, or as it is when there are too many."""
+        number = self._names.get((kind, name))
+        if number is None:
+            if len(self._names) >= _MOST_NAMES:
+                return wire.text(text_field, name)
+            number = self._names[kind, name] = len(self._names) + 1
+            self._new.append(wire.block(kind, wire.number(1, number) + wire.text(2, name)))
+        return wire.number(number_field, number)
+
+    def _annotation(self, key: str, value: object) -> bytes:
+        return self._named(_ANNOTATION_NAMES, 1, 10, key) + _value(value)
+
+
+def _value(value: Any) -> bytes:
+    """An annotation's value; lists and what is too large are shown as JSON."""
+    if isinstance(value, str):
+        return wire.block(6, wire.utf8(value))
+    if isinstance(value, bool):
+        return wire.number(2, value)
+    if isinstance(value, int) and value in _INT64:
+        return wire.number(4, value)
+    if isinstance(value, float):
+        return wire.double(5, value)
+    return wire.text(6, json.dumps(value, ensure_ascii=False))
+
+
+def _packet(content: bytes, flags: int = 0) -> bytes:
+    sequence = wire.number(10, 1) + (wire.number(13, flags) if flags else b"")
+    return wire.block(1, content + sequence)
