@@ -90,12 +90,14 @@ def make_work(width, batch):
 def work_of(step_s, width):
     """Work with steps of that length, by the size of its batches."""
     batch = 64
-    for _ in range(4):
+    for _ in range(8):
         work = make_work(width, batch)
         train_plain(work)
-        measured = min(train_plain(work) for _ in range(3)) / work.steps
+        measured = statistics.median(train_plain(work) for _ in range(5)) / work.steps
+        if abs(measured / step_s - 1) < 0.05:
+            break
         batch = max(1, round(batch * step_s / measured))
-    return make_work(width, batch)._replace(steps=round(BLOCK_S / step_s))
+    return work._replace(steps=round(BLOCK_S / step_s))
 
 
 def train_plain(work):
