@@ -8,12 +8,13 @@ arguments, and of its template arguments the one that tells it from its like.
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from typing import TYPE_CHECKING
 
 from otel_mlperf.report.lines import columns, short
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
 _OPENING, _CLOSING = "<({[", ">)}]"
 _FUNCTOR = re.compile(r"\w*(?:[Ff]unctor|_kernel_(?:cuda|impl)|[a-z]Ops\b)\w*")
@@ -24,21 +25,50 @@ _PLAIN = re.compile(
 )
 _GENERIC = frozenset({"kernel", "Kernel", "Kernel2", "run", "apply"})
 _ADDRESS = re.compile(r" at 0x[0-9a-f]+")
+_PATH = re.compile(r"^\S*/(?=[^/]+\.py\()")
+_WORD = re.compile(r"[A-Za-z0-9]+")
+_MOST_WORDS = 3
+_LEAST_BASE = 10
 
 
-def short_name(name: str, width: int) -> str:
+def short_names(names: Sequence[str], width: int) -> list[str]:
+    """The names of a table; where two look alike, what they differ in is added."""
+    found = [short_name(name, width) for name in names]
+    alike = defaultdict(list)
+    for at, one in enumerate(found):
+        alike[one].append(at)
+    for places in alike.values():
+        for at, word in zip(places, _differences([names[at] for at in places]), strict=True):
+            if word:
+                found[at] = short_name(names[at], width, word)
+    return found
+
+
+def short_name(name: str, width: int, more: str = "") -> str:
     """A kernel's or operator's name in at most ``width`` columns; a cut is marked."""
-    plain = _ADDRESS.sub("", name)
+    plain = _PATH.sub("", _ADDRESS.sub("", name))
     base, template = split_name(plain)
     told = _telling(template)
-    if not told or base.split("::")[-1] in _GENERIC:
-        return short(told or base, width)
+    if base.split("::")[-1] in _GENERIC and told:
+        base, told = told, ""
+    told = ", ".join(part for part in (told, more) if part)
+    if not told:
+        return short(base, width)
     if columns(base) + columns(told) + 2 > width:
-        # Either may be what differs: the function keeps half of the room, and more if it is there.
+        # What is in brackets tells kernels apart: the function gives way first.
         room = width - 2
-        base = short(base, max(room // 2, room - columns(told)))
+        base = short(base, max(_LEAST_BASE, room - columns(told)))
         told = short(told, room - columns(base))
     return f"{base}<{told}>"
+
+
+def _differences(names: Sequence[str]) -> list[str]:
+    """The first words of each name in which they differ; empty if there are none."""
+    words = [_WORD.findall(name) for name in names]
+    differing = [column for column in zip(*words, strict=False) if len(set(column)) > 1]
+    return [" ".join(row) for row in zip(*differing[:_MOST_WORDS], strict=True)] or [""] * len(
+        names
+    )
 
 
 def split_name(name: str) -> tuple[str, str]:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from otel_mlperf.report.kernel_names import short_name
-from otel_mlperf.report.lines import WIDTH, Line, left, short, text
+from otel_mlperf.report.kernel_names import short_name, short_names
+from otel_mlperf.report.lines import WIDTH, Line, columns, left, short, text
 from otel_mlperf.report.quantities import duration, figures, percent, plural
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from otel_mlperf.analysis.windows import (
+        AllocatorPeak,
         CopyFigures,
         DeviceFigures,
         GapFigures,
@@ -25,20 +26,15 @@ TOP: Final = 15
 _NARROWEST: Final = 28
 _SECTION: Final = 15
 _DEVICES: Final = 8
-_NUMBERS: Final = 35
-"""Columns of calls, total, share and mean."""
+_GAPS: Final = 3
 _LABEL: Final = 9
 _COLORS: Final[dict[str, Style]] = {"communication": "red", "copy": "yellow"}
-_SHARES: Final = {
-    "stream": "busy",
-    "annotation": "window",
-}
 _WAITING: Final = {
-    "start": "before the first work",
-    "host_wait": "waiting for the host",
-    "device_wait": "launched, not yet begun",
-    "unknown_wait": "why is not known",
-    "end": "after the last work",
+    "start": " before the first work",
+    "host_wait": "",
+    "device_wait": " though launched",
+    "unknown_wait": "",
+    "end": " after the last work",
 }
 _CPU: Final = 0
 
@@ -52,7 +48,7 @@ def render_kernels(
     unicode: bool = True,
 ) -> str:
     """The devices in one line, then the table, then what they waited for and moved."""
-    lines: list[Line] = [_first(found), [(short(_source(found), width), "dim")]]
+    lines: list[Line] = [_first(found), [(short(_source(found, width), width), "dim")]]
     lines += _each_device(found)
     lines += _table(found, top, width)
     lines += _around(found, width)
@@ -75,21 +71,22 @@ def _part(ns: int, of: DeviceFigures) -> str:
     return percent(ns / of.window_ns) if of.window_ns else "–"
 
 
-def _source(found: Kernels) -> str:
+def _source(found: Kernels, width: int) -> str:
     windows = found.windows
     ranks = sorted({window.rank for window in windows})
     told = f"rank {ranks[0]}" if len(ranks) == 1 else plural(len(ranks), "rank")
     if len(ranks) == 1 and (found.world_size or 1) > 1:
         told += f" of {found.world_size}"
-    parts = [found.source, told]
+    parts = ["", told]
     if len(windows) > 1:
         parts.append(plural(len(windows), "window"))
     parts.append(duration(sum(window.duration_ns for window in windows)))
     parts.append(plural(sum(window.events for window in windows), "event"))
-    steps = [step for window in windows for step in window.steps]
+    steps = sum(len(window.steps) for window in windows)
     if steps:
-        parts.append(plural(len(steps), "step"))
-    return " · ".join(parts)
+        parts.append(plural(steps, "step"))
+    rest = " · ".join(parts)
+    return short(found.source, max(_NARROWEST, width - columns(rest))) + rest
 
 
 def _each_device(found: Kernels) -> list[Line]:
@@ -111,46 +108,52 @@ def _table(found: Kernels, top: int, width: int) -> list[Line]:
     shown, rest = found.rows[:top], found.rows[top:]
     if not shown:
         return [[(_nothing(found), "dim")]]
-    beside = any(row.section for row in shown)
-    name = max(_NARROWEST, width - 2 - _NUMBERS - (_SECTION + 2 if beside else 0))
-    total, share = _heads(found)
-    title = f"  {left(found.by, name)}{'calls':>8}{total:>10}{share:>7}{'mean':>10}"
-    lines: list[Line] = [[(title + ("  section" if beside else ""), "dim")]]
-    lines += [
-        [*_row(found, row, name), (f"  {short(row.section, _SECTION)}", "dim")] for row in shown
-    ]
+    cells = [_cells(row.calls, row.measured_ns, row.share, _mean(found, row)) for row in shown]
     if rest:
-        lines.append([(_others(rest, name), "dim")])
+        cells.append(_cells(*(sum(column) for column in zip(*map(_measures, rest), strict=True))))
+    cells.insert(0, ("calls", *_heads(found), "mean"))
+    wide = [max(map(columns, column)) + 2 for column in zip(*cells, strict=True)]
+    section = min(max(columns(row.section) for row in shown), _SECTION)
+    name = max(_NARROWEST, width - 2 - sum(wide) - (section + 2 if section else 0))
+    numbers = [
+        "".join(f"{cell:>{room}}" for cell, room in zip(row, wide, strict=True)) for row in cells
+    ]
+    title = f"  {left(found.by, name)}{numbers[0]}{'  section' if section else ''}"
+    lines: list[Line] = [[(title, "dim")]]
+    names = short_names([row.name for row in shown], name)
+    for row, label, cell in zip(shown, names, numbers[1:], strict=False):
+        styled = (f"  {left(label, name)}", _COLORS.get(row.kind, ""))
+        lines.append([styled, (cell, ""), (f"  {short(row.section, section)}", "dim")])
+    if rest:
+        lines.append([(f"  {left(f'{len(rest):,} more', name)}{numbers[-1]}", "dim")])
     return lines
 
 
 def _nothing(found: Kernels) -> str:
-    if found.by in ("phase", "step"):
-        return f"  no {found.by} is known: the window was not recorded in the steps of a run"
-    return f"  no {found.by} in the trace"
+    if found.by == "phase":
+        return "  no phase is known: the window was not recorded in the steps of a run"
+    return f"  no {found.by} in which {'a device' if found.total else 'an operator'} was at work"
 
 
 def _heads(found: Kernels) -> tuple[str, str]:
     """What the total and the share are called."""
     if found.by == "operator":
-        return ("on device", "busy") if found.total else ("self", "share")
-    if not found.total:
-        return "total", "window"
-    return ("busy", "window") if found.by == "stream" else ("total", _SHARES.get(found.by, "busy"))
+        return ("on GPU", "busy") if found.total else ("self", "share")
+    if found.by == "stream":
+        return "busy", "window"
+    return "total", "busy" if found.total and found.by != "annotation" else "window"
 
 
-def _row(found: Kernels, row: KernelRow, width: int) -> Line:
-    name = left(short_name(row.name, width), width)
-    line = f"{row.calls:>8,}{duration(row.measured_ns):>10}{percent(row.share):>7}"
-    mean = row.measured_ns / row.calls if found.by == "operator" else row.mean_ns
-    return [(f"  {name}", _COLORS.get(row.kind, "")), (f"{line}{duration(mean):>10}", "")]
+def _cells(calls: float, ns: float, share: float, mean: float | None = None) -> tuple[str, ...]:
+    return f"{calls:,}", duration(ns), percent(share), "" if mean is None else duration(mean)
 
 
-def _others(rows: list[KernelRow], width: int) -> str:
-    calls = sum(row.calls for row in rows)
-    total = duration(sum(row.measured_ns for row in rows))
-    share = percent(sum(row.share for row in rows))
-    return f"  {left(f'{len(rows):,} more', width)}{calls:>8,}{total:>10}{share:>7}"
+def _measures(row: KernelRow) -> tuple[float, float, float]:
+    return row.calls, row.measured_ns, row.share
+
+
+def _mean(found: Kernels, row: KernelRow) -> float:
+    return row.measured_ns / row.calls if found.by == "operator" else row.mean_ns
 
 
 def _around(found: Kernels, width: int) -> list[Line]:
@@ -159,11 +162,8 @@ def _around(found: Kernels, width: int) -> list[Line]:
         told += _idle(found.total, found.gaps)
         told += _launches(found.total)
     told += [("copies", _copy(one)) for one in found.copies]
-    told += [
-        ("memory", _peak(one.device, one.allocated_bytes, one.reserved_bytes, len(found.memory)))
-        for one in found.memory
-        if one.device_type != _CPU and one.allocated_bytes is not None
-    ]
+    memory = [one for one in found.memory if one.device_type != _CPU]
+    told += [("memory", words) for one in memory for words in _peak(one, len(memory))]
     lines: list[Line] = []
     before = ""
     for label, words in told:
@@ -175,38 +175,42 @@ def _around(found: Kernels, width: int) -> list[Line]:
 
 def _idle(total: DeviceFigures, gaps: list[GapFigures]) -> Iterable[tuple[str, str]]:
     if total.gaps:
-        waits = f"{duration(total.gap_ns)} in {plural(total.gaps, 'gap')}: "
-        waits += f"{duration(total.host_wait_ns)} waiting for the host, "
-        waits += f"{duration(total.device_wait_ns)} launched already"
+        other = total.idle_ns != total.gap_ns
+        before = f"{duration(total.idle_ns)}, of which " if other else ""
+        yield "idle", f"{before}{duration(total.gap_ns)} in {plural(total.gaps, 'gap')}"
+        waits = f"{duration(total.host_wait_ns)} waiting for the host, "
+        waits += f"{duration(total.device_wait_ns)} for the device"
         if total.unknown_wait_ns:
-            waits += f", {duration(total.unknown_wait_ns)} unknown"
+            waits += f", {duration(total.unknown_wait_ns)} not known"
         yield "idle", waits
-    for gap in gaps[:3]:
+    for gap in gaps[:_GAPS]:
         host = f"host in {short_name(gap.operator, 40)}" if gap.operator else "host in no operator"
-        yield "idle", f"{duration(gap.duration_ns)} {_WAITING[gap.cause]}, {host}"
+        yield "longest", f"{duration(gap.duration_ns)}{_WAITING[gap.cause]}, {host}"
 
 
 def _launches(total: DeviceFigures) -> Iterable[tuple[str, str]]:
-    if total.delay_p50_ns is not None and total.delay_p95_ns is not None:
+    if total.delay_p50_ns is not None and total.delay_p95_ns is not None and total.delay_max_ns:
         words = f"p50 {duration(total.delay_p50_ns)} from call to start, "
-        words += f"p95 {duration(total.delay_p95_ns)}, max {duration(total.delay_max_ns or 0)}"
+        words += f"p95 {duration(total.delay_p95_ns)}, max {duration(total.delay_max_ns)}"
         yield "launch", words
 
 
 def _copy(one: CopyFigures) -> str:
-    words = f"{plural(one.calls, 'call')} {one.name}: {duration(one.total_ns)}"
+    words = f"{one.name} ×{one.calls:,}: {duration(one.total_ns)}"
     if one.bytes is not None:
         words += f", {size(one.bytes)}"
     if one.bytes_per_s is not None:
         words += f" at {size(one.bytes_per_s)}/s"
-    return words + (" (pageable)" if one.pageable else "")
+    return words
 
 
-def _peak(device: int, allocated: int, reserved: int | None, devices: int) -> str:
-    words = f"peak {size(allocated, 1024)} allocated"
-    if reserved is not None and reserved > 0:
-        words += f" of {size(reserved, 1024)} reserved"
-    return words + (f", device {device}" if devices > 1 else "")
+def _peak(one: AllocatorPeak, devices: int) -> Iterable[str]:
+    if one.allocated_bytes is None:
+        return
+    words = f"peak {size(one.allocated_bytes, 1024)} allocated"
+    if one.reserved_bytes is not None:
+        words += f" of {size(one.reserved_bytes, 1024)} reserved"
+    yield words + (f", rank {one.rank} device {one.device}" if devices > 1 else "")
 
 
 def _damage(windows: list[WindowFacts], width: int) -> list[Line]:
