@@ -22,6 +22,9 @@ BETWEEN: Final = re.compile(rb'\}\s*,\s*(?=\{\s*")')
 _LOOK_BACK: Final = 1 << 14
 _OPEN: Final = ord("{")
 _CLOSE: Final = ord("}")
+_BLANK: Final = ord(" ")
+_MOST_BLANKS: Final = 64
+"""Looked at before a brace: with more, it may begin an entry for all that is known."""
 # Decimals stay text: a float cannot hold today's time to the nanosecond.
 _DECODER: Final = msgspec.json.Decoder(list[ENTRY], float_hook=str)
 NOT_DECODED: Final = (msgspec.DecodeError, RecursionError, ValueError)
@@ -36,28 +39,51 @@ def last_between(data: bytes) -> tuple[int, int] | None:
     return None
 
 
-def decode(text: bytes) -> list[Any] | None:
+class Block:
+    """Decoded entries, and the text that they were decoded from."""
+
+    __slots__ = ("_text", "entries")
+
+    def __init__(self, text: bytes, entries: list[Any]) -> None:
+        self._text = text
+        self.entries = entries
+
+    def positions(self) -> NDArray[np.int64]:
+        """Where each entry has its ``{``, from the beginning of the block."""
+        array = np.frombuffer(self._text, np.uint8)
+        opens = np.flatnonzero(array == _OPEN)
+        positions = opens[_may_begin_entry(array, opens)]
+        if len(positions) != len(self.entries):
+            # Others look like one: objects in lists within entries, or braces in texts.
+            positions = _outermost(array)
+        return positions - len(b"[")
+
+
+def decode(text: memoryview) -> Block | None:
     """The entries in ``text``, which are separated by commas; None if they cannot be decoded."""
+    whole = b"".join((b"[", text, b"]"))
     try:
-        entries: list[Any] = _DECODER.decode(b"[" + text + b"]")
+        return Block(whole, _DECODER.decode(whole))
     except NOT_DECODED:
         return None
-    return entries
 
 
-def find_positions(text: bytes, count: int) -> NDArray[np.int64]:
-    """Where each of the ``count`` entries in ``text`` has its ``{``."""
-    array = np.frombuffer(text, np.uint8)
-    positions = _outermost(array, np.flatnonzero((array == _OPEN) | (array == _CLOSE)))
-    if len(positions) == count:
-        return positions
-    # Braces in texts, such as the name of a kernel that was cut within a lambda.
-    inside = _inside_texts(array)
-    braces = np.flatnonzero(((array == _OPEN) | (array == _CLOSE)) & ~inside)
-    return _outermost(array, braces)
+def _may_begin_entry(array: NDArray[np.uint8], opens: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Which braces follow a comma, or the beginning of the list, as those of all entries do."""
+    before = opens - 1
+    for _ in range(_MOST_BLANKS):
+        blank = array[before] <= _BLANK
+        if not blank.any():
+            break
+        before -= blank
+    byte = array[before]
+    may_begin: NDArray[np.bool_] = (byte == ord(",")) | (byte <= _BLANK) | (before == 0)
+    return may_begin
 
 
-def _outermost(array: NDArray[np.uint8], braces: NDArray[np.int64]) -> NDArray[np.int64]:
+def _outermost(array: NDArray[np.uint8]) -> NDArray[np.int64]:
+    """Where an object begins that is within no other, nor in a text."""
+    braces = np.flatnonzero(((array == _OPEN) | (array == _CLOSE)) & ~_inside_texts(array))
     opens = array[braces] == _OPEN
     depth = np.cumsum(np.where(opens, 1, -1))
     outermost: NDArray[np.int64] = braces[opens & (depth == 1)]

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from otel_mlperf.kineto.events import NONE
+from otel_mlperf.kineto.times import NO_TIME, parse_times, why_no_time
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Sequence
@@ -45,7 +46,7 @@ class Index(dict[Any, int]):
         self[value] = number
         return number
 
-    def of(self, values: Iterable[Any], count: int, dtype: DTypeLike) -> NDArray[Any]:
+    def column(self, values: Iterable[Any], count: int, dtype: DTypeLike) -> NDArray[Any]:
         """The number of each of the ``count`` values."""
         return np.fromiter(map(self.__getitem__, values), dtype, count)
 
@@ -57,7 +58,7 @@ class Index(dict[Any, int]):
 def whole_column(
     attribute: str,
     holders: Sequence[Any],
-    dtype: type[np.signedinteger[Any]],
+    dtype: type[np.int64 | np.int16],
     positions: NDArray[np.int64],
     damage: DamageLog,
 ) -> NDArray[Any]:
@@ -95,22 +96,34 @@ def _whole(
     return whole
 
 
+def time_column(
+    attribute: str, holders: Sequence[Any], positions: NDArray[np.int64], damage: DamageLog
+) -> NDArray[np.int64]:
+    """A time of each holder in nanoseconds, NO_TIME (and counted) where it has none."""
+    values = list(map(attrgetter(attribute), holders))
+    times = parse_times(values)
+    for row in np.flatnonzero(times == NO_TIME).tolist():
+        kind = why_no_time(values[row])
+        damage.add(kind, int(positions[row]), f"{attribute}: {values[row]!r:.80}")
+    return times
+
+
 class Blocks:
     """A table that grows by blocks of columns."""
 
     def __init__(self, **dtypes: DTypeLike) -> None:
-        self.dtypes = dtypes
+        self._dtypes = dtypes
         self._blocks: dict[str, list[NDArray[Any]]] = {name: [] for name in dtypes}
 
     def add(self, **columns: NDArray[Any]) -> None:
         """One block: every column, in equal lengths."""
         for name, blocks in self._blocks.items():
-            blocks.append(columns[name].astype(self.dtypes[name], copy=False))
+            blocks.append(columns[name].astype(self._dtypes[name], copy=False))
 
     def columns(self) -> dict[str, NDArray[Any]]:
         """The whole table; it is empty afterwards, as both at once would take twice the memory."""
         whole = {}
-        for name, dtype in self.dtypes.items():
+        for name, dtype in self._dtypes.items():
             blocks = self._blocks[name]
             whole[name] = np.concatenate(blocks) if blocks else np.empty(0, dtype)
             self._blocks[name] = []

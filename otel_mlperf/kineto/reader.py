@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from otel_mlperf.errors import TraceError
-from otel_mlperf.kineto.blocks import decode, find_positions, last_between
+from otel_mlperf.kineto.blocks import decode, last_between
 from otel_mlperf.kineto.damage import DamageLog
 from otel_mlperf.kineto.distributed import find_distributed
 from otel_mlperf.kineto.events import Trace
@@ -66,10 +66,9 @@ def _read_events(text: Text, table: Table, recovery: Recovery) -> None:
                 continue
         else:
             end, begin = between
-            block = text.data[:end]
-            entries = decode(block)
-            if entries is not None:
-                table.add(entries, find_positions(block, len(entries)) + text.offset)
+            block = decode(memoryview(text.data)[:end])
+            if block is not None:
+                table.add(block.entries, block.positions() + text.offset)
                 text.drop(begin)
                 text.more()
                 continue
@@ -85,18 +84,20 @@ def _trace(
 ) -> Trace:
     base = values.get("baseTimeNanoseconds")
     base_ns = int(base) if isinstance(base, int | str) and str(base).isdecimal() else 0
-    events, flows, allocations = table.finish(base_ns if base_ns < 2**62 else 0)
+    base_ns = base_ns if base_ns < 2**62 else 0
+    table.halves.close()
+    events = table.events.finish(base_ns)
     distributed = find_distributed(values)
     devices = values.get("deviceProperties")
     return Trace(
         path=path,
         events=events,
-        names=table.names(),
-        categories=table.categories(),
-        tracks=table.tracks(),
-        flows=flows,
-        flow_kinds=table.flow_kinds(),
-        allocations=allocations,
+        names=table.events.names(),
+        categories=table.events.categories(),
+        tracks=table.tracks.all(),
+        flows=table.flows.finish(base_ns),
+        flow_kinds=table.flows.kinds(),
+        allocations=table.allocations.finish(base_ns),
         damage=damage.all(),
         counts=table.counts(),
         is_unix_time=bool(len(events) and np.median(events.start_ns) > _UNIX_TIME_NS),

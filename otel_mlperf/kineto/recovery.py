@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 
-from otel_mlperf.kineto.blocks import BETWEEN, decode, find_positions
+from otel_mlperf.kineto.blocks import BETWEEN, decode
 from otel_mlperf.kineto.coerce import coerce_entry
 from otel_mlperf.kineto.repair import CUT_CHARACTERS, CUT_MESSAGE, Parsed, mend_value, parse_value
 
@@ -57,11 +57,12 @@ class Recovery:
         """
         between = [(match.start() + 1, match.end()) for match in BETWEEN.finditer(data)]
         ends = [end for end, _ in between]
+        view = memoryview(data)
         at, window = 0, max(1, len(between) // 2)
         while True:
             ahead = bisect_right(ends, at)
             window = min(window, len(ends) - ahead)
-            if window and self._take_block(data[at : ends[ahead + window - 1]], offset + at):
+            if window and self._take_block(view[at : ends[ahead + window - 1]], offset + at):
                 at = between[ahead + window - 1][1]
                 window *= 2
             elif window > 1:
@@ -74,11 +75,11 @@ class Recovery:
                     return taken or Taken(at)
                 at = taken.size
 
-    def _take_block(self, text: bytes, offset: int) -> bool:
-        entries = decode(text)
-        if entries is None:
+    def _take_block(self, text: memoryview, offset: int) -> bool:
+        block = decode(text)
+        if block is None:
             return False
-        self._table.add(entries, find_positions(text, len(entries)) + offset)
+        self._table.add(block.entries, block.positions() + offset)
         return True
 
     def _take_one(

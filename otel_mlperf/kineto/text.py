@@ -27,7 +27,7 @@ class Text:
         piece = self._source.read()
         if self._progress is not None:
             self._progress(self._source.file_bytes)
-        self.data += piece
+        self.data = b"".join((self.data, piece))
         self.ended = not piece
         return not self.ended
 
