@@ -189,6 +189,8 @@ ACCELERATOR_LINK: Final = "ml.accelerator.link.type"
 CLOCK_DOMAIN: Final = "ml.accelerator.clock.domain"
 """``sm`` or ``memory``."""
 THROTTLE_REASON: Final = "ml.accelerator.throttle.reason"
+REPAIR_TYPE: Final = "ml.accelerator.memory.repair.type"
+"""``rows`` are replaced by spare ones, ``pages`` are taken out of use."""
 SAMPLER: Final = "otel_mlperf.sampler.name"
 
 
@@ -703,7 +705,7 @@ HW_ERRORS: Final = Metric(
     "hw.errors",
     "{error}",
     "counter",
-    "Errors since the driver was loaded (xid: since the agent began): ECC, PCIe replays, NVLink, XID.",
+    "Errors since the driver was loaded: ECC, PCIe replays, NVLink; xid since the agent began.",
     (HW_ID, HW_NAME, HW_TYPE, ERROR_TYPE),
 )
 HW_POWER: Final = Metric("hw.power", "W", "gauge", "Power drawn.", (HW_ID, HW_NAME, HW_TYPE))
@@ -837,7 +839,7 @@ REPAIR_PENDING: Final = Metric(
     "",
     "gauge",
     "1 while rows or pages wait for a reset of the device to be replaced, else 0.",
-    (HW_ID, HW_NAME),
+    (HW_ID, HW_NAME, REPAIR_TYPE),
 )
 REPAIR_FAILED: Final = Metric(
     "ml.accelerator.memory.repair.failed",
