@@ -18,13 +18,18 @@ _COMMANDS: Final = {
     "summary": "summary",
     "show": "show",
     "kernels": "kernels",
+    "export": "export",
+    "import": "import_",
     "runs": "runs",
     "doctor": "doctor",
     "send": "send",
     "recover": "agent",
     "agent": "agent",
 }
-"""Command to the module that has a function of the same name, in the order of ``--help``."""
+"""Command to the module that has a function of the same name, in the order of ``--help``.
+
+``import_`` has its underscore because Python keeps the word for itself.
+"""
 _RUN: Final = "run"
 
 RunArgument = Annotated[
@@ -46,7 +51,8 @@ class _Lazy(TyperGroup):
         if cmd_name not in _COMMANDS:
             return None
         module = importlib.import_module(f"otel_mlperf.cli.{_COMMANDS[cmd_name]}")
-        return _as_command(cmd_name, getattr(module, cmd_name))
+        function = getattr(module, "import_" if cmd_name == "import" else cmd_name)
+        return _as_command(cmd_name, function)
 
 
 def call(arguments: list[str]) -> None:

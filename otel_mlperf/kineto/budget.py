@@ -84,7 +84,9 @@ def choose(
     if budgets is not None:
         room = np.maximum(budgets - _per_trace(places, kept), 1)
         roll_ups = _merged(roll_ups, places, room)
-    return Plan(kept, roll_ups)
+    alone = _alone(places, roll_ups)
+    kept[roll_ups.first[alone]] = True
+    return Plan(kept, _those(roll_ups, ~alone))
 
 
 def _keys(trace: Trace) -> NDArray[np.int64]:
@@ -194,6 +196,21 @@ def _roll_up(
         start_ns=_reduced(np.minimum, start, begins),
         end_ns=_reduced(np.maximum, start + spent, begins),
     )
+
+
+def _alone(places: Places, roll_ups: RollUps) -> NDArray[np.bool_]:
+    """Roll-ups of one event that could as well be a span: its parent is, and nothing is below."""
+    parent = places.forest.parent
+    inner = np.zeros(len(parent), bool)
+    inner[parent[parent != NONE]] = True
+    first = roll_ups.first
+    could = ~inner[first] & ~places.never[first] & (parent[first] == roll_ups.above)
+    alone: NDArray[np.bool_] = (roll_ups.count == 1) & (roll_ups.name != OTHERS) & could
+    return alone
+
+
+def _those(roll_ups: RollUps, which: NDArray[np.bool_]) -> RollUps:
+    return RollUps(*(getattr(roll_ups, name)[which] for name in RollUps.__slots__))
 
 
 def _merged(roll_ups: RollUps, places: Places, room: NDArray[np.int64]) -> RollUps:

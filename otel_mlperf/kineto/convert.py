@@ -21,7 +21,7 @@ from otel_mlperf.kineto.numbers import count
 from otel_mlperf.kineto.places import find_places
 from otel_mlperf.kineto.reader import MOST_BYTES, read_trace
 from otel_mlperf.kineto.rows import tables_of
-from otel_mlperf.kineto.sections import no_sections
+from otel_mlperf.kineto.sections import no_sections, read_sections
 from otel_mlperf.kineto.spans import Spans
 from otel_mlperf.kineto.stored import event_rows
 from otel_mlperf.otlp import wire
@@ -131,8 +131,6 @@ def convert(
     trace = read_trace(path, max_bytes=max_bytes, progress=progress)
     sections = None
     if window is not None and run_folder is not None:
-        from otel_mlperf.kineto.sections import read_sections
-
         sections = read_sections(run_folder, window)
     links = link(trace, sections)
     budget = budget or Budget()
@@ -213,6 +211,21 @@ def requests(found: Converted, resource: Mapping[str, object]) -> Iterator[tuple
             waiting, items = waiting + body, items + len(piece) * are_items
     if waiting:
         yield items, waiting
+
+
+def sent_rows(found: Converted) -> Iterator[dict[str, Any]]:
+    """What is sent, as rows of table ``spans``."""
+    pieces = event_rows(found.spans, found.rank, found.restart, found.window, only_sent=True)
+    for columns in pieces:
+        values = [_listed(column) for column in columns.values()]
+        yield from (dict(zip(columns, row, strict=True)) for row in zip(*values, strict=True))
+
+
+def _listed(column: Any) -> list[Any]:
+    if isinstance(column, list):
+        return column
+    values: list[Any] = column.tolist()  # of numpy's arrays and of pyarrow's
+    return values
 
 
 def store(found: Converted, run_folder: Path) -> None:

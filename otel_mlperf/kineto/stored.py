@@ -33,11 +33,16 @@ Columns = dict[str, Any]
 
 
 def event_rows(
-    spans: Spans, rank: int, restart: int = 0, window: Window | None = None
+    spans: Spans,
+    rank: int,
+    restart: int = 0,
+    window: Window | None = None,
+    *,
+    only_sent: bool = False,
 ) -> Iterator[Columns]:
-    """The columns of table ``spans``, in pieces: every event, then the roll-ups."""
+    """The columns of table ``spans``, in pieces: every event, or those sent, then the roll-ups."""
     steps = _steps(spans, window)
-    shown = np.flatnonzero(~spans.places.hidden)
+    shown = np.flatnonzero(spans.plan.kept if only_sent else ~spans.places.hidden)
     for begin in range(0, len(shown), _ROWS):
         for rows, ints in spans.by_numbers(shown[begin : begin + _ROWS]):
             for part, own in _kept_apart(spans, rows):
@@ -74,15 +79,18 @@ def _events(
     else:
         inner = columns.words([inner_json(other) for _, other in constant], tail)
         attributes = columns.json_text(ints, inner)
-    on_host = ~spans.links.is_device[rows]
+    track, on_host = events.track[rows], ~spans.links.is_device[rows]
+    known_threads = on_host & (spans.threads[track] != NO_THREAD)
     return {
         "trace_id": columns.hex_text(spans.trace_ids[places.trace[rows]]),
         "span_id": columns.span_hex(spans.ids[rows]),
         "parent_id": columns.span_hex(spans.parents[rows]),
         "name": columns.words(trace.names, events.name[rows]),
         "category": columns.words([shared[names.SECTION_CATEGORY] for shared, _ in constant], tail),
-        "track": np.where(on_host, spans.threads[events.track[rows]], NO_THREAD),
-        "thread": columns.words([one.thread for one in trace.tracks], events.track[rows]),
+        # Streams have no thread: a number of their own keeps them apart.
+        "track": np.where(known_threads, spans.threads[track], NO_THREAD - 1 - track),
+        "thread": columns.words([one.thread for one in trace.tracks], track),
+        "thread_id": columns.where(known_threads, spans.threads[track]),
         "start_ns": start,
         "end_ns": start + events.duration_ns[rows],
         "kept": columns.words(["", PROFILED], spans.plan.kept[rows].astype(np.int64)),

@@ -41,6 +41,11 @@ def known(values: Sequence[int | None], index: NDArray[np.integer[Any]]) -> pa.A
     return pa.array(values, pa.int64()).take(_integers(index))
 
 
+def where(is_known: NDArray[np.bool_], values: NDArray[np.int64]) -> pa.Array:
+    """The numbers that are known, and nothing for the others."""
+    return pc.if_else(pa.array(is_known), _integers(values), pa.scalar(None, pa.int64()))
+
+
 def same(word: str, rows: int) -> pa.Array:
     """The same word in all rows."""
     return words([word], np.zeros(rows, np.int64))

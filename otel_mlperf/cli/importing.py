@@ -1,0 +1,211 @@
+"""What does ``import`` do with one trace?"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import uuid
+from typing import TYPE_CHECKING, Any, Final
+
+from otel_mlperf import names
+from otel_mlperf.errors import JournalError, OutputError, StoreError, UsageError
+from otel_mlperf.journal.window import FOLDER, TRACE_SUFFIX, WINDOW_SUFFIX, Window, read_window
+from otel_mlperf.kineto.convert import Budget, Converted, convert, requests, sent_rows, store
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from contextlib import ExitStack
+    from pathlib import Path
+    from typing import BinaryIO, Self
+
+    from otel_mlperf.otlp.client import Client
+    from otel_mlperf.report.imported import Imported
+    from otel_mlperf.store.runs import RunFolder
+
+SERVICE: Final = "torch-profiler"
+"""Who speaks in a trace that belongs to no run."""
+_BUDGET = re.compile(r"(\d+)\s*([kmg]i?b|b)?", re.IGNORECASE)
+_UNITS: Final = {"b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9}
+_BINARY: Final = {"kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30}
+
+
+def parse_budget(text: str) -> Budget:
+    """The budget of ``--budget``: a number of spans, a size, ``none``, or "" for the default.
+
+    Raises:
+        UsageError: it is none of them.
+    """
+    if not text:
+        return Budget()
+    if text.lower() == "none":
+        return Budget(spans=None)
+    found = _BUDGET.fullmatch(text.strip())
+    if found is None or not int(found[1]):
+        raise UsageError(
+            f"--budget {text}: a number of spans, a size like 2MiB, or none is expected"
+        )
+    if found[2]:
+        return Budget(spans=None, bytes=int(found[1]) * (_UNITS | _BINARY)[found[2].lower()])
+    return Budget(spans=int(found[1]))
+
+
+class Importer:
+    """Converts traces one after the other and takes each where it is wanted."""
+
+    def __init__(self, budget: Budget, rank: int | None) -> None:
+        self._budget, self._rank = budget, rank
+        self.run: RunFolder | None = None
+        self.client: Client | None = None
+        self._out: BinaryIO | None = None
+        self._out_path = ""
+
+    def open(self, path: Path, stack: ExitStack) -> None:
+        """Opens the file of ``--out``; what was in it is replaced.
+
+        Raises:
+            OutputError: it cannot be written.
+        """
+        try:
+            self._out = stack.enter_context(path.open("wb"))
+        except OSError as error:
+            raise OutputError(f"writing {path}: {error.strerror}") from error
+        self._out_path = str(path)
+
+    def take(self, path: Path, progress: Callable[[int], None] | None) -> Imported:
+        """Imports one trace.
+
+        Raises:
+            TraceError: nothing of it can be read.
+            StoreError: the run folder cannot be read or written.
+            Unreachable: the server does not take it.
+        """
+        from otel_mlperf.report.imported import describe
+
+        run, window = self._belongs_to(path)
+        found = convert(
+            path,
+            self._budget,
+            window=window,
+            run_folder=run.path if run else None,
+            rank=self._rank,
+            progress=progress,
+        )
+        outcome: dict[str, Any] = {}
+        if self.run is not None:
+            store(found, self.run.path)
+            outcome["run"] = str(self.run.path)
+        resource = self._resource(found, run)
+        if self.client is not None:
+            outcome["sent"], outcome["refused"] = self._send(found, resource, self.client)
+        if self._out is not None:
+            self._write(found, resource, self._out)
+            outcome["out"] = self._out_path
+        return describe(found, str(path), **outcome)
+
+    def _belongs_to(self, path: Path) -> tuple[RunFolder | None, Window | None]:
+        """The run whose window the trace is, with the window; else the run of ``--run``."""
+        from otel_mlperf.store.runs import read_run
+
+        place = path.with_name(path.name.removesuffix(TRACE_SUFFIX) + WINDOW_SUFFIX)
+        try:
+            window = read_window(place)
+            run = self.run or read_run(_run_of(path))
+        except (JournalError, StoreError):
+            return self.run, None
+        same = window.run_id == run.facts.id and window.trace == path.name
+        return (run, window) if same else (self.run, None)
+
+    def _resource(self, found: Converted, run: RunFolder | None) -> dict[str, Any]:
+        if run is not None:
+            from otel_mlperf.cli.replay import resource_of
+            from otel_mlperf.store.reader import Store
+
+            return resource_of(run, Store(run.path), found.rank, found.restart)
+        trace = found.trace
+        attributes: dict[str, Any] = {
+            names.SERVICE_NAME: os.environ.get("OTEL_SERVICE_NAME") or SERVICE,
+            names.SERVICE_INSTANCE_ID: str(uuid.uuid5(uuid.NAMESPACE_OID, trace.digest)),
+            names.RANK: found.rank,
+        }
+        if trace.world_size is not None:
+            attributes[names.WORLD_SIZE] = trace.world_size
+        if isinstance(trace.header.get("host_name"), str):
+            attributes[names.HOST_NAME] = trace.header["host_name"]
+        return attributes
+
+    def _send(self, found: Converted, resource: dict[str, Any], client: Client) -> tuple[int, int]:
+        """How many spans the server took, and how many it refused."""
+        from otel_mlperf.cli.send import deliver
+
+        refused = sum(deliver(client, body) for _, body in requests(found, resource))
+        return found.kept + found.roll_ups - refused, refused
+
+    def _write(self, found: Converted, resource: dict[str, Any], out: BinaryIO) -> None:
+        from otel_mlperf.otlp.json import encode_lines
+
+        try:
+            out.writelines(encode_lines(resource, sent_rows(found)))
+        except OSError as error:
+            raise OutputError(f"writing {self._out_path}: {error.strerror}") from error
+
+
+def _run_of(trace: Path) -> Path:
+    """The run folder in whose folder of windows a trace lies; itself where it lies in none."""
+    folder = trace.resolve().parent
+    return folder.parent if folder.name == FOLDER else folder
+
+
+class Progress:
+    """A bar on a terminal: how much of the files has been read."""
+
+    def __init__(self, traces: list[Path]) -> None:
+        self._bar: Any = None
+        self._done = 0
+        self._sizes = {trace: trace.stat().st_size if trace.is_file() else 0 for trace in traces}
+
+    def __enter__(self) -> Self:
+        if sys.stderr.isatty():
+            from rich.console import Console
+            from rich.progress import BarColumn, DownloadColumn, TextColumn, TimeRemainingColumn
+            from rich.progress import Progress as Bar
+
+            self._bar = Bar(
+                TextColumn("{task.description}"),
+                BarColumn(),
+                DownloadColumn(),
+                TimeRemainingColumn(),
+                console=Console(stderr=True),
+                transient=True,
+            )
+            self._bar.start()
+            self._task = self._bar.add_task("", total=sum(self._sizes.values()))
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+
+    def of(self, trace: Path) -> Callable[[int], None] | None:
+        """What is told how many bytes of ``trace`` have been read."""
+        if self._bar is None:
+            return None
+        before, self._done = self._done, self._done + self._sizes[trace]
+
+        def read(count: int) -> None:
+            self._bar.update(self._task, completed=before + count, description=trace.name)
+
+        return read
+
+    def pause(self, output: Callable[[], None]) -> None:
+        """Writes something where the bar is."""
+        if self._bar is None:
+            output()
+            return
+        self._bar.stop()
+        output()
+        self._bar.start()
+
+    def say(self, message: str) -> None:
+        """Writes a line to standard error."""
+        self.pause(lambda: print(message, file=sys.stderr, flush=True))
