@@ -1,0 +1,126 @@
+"""How does a reader that may hang keep nobody waiting?
+
+A library that talks to a driver can stop answering, for ten seconds or for good. So its sensor
+works in a daemon thread of its own: whoever wants readings begins a pass, goes on with other work
+and takes what came of it. A pass that misses its deadline says nothing and is counted.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from queue import SimpleQueue
+from typing import TYPE_CHECKING, Final, Literal
+
+from otel_mlperf import names
+from otel_mlperf.sensors.measurement import Measurement
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from otel_mlperf.sensors.measurement import Sensor
+
+_log = logging.getLogger("otel_mlperf.sensors")
+
+DEADLINE_S: Final = 1.0
+
+
+class TimedSensor:
+    """A sensor in a thread of its own, with a deadline for each pass. Its owner is one thread.
+
+    ``begin`` and ``take`` never wait; ``read`` is for those who may wait for the deadline. What a
+    pass gives after its deadline is dropped: it would bear the time of another. While a pass hangs
+    no other is begun; each one wanted counts as late.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        sensor: Sensor,
+        *,
+        deadline_s: float = DEADLINE_S,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.late = 0
+        """Passes that had no answer within the deadline."""
+        self._name = name
+        self._sensor = sensor
+        self._deadline_s = deadline_s
+        self._clock = clock
+        self._state: Literal["idle", "waiting", "refused"] = "idle"
+        self._began_s = 0.0
+        self._wanted: SimpleQueue[bool] = SimpleQueue()
+        self._answered = threading.Event()
+        self._answered.set()
+        self._answer: tuple[list[Measurement], float] = ([], 0.0)
+        self._broken = False
+        self._thread: threading.Thread | None = None
+
+    def begin(self) -> bool:
+        """Begins a pass; False while the last one still hangs."""
+        if not self._answered.is_set():
+            self._state = "refused"
+            return False
+        if self._thread is None:
+            self._thread = threading.Thread(
+                target=self._work, name=f"otel-mlperf {self._name}", daemon=True
+            )
+            self._thread.start()
+        self._state, self._began_s = "waiting", self._clock()
+        self._answered.clear()
+        self._wanted.put(True)
+        return True
+
+    def take(self) -> list[Measurement] | None:
+        """What the pass gave and how it went, once; None: not yet, or taken already."""
+        if self._state == "idle":
+            return None
+        if self._state == "waiting" and self._answered.is_set():
+            found, took_s = self._answer
+            return self._settle(found if took_s <= self._deadline_s else None, took_s)
+        age_s = self._clock() - self._began_s
+        if self._state == "refused" or age_s > self._deadline_s:
+            return self._settle(None, age_s)
+        return None
+
+    def read(self) -> list[Measurement]:
+        """One pass; waits for it until the deadline."""
+        if self.begin():
+            self._answered.wait(self._deadline_s)
+        found = self.take()
+        return self._settle(None, self._deadline_s) if found is None else found
+
+    def close(self) -> None:
+        """Ends thread and sensor; a thread that hangs is left alone and ends when it can."""
+        if self._thread is not None:
+            self._wanted.put(False)
+            if self._answered.is_set():
+                self._thread.join(self._deadline_s)
+
+    def _settle(self, found: list[Measurement] | None, took_s: float) -> list[Measurement]:
+        self._state = "idle"
+        self.late += found is None
+        labels = {names.SAMPLER: self._name}
+        return [
+            *(found or ()),
+            Measurement(names.SAMPLER_DURATION.name, labels, took_s),
+            Measurement(names.SAMPLER_LATE.name, labels, self.late),
+        ]
+
+    def _work(self) -> None:
+        while self._wanted.get():
+            began_s = self._clock()
+            found = self._pass()
+            self._answer = (found, self._clock() - began_s)
+            self._answered.set()
+        self._sensor.close()
+
+    def _pass(self) -> list[Measurement]:
+        try:
+            return self._sensor.read()
+        except Exception:  # whatever a vendor's library raises must not end the readings
+            if not self._broken:
+                _log.warning("a pass of the %s sensor failed", self._name, exc_info=True)
+            self._broken = True
+            return []
