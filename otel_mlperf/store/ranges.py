@@ -38,7 +38,7 @@ def time_ranges(
         f"FROM {table} WHERE {where}"
     )
     found = store.rows(
-        f"SELECT DISTINCT moment FROM ({placed}) WHERE place % $rows = 1 ORDER BY moment",
+        f"SELECT DISTINCT moment FROM ({placed}) WHERE (place - 1) % $rows = 0 ORDER BY moment",
         rows=rows,
         **values,
     )
