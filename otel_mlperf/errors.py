@@ -52,6 +52,12 @@ class Unreachable(OtelMlperfError):
     exit_code = 69
 
 
+class NotRunning(OtelMlperfError):
+    """No process of the run is there to be asked, or it cannot do what is asked."""
+
+    exit_code = 69
+
+
 class UsageError(OtelMlperfError):
     """A command line that cannot be meant."""
 
