@@ -21,6 +21,7 @@ _COMMANDS: Final = {
     "export": "export",
     "import": "import_",
     "runs": "runs",
+    "profile": "profile",
     "doctor": "doctor",
     "send": "send",
     "recover": "agent",
