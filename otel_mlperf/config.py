@@ -21,6 +21,7 @@ from otel_mlperf.schedule import schedule_text
 _log = logging.getLogger("otel_mlperf")
 PREFIX = "OTEL_MLPERF_"
 ENDPOINT = "OTEL_EXPORTER_OTLP_ENDPOINT"
+PROFILE = "OTEL_MLPERF_PROFILE"
 _NOT_SETTINGS = (
     "OTEL_MLPERF_AUTOSTART",
     "OTEL_MLPERF_CONFIG",
@@ -158,7 +159,7 @@ class Config:
         low=1 << 20,
     )
     profile: str = _set_by(
-        "OTEL_MLPERF_PROFILE",
+        PROFILE,
         "",
         "Steps that the profiler records: ``wait=10,warmup=1,active=3,repeat=1`` (see Schedule).",
         parse=schedule_text,

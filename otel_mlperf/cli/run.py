@@ -11,19 +11,20 @@ import shutil
 import sys
 from importlib.machinery import PathFinder
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Final, NamedTuple, NoReturn
 
-from otel_mlperf.config import load_config
-from otel_mlperf.errors import NoSuchProgram, UsageError
+from otel_mlperf.config import PROFILE, load_config
+from otel_mlperf.errors import ConfigError, NoSuchProgram, UsageError
 from otel_mlperf.pytorch.autostart import Autostart
+from otel_mlperf.schedule import schedule_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 USAGE = """\
-Usage: otel-mlperf run [--name NAME] SCRIPT [ARGUMENTS]...
-       otel-mlperf run [--name NAME] -m MODULE [ARGUMENTS]...
-       otel-mlperf run [--name NAME] -- COMMAND [ARGUMENTS]...
+Usage: otel-mlperf run [OPTIONS] SCRIPT [ARGUMENTS]...
+       otel-mlperf run [OPTIONS] -m MODULE [ARGUMENTS]...
+       otel-mlperf run [OPTIONS] -- COMMAND [ARGUMENTS]...
 
 Run a program as `python` would, and record it. Steps, data wait, forward, backward and optimizer of
 a PyTorch loop are seen from outside; a program that uses otel_mlperf itself is recorded as it says.
@@ -37,11 +38,16 @@ With `--`, COMMAND is started as it is, and the Python programs that it starts a
   torchrun --nproc-per-node 2 -m otel_mlperf run train.py --lr 1e-3
 
 Options:
-  --name NAME  what the run is called; the script's or module's name by default
-  --help       show this and exit
+  --name NAME         what the run is called; the script's or module's name by default
+  --profile SCHEDULE  steps that torch.profiler records, as in wait=10,warmup=1,active=3,repeat=2
+                      (the words of otel_mlperf.torch_profile), or `on`
+  --help              show this and exit
 
 Settings come from the environment: OTEL_MLPERF_* and OTEL_*.
 """
+
+
+_VALUES: Final = {"--name": "NAME", "--profile": "SCHEDULE"}
 
 
 class Request(NamedTuple):
@@ -52,6 +58,8 @@ class Request(NamedTuple):
     """The program and its arguments; a script or module without the interpreter before it."""
     is_command: bool
     """Whether it is to be started as it is, instead of by this interpreter."""
+    profile: str = ""
+    """A profiler schedule, instead of that of the environment."""
 
 
 def main(arguments: Sequence[str]) -> NoReturn:
@@ -79,7 +87,10 @@ def main(arguments: Sequence[str]) -> NoReturn:
     for stream in (sys.stdout, sys.stderr):
         if stream is not None:  # what the shell closed (2>&-)
             stream.flush()
-    os.execve(path, command, told.put(os.environ))
+    environ = told.put(os.environ)
+    if request.profile:
+        environ[PROFILE] = request.profile
+    os.execve(path, command, environ)
 
 
 def run(program: list[str]) -> None:
@@ -90,14 +101,15 @@ def run(program: list[str]) -> None:
 def parse_arguments(arguments: Sequence[str]) -> Request:
     """Our options up to the program, and the program with all that follows it."""
     rest = list(arguments)
-    name = None
+    given: dict[str, str] = {}
     while rest and rest[0].startswith("--") and rest[0] != "--":
         option, _, value = rest.pop(0).partition("=")
-        if option != "--name":
+        if option not in _VALUES:
             raise UsageError(f"run: no such option {option}; the program's own come after it")
-        name = value or (rest.pop(0) if rest else "")
-        if not name:
-            raise UsageError("run: --name needs a name: --name NAME")
+        given[option] = value or (rest.pop(0) if rest else "")
+        if not given[option]:
+            word = _VALUES[option]
+            raise UsageError(f"run: {option} needs a {word.lower()}: {option} {word}")
     is_command = rest[:1] == ["--"]
     if is_command:
         rest.pop(0)
@@ -107,7 +119,14 @@ def parse_arguments(arguments: Sequence[str]) -> Request:
         raise UsageError(
             f"run: no such option {rest[0]}; Python's own go before: python {rest[0]} …"
         )
-    return Request(name, rest, is_command)
+    return Request(given.get("--name"), rest, is_command, _schedule(given.get("--profile", "")))
+
+
+def _schedule(text: str) -> str:
+    try:
+        return schedule_text(text)
+    except ConfigError as error:
+        raise UsageError(f"run: --profile {text}: {error}") from None
 
 
 def _python(program: Sequence[str]) -> list[str]:

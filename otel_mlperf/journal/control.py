@@ -112,6 +112,11 @@ class Control:
         return self.word(Word.TAKEN) == request
 
     @property
+    def listens(self) -> bool:
+        """Whether the process looks for requests before each step."""
+        return self.word(Word.LISTENS) == 1
+
+    @property
     def is_running(self) -> bool:
         """Whether the process still records its run: it holds a lock on the file."""
         ask = struct.pack("hhqqi", fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
@@ -133,7 +138,7 @@ class Control:
         trouble = ""
         if not self.is_running:
             trouble = "its process has ended"
-        elif not self.word(Word.LISTENS):
+        elif not self.listens:
             trouble = "its process does not look for requests: it records with another version"
         elif self.word(Word.CONTROL) != self.word(Word.TAKEN):
             trouble = "another request waits for the next step"

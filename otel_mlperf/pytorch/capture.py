@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from otel_mlperf.schedule import Schedule
 
 _GROWTH_BYTES: Final = 256 << 20
-_PATIENCE_S: Final = 10.0
+_PATIENCE_S: Final = 5.0
 """For how long the profiler of another thread waits until the step of ours has ended."""
 Skipped = Literal["busy", "no_torch", "memory", "cuda_graphs", "failed"]
 
@@ -64,6 +64,8 @@ class Capture:
         self._heap: Heap | None = None
         self._resident = 0
         self._is_awaited = False
+        self.is_lost = False
+        """Whether another profiler has begun: torch has emptied this one, and would crash on it."""
         self._is_over = threading.Event()
         self.is_recording = False
         self.start_at = self.end_at = (0, 0)
@@ -147,7 +149,7 @@ class Capture:
             self._end_now()
         else:
             self._is_awaited = True
-            self._is_over.wait(_PATIENCE_S)
+            self.is_lost = not self._is_over.wait(_PATIENCE_S)
 
     # -- end ------------------------------------------------------------------------------------
 
@@ -171,7 +173,7 @@ class Capture:
         self._stop()
         if not was_recording:
             return None
-        if not _has_begun(profiler.profiler.kineto_results):
+        if self.is_lost or not _has_begun(profiler.profiler.kineto_results):
             say_once("another profiler has taken over a window: it is lost")
             return None
         path = write_trace(profiler.export_chrome_trace, folder, name)

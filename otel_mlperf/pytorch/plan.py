@@ -8,19 +8,12 @@ from __future__ import annotations
 
 import sys
 import threading
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
-from otel_mlperf import names
 from otel_mlperf.journal.control import Answer
 from otel_mlperf.pytorch.capture import Capture
-from otel_mlperf.pytorch.profiled import (
-    Facts,
-    describe,
-    folder_of,
-    name_of,
-    next_number,
-    profiled_of,
-)
+from otel_mlperf.pytorch.ending import count_skipped, end_window
+from otel_mlperf.pytorch.profiled import profiled_of
 from otel_mlperf.recorder.faults import log, say_once
 
 if TYPE_CHECKING:
@@ -31,14 +24,6 @@ if TYPE_CHECKING:
     from otel_mlperf.recorder.state import Recorder
     from otel_mlperf.recorder.stepping import Step
     from otel_mlperf.schedule import Schedule
-
-_METRIC: Final = {
-    "busy": names.SKIPPED_BUSY,
-    "no_torch": names.SKIPPED_NO_TORCH,
-    "memory": names.SKIPPED_MEMORY,
-    "cuda_graphs": names.SKIPPED_CUDA_GRAPHS,
-    "failed": names.SKIPPED_FAILED,
-}
 
 
 class Plan:
@@ -60,6 +45,8 @@ class Plan:
         self._schedule = schedule
         self._answer = answer
         self._position = 0
+        self._turns = 0
+        """Windows that were written, or left out."""
         self._epoch: int | None = None
         self._thread = 0
         self._capture: Capture | None = None
@@ -71,13 +58,13 @@ class Plan:
     def is_over(self) -> bool:
         """Whether no window comes any more."""
         of = self._schedule
-        ends = of.every == "run" and of.repeat > 0
-        end = of.skip_first + of.repeat * of.length
-        return ends and self._position >= end and self._capture is None
+        return of.every == "run" and 0 < of.repeat <= self._turns and self._capture is None
 
     def before(self) -> None:
         """A step is about to begin, outside any other."""
         if not self._is_followed(self._recorder.registry.phase):
+            if self._thread == threading.get_ident():
+                self.finish(is_cut=True)  # a validation, which would fill it
             return
         self._restart_with_epoch()
         action = self._schedule.action(self._position)
@@ -111,12 +98,14 @@ class Plan:
         if capture is None:
             return
         self._unmark()
-        number = next_number()
-        trace = write_window_of(self._recorder, capture, number=number, is_cut=is_cut)
-        if trace is not None:
-            self.traces.append(trace)
+        ended = end_window(self._recorder, capture, is_cut=is_cut)
+        if ended.trace is None:
+            self._skip(ended.reason)
+            return
+        self.traces.append(ended.trace)
+        self._turns += 1
         if self._answer is not None:
-            self._answer(Answer.WRITTEN if trace is not None else Answer.FAILED, number)
+            self._answer(Answer.WRITTEN, ended.number)
 
     def _is_followed(self, phase: str) -> bool:
         """Whether the caller's steps of that phase are the plan's: those of one thread."""
@@ -168,41 +157,6 @@ class Plan:
 
     def _skip(self, reason: Skipped) -> None:
         count_skipped(self._recorder, reason)
+        self._turns += 1
         if self._answer is not None:
             self._answer(Answer[reason.upper()], 0)
-
-
-def write_window_of(
-    recorder: Recorder, capture: Capture, *, number: int | None = None, is_cut: bool = False,
-    folder: Path | None = None,
-) -> Path | None:  # fmt: skip
-    """Ends a window of a run and writes trace and description; None: it is lost."""
-    number = next_number() if number is None else number
-    trace = capture.finish(folder or folder_of(recorder), name_of(recorder, number))
-    profiled_of(recorder).end()
-    if trace is None:
-        count_skipped(recorder, "failed")
-        return None
-    if folder is None:
-        facts = Facts(
-            export_span=capture.export_span,
-            start=capture.start_at,
-            end=capture.end_at,
-            activities=capture.activities,
-            is_cut=is_cut,
-            problem=capture.problem,
-        )
-        describe(recorder, trace, number, facts)
-    _count(recorder, names.PROFILE_WINDOWS)
-    return trace
-
-
-def count_skipped(recorder: Recorder | None, reason: Skipped) -> None:
-    """One more window that was left out."""
-    if recorder is not None:
-        _count(recorder, _METRIC[reason])
-
-
-def _count(recorder: Recorder, metric: names.Metric) -> None:
-    if not recorder.is_retired:
-        recorder.cells.add(metric.name, metric.unit, 1)

@@ -88,7 +88,7 @@ class BlockProfiling(Profiling):
 
     def _start(self) -> None:
         from otel_mlperf.pytorch.capture import Capture
-        from otel_mlperf.pytorch.plan import count_skipped
+        from otel_mlperf.pytorch.ending import count_skipped
         from otel_mlperf.pytorch.profiled import profiled_of
 
         if self._capture is not None:
@@ -111,14 +111,13 @@ class BlockProfiling(Profiling):
         if recorder is None:
             trace = capture.finish(self._folder or folder_without_run(), name_without_run())
         else:
-            trace = self._finish(capture, recorder)
+            from otel_mlperf.pytorch.ending import count_skipped, end_window
+
+            trace, _, reason = end_window(recorder, capture, folder=self._folder)
+            if trace is None:
+                count_skipped(recorder, reason)
         if trace is not None:
             self._paths.append(trace)
-
-    def _finish(self, capture: Capture, recorder: Recorder) -> Path | None:
-        from otel_mlperf.pytorch.plan import write_window_of
-
-        return write_window_of(recorder, capture, folder=self._folder)
 
 
 class ScheduledProfiling(Profiling):
