@@ -1,7 +1,7 @@
 """What did runs leave behind that nobody reads any more?
 
-Journals of processes that were killed together with their agent, and requests that no server had
-taken when the agent's time was over.
+Journals of processes that were killed together with their agent, and profiler windows that were not
+converted and requests that no server had taken when the agent's time was over.
 """
 
 from __future__ import annotations
@@ -10,12 +10,15 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from otel_mlperf.agent.accounts import Accounts, write_report
+from otel_mlperf.agent.accounts import write_report
+from otel_mlperf.agent.deriver import Deriver
 from otel_mlperf.agent.options import Options, read_options
 from otel_mlperf.agent.process import is_served, serve
 from otel_mlperf.agent.requests import Requests
 from otel_mlperf.agent.sender import Sender
 from otel_mlperf.agent.state import load_state, write_state
+from otel_mlperf.agent.tables import Tables
+from otel_mlperf.agent.windows import Windows
 from otel_mlperf.journal.folder import SHARED_MEMORY, SUFFIX
 
 if TYPE_CHECKING:
@@ -35,6 +38,8 @@ class Recovered(NamedTuple):
     """Requests that a server took now."""
     waiting: int
     """Requests that still wait: there is no server, or it does not answer."""
+    windows: int
+    """Profiler windows that were converted now."""
 
 
 def journal_folders(shared_memory: str = SHARED_MEMORY) -> list[Path]:
@@ -54,31 +59,34 @@ def recover_journals(environ: Mapping[str, str], folders: list[Path]) -> int:
 
 
 def deliver_rest(run_folder: Path, environ: Mapping[str, str]) -> Recovered:
-    """Sends the requests that wait in a run folder."""
+    """Converts the profiler windows and sends the requests that wait in a run folder."""
     options = read_options(environ)
-    delivered = waiting = 0
-    for place in sorted((run_folder / "agent").glob("*")):
-        if (place / "requests").is_dir():
-            taken, left = _deliver(run_folder, place, options)
-            delivered, waiting = delivered + taken, waiting + left
-    return Recovered(0, delivered, waiting)
+    places = sorted((run_folder / "agent").glob("*/requests"))
+    found = [_deliver(run_folder, place.parent, options) for place in places]
+    return Recovered(*map(sum, zip(*found, strict=True))) if found else Recovered(0, 0, 0, 0)
 
 
-def _deliver(run_folder: Path, place: Path, options: Options) -> tuple[int, int]:
+def _deliver(run_folder: Path, place: Path, options: Options) -> Recovered:
     state = load_state(place / "state")
     requests = Requests(place / "requests", options.outbox_bytes)
     requests.load(state.request, state.pending)
+    windows = Windows(run_folder, place, options)
+    tables = Tables(run_folder, place.name)
+    deriver = Deriver(state, tables, options, requests, windows.results)
+    converted = 0
+    for event in windows.rest(state):
+        deriver.apply(event)
+        converted += not event.lost
     before = len(requests.pending)
     if options.traces or options.metrics:
         sender = Sender(requests, options)
         sender.start()
         sender.drain(PATIENCE_S)
         sender.stop()
-    accounts = Accounts(state, options)
-    for outcome in requests.news():
-        accounts.settled(outcome)
+    deriver.settle()
     state.pending = requests.pending
     write_state(place / "state", state)
     requests.forget()
-    write_report(run_folder, place.name, accounts.report(requests.waiting))
-    return before - len(state.pending), len(state.pending)
+    windows.forget(state)
+    write_report(run_folder, place.name, deriver.accounts.report(requests.waiting))
+    return Recovered(0, before - len(state.pending), len(state.pending), converted)

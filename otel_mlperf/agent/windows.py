@@ -26,12 +26,14 @@ from otel_mlperf.journal.window import FOLDER, WINDOW_SUFFIX, Window, read_windo
 from otel_mlperf.kineto.job import Job
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
     from otel_mlperf.agent.options import Options
     from otel_mlperf.agent.state import State
 
 _log = logging.getLogger("otel_mlperf.agent")
+_POLL_S: Final = 0.05
 TRIES: Final = 3
 LIMIT_S: Final = 600
 FAILED: Final = "window_failed"
@@ -108,6 +110,14 @@ class Windows:
         if self._child is None and self._ready:
             self._start(self._ready.pop(0), state)
         return ended
+
+    def rest(self, state: State) -> Iterator[Converted]:
+        """Converts every window that is left, however long it takes; for ``recover``."""
+        self.look(state)
+        self.stored()
+        while self.waiting:
+            yield from self.step(state)
+            time.sleep(_POLL_S)
 
     def _start(self, name: str, state: State) -> None:
         self._at_work, self._until_s = name, time.monotonic() + LIMIT_S

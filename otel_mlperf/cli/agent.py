@@ -56,6 +56,8 @@ def recover(run: RunArgument = None) -> None:
     if run is None:
         return
     rest = deliver_rest(find_run(run).path, os.environ)
+    if rest.windows:
+        typer.echo(f"{rest.windows} profiler window{'' if rest.windows == 1 else 's'} converted")
     typer.echo(f"{rest.delivered} requests delivered, {rest.waiting} still waiting")
     if rest.waiting:
         raise Unreachable(

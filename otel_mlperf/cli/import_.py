@@ -97,14 +97,14 @@ def _judge(found: list[Imported], wanted: int) -> None:
         Unreachable: a server refused spans.
         TraceError: a file is damaged, or none at all.
     """
+    from otel_mlperf.report.quantities import plural
+
     refused = sum(one.refused or 0 for one in found)
     if refused:
         raise Unreachable(f"importing: the server refused {refused:,} spans")
-    damaged = [one.file for one in found if one.damage]
-    if damaged:
-        raise TraceError(
-            f"importing: {len(damaged)} of {wanted} traces are damaged, {damaged[0]} first; "
-            "everything around the damage was imported"
-        )
-    if len(found) < wanted:
-        raise TraceError(f"importing: {wanted - len(found)} of {wanted} files are no traces")
+    damaged, unreadable = sum(bool(one.damage) for one in found), wanted - len(found)
+    if damaged or unreadable:
+        counts = [f"{damaged} damaged"] if damaged else []
+        counts += [f"{unreadable} not readable"] if unreadable else []
+        around = "; everything around the damage was imported" if damaged else ""
+        raise TraceError(f"importing: of {plural(wanted, 'trace')} {', '.join(counts)}{around}")

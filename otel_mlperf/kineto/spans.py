@@ -139,7 +139,9 @@ class Spans:
             shared[names.ML_PHASE] = phase
         thread = int(self.threads[trace.events.track[row]])
         if thread != NO_THREAD and not is_device:
-            shared |= {names.THREAD_ID: thread, names.THREAD_NAME: track.thread}
+            shared[names.THREAD_ID] = thread
+            if track.thread:
+                shared[names.THREAD_NAME] = track.thread
         name = trace.names[trace.events.name[row]]
         return shared, constant_attributes(name, category, is_device=is_device)
 

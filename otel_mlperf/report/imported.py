@@ -129,8 +129,8 @@ def imported_lines(found: Imported, width: int = WIDTH) -> list[Line]:
     for damage in found.damage:
         words = f"{damage['kind'].replace('_', ' ')} ×{damage['occurrences']:,}, first at byte "
         words += f"{damage['offset']:,}: {damage['example']}"
-        lines.append([(short(f"  damage: {words}", width), "red")])
-    return lines + [[(short(f"  {line}", width), "")] for line in _outcome(found)]
+        lines.append([("  " + short(f"damage: {words}", width - 2), "red")])
+    return lines + [[("  " + short(line, width - 2), "")] for line in _outcome(found)]
 
 
 def _about(found: Imported) -> str:
