@@ -148,6 +148,9 @@ COLLECTIVE_GROUP_SIZE: Final = "ml.collective.process_group.size"
 COLLECTIVE_SIZE: Final = "ml.collective.message.size"
 COLLECTIVE_TYPE: Final = "ml.collective.element.type"
 COLLECTIVE_SEQUENCE: Final = "ml.collective.sequence_number"
+COLLECTIVE_ALGORITHM: Final = "ml.collective.algorithm"
+COLLECTIVE_BUS_BANDWIDTH: Final = "ml.collective.bus_bandwidth"
+"""Bytes a second on the busiest link: message size x the factor of NCCL's tests / duration."""
 
 # Attributes of readings of host and process.
 CPU_MODE: Final = "cpu.mode"

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from otel_mlperf.kineto.collectives import Collective
     from otel_mlperf.kineto.events import Trace
 
 _COPY_KIND = re.compile(r"^Memcpy (\S+)")
@@ -71,6 +72,23 @@ def detail_attributes(args: Mapping[str, Any]) -> dict[str, Any]:
         if isinstance(args.get(key), list) and any(args[key]):
             found[name] = json.dumps(args[key], ensure_ascii=False)[:_LONGEST]
     return found
+
+
+def collective_attributes(found: Collective, duration_ns: int | None) -> dict[str, Any]:
+    """What is known of a collective operation; with a duration, of the kernel that did it."""
+    known = {
+        names.COLLECTIVE_OPERATION: found.operation,
+        names.COLLECTIVE_BACKEND: found.backend,
+        names.COLLECTIVE_GROUP: found.group,
+        names.COLLECTIVE_GROUP_SIZE: found.group_size,
+        names.COLLECTIVE_SIZE: found.message_bytes,
+        names.COLLECTIVE_TYPE: found.element_type,
+        names.COLLECTIVE_SEQUENCE: found.sequence,
+        names.COLLECTIVE_ALGORITHM: found.algorithm,
+    }
+    if duration_ns and found.bus_bytes is not None:
+        known[names.COLLECTIVE_BUS_BANDWIDTH] = found.bus_bytes * 1e9 / duration_ns
+    return {name: value for name, value in known.items() if value is not None}
 
 
 def _is_whole(value: object) -> bool:

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from otel_mlperf import names
-from otel_mlperf.kineto.attributes import detail_attributes
+from otel_mlperf.kineto.attributes import collective_attributes, detail_attributes
 from otel_mlperf.kineto.budget import choose
+from otel_mlperf.kineto.collectives import collectives
 from otel_mlperf.kineto.critical import critical_path
 from otel_mlperf.kineto.details import read_details
 from otel_mlperf.kineto.link import link
@@ -173,6 +174,10 @@ def _own_attributes(trace: Trace, links: Links, plan: Plan) -> dict[int, dict[st
     """What the kept events say in their ``args``."""
     rows = np.flatnonzero(plan.kept).tolist()
     found = {row: detail_attributes(args) for row, args in read_details(trace, rows).items()}
+    for row, collective in collectives(trace, links).items():
+        if row in found:
+            kernel_ns = int(trace.events.duration_ns[row]) if links.is_device[row] else None
+            found[row] |= collective_attributes(collective, kernel_ns)
     return {row: attributes for row, attributes in found.items() if attributes}
 
 

@@ -190,6 +190,30 @@ def test_spans_say_what_the_trace_says_of_them(tmp_path):
     assert link.span_id == spans["aten::linear"].span_id
 
 
+def test_collectives_say_what_they_moved(tmp_path):
+    """Operation, group, size and bus bandwidth are on the kernel, the latter by its duration."""
+    args = {
+        "Collective name": "allreduce", "dtype": "Float", "In msg nelems": 1000,
+        "Out msg nelems": 1000, "Group size": 4, "Process Group Name": "dp", "Seq": 17,
+    }  # fmt: skip
+    entries = [
+        operator("record_param_comms", 0, 50, external=1),
+        launch(10, 5, 1, **{"External id": 1}),
+        kernel("ncclDevKernel_AllReduce_Sum_f32_RING_LL(x)", 60, 2, 1, **args),
+    ]
+
+    found = convert(write_trace(tmp_path / "trace.json", entries))
+    spans = {span.name: span for span in sent(found).values()}
+
+    found = attributes_of(spans["ncclDevKernel_AllReduce_Sum_f32_RING_LL(x)"])
+    assert found[names.COLLECTIVE_OPERATION] == "all_reduce"
+    assert found[names.COLLECTIVE_GROUP] == "dp"
+    assert found[names.COLLECTIVE_GROUP_SIZE] == 4
+    assert found[names.COLLECTIVE_SIZE] == 4000
+    assert found[names.COLLECTIVE_SEQUENCE] == 17
+    assert found[names.COLLECTIVE_BUS_BANDWIDTH] == pytest.approx(4000 * 2 * 3 / 4 / 2e-6)
+
+
 def test_times_are_those_of_the_file(tmp_path):
     """Nanoseconds are kept: 0.001 µs of the file is one of the span."""
     entries = [operator("aten::add", 12.345, 6.789)]
