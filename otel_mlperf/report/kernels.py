@@ -47,12 +47,11 @@ def render_kernels(
     color: bool = False,
     unicode: bool = True,
 ) -> str:
-    """The devices in one line, then the table, then what they waited for and moved."""
+    """The devices in one line, then the table, what they waited for and moved, and damage."""
     lines: list[Line] = [_first(found), [(short(_source(found, width), width), "dim")]]
     lines += _each_device(found)
     lines += _table(found, top, width)
     lines += _around(found, width)
-    lines += _damage(found.windows, width)
     return text(lines, color=color, unicode=unicode)
 
 
@@ -164,11 +163,13 @@ def _around(found: Kernels, width: int) -> list[Line]:
     told += [("copies", _copy(one)) for one in found.copies]
     memory = [one for one in found.memory if one.device_type != _CPU]
     told += [("memory", words) for one in memory for words in _peak(one, len(memory))]
+    told += _damage(found.windows)
     lines: list[Line] = []
     before = ""
     for label, words in told:
-        head = label if label != before else ""
-        lines.append([(f"{head:<{_LABEL}}", "dim"), (short(words, width - _LABEL), "")])
+        head = f"{label if label != before else '':<{_LABEL}}"
+        style: Style = "red" if label == "damaged" else ""
+        lines.append([(head, style or "dim"), (short(words, width - _LABEL), style)])
         before = label
     return lines
 
@@ -213,15 +214,13 @@ def _peak(one: AllocatorPeak, devices: int) -> Iterable[str]:
     yield words + (f", rank {one.rank} device {one.device}" if devices > 1 else "")
 
 
-def _damage(windows: list[WindowFacts], width: int) -> list[Line]:
-    lines: list[Line] = []
+def _damage(windows: list[WindowFacts]) -> Iterable[tuple[str, str]]:
     for window in windows:
+        of = f"{window.trace}: " if len(windows) > 1 else ""
         for one in window.damage:
             times = f"{one['occurrences']:,}× " if one["occurrences"] > 1 else ""
             kind = str(one["kind"]).replace("_", " ")
-            line = f"damaged  {times}{kind}, first at byte {one['offset']:,}: {one['example']}"
-            lines.append([(short(line, width), "red")])
-    return lines
+            yield "damaged", f"{of}{times}{kind}, first at byte {one['offset']:,}: {one['example']}"
 
 
 def size(count: float, step: int = 1000) -> str:

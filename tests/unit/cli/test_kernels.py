@@ -1,0 +1,147 @@
+"""Does ``otel-mlperf kernels`` answer for runs and for trace files?"""
+
+from __future__ import annotations
+
+import json
+import sys
+
+import pytest
+from kineto_traces import real_traces, training_step, write_trace
+from run_folders import RunFolderBuilder, digits
+
+from otel_mlperf.cli import main
+from otel_mlperf.kineto.link import link
+from otel_mlperf.kineto.numbers import count
+from otel_mlperf.kineto.reader import read_trace
+from otel_mlperf.kineto.rows import tables_of
+from otel_mlperf.store.writer import write_part
+
+
+@pytest.fixture
+def runs(tmp_path, monkeypatch):
+    """A folder of runs that the commands look in."""
+    monkeypatch.setenv("OTEL_MLPERF_DIR", str(tmp_path))
+    return tmp_path
+
+
+@pytest.fixture
+def command(monkeypatch, capsys):
+    """Calls the real entry; gives exit code, output and messages."""
+
+    def call(*arguments):
+        monkeypatch.setattr(sys, "argv", ["otel-mlperf", "kernels", *map(str, arguments)])
+        with pytest.raises(SystemExit) as end:
+            main()
+        said = capsys.readouterr()
+        return end.value.code or 0, said.out, said.err
+
+    return call
+
+
+@pytest.fixture
+def profiled(runs, tmp_path):
+    """A run with one window."""
+    run = RunFolderBuilder(runs)
+    run.process(10**9)
+    folder = run.write()
+    trace = read_trace(write_trace(tmp_path / "t.json", training_step()))
+    links = link(trace)
+    for table, columns in tables_of(trace, count(trace, links), links.orphans).items():
+        write_part(folder, table, "window-1", 1, columns)
+    return folder
+
+
+def test_a_trace_is_read_as_it_is(tmp_path, command):
+    """No run and no store is needed."""
+    path = write_trace(tmp_path / "t.json.gz", training_step())
+
+    code, out, err = command(path)
+
+    assert (code, err) == (0, "")
+    assert out.startswith("GPU busy 13 %, idle 87 %, communication 0 %\nt.json.gz · rank 0 · ")
+
+
+def test_a_run_shows_the_windows_that_it_stored(profiled, command):
+    """The latest, by name or by path, as other commands find it."""
+    code, out, err = command()
+
+    assert (code, err) == (0, "")
+    assert out.splitlines()[1] == "digits · 3f2a · rank 0 · 500 µs · 8 events · 1 step"
+    assert command("digits")[1] == command(profiled)[1] == out
+
+
+def test_a_run_and_its_trace_have_the_same_numbers(profiled, tmp_path, command):
+    """What an import stored is what reading the file again would count."""
+    stored, read = (
+        json.loads(command(source, "--json")[1]) for source in (profiled, tmp_path / "t.json")
+    )
+
+    for part in ("total", "devices", "rows", "copies", "gaps", "memory"):
+        assert stored[part] == read[part], part
+
+
+def test_json_has_whole_names_and_all_rows(tmp_path, command):
+    """The table shortens; programs get what the trace says."""
+    path = write_trace(tmp_path / "t.json", training_step())
+
+    rows = json.loads(command(path, "--json")[1])["rows"]
+    assert [row["name"] for row in rows] == ["sgemm_128x64", "relu_kernel<float>"]
+    assert len(json.loads(command(path, "--json", "--top", "1")[1])["rows"]) == 1
+
+
+def test_rows_can_be_grouped_otherwise(tmp_path, command):
+    """By operator it is the device time that each launched."""
+    path = write_trace(tmp_path / "t.json", training_step())
+
+    lines = command(path, "--by", "operator")[1].splitlines()
+    assert lines[3].split()[:4] == ["aten::addmm", "1", "60.5", "µs"]
+
+
+def test_a_damaged_trace_is_shown_and_ends_with_65(tmp_path, command):
+    """What could be read is on stdout; what could not, with its place, on stderr."""
+    path = write_trace(tmp_path / "t.json", training_step())
+    text = path.read_text()
+    path.write_text(text[: text.index("relu_kernel")])
+
+    code, out, err = command(path)
+
+    assert code == 65
+    assert "sgemm_128x64" in out
+    assert err.startswith("otel-mlperf: reading t.json: truncated at byte ")
+    code, out, err = command(path, "--json")
+    assert (code, json.loads(out)["windows"][0]["damage"][0]["kind"]) == (65, "truncated")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (["nosuch.json"], 65, "nosuch.json"),
+        (["nosuch"], 66, "no run has that name, id or path"),
+        (["digits"], 66, "there are none; record one with torch_profile()"),
+        (["digits", "--by", "colour"], 2, "--by colour: it is one of kernel, operator,"),
+    ],
+)
+def test_what_cannot_be_shown_says_why(runs, command, arguments, code, message):
+    """With the exit code of its kind, and nothing on stdout."""
+    digits(runs).write()
+
+    ended, out, err = command(*arguments)
+
+    assert (ended, out) == (code, "")
+    assert message in err
+
+
+def test_a_rank_is_of_a_run(tmp_path, command):
+    """A trace file has one rank, so that asking for one is a mistake."""
+    path = write_trace(tmp_path / "t.json", training_step())
+
+    assert command(path, "--rank", "0")[0] == 2
+
+
+@pytest.mark.parametrize("path", real_traces())
+def test_recorded_traces_are_shown(path, command):
+    """First line, table, and no message."""
+    code, out, err = command(path)
+
+    assert (code, err) == (0, "")
+    assert out.startswith(("GPU busy", "CPU only"))
