@@ -19,9 +19,9 @@ class Reference:
     """Parents, launches, forward operators and steps of the events of one file."""
 
     def __init__(self, path):
-        opened = gzip.open(path) if path.suffix == ".gz" else path.open("rb")
-        with opened as file:
-            document = json.load(file, parse_float=Decimal)
+        content = path.read_bytes()
+        text = gzip.decompress(content) if path.suffix == ".gz" else content
+        document = json.loads(text, parse_float=Decimal)
         self.entries = document["traceEvents"]
         self.events = [entry for entry in self.entries if entry["ph"] == "X"]
         for row, event in enumerate(self.events):
