@@ -6,23 +6,28 @@ looked at value by value, and counted.
 
 from __future__ import annotations
 
+from itertools import chain
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
+from msgspec.structs import astuple
 
 from otel_mlperf.kineto.events import NONE
 from otel_mlperf.kineto.times import NO_TIME, parse_times, why_no_time
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Iterable, Sequence
+    from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 
+    import msgspec
     from numpy.typing import DTypeLike, NDArray
 
     from otel_mlperf.kineto.damage import DamageLog
 
+Whole = type[np.signedinteger[Any]]
 LONGEST_WHOLE: Final = 20
 """Characters of the longest number that 64 bits can hold."""
+FEWEST_ROWS: Final = 1 << 10
 
 
 class Index(dict[Any, int]):
@@ -55,27 +60,54 @@ class Index(dict[Any, int]):
         return list(self._numbers)
 
 
+def whole_columns(
+    holders: Sequence[msgspec.Struct],
+    dtypes: Mapping[str, Whole],
+    positions: NDArray[np.int64],
+    damage: DamageLog,
+) -> dict[str, NDArray[np.signedinteger[Any]]]:
+    """All fields of the holders as columns; ``dtypes`` names them, in the order of their type."""
+    values = chain.from_iterable(map(astuple, holders))
+    try:
+        flat = np.fromiter(values, np.int64, len(holders) * len(dtypes))
+    except (TypeError, ValueError, OverflowError):
+        return {
+            name: whole_column(name, holders, dtype, positions, damage)
+            for name, dtype in dtypes.items()
+        }
+    columns = zip(dtypes.items(), flat.reshape(-1, len(dtypes)).T, strict=True)
+    return {
+        name: column
+        if dtype is np.int64 or _fits(column, np.iinfo(dtype))
+        else whole_column(name, holders, dtype, positions, damage)
+        for (name, dtype), column in columns
+    }
+
+
 def whole_column(
     attribute: str,
     holders: Sequence[Any],
-    dtype: type[np.int64 | np.int16],
+    dtype: Whole,
     positions: NDArray[np.int64],
     damage: DamageLog,
-) -> NDArray[Any]:
+) -> NDArray[np.signedinteger[Any]]:
     """An attribute of each holder as integers, NONE where it is none or does not fit."""
     take = attrgetter(attribute)
+    limits = np.iinfo(dtype)
     try:
         column = np.fromiter(map(take, holders), np.int64, len(holders))
     except (TypeError, ValueError, OverflowError):
-        limits = np.iinfo(np.int64)
+        pass
     else:
-        limits = np.iinfo(np.dtype(dtype))
-        if not len(column) or (column.min() >= limits.min and column.max() <= limits.max):
-            return column.astype(dtype, copy=False)
+        if dtype is np.int64 or _fits(column, limits):
+            return column
     values = zip(map(take, holders), positions.tolist(), strict=True)
-    limits = np.iinfo(np.dtype(dtype))
     wholes = (_whole(value, limits, attribute, position, damage) for value, position in values)
     return np.fromiter(wholes, dtype, len(holders))
+
+
+def _fits(column: NDArray[np.int64], limits: np.iinfo[Any]) -> bool:
+    return not len(column) or (column.min() >= limits.min and column.max() <= limits.max)
 
 
 def _whole(
@@ -100,31 +132,44 @@ def time_column(
     attribute: str, holders: Sequence[Any], positions: NDArray[np.int64], damage: DamageLog
 ) -> NDArray[np.int64]:
     """A time of each holder in nanoseconds, NO_TIME (and counted) where it has none."""
-    values = list(map(attrgetter(attribute), holders))
-    times = parse_times(values)
-    for row in np.flatnonzero(times == NO_TIME).tolist():
-        kind = why_no_time(values[row])
-        damage.add(kind, int(positions[row]), f"{attribute}: {values[row]!r:.80}")
+    take = attrgetter(attribute)
+    times = parse_times(lambda: map(take, holders), len(holders))
+    if len(times) and times.min() == NO_TIME:
+        for row in np.flatnonzero(times == NO_TIME).tolist():
+            value = take(holders[row])
+            example = f"{attribute}: {value!r:.80}"
+            damage.add(why_no_time(value), int(positions[row]), example)
     return times
 
 
-class Blocks:
-    """A table that grows by blocks of columns."""
+class Growing:
+    """Columns of equal length that grow by blocks.
+
+    They grow where they are, an eighth at a time: to hold blocks until their number is known would
+    take twice the memory in the end.
+    """
 
     def __init__(self, **dtypes: DTypeLike) -> None:
-        self._dtypes = dtypes
-        self._blocks: dict[str, list[NDArray[Any]]] = {name: [] for name in dtypes}
+        self._arrays: dict[str, NDArray[Any]] = {
+            name: np.empty(0, dtype) for name, dtype in dtypes.items()
+        }
+        self._size = 0
+        self._capacity = 0
 
-    def add(self, **columns: NDArray[Any]) -> None:
-        """One block: every column, in equal lengths."""
-        for name, blocks in self._blocks.items():
-            blocks.append(columns[name].astype(self._dtypes[name], copy=False))
+    def add(self, count: int, **columns: NDArray[Any]) -> None:
+        """One block of ``count`` rows: every column."""
+        begin, self._size = self._size, self._size + count
+        if self._size > self._capacity:
+            self._resize(self._size + self._size // 8 + FEWEST_ROWS)
+        for name, array in self._arrays.items():
+            array[begin : self._size] = columns[name]
 
     def columns(self) -> dict[str, NDArray[Any]]:
-        """The whole table; it is empty afterwards, as both at once would take twice the memory."""
-        whole = {}
-        for name, dtype in self._dtypes.items():
-            blocks = self._blocks[name]
-            whole[name] = np.concatenate(blocks) if blocks else np.empty(0, dtype)
-            self._blocks[name] = []
-        return whole
+        """The columns, of no more than their length; nothing can be added any more."""
+        self._resize(self._size)
+        return self._arrays
+
+    def _resize(self, capacity: int) -> None:
+        for array in self._arrays.values():
+            array.resize(capacity, refcheck=False)
+        self._capacity = capacity

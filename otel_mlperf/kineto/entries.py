@@ -33,8 +33,8 @@ class MemoryArgs(msgspec.Struct, gc=False):
 
     device_type: Whole = msgspec.field(default=NONE, name="Device Type")
     device: Whole = msgspec.field(default=NONE, name="Device Id")
-    size: Whole = msgspec.field(default=NONE, name="Bytes")
     address: Whole = msgspec.field(default=NONE, name="Addr")
+    size: Whole = msgspec.field(default=NONE, name="Bytes")
     allocated: Whole = msgspec.field(default=NONE, name="Total Allocated")
     reserved: Whole = msgspec.field(default=NONE, name="Total Reserved")
 

@@ -10,7 +10,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from otel_mlperf.kineto.columns import Blocks, Index, time_column, whole_column
+from otel_mlperf.kineto.columns import (
+    Growing,
+    Index,
+    Whole,
+    time_column,
+    whole_column,
+    whole_columns,
+)
 from otel_mlperf.kineto.entries import Args, Complete, FlowStart, Instant, MemoryArgs
 from otel_mlperf.kineto.events import NONE, Allocations, Events, Flows
 from otel_mlperf.kineto.times import NO_TIME
@@ -31,22 +38,12 @@ FLOW_NAMES: Final = {
     "fwd_bwd": "fwdbwd",
 }
 """What older versions call the two kinds of arrow."""
-_ARGS: Final = {
-    "correlation": np.int64,
-    "external": np.int64,
-    "sequence": np.int64,
-    "forward_thread": np.int64,
-    "device": np.int16,
-    "stream": np.int64,
-    "bytes": np.int64,
+_NARROW: Final = ("device", "device_type")
+_ARGS: Final[dict[str, Whole]] = {
+    name: np.int16 if name in _NARROW else np.int64 for name in Args.__struct_fields__
 }
-_MEMORY_ARGS: Final = {
-    "device_type": np.int16,
-    "device": np.int16,
-    "size": np.int64,
-    "address": np.int64,
-    "allocated": np.int64,
-    "reserved": np.int64,
+_MEMORY_ARGS: Final[dict[str, Whole]] = {
+    name: np.int16 if name in _NARROW else np.int64 for name in MemoryArgs.__struct_fields__
 }
 _NO_ARGS: Final = Args()
 _NO_MEMORY_ARGS: Final = MemoryArgs()
@@ -62,7 +59,7 @@ class EventRows:
         self._damage = damage
         self._names = Index()
         self._categories = Index(str.lower, MOST_KINDS)
-        self._blocks = Blocks(
+        self._rows = Growing(
             start_ns=np.int64,
             duration_ns=np.int64,
             position=np.int64,
@@ -86,17 +83,15 @@ class EventRows:
             self._count_negative(events, duration, positions)
         count = len(events)
         args = [event.args or _NO_ARGS for event in events]
-        self._blocks.add(
+        self._rows.add(
+            count,
             start_ns=start,
             duration_ns=duration,
             position=positions,
             name=self._names.column(map(_NAME, events), count, np.int32),
             category=self._categories.column(map(_CATEGORY, events), count, np.uint8),
             track=self._tracks.column(events, positions),
-            **{
-                name: whole_column(name, args, dtype, positions, self._damage)
-                for name, dtype in _ARGS.items()
-            },
+            **whole_columns(args, _ARGS, positions, self._damage),
         )
 
     def _count_negative(
@@ -112,7 +107,7 @@ class EventRows:
 
     def finish(self, base_ns: int) -> Events:
         """All events in the order of the file, with times from the zero that ``base_ns`` is."""
-        columns = _shifted(self._blocks.columns(), "start_ns", base_ns, self._damage)
+        columns = _shifted(self._rows.columns(), "start_ns", base_ns, self._damage)
         position = columns["position"]
         if np.any(position[1:] < position[:-1]):
             # Pairs of begin and end become known only at their end.
@@ -136,7 +131,7 @@ class FlowRows:
         self._tracks = tracks
         self._damage = damage
         self._kinds = Index(_flow_kind, MOST_KINDS)
-        self._blocks = Blocks(
+        self._rows = Growing(
             kind=np.uint8, id=np.int64, starts=np.bool_, time_ns=np.int64, track=np.int32
         )
 
@@ -149,7 +144,8 @@ class FlowRows:
         good = (time != NO_TIME) & (ids != NONE)
         if not good.all():
             ends, positions = _chosen(ends, good), positions[good]
-        self._blocks.add(
+        self._rows.add(
+            len(ends),
             kind=self._kinds.column(map(_CATEGORY, ends), len(ends), np.uint8),
             id=ids[good],
             starts=np.array([type(end) is FlowStart for end in ends], np.bool_),
@@ -159,7 +155,7 @@ class FlowRows:
 
     def finish(self, base_ns: int) -> Flows:
         """All ends, with times from the zero that ``base_ns`` is."""
-        return Flows(**_shifted(self._blocks.columns(), "time_ns", base_ns, self._damage))
+        return Flows(**_shifted(self._rows.columns(), "time_ns", base_ns, self._damage))
 
     def kinds(self) -> list[str]:
         """What ``Flows.kind`` points to."""
@@ -172,7 +168,7 @@ class AllocationRows:
     def __init__(self, tracks: Tracks, damage: DamageLog) -> None:
         self._tracks = tracks
         self._damage = damage
-        self._blocks = Blocks(time_ns=np.int64, track=np.int32, **_MEMORY_ARGS)
+        self._rows = Growing(time_ns=np.int64, track=np.int32, **_MEMORY_ARGS)
 
     def add(self, instants: list[Instant], positions: NDArray[np.int64]) -> None:
         """Take those of the instants that are allocations."""
@@ -184,18 +180,16 @@ class AllocationRows:
         good = time != NO_TIME
         instants, positions = _chosen(instants, good), positions[good]
         args = [instant.args or _NO_MEMORY_ARGS for instant in instants]
-        self._blocks.add(
+        self._rows.add(
+            len(instants),
             time_ns=time[good],
             track=self._tracks.column(instants, positions),
-            **{
-                name: whole_column(name, args, dtype, positions, self._damage)
-                for name, dtype in _MEMORY_ARGS.items()
-            },
+            **whole_columns(args, _MEMORY_ARGS, positions, self._damage),
         )
 
     def finish(self, base_ns: int) -> Allocations:
         """All allocations, with times from the zero that ``base_ns`` is."""
-        return Allocations(**_shifted(self._blocks.columns(), "time_ns", base_ns, self._damage))
+        return Allocations(**_shifted(self._rows.columns(), "time_ns", base_ns, self._damage))
 
 
 def _flow_kind(category: str) -> str:
@@ -212,10 +206,11 @@ def _shifted(
     columns: dict[str, NDArray[Any]], time: str, base_ns: int, damage: DamageLog
 ) -> dict[str, NDArray[Any]]:
     """The columns with ``base_ns`` added; rows that 64 bits cannot hold then are lost."""
-    start, limits = columns[time], np.iinfo(np.int64)
-    length = np.maximum(columns["duration_ns"], 0) if "duration_ns" in columns else 0
-    good = start <= limits.max - base_ns - length
-    if not good.all():
+    start, most = columns[time], np.iinfo(np.int64).max - base_ns
+    length = columns.get("duration_ns", np.zeros(1, np.int64))
+    # Of the longest alone first: a column of all ends would take memory for nothing.
+    if len(start) and int(start.max()) + max(0, int(length.max())) > most:
+        good = start <= most - np.maximum(length, 0)
         lost = int(np.flatnonzero(~good)[0])
         offset = int(columns["position"][lost]) if "position" in columns else 0
         times = int(len(good) - good.sum())

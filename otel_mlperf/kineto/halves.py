@@ -42,7 +42,7 @@ class Halves:
 
 
 def _joined(begin: Begin, end: End) -> Complete:
-    start_ns, end_ns = parse_times([begin.ts, end.ts]).tolist()
+    start_ns, end_ns = parse_times(lambda: (begin.ts, end.ts), 2).tolist()
     known = NO_TIME not in (start_ns, end_ns)
     return Complete(
         cat=begin.cat,

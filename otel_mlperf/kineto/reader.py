@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-import numpy as np
-
 from otel_mlperf.errors import TraceError
 from otel_mlperf.kineto.blocks import decode, last_between
 from otel_mlperf.kineto.damage import DamageLog
@@ -100,7 +98,7 @@ def _trace(
         allocations=table.allocations.finish(base_ns),
         damage=damage.all(),
         counts=table.counts(),
-        is_unix_time=bool(len(events) and np.median(events.start_ns) > _UNIX_TIME_NS),
+        is_unix_time=bool(len(events) and events.start_ns[len(events) // 2] > _UNIX_TIME_NS),
         rank=distributed.rank,
         world_size=distributed.world_size,
         backend=distributed.backend,

@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from otel_mlperf.kineto.damage import DamageLog
 
 GZIP_MAGIC: Final = b"\x1f\x8b"
-PIECE_BYTES: Final = 1 << 20
+PIECE_BYTES: Final = 1 << 18
+"""Small enough that a block, and what is made of it, stays in the processor's cache."""
 COMPRESSED_BYTES: Final = 1 << 16
 """Fed to zlib at once: what is decompressed again, in smaller pieces, where it finds an error."""
 EXPANSION_RATIO: Final = 200
@@ -31,7 +32,7 @@ EXPANSION_FREE_BYTES: Final = 10 << 20
 
 
 class Source:
-    """The uncompressed text of a trace, in pieces of up to a mebibyte."""
+    """The uncompressed text of a trace, in pieces."""
 
     def __init__(self, path: Path, damage: DamageLog, max_bytes: int) -> None:
         self._damage = damage

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Iterable
 
     from numpy.typing import NDArray
 
@@ -27,16 +27,16 @@ _LONGEST_TEXT: Final = 64
 _EXACT: Final = Context(prec=2 * _LONGEST_TEXT, rounding=ROUND_HALF_EVEN)
 
 
-def parse_times(values: Sequence[Any]) -> NDArray[np.int64]:
-    """Nanoseconds of microseconds, each an ``int`` or decimal text.
+def parse_times(values: Callable[[], Iterable[Any]], count: int) -> NDArray[np.int64]:
+    """Nanoseconds of ``count`` microseconds, each an ``int`` or decimal text.
 
     Digits beyond the nanosecond round to the nearest, ties to even. What is not a number, or does
-    not fit, is NO_TIME.
+    not fit, is NO_TIME. ``values`` is called again where one of them is a text.
     """
     try:
-        whole = np.fromiter(values, np.int64, len(values))
+        whole = np.fromiter(values(), np.int64, count)
     except (TypeError, ValueError, OverflowError):
-        return _parse_texts([str(value) for value in values])
+        return _parse_texts([str(value) for value in values()])
     too_long = (whole > _MOST_US) | (whole < -_MOST_US)
     return np.where(too_long, NO_TIME, whole * 1000) if too_long.any() else whole * 1000
 
@@ -76,7 +76,8 @@ def _parse_plain(text: NDArray[np.uint8]) -> tuple[NDArray[np.int64], NDArray[np
     part = _digits(text, dot + 1, np.minimum(end, dot + 1 + _DECIMALS))
     scaled = part * 10 ** np.clip(_DECIMALS - decimals, 0, _DECIMALS)
     times = whole * 1000 + _round_half_even(scaled, 10 ** (_DECIMALS - 3))
-    return np.where(negative, -times, times), is_plain
+    signed: NDArray[np.int64] = np.where(negative, -times, times)
+    return signed, is_plain
 
 
 def _digits(
@@ -94,9 +95,10 @@ def _digits(
 
 
 def _round_half_even(value: NDArray[np.int64], unit: int) -> NDArray[np.int64]:
-    quotient, rest = np.divmod(value, unit)
+    quotient, rest = value // unit, value % unit
     up = (2 * rest > unit) | ((2 * rest == unit) & (quotient % 2 == 1))
-    return quotient + up.astype(np.int64)
+    rounded: NDArray[np.int64] = quotient + up
+    return rounded
 
 
 def _parse_text(text: str) -> int:

@@ -34,8 +34,9 @@ class Tracks:
         """The track of each entry; one that does not say stands on a track without a number."""
         tracks: NDArray[np.int32] = self._index.column(map(_PLACE, entries), len(entries), np.int32)
         nameless = [number for place, number in self._index.items() if None in place]
-        for row in np.flatnonzero(np.isin(tracks, nameless)).tolist() if nameless else ():
-            self._damage.add("missing_field", int(positions[row]), "pid or tid")
+        if nameless:
+            for row in np.flatnonzero(np.isin(tracks, nameless)).tolist():
+                self._damage.add("missing_field", int(positions[row]), "pid or tid")
         return tracks
 
     def name(self, entries: Sequence[Meta]) -> None:
