@@ -1,0 +1,104 @@
+"""How are small files of the kernel read again and again, at little cost?
+
+A file of ``/proc`` or ``/sys/fs/cgroup`` stays open and is read from its beginning each time: a
+third of the cost of opening it anew. Of a process this has a second use: its files never become
+those of another one that got the same number.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+_log = logging.getLogger("otel_mlperf.sensors")
+_CHUNK: Final = 1 << 16
+_SURELY_WHOLE: Final = 2048
+"""The kernel hands out whole records, 4 KiB of them at a time; so much less is the end."""
+_MOST_DIGITS: Final = 20
+
+
+class KeptFile:
+    """A file that is read often; empty where it cannot be read."""
+
+    __slots__ = ("_fd", "_path", "_silent")
+
+    def __init__(self, path: Path, *, may_lack: bool = True) -> None:
+        """With ``may_lack=False`` it is said once in the log that the file cannot be read."""
+        self._path, self._fd, self._silent = str(path), -1, may_lack
+
+    def read(self) -> bytes:
+        """What is in the file now."""
+        try:
+            if self._fd < 0:
+                self._fd = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
+            text = part = os.pread(self._fd, _CHUNK, 0)
+            while len(part) > _SURELY_WHOLE:
+                part = os.pread(self._fd, _CHUNK, len(text))
+                text += part
+        except (OSError, ValueError) as error:
+            self._failed(error)
+            return b""
+        return text
+
+    def _failed(self, error: Exception) -> None:
+        self.close()
+        if not self._silent:
+            _log.info("reading %s: %s; its readings are absent", self._path, error)
+            self._silent = True
+
+    def close(self) -> None:
+        """Gives the descriptor back; the next read opens the file again."""
+        if self._fd >= 0:
+            with contextlib.suppress(OSError):
+                os.close(self._fd)
+            self._fd = -1
+
+
+def read_once(path: Path) -> bytes:
+    """What is in a file that is read seldom; empty where it cannot be read."""
+    try:
+        return path.read_bytes()
+    except (OSError, ValueError):
+        return b""
+
+
+def entries(path: Path) -> list[str]:
+    """What is in a folder, in order; nothing where it cannot be read."""
+    try:
+        return sorted(os.listdir(path))
+    except (OSError, ValueError):
+        return []
+
+
+def number(word: bytes) -> int | None:
+    """A plain decimal number; None for any other word."""
+    return int(word) if word.isdigit() and len(word) <= _MOST_DIGITS else None
+
+
+def word(text: bytes, key: bytes) -> bytes:
+    """The first word behind ``key`` at the beginning of a line; empty where there is none.
+
+    ``key`` has its colon or blank.
+    """
+    start = 0 if text.startswith(key) else text.find(b"\n" + key) + 1
+    if not start and not text.startswith(key):
+        return b""
+    end = text.find(b"\n", start)
+    words = text[start + len(key) : end if end >= 0 else None].split(None, 1)
+    return words[0] if words else b""
+
+
+def field(text: bytes, key: bytes) -> int | None:
+    """The number behind ``key`` at the beginning of a line."""
+    return number(word(text, key))
+
+
+def kibibytes(text: bytes, key: bytes) -> int | None:
+    """The same of a field in kB, in bytes."""
+    found = field(text, key)
+    return None if found is None else found << 10
