@@ -58,9 +58,10 @@ LINES = {
         "device 0 · stream 7 (2)",
         "process.cpu.time per second (user)",
         "process.memory.usage",
+        "step duration (train)",
         "loss (train)",
     ],
-    "rank 1 · node2": [],
+    "rank 1 · node2": ["step duration (train)"],
 }
 """The lines below each rank, in order."""
 ARROWS = [

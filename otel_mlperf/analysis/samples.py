@@ -1,4 +1,4 @@
-"""Which values of a run changed over time: readings, logged values, the allocator's bytes?"""
+"""Which values of a run changed over time: readings, logged values, steps' times, memory?"""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 _METRICS: Final = {metric.name: metric for metric in names.METRICS}
 _BYTES: Final = "By"
+_MILLISECONDS: Final = "ms"
 _ALLOCATOR: Final = (
     "SELECT rank, restart, '{what} memory' AS name, "
     "if(device_type = 0, 'CPU', 'device ' || device) AS labels, time_ns, {what}_bytes::DOUBLE, "
@@ -25,6 +26,8 @@ _ALLOCATOR: Final = (
 _SAMPLES: Final = (
     "(SELECT rank, restart, name, labels, time_ns, value, NULL AS unit FROM readings "
     "UNION ALL SELECT rank, restart, name, phase, time_ns, value, '' FROM values "
+    "UNION ALL SELECT rank, restart, 'step duration', phase, start_ns, duration_ns / 1e6, "
+    f"'{_MILLISECONDS}' FROM steps "
     f"UNION ALL {_ALLOCATOR.format(what='allocated')} "
     f"UNION ALL {_ALLOCATOR.format(what='reserved')})"
 )

@@ -6,7 +6,7 @@ nanoseconds in the double precision with which viewers read them.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -16,8 +16,6 @@ from otel_mlperf.report.timeline import line_name, line_place
 
 if TYPE_CHECKING:
     from otel_mlperf.analysis.tracks import Process, Sample, Slice, Track
-
-_CAUSE: Final = {"cat": "cause", "name": "cause"}
 
 
 class ChromeFormat:
@@ -57,16 +55,22 @@ class ChromeFormat:
         )
 
     def slice(self, line: int, one: Slice) -> bytes:
-        """A complete event, and the ends of the arrows from and to it."""
-        at = {"pid": one.track.process.pid, "tid": line, "ts": self._time(one.start_ns)}
-        lasted = self._microseconds(one.end_ns - one.start_ns)
-        event = {"ph": "X", "name": one.name, "cat": one.category, **at, "dur": lasted}
-        found = self._event(event | ({"args": one.arguments} if one.arguments else {}))
-        for effect in one.leads_to:
-            found += self._event({"ph": "s", "id": hex(effect), **_CAUSE, **at})
-        if one.is_led:
-            found += self._event({"ph": "f", "bp": "e", "id": hex(one.span), **_CAUSE, **at})
-        return found
+        """A complete event; an arrow is bound to the slices at its ends by the id of its cause."""
+        event = {
+            "ph": "X",
+            "pid": one.track.process.pid,
+            "tid": line,
+            "ts": self._time(one.start_ns),
+            "dur": self._microseconds(one.end_ns - one.start_ns),
+            "name": one.name,
+            "cat": one.category,
+            "args": one.arguments,
+        }
+        if one.leads_to:  # an event has one binding: what is an effect, too, is shown as a cause
+            event |= {"bind_id": hex(one.span), "flow_out": True}
+        elif one.is_led:
+            event |= {"bind_id": hex(one.parent), "flow_in": True}
+        return self._event(event)
 
     def ended(self, line: int, end_ns: int) -> bytes:
         """Nothing: events are complete."""

@@ -18,7 +18,7 @@ from otel_mlperf.report.perfetto import PerfettoFormat
 from otel_mlperf.report.timeline import Counts, write_timeline
 from otel_mlperf.store.runs import read_run
 
-COUNTERS = ("process.cpu.time per second (user)", "process.memory.usage", "loss (train)")
+COUNTERS = LINES["rank 0 · node1"][-4:]
 
 
 def written(path, form, **wanted):
@@ -140,6 +140,13 @@ def test_counters_have_units_and_values(perfetto):
     assert perfetto.counter("loss (train)")[1] == [(190, 0.5)]
 
 
+def test_the_time_of_each_step_is_a_counter(run):
+    """From when the step began."""
+    found = Perfetto(written(run, PerfettoFormat(), rank=1)[0]).counter("step duration (train)")
+
+    assert (found[0].unit_name, found[1]) == ("ms", [(0, 110.0), (110, 90.0)])
+
+
 def test_arrows_lead_from_operators_to_kernels(perfetto):
     """And to sections on other threads; each has one begin and one end."""
     ends = defaultdict(list)
@@ -208,18 +215,14 @@ def test_a_chrome_trace_sorts_its_lines(chrome):
 
 
 def test_a_chrome_trace_has_counters_and_arrows(chrome):
-    """An arrow's ends stand directly behind the slices that are its cause and its effect."""
-    ends, last = defaultdict(dict), {}
-    for event in chrome["traceEvents"]:
-        if event["ph"] == "X":
-            last = event
-        if event["ph"] in "sf":
-            assert all(event[key] == last[key] for key in ("pid", "tid", "ts"))
-            ends[event["id"]][event["ph"]] = last["name"]
+    """An arrow leads from the slice with its id to each that is bound to it."""
+    slices = [event for event in chrome["traceEvents"] if event["ph"] == "X"]
+    causes = {one["bind_id"]: one["name"] for one in slices if one.get("flow_out")}
+    arrows = [(causes[one["bind_id"]], one["name"]) for one in slices if one.get("flow_in")]
     counters = Counter(e["name"] for e in chrome["traceEvents"] if e["ph"] == "C")
 
-    assert sorted((one["s"], one["f"]) for one in ends.values()) == ARROWS
-    assert counters == dict(zip(COUNTERS, (2, 3, 1), strict=True))
+    assert sorted(arrows) == ARROWS
+    assert counters == dict(zip(COUNTERS, (2, 3, 4, 1), strict=True))
 
 
 def test_nanoseconds_survive(tmp_path):
@@ -232,9 +235,8 @@ def test_nanoseconds_survive(tmp_path):
     data = Perfetto(written(path, PerfettoFormat())[0])
     text, _ = written(path, ChromeFormat())
 
-    assert [time - START for events in data.events.values() for time, _ in events] == [
-        0, 1_234_567, 2_000_000_001, 2_000_000_002,
-    ]  # fmt: skip
+    steps = next(iter(data.events.values()))
+    assert [time - START for time, _ in steps] == [0, 1_234_567, 2_000_000_001, 2_000_000_002]
     assert b'"ts":2000000.001,"dur":0.001' in text
 
 
@@ -272,7 +274,7 @@ def test_steps_and_ranks_are_chosen(run):
     }
     assert one.counter("process.memory.usage")[1] == [(150, 1.5e9)]
     assert [found for found, _ in Perfetto(other).slices()] == RANK_1
-    assert counts == Counts(lines=1, slices=2, samples=0)
+    assert counts == Counts(lines=2, slices=2, samples=2)
 
 
 def test_a_step_that_never_was_is_named(run):
