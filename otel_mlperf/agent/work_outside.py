@@ -97,8 +97,9 @@ def _reason(task: Task, section: Section, name: str, category: str) -> str | Non
     rank.seen[name] = index + 1
     duration = section.end - section.start
     reason = reason_to_keep(
-        task.policy, rank, f"section {name}", index, duration, section.end, error=section.error
-    )
+        task.policy, rank, f"section {name}", index, duration, section.end,
+        error=section.error, profiled=category == names.PROFILER,
+    )  # fmt: skip
     if section.interrupted:
         return INTERRUPTED
     if category in _ALWAYS:
