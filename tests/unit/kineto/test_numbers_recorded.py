@@ -186,6 +186,29 @@ def test_launch_delays_are_those_of_equal_correlations(recorded):
             assert one.delays.max_ns == max(0, delays[-1])
 
 
+def test_waits_are_told_apart_by_when_the_call_began(recorded):
+    """Piece by piece in order of time, with a dictionary of calls by their number."""
+    calls, work = {}, defaultdict(list)
+    for entry, start, end in recorded.lasting:
+        if entry["cat"] in {"cuda_runtime", "cuda_driver"}:
+            calls[entry["args"]["correlation"]] = start
+        if entry["cat"].lower() in WORK:
+            work[entry["args"]["device"]].append((start, end, entry["args"]["correlation"]))
+    for one in recorded.numbers.devices:
+        waits, busy_until = {"host": 0, "device": 0, "unknown": 0}, None
+        for start, end, correlation in sorted(work[one.device]):
+            if busy_until is not None and start > busy_until:
+                call = calls.get(correlation)
+                late = "host" if call is not None and call > busy_until else "device"
+                waits["unknown" if call is None else late] += start - busy_until
+            busy_until = max(end, busy_until or end)
+        assert waits == {
+            "host": one.host_wait_ns,
+            "device": one.device_wait_ns,
+            "unknown": one.unknown_wait_ns,
+        }
+
+
 def test_the_allocator_is_as_its_instants_say(recorded):
     """Peaks and sums of every device, from the [memory] entries themselves."""
     numbers = recorded.numbers
