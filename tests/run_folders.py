@@ -119,6 +119,7 @@ class RunFolderBuilder:
             "phase": "train",
             "track": 100,
             "thread": "MainThread",
+            "thread_id": None,
             "start_ns": START + at,
             "end_ns": START + at + spent,
             "status": "unset",

@@ -133,7 +133,7 @@ def _find_parts(trace: Trace, links: Links) -> _Parts:
     return _Parts(
         rows,
         {row: int(operator[row]) for row in rows},
-        {int(operator[row]): row for row in annotations},
+        {int(operator[row]): row for row in annotations if operator[row] != NONE},
     )
 
 
@@ -168,9 +168,16 @@ def _describe(args: dict[str, Any], words: list[str]) -> Collective | None:
 
 
 def _element(args: dict[str, Any]) -> str | None:
-    types = [one for one in args.get("Input type") or [] if isinstance(one, str) and one]
-    written = args.get("dtype") or (types[0] if len(set(types)) == 1 else "")
-    return element_type(written) if isinstance(written, str) and written else None
+    """As the collective was told, else the one type that all of its tensors have."""
+    if isinstance(written := args.get("dtype"), str) and written:
+        return element_type(written)
+    inputs = args.get("Input type")
+    types = {
+        element_type(one)
+        for one in (inputs if isinstance(inputs, list) else [])
+        if isinstance(one, str) and element_bytes(one)
+    }
+    return types.pop() if len(types) == 1 else None
 
 
 def _bytes(args: dict[str, Any], key: str) -> int | None:
