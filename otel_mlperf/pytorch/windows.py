@@ -78,9 +78,12 @@ class Windows:
             internal_error(error)
 
     def _is_outside(self) -> bool:
-        """Whether the caller is in no step: what takes time now belongs to none."""
-        around, _ = self._recorder.places.surrounding()
-        return self._recorder.stepping.around(around) is None
+        """Whether the caller's thread is in no step: what takes time now belongs to none."""
+        opened = self._recorder.stepping.open
+        if not opened:
+            return True
+        _, track = self._recorder.places.surrounding()
+        return not any(step.section.track == track for step in list(opened.values()))
 
     def _take(self, request: int) -> None:
         """Somebody asks for a window that begins with the next step."""
