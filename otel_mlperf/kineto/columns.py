@@ -115,13 +115,12 @@ def _whole(
 ) -> int:
     if value is None:
         return NONE
-    try:
-        if isinstance(value, str) and len(value) > LONGEST_WHOLE:
-            raise ValueError
-        whole = int(value)
-    except ValueError:
-        damage.add("wrong_type", position, f"{attribute}: {value!r}")
+    text = str(value).removesuffix(".0")
+    if not text.removeprefix("-").isdecimal() or len(text) > LONGEST_WHOLE:
+        kind = "number_too_long" if text.removeprefix("-").isdecimal() else "wrong_type"
+        damage.add(kind, position, f"{attribute}: {value!r:.80}")
         return NONE
+    whole = int(text)
     if not limits.min <= whole <= limits.max:
         damage.add("out_of_range", position, f"{attribute}: {value!r:.80}")
         return NONE

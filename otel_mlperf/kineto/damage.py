@@ -8,9 +8,9 @@ not. The kinds:
 - ``byte_order_mark``, ``trailing_bytes``, ``unexpected_text``, ``unreadable_field``: beside events;
 - ``unreadable_event``, ``too_deep``, ``not_an_event``: an entry that is lost;
 - ``bad_escape``, ``unescaped_quote``, ``control_character``, ``invalid_utf8``, ``lone_surrogate``,
-  ``not_a_number``, ``number_too_long``, ``duplicate_key``: an entry that was repaired, and kept;
-- ``missing_field``, ``wrong_type``, ``out_of_range``: a value that an entry lacks: the entry is
-  kept, or lost if it has no phase or time without it;
+  ``not_a_number``: an entry that was repaired, and kept;
+- ``missing_field``, ``wrong_type``, ``not_a_number``, ``number_too_long``, ``out_of_range``: a
+  value that an entry lacks: it is kept, or lost if it has no phase or time without it;
 - ``negative_duration``: kept as the file has it;
 - ``unmatched_begin``, ``unmatched_end``: half of an event that was written in two entries.
 """
@@ -39,6 +39,9 @@ class DamageLog:
             )
         else:
             self._kinds[kind] = known._replace(occurrences=known.occurrences + times)
+
+    def __contains__(self, kind: str) -> bool:
+        return kind in self._kinds
 
     def all(self) -> list[Damage]:
         """What was met, in the order of the file."""

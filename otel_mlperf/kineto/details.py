@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from otel_mlperf.errors import TraceError
 from otel_mlperf.kineto.blocks import BETWEEN
+from otel_mlperf.kineto.coerce import clean_text
 from otel_mlperf.kineto.damage import DamageLog
 from otel_mlperf.kineto.recovery import LAST_ENTRY, LONGEST_ENTRY
-from otel_mlperf.kineto.repair import CUT_CHARACTERS, CUT_MESSAGE, mend_value, parse_value
+from otel_mlperf.kineto.repair import is_cut, mend_value, parse_value
 from otel_mlperf.kineto.source import Source
 
 if TYPE_CHECKING:
@@ -41,7 +42,8 @@ def read_details(trace: Trace, rows: Sequence[int]) -> dict[int, dict[str, Any]]
         for position, row in ordered:
             entry = _read_entry(window, position)
             name = entry.get("name", "")
-            if name != trace.names[trace.events.name[row]] and isinstance(name, str):
+            known = trace.names[trace.events.name[row]]
+            if isinstance(name, str) and clean_text(name, {}) != known:
                 raise TraceError(
                     f"cannot read the trace {trace.path} again: at byte {position} is not "
                     "the event that was there before; import it anew"
@@ -62,8 +64,7 @@ def _read_entry(window: _Window, position: int) -> dict[str, Any]:
         except RecursionError:
             return {}
         except json.JSONDecodeError as error:
-            is_cut = error.pos >= len(text) - CUT_CHARACTERS or CUT_MESSAGE in error.msg
-            if is_cut and size < 2 * LONGEST_ENTRY and len(data) == size:
+            if is_cut(error, text) and size < 2 * LONGEST_ENTRY and len(data) == size:
                 size *= 4
                 continue
             value = _mended(data)

@@ -6,7 +6,7 @@ import json
 import re
 from typing import TYPE_CHECKING, Any, Final
 
-from otel_mlperf.kineto.repair import CUT_CHARACTERS, CUT_MESSAGE, parse_value
+from otel_mlperf.kineto.repair import is_cut, parse_value
 
 if TYPE_CHECKING:
     from otel_mlperf.kineto.damage import DamageLog
@@ -64,7 +64,9 @@ class Fields:
                     return True
             else:
                 self._lose("unexpected_text")
-        self._damage.add("truncated", self._text.offset, "the outermost object has no end")
+        # A bare list needs no end: the format says so.
+        if not self.is_bare and "truncated" not in self._damage:
+            self._damage.add("truncated", self._text.offset, "the outermost object has no end")
         return False
 
     def _next(self) -> bytes:
@@ -88,7 +90,8 @@ class Fields:
             return True
         while (size := self._take_value(key)) is None:
             if not self._double():
-                self._damage.add("truncated", text.offset, "within a field")
+                if "truncated" not in self._damage:
+                    self._damage.add("truncated", text.offset, "within a field")
                 text.drop(len(text.data))
                 return False
         if size:
@@ -105,8 +108,7 @@ class Fields:
             name = str(json.loads(key[1]))
             parsed = parse_value(text, floats=float, strict=False)
         except json.JSONDecodeError as error:
-            is_cut = error.pos >= len(text) - CUT_CHARACTERS or CUT_MESSAGE in error.msg
-            return None if is_cut and len(data) <= LONGEST_FIELD else 0
+            return None if is_cut(error, text) and len(data) <= LONGEST_FIELD else 0
         except (RecursionError, UnicodeDecodeError):
             return 0
         if parsed.end == len(text) and not self._text.ended:

@@ -109,7 +109,7 @@ def _trace(
 
 
 def _no_events(path: Path, source: Source, damage: DamageLog) -> TraceError:
-    if not source.file_bytes:
+    if not source.text_bytes:
         found = "it is empty"
     else:
         kinds = ", ".join(sorted({item.kind for item in damage.all()} - {"truncated"}))

@@ -14,13 +14,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 LONGEST_NUMBER: Final = 32
-CUT_MESSAGE: Final = "Unterminated string"
-CUT_CHARACTERS: Final = 12
+LONGEST_MENDED: Final = 1 << 16
+"""Characters: mending begins anew after each thing that it puts right."""
+_CUT_CHARACTERS: Final = 12
 """Errors this near to the end of a text may be due to the text being cut there."""
 _MOST_MENDS: Final = 100
-_NAME: Final = re.compile(
-    r'("name"\s*:\s*")(.*?)(?="\s*(?:,\s*"(?:pid|tid|ts|dur|ph|cat|id|args|s|bp)"\s*:|\}))', re.S
-)
+_NAME: Final = re.compile(r'"name"\s*:\s*"')
+_AFTER_NAME: Final = re.compile(r'"\s*(?:,\s*"(?:pid|tid|ts|dur|ph|cat|id|args|s|bp)"\s*:|\})')
 _LONE_QUOTE: Final = re.compile(r'\\.|(")', re.S)
 _ESCAPE: Final = re.compile(r'\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4})|\\')
 _NOT_A_NUMBER: Final = re.compile(r"[-+]?(?:nan|inf(?:inity)?)\b", re.I)
@@ -57,6 +57,11 @@ def parse_value(text: str, *, floats: Callable[[str], Any] = str, strict: bool =
     return Parsed(value, end, damage)
 
 
+def is_cut(error: json.JSONDecodeError, text: str) -> bool:
+    """Whether ``text`` may merely be too short."""
+    return error.pos >= len(text) - _CUT_CHARACTERS or "Unterminated string" in error.msg
+
+
 def mend_value(text: str, *, floats: Callable[[str], Any] = str) -> Parsed | None:
     """The value that all of ``text`` is meant to be; None if it cannot be told.
 
@@ -69,6 +74,8 @@ def mend_value(text: str, *, floats: Callable[[str], Any] = str) -> Parsed | Non
             strict = "control_character" not in damage
             parsed = parse_value(text, floats=floats, strict=strict)
         except json.JSONDecodeError as error:
+            if len(text) > LONGEST_MENDED:
+                return None
             mended = _mended(text, error, damage)
             if mended is None:
                 return None
@@ -87,6 +94,8 @@ def _whole(text: str) -> int | str:
 def _mended(text: str, error: json.JSONDecodeError, damage: dict[str, str]) -> str | None:
     """``text`` with one thing put right that explains the error; None if nothing does."""
     place, around = error.pos, text[max(0, error.pos - 20) : error.pos + 40]
+    if "control character" in error.msg and "unescaped_quote" in damage:
+        return None  # What was escaped was no part of a text: this one goes beyond its line.
     if "control character" in error.msg:
         damage["control_character"] = around
         return text
@@ -106,10 +115,12 @@ def _mended(text: str, error: json.JSONDecodeError, damage: dict[str, str]) -> s
 
 def _with_escaped_quotes(text: str, place: int) -> str | None:
     named = _NAME.search(text)
-    if named:
-        name = _LONE_QUOTE.sub(lambda match: r"\"" if match[1] else match[0], named[2])
-        if name != named[2]:
-            return text[: named.start(2)] + name + text[named.end(2) :]
+    after = _AFTER_NAME.search(text, named.end()) if named else None
+    if named and after:
+        name = text[named.end() : after.start()]
+        escaped = _LONE_QUOTE.sub(lambda match: r"\"" if match[1] else match[0], name)
+        if escaped != name:
+            return text[: named.end()] + escaped + text[after.start() :]
     before = text[:place].rstrip()
     if before.endswith('"') and text[place : place + 1] != '"':
         return before[:-1] + r"\"" + text[len(before) :]

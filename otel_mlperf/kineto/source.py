@@ -102,18 +102,20 @@ class Source:
         """Of one gzip member after the other; the bytes after the last are counted."""
         waiting = b""
         while True:
-            waiting = waiting or self._file(COMPRESSED_BYTES)
             if len(waiting) < len(GZIP_MAGIC):
                 waiting += self._file(COMPRESSED_BYTES)
             if not waiting.startswith(GZIP_MAGIC):
                 break
-            waiting = yield from self._member(waiting)
+            member = yield from self._member(waiting)
+            if member is None:
+                return
+            waiting = member
         if waiting.strip(b"\0"):  # tapes and block devices pad with zeros
             self._damage.add("trailing_bytes", self.text_bytes, waiting[:32].hex())
         self._check_unchanged()
 
-    def _member(self, waiting: bytes) -> Generator[bytes, None, bytes]:
-        """One gzip member; returns what was read beyond it."""
+    def _member(self, waiting: bytes) -> Generator[bytes, None, bytes | None]:
+        """One gzip member; returns what was read beyond it, None if nothing can follow."""
         inflate = zlib.decompressobj(wbits=31)
         while not inflate.eof:
             before = inflate.copy()
@@ -128,21 +130,21 @@ class Source:
             if piece:
                 yield piece
             if self._expands_too_much(len(waiting)):
-                return b""
+                return None
             if not waiting and not inflate.eof:
                 waiting = self._file(COMPRESSED_BYTES)
                 if not waiting and not piece:
                     self._damage.add("truncated", self.text_bytes, "within the compressed data")
-                    return b""
+                    return None
         return inflate.unused_data
 
-    def _after_error(self, error: str, rest: bytes) -> bytes:
+    def _after_error(self, error: str, rest: bytes) -> bytes | None:
         """What can be read on: only a wrong checksum leaves the next member's place known."""
         # zlib stops at the last byte of the checksum, or of the length that follows it.
         skip = {"incorrect data check": 5, "incorrect length check": 1}
         beyond = next((size for text, size in skip.items() if text in error), 0)
         self._damage.add("bad_checksum" if beyond else "bad_compression", self.text_bytes, error)
-        return (rest + self._file(COMPRESSED_BYTES))[beyond:] if beyond else b""
+        return (rest + self._file(COMPRESSED_BYTES))[beyond:] if beyond else None
 
     def _expands_too_much(self, unread: int) -> bool:
         allowed = EXPANSION_FREE_BYTES + EXPANSION_RATIO * (self.file_bytes - unread)
