@@ -7,6 +7,7 @@ import shutil
 from typing import TYPE_CHECKING, NoReturn
 
 import pytest
+from nvml import library
 from servers import build
 from servers.stack import Stack
 
@@ -58,6 +59,15 @@ def promtool() -> Path:
 def go() -> str:
     """The Go toolchain."""
     return shutil.which("go") or _missing("Go is not installed: see https://go.dev/dl")
+
+
+@pytest.fixture(scope="session")
+def nvml_library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a scripted ``libnvidia-ml.so.1``, for ``LD_LIBRARY_PATH``."""
+    try:
+        return library.build(tmp_path_factory.mktemp("nvml"))
+    except library.CompilerMissingError as reason:
+        _missing(str(reason))
 
 
 def _missing(reason: str) -> NoReturn:

@@ -119,7 +119,7 @@ class TimedSensor:
     def _pass(self) -> list[Measurement]:
         try:
             return self._sensor.read()
-        except Exception:  # whatever a vendor's library raises must not end the readings
+        except Exception:  # noqa: BLE001 - whatever a vendor's library raises must not end the readings
             if not self._broken:
                 _log.warning("a pass of the %s sensor failed", self._name, exc_info=True)
             self._broken = True

@@ -22,7 +22,7 @@ class Device(NamedTuple):
     """One accelerator of this machine."""
 
     uuid: str
-    index: int
+    number: int
     """Its place among the devices of its vendor, in the order of their PCI addresses."""
     model: str
     instances: tuple[Instance, ...] = ()
@@ -30,12 +30,12 @@ class Device(NamedTuple):
     @property
     def labels(self) -> dict[str, str]:
         """What every measurement of it bears."""
-        return {names.HW_ID: self.uuid, names.HW_NAME: f"gpu{self.index}"}
+        return {names.HW_ID: self.uuid, names.HW_NAME: f"gpu{self.number}"}
 
     def instance_labels(self, place: int) -> dict[str, str]:
         """What every measurement of the instance at ``place`` bears."""
         return {
             names.HW_ID: self.instances[place].uuid,
-            names.HW_NAME: f"gpu{self.index}.mig{place}",
+            names.HW_NAME: f"gpu{self.number}.mig{place}",
             names.HW_PARENT: self.uuid,
         }
