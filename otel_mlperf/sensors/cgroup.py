@@ -111,8 +111,10 @@ class CgroupSensor:
     def close(self) -> None:
         """Closes all files."""
         self.follow(())
-        for group in (*self._cpu.values(), *self._memory.values()):
-            group.close()
+        for of_cpu in self._cpu.values():
+            of_cpu.close()
+        for of_memory in self._memory.values():
+            of_memory.close()
 
 
 def _measured(pid: int, values: dict[Metric, float | None]) -> list[Measurement]:
