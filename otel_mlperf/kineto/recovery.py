@@ -68,6 +68,10 @@ class Recovery:
         between = [match.span() for match in BETWEEN.finditer(data)]
         begins = [end for _, end in between]
         at, window = 0, len(between) // 2
+        if self._is_within and not is_last:
+            if not between:
+                return Taken(max(0, len(data) - _OVERLAP))
+            at = begins[0]
         while True:
             ahead = bisect_right(begins, at)
             window = min(max(1, window), len(between) - ahead)

@@ -7,6 +7,7 @@ decimals come here as text and stay integers throughout.
 
 from __future__ import annotations
 
+import re
 from decimal import ROUND_HALF_EVEN, Context, Decimal, InvalidOperation
 from typing import TYPE_CHECKING, Any, Final
 
@@ -24,6 +25,7 @@ _MOST_US: Final = _MOST_NS // 1000
 _WHOLE_DIGITS: Final = 15
 _DECIMALS: Final = 9
 _LONGEST_TEXT: Final = 64
+_NUMBER: Final = re.compile(r"[-+]?\d+(?:\.\d*)?(?:[eE][-+]?\d+)?")
 _EXACT: Final = Context(prec=2 * _LONGEST_TEXT, rounding=ROUND_HALF_EVEN)
 
 
@@ -122,6 +124,6 @@ def why_no_time(value: Any) -> str:
     text = str(value) if isinstance(value, str | int) else ""
     if text.strip("+-").lower() in ("nan", "inf", "infinity"):
         return "not_a_number"
-    if text[-1:].isdigit() and text.lstrip("+-")[:1].isdigit():
+    if _NUMBER.fullmatch(text.strip()):
         return "number_too_long" if len(text) > _LONGEST_TEXT else "out_of_range"
     return "wrong_type"
