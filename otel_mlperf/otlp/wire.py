@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import struct
 from collections.abc import Mapping
+from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -25,10 +26,13 @@ _SURROGATES = re.compile("[\ud800-\udfff]")
 _MASK64 = (1 << 64) - 1
 _INT64 = range(-(1 << 63), 1 << 63)
 _DEEPEST = 16
+_SHORT: Final = tuple(bytes((number,)) for number in range(128))
 
 
 def varint(number: int) -> bytes:
     """An unsigned number in base 128, least significant group first."""
+    if number < 128:
+        return _SHORT[number]
     out = bytearray()
     while number > 127:
         out.append(number & 127 | 128)
@@ -37,6 +41,7 @@ def varint(number: int) -> bytes:
     return bytes(out)
 
 
+@cache
 def tag(field: int, kind: int) -> bytes:
     """The key in front of a field's value."""
     return varint(field << 3 | kind)
