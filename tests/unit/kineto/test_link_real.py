@@ -3,17 +3,26 @@
 from __future__ import annotations
 
 import pytest
+from kineto_recorded import needs_torch
 from kineto_reference import DEVICE, Reference
 from kineto_traces import real_traces
 
 from otel_mlperf.kineto.link import Place, link
 from otel_mlperf.kineto.reader import read_trace
 
+_HERE = [
+    pytest.param("", marks=needs_torch, id="this_machine"),
+    pytest.param("--stacks", marks=needs_torch, id="this_machine_with_stacks"),
+]
 
-@pytest.fixture(scope="module", params=real_traces())
-def both(request):
-    trace = read_trace(request.param)
-    return trace, link(trace), Reference(request.param)
+
+@pytest.fixture(scope="module", params=[*real_traces(), *_HERE])
+def both(request, recorded_trace):
+    path = request.param
+    if isinstance(path, str):
+        path = recorded_trace(*path.split())
+    trace = read_trace(path)
+    return trace, link(trace), Reference(path)
 
 
 def test_every_parent_is_that_of_the_reference(both) -> None:
