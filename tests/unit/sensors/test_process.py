@@ -1,0 +1,267 @@
+"""Are the readings of training processes and their children the kernel's?"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import psutil
+import pytest
+from kernel_files import of, values, write_files
+
+from otel_mlperf import names
+from otel_mlperf.sensors.process import ProcessSensor
+from otel_mlperf.sensors.stat import PAGE_BYTES
+
+TICK = os.sysconf("SC_CLK_TCK")
+TRAIN, WORKER, TOOL = 100, 101, 102
+WORKING = """
+import os, sys
+children = []
+for _ in range(2):
+    if not (pid := os.fork()):
+        sys.stdin.read()
+        os._exit(0)
+    children.append(pid)
+print(*children, flush=True)
+sys.stdin.read()
+"""
+
+
+def stat(pid, command, parent, user, system, resident, start=1000):
+    numbers = f"0 0 0 0 0 50 0 5 0 {user} {system} 0 0 20 0 3 0 {int(start * TICK)} 9000 {resident}"
+    return f"{pid} ({command}) S {parent} {numbers} 0 0\n"
+
+
+def process(pid, parent, *, command="python", cmdline="python\0train.py\0", user=0, resident=10):
+    return {
+        f"proc/{pid}/stat": stat(pid, command, parent, user * TICK, 0, resident),
+        f"proc/{pid}/cmdline": cmdline,
+        f"proc/{pid}/status": "Cpus_allowed_list:\t0-3\n",
+        f"proc/{pid}/io": "rchar: 9\nread_bytes: 4096\nwrite_bytes: 512\n",
+        f"proc/{pid}/task/{pid}/children": "",
+        f"proc/{pid}/task/{pid}/status": "voluntary_ctxt_switches:\t6\n"
+        "nonvoluntary_ctxt_switches:\t2\n",
+        f"proc/{pid}/smaps_rollup": "Rss: 9 kB\nPss:  4 kB\n",
+        f"proc/{pid}/fd/0": "",
+    }
+
+
+class Clock:
+    """A clock that stands until it is moved."""
+
+    now_s = 50.0
+
+    def __call__(self):
+        return self.now_s
+
+
+@pytest.fixture
+def clock():
+    return Clock()
+
+
+@pytest.fixture
+def tree(tmp_path):
+    """A training process with a worker and another child."""
+    files = {"proc/uptime": "2000.00 1.00\n", "proc/meminfo": "MemTotal: 4000 kB\n"}
+    files |= process(TRAIN, 1, user=10, resident=100)
+    files |= process(WORKER, TRAIN, command="pt_data_worker", user=20, resident=50)
+    files |= process(TOOL, TRAIN, command="nvcc", cmdline="nvcc\0", user=5, resident=5)
+    files[f"proc/{TRAIN}/task/{TRAIN}/children"] = f"{WORKER} {TOOL} "
+    return write_files(tmp_path, files)
+
+
+@pytest.fixture
+def follow(tree, clock):
+    sensors = []
+
+    def followed(level="basic", pids=(TRAIN,)):
+        sensor = ProcessSensor(level, proc=tree / "proc", sys=tree / "sys", clock=clock)
+        sensor.follow(pids)
+        sensors.append(sensor)
+        return sensor
+
+    yield followed
+    for sensor in sensors:
+        sensor.close()
+
+
+def test_children_are_summed_by_what_they_are_for(follow):
+    """The training process, its workers and its other children are three series."""
+    found = follow().read()
+
+    assert of(names.PROCESS_CPU_TIME, found) == {
+        ("user", "main"): 10, ("system", "main"): 0,
+        ("user", "worker"): 20, ("system", "worker"): 0,
+        ("user", "other"): 5, ("system", "other"): 0,
+    }  # fmt: skip
+    sizes = {"main": 100, "worker": 50, "other": 5}
+    assert of(names.PROCESS_MEMORY, found) == {(k,): v * PAGE_BYTES for k, v in sizes.items()}
+    share = 100 * PAGE_BYTES / (4000 * 1024)
+    assert of(names.PROCESS_MEMORY_UTILIZATION, found)["main",] == share
+    assert of(names.PROCESS_COUNT, found) == {("worker",): 1, ("other",): 1}
+    assert of(names.PROCESS_UPTIME, found) == {(): 1000}
+    assert {measurement.pid for measurement in found} == {TRAIN}
+
+
+def test_the_first_reading_has_no_utilization(follow):
+    """Since when the processes have worked is not known yet."""
+    assert of(names.PROCESS_CPU_UTILIZATION, follow().read()) == {}
+
+
+def test_utilization_is_of_the_cpus_that_the_process_may_use(follow, tree, clock):
+    """CPU time between two readings / (elapsed time x CPUs): 6 s in 2 s on 4 CPUs is 0.75."""
+    sensor = follow()
+    sensor.read()
+    clock.now_s += 2
+    write_files(tree, {f"proc/{TRAIN}/stat": stat(TRAIN, "python", 1, 16 * TICK, 0, 100)})
+
+    assert of(names.PROCESS_CPU_UTILIZATION, sensor.read()) == {
+        ("main",): 0.75,
+        ("worker",): 0,
+        ("other",): 0,
+    }
+
+
+def test_counts_of_a_child_that_ended_stay(follow, tree, clock):
+    """A counter never falls; what is no count is zero once nobody is left."""
+    sensor = follow("detailed")
+    before = values(sensor.read())
+    # The kernel answers no more on the open files of a process that ended.
+    write_files(
+        tree, {f"proc/{WORKER}/stat": "", f"proc/{TRAIN}/task/{TRAIN}/children": f"{TOOL} "}
+    )
+    clock.now_s += 2
+    after = values(sensor.read())
+
+    assert after[names.PROCESS_CPU_TIME.name, "user", "worker"] == 20
+    assert after[names.PROCESS_DISK_IO.name, "read", "worker"] == 4096
+    assert after[names.PROCESS_MEMORY.name, "worker"] == 0
+    assert after[names.PROCESS_COUNT.name, "worker"] == 0
+    assert before.keys() <= after.keys()
+
+
+def test_a_child_that_has_just_begun_is_not_judged_yet(follow, tree):
+    """It may be about to become another program."""
+    young = stat(WORKER, "python", TRAIN, 0, 0, 1, start=1999.5)
+    write_files(tree, {f"proc/{WORKER}/stat": young})
+    sensor = follow()
+    assert of(names.PROCESS_COUNT, sensor.read()) == {("other",): 1}
+    write_files(tree, {"proc/uptime": "2001.00 1.00\n"})
+
+    assert of(names.PROCESS_COUNT, sensor.read()) == {("other",): 1, ("worker",): 1}
+
+
+def test_a_child_that_is_a_training_process_itself_is_not_counted_twice(follow):
+    """Each of the followed processes has its own readings."""
+    found = follow(pids=(TRAIN, WORKER)).read()
+
+    ours = [m for m in found if m.pid == TRAIN]
+    assert of(names.PROCESS_COUNT, ours) == {("other",): 1}
+    theirs = [m for m in found if m.pid == WORKER]
+    assert of(names.PROCESS_CPU_TIME, theirs)["user", "main"] == 20
+
+
+def test_levels_add_to_each_other(follow):
+    """Each gives what the one before it gives, and more."""
+    basic, detailed, most = (
+        {m.metric for m in follow(level).read()} for level in ("basic", "detailed", "comprehensive")
+    )
+    added = (
+        names.PROCESS_MEMORY_VIRTUAL,
+        names.PROCESS_FAULTS,
+        names.PROCESS_DISK_IO,
+        names.PROCESS_FILES,
+        names.PROCESS_CONTEXT_SWITCHES,
+    )
+
+    assert detailed - basic == {metric.name for metric in added}
+    assert most - detailed == {names.PROCESS_MEMORY_PSS.name}
+    assert basic < detailed < most
+
+
+def test_what_a_process_does_not_show_is_absent(follow, tree):
+    """Files that only their owner may read take their own readings away, and no others."""
+    for name in ("io", "smaps_rollup", "status"):
+        (tree / f"proc/{TRAIN}/{name}").unlink()
+    shutil.rmtree(tree / f"proc/{TRAIN}/fd")
+    found = {
+        m.metric
+        for m in follow("comprehensive").read()
+        if m.labels.get(names.PROCESS_ROLE) == "main"
+    }
+
+    absent = {names.PROCESS_DISK_IO, names.PROCESS_FILES, names.PROCESS_MEMORY_PSS}
+    assert not found & {metric.name for metric in absent}
+    assert {names.PROCESS_CPU_TIME.name, names.PROCESS_CONTEXT_SWITCHES.name} <= found
+
+
+def test_a_process_that_is_gone_says_nothing(follow, tree):
+    """Neither of itself nor of children."""
+    assert follow(pids=(99,)).read() == []
+
+
+@pytest.fixture
+def training():
+    """A real process with two forked workers, all of them waiting."""
+    child = subprocess.Popen(
+        [sys.executable, "-c", WORKING], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    workers = [int(pid) for pid in child.stdout.readline().split()]
+    yield child.pid, workers
+    child.communicate()
+
+
+def test_real_processes_are_as_psutil_says(training, tmp_path):
+    """Times to a tick, sizes to 1 MiB, what is countable exactly: the processes only wait."""
+    pid, workers = training
+    for entry in ("meminfo", str(pid), *map(str, workers)):
+        (tmp_path / entry).symlink_to(f"/proc/{entry}")
+    later_s = float(Path("/proc/uptime").read_text().split()[0]) + 10
+    write_files(tmp_path, {"uptime": f"{later_s:.2f} 1.00\n"})
+    sensor = ProcessSensor("comprehensive", proc=tmp_path)
+    sensor.follow([pid])
+    found = values(sensor.read())
+    sensor.close()
+
+    for role, pids in (("main", [pid]), ("worker", workers)):
+        theirs = [psutil.Process(one) for one in pids]
+        memory = [process.memory_full_info() for process in theirs]
+
+        def ours(metric, *labels, role=role):
+            return found[metric.name, *labels, role]
+
+        for mode in ("user", "system"):
+            expected = sum(getattr(one.cpu_times(), mode) for one in theirs)
+            assert ours(names.PROCESS_CPU_TIME, mode) == pytest.approx(expected, abs=1.5 / TICK)
+        near = 1 << 20
+        assert ours(names.PROCESS_MEMORY) == pytest.approx(sum(m.rss for m in memory), abs=near)
+        assert ours(names.PROCESS_MEMORY_PSS) == pytest.approx(sum(m.pss for m in memory), abs=near)
+        assert ours(names.PROCESS_MEMORY_VIRTUAL) == sum(m.vms for m in memory)
+        assert ours(names.PROCESS_THREADS) == sum(one.num_threads() for one in theirs)
+        assert ours(names.PROCESS_FILES) == sum(one.num_fds() for one in theirs)
+        for direction in ("read", "write"):
+            expected = sum(getattr(one.io_counters(), f"{direction}_bytes") for one in theirs)
+            assert ours(names.PROCESS_DISK_IO, direction) == expected
+        for kind in ("voluntary", "involuntary"):
+            expected = sum(getattr(one.num_ctx_switches(), kind) for one in theirs)
+            assert ours(names.PROCESS_CONTEXT_SWITCHES, kind) == pytest.approx(expected, abs=5)
+    assert found[names.PROCESS_COUNT.name, "worker"] == 2
+
+
+def test_files_of_a_process_that_ended_are_given_back(training):
+    """Neither descriptors nor readings stay."""
+    pid, _ = training
+    before = len(os.listdir("/proc/self/fd"))
+    sensor = ProcessSensor("comprehensive")
+    sensor.follow([pid])
+    assert sensor.read()
+    sensor.follow([])
+    assert sensor.read() == []
+    sensor.close()
+
+    assert len(os.listdir("/proc/self/fd")) == before
