@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from otel_mlperf.report.lines import Style
 
 TOP: Final = 15
-_NARROWEST: Final = 28
+_NARROWEST: Final = 16
 _SECTION: Final = 15
 _DEVICES: Final = 8
 _GAPS: Final = 3
@@ -112,7 +112,8 @@ def _table(found: Kernels, top: int, width: int) -> list[Line]:
         cells.append(_cells(*(sum(column) for column in zip(*map(_measures, rest), strict=True))))
     cells.insert(0, ("calls", *_heads(found), "mean"))
     wide = [max(map(columns, column)) + 2 for column in zip(*cells, strict=True)]
-    section = min(max(columns(row.section) for row in shown), _SECTION)
+    longest = max(columns(row.section) for row in shown)
+    section = min(max(longest, len("section")), _SECTION) if longest else 0
     name = max(_NARROWEST, width - 2 - sum(wide) - (section + 2 if section else 0))
     numbers = [
         "".join(f"{cell:>{room}}" for cell, room in zip(row, wide, strict=True)) for row in cells

@@ -95,6 +95,15 @@ def test_what_is_beyond_the_top_is_summed(tmp_path):
     assert lines[5].split() == ["2", "more", "2", "140", "µs", "22", "%"]
 
 
+def test_a_section_of_one_letter_leaves_room_for_its_heading(tmp_path):
+    """No line is wider than the terminal."""
+    entries = [event("a", 0, 9, category="user_annotation"), operator("aten::mm", 1, 2)]
+    lines = render_kernels(found_in(write_trace(tmp_path / "t.json", entries))).splitlines()
+
+    assert max(map(len, lines)) <= 80
+    assert lines[2].endswith("  section")
+
+
 def test_communication_stands_out_in_colour_alone(tmp_path):
     """Red with colour; the same characters without."""
     found = found_in(write_trace(tmp_path / "step.json", step()))
