@@ -20,9 +20,13 @@ ROOT = f"{1:016x}"
 MAIN = {"track": 140_000_000_000_001, "thread": "MainThread", "thread_id": THREAD_ID}
 LOADER = {"track": 140_000_000_000_002, "thread": "loader", "thread_id": 4243}
 TASK = {"thread_id": THREAD_ID}
-EVENT = {"kind": "event", "thread_id": None}
-HOST = {"track": THREAD_ID, "thread": "thread 4242 (python)"} | EVENT
-STREAM = {"track": -1, "thread": "stream 7 "} | EVENT
+HOST = {
+    "kind": "event",
+    "track": THREAD_ID,
+    "thread": "thread 4242 (python)",
+    "thread_id": THREAD_ID,
+}
+STREAM = {"kind": "event", "track": -4, "thread": "stream 7 ", "thread_id": None}
 DEVICE = json.dumps({names.ASYNCHRONOUS: True, names.DEVICE_INDEX: 0, names.STREAM_ID: 7})
 ROLLED_UP = json.dumps({names.ROLLED_UP: 5, names.ROLLED_UP_SUM: 2 * MS})
 

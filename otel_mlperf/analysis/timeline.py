@@ -24,6 +24,8 @@ _ROLL_UP: Final = "rollup"
 _SHOWN: Final = "kind <> 'event_rollup'"
 """Every event of a profiler window is a row; what stands for many of them would be shown twice."""
 _TASK: Final = "task "
+_PROFILER: Final = "profiler"
+"""Track of events that are on no thread and no stream: the profiler's own."""
 _TRACE_ID: Final = "trace_id"
 """Argument of a root, to be looked for in a server."""
 _STATUS: Final = "status"
@@ -128,15 +130,15 @@ def _track(row: _Row, attributes: dict[str, Any], tracks: Tracks) -> Track:
 
     The recorder and profilers know a thread by different numbers; the native one both have.
     """
-    process, name, number = (row["rank"], row["restart"]), row["thread"], row["track"]
-    if row["kind"] == _EVENT and (number < 0 or names.ASYNCHRONOUS in attributes):
-        device = attributes.get(names.DEVICE_INDEX, "")
-        shown = f"device {device} · {name.strip()}" if device != "" else name.strip()
+    process, name, native = (row["rank"], row["restart"]), row["thread"].strip(), row["thread_id"]
+    if row["kind"] == _EVENT and native is None:
+        device = attributes.get(names.DEVICE_INDEX)
+        shown = name or _PROFILER
+        shown = shown if device is None else f"device {device} · {shown}"
         return tracks.find(process, Kind.DEVICE, shown)
-    is_task = name.startswith(_TASK) or (row["kind"] != _EVENT and row["thread_id"] is None)
-    native = number if row["kind"] == _EVENT else row["thread_id"]
-    key = ("track", number) if is_task else ("thread", native)
-    shown = name or f"thread {number}"
+    is_task = native is None or name.startswith(_TASK)
+    key = ("track", row["track"]) if is_task else ("thread", native)
+    shown = name or f"thread {row['track']}"
     is_roll_up = row["kind"] == _ROLL_UP
     return tracks.find(process, Kind.THREAD, shown, key, rolls_up=is_roll_up)
 

@@ -321,3 +321,14 @@ def test_ranks_have_as_many_digits_as_the_highest(tmp_path):
         "rank 10 · restart 1",
     ]
     assert THREAD_ID not in data.tracks
+
+
+def test_what_is_on_no_thread_has_a_track_of_the_profiler(tmp_path):
+    """Its own span, of which no thread is known."""
+    run = RunFolderBuilder(tmp_path)
+    nowhere = {"kind": "event", "track": -3, "thread": "", "thread_id": None}
+    run.span(0, "PyTorch Profiler (0)", 0, MS, **nowhere)
+
+    data = Perfetto(written(run.write(), PerfettoFormat())[0])
+
+    assert [one[0] for one, _ in data.slices()] == ["profiler"]
