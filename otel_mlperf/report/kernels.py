@@ -58,7 +58,7 @@ def render_kernels(
 def _first(found: Kernels) -> Line:
     total = found.total
     if total is None:
-        return [("CPU only", "bold"), (": no kernel, copy or memset in the trace", "")]
+        return [("CPU only", "bold"), (": no kernel, copy or memset was recorded", "")]
     line = f", idle {_part(total.idle_ns, total)}, communication "
     line += _part(total.communication_ns, total)
     if total.communication_ns:
@@ -110,7 +110,7 @@ def _table(found: Kernels, top: int, width: int) -> list[Line]:
     cells = [_cells(row.calls, row.measured_ns, row.share, _mean(found, row)) for row in shown]
     if rest:
         cells.append(_cells(*(sum(column) for column in zip(*map(_measures, rest), strict=True))))
-    cells.insert(0, ("calls", *_heads(found), "mean"))
+    cells.insert(0, (*_heads(found), "mean"))
     wide = [max(map(columns, column)) + 2 for column in zip(*cells, strict=True)]
     longest = max(columns(row.section) for row in shown)
     section = min(max(longest, len("section")), _SECTION) if longest else 0
@@ -135,13 +135,16 @@ def _nothing(found: Kernels) -> str:
     return f"  no {found.by} in which {'a device' if found.total else 'an operator'} was at work"
 
 
-def _heads(found: Kernels) -> tuple[str, str]:
-    """What the total and the share are called."""
+def _heads(found: Kernels) -> tuple[str, str, str]:
+    """What the count, the total and the share are called."""
     if found.by == "operator":
-        return ("on GPU", "busy") if found.total else ("self", "share")
+        return ("calls", "on GPU", "busy") if found.total else ("calls", "self", "share")
     if found.by == "stream":
-        return "busy", "window"
-    return "total", "busy" if found.total and found.by != "annotation" else "window"
+        return "kernels", "busy", "window"
+    share = "busy" if found.total and found.by != "annotation" else "window"
+    if found.by in ("section", "phase", "step"):
+        return "kernels" if found.total else "operators", "total", share
+    return "calls", "total", share
 
 
 def _cells(calls: float, ns: float, share: float, mean: float | None = None) -> tuple[str, ...]:

@@ -77,13 +77,27 @@ def test_a_trace_without_devices_says_so(tmp_path):
 
     assert render_kernels(found_in(path)) == (
         """\
-CPU only: no kernel, copy or memset in the trace
+CPU only: no kernel, copy or memset was recorded
 cpu.json · rank 0 · 50.0 µs · 2 events
   operator                                        calls     self  share     mean
   aten::mm                                            1  30.0 µs   75 %  30.0 µs
   aten::add                                           1  10.0 µs   25 %  10.0 µs
 """
     )
+
+
+def test_sections_count_what_ran_in_them(tmp_path):
+    """Kernels where a device was at work, else the outermost operators."""
+    found = found_in(write_trace(tmp_path / "step.json", step()), "section")
+    assert render_kernels(found).splitlines()[2].split() == [
+        "section", "kernels", "total", "busy", "mean",
+    ]  # fmt: skip
+
+    host = [entry for entry in step() if entry.get("cat") in {"cpu_op", "user_annotation"}]
+    found = found_in(write_trace(tmp_path / "cpu.json", host), "section")
+    lines = render_kernels(found).splitlines()
+    assert lines[2].split() == ["section", "operators", "total", "window", "mean"]
+    assert lines[3].split()[:4] == ["forward", "2", "190", "µs"]
 
 
 def test_what_is_beyond_the_top_is_summed(tmp_path):
