@@ -61,6 +61,8 @@ def _of_types(
             fields[name] = clean_text(field, damage) if isinstance(field, str) else field
         elif field is not None:
             damage["wrong_type"] = f"{name}: {field!r:.40}"
+            if name in ("pid", "tid"):
+                fields[name] = ""  # Said, so not missing as well.
     return fields
 
 

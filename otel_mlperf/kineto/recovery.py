@@ -108,9 +108,7 @@ class Recovery:
             return self._take_end(data, at, offset, is_last=is_last)
         if data[at] != ord("{"):
             self._lose("not_an_event", data, at, offset)
-            end = _skip(_NO_ENTRY, data, at)
-            self._is_within = end == len(data)
-            return Taken(end)
+            return Taken(_skip(_NO_ENTRY, data, at))
         parsed, goes_on = self._parse(data, at, offset, begins)
         if parsed is not None:
             return Taken(at + parsed.end)
