@@ -7,6 +7,7 @@ same bytes every time.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -22,7 +23,7 @@ from otel_mlperf.kineto.numbers import count
 from otel_mlperf.kineto.places import find_places
 from otel_mlperf.kineto.reader import MOST_BYTES, read_trace
 from otel_mlperf.kineto.rows import tables_of
-from otel_mlperf.kineto.sections import no_sections, read_sections
+from otel_mlperf.kineto.sections import read_sections
 from otel_mlperf.kineto.spans import Spans
 from otel_mlperf.kineto.stored import event_rows
 from otel_mlperf.otlp import wire
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     from otel_mlperf.kineto.links import Links
     from otel_mlperf.kineto.numbers import Numbers
     from otel_mlperf.kineto.places import Places
+    from otel_mlperf.kineto.sections import Sections
 
 DEFAULT_SPANS: Final = 2_000
 REQUEST_BYTES: Final = 2 << 20
@@ -71,17 +73,22 @@ class Budget:
         return np.maximum(np.array(own, np.int64) - np.array(places.recorded, np.int64), 1)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Converted:
     """A trace as spans and numbers."""
 
     trace: Trace
     links: Links
-    numbers: Numbers
+    sections: Sections | None
     spans: Spans
     window: Window | None
     rank: int
     restart: int
+
+    @cached_property
+    def numbers(self) -> Numbers:
+        """What happened in it; servers do not need it."""
+        return count(self.trace, self.links, self.sections, self.window)
 
     @property
     def events(self) -> int:
@@ -136,13 +143,12 @@ def convert(
     links = link(trace, sections)
     budget = budget or Budget()
     places = find_places(trace, links, sections, window, whole=budget.is_whole)
-    numbers = count(trace, links, sections or no_sections(), window)
     spans = _chosen(trace, links, places, budget)
     known = window.rank if window is not None else trace.rank
     return Converted(
         trace=trace,
         links=links,
-        numbers=numbers,
+        sections=sections,
         spans=spans,
         window=window,
         rank=known if known is not None else rank or 0,

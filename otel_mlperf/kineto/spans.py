@@ -18,7 +18,7 @@ from otel_mlperf.kineto.attributes import constant_attributes, numbers, span_cat
 from otel_mlperf.kineto.budget import OTHERS
 from otel_mlperf.kineto.events import NONE
 from otel_mlperf.kineto.ids import roll_up_ids, span_ids
-from otel_mlperf.otlp.spans import Link, SpanColumns, span_extra, span_tail
+from otel_mlperf.otlp.spans import Link, SpanColumns, link_blocks, span_extra, span_tail
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -96,11 +96,6 @@ class Spans:
         events = self.trace.events
         known, tail = self.tails(rows)
         start = np.maximum(events.start_ns[rows], 0)
-        extra = {
-            place: more
-            for place, row in enumerate(rows.tolist())
-            if (more := span_extra(self.own.get(row, {}), self.links_of(row)))
-        }
         return SpanColumns(
             trace_id=self.trace_ids[self.places.trace[rows]],
             span_id=self.ids[rows],
@@ -109,9 +104,32 @@ class Spans:
             end_ns=(start + events.duration_ns[rows]).astype(np.uint64),
             tail=tail,
             tails=[self._tail(row) for row in known.tolist()],
-            extra=extra,
+            extra=self._extra(rows),
             ints=ints,
         )
+
+    def _extra(self, rows: NDArray[np.intp]) -> dict[int, bytes]:
+        """What single spans have beyond their tails, by their place among the rows."""
+        linked = np.flatnonzero(self.has_link[rows])
+        forward = self.links.forward[rows[linked]]
+        blocks = link_blocks(self.trace_ids[self.places.trace[forward]], self.ids[forward])
+        extra = dict(zip(linked.tolist(), blocks, strict=True))
+        if not self.own:
+            return extra
+        for place, row in enumerate(rows.tolist()):
+            if row in self.own:
+                extra[place] = span_extra(self.own[row]) + extra.get(place, b"")
+        return extra
+
+    @cached_property
+    def has_link(self) -> NDArray[np.bool_]:
+        """Whether an event has a link: backward operators, to their forward operator.
+
+        None from what is sent to what is not: servers do not know it.
+        """
+        forward, kept = self.links.forward, self.plan.kept
+        linked: NDArray[np.bool_] = (forward != NONE) & (kept[forward] | ~kept)
+        return linked
 
     def tails(self, rows: NDArray[np.intp]) -> tuple[NDArray[np.intp], NDArray[np.int32]]:
         """One row for each combination of what is constant, and which of them each row has."""
@@ -150,13 +168,10 @@ class Spans:
         return span_tail(self.trace.names[self.trace.events.name[row]], shared | others)
 
     def links_of(self, row: int) -> list[Link]:
-        """The link from a backward operator to its forward operator.
-
-        None from what is sent to what is not: servers do not know it.
-        """
-        forward = int(self.links.forward[row])
-        if forward == NONE or self.plan.kept[row] > self.plan.kept[forward]:
+        """The links of one event."""
+        if not self.has_link[row]:
             return []
+        forward = int(self.links.forward[row])
         return [Link(self.places.traces[self.places.trace[forward]], int(self.ids[forward]))]
 
     def roll_ups(self) -> SpanColumns:

@@ -101,6 +101,17 @@ def span_extra(
     return b"".join(parts)
 
 
+def link_blocks(trace_id: NDArray[np.uint8], span_id: NDArray[np.uint64]) -> list[bytes]:
+    """For many spans what ``span_extra`` makes of one link without attributes."""
+    template = wire.block(13, _link(Link(bytes(range(16)), 0x1011121314151617)))
+    rows = np.tile(np.frombuffer(template, np.uint8), (len(span_id), 1))
+    trace, span = template.index(bytes(range(16))), template.index(bytes(range(16, 24)))
+    rows[:, trace : trace + 16] = trace_id
+    rows[:, span : span + 8] = span_id.astype(">u8").view(np.uint8).reshape(-1, 8)
+    joined, size = rows.tobytes(), len(template)
+    return [joined[at : at + size] for at in range(0, len(joined), size)]
+
+
 def _event(event: Event) -> bytes:
     when = wire.fixed64(1, event.time_ns)
     return when + wire.text(2, event.name) + wire.encode_attributes(event.attributes, 3)

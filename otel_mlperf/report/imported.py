@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -113,7 +114,7 @@ def _kernels(found: Converted, busy_ns: int | None) -> list[TopKernel]:
 
 def imported_lines(found: Imported, width: int = WIDTH) -> list[Line]:
     """The summary of one file."""
-    lines: list[Line] = [[(short(found.file, width), "bold")]]
+    lines: list[Line] = [[(short(PurePath(found.file).name, width), "bold")]]
     lines.append([(f"  {_about(found)}", "")])
     spans = plural(found.spans, "span")
     spans += f" and {plural(found.roll_ups, 'roll-up')}" if found.roll_ups else ""
@@ -158,7 +159,7 @@ def _kernel_lines(kernels: list[TopKernel]) -> list[Line]:
 def _outcome(found: Imported) -> list[str]:
     said = []
     if found.run is not None:
-        said.append(f"stored in {found.run}")
+        said.append(f"stored in {PurePath(found.run).name}")
     if found.sent is not None:
         refused = f", {found.refused:,} refused" if found.refused else ""
         said.append(f"{found.sent:,} spans sent{refused}")

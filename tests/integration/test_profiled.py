@@ -1,4 +1,4 @@
-"""A profiled step is in the real Jaeger, under its recorded sections, through the real Collector."""
+"""A profiled step is in the real Jaeger, under its recorded sections, through the Collector."""
 
 from __future__ import annotations
 

@@ -17,6 +17,7 @@ from otel_mlperf.otlp.spans import (
     SpanColumns,
     cut,
     encode_spans,
+    link_blocks,
     span_extra,
     span_sizes,
     span_tail,
@@ -255,3 +256,14 @@ def test_sizes_are_never_less_than_what_is_sent():
 def test_no_spans_make_an_empty_request():
     """Encoding nothing is no error."""
     assert decode(encode_spans(RESOURCE, SCOPE, columns([], []))) == []
+
+
+@given(found=st.lists(st.tuples(st.binary(min_size=16, max_size=16), U64), max_size=5))
+def test_many_links_are_what_single_ones_are(found):
+    """Links that are made of columns have the bytes of those made one by one."""
+    traces = np.frombuffer(b"".join(trace for trace, _ in found), np.uint8).reshape(-1, 16)
+    spans = np.array([span for _, span in found], np.uint64)
+
+    blocks = link_blocks(traces, spans)
+
+    assert blocks == [span_extra(links=[Link(trace, span)]) for trace, span in found]

@@ -1,0 +1,222 @@
+"""Does a trace of torch.profiler get to where it is wanted?"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import subprocess
+import sys
+
+import pytest
+from fault_server import FaultServer
+from kineto_traces import event, kernel, launch, operator, training_step, write_trace
+from run_folders import digits
+
+from otel_mlperf import names
+from otel_mlperf.cli.import_ import import_
+from otel_mlperf.cli.importing import SERVICE, parse_budget
+from otel_mlperf.errors import ConfigError, NoSuchRun, TraceError, UsageError
+from otel_mlperf.kineto.convert import Budget
+from otel_mlperf.store.reader import Store
+
+
+@pytest.fixture
+def server(tmp_path):
+    """A receiver."""
+    (tmp_path / "server").mkdir()
+    with FaultServer(tmp_path / "server") as found:
+        yield found
+
+
+@pytest.fixture
+def trace(tmp_path):
+    """A step with two operators and a kernel each, on rank 1 of 2."""
+    return write_trace(
+        tmp_path / "rank1.pt.trace.json",
+        training_step(),
+        distributedInfo={"backend": "nccl", "rank": 1, "world_size": 2},
+        deviceProperties=[{"id": 0, "name": "NVIDIA A100"}],
+        host_name="node-7",
+    )
+
+
+def test_without_a_place_it_says_what_is_in_it(trace, capsys):
+    """Device, rank, counts before and after, top kernels, and where to put it."""
+    import_([trace])
+
+    said = capsys.readouterr().out
+    assert "NVIDIA A100 · rank 1 of 2 · 1 step" in said
+    assert "8 events → 8 spans in 1 trace" in said
+    assert "GPU busy" in said
+    assert "sgemm_128x64" in said
+    assert "nothing was stored or sent: give --run latest, --endpoint URL or --out FILE" in said
+
+
+def test_server_gets_the_spans(trace, server, capsys):
+    """With parents, attributes and who they are from."""
+    import_([trace], endpoint=server.url)
+
+    assert len(server.spans()) == 8
+    spans = {span["name"]: span for span in server.spans()}
+    assert spans["sgemm_128x64"]["parent_id"] == spans["aten::addmm"]["span_id"]
+    resource = spans["aten::addmm"]["resource"]
+    assert resource[names.SERVICE_NAME] == SERVICE
+    assert resource[names.RANK] == 1
+    assert resource[names.WORLD_SIZE] == 2
+    assert resource[names.HOST_NAME] == "node-7"
+    assert "8 spans sent" in capsys.readouterr().out
+
+
+def test_run_folder_has_spans_and_numbers_once(trace, tmp_path, capsys):
+    """Imported twice they are there once, with the rank that the file says."""
+    run = digits(tmp_path / "runs").write()
+
+    import_([trace], run=str(run))
+    import_([trace], run=str(run))
+
+    store = Store(run)
+    rows = store.records("SELECT * FROM spans WHERE kind = 'event'")
+    assert len(rows) == 8
+    assert {row["rank"] for row in rows} == {1}
+    assert len(store.rows("SELECT * FROM windows")) == 1
+    assert f"stored in {run.name}" in capsys.readouterr().out
+
+
+def test_file_has_a_request_a_line(trace, tmp_path):
+    """As the Collector's file exporter writes: hexadecimal ids, 64-bit numbers as text."""
+    out = tmp_path / "spans.jsonl"
+
+    import_([trace], out=out)
+
+    (line,) = map(json.loads, out.read_text().splitlines())
+    (of_resource,) = line["resourceSpans"]
+    assert len(of_resource["scopeSpans"][0]["spans"]) == 8
+    spans = {span["name"]: span for span in of_resource["scopeSpans"][0]["spans"]}
+    sgemm = spans["sgemm_128x64"]
+    assert sgemm["parentSpanId"] == spans["aten::addmm"]["spanId"]
+    assert isinstance(sgemm["startTimeUnixNano"], str)
+    assert {"key": names.STREAM_ID, "value": {"intValue": "7"}} in sgemm["attributes"]
+
+
+def test_json_has_the_figures_of_each_file(trace, tmp_path, capsys):
+    """Many files in one list, with numbers for programs."""
+    other = write_trace(tmp_path / "other.json.gz", [operator("aten::add", 1, 2)])
+
+    import_([trace, other], as_json=True)
+
+    first, second = json.loads(capsys.readouterr().out)
+    assert (first["rank"], first["is_rank_known"], first["events"]) == (1, True, 8)
+    assert first["busy_ns"] == 60_500 + 5_750
+    assert first["kernels"][0] == {
+        "name": "sgemm_128x64", "calls": 1, "total_ns": 60_500,
+        "share": pytest.approx(60_500 / 66_250),
+    }  # fmt: skip
+    assert (second["rank"], second["is_rank_known"], second["busy_ns"]) == (0, False, None)
+
+
+def test_rank_is_asked_for_only_where_the_file_is_silent(trace, tmp_path, capsys):
+    """What the file says counts more than the option."""
+    other = write_trace(tmp_path / "other.json", [operator("aten::add", 1, 2)])
+
+    import_([trace, other], rank=5, as_json=True)
+
+    assert [one["rank"] for one in json.loads(capsys.readouterr().out)] == [1, 5]
+
+
+@pytest.mark.parametrize(
+    ("text", "budget"),
+    [
+        ("", Budget()),
+        ("none", Budget(spans=None)),
+        ("500", Budget(spans=500)),
+        ("2MiB", Budget(spans=None, bytes=2 << 20)),
+        ("64 kB", Budget(spans=None, bytes=64_000)),
+    ],
+)
+def test_budgets_are_understood(text, budget):
+    """A number of spans, a size, or none."""
+    assert parse_budget(text) == budget
+
+
+@pytest.mark.parametrize("text", ["-1", "0", "many", "5 apples", "2.5MiB", "0MiB"])
+def test_other_budgets_are_refused(text):
+    """What cannot be meant ends with what can."""
+    with pytest.raises(UsageError, match="a number of spans, a size like 2MiB, or none"):
+        parse_budget(text)
+
+
+def test_budget_decides_how_much_is_sent(tmp_path, server):
+    """The rest is rolled up; with none, Python functions are spans as well."""
+    entries = [
+        event("main.py: train", 0, 1000, category="python_function"),
+        *(operator("aten::add", 1 + 2 * i, 1) for i in range(400)),
+    ]
+    trace = write_trace(tmp_path / "trace.json", entries)
+
+    import_([trace], endpoint=server.url, budget="10")
+    few = server.spans()
+    import_([trace], endpoint=server.url, budget="none")
+
+    assert len(few) <= 10
+    rolled = sum(span["attributes"].get(names.ROLLED_UP, 0) for span in few)
+    assert rolled + sum(names.ROLLED_UP not in span["attributes"] for span in few) == 401
+    assert len({span["span_id"] for span in server.spans()} - {s["span_id"] for s in few}) > 380
+    assert "main.py: train" in {span["name"] for span in server.spans()[len(few) :]}
+
+
+def test_damaged_trace_is_imported_around_the_damage(tmp_path, server, capsys):
+    """What was read is sent, the damage is in the table, and the exit code tells."""
+    whole = write_trace(tmp_path / "whole.json", [operator(f"op{i}", i, 0.5) for i in range(500)])
+    cut = tmp_path / "cut.json"
+    cut.write_bytes(whole.read_bytes()[:50_000])
+
+    with pytest.raises(TraceError, match="of 1 trace 1 damaged; everything around") as error:
+        import_([cut], endpoint=server.url, budget="none")
+
+    assert error.value.exit_code == 65
+    assert len(server.spans()) > 100
+    assert "damage: truncated" in capsys.readouterr().out
+
+
+def test_what_is_no_trace_does_not_keep_the_others_back(trace, tmp_path, server, capsys):
+    """The rest is imported; the exit code and a line for each say what was not."""
+    with pytest.raises(TraceError, match="of 2 traces 1 not readable"):
+        import_([tmp_path / "nothing.json", trace], endpoint=server.url)
+
+    assert len(server.spans()) == 8
+    assert "nothing.json" in capsys.readouterr().err
+
+
+def test_wrong_places_are_said_before_anything_is_read(trace, monkeypatch):
+    """A run that is not there, and an endpoint that is none."""
+    monkeypatch.setenv("OTEL_MLPERF_DIR", str(trace.parent))
+
+    with pytest.raises(NoSuchRun):
+        import_([trace], run="missing")
+    with pytest.raises(ConfigError):
+        import_([trace], endpoint="nonsense://x")
+
+
+def test_times_without_a_date_are_said(tmp_path, capsys):
+    """A trace that counts from the start of the machine is told apart."""
+    trace = write_trace(tmp_path / "trace.json", [operator("aten::add", 10, 2)], base_ns=None)
+
+    import_([trace])
+
+    assert "its times count from the start of the machine" in capsys.readouterr().out
+
+
+def test_command_line_knows_the_command(tmp_path):
+    """``otel-mlperf import`` in a process of its own ends with 65 for what is damaged."""
+    good = write_trace(tmp_path / "good.json.gz", [launch(0, 2, 1), kernel("k", 5, 5, 1)])
+    bad = tmp_path / "bad.json.gz"
+    bad.write_bytes(gzip.compress(b'{"traceEvents": [{"ph": "X", "name": "half'))
+    command = [sys.executable, "-m", "otel_mlperf", "import"]
+
+    fine = subprocess.run([*command, good], capture_output=True, text=True, check=False)
+    damaged = subprocess.run([*command, good, bad], capture_output=True, text=True, check=False)
+
+    assert (fine.returncode, fine.stderr) == (0, "")
+    assert damaged.returncode == 65
+    assert damaged.stderr.startswith("otel-mlperf: ")
+    assert "Traceback" not in damaged.stderr
