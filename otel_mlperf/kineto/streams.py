@@ -146,48 +146,58 @@ def _measure(
     keys: list[tuple[int, int | None]],
 ) -> list[Stream]:
     n = len(keys)
-    whole = union(work.start_ns, work.end_ns, group)
-    busy = sums(whole.length_ns, whole.group, n)
-    on = shared([work.of(kind, group) for kind in Kind], n)
-    waits = find_waits(trace, work, launch, group)
-    length = waits.gap.length_ns
-    host, device, every = (
-        sums(length * chosen, waits.gap.group, n)
-        for chosen in (waits.host, waits.device, np.ones(len(length), bool))
-    )
-    many = np.bincount(waits.gap.group, minlength=n)
-    count = np.bincount(group, minlength=n)
     begin, end = window_of(trace, work)
-    found = []
-    for i, (number, stream) in enumerate(keys):
-        mine = group == i
-        found.append(
-            Stream(
-                device=number,
-                stream=stream,
-                window_ns=end - begin,
-                first_ns=int(work.start_ns[mine].min()),
-                last_ns=int(work.end_ns[mine].max()),
-                count=int(count[i]),
-                busy_ns=int(busy[i]),
-                idle_ns=end - begin - int(busy[i]),
-                gap_ns=int(every[i]),
-                gaps=int(many[i]),
-                host_wait_ns=int(host[i]),
-                device_wait_ns=int(device[i]),
-                unknown_wait_ns=int(every[i] - host[i] - device[i]),
-                compute_ns=_time(on[i], _COMPUTE),
-                communication_ns=_time(on[i], _TALK),
-                copy_ns=_time(on[i], _COPY),
-                compute_communication_ns=_time(on[i], _COMPUTE | _TALK),
-                compute_copy_ns=_time(on[i], _COMPUTE | _COPY),
-                communication_copy_ns=_time(on[i], _TALK | _COPY),
-                exposed_communication_ns=_time(on[i], _TALK, without=_COMPUTE),
-                exposed_copy_ns=_time(on[i], _COPY, without=_COMPUTE),
-                delays=_delays(trace, work.rows[mine], launch),
-            )
+    on = shared([work.of(kind, group) for kind in Kind], n)
+    columns = _busy(work, group, n) | _waited(find_waits(trace, work, launch, group), n)
+    return [
+        Stream(
+            device=device,
+            stream=stream,
+            window_ns=end - begin,
+            idle_ns=end - begin - int(columns["busy_ns"][i]),
+            delays=_delays(trace, work.rows[group == i], launch),
+            **{name: int(column[i]) for name, column in columns.items()},
+            **_kinds(on[i]),
         )
-    return found
+        for i, (device, stream) in enumerate(keys)
+    ]
+
+
+def _busy(work: Work, group: NDArray[np.int64], n: int) -> dict[str, NDArray[np.int64]]:
+    whole = union(work.start_ns, work.end_ns, group)
+    opens = np.searchsorted(whole.group, np.arange(n), "left")
+    closes = np.searchsorted(whole.group, np.arange(n), "right") - 1
+    return {
+        "first_ns": whole.start_ns[opens],
+        "last_ns": whole.end_ns[closes],
+        "count": np.bincount(group, minlength=n),
+        "busy_ns": sums(whole.length_ns, whole.group, n),
+    }
+
+
+def _waited(waits: Waits, n: int) -> dict[str, NDArray[np.int64]]:
+    length, group = waits.gap.length_ns, waits.gap.group
+    unknown = ~waits.host & ~waits.device
+    return {
+        "gap_ns": sums(length, group, n),
+        "gaps": np.bincount(group, minlength=n),
+        "host_wait_ns": sums(length * waits.host, group, n),
+        "device_wait_ns": sums(length * waits.device, group, n),
+        "unknown_wait_ns": sums(length * unknown, group, n),
+    }
+
+
+def _kinds(on: NDArray[np.int64]) -> dict[str, int]:
+    return {
+        "compute_ns": _time(on, _COMPUTE),
+        "communication_ns": _time(on, _TALK),
+        "copy_ns": _time(on, _COPY),
+        "compute_communication_ns": _time(on, _COMPUTE | _TALK),
+        "compute_copy_ns": _time(on, _COMPUTE | _COPY),
+        "communication_copy_ns": _time(on, _TALK | _COPY),
+        "exposed_communication_ns": _time(on, _TALK, without=_COMPUTE),
+        "exposed_copy_ns": _time(on, _COPY, without=_COMPUTE),
+    }
 
 
 def _time(on: NDArray[np.int64], kinds: int, without: int = 0) -> int:
