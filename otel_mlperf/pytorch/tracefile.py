@@ -43,8 +43,12 @@ def write_trace(export: Callable[[str], object], folder: Path, name: str) -> Pat
     except OSError as error:
         raise StoreError(f"writing the profiler trace {place}: {error.strerror}") from error
     finally:
-        with suppress(OSError):
-            temporary.unlink(missing_ok=True)
+        for left in (
+            temporary,
+            temporary.with_name(f"{temporary.name}.tmp"),
+        ):  # the latter Kineto's
+            with suppress(OSError):
+                left.unlink(missing_ok=True)
     return place
 
 

@@ -11,7 +11,7 @@ import pytest
 from runs import PROGRAMS, Ended, environment
 
 STEPS = 32
-TRACED = ("process", "thread")
+TRACED = ("process", "thread", "windows")
 
 
 def train(folder, style):
@@ -34,7 +34,7 @@ def plain(tmp_path_factory):
 
 @pytest.fixture(scope="module", params=TRACED)
 def traced(request, tmp_path_factory):
-    """What it computes with the agent as a process, or as a thread beside it."""
+    """What it computes with the agent as a process, as a thread, or with profiler windows."""
     return train(tmp_path_factory.mktemp("traced"), request.param)
 
 
@@ -62,8 +62,10 @@ def test_random_states_are_where_they_would_be(plain, traced):
 def test_every_step_was_recorded(traced):
     """The comparison is with a run that did record: its losses are in the run folder."""
     (losses, _, _), ended = traced
-    if ended.runs.name == "process-runs":
+    if ended.runs.name != "thread-runs":
         ended.settled()  # an agent in a thread ends with the program
+    traces = list((ended.folder / "profiles").glob("*.pt.trace.json"))
+    assert len(traces) == (4 if ended.runs.name == "windows-runs" else 0)
     (counted,) = ended.rows("SELECT count(*) AS steps FROM steps")
     stored = ended.rows("SELECT value FROM values WHERE name = 'loss' ORDER BY number")
     assert counted["steps"] == STEPS

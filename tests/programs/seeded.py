@@ -40,16 +40,25 @@ def train(model: nn.Module, loader: DataLoader) -> list[bytes]:
     return losses
 
 
+def recorded(style: str) -> contextlib.AbstractContextManager[object]:
+    """The run, or nothing."""
+    if style == "plain":
+        return contextlib.nullcontext()
+    if style == "windows":
+        schedule = "wait=3,warmup=1,active=2,repeat=4,record_shapes=on,profile_memory=on"
+        return om.start("seeded", profile=schedule)
+    return om.start("seeded", agent=style)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--to", type=Path, required=True)
-    parser.add_argument("--style", choices=("plain", "process", "thread"), required=True)
+    parser.add_argument("--style", choices=("plain", "process", "thread", "windows"), required=True)
     given = parser.parse_args()
     random.seed(7)
     np.random.seed(7)
     torch.manual_seed(7)
-    traced = given.style != "plain"
-    with om.start("seeded", agent=given.style) if traced else contextlib.nullcontext():
+    with recorded(given.style):
         data = TensorDataset(torch.randn(256, 16), torch.randint(0, 4, (256,)))
         model = nn.Sequential(nn.Linear(16, 32), nn.ReLU(), nn.Dropout(0.2), nn.Linear(32, 4))
         losses = train(model, DataLoader(data, 16, shuffle=True))

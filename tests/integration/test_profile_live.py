@@ -1,0 +1,199 @@
+"""Do windows of a real run, with its agent, hold what was asked for, however it goes on?"""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from runs import PROGRAMS, environment, run_program
+from servers.running import wait_until
+
+from otel_mlperf.journal.window import read_window
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+
+def windows(folder):
+    return [read_window(path) for path in sorted((folder / "profiles").glob("*.window.json"))]
+
+
+def events(folder, window):
+    return json.loads((folder / "profiles" / window.trace).read_text())["traceEvents"]
+
+
+def profile(tmp_path, *arguments, **variables):
+    quiet = {"OTEL_MLPERF_CONSOLE": "false"}
+    return run_program(tmp_path / "runs", *arguments, program="windows.py", **quiet | variables)
+
+
+def test_windows_are_recorded_and_their_steps_kept(tmp_path):
+    """By a variable alone; the terminal stays empty, of Kineto's words too."""
+    ended = profile(tmp_path, OTEL_MLPERF_PROFILE="wait=6,warmup=1,active=3,repeat=1")
+    ended.settled()
+
+    assert (ended.code, ended.output, ended.errors) == (0, "", "")
+    (window,) = windows(ended.folder)
+    assert [step.n for step in window.steps] == [7, 8, 9]
+    kept = ended.rows("SELECT n FROM steps WHERE kept = 'profiled' ORDER BY n")
+    assert kept == [{"n": n} for n in (7, 8, 9)]
+    spans = ended.rows("SELECT span_id, trace_id FROM spans WHERE kept = 'profiled' AND n > 4")
+    assert {(s.span, s.trace) for s in window.steps} <= {tuple(r.values()) for r in spans}
+    (parent,) = ended.rows("SELECT span_id FROM spans WHERE name = 'profiler.export'")
+    assert parent["span_id"] == window.parent
+
+
+@pytest.mark.parametrize(
+    ("how", "code", "steps"),
+    [("interrupt", -signal.SIGINT, [4, 5, 6]), ("fork", 0, [4, 5, 6, 7])],
+)
+def test_window_survives_what_happens_in_it(tmp_path, how, code, steps):
+    """Ctrl-C keeps what was recorded; a forked child records nothing into it."""
+    ended = profile(tmp_path, "--how", how, OTEL_MLPERF_PROFILE="wait=3,warmup=1,active=4,repeat=1")
+
+    assert ended.code in {code, 128 - code if code else 0}
+    (window,) = windows(ended.folder)
+    assert [step.n for step in window.steps] == steps
+    assert window.is_cut == (how == "interrupt")
+    assert events(ended.folder, window)
+
+
+def test_full_disk_costs_the_window_only(tmp_path):
+    """The program ends as it would have; no half trace stays, and it is said once."""
+    ended = profile(
+        tmp_path, "--how", "full", OTEL_MLPERF_PROFILE="wait=3,warmup=1,active=4,repeat=2"
+    )
+
+    assert ended.code == 0
+    assert ended.errors.count("\n") == 1
+    assert "a profiler window is lost" in ended.errors
+    assert list((ended.folder / "profiles").iterdir()) == []
+
+
+def test_program_without_torch_is_left_alone(tmp_path):
+    """A schedule in its environment imports nothing into it; it is said once."""
+    ended = run_program(
+        tmp_path / "runs", OTEL_MLPERF_PROFILE="wait=3,active=2,repeat=2",
+        OTEL_MLPERF_CONSOLE="false",
+    )  # fmt: skip
+
+    assert ended.code == 0
+    assert ended.errors == (
+        "otel_mlperf: the program has not imported torch: there is nothing to profile\n"
+    )
+    ended.settled()
+    (counted,) = ended.rows(
+        "SELECT max(value) AS n FROM readings WHERE name = 'otel_mlperf.profile.skipped.no_torch'"
+    )
+    assert counted["n"] == 2
+
+
+def test_untouched_script_is_profiled_by_a_flag(tmp_path):
+    """``otel-mlperf run --profile``: the steps are those that the hooks find."""
+    done = subprocess.run(
+        [sys.executable, "-m", "otel_mlperf", "run", "--profile", "wait=4,warmup=1,active=3",
+         "train_digits_untouched.py", "--epochs", "1", "--checkpoint", tmp_path / "digits.pt"],
+        cwd=EXAMPLES, env=environment(tmp_path / "runs"), capture_output=True, text=True,
+        timeout=120, check=False,
+    )  # fmt: skip
+    (run,) = (tmp_path / "runs").iterdir()
+
+    assert done.returncode == 0, done.stderr
+    assert "Kineto" not in done.stderr
+    assert "USDT" not in done.stderr
+    (window,) = windows(run)
+    assert [step.n for step in window.steps] == [5, 6, 7]
+    names = [event.get("name") for event in events(run, window)]
+    assert names.count("aten::max_pool2d") == 3
+
+
+def test_wrong_flag_is_refused_before_the_program_starts(tmp_path):
+    """It exits with 2 and says what was expected."""
+    done = subprocess.run(
+        [sys.executable, "-m", "otel_mlperf", "run", "--profile", "wait=soon", "x.py"],
+        cwd=tmp_path, env=environment(tmp_path), capture_output=True, text=True, check=False,
+    )  # fmt: skip
+
+    assert done.returncode == 2
+    assert "wait is 'soon', expected a whole number" in done.stderr
+
+
+class Job:
+    """A training that goes on until it is told to stop."""
+
+    def __init__(self, folder: Path) -> None:
+        self.env = environment(folder / "runs", OTEL_MLPERF_CONSOLE="false")
+        self._stop = folder / "count.stop"
+        self._process = subprocess.Popen(
+            [sys.executable, PROGRAMS / "windows.py", "--count", folder / "count", "--steps",
+             "1000000", "--pause", "0.01", "--seconds", "100"],
+            env=self.env, stderr=subprocess.PIPE, text=True,
+        )  # fmt: skip
+        wait_until(lambda: list(folder.glob("runs/*/tables/steps/*")), 60, "the first steps")
+        (self.folder,) = (folder / "runs").iterdir()
+
+    def ask(self, *options):
+        return subprocess.run(
+            [sys.executable, "-m", "otel_mlperf", "profile", self.folder, *options],
+            env=self.env, capture_output=True, text=True, timeout=60, check=False,
+        )  # fmt: skip
+
+    def end(self):
+        self._stop.touch()
+        errors = self._process.communicate(timeout=60)[1]
+        return self._process.returncode, errors
+
+
+@pytest.fixture(scope="module")
+def job(tmp_path_factory):
+    running = Job(tmp_path_factory.mktemp("job"))
+    yield running
+    running.end()
+
+
+def test_running_job_is_asked_for_a_window(job):
+    """The command waits for it and names the trace, which holds so many steps."""
+    before = len(windows(job.folder))
+    done = job.ask("--steps", "2", "--wait")
+
+    assert done.returncode == 0, done.stderr
+    assert "rank 0: asked for 2 steps" in done.stdout
+    window = windows(job.folder)[-1]
+    assert len(windows(job.folder)) == before + 1
+    assert done.stdout.splitlines()[-1] == f"rank 0: {job.folder / 'profiles' / window.trace}"
+    assert len(window.steps) == 2
+    assert events(job.folder, window)
+
+
+def test_rank_that_is_not_there_is_named(job):
+    """With those that are."""
+    done = job.ask("--rank", "7")
+
+    assert done.returncode == 2
+    assert "rank 7 of run" in done.stderr
+    assert "here are 0" in done.stderr
+
+
+def test_second_command_is_refused_while_a_window_is_open(job):
+    """The first one gets its window, of all its steps."""
+    before = len(windows(job.folder))
+    first = job.ask("--steps", "600", "--no-wait")
+    second = job.ask("--no-wait")
+    wait_until(lambda: len(windows(job.folder)) > before, 60, "the window")
+
+    assert first.returncode == 0
+    assert second.returncode == 74
+    assert "another request waits" in second.stderr or "is still open" in second.stderr
+    assert len(windows(job.folder)[-1].steps) == 600
+
+
+def test_run_that_has_ended_is_not_asked(job):
+    """The command says so; the job itself ended well and said nothing."""
+    assert job.end() == (0, "")
+    done = job.ask()
+
+    assert done.returncode == 69
+    assert "no process of it runs on this node" in done.stderr
