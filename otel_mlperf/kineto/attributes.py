@@ -76,7 +76,7 @@ def detail_attributes(args: Mapping[str, Any]) -> dict[str, Any]:
 
 def collective_attributes(found: Collective, duration_ns: int | None) -> dict[str, Any]:
     """What is known of a collective operation; with a duration, of the kernel that did it."""
-    known = {
+    known: dict[str, Any] = {
         names.COLLECTIVE_OPERATION: found.operation,
         names.COLLECTIVE_BACKEND: found.backend,
         names.COLLECTIVE_GROUP: found.group,
