@@ -1,10 +1,23 @@
-"""What is an accelerator called, whatever its vendor?"""
+"""What is an accelerator called and asked, whatever its vendor?"""
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from otel_mlperf import names
+from otel_mlperf.sensors.measurement import Measurement
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import ModuleType
+
+    from otel_mlperf.names import Metric
+    from otel_mlperf.sensors.levels import Level
+
+Handle = Any
+"""A library's pointer to a device."""
+Said = tuple["Metric", dict[str, str], float]
+"""A metric, the labels that it has beside the device's, and the value."""
 
 GPU: Final = {names.HW_TYPE: "gpu"}
 """The label of metrics that other hardware has too."""
@@ -32,6 +45,16 @@ class Device(NamedTuple):
         """What every measurement of it bears."""
         return {names.HW_ID: self.uuid, names.HW_NAME: f"gpu{self.number}"}
 
+    def measurement(self, metric: Metric, extra: dict[str, str], value: float) -> Measurement:
+        """One value of the whole device."""
+        return _measurement(self, metric, self.labels | extra, value)
+
+    def instance_measurement(
+        self, place: int, metric: Metric, extra: dict[str, str], value: float
+    ) -> Measurement:
+        """One value of the instance at ``place``."""
+        return _measurement(self, metric, self.instance_labels(place) | extra, value)
+
     def instance_labels(self, place: int) -> dict[str, str]:
         """What every measurement of the instance at ``place`` bears."""
         return {
@@ -39,3 +62,21 @@ class Device(NamedTuple):
             names.HW_NAME: f"gpu{self.number}.mig{place}",
             names.HW_PARENT: self.uuid,
         }
+
+
+class Call(NamedTuple):
+    """One question to a device, answered by the functions of its library."""
+
+    name: str
+    level: Level
+    ask: Callable[[ModuleType, Handle], list[Said]]
+    seldom: bool = False
+    """The answer hardly ever changes: it is asked for once a minute and repeated until then."""
+
+
+def _measurement(
+    device: Device, metric: Metric, labels: dict[str, str], value: float
+) -> Measurement:
+    if names.HW_MODEL in metric.labels:
+        labels |= {names.HW_MODEL: device.model}
+    return Measurement(metric.name, labels, value, device=labels[names.HW_ID])

@@ -16,10 +16,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from otel_mlperf import names
+from otel_mlperf.sensors.host_pids import find_host_pids
 from otel_mlperf.sensors.measurement import Measurement
 from otel_mlperf.sensors.nvml_devices import find_gpus
 from otel_mlperf.sensors.nvml_gpu import Gpu
-from otel_mlperf.sensors.nvml_processes import ProcessReader, find_host_pids
+from otel_mlperf.sensors.nvml_processes import ProcessReader
 from otel_mlperf.sensors.nvml_xids import Xids
 
 if TYPE_CHECKING:

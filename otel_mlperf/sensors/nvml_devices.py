@@ -11,7 +11,7 @@ from otel_mlperf.sensors.nvml_refusals import GONE
 if TYPE_CHECKING:
     from types import ModuleType
 
-    from otel_mlperf.sensors.nvml_fields import Handle
+    from otel_mlperf.sensors.devices import Handle
 
 
 def find_gpus(nvml: ModuleType) -> tuple[list[Found], int]:

@@ -8,36 +8,21 @@ which holds the caller for 20 ms a direction and is a rate, not a counter.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from otel_mlperf import names
-from otel_mlperf.sensors.devices import GPU
+from otel_mlperf.sensors.devices import GPU, Call
 from otel_mlperf.sensors.throttle import ALL, POLICIES, find_reasons
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from types import ModuleType
 
     from otel_mlperf.names import Metric
+    from otel_mlperf.sensors.devices import Handle, Said
     from otel_mlperf.sensors.levels import Level
-
-Handle = Any
-"""NVML's pointer to a device."""
-Said = tuple["Metric", dict[str, str], float]
-"""A metric, the labels that it has beside the device's, and the value."""
 
 ALL_LINKS: Final = 0xFFFFFFFF
 PSTATE_UNKNOWN: Final = 32
-
-
-class Call(NamedTuple):
-    """One question, answered by one function."""
-
-    name: str
-    level: Level
-    ask: Callable[[ModuleType, Handle], list[Said]]
-    seldom: bool = False
-    """The answer hardly ever changes: it is asked for once a minute and repeated until then."""
 
 
 class Value(NamedTuple):

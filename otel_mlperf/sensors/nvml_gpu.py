@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from otel_mlperf import names
 from otel_mlperf.sensors.levels import includes
-from otel_mlperf.sensors.measurement import Measurement
 from otel_mlperf.sensors.nvml_fields import CALLS, VALUES, ask_memory
 from otel_mlperf.sensors.nvml_refusals import Refusals
 
@@ -19,9 +18,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from types import ModuleType
 
-    from otel_mlperf.sensors.devices import Device
+    from otel_mlperf.sensors.devices import Call, Device, Handle, Said
     from otel_mlperf.sensors.levels import Level
-    from otel_mlperf.sensors.nvml_fields import Call, Handle, Said, Value
+    from otel_mlperf.sensors.measurement import Measurement
+    from otel_mlperf.sensors.nvml_fields import Value
 
 T = TypeVar("T")
 
@@ -63,10 +63,10 @@ class Gpu:
         for call in self._calls:
             said += self._ask_call(call, now_s)
         said += self._ask_values(now_s)
-        found = self._measurements(said, self.device.labels)
+        found = [self.device.measurement(*one) for one in said]
         for place, handle in enumerate(self._instances):
             said = self.ask(f"memory of instance {place}", ask_memory, handle, now_s)
-            found += self._measurements(said, self.device.instance_labels(place))
+            found += [self.device.instance_measurement(place, *one) for one in said]
         return found
 
     def say_refusals(self) -> None:
@@ -123,16 +123,6 @@ class Gpu:
                 said.append((value.metric, value.labels, number / value.per_unit))
                 self._refusals.answered(value.name)
         return said
-
-    def _measurements(self, said: list[Said], labels: dict[str, str]) -> list[Measurement]:
-        uuid, model = labels[names.HW_ID], {names.HW_MODEL: self.device.model}
-        found = []
-        for metric, extra, value in said:
-            every = labels | extra
-            if names.HW_MODEL in metric.labels:
-                every |= model
-            found.append(Measurement(metric.name, every, value, device=uuid))
-        return found
 
 
 def _wraps(value: Value, answer: Any) -> bool:

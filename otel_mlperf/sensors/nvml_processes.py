@@ -1,8 +1,4 @@
-"""How much of a GPU does each of our processes use?
-
-The driver knows processes by their numbers on the host. In a container the same number is another
-process, or none; so a process counts only when it lives in the host's process namespace.
-"""
+"""How much of a GPU does each of our processes use?"""
 
 from __future__ import annotations
 
@@ -14,29 +10,13 @@ from otel_mlperf.sensors.measurement import Measurement
 
 if TYPE_CHECKING:
     from collections.abc import Collection
-    from pathlib import Path
     from types import ModuleType
 
+    from otel_mlperf.sensors.devices import Handle
     from otel_mlperf.sensors.levels import Level
-    from otel_mlperf.sensors.nvml_fields import Handle
     from otel_mlperf.sensors.nvml_gpu import Gpu
 
-HOST_NAMESPACE: Final = "pid:[4026531836]"
-"""What every Linux calls the namespace that its first process is in (PROC_PID_INIT_INO)."""
-
 TASKS: Final = {"general": "smUtil", "encoder": "encUtil", "decoder": "decUtil"}
-
-
-def find_host_pids(pids: Collection[int], proc: Path) -> frozenset[int]:
-    """Those of ``pids`` that the driver knows by the same number."""
-    return frozenset(pid for pid in pids if _namespace(pid, proc) == HOST_NAMESPACE)
-
-
-def _namespace(pid: int, proc: Path) -> str:
-    try:
-        return (proc / str(pid) / "ns" / "pid").readlink().name
-    except OSError:
-        return ""
 
 
 class ProcessReader:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from types import ModuleType
 
-    from otel_mlperf.sensors.nvml_fields import Handle
+    from otel_mlperf.sensors.devices import Handle
     from otel_mlperf.sensors.nvml_gpu import Gpu
 
 AT_MOST: Final = 1000
