@@ -19,12 +19,16 @@ _ENDINGS = (".json", ".gz")
 def kernels(
     source: Annotated[
         str,
-        typer.Argument(metavar="RUN|TRACE", help="A run as above, or the path of a trace file."),
+        typer.Argument(
+            metavar="RUN|TRACE",
+            help="Name, beginning of the id, or path of a run, or `latest`; or a trace file.",
+        ),
     ] = "latest",
     by: Annotated[
         str | None,
         typer.Option(
-            help="kernel, operator, annotation, stream, section, phase or step; kernel by default."
+            help="kernel, operator, annotation, stream, section, phase or step; kernel by default, "
+            "operator where no device was at work."
         ),
     ] = None,
     rank: Annotated[int | None, typer.Option(help="Only this rank of a run.")] = None,
