@@ -30,6 +30,8 @@ class Fields:
     def __init__(self, text: Text, damage: DamageLog) -> None:
         self._text = text
         self._damage = damage
+        self._is_lost = False
+        """Nothing that matters was found behind damage, up to the end of the file."""
         self.values: dict[str, Any] = {}
         self.is_bare = False
         """The file is a list of events without an object around it."""
@@ -64,8 +66,9 @@ class Fields:
                     return True
             else:
                 self._lose("unexpected_text")
-        # A bare list needs no end: the format says so.
-        if not self.is_bare and "truncated" not in self._damage:
+        # A bare list needs no end, says the format; and what is lost may hold the end.
+        is_known = self.is_bare or self._is_lost or "truncated" in self._damage
+        if not is_known:
             self._damage.add("truncated", self._text.offset, "the outermost object has no end")
         return False
 
@@ -108,7 +111,7 @@ class Fields:
             name = str(json.loads(key[1]))
             parsed = parse_value(text, floats=float, strict=False)
         except json.JSONDecodeError as error:
-            return None if is_cut(error, text) and len(data) <= LONGEST_FIELD else 0
+            return None if is_cut(error, text) and 2 * len(data) <= LONGEST_FIELD else 0
         except (RecursionError, UnicodeDecodeError):
             return 0
         if parsed.end == len(text) and not self._text.ended:
@@ -129,7 +132,7 @@ class Fields:
         text = self._text
         self._damage.add(kind, text.offset, text.data[:80].decode("latin-1"))
         text.drop(1)
-        self._find_wanted()
+        self._is_lost = not self._find_wanted()
 
     def _find_wanted(self) -> bool:
         text = self._text
