@@ -22,6 +22,7 @@ _COMMANDS: Final = {
     "import": "import_",
     "runs": "runs",
     "profile": "profile",
+    "metrics": "metrics",
     "doctor": "doctor",
     "send": "send",
     "recover": "agent",
