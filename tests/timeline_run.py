@@ -26,7 +26,8 @@ HOST = {
     "thread": "thread 4242 (python)",
     "thread_id": THREAD_ID,
 }
-STREAM = {"kind": "event", "track": -4, "thread": "stream 7 ", "thread_id": None}
+STREAM = {"kind": "event", "track": -4, "thread": "stream 7 ", "category": "kernel"}
+STREAM |= {"thread_id": None}
 DEVICE = json.dumps({names.ASYNCHRONOUS: True, names.DEVICE_INDEX: 0, names.STREAM_ID: 7})
 ROLLED_UP = json.dumps({names.ROLLED_UP: 5, names.ROLLED_UP_SUM: 2 * MS})
 

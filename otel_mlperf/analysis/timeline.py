@@ -24,12 +24,13 @@ _ROLL_UP: Final = "rollup"
 _SHOWN: Final = "kind <> 'event_rollup'"
 """Every event of a profiler window is a row; what stands for many of them would be shown twice."""
 _TASK: Final = "task "
-_PROFILER: Final = "profiler"
-"""Track of events that are on no thread and no stream: the profiler's own."""
+_UNKNOWN: Final = "unknown thread"
+"""Of the profiler's own span, and of threads that it has no name for."""
 _TRACE_ID: Final = "trace_id"
 """Argument of a root, to be looked for in a server."""
 _STATUS: Final = "status"
 _Row = dict[str, Any]
+_Devices = dict[tuple[int, int, str, int], int]
 
 
 def start_of(selected: Selected) -> int:
@@ -58,6 +59,7 @@ def read_steps(selected: Selected, tracks: Tracks) -> Iterator[Slice]:
 
 def read_spans(selected: Selected, tracks: Tracks) -> Iterator[Slice]:
     """Every kept span, by its start, longer ones and parents first."""
+    devices = _devices(selected)
     for rows, range_ in _pieces(selected, "spans"):
         causes: dict[str, list[int]] = {}
         for cause, effect in selected.store.rows(_across(selected, "cause"), **range_):
@@ -66,7 +68,7 @@ def read_spans(selected: Selected, tracks: Tracks) -> Iterator[Slice]:
         for row in _parents_first(rows):
             arguments = json.loads(row["attributes"] or "{}")
             yield Slice(
-                _track(row, arguments, tracks),
+                _track(row, arguments, devices, tracks),
                 row["start_ns"],
                 max(row["start_ns"], row["end_ns"]),
                 _name(row, arguments),
@@ -92,17 +94,28 @@ def _pieces(selected: Selected, table: str) -> Iterator[tuple[list[_Row], dict[s
         yield selected.store.records(sql, **range_), range_
 
 
+def _devices(selected: Selected) -> _Devices:
+    """The device of each stream, by rank, restart, name and track: not every row names it."""
+    index = f"""regexp_extract(attributes, '"{names.DEVICE_INDEX}": ([0-9]+)', 1)"""
+    rows = selected.store.rows(
+        f"SELECT rank, restart, thread, track, max(try_cast({index} AS INTEGER)) FROM spans "
+        f"WHERE kind = '{_EVENT}' AND category = '{names.KERNEL}' GROUP BY ALL"
+    )
+    return {tuple(key): device for *key, device in rows if device is not None}
+
+
 def _across(selected: Selected, which: str) -> str:
     """What was caused from another track, where the one or the other (``which``) is in the range.
 
-    Sections by sections around them, and what a device did by the operator that launched it. What
-    only lies under a section for want of an operator has no arrow: one may hold thousands.
+    Sections by sections around them, and what a device did by the operator that launched it. Other
+    events lie under what is around them for want of a cause, and that may hold thousands.
     """
     return (
         f"WITH chosen AS (SELECT * FROM spans WHERE {selected.wanted}) "
         "SELECT cause.span_id, effect.span_id FROM chosen cause JOIN chosen effect "
         "ON effect.parent_id = cause.span_id AND effect.rank = cause.rank "
         "AND effect.restart = cause.restart AND effect.kind = cause.kind "
+        f"AND (effect.kind <> '{_EVENT}' OR effect.category = '{names.KERNEL}') "
         "AND (effect.track <> cause.track OR effect.thread <> cause.thread) "
         f"WHERE {_between(which)} ORDER BY effect.start_ns"
     )
@@ -125,17 +138,19 @@ def _parents_first(rows: Iterable[_Row]) -> Iterator[_Row]:
                 yield same.pop(span)
 
 
-def _track(row: _Row, attributes: dict[str, Any], tracks: Tracks) -> Track:
+def _track(row: _Row, attributes: dict[str, Any], devices: _Devices, tracks: Tracks) -> Track:
     """The track of a span: of a device its stream, of the host its thread or task.
 
     The recorder and profilers know a thread by different numbers; the native one both have.
     """
     process, name, native = (row["rank"], row["restart"]), row["thread"].strip(), row["thread_id"]
+    if row["category"] == names.KERNEL and native is None:
+        known = devices.get((*process, row["thread"], row["track"]))
+        device = attributes.get(names.DEVICE_INDEX, known)
+        is_told = device is None or name.lower().startswith("device")
+        return tracks.find(process, Kind.DEVICE, name if is_told else f"device {device} · {name}")
     if row["kind"] == _EVENT and native is None:
-        device = attributes.get(names.DEVICE_INDEX)
-        shown = name or _PROFILER
-        shown = shown if device is None else f"device {device} · {shown}"
-        return tracks.find(process, Kind.DEVICE, shown)
+        return tracks.find(process, Kind.UNKNOWN, name or _UNKNOWN)
     is_task = native is None or name.startswith(_TASK)
     key = ("track", row["track"]) if is_task else ("thread", native)
     shown = name or f"thread {row['track']}"

@@ -21,7 +21,8 @@ class Kind(enum.IntEnum):
     STEPS = 0
     THREAD = 1
     DEVICE = 2
-    COUNTER = 3
+    UNKNOWN = 3
+    COUNTER = 4
 
 
 @dataclass(frozen=True, eq=False, slots=True)

@@ -7,7 +7,7 @@ from collections import Counter, defaultdict
 
 import pytest
 from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace, TrackDescriptor, TrackEvent
-from run_folders import MS, START, RunFolderBuilder
+from run_folders import MS, START, RunFolderBuilder, S
 from timeline_run import ARROWS, CPUS, LINES, RANK_0, RANK_1, THREAD_ID, timeline_run
 
 from otel_mlperf import names
@@ -323,12 +323,44 @@ def test_ranks_have_as_many_digits_as_the_highest(tmp_path):
     assert THREAD_ID not in data.tracks
 
 
-def test_what_is_on_no_thread_has_a_track_of_the_profiler(tmp_path):
-    """Its own span, of which no thread is known."""
+def test_what_is_on_no_thread_has_a_track_of_its_own(tmp_path):
+    """The profiler's own span, of which no thread is known."""
     run = RunFolderBuilder(tmp_path)
     nowhere = {"kind": "event", "track": -3, "thread": "", "thread_id": None}
     run.span(0, "PyTorch Profiler (0)", 0, MS, **nowhere)
 
     data = Perfetto(written(run.write(), PerfettoFormat())[0])
 
-    assert [one[0] for one, _ in data.slices()] == ["profiler"]
+    assert [one[0] for one, _ in data.slices()] == ["unknown thread"]
+
+
+def test_a_stream_is_known_by_its_device(tmp_path):
+    """Annotations do not name it, but are on its stream; other windows number streams anew."""
+    run = RunFolderBuilder(tmp_path)
+    for window, (first, second) in enumerate(((-3, -4), (-4, -5))):
+        for device, track in ((0, first), (1, second)):
+            on = {"track": track, "thread": "stream 7 ", "thread_id": None, "kind": "event"}
+            on |= {"category": names.KERNEL, "root_id": "", "thread": f"stream {7 + device} "}
+            at = json.dumps({names.DEVICE_INDEX: device})
+            run.span(0, "annotation", window * S, 9 * MS, **on)
+            run.span(0, "gemm", window * S + MS, MS, attributes=at, **on)
+
+    data = Perfetto(written(run.write(), PerfettoFormat())[0])
+
+    assert Counter(one[:3] for one, _ in data.slices()) == {
+        (f"device {device} · stream {7 + device}", parent, name): 2
+        for device in (0, 1)
+        for parent, name in ((None, "annotation"), ("annotation", "gemm"))
+    }
+
+
+def test_only_what_a_device_did_has_an_arrow_from_an_operator(tmp_path):
+    """An annotation of a step may be around thousands of operators of another thread."""
+    run = RunFolderBuilder(tmp_path)
+    event = {"kind": "event", "category": names.OPERATOR}
+    step = run.span(0, "ProfilerStep#1", 0, 9 * MS, track=1, thread_id=1, **event)
+    run.span(0, "aten::add", MS, MS, track=2, thread_id=2, parent_id=step, **event)
+
+    data = Perfetto(written(run.write(), PerfettoFormat())[0])
+
+    assert [list(packet.track_event.flow_ids) for _, packet in data.slices()] == [[], []]
