@@ -79,6 +79,19 @@ def test_device_event_counts_to_the_step_that_launched_it(linked) -> None:
     assert found["ProfilerStep#2"] == (None, None, "ProfilerStep#2", "ROOT")
 
 
+def test_device_event_counts_to_the_step_of_its_call_not_of_what_is_around(linked) -> None:
+    """An annotation around several steps is in the first of them, or in none."""
+    found = linked(
+        annotation("epoch", 0, 900),
+        annotation("ProfilerStep#1", 10, 100),
+        annotation("ProfilerStep#2", 120, 100, tid=ENGINE),
+        launch(150, 5, 7),
+        kernel("gemm", 500, 20, 7),
+    )
+
+    assert found["gemm"] == ("epoch", None, "ProfilerStep#2", "LAUNCHED")
+
+
 def test_other_threads_count_to_the_step_of_their_time(linked) -> None:
     """Annotations of steps are on one thread; what runs beside it in that time is theirs."""
     found = linked(
@@ -261,6 +274,49 @@ def test_bare_launch_in_a_section_hangs_there(linked) -> None:
 
     assert found["cudaLaunchKernel"] == (None, "forward", "train.step", "SECTION")
     assert found["gemm"] == ("cudaLaunchKernel", None, "train.step", "LAUNCHED")
+
+
+def test_bare_launch_in_a_section_inside_an_operator_stays_in_the_section(linked) -> None:
+    """Its External id names the operator around the section, which is further out."""
+    found = linked(
+        operator("custom::op", 2, 90, external=9),
+        launch(20, 2, 7, **{"External id": 9}),
+        kernel("gemm", 300, 20, 7, **{"External id": 9}),
+        sections=recorded(("train.step", 0, 100), ("inside", 10, 50)),
+    )
+
+    assert found["custom::op"] == (None, "train.step", "train.step", "SECTION")
+    assert found["gemm"] == ("cudaLaunchKernel", None, "train.step", "LAUNCHED")
+
+
+def test_event_stays_under_what_is_around_it_when_a_section_ends_meanwhile(linked) -> None:
+    """The section outside began before its parent: the parent is further in."""
+    found = linked(
+        operator("aten::mm", 20, 40),
+        operator("aten::t", 55, 2),
+        sections=recorded(("train.step", 0, 100), ("forward", 10, 50)),
+    )
+
+    assert found["aten::t"] == ("aten::mm", None, "train.step", "NESTED")
+
+
+def test_operator_that_begins_a_little_early_keeps_what_is_in_it(linked) -> None:
+    """It is in the section by the tolerance, so nothing lies between it and its children."""
+    found = linked(
+        operator("aten::mm", 8, 40),
+        operator("aten::t", 15, 2),
+        sections=recorded(("train.step", 0, 100), ("forward", 10, 50)),
+    )
+
+    assert found["aten::mm"][1] == "forward"
+    assert found["aten::t"] == ("aten::mm", None, "train.step", "NESTED")
+
+
+def test_only_annotations_of_the_profiler_are_steps(linked) -> None:
+    """Not what a person calls alike."""
+    found = linked(annotation("ProfilerStep#1 again", 0, 100), operator("aten::mm", 10, 5))
+
+    assert found["aten::mm"] == ("ProfilerStep#1 again", None, None, "NESTED")
 
 
 def test_sections_are_left_out_where_the_trace_has_no_unix_time(linked) -> None:
