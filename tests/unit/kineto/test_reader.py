@@ -9,6 +9,7 @@ from decimal import ROUND_HALF_EVEN, Decimal
 
 import numpy as np
 import pytest
+from kineto_recorded import needs_torch
 from kineto_traces import (
     BASE_NS,
     allocation,
@@ -318,9 +319,7 @@ def exact_ns(value):
     return int((Decimal(value) * 1000).to_integral_value(ROUND_HALF_EVEN))
 
 
-@pytest.mark.parametrize("path", real_traces())
-def test_recorded_traces_equal_plain_json(path):
-    """Counts and every column of every event equal json.load with times as decimals, exactly."""
+def assert_equals_plain_json(path):
     text = whole_file(path)
     plain = json.loads(text, parse_float=Decimal)
     entries = plain["traceEvents"] if isinstance(plain, dict) else plain
@@ -349,9 +348,7 @@ def test_recorded_traces_equal_plain_json(path):
     assert np.all(np.diff(columns.position) > 0)
 
 
-@pytest.mark.parametrize("path", real_traces())
-def test_recorded_arrows_and_allocations_equal_plain_json(path):
-    """Every end of an arrow and every allocation is there with its exact time."""
+def assert_arrows_and_allocations_equal_plain_json(path):
     plain = json.loads(whole_file(path), parse_float=Decimal)
     base_ns = int(plain.get("baseTimeNanoseconds", 0))
     ends = [entry for entry in plain["traceEvents"] if entry["ph"] in "sf"]
@@ -368,3 +365,25 @@ def test_recorded_arrows_and_allocations_equal_plain_json(path):
     for column, name in (("size", "Bytes"), ("address", "Addr"), ("allocated", "Total Allocated")):
         expected = [entry["args"].get(name, NONE) for entry in memory]
         assert getattr(trace.allocations, column).tolist() == expected
+
+
+@pytest.mark.parametrize("path", real_traces())
+def test_recorded_traces_equal_plain_json(path):
+    """Counts and every column of every event equal json.load with times as decimals, exactly."""
+    assert_equals_plain_json(path)
+
+
+@pytest.mark.parametrize("path", real_traces())
+def test_recorded_arrows_and_allocations_equal_plain_json(path):
+    """Every end of an arrow and every allocation is there with its exact time."""
+    assert_arrows_and_allocations_equal_plain_json(path)
+
+
+@needs_torch
+@pytest.mark.parametrize("options", ["", "--stacks"])
+def test_traces_of_this_torch_equal_plain_json(recorded_trace, options):
+    """Nested parts, threads, backward and compiled regions, as this PyTorch writes them."""
+    path = recorded_trace(*options.split())
+
+    assert_equals_plain_json(path)
+    assert_arrows_and_allocations_equal_plain_json(path)
