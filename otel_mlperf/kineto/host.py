@@ -106,6 +106,9 @@ class HostEvents:
             place[left] = why
         section[is_twin] = twin[is_twin]
         place[is_twin] = Place.TWIN
+        part_of = recorded_steps(self._sections)[1]
+        known = np.append(part_of, np.int32(NONE))[np.where(is_twin, twin, NONE)]
+        step = np.where(known == NONE, step, known)
         nothing = np.full(len(parent), NONE, np.int32)
         return Links(
             parent=parent,

@@ -239,8 +239,8 @@ def test_annotated_step_is_the_twin_of_the_recorded_one(linked) -> None:
     """Both say the same; the recorded one has a number, a phase and a trace."""
     found = linked(
         annotation("ProfilerStep#3", 2, 95),
-        operator("aten::mm", 10, 20),
-        sections=recorded(("train.step", 0, 100)),
+        operator("aten::mm", 20, 20),
+        sections=recorded(("train.step", 10, 100)),
     )
 
     assert found["ProfilerStep#3"] == (None, "train.step", "train.step", "TWIN")
