@@ -6,8 +6,6 @@ wants to export it as well gets a copy.
 
 from __future__ import annotations
 
-import gzip
-import shutil
 import sys
 import time
 from contextlib import contextmanager
@@ -134,6 +132,9 @@ def _copies(profile: Any, path: Path | None) -> Iterator[None]:
         return
 
     def export_chrome_trace(place: str, *_: Any, **__: Any) -> None:
+        import gzip
+        import shutil
+
         if not place.endswith(".gz"):
             shutil.copyfile(path, place)
             return

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from otel_mlperf.journal.window import read_window
 from otel_mlperf.store.reader import Store
 from otel_mlperf.store.runs import list_runs
 
@@ -19,6 +20,7 @@ LINES = {
     "explicit": ["train_digits.py"],
     "decorators": ["train_digits_decorators.py"],
     "untouched": ["-m", "otel_mlperf", "run", "train_digits_untouched.py"],
+    "profiled": ["train_digits_profiled.py"],
     "explicit under run": ["-m", "otel_mlperf", "run", "train_digits.py"],
 }
 
@@ -110,6 +112,21 @@ def test_script_that_records_itself_goes_on_with_the_run(train):
     assert parts_of_steps(folder) == parts_of_steps(alone)
     (run,) = list_runs(folder / "runs")
     assert (run.facts.name, run.facts.params) == ("train_digits", {"lr": 1e-3, "batch": 32})
+
+
+def test_profiled_style_leaves_a_window_in_each_epoch(train):
+    """Three steps of each, and the last validation; all of them are kept as spans."""
+    _, folder = train(*LINES["profiled"])
+    (run,) = list_runs(folder / "runs")
+    found = sorted((run.path / "profiles").glob("*.window.json"))
+    steps = [[(s.phase, s.n) for s in read_window(path).steps] for path in found]
+
+    assert steps[:EPOCHS] == [
+        [("train", epoch * STEPS + i) for i in (11, 12, 13)] for epoch in range(EPOCHS)
+    ]
+    assert {phase for phase, _ in steps[EPOCHS]} == {"validate"}
+    sql = "SELECT phase, n FROM steps WHERE kept = 'profiled' ORDER BY phase, n"
+    assert store_of(folder).rows(sql) == [step for window in steps for step in window]
 
 
 @pytest.mark.parametrize("style", LINES)
