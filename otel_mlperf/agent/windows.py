@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from otel_mlperf.agent.options import Options
+    from otel_mlperf.agent.policy import Policy
     from otel_mlperf.agent.state import State
 
 _log = logging.getLogger("otel_mlperf.agent")
@@ -64,6 +65,7 @@ class Windows:
         self._tries: dict[str, int] = {}
         self._seen: dict[str, Found] = {}
         self._bad: set[str] = set()
+        self._forgotten: set[str] = set()
         self._ready: list[str] = []
         self._child: subprocess.Popen[bytes] | None = None
         self._at_work = ""
@@ -139,20 +141,16 @@ class Windows:
             self._at_work = ""
 
     def _job(self, found: Found, state: State) -> Job:
-        window, policy, meta = found.window, self._options.policy, state.ranks[found.instance].meta
+        meta = state.ranks[found.instance].meta
+        spans, by_trace = allowance(self._options.policy, found.window)
         return Job(
             window=str(self._profiles / found.name),
             run_folder=str(self._run_folder),
             result=str(self._result(found.name)),
             resource=rank_attributes(meta),
             is_sent=self._options.traces is not None,
-            spans=policy.spans_of_rank(window.world_size) // _RUN_PART,
-            by_trace={
-                step.trace: policy.spans_of_step(
-                    window.rank, window.world_size, bytes.fromhex(step.trace), EVERY
-                )
-                for step in window.steps
-            },
+            spans=spans,
+            by_trace=by_trace,
             limit_s=LIMIT_S,
         )
 
@@ -192,9 +190,21 @@ class Windows:
 
     def forget(self, state: State) -> None:
         """Removes the results that a written state contains."""
-        for name in state.windows:
+        for name in state.windows.keys() - self._forgotten:
             with contextlib.suppress(OSError):
                 self._result(name).unlink(missing_ok=True)
+        self._forgotten.update(state.windows)
+
+
+def allowance(policy: Policy, window: Window) -> tuple[int, dict[str, int]]:
+    """How many spans of the run's trace a window may be, and of the trace of each of its steps."""
+    by_trace = {
+        step.trace: policy.spans_of_step(
+            window.rank, window.world_size, bytes.fromhex(step.trace), EVERY
+        )
+        for step in window.steps
+    }
+    return policy.spans_of_rank(window.world_size) // _RUN_PART, by_trace
 
 
 def command(job: Job) -> list[str]:

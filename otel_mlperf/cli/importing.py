@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, Final
 from otel_mlperf import names
 from otel_mlperf.errors import JournalError, OutputError, StoreError, UsageError
 from otel_mlperf.journal.window import FOLDER, TRACE_SUFFIX, WINDOW_SUFFIX, Window, read_window
-from otel_mlperf.kineto.convert import Budget, Converted, convert, requests, sent_rows, store
+from otel_mlperf.kineto.budget import Budget
+from otel_mlperf.kineto.convert import Converted, convert, requests, sent_rows, store
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -30,14 +31,14 @@ _UNITS: Final = {"b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9}
 _BINARY: Final = {"kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30}
 
 
-def parse_budget(text: str) -> Budget:
-    """The budget of ``--budget``: a number of spans, a size, ``none``, or "" for the default.
+def parse_budget(text: str) -> Budget | None:
+    """The budget of ``--budget``: a number of spans, a size, ``none``; None if it is not given.
 
     Raises:
         UsageError: it is none of them.
     """
     if not text:
-        return Budget()
+        return None
     if text.lower() == "none":
         return Budget(spans=None)
     found = _BUDGET.fullmatch(text.strip())
@@ -53,7 +54,7 @@ def parse_budget(text: str) -> Budget:
 class Importer:
     """Converts traces one after the other and takes each where it is wanted."""
 
-    def __init__(self, budget: Budget, rank: int | None) -> None:
+    def __init__(self, budget: Budget | None, rank: int | None) -> None:
         self._budget, self._rank = budget, rank
         self.run: RunFolder | None = None
         self.client: Client | None = None
@@ -85,7 +86,7 @@ class Importer:
         run, window = self._belongs_to(path)
         found = convert(
             path,
-            self._budget,
+            self._budget or _budget_of(window),
             window=window,
             run_folder=run.path if run else None,
             rank=self._rank,
@@ -148,6 +149,18 @@ class Importer:
             out.writelines(encode_lines(resource, sent_rows(found)))
         except OSError as error:
             raise OutputError(f"writing {self._out_path}: {error.strerror}") from error
+
+
+def _budget_of(window: Window | None) -> Budget:
+    """What the agent would send of it, so that an import of a window sends the same."""
+    from otel_mlperf.agent.options import read_options
+    from otel_mlperf.agent.windows import allowance
+
+    policy = read_options(os.environ).policy
+    if window is None:
+        return Budget(policy.spans_of_rank(1))
+    spans, by_trace = allowance(policy, window)
+    return Budget(spans, by_trace=by_trace)
 
 
 def _run_of(trace: Path) -> Path:

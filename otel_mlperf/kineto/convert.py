@@ -6,7 +6,7 @@ same bytes every time.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
@@ -14,7 +14,7 @@ import numpy as np
 
 from otel_mlperf import names
 from otel_mlperf.kineto.attributes import collective_attributes, detail_attributes
-from otel_mlperf.kineto.budget import choose
+from otel_mlperf.kineto.budget import Budget, choose
 from otel_mlperf.kineto.collectives import collectives
 from otel_mlperf.kineto.critical import critical_path
 from otel_mlperf.kineto.details import read_details
@@ -43,34 +43,9 @@ if TYPE_CHECKING:
     from otel_mlperf.kineto.places import Places
     from otel_mlperf.kineto.sections import Sections
 
-DEFAULT_SPANS: Final = 2_000
 REQUEST_BYTES: Final = 2 << 20
 _ROUNDS: Final = 8
 _LEAST_SPANS: Final = 1
-
-
-@dataclass(frozen=True, slots=True)
-class Budget:
-    """How much of each trace is sent."""
-
-    spans: int | None = DEFAULT_SPANS
-    """Spans of one trace, those of recorded sections included; None: every event is one."""
-    bytes: int | None = None
-    """Bytes of one trace, encoded, without the recorded sections."""
-    by_trace: Mapping[str, int] = field(default_factory=dict)
-    """Spans of single traces, by their id in hexadecimal: instead of ``spans``."""
-
-    @property
-    def is_whole(self) -> bool:
-        """Whether every event is a span."""
-        return self.spans is None and self.bytes is None
-
-    def of(self, places: Places) -> NDArray[np.int64]:
-        """The spans that events and roll-ups of each trace may be."""
-        spans = DEFAULT_SPANS if self.spans is None and self.bytes is None else self.spans
-        most = np.int64(1 << 40) if spans is None else np.int64(spans)
-        own = [self.by_trace.get(trace.hex(), most) for trace in places.traces]
-        return np.maximum(np.array(own, np.int64) - np.array(places.recorded, np.int64), 1)
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ roll-ups; the run folder gets every event.
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
@@ -15,9 +16,9 @@ import numpy as np
 
 from otel_mlperf import names
 from otel_mlperf.kineto.attributes import constant_attributes, numbers, span_category
-from otel_mlperf.kineto.budget import OTHERS
 from otel_mlperf.kineto.events import NONE
 from otel_mlperf.kineto.ids import roll_up_ids, span_ids
+from otel_mlperf.kineto.rollups import OTHERS
 from otel_mlperf.otlp.spans import Link, SpanColumns, link_blocks, span_extra, span_tail
 
 if TYPE_CHECKING:
@@ -25,12 +26,14 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from otel_mlperf.kineto.budget import Plan, RollUps
+    from otel_mlperf.kineto.budget import Plan
     from otel_mlperf.kineto.events import Trace
     from otel_mlperf.kineto.links import Links
     from otel_mlperf.kineto.places import Places
+    from otel_mlperf.kineto.rollups import RollUps
 
 NO_THREAD: Final = -1
+_NATIVE_ID = re.compile(r"[0-9]{1,18}")
 
 
 @dataclass(frozen=True)
@@ -64,8 +67,10 @@ class Spans:
     @cached_property
     def threads(self) -> NDArray[np.int64]:
         """Of each track the native id of its thread, as far as it is a number."""
-        tids = [int(one.tid) if one.tid.isdecimal() else NO_THREAD for one in self.trace.tracks]
-        return np.array([tid if tid >> 63 == 0 else NO_THREAD for tid in tids], np.int64)
+        tids = (
+            one.tid if _NATIVE_ID.fullmatch(one.tid) else NO_THREAD for one in self.trace.tracks
+        )
+        return np.array([int(tid) for tid in tids], np.int64)
 
     def kept(self) -> Iterator[SpanColumns]:
         """What the plan keeps: those that have the same numbers together."""

@@ -9,6 +9,7 @@ import msgspec
 import numpy as np
 
 from otel_mlperf.kineto.numbers import KERNEL
+from otel_mlperf.report.kernel_names import short_names
 from otel_mlperf.report.lines import WIDTH, Line, left, short
 from otel_mlperf.report.quantities import duration, percent, plural
 
@@ -149,10 +150,11 @@ def _kernel_lines(kernels: list[TopKernel]) -> list[Line]:
     lines: list[Line] = [
         [(f"  {left('top kernels', _NAME)}{'calls':>8}{'total':>10}  share", "dim")]
     ]
-    for one in kernels:
+    shown = short_names([one.name for one in kernels], _NAME - 1)
+    for one, name in zip(kernels, shown, strict=True):
         share = percent(one.share) if one.share is not None else ""
         figures = f"{one.calls:>8,}{duration(one.total_ns):>10}{share:>7}"
-        lines.append([(f"  {left(one.name, _NAME - 1)} {figures}", "")])
+        lines.append([(f"  {left(name, _NAME - 1)} {figures}", "")])
     return lines
 
 
@@ -165,6 +167,6 @@ def _outcome(found: Imported) -> list[str]:
         said.append(f"{found.sent:,} spans sent{refused}")
     if found.out is not None:
         said.append(f"written to {found.out}")
-    if not found.is_unix_time:
+    if found.events and not found.is_unix_time:
         said.append("its times count from the start of the machine, not from 1970")
     return said

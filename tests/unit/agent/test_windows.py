@@ -19,6 +19,7 @@ from otel_mlperf import ids, names
 from otel_mlperf.agent.policy import Policy
 from otel_mlperf.agent.recover import deliver_rest
 from otel_mlperf.agent.windows import TRIES
+from otel_mlperf.cli.import_ import import_
 from otel_mlperf.journal.window import Window, WindowStep, write_window
 from otel_mlperf.otlp.settings import read_settings
 
@@ -308,3 +309,20 @@ def test_results_are_removed_once_a_state_has_them(program, agent_of, run_folder
 
     left = {path.name for path in Path(run_folder, "agent", "node", "windows").iterdir()}
     assert left <= {"log"}
+
+
+def test_import_by_hand_changes_nothing(program, agent_of, run_folder, server):
+    """A window that the agent has converted is the same when somebody imports its trace."""
+    facts = {"id": program.meta.run_id, "name": "digits", "started_ns": UNIX}
+    (run_folder / "run.json").write_text(json.dumps(facts))
+    step = program.step(0)
+    place = profile(program, run_folder, step, layers(3000))
+    program.stop(20)
+    agent_of(program).run()
+    before = {row["span_id"]: row for row in spans(run_folder)}
+
+    import_([place.with_name("rank0-0.pt.trace.json")], str(run_folder), server.url)
+
+    assert {row["span_id"]: row for row in spans(run_folder)} == before
+    sent = {key for key, row in before.items() if row["kind"] != "section" and row["kept"]}
+    assert {span["span_id"] for span in server.spans()} == sent

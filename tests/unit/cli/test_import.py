@@ -16,7 +16,7 @@ from otel_mlperf import names
 from otel_mlperf.cli.import_ import import_
 from otel_mlperf.cli.importing import SERVICE, parse_budget
 from otel_mlperf.errors import ConfigError, NoSuchRun, TraceError, UsageError
-from otel_mlperf.kineto.convert import Budget
+from otel_mlperf.kineto.budget import Budget
 from otel_mlperf.store.reader import Store
 
 
@@ -126,7 +126,7 @@ def test_rank_is_asked_for_only_where_the_file_is_silent(trace, tmp_path, capsys
 @pytest.mark.parametrize(
     ("text", "budget"),
     [
-        ("", Budget()),
+        ("", None),
         ("none", Budget(spans=None)),
         ("500", Budget(spans=500)),
         ("2MiB", Budget(spans=None, bytes=2 << 20)),

@@ -11,12 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from kineto_traces import event, kernel, launch, operator, real_traces, write_trace
 
-from otel_mlperf.kineto.budget import OTHERS, choose
+from otel_mlperf.kineto.budget import choose
 from otel_mlperf.kineto.critical import critical_path
 from otel_mlperf.kineto.events import NONE
 from otel_mlperf.kineto.link import link
 from otel_mlperf.kineto.places import find_places
 from otel_mlperf.kineto.reader import read_trace
+from otel_mlperf.kineto.rollups import OTHERS
 
 
 @cache
