@@ -7,7 +7,7 @@ import re
 from typing import TYPE_CHECKING, Final
 
 from otel_mlperf import names
-from otel_mlperf.sensors.files import KeptFile, number, read_once
+from otel_mlperf.sensors.files import KeptFile, number, numbers, read_once
 from otel_mlperf.sensors.levels import Level, includes
 from otel_mlperf.sensors.measurement import Measurement
 
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 TICKS_A_SECOND: Final = os.sysconf("SC_CLK_TCK")
 _FIELDS: Final = 8
 _MEGAHERTZ: Final = re.compile(rb"^cpu MHz\s*:\s*(\d{1,6}(?:\.\d{1,6})?)$", re.MULTILINE)
+_CPU: Final = re.compile(rb"^cpu\d{1,6} ", re.MULTILINE)
 _FREQUENCIES: Final = "devices/system/cpu/cpu[0-9]*/cpufreq/scaling_cur_freq"
 _MODES: Final = ("user", "nice", "system", "idle", "iowait", "interrupt", "steal")
 _LABELS: Final = {mode: {names.CPU_MODE: mode} for mode in _MODES}
@@ -30,27 +31,34 @@ def parse_cpu_times(line: bytes) -> Times | None:
 
     Guests are in ``user`` and ``nice`` already; ``interrupt`` is hard and soft ones together.
     """
-    words = line.split(None, _FIELDS)[:_FIELDS]
-    ticks = [number(word) for word in words]
-    if len(ticks) < _FIELDS or None in ticks:
+    ticks = numbers(line.split(None, _FIELDS)[:_FIELDS])
+    if len(ticks) < _FIELDS:
         return None
-    user, nice, system, idle, iowait, hard, soft, steal = (tick or 0 for tick in ticks)
+    user, nice, system, idle, iowait, hard, soft, steal = ticks
     return dict(zip(_MODES, (user, nice, system, idle, iowait, hard + soft, steal), strict=True))
 
 
-def parse_cpus(text: bytes) -> tuple[Times | None, dict[str, Times]]:
-    """Of ``/proc/stat``: all CPUs together, and each by its number."""
+def parse_total(text: bytes) -> tuple[Times | None, int]:
+    """Of ``/proc/stat``: all CPUs together, and how many there are."""
+    first, _, rest = _about_cpus(text).partition(b"\n")
+    name, _, ticks = first.partition(b" ")
+    return (parse_cpu_times(ticks) if name == b"cpu" else None), len(_CPU.findall(rest))
+
+
+def parse_cpus(text: bytes) -> dict[str, Times]:
+    """Of ``/proc/stat``: each CPU by its number."""
     cpus: dict[str, Times] = {}
-    total = None
-    for line in text.split(b"\nintr", 1)[0].split(b"\n"):
+    for line in _about_cpus(text).split(b"\n"):
         name, _, rest = line.partition(b" ")
-        if name == b"cpu":
-            total = parse_cpu_times(rest)
-        elif name.startswith(b"cpu") and number(name[3:]) is not None:
-            times = parse_cpu_times(rest)
-            if times is not None:
-                cpus[name[3:].decode()] = times
-    return total, cpus
+        times = parse_cpu_times(rest) if _CPU.match(line) else None
+        if times is not None:
+            cpus[name[3:].decode()] = times
+    return cpus
+
+
+def _about_cpus(text: bytes) -> bytes:
+    # The interrupts come next: one line, and on a large machine most of the file.
+    return text.split(b"\nintr", 1)[0]
 
 
 def shares(before: Times, now: Times) -> dict[str, float]:
@@ -75,26 +83,27 @@ class CpuSensor:
 
     def read(self) -> list[Measurement]:
         """Time in each mode, its shares since the reading before, and how many CPUs there are."""
-        total, cpus = parse_cpus(self._stat.read())
-        found = self._times(total, cpus)
+        text = self._stat.read()
+        total, count = parse_total(text)
+        found = self._times(text, total)
         if total and self._before:
             found += [
                 Measurement(names.SYSTEM_CPU_UTILIZATION.name, _LABELS[mode], share)
                 for mode, share in shares(self._before, total).items()
             ]
         self._before = total
-        if cpus:
-            found.append(Measurement(names.SYSTEM_CPU_COUNT.name, {}, len(cpus)))
+        if count:
+            found.append(Measurement(names.SYSTEM_CPU_COUNT.name, {}, count))
         if includes(self._level, "detailed"):
             found += self._frequency()
         return found
 
-    def _times(self, total: Times | None, cpus: dict[str, Times]) -> list[Measurement]:
+    def _times(self, text: bytes, total: Times | None) -> list[Measurement]:
         metric = names.SYSTEM_CPU_TIME.name
         if includes(self._level, "comprehensive"):
             return [
                 Measurement(metric, {**_LABELS[mode], names.CPU_NUMBER: cpu}, n / TICKS_A_SECOND)
-                for cpu, times in cpus.items()
+                for cpu, times in parse_cpus(text).items()
                 for mode, n in times.items()
             ]
         return [

@@ -6,7 +6,7 @@ import os
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from otel_mlperf import names
-from otel_mlperf.sensors.files import KeptFile, number
+from otel_mlperf.sensors.files import KeptFile, numbers
 from otel_mlperf.sensors.levels import Level, includes
 from otel_mlperf.sensors.measurement import Measurement
 
@@ -33,15 +33,13 @@ class DiskCounts(NamedTuple):
 def parse_disks(text: bytes, is_wanted: Callable[[str], bool]) -> Iterator[DiskCounts]:
     """Wanted disks whose line has the fields which kernels write since 2.6.25."""
     for line in text.split(b"\n"):
-        words = line.split(None, 3 + _FIELDS)
-        if len(words) < 3 + _FIELDS:
+        words = line.split(None, 3)
+        name = words[2].decode("utf-8", "replace") if len(words) > 3 else ""
+        if not name or not is_wanted(name):
             continue
-        name = words[2].decode("utf-8", "replace")
-        if not is_wanted(name):
-            continue
-        counts = [number(word) for word in words[3 : 3 + _FIELDS]]
-        if None not in counts:
-            reads, _, read, _, writes, _, written, _, _, busy_ms, _ = (n or 0 for n in counts)
+        counts = numbers(words[3].split(None, _FIELDS)[:_FIELDS])
+        if len(counts) == _FIELDS:
+            reads, _, read, _, writes, _, written, _, _, busy_ms, _ = counts
             yield DiskCounts(
                 name, reads, read * _SECTOR_BYTES, writes, written * _SECTOR_BYTES, busy_ms
             )

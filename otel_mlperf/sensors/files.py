@@ -80,6 +80,13 @@ def number(word: bytes) -> int | None:
     return int(word) if word.isdigit() and len(word) <= _MOST_DIGITS else None
 
 
+def numbers(words: list[bytes]) -> list[int]:
+    """Plain decimal numbers; empty if any word is something else, or there is none."""
+    if not b"".join(words).isdigit() or len(max(words, key=len)) > _MOST_DIGITS:
+        return []
+    return [int(word) for word in words]
+
+
 def word(text: bytes, key: bytes) -> bytes:
     """The first word behind ``key`` at the beginning of a line; empty where there is none.
 

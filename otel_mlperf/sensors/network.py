@@ -6,7 +6,7 @@ import os
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from otel_mlperf import names
-from otel_mlperf.sensors.files import KeptFile, number
+from otel_mlperf.sensors.files import KeptFile, numbers
 from otel_mlperf.sensors.levels import Level, includes
 from otel_mlperf.sensors.measurement import Measurement
 
@@ -36,11 +36,10 @@ def parse_interfaces(text: bytes) -> dict[str, tuple[Traffic, Traffic]]:
     found = {}
     for line in text.split(b"\n"):
         name, colon, rest = line.partition(b":")
-        counts = [number(word) for word in rest.split()]
-        if colon and len(counts) >= _FIELDS and None not in counts:
-            known = [count or 0 for count in counts]
+        counts = numbers(rest.split()) if colon else []
+        if len(counts) >= _FIELDS:
             interface = name.strip().decode("utf-8", "replace")
-            found[interface] = (Traffic(*known[0:4]), Traffic(*known[8:12]))
+            found[interface] = (Traffic(*counts[0:4]), Traffic(*counts[8:12]))
     return found
 
 

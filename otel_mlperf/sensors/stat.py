@@ -6,14 +6,12 @@ import os
 from typing import Final, NamedTuple
 
 from otel_mlperf.sensors.cpu import TICKS_A_SECOND
-from otel_mlperf.sensors.files import number
+from otel_mlperf.sensors.files import numbers
 
 PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
 _LEAST_FIELDS: Final = 22
-_PARENT, _MINOR, _MAJOR, _USER, _SYSTEM, _THREADS, _START, _VIRTUAL, _RESIDENT = _WANTED = (
-    1, 7, 9, 11, 12, 17, 19, 20, 21,
-)  # fmt: skip
-"""Places behind the command of ``/proc/<pid>/stat``."""
+_WANTED: Final = (1, 7, 9, 11, 12, 17, 19, 20, 21)
+"""Places of the fields below, from ``parent`` on, behind the command."""
 
 
 class Stat(NamedTuple):
@@ -39,19 +37,19 @@ def parse_stat(text: bytes) -> Stat | None:
     words = text[last + 1 :].split()
     if not 0 <= first < last or len(words) < _LEAST_FIELDS:
         return None
-    found = {place: number(words[place]) for place in _WANTED}
-    if None in found.values():
+    found = numbers([words[place] for place in _WANTED])
+    if not found:
         return None
-    known = {place: value or 0 for place, value in found.items()}
+    parent, minor, major, user, system, threads, start, virtual, resident = found
     return Stat(
         text[first + 1 : last],
-        known[_PARENT],
-        known[_MINOR],
-        known[_MAJOR],
-        known[_USER] / TICKS_A_SECOND,
-        known[_SYSTEM] / TICKS_A_SECOND,
-        known[_THREADS],
-        known[_START] / TICKS_A_SECOND,
-        known[_VIRTUAL],
-        known[_RESIDENT] * PAGE_BYTES,
+        parent,
+        minor,
+        major,
+        user / TICKS_A_SECOND,
+        system / TICKS_A_SECOND,
+        threads,
+        start / TICKS_A_SECOND,
+        virtual,
+        resident * PAGE_BYTES,
     )

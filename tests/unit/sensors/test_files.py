@@ -10,7 +10,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from otel_mlperf.sensors.files import KeptFile, entries, field, kibibytes, number, read_once, word
+from otel_mlperf.sensors.files import (
+    KeptFile,
+    entries,
+    field,
+    kibibytes,
+    number,
+    numbers,
+    read_once,
+    word,
+)
 
 
 def test_a_kept_file_says_what_is_in_it_now(tmp_path):
@@ -117,6 +126,17 @@ def test_numbers_are_plain_decimals(text):
 
     assert (found is None) == (not text.isdigit() or len(text) > 20)
     assert found is None or found == int(text)
+
+
+@given(
+    st.lists(st.binary(min_size=1, max_size=22) | st.from_regex(rb"[0-9]{1,21}", fullmatch=True))
+)
+def test_several_numbers_are_all_numbers_or_none(words):
+    """One word that is something else takes all of them away."""
+    found = numbers(words)
+
+    assert found in ([], [int(word) for word in words if word.isdigit()])
+    assert len(found) in (0, len(words))
 
 
 @given(st.binary(max_size=300), st.sampled_from([b"MemTotal:", b"a", b"pgfault "]))

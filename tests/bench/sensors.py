@@ -1,0 +1,204 @@
+"""How much of a core do the readings of host and processes take, and what does each cost?
+
+python tests/bench/sensors.py
+
+Everything is measured as the CPU time of a thread that sleeps between readings, as the agent's
+does, while another process sweeps through memory: in a loop the same code runs from warm caches and
+seems to cost half. Rows of one table are taken in turn, in shuffled order, in the same run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from contextlib import contextmanager
+from pathlib import Path
+
+import psutil
+
+from otel_mlperf.sensors.children import ChildFinder
+from otel_mlperf.sensors.cpu import CpuSensor
+from otel_mlperf.sensors.disks import DiskSensor
+from otel_mlperf.sensors.filesystem import FilesystemSensor
+from otel_mlperf.sensors.host import PROC, SYS, HostSensor
+from otel_mlperf.sensors.memory import MemorySensor
+from otel_mlperf.sensors.network import NetworkSensor
+from otel_mlperf.sensors.pressure import PressureSensor
+from otel_mlperf.sensors.process import ProcessSensor
+from otel_mlperf.sensors.usage import ProcessReader, read_pss_bytes
+
+HOST_HZ = 10
+DEFAULT_S = 5.0
+LEVELS = ("basic", "detailed", "comprehensive")
+RANK = """
+import os, sys, threading
+for _ in range(int(sys.argv[1])):
+    if not os.fork():
+        sys.stdin.read()
+        os._exit(0)
+for _ in range(int(sys.argv[2])):
+    threading.Thread(target=threading.Event().wait, daemon=True).start()
+print(flush=True)
+sys.stdin.read()
+os._exit(0)
+"""
+SWEEP = "import numpy as n\na = n.zeros(1 << 23)\nwhile True: a += 1.0"
+
+
+@contextmanager
+def training(ranks, workers, threads):
+    """Processes that look like a job's: ranks with threads and DataLoader workers."""
+    command = [sys.executable, "-c", RANK, str(workers), str(threads)]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    jobs = [subprocess.Popen(command, **pipes) for _ in range(ranks)]
+    for job in jobs:
+        job.stdout.readline()
+    sweep = subprocess.Popen([sys.executable, "-c", SWEEP])
+    try:
+        yield [job.pid for job in jobs]
+    finally:
+        sweep.kill()
+        sweep.wait()
+        for job in jobs:
+            job.communicate()
+
+
+def in_a_thread(rows, interval_s, readings):
+    """CPU time of each row's calls in a thread that sleeps in between; nanoseconds."""
+    costs = {name: [] for name in rows}
+
+    def sample():
+        for call in rows.values():
+            call()
+        for _ in range(readings):
+            time.sleep(interval_s)
+            for name in random.sample(list(rows), len(rows)):
+                began = time.thread_time_ns()
+                rows[name]()
+                costs[name].append(time.thread_time_ns() - began)
+
+    thread = threading.Thread(target=sample)
+    thread.start()
+    thread.join()
+    return costs
+
+
+def pairs(pid):
+    """What we read, and what psutil reads of the same."""
+    theirs = psutil.Process(pid)
+    reader = {level: ProcessReader(pid, level, PROC) for level in LEVELS}
+    finder = ChildFinder(pid, PROC)
+    known = finder.find((), ())
+    cpu, memory = CpuSensor("basic", PROC, SYS), MemorySensor("basic", PROC)
+    paging, disks = MemorySensor("detailed", PROC), DiskSensor("detailed", PROC, SYS)
+    network, pressure = NetworkSensor("detailed", PROC, SYS), PressureSensor("detailed", PROC)
+
+    def process():
+        with theirs.oneshot():
+            return theirs.cpu_times(), theirs.memory_info(), theirs.num_threads()
+
+    def process_detailed():
+        with theirs.oneshot():
+            theirs.cpu_times(), theirs.memory_info(), theirs.num_threads()
+            theirs.io_counters(), theirs.num_fds()
+            for thread in Path(f"/proc/{pid}/task").iterdir():
+                psutil.Process(int(thread.name)).num_ctx_switches()
+
+    return {
+        "CPU times by mode, shares": (cpu.read, psutil.cpu_times),
+        "memory": (memory.read, psutil.virtual_memory),
+        "memory and paging": (
+            paging.read, lambda: (psutil.virtual_memory(), psutil.swap_memory())
+        ),
+        "disks": (disks.read, lambda: psutil.disk_io_counters(perdisk=True)),
+        "network": (network.read, lambda: psutil.net_io_counters(pernic=True)),
+        "pressure, load": (pressure.read, None),
+        "process: CPU, memory, threads": (
+            lambda: reader["basic"].figures(reader["basic"].stat()), process
+        ),
+        "process: and I/O, files, switches of all threads": (
+            lambda: reader["detailed"].figures(reader["detailed"].stat()), process_detailed
+        ),
+        "process: proportional set size": (
+            lambda: read_pss_bytes(PROC / str(pid)), theirs.memory_full_info
+        ),
+        "children of a process": (
+            lambda: finder.find(known, ()), lambda: theirs.children(recursive=True)
+        ),
+    }  # fmt: skip
+
+
+def print_costs(pid, readings):
+    """Table of single readings."""
+    rows, again = {}, pairs(pid)
+    for name, (ours, theirs) in pairs(pid).items():
+        rows[name, "ours"] = ours
+        rows[name, "A/A"], _ = again[name]
+        if theirs:
+            rows[name, "psutil"] = theirs
+    costs = {row: statistics.mean(took) / 1e3 for row, took in
+             in_a_thread(rows, 1 / HOST_HZ, readings).items()}  # fmt: skip
+    print("\n| µs of CPU, in a thread at 10 Hz | ours | A/A | psutil | ratio |")
+    print("|---|---:|---:|---:|---:|")
+    for name in dict.fromkeys(name for name, _ in rows):
+        ours, again = costs[name, "ours"], costs[name, "A/A"]
+        theirs = costs.get((name, "psutil"))
+        beside = f"{theirs:.0f} | {ours / theirs:.2f}" if theirs else "– | –"
+        print(f"| {name} | {ours:.0f} | {again:.0f} | {beside} |")
+
+
+def print_shares(pids, folder, seconds):
+    """Tables of whole sets."""
+    print("\n| set | every | readings | CPU of one | share of a core |")
+    print("|---|---:|---:|---:|---:|")
+    for level in LEVELS:
+        host = {f"host, {level}": HostSensor(level).read}
+        _print_share(host, 1 / HOST_HZ, round(seconds * HOST_HZ))
+    for level in LEVELS:
+        sensor = ProcessSensor(level)
+        sensor.follow(pids)
+        parts = [HostSensor(level), sensor, FilesystemSensor(folder)]
+
+        def read_all(parts=parts):
+            for part in parts:
+                part.read()
+
+        name = f"all, {level}, {len(pids)} rank{'s' * (len(pids) > 1)}"
+        _print_share({name: read_all}, DEFAULT_S, max(3, round(seconds / DEFAULT_S)))
+
+
+def _print_share(rows, interval_s, readings):
+    for name, costs in in_a_thread(rows, interval_s, readings).items():
+        mean_s = statistics.mean(costs) / 1e9
+        every = f"{interval_s:g} s"
+        share = 100 * mean_s / interval_s
+        print(f"| {name} | {every} | {readings} | {1e6 * mean_s:.0f} µs | {share:.3f} % |")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seconds", type=float, default=20, help="of each row of shares")
+    parser.add_argument("--ranks", type=int, default=8)
+    parser.add_argument("--workers", type=int, default=4, help="of each rank")
+    parser.add_argument("--threads", type=int, default=30, help="of each rank")
+    options = parser.parse_args()
+    print(f"{os.cpu_count()} CPUs, {options.workers} workers and {options.threads} threads a rank")
+    with (
+        training(options.ranks, options.workers, options.threads) as pids,
+        tempfile.TemporaryDirectory() as folder,
+    ):
+        print_costs(pids[0], round(options.seconds * HOST_HZ / 2))
+        for ranks in sorted({1, options.ranks}):
+            print_shares(pids[:ranks], Path(folder), options.seconds)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
