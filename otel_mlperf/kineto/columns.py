@@ -78,7 +78,7 @@ def whole_columns(
     columns = zip(dtypes.items(), flat.reshape(-1, len(dtypes)).T, strict=True)
     return {
         name: column
-        if dtype is np.int64 or _fits(column, np.iinfo(dtype))
+        if _fits(column, dtype)
         else whole_column(name, holders, dtype, positions, damage)
         for (name, dtype), column in columns
     }
@@ -93,21 +93,24 @@ def whole_column(
 ) -> NDArray[np.signedinteger[Any]]:
     """An attribute of each holder as integers, NONE where it is none or does not fit."""
     take = attrgetter(attribute)
-    limits = np.iinfo(dtype)
     try:
         column = np.fromiter(map(take, holders), np.int64, len(holders))
     except (TypeError, ValueError, OverflowError):
         pass
     else:
-        if dtype is np.int64 or _fits(column, limits):
+        if _fits(column, dtype):
             return column
+    limits = np.iinfo(dtype)
     values = zip(map(take, holders), positions.tolist(), strict=True)
     wholes = (_whole(value, limits, attribute, position, damage) for value, position in values)
     return np.fromiter(wholes, dtype, len(holders))
 
 
-def _fits(column: NDArray[np.int64], limits: np.iinfo[Any]) -> bool:
-    return not len(column) or (column.min() >= limits.min and column.max() <= limits.max)
+def _fits(column: NDArray[np.int64], dtype: Whole) -> bool:
+    if dtype is np.int64 or not len(column):
+        return True
+    limits = np.iinfo(dtype)
+    return bool(column.min() >= limits.min and column.max() <= limits.max)
 
 
 def _whole(

@@ -71,15 +71,12 @@ class EventRows:
 
     def add(self, events: list[Complete], positions: NDArray[np.int64]) -> None:
         """Take the events at these byte offsets."""
-        if not events:
-            return
         start = time_column("ts", events, positions, self._damage)
         duration = time_column("dur", events, positions, self._damage)
-        good = (start != NO_TIME) & (duration != NO_TIME)
-        if not good.all():
+        if start.min() == NO_TIME or duration.min() < 0:
+            good = (start != NO_TIME) & (duration != NO_TIME)
             events, positions = _chosen(events, good), positions[good]
             start, duration = start[good], duration[good]
-        if len(duration) and duration.min() < 0:
             self._count_negative(events, duration, positions)
         count = len(events)
         args = [event.args or _NO_ARGS for event in events]
@@ -100,10 +97,9 @@ class EventRows:
         duration: NDArray[np.int64],
         positions: NDArray[np.int64],
     ) -> None:
-        rows = np.flatnonzero(duration < 0)
-        first = int(rows[0])
-        example = f"{events[first].name}: {duration[first]} ns"
-        self._damage.add("negative_duration", int(positions[first]), example, times=len(rows))
+        for row in np.flatnonzero(duration < 0).tolist():
+            example = f"{events[row].name}: {duration[row]} ns"
+            self._damage.add("negative_duration", int(positions[row]), example)
 
     def finish(self, base_ns: int) -> Events:
         """All events in the order of the file, with times from the zero that ``base_ns`` is."""
@@ -137,8 +133,6 @@ class FlowRows:
 
     def add(self, ends: list[Any], positions: NDArray[np.int64]) -> None:
         """Take the ends at these byte offsets."""
-        if not ends:
-            return
         time = time_column("ts", ends, positions, self._damage)
         ids = whole_column("id", ends, np.int64, positions, self._damage)
         good = (time != NO_TIME) & (ids != NONE)
@@ -173,8 +167,6 @@ class AllocationRows:
     def add(self, instants: list[Instant], positions: NDArray[np.int64]) -> None:
         """Take those of the instants that are allocations."""
         good = np.array([instant.name == "[memory]" for instant in instants], np.bool_)
-        if not good.any():
-            return
         instants, positions = _chosen(instants, good), positions[good]
         time = time_column("ts", instants, positions, self._damage)
         good = time != NO_TIME

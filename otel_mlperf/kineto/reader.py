@@ -41,8 +41,7 @@ def read_trace(
     """
     damage = DamageLog()
     table = Table(damage)
-    with Source(path, damage, max_bytes) as source:
-        text = Text(source, progress)
+    with Source(path, damage, max_bytes) as source, Text(source, progress) as text:
         fields = Fields(text, damage)
         found = fields.open()
         if not found:

@@ -6,6 +6,7 @@ threads and processes are looked up in the end; all else is counted only.
 
 from __future__ import annotations
 
+from functools import reduce
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -54,18 +55,29 @@ class Table:
         counts = np.bincount(kinds, minlength=len(KINDS))
         self._codes += counts
 
-        def those(*wanted: type) -> tuple[list[Any], NDArray[np.int64]]:
-            rows = _rows(kinds, counts, [_CODES[kind] for kind in wanted])
+        def those(*wanted: type) -> tuple[list[Any], NDArray[np.int64]] | None:
+            codes = [_CODES[kind] for kind in wanted if counts[_CODES[kind]]]
+            if not codes:
+                return None
+            rows = np.flatnonzero(reduce(np.logical_or, [kinds == code for code in codes]))
             return list(map(entries.__getitem__, rows.tolist())), positions[rows]
 
-        self.events.add(*those(Complete))
-        self.flows.add(*those(FlowStart, FlowEnd))
-        self.allocations.add(*those(Instant))
-        self.tracks.name(those(Meta)[0])
-        halves, at = those(Begin, End)
-        if halves:
-            pairs = self.halves.pair(zip(halves, at.tolist(), strict=True))
-            self.events.add([e for e, _ in pairs], np.array([p for _, p in pairs], np.int64))
+        if events := those(Complete):
+            self.events.add(*events)
+        if flows := those(FlowStart, FlowEnd):
+            self.flows.add(*flows)
+        if instants := those(Instant):
+            self.allocations.add(*instants)
+        if names := those(Meta):
+            self.tracks.name(names[0])
+        if halves := those(Begin, End):
+            self._add_halves(*halves)
+
+    def _add_halves(self, halves: list[Any], positions: NDArray[np.int64]) -> None:
+        pairs = self.halves.pair(zip(halves, positions.tolist(), strict=True))
+        if pairs:
+            events, places = zip(*pairs, strict=True)
+            self.events.add(list(events), np.array(places, np.int64))
 
     def add_unknown(self, phase: str) -> None:
         """Count an entry of a phase that the format does not have."""
@@ -77,14 +89,3 @@ class Table:
         """Entries by their phase."""
         known = zip(PHASES.values(), self._codes.tolist(), strict=True)
         return {phase: count for phase, count in known if count} | self._unknown
-
-
-def _rows(
-    kinds: NDArray[np.uint8], counts: NDArray[np.int64], wanted: list[int]
-) -> NDArray[np.int64]:
-    """Which entries are of one of the wanted kinds."""
-    chosen = np.zeros(len(kinds), np.bool_)
-    for code in wanted:
-        if counts[code]:
-            chosen |= kinds == code
-    return np.flatnonzero(chosen)

@@ -2,29 +2,50 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from types import TracebackType
 
     from otel_mlperf.kineto.source import Source
 
 
 class Text:
-    """A window over the stream: bytes are appended at its end and dropped at its beginning."""
+    """A window over the stream: bytes are appended at its end and dropped at its beginning.
+
+    One piece is read ahead on a thread: to read, decompress and hash needs no interpreter, so it
+    costs no time beside decoding where there is a second processor.
+    """
 
     def __init__(self, source: Source, progress: Callable[[int], None] | None = None) -> None:
         self._source = source
         self._progress = progress
+        self._thread = ThreadPoolExecutor(1, "otel-mlperf-trace")
+        self._ahead = self._thread.submit(source.read)
         self.data = b""
         self.offset = 0
         """Of ``data[0]`` in the uncompressed text."""
         self.ended = False
         """``data`` reaches to the end of the text."""
 
+    def __enter__(self) -> Text:
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._thread.shutdown(cancel_futures=True)
+
     def more(self) -> bool:
         """Read one more piece; false at the end."""
-        piece = self._source.read()
+        piece = self._ahead.result()
+        if piece:
+            self._ahead = self._thread.submit(self._source.read)
         if self._progress is not None:
             self._progress(self._source.file_bytes)
         self.data = b"".join((self.data, piece))

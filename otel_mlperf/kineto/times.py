@@ -39,8 +39,9 @@ def parse_times(values: Callable[[], Iterable[Any]], count: int) -> NDArray[np.i
         whole = np.fromiter(values(), np.int64, count)
     except (TypeError, ValueError, OverflowError):
         return _parse_texts([str(value) for value in values()])
-    too_long = (whole > _MOST_US) | (whole < -_MOST_US)
-    return np.where(too_long, NO_TIME, whole * 1000) if too_long.any() else whole * 1000
+    if count and (whole.max() > _MOST_US or whole.min() < -_MOST_US):
+        return np.where((whole > _MOST_US) | (whole < -_MOST_US), NO_TIME, whole * 1000)
+    return whole * 1000
 
 
 def _parse_texts(texts: list[str]) -> NDArray[np.int64]:

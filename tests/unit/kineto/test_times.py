@@ -55,6 +55,7 @@ def test_every_form_of_a_time_is_exact(written, expected):
         ("9223372036854775.808", "out_of_range"),
         (2**63, "out_of_range"),
         (2**62, "out_of_range"),
+        (-(2**63), "out_of_range"),
         ("9" * 5000, "number_too_long"),
         ("soon", "wrong_type"),
         ("", "wrong_type"),
