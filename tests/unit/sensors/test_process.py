@@ -216,6 +216,16 @@ def training():
     child.communicate()
 
 
+def all_old(root):
+    """The machine's /proc with a clock ten seconds later, so that no child is too young."""
+    root.mkdir()
+    for entry in os.listdir("/proc"):
+        if entry == "meminfo" or entry.isdigit():
+            (root / entry).symlink_to(f"/proc/{entry}")
+    later_s = float(Path("/proc/uptime").read_text().split()[0]) + 10
+    return write_files(root, {"uptime": f"{later_s:.2f} 1.00\n"})
+
+
 def counted(pids):
     """What psutil has counted so far, summed."""
     found = {}
@@ -237,12 +247,8 @@ def counted(pids):
 def test_real_processes_are_as_psutil_says(training, tmp_path):
     """Counts lie between two of its readings, sizes agree to 4 MiB, numbers of things exactly."""
     pid, workers = training
-    for entry in ("meminfo", str(pid), *map(str, workers)):
-        (tmp_path / entry).symlink_to(f"/proc/{entry}")
-    later_s = float(Path("/proc/uptime").read_text().split()[0]) + 10
-    write_files(tmp_path, {"uptime": f"{later_s:.2f} 1.00\n"})
     roles = {"main": [pid], "worker": workers}
-    sensor = ProcessSensor("comprehensive", proc=tmp_path)
+    sensor = ProcessSensor("comprehensive", proc=all_old(tmp_path / "proc"))
     sensor.follow([pid])
     before = {role: counted(pids) for role, pids in roles.items()}
     found = values(sensor.read())
@@ -268,6 +274,66 @@ def test_real_processes_are_as_psutil_says(training, tmp_path):
             (names.PROCESS_MEMORY_PSS, sum(size.pss for size in memory)),
         ):
             assert found[metric.name, role] == pytest.approx(size, abs=4 << 20)
+
+
+LOADING = """
+import sys
+import torch
+from torch.utils.data import DataLoader
+batches = iter(DataLoader(range(1000), num_workers=2))
+next(batches)
+print(flush=True)
+sys.stdin.read()
+"""
+STARTING = """
+import multiprocessing, sys
+def wait(ready, end):
+    ready.set()
+    end.wait()
+if __name__ == "__main__":
+    start = multiprocessing.get_context(sys.argv[1])
+    end, ready = start.Event(), [start.Event(), start.Event()]
+    workers = [start.Process(target=wait, args=(one, end)) for one in ready]
+    for worker in workers:
+        worker.start()
+    for one in ready:
+        one.wait()
+    print(flush=True)
+    sys.stdin.read()
+    end.set()
+    for worker in workers:
+        worker.join()
+"""
+
+
+@pytest.mark.parametrize(
+    ("script", "method"),
+    [(LOADING, "fork"), (STARTING, "fork"), (STARTING, "spawn"), (STARTING, "forkserver")],
+    ids=["DataLoader", "fork", "spawn", "forkserver"],
+)
+def test_workers_are_found_however_they_were_started(tmp_path, script, method):
+    """Two workers are two workers; trackers and fork servers are other children."""
+    write_files(tmp_path, {"train.py": script})
+    command = [sys.executable, str(tmp_path / "train.py"), method]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
+        child.stdout.readline()
+        proc = all_old(tmp_path / "proc")
+        sensor = ProcessSensor("basic", proc=proc)
+        sensor.follow([child.pid])
+        found = of(names.PROCESS_COUNT, sensor.read())
+        sensor.close()
+
+    assert found["worker",] == 2
+    assert found.get(("other",), 0) == {"spawn": 1, "forkserver": 2}.get(method, 0)
+
+
+def test_points_carry_the_labels_that_the_vocabulary_names(follow):
+    """A point has no label that its metric is not documented with, and none is of a device."""
+    labels = {metric.name: set(metric.labels) for metric in names.METRICS}
+
+    for point in follow("comprehensive").read():
+        assert set(point.labels) <= labels[point.metric]
+        assert point.device == ""
 
 
 def test_files_of_a_process_that_ended_are_given_back(training):
