@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from otel_mlperf.recorder.stepping import Step
 
 _CONTROL, _TAKEN = int(Word.CONTROL), int(Word.TAKEN)
+_NEVER = -1
 
 
 class Windows:
@@ -33,18 +34,19 @@ class Windows:
         self._words = recorder.journal.words
         self._plans: list[Plan] = []
         self._taken = 0
+        self._idle = 0
+        """What CONTROL holds as long as there is nothing to do."""
         recorder.before_step.append(self._before)
-        recorder.after_step.append(self._after)
         self._words[Word.LISTENS] = 1
 
     def add(self, plan: Plan) -> None:
         """Follows a plan from now on."""
-        self._plans = [*self._plans, plan]
+        self._follow([*self._plans, plan])
 
     def remove(self, plan: Plan) -> None:
         """Follows it no more; its window, if one is open, ends."""
         if plan in self._plans:
-            self._plans = [other for other in self._plans if other is not plan]
+            self._follow([other for other in self._plans if other is not plan])
             plan.finish(is_cut=True)
 
     def end(self) -> None:
@@ -53,7 +55,7 @@ class Windows:
             self.remove(plan)
 
     def _before(self) -> None:
-        if self._words[_CONTROL] == self._taken and not self._plans:
+        if self._words[_CONTROL] == self._idle:
             return
         try:
             request = self._words[_CONTROL]
@@ -66,16 +68,21 @@ class Windows:
             internal_error(error)
 
     def _after(self, step: Step) -> None:
-        if not self._plans:
-            return
         try:
             is_outside = self._is_outside()
             for plan in self._plans:
                 plan.after(step, is_outside=is_outside)
             if any(plan.is_over for plan in self._plans):
-                self._plans = [plan for plan in self._plans if not plan.is_over]
+                self._follow([plan for plan in self._plans if not plan.is_over])
         except Exception as error:  # noqa: BLE001 - recording never raises
             internal_error(error)
+
+    def _follow(self, plans: list[Plan]) -> None:
+        """Steps that no plan follows cost one comparison."""
+        self._plans, recorder = plans, self._recorder
+        self._idle = _NEVER if plans else self._taken
+        others = [call for call in recorder.after_step if call != self._after]
+        recorder.after_step = [*others, self._after] if plans else others
 
     def _is_outside(self) -> bool:
         """Whether the caller's thread is in no step: what takes time now belongs to none."""

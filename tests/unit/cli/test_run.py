@@ -302,6 +302,17 @@ def test_name_needs_a_name():
         parse_arguments(["--name"])
 
 
+def test_profile_takes_a_schedule():
+    """It is checked before the program starts, and written as every process reads it."""
+    asked = parse_arguments(["--profile", "wait=3, active=2", "--name=n", "a.py", "--profile"])
+
+    assert asked == Request("n", ["a.py", "--profile"], False, "wait=3,active=2")
+    with pytest.raises(UsageError, match="--profile needs a schedule"):
+        parse_arguments(["--profile"])
+    with pytest.raises(UsageError, match=r"--profile wait: .*expected name=value"):
+        parse_arguments(["--profile", "wait", "a.py"])
+
+
 def test_bootstrap_folder_holds_nothing_else():
     """What is put at the front of a program's path can shadow one module only."""
     from otel_mlperf.pytorch import autostart
