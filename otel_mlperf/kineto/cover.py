@@ -63,14 +63,15 @@ def _segments(
     """The times at which the innermost interval may change, and which it is before and after."""
     bounds = np.unique(np.concatenate((start, end)))
     waiting = iter(enumerate(np.lexsort((-end, start)).tolist()))
+    begins, ends = start.tolist(), end.tolist()
     upcoming = next(waiting, None)
     open_: list[tuple[int, int]] = []
     inner = [NONE]
     for bound in bounds.tolist():
-        while upcoming is not None and start[upcoming[1]] <= bound:
+        while upcoming is not None and begins[upcoming[1]] <= bound:
             heapq.heappush(open_, (-upcoming[0], upcoming[1]))
             upcoming = next(waiting, None)
-        while open_ and end[open_[0][1]] <= bound:
+        while open_ and ends[open_[0][1]] <= bound:
             heapq.heappop(open_)
         inner.append(open_[0][1] if open_ else NONE)
     return bounds, np.array(inner, np.int32)

@@ -13,7 +13,7 @@ from otel_mlperf.kineto.links import Links, Place
 from otel_mlperf.kineto.recorded import find_twins, is_of_section, sections_of_tracks
 from otel_mlperf.kineto.roles import IS_DEVICE, Role
 from otel_mlperf.kineto.steps import annotated_steps, recorded_steps, step_annotations
-from otel_mlperf.kineto.threads import find_open
+from otel_mlperf.kineto.threads import find_open, rows_by
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -74,12 +74,10 @@ class HostEvents:
         return steps, step
 
     def _step_covers(self, steps: list[Step]) -> dict[int, Cover]:
-        track = self._trace.events.track[self._annotated]
         start, end = _times(steps)
-        return {
-            one: Cover(start, end, np.flatnonzero(track == one))
-            for one in np.unique(track).tolist()
-        }
+        track = self._trace.events.track[self._annotated]
+        by_track = rows_by(track, np.arange(len(steps)))
+        return {one: Cover(start, end, rows) for one, rows in by_track.items()}
 
     def place(self, steps: list[Step], step: NDArray[np.int32]) -> Links:
         """The parents and sections of host events."""

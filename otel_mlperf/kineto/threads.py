@@ -50,13 +50,22 @@ def find_open(
     own = np.full(len(events), NONE, np.int32)
     there = own.copy()
     end = events.start_ns + np.maximum(events.duration_ns, 0)
-    for track, cover in covers.items():
-        rows = np.flatnonzero(is_host & (events.track == track))
-        own[rows] = cover.around(events.start_ns[rows], end[rows], tolerance_ns)
-    for track, cover in covers.items():
-        rows = np.flatnonzero(is_host & (own == NONE) & (waiting == track))
-        there[rows] = cover.at(events.start_ns[rows])
+    for track, rows in rows_by(events.track, np.flatnonzero(is_host)).items():
+        if track in covers:
+            own[rows] = covers[track].around(events.start_ns[rows], end[rows], tolerance_ns)
+    for track, rows in rows_by(waiting, np.flatnonzero(is_host & (own == NONE))).items():
+        if track in covers:
+            there[rows] = covers[track].at(events.start_ns[rows])
     return Open(own, there)
+
+
+def rows_by(
+    values: NDArray[np.int64] | NDArray[np.int32], rows: NDArray[np.intp]
+) -> dict[int, NDArray[np.intp]]:
+    """The rows of each value, in ascending order, however many values there are."""
+    rows = rows[np.argsort(values[rows], kind="stable")]
+    edges = np.flatnonzero(np.diff(values[rows])) + 1
+    return {int(values[part[0]]): part for part in np.split(rows, edges) if len(part)}
 
 
 def find_waiting(

@@ -352,6 +352,19 @@ def test_times_on_a_thread_are_kept_whatever_is_shown_above(tmp_path) -> None:
     assert links.around.tolist() == [NONE, 0]
 
 
+def test_each_thread_may_have_steps_of_its_own(linked) -> None:
+    """Of several that run at once an event counts to the one of its thread."""
+    found = linked(
+        annotation("ProfilerStep#1", 0, 100),
+        annotation("ProfilerStep#2", 5, 100, tid=ENGINE),
+        operator("aten::mm", 10, 20),
+        operator("aten::add", 10, 20, tid=ENGINE),
+    )
+
+    assert found["aten::mm"][2] == "ProfilerStep#1"
+    assert found["aten::add"][2] == "ProfilerStep#2"
+
+
 def test_empty_trace_links_to_nothing(tmp_path) -> None:
     """With and without sections."""
     trace = read_trace(write_trace(tmp_path / "t.json", []))
