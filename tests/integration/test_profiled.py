@@ -43,7 +43,7 @@ def in_jaeger(servers, trace, count):
 def test_tree_of_a_profiled_step_is_in_jaeger(tmp_path, servers):
     """``train.step``, ``forward``, ``aten::linear`` and what it calls, as in the run folder."""
     ended = run_program(
-        tmp_path / "runs", program="profiled.py",
+        tmp_path / "runs", program="profiled_steps.py",
         OTEL_EXPORTER_OTLP_ENDPOINT=servers.otlp_endpoint,
     ).settled()  # fmt: skip
     (window,) = map(read_window, (ended.folder / "profiles").glob("*.window.json"))
@@ -81,7 +81,7 @@ def way(found, span):
 def test_operators_make_no_series(tmp_path, servers):
     """What the profiler saw is in traces only: the Collector counts the recorded sections alone."""
     ended = run_program(
-        tmp_path / "runs", program="profiled.py", OTEL_SERVICE_NAME="profiled-quietly",
+        tmp_path / "runs", program="profiled_steps.py", OTEL_SERVICE_NAME="profiled-quietly",
         OTEL_EXPORTER_OTLP_ENDPOINT=servers.otlp_endpoint,
     ).settled()  # fmt: skip
     query = 'traces_span_metrics_calls_total{service_name="profiled-quietly"}'
@@ -96,7 +96,7 @@ def test_operators_make_no_series(tmp_path, servers):
 def test_window_of_200_000_events_loses_none(tmp_path, servers):
     """A recovered window of that size is stored whole; its budget is sent, nothing is lost."""
     runs = tmp_path / "runs"
-    ended = run_program(runs, program="profiled.py", OTEL_MLPERF_AGENT="none")
+    ended = run_program(runs, program="profiled_steps.py", OTEL_MLPERF_AGENT="none")
     (place,) = (ended.folder / "profiles").glob("*.window.json")
     window = read_window(place)
     entries = [
