@@ -22,9 +22,17 @@ NO_TIME: Final = np.iinfo(np.int64).min
 """Stands for what is not a time, or none that 64 bits can hold."""
 _MOST_NS: Final = 2**63 - 1
 _MOST_US: Final = _MOST_NS // 1000
-_WHOLE_DIGITS: Final = 15
+_WHOLE_DIGITS: Final = 16
 _DECIMALS: Final = 9
 _LONGEST_TEXT: Final = 64
+_BELOW_UNIT: Final = 10 ** (_DECIMALS - 3)
+# What a digit is worth by its place, from the ninth decimal to the sixteenth before the point.
+_NANOSECONDS: Final = np.array(
+    [0] * (_DECIMALS - 3) + [10**power for power in range(_WHOLE_DIGITS + 3)], np.int64
+)
+_BELOW: Final = np.array(
+    [10**power for power in range(_DECIMALS - 3)] + [0] * (_WHOLE_DIGITS + 3), np.int64
+)
 _NUMBER: Final = re.compile(r"[-+]?\d+(?:\.\d*)?(?:[eE][-+]?\d+)?")
 _EXACT: Final = Context(prec=2 * _LONGEST_TEXT, rounding=ROUND_HALF_EVEN)
 
@@ -38,7 +46,7 @@ def parse_times(values: Callable[[], Iterable[Any]], count: int) -> NDArray[np.i
     try:
         whole = np.fromiter(values(), np.int64, count)
     except (TypeError, ValueError, OverflowError):
-        return _parse_texts([str(value) for value in values()])
+        return _parse_texts(list(map(str, values())))
     if count and (whole.max() > _MOST_US or whole.min() < -_MOST_US):
         return np.where((whole > _MOST_US) | (whole < -_MOST_US), NO_TIME, whole * 1000)
     return whole * 1000
@@ -55,53 +63,41 @@ def _parse_texts(texts: list[str]) -> NDArray[np.int64]:
 
 
 def _parse_plain(text: NDArray[np.uint8]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """Numbers of the form ``-123.456``, one a line; and which lines are such numbers."""
+    """Numbers of the form ``-123.456``, one a line; and which lines are such numbers.
+
+    All digits of all lines are weighed at once by their distance from the point of their line.
+    """
     end = np.flatnonzero(text == ord("\n"))
     start = np.concatenate(([0], end[:-1] + 1))
     negative = text[start] == ord("-")
-    start = start + negative
     dots = np.flatnonzero(text == ord("."))
-    row = np.searchsorted(end, dots)
     dot = end.copy()
-    dot[row] = dots
-    decimals = np.maximum(end - dot - 1, 0)
-    # All else must be digits: one dot at most, one sign at most, and that in front.
-    others = np.bincount(
-        np.searchsorted(end, np.flatnonzero((text - np.uint8(48)) > 9)), minlength=len(end)
-    )
+    dot[np.searchsorted(end, dots)] = dots
+    digit = text - np.uint8(ord("0"))
+    is_other = digit > 9
+    # All else must be digits: one point at most, one sign at most, and that in front.
+    others = np.add.reduceat(is_other, start, dtype=np.int64)
+    whole, decimals = dot - start - negative, end - dot - 1
     is_plain = (
         (others == 1 + negative + (dot < end))
-        & (dot - start >= 1)
-        & (dot - start <= _WHOLE_DIGITS)
+        & (whole >= 1)
+        & (whole <= _WHOLE_DIGITS)
         & (decimals <= _DECIMALS)
     )
-    whole = _digits(text, start, dot)
-    part = _digits(text, dot + 1, np.minimum(end, dot + 1 + _DECIMALS))
-    scaled = part * 10 ** np.clip(_DECIMALS - decimals, 0, _DECIMALS)
-    times = whole * 1000 + _round_half_even(scaled, 10 ** (_DECIMALS - 3))
+    digit[is_other] = 0
+    place = np.repeat(dot, end - start + 1) - np.arange(len(text))
+    power = np.clip(place + (place < 0), 1 - _DECIMALS, _WHOLE_DIGITS) + _DECIMALS - 1
+    times = np.add.reduceat(digit * _NANOSECONDS[power], start)
+    if decimals.max() > 3:
+        times += _rounded(np.add.reduceat(digit * _BELOW[power], start), times)
+    is_plain &= times >= 0  # Sixteen digits may be too much for 64 bits.
     signed: NDArray[np.int64] = np.where(negative, -times, times)
     return signed, is_plain
 
 
-def _digits(
-    text: NDArray[np.uint8], start: NDArray[np.int64], end: NDArray[np.int64]
-) -> NDArray[np.int64]:
-    """The integers written at ``text[start:end]``; empty ones are 0."""
-    value = np.zeros(len(start), np.int64)
-    longest = min(int((end - start).max(initial=0)), _WHOLE_DIGITS)
-    for place in range(longest):
-        at = start + place
-        inside = at < end
-        digit = text[np.where(inside, at, 0)].astype(np.int64) - 48
-        value = np.where(inside, value * 10 + digit, value)
-    return value
-
-
-def _round_half_even(value: NDArray[np.int64], unit: int) -> NDArray[np.int64]:
-    quotient, rest = value // unit, value % unit
-    up = (2 * rest > unit) | ((2 * rest == unit) & (quotient % 2 == 1))
-    rounded: NDArray[np.int64] = quotient + up
-    return rounded
+def _rounded(below: NDArray[np.int64], times: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Which of ``times`` round up, by what is written below their nanosecond."""
+    return (2 * below > _BELOW_UNIT) | ((2 * below == _BELOW_UNIT) & (times % 2 == 1))
 
 
 def _parse_text(text: str) -> int:
