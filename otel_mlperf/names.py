@@ -196,6 +196,17 @@ REPAIR_TYPE: Final = "ml.accelerator.memory.repair.type"
 """``rows`` are replaced by spare ones, ``pages`` are taken out of use."""
 SAMPLER: Final = "otel_mlperf.sampler.name"
 
+# Attributes of what the training process says of itself.
+GC_GENERATION: Final = "cpython.gc.generation"
+CUDA_MEMORY_STATE: Final = "pytorch.cuda.memory.state"
+"""``allocated`` to tensors; ``reserved`` by the allocator, which holds the allocated."""
+CUDA_MEMORY_DELTA: Final = "pytorch.cuda.memory.section.delta"
+"""Of a section: memory allocated at its end - at its begin, bytes."""
+CUDA_MEMORY_PEAK: Final = "pytorch.cuda.memory.section.peak"
+"""Of a section: the most that was allocated in it, bytes; absent where torch does not know."""
+CUDA_MEMORY_SNAPSHOT: Final = "pytorch.cuda.memory.snapshot"
+"""Of a section that ran out of GPU memory: the file in the run folder that shows the allocator."""
+
 
 class Metric(NamedTuple):
     """One metric: what it is called, counted in and means."""
@@ -590,6 +601,71 @@ CGROUP_OOM_KILLS: Final = Metric(
     "{kill}",
     "counter",
     "Processes of the group that were killed for want of memory.",
+)
+
+# Said by the training process of itself, through its journal.
+GC_COLLECTIONS: Final = Metric(
+    "cpython.gc.collections",
+    "{collection}",
+    "counter",
+    "Garbage collections of the training process, by generation.",
+    (GC_GENERATION,),
+)
+GC_COLLECTED: Final = Metric(
+    "cpython.gc.collected_objects",
+    "{object}",
+    "counter",
+    "Objects that they have freed.",
+    (GC_GENERATION,),
+)
+GC_UNCOLLECTABLE: Final = Metric(
+    "cpython.gc.uncollectable_objects",
+    "{object}",
+    "counter",
+    "Objects that they have found to be garbage and could not free.",
+    (GC_GENERATION,),
+)
+GC_TIME: Final = Metric(
+    "ml.process.gc.time",
+    "s",
+    "counter",
+    "Time for which the program stood still for them.",
+    (GC_GENERATION,),
+)
+CUDA_MEMORY: Final = Metric(
+    "pytorch.cuda.memory.usage",
+    "By",
+    "updowncounter",
+    "Memory of PyTorch's allocator at the begin of a step: allocated, reserved.",
+    (DEVICE_INDEX, HW_ID, CUDA_MEMORY_STATE),
+)
+CUDA_MEMORY_MOST: Final = Metric(
+    "pytorch.cuda.memory.peak",
+    "By",
+    "gauge",
+    "The most since the process began, or since the program reset torch's peak.",
+    (DEVICE_INDEX, HW_ID, CUDA_MEMORY_STATE),
+)
+CUDA_MEMORY_SPLIT: Final = Metric(
+    "pytorch.cuda.memory.inactive_split",
+    "By",
+    "updowncounter",
+    "Free parts of blocks whose other parts are in use: what fragmentation holds back.",
+    (DEVICE_INDEX, HW_ID),
+)
+CUDA_RETRIES: Final = Metric(
+    "pytorch.cuda.memory.retries",
+    "{retry}",
+    "counter",
+    "Allocations that failed until the allocator had given back its cached memory.",
+    (DEVICE_INDEX, HW_ID),
+)
+CUDA_OOMS: Final = Metric(
+    "pytorch.cuda.memory.ooms",
+    "{error}",
+    "counter",
+    "Allocations that failed: out of memory.",
+    (DEVICE_INDEX, HW_ID),
 )
 
 HW_TEMPERATURE: Final = Metric(
