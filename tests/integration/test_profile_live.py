@@ -121,6 +121,14 @@ def test_wrong_flag_is_refused_before_the_program_starts(tmp_path):
     assert "wait is 'soon', expected a whole number" in done.stderr
 
 
+def ask(folder, env, *options):
+    """What ``otel-mlperf profile`` says."""
+    return subprocess.run(
+        [sys.executable, "-m", "otel_mlperf", "profile", folder, *options],
+        env=env, capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+
+
 class Job:
     """A training that goes on until it is told to stop."""
 
@@ -136,10 +144,7 @@ class Job:
         (self.folder,) = (folder / "runs").iterdir()
 
     def ask(self, *options):
-        return subprocess.run(
-            [sys.executable, "-m", "otel_mlperf", "profile", self.folder, *options],
-            env=self.env, capture_output=True, text=True, timeout=60, check=False,
-        )  # fmt: skip
+        return ask(self.folder, self.env, *options)
 
     def end(self):
         self._stop.touch()
@@ -151,7 +156,7 @@ class Job:
 def job(tmp_path_factory):
     running = Job(tmp_path_factory.mktemp("job"))
     yield running
-    running.end()
+    assert running.end() == (0, "")
 
 
 def test_running_job_is_asked_for_a_window(job):
@@ -190,10 +195,10 @@ def test_second_command_is_refused_while_a_window_is_open(job):
     assert len(windows(job.folder)[-1].steps) == 600
 
 
-def test_run_that_has_ended_is_not_asked(job):
-    """The command says so; the job itself ended well and said nothing."""
-    assert job.end() == (0, "")
-    done = job.ask()
+def test_run_that_has_ended_is_not_asked(tmp_path):
+    """The command says so."""
+    ended = run_program(tmp_path / "runs", OTEL_MLPERF_CONSOLE="false").settled()
+    done = ask(ended.folder, environment(tmp_path / "runs"))
 
     assert done.returncode == 69
     assert "no process of it runs on this node" in done.stderr
