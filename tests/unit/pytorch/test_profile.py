@@ -200,3 +200,17 @@ def test_profiler_memory_is_given_back(train):
         window()
 
     assert heap.growth_bytes() < 2 << 20
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_kernels_are_in_the_trace(train):
+    """On a GPU the window holds what ran there, and has no problem to report."""
+    trained = train()
+    data = torch.randn(256, 256, device="cuda")
+    with om.torch_profile():
+        data @ data
+    (window,) = trained.windows
+
+    assert (window.activities, window.problem) == (["cpu", "cuda"], "")
+    assert any(event.get("cat") == "kernel" for event in trained.events(window))
