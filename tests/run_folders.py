@@ -119,7 +119,7 @@ class RunFolderBuilder:
             "phase": "train",
             "track": 100,
             "thread": "MainThread",
-            "thread_id": None,
+            "thread_id": 4242,
             "start_ns": START + at,
             "end_ns": START + at + spent,
             "status": "unset",

@@ -36,8 +36,8 @@ def shared_attributes(row: Mapping[str, Any]) -> dict[str, Any]:
     attributes: dict[str, Any] = {names.SECTION_CATEGORY: row["category"]}
     if row["phase"]:
         attributes[names.ML_PHASE] = row["phase"]
-    if row["track"] >= 0:
-        attributes |= {names.THREAD_ID: row["track"], names.THREAD_NAME: row["thread"]}
+    if row["thread_id"] is not None:
+        attributes |= {names.THREAD_ID: row["thread_id"], names.THREAD_NAME: row["thread"]}
     return attributes
 
 

@@ -64,7 +64,7 @@ def test_spans_arrive_with_all_that_they_had(tmp_path, server, capsys):
         "attributes": {
             "ml.section.category": "other",
             "ml.phase": "train",
-            "thread.id": 100,
+            "thread.id": 4242,
             "thread.name": "MainThread",
             "ml.training.step": 2,
             "note": "x",

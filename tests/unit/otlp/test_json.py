@@ -38,6 +38,7 @@ def row(**fields):
         "category": names.FORWARD,
         "phase": names.TRAIN,
         "track": 100,
+        "thread_id": 4242,
         "thread": "MainThread",
         "start_ns": 2,
         "end_ns": 3,
