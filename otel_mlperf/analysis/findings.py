@@ -174,6 +174,8 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     beside: list[Outside]
     """On other threads and tasks, in no step: no part of the time outside."""
     slowest: Slowest | None
+    windows: int
+    """Profiler windows that were recorded, converted or not."""
     tree: list[Branch]
     aggregates: list[Aggregate]
     telemetry: Telemetry

@@ -21,6 +21,7 @@ from otel_mlperf.analysis.processes import RUNNING, Processes, read_processes
 from otel_mlperf.analysis.ranks import read_ranks, stand_outs
 from otel_mlperf.analysis.steps import main_phase, read_slowest, read_steps, read_warm_up
 from otel_mlperf.errors import NoSuchRun
+from otel_mlperf.journal.window import FOLDER, WINDOW_SUFFIX
 from otel_mlperf.store.reader import Store
 
 if TYPE_CHECKING:
@@ -81,6 +82,7 @@ def summarize(run: RunFolder, rank: int | None = None) -> Summary:
         outside=outside,
         beside=beside,
         slowest=slowest,
+        windows=_count_windows(run, rank),
         tree=[] if steps else read_tree(nodes, aggregates, processes),
         aggregates=aggregates,
         telemetry=telemetry,
@@ -92,6 +94,11 @@ def _no_such_rank(run: RunFolder, rank: int) -> str:
     there = sorted({one.rank for one in read_processes(Store(run.path)).all})
     known = ", ".join(map(str, there[:_RANKS_TOLD])) + " …" * (len(there) > _RANKS_TOLD)
     return f"looking for rank {rank} of run {run.short_id}: its ranks are {known or 'not known'}"
+
+
+def _count_windows(run: RunFolder, rank: int | None) -> int:
+    whose = "rank*" if rank is None else f"rank{rank}[.-]*"
+    return sum(1 for _ in (run.path / FOLDER).glob(f"{whose}{WINDOW_SUFFIX}"))
 
 
 def _telemetry(run: RunFolder, processes: Processes) -> Telemetry:

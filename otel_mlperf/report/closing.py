@@ -44,7 +44,11 @@ def around_lines(summary: Summary, width: int) -> list[Line]:
         labels = ("outside", "")
         told = _outside(summary, width - _LABEL)
         lines += [_labelled(label, line) for label, line in zip(labels, told, strict=False)]
-    return [*lines, *_beside(summary, width), *_slowest(summary, width), *_said(summary, width)]
+    lines += [*_beside(summary, width), *_slowest(summary, width)]
+    if summary.windows:
+        line = f"{plural(summary.windows, 'window')} · otel-mlperf kernels {summary.short_id}"
+        lines.append(_labelled("profiled", line))
+    return [*lines, *_said(summary, width)]
 
 
 def _ranks(steps: Steps, width: int) -> list[Line]:

@@ -8,6 +8,7 @@ from run_folders import MS, START, RunFolderBuilder, S, digits
 from otel_mlperf.analysis.findings import Outside, Slowest, WarmUp
 from otel_mlperf.analysis.summary import summarize
 from otel_mlperf.errors import NoSuchRun
+from otel_mlperf.report.closing import closing_lines
 from otel_mlperf.store.runs import read_run
 
 
@@ -441,3 +442,16 @@ def test_a_step_cut_short_by_an_error_is_counted_but_not_averaged(tmp_path):
     steps = summary_of(run).steps
 
     assert (steps.count, steps.mean_ns) == (21, 10 * MS)
+
+
+def test_profiler_windows_are_counted_converted_or_not(tmp_path):
+    """The closing text names the command that shows them, each rank its own."""
+    run = digits(tmp_path)
+    folder = run.write() / "profiles"
+    folder.mkdir()
+    for name in ("rank0.0", "rank0.1", "rank0-restart1.2", "rank01.0"):
+        (folder / f"{name}.window.json").write_text("{}")
+    found = read_run(folder.parent)
+
+    assert (summarize(found).windows, summarize(found, rank=0).windows) == (4, 3)
+    assert "profiled  4 windows · otel-mlperf kernels 3f2a" in closing_lines(summarize(found))
