@@ -22,8 +22,7 @@ if TYPE_CHECKING:
     from otel_mlperf.kineto.damage import DamageLog
 
 GZIP_MAGIC: Final = b"\x1f\x8b"
-PIECE_BYTES: Final = 1 << 18
-"""Small enough that a block, and what is made of it, stays in the processor's cache."""
+PIECE_BYTES: Final = 1 << 20
 COMPRESSED_BYTES: Final = 1 << 16
 """Fed to zlib at once: what is decompressed again, in smaller pieces, where it finds an error."""
 EXPANSION_RATIO: Final = 200

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from types import TracebackType
 
     from otel_mlperf.kineto.source import Source
+
+
+PART_BYTES: Final = 1 << 19
+"""Small enough that a block, and what is made of it, stays in the processor's cache."""
 
 
 class Text:
@@ -24,6 +28,8 @@ class Text:
         self._progress = progress
         self._thread = ThreadPoolExecutor(1, "otel-mlperf-trace")
         self._ahead = self._thread.submit(source.read)
+        self._piece = memoryview(b"")
+        """Read, but not yet in ``data``."""
         self.data = b""
         self.offset = 0
         """Of ``data[0]`` in the uncompressed text."""
@@ -42,14 +48,16 @@ class Text:
         self._thread.shutdown(cancel_futures=True)
 
     def more(self) -> bool:
-        """Read one more piece; false at the end."""
-        piece = self._ahead.result()
-        if piece:
-            self._ahead = self._thread.submit(self._source.read)
-        if self._progress is not None:
-            self._progress(self._source.file_bytes)
-        self.data = b"".join((self.data, piece))
-        self.ended = not piece
+        """Append up to ``PART_BYTES``; false at the end."""
+        if not self._piece:
+            self._piece = memoryview(self._ahead.result())
+            if self._piece:
+                self._ahead = self._thread.submit(self._source.read)
+            if self._progress is not None:
+                self._progress(self._source.file_bytes)
+        self.data = b"".join((self.data, self._piece[:PART_BYTES]))
+        self.ended = not self._piece
+        self._piece = self._piece[PART_BYTES:]
         return not self.ended
 
     def drop(self, size: int) -> None:
