@@ -283,6 +283,21 @@ def test_a_field_that_is_too_long_is_left_out(tmp_path):
         assert [item.kind for item in trace.damage] == ["unreadable_field"]
 
 
+def test_what_is_written_twice_is_read_as_json_reads_it(tmp_path):
+    """Of a key that an event has twice the last counts; two lists of events are both read."""
+    path = tmp_path / "trace.json"
+    text = trace_text([event("a", 1, 1, correlation=7)])
+    text = text.replace('"correlation": 7', '"correlation": 6, "correlation": 7')
+    more = json.dumps([event("b", 2, 1)])
+    path.write_text(text.replace('"displayTimeUnit"', f'"traceEvents": {more}, "displayTimeUnit"'))
+
+    trace = read_trace(path)
+
+    assert names(trace) == ["a", "b"]
+    assert trace.events.correlation.tolist() == [7, NONE]
+    assert trace.damage == []
+
+
 def test_more_categories_than_a_byte_can_tell_share_the_last(read):
     """300 categories are read; 255 of them keep their names."""
     trace = read([event("a", row, 1, category=f"c{row}") for row in range(300)])

@@ -136,7 +136,7 @@ def test_no_more_than_the_cap_is_read(read):
 def test_a_file_that_grows_is_read_as_far_as_it_was(tmp_path):
     """Bytes that are appended while reading are left alone, and it is said that there are some."""
     path = tmp_path / "trace.json"
-    text = trace_text([event(f"op_{row}", row, 1) for row in range(16_000)]).encode()
+    text = trace_text([event(f"op_{row}", row, 1) for row in range(20_000)]).encode()
     assert len(text) > 2 * PIECE_BYTES
     path.write_bytes(text)
     grown = []
@@ -148,18 +148,18 @@ def test_a_file_that_grows_is_read_as_far_as_it_was(tmp_path):
 
     trace = read_trace(path, progress=grow)
 
-    assert len(trace.events) == 16_000
+    assert len(trace.events) == 20_000
     assert [(item.kind, item.offset) for item in trace.damage] == [("file_changed", len(text))]
 
 
 def test_a_file_that_shrinks_is_read_as_far_as_it_is(tmp_path):
     """A file that is cut while it is read gives the events that were read."""
     path = tmp_path / "trace.json"
-    path.write_bytes(trace_text([event(f"op_{row}", row, 1) for row in range(16_000)]).encode())
+    path.write_bytes(trace_text([event(f"op_{row}", row, 1) for row in range(20_000)]).encode())
 
     trace = read_trace(path, progress=lambda _: os.truncate(path, 1000))
 
-    assert 0 < len(trace.events) < 16_000
+    assert 0 < len(trace.events) < 20_000
     assert {item.kind for item in trace.damage} == {"file_changed", "truncated"}
 
 
