@@ -1,17 +1,22 @@
-"""Which queries does the shipped dashboard ask, with its variables filled in?"""
+"""Which queries do the shipped dashboards ask, with their variables filled in?"""
 
 from __future__ import annotations
 
 import json
+import re
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from servers.running import DEPLOY
+
+from otel_mlperf import names
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
 TRAINING_RUN = DEPLOY / "grafana" / "dashboards" / "training-run.json"
+DASHBOARDS = sorted(TRAINING_RUN.parent.glob("*.json"))
+METRICS = {metric.prometheus: metric for metric in names.METRICS}
 
 
 class Query(NamedTuple):
@@ -20,6 +25,9 @@ class Query(NamedTuple):
     panel: str
     legend: str
     expr: str
+    none: str = ""
+    """What the panel says where there is no answer."""
+    dashboard: str = ""
 
 
 def panels(path: Path = TRAINING_RUN) -> Iterator[dict[str, Any]]:
@@ -40,15 +48,47 @@ def dashboard_queries(
         span: The length of every window, as a PromQL duration.
         path: The dashboard's file.
     """
-    values = {"$run": run, "$rank": rank, "$__rate_interval": span, "$__range": span}
     return [
-        Query(panel["title"], target["legendFormat"], _filled(target["expr"], values))
+        Query(
+            panel["title"],
+            target["legendFormat"],
+            filled(target["expr"], run, rank, span),
+            panel["fieldConfig"]["defaults"].get("noValue", ""),
+            path.stem,
+        )
         for panel in panels(path)
         for target in panel.get("targets", [])
     ]
 
 
-def _filled(expr: str, values: dict[str, str]) -> str:
+def every_query(run: str, rank: str = ".*", span: str = "1m") -> list[Query]:
+    """The same of all dashboards."""
+    return [query for path in DASHBOARDS for query in dashboard_queries(run, rank, span, path)]
+
+
+def filled(expr: str, run: str, rank: str = ".*", span: str = "1m") -> str:
+    """A query with its variables filled in; all hosts and GPUs are chosen."""
+    values = {
+        "$run": run,
+        "$rank": rank,
+        "$host": ".*",
+        "$gpu": ".*",
+        "$__rate_interval": span,
+        "$__range": span,
+    }
     for variable, value in values.items():
         expr = expr.replace(variable, value)
     return expr
+
+
+def selectors(expr: str) -> list[tuple[str, set[str]]]:
+    """The metric names of a query, each with the labels that it is selected by."""
+    return [
+        (name, set(re.findall(r"(\w+)\s*(?:=~|!~|!=|=)", inside)))
+        for name, inside in re.findall(r"(\w+)\{([^}]*)\}", expr)
+    ]
+
+
+def labels_of(name: str) -> set[str]:
+    """The labels that the points of a metric carry, by its name in Prometheus."""
+    return {label.replace(".", "_") for label in METRICS[name].labels}

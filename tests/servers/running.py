@@ -121,11 +121,12 @@ class Server:
 
 
 class Prometheus(Server):
-    """Prometheus with the shipped file."""
+    """Prometheus with the shipped files."""
 
     def __init__(self, folder: Path, port: int, targets: Mapping[str, str]) -> None:
         self.url = f"http://127.0.0.1:{port}"
-        shutil.copy(DEPLOY / "prometheus" / "prometheus.yml", folder)
+        for name in ("prometheus.yml", "rules.yaml"):
+            shutil.copy(DEPLOY / "prometheus" / name, folder)
         _write_targets(folder / "targets.yaml", targets)
         super().__init__(
             [

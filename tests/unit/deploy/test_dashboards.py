@@ -4,35 +4,87 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
+import sys
 
 import pytest
 import yaml
-from servers.dashboard import TRAINING_RUN, dashboard_queries, panels
+from grafana_foundation_sdk.cog.encoder import JSONEncoder
+from grafana_foundation_sdk.cog.plugins import register_default_plugins
+from grafana_foundation_sdk.models.dashboard import Dashboard
+from servers.dashboard import (
+    DASHBOARDS,
+    METRICS,
+    every_query,
+    filled,
+    labels_of,
+    panels,
+    selectors,
+)
 from servers.running import DEPLOY
 
 from otel_mlperf import names
 
-DASHBOARDS = sorted((DEPLOY / "grafana" / "dashboards").glob("*.json"))
 PROMETHEUS = yaml.safe_load((DEPLOY / "prometheus" / "prometheus.yml").read_text())
 DATASOURCES = yaml.safe_load(
     (DEPLOY / "grafana" / "provisioning" / "datasources" / "stack.yaml").read_text()
 )["datasources"]
+COMPOSE = yaml.safe_load((DEPLOY / "compose.yaml").read_text())
 
-METRICS = {metric.prometheus: metric for metric in names.METRICS}
 PROMOTED = {name.replace(".", "_") for name in PROMETHEUS["otlp"]["promote_resource_attributes"]}
+OF_A_NODE = ("system_", "linux_load", "linux_psi_", "otel_mlperf_items", "otel_mlperf_sampler_")
+"""How metrics begin that belong to no rank."""
+OF_ALL_RANKS = {"Steps behind"}
+"""Panels that compare the chosen ranks with all."""
+NOT_IN_THE_SCHEMA = {"definition", "target", "titleFormat", "textFormat", "useValueForTime"}
+"""What Grafana's own Prometheus plugin reads and writes, and its schema does not have."""
 
 each_dashboard = pytest.mark.parametrize("path", DASHBOARDS, ids=lambda path: path.stem)
 each_query = pytest.mark.parametrize(
-    "query", dashboard_queries("any-run"), ids=lambda query: query.panel
+    "query", every_query("any-run"), ids=lambda query: f"{query.dashboard}-{query.panel}"
 )
 
 
-def selectors(expr):
-    """The metric names of a query, each with the labels that it is selected by."""
-    return [
-        (name, set(re.findall(r"(\w+)\s*(?:=~|!~|!=|=)", inside)))
-        for name, inside in re.findall(r"(\w+)\{([^}]*)\}", expr)
-    ]
+def read(path):
+    return json.loads(path.read_text())
+
+
+def annotations(path):
+    return [filled(one["target"]["expr"], "any-run") for one in read(path)["annotations"]["list"]]
+
+
+def difference(wanted, found, place=""):
+    """Where ``found`` lacks something of ``wanted``, or has something else."""
+    if isinstance(wanted, dict) and isinstance(found, dict):
+        for key, value in wanted.items():
+            if key not in NOT_IN_THE_SCHEMA:
+                yield from difference(value, found.get(key, "nothing"), f"{place}/{key}")
+    elif isinstance(wanted, list) and isinstance(found, list) and len(wanted) == len(found):
+        for number, pair in enumerate(zip(wanted, found, strict=True)):
+            yield from difference(*pair, f"{place}/{number}")
+    elif wanted != found:
+        yield f"{place}: {wanted!r}, read as {found!r}"
+
+
+def test_files_are_what_their_sources_make(tmp_path):
+    """Nobody has edited a dashboard by hand, or its source without building it."""
+    subprocess.run([sys.executable, DEPLOY / "grafana" / "build", tmp_path], check=True)
+
+    assert [path.name for path in sorted(tmp_path.iterdir())] == [one.name for one in DASHBOARDS]
+    for path in DASHBOARDS:
+        assert (tmp_path / path.name).read_text() == path.read_text(), (
+            "run: python deploy/grafana/build"
+        )
+
+
+@each_dashboard
+def test_grafana_knows_every_field(path):
+    """Read by Grafana's own schema and written again, nothing is missing."""
+    register_default_plugins()
+    wanted = read(path)
+
+    found = json.loads(JSONEncoder(sort_keys=True).encode(Dashboard.from_json(wanted)))
+    assert list(difference(wanted, found)) == []
 
 
 @each_query
@@ -42,8 +94,7 @@ def test_queries_name_metrics_that_are_sent(query):
 
     assert found
     for name, labels in found:
-        carried = {label.replace(".", "_") for label in METRICS[name].labels}
-        assert labels <= carried | PROMOTED
+        assert labels <= labels_of(name) | PROMOTED
 
 
 @each_query
@@ -52,21 +103,29 @@ def test_groupings_are_by_labels_that_exist(query):
     groups = re.findall(r"\b(?:by|ignoring)\s*\(([^)]*)\)", query.expr)
     used = {label.strip() for group in groups for label in group.split(",")}
     used |= set(re.findall(r"{{(\w+)}}", query.legend))
-    carried = {
-        label.replace(".", "_")
-        for name, _ in selectors(query.expr)
-        for label in METRICS[name].labels
-    }
+    carried = {label for name, _ in selectors(query.expr) for label in labels_of(name)}
 
     assert used <= carried | PROMOTED
 
 
 @each_query
 def test_queries_are_of_one_run(query):
-    """No panel mixes runs; ranks are chosen in all that a rank sends, not in its agent's counts."""
+    """No panel mixes runs; ranks are chosen in all that a rank sends, not in what a node does."""
     for name, by in selectors(query.expr):
         assert "ml_run_name" in by
-        assert ("ml_distributed_rank" in by) == (METRICS[name] is not names.ITEMS)
+        if query.panel not in OF_ALL_RANKS:
+            assert ("ml_distributed_rank" in by) != name.startswith(OF_A_NODE)
+
+
+@each_dashboard
+def test_annotations_are_of_the_run(path):
+    """Restarts, checkpoints and validation are marked from metrics that are sent."""
+    found = annotations(path)
+
+    assert len(found) == 3
+    for expr in found:
+        ((name, labels),) = selectors(expr)
+        assert "ml_run_name" in labels <= labels_of(name) | PROMOTED
 
 
 @each_dashboard
@@ -88,36 +147,72 @@ def test_panels_can_be_told_apart(path):
 
 
 @each_dashboard
-def test_panels_say_what_they_answer(path):
-    """Every panel's description begins with its question."""
+def test_panels_say_what_they_answer_and_where_to_look_next(path):
+    """A description is a question and what to do, rows are few words, and there is a link."""
     for panel in panels(path):
-        if panel["type"] != "row":
-            assert re.match(r"[A-Z][^.]*\?", panel["description"]), panel["title"]
+        if panel["type"] == "row":
+            continue
+        question, _, advice = panel["description"].partition("? ")
+        assert re.match(r"[A-Z][^.]*$", question), panel["title"]
+        assert len(advice) > 20, panel["title"]
+        assert panel["links"], panel["title"]
+
+
+@each_dashboard
+def test_links_lead_somewhere(path):
+    """A link within Grafana is to a dashboard that is shipped, and keeps run and time."""
+    uids = {read(one)["uid"] for one in DASHBOARDS}
+    for panel in panels(path):
+        for link in panel.get("links", []):
+            inside = re.match(r"/d/([\w-]+)\?(.*)", link["url"])
+            assert inside or link["url"].startswith("https://")
+            if inside:
+                assert inside[1] in uids
+                assert "${run:queryparam}" in inside[2]
+                assert "${__url_time_range}" in inside[2]
 
 
 @each_dashboard
 def test_data_sources_are_chosen_by_variable(path):
     """Nothing in a dashboard is bound to one Grafana's data source."""
-    dashboard = json.loads(path.read_text())
+    dashboard = read(path)
     chosen = {"type": "prometheus", "uid": "${datasource}"}
     owners = [
         *(target for panel in panels(path) for target in panel.get("targets", [])),
         *(panel for panel in panels(path) if panel["type"] != "row"),
         *(one for one in dashboard["templating"]["list"] if one["type"] == "query"),
+        *dashboard["annotations"]["list"],
     ]
 
-    assert "datasource" in {one["name"] for one in dashboard["templating"]["list"]}
+    assert dashboard["templating"]["list"][0]["name"] == "datasource"
     assert all(owner["datasource"] == chosen for owner in owners)
 
 
-def test_variables_list_what_is_there():
-    """Run and rank are read from a metric that every process of a run sends."""
-    variables = json.loads(TRAINING_RUN.read_text())["templating"]["list"]
-    queries = {one["name"]: one["definition"] for one in variables if one["type"] == "query"}
+@each_dashboard
+def test_variables_list_what_is_there(path):
+    """Values come from metrics that are sent, and each variable that a query has is there."""
+    variables = read(path)["templating"]["list"]
+    asked = {one["name"]: one["query"]["query"] for one in variables if one["type"] == "query"}
+    texts = [target["expr"] for panel in panels(path) for target in panel.get("targets", [])]
+    used = {name for text in texts for name in re.findall(r"\$([a-z]+)\b", text)}
 
-    assert queries.keys() == {"run", "rank"}
-    for query in queries.values():
-        assert query.startswith(f"label_values({names.RUN_START_TIME.prometheus}")
+    assert used <= asked.keys()
+    assert {"run", "rank"} <= asked.keys()
+    for query in asked.values():
+        assert set(re.findall(r"\b(?:ml|hw)_\w+(?=[\[{])", query)) <= METRICS.keys()
+
+
+@each_dashboard
+def test_the_newest_run_comes_first(path):
+    """The list of runs is in the order of their starts, as the query gives it."""
+    (run,) = (one for one in read(path)["templating"]["list"] if one["name"] == "run")
+
+    start = names.RUN_START_TIME.prometheus
+    newest = f"sort_desc(max by (ml_run_name) (last_over_time({start}[$__range])))"
+    assert run["query"]["query"] == f"query_result({newest})"
+    assert run["sort"] == 0
+    shown = f'{{ml_run_name="digits"}} 1795276031.4 {1795276031000}'
+    assert re.search(run["regex"].strip("/"), shown)[1] == "digits"
 
 
 def test_exemplars_lead_to_traces():
@@ -135,3 +230,12 @@ def test_run_rank_and_host_are_labels():
     """What runs are told apart by is on every series, not only beside them."""
     assert {"ml_run_name", "ml_distributed_rank", "host_name", "service_name"} <= PROMOTED
     assert PROMETHEUS["otlp"]["keep_identifying_resource_attributes"] is True
+
+
+def test_grafana_opens_on_a_dashboard_that_is_there():
+    """The home dashboard is one of those that are mounted."""
+    home = COMPOSE["services"]["grafana"]["environment"][
+        "GF_DASHBOARDS_DEFAULT_HOME_DASHBOARD_PATH"
+    ]
+
+    assert home.rpartition("/")[2] in {path.name for path in DASHBOARDS}

@@ -1,0 +1,169 @@
+"""What do all dashboards have in common: variables, annotations and links to each other?"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from panels import DATASOURCE, Row, arranged
+from promql import WINDOW, label, rate, series, where
+
+from otel_mlperf import names
+
+if TYPE_CHECKING:
+    from otel_mlperf.names import Metric
+
+_TAG: Final = "otel-mlperf"
+_ON_TIME_CHANGE: Final = 2
+_QUERY_RESULT: Final = 3
+_LABEL_VALUES: Final = 1
+_KEPT: Final = "${__url_time_range}&${datasource:queryparam}&${run:queryparam}"
+
+
+class Dashboard(NamedTuple):
+    """One dashboard: what it is called, answers, lets choose and shows."""
+
+    name: str
+    title: str
+    question: str
+    variables: tuple[dict[str, Any], ...]
+    rows: tuple[Row, ...]
+
+    def json(self) -> dict[str, Any]:
+        """As Grafana reads it."""
+        return {
+            "uid": uid(self.name),
+            "title": self.title,
+            "description": self.question,
+            "tags": [_TAG],
+            "schemaVersion": 41,
+            "version": 1,
+            "editable": True,
+            "graphTooltip": 1,
+            "refresh": "15s",
+            "time": {"from": "now-1h", "to": "now"},
+            "timezone": "browser",
+            "links": [_LINKS],
+            "annotations": {"list": list(_ANNOTATIONS)},
+            "templating": {"list": [_DATASOURCE, _RUN, *self.variables]},
+            "panels": arranged(self.rows),
+        }
+
+
+def uid(name: str) -> str:
+    """The address of a dashboard in Grafana."""
+    return f"otel-mlperf-{name}"
+
+
+def to(name: str, title: str) -> tuple[str, str]:
+    """A panel's link to another dashboard, of the same run and time."""
+    return title, f"/d/{uid(name)}?{_KEPT}"
+
+
+def _chosen(name: str, shown: str, metric: Metric, attribute: str) -> dict[str, Any]:
+    """A variable with the values of a label, several at once; all of them at first."""
+    of_run = f'{metric.prometheus}{{{label(names.RUN_NAME)}="$run"}}'
+    query = f"label_values({of_run}, {label(attribute)})"
+    return _variable(name, shown, query, _LABEL_VALUES) | {
+        "sort": 3,  # numbers by their value
+        "multi": True,
+        "includeAll": True,
+        "allValue": ".*",
+        "current": {"text": ["All"], "value": ["$__all"]},
+    }
+
+
+def _variable(name: str, shown: str, query: str, kind: int) -> dict[str, Any]:
+    return {
+        "name": name,
+        "label": shown,
+        "type": "query",
+        "datasource": DATASOURCE,
+        "definition": query,
+        "query": {"query": query, "refId": name, "qryType": kind},
+        "refresh": _ON_TIME_CHANGE,
+        "sort": 0,
+        "hide": 0,
+        "skipUrlSync": False,
+        "options": [],
+        "multi": False,
+        "includeAll": False,
+        "current": {},
+    }
+
+
+_START: Final = names.RUN_START_TIME.prometheus
+_NEWEST: Final = f"sort_desc(max by ({label(names.RUN_NAME)}) (last_over_time({_START}[$__range])))"
+_RUN: Final = _variable("run", "Run", f"query_result({_NEWEST})", _QUERY_RESULT) | {
+    "regex": f'/{label(names.RUN_NAME)}="([^"]+)"/',
+}
+RANK: Final = _chosen("rank", "Rank", names.RUN_START_TIME, names.RANK)
+HOST: Final = _chosen("host", "Host", names.RUN_START_TIME, names.HOST_NAME)
+GPU: Final = _chosen("gpu", "GPU", names.GPU_MEMORY_LIMIT, names.HW_NAME)
+_DATASOURCE: Final = {
+    "name": "datasource",
+    "label": "Data source",
+    "type": "datasource",
+    "query": "prometheus",
+    "current": {"text": "Prometheus", "value": "prometheus"},
+    "hide": 0,
+    "includeAll": False,
+    "multi": False,
+    "options": [],
+    "refresh": 1,
+    "regex": "",
+    "skipUrlSync": False,
+}
+
+
+def _annotation(name: str, color: str, expr: str, text: str, **more: Any) -> dict[str, Any]:
+    return {
+        "name": name,
+        "datasource": DATASOURCE,
+        "enable": True,
+        "hide": False,
+        "iconColor": color,
+        "target": {"refId": "Anno", "datasource": DATASOURCE, "expr": expr, "interval": "15s"},
+        "titleFormat": name,
+        "textFormat": text,
+        **more,
+    }
+
+
+_CHECKPOINTS: Final = series(
+    names.SECTION_DURATION, where(SECTION_CATEGORY=names.CHECKPOINT), every_rank=True
+)
+_OTHER_STEPS: Final = rate(names.STEPS, where(ML_PHASE=f"!{names.TRAIN}"), every_rank=True)
+_ANNOTATIONS: Final = (
+    _annotation(
+        "Start or restart",
+        "blue",
+        # The newest of all ranks; in milliseconds, as the value is taken for the time.
+        f"max({series(names.RUN_START_TIME, every_rank=True)}) * 1000",
+        "A process of the run began.",
+        useValueForTime=True,
+    ),
+    _annotation(
+        "Checkpoint",
+        "purple",
+        f"sum(histogram_count(increase({_CHECKPOINTS}[{WINDOW}]))) > 0",
+        "A checkpoint was written or read.",
+    ),
+    _annotation(
+        "Validation",
+        "orange",
+        f"sum({_OTHER_STEPS}) > 0",
+        "Steps of another phase than training.",
+    ),
+)
+_LINKS: Final = {
+    "title": "otel_mlperf",
+    "type": "dashboards",
+    "tags": [_TAG],
+    "asDropdown": True,
+    "icon": "external link",
+    "includeVars": True,
+    "keepTime": True,
+    "targetBlank": False,
+    "tooltip": "The other dashboards, for the same run and time",
+    "url": "",
+}
