@@ -704,6 +704,42 @@ OVERHEAD_TIME: Final = Metric(
     "counter",
     "Time that recording took in the process: sections x the cost measured at its start.",
 )
+AGENT_CPU_TIME: Final = Metric(
+    "otel_mlperf.agent.cpu.time",
+    "s",
+    "counter",
+    "CPU time of the agent, with the conversions of profiler windows that have ended.",
+    (CPU_MODE,),
+)
+AGENT_MEMORY: Final = Metric(
+    "otel_mlperf.agent.memory.usage", "By", "updowncounter", "Resident memory of the agent."
+)
+JOURNAL_USAGE: Final = Metric(
+    "otel_mlperf.journal.usage",
+    "By",
+    "gauge",
+    "The most that the agent found unread in one of the rank's journals since the reading before.",
+)
+JOURNAL_LIMIT: Final = Metric(
+    "otel_mlperf.journal.limit",
+    "By",
+    "updowncounter",
+    "Size of that journal's ring: what finds it full is dropped, and counted.",
+)
+JOURNAL_LOST: Final = Metric(
+    "otel_mlperf.journal.lost",
+    "{item}",
+    "counter",
+    "What found no room beside the ring (names, cells, values, ...), and errors of the recorder.",
+    (ERROR_TYPE,),
+)
+CONVERSIONS: Final = Metric(
+    "otel_mlperf.conversions",
+    "{window}",
+    "counter",
+    "Profiler windows by what became of them: delivered to the store, lost.",
+    (OUTCOME,),
+)
 PROFILE_WINDOWS: Final = Metric(
     "otel_mlperf.profile.windows",
     "{window}",
