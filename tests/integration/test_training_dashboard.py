@@ -1,4 +1,4 @@
-"""Does the dashboard show of a real training what its run folder says?"""
+"""Do the dashboards and the alerts say of a real training what its run folder says?"""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ import sys
 from pathlib import Path
 
 import pytest
+import yaml
 from runs import PROGRAMS, Ended, environment
-from servers.dashboard import dashboard_queries
-from servers.running import wait_until
+from servers.dashboard import annotations, every_query, selectors
+from servers.running import DEPLOY, wait_until
 
 from otel_mlperf import names
 from otel_mlperf.analysis.accounting import lost, read_accounts
@@ -21,10 +22,21 @@ EPOCHS = 4
 WINDOW_S = 600
 GROWTH = 1.1
 """More than the ratio of a histogram bucket's bounds for a run of some hundred steps."""
-SILENT = {("Step", "of"), ("Telemetry lost", "all"), ("Open now", "all")}
-"""Queries about what this run does not have: a planned number of steps, losses, and as it has
-ended an open section."""
+EMPTY = {
+    "Open now": "the run has ended",
+    "Telemetry lost": "nothing was",
+    "Step time against its normal": "a run of seconds has no history",
+    "Communication per step": "one rank does not communicate",
+    "Unexplained": "looked at two minutes at a time",
+}
+"""Panels without an answer though their metrics are there, and why."""
 RANK = "rank {{ml_distributed_rank}}"
+ALERTS = {
+    rule["alert"]: rule["expr"].rsplit(" > ", 1)
+    for group in yaml.safe_load((DEPLOY / "prometheus" / "rules.yaml").read_text())["groups"]
+    for rule in group["rules"]
+}
+"""What each alert looks at, and its threshold."""
 
 
 class Shown:
@@ -36,23 +48,37 @@ class Shown:
         # The end of the last sample, so that rates are not extrapolated beyond it.
         (self.at,) = (sample.value for sample in servers.promql(newest))
         (row,) = ended.rows("SELECT DISTINCT service FROM processes")
-        self.queries = dashboard_queries(row["service"], rank, f"{WINDOW_S}s")
+        self.run = row["service"]
+        self.queries = every_query(self.run, rank, f"{WINDOW_S}s")
 
-    def ask(self, panel, legend=None):
+    def ask(self, panel, legend=None, dashboard="training-run"):
         """The samples of a panel; its legend where it has several."""
-        (query,) = (q for q in self.queries if q.panel == panel and legend in (None, q.legend))
-        return self._servers.promql(query.expr, self.at)
+        (query,) = (
+            query
+            for query in self.queries
+            if (query.panel, query.dashboard) == (panel, dashboard)
+            and legend in (None, query.legend)
+        )
+        return self.promql(query.expr)
 
-    def figure(self, panel, legend=None):
+    def promql(self, expr):
+        """What Prometheus answers at the run's last metrics."""
+        return self._servers.promql(expr, self.at)
+
+    def figure(self, panel, legend=None, dashboard="training-run"):
         """The one number of a panel."""
-        (sample,) = self.ask(panel, legend)
+        (sample,) = self.ask(panel, legend, dashboard)
         return sample.value
 
-    def by(self, label, panel):
+    def by(self, label, panel, legend=None, dashboard="training-run"):
         """The numbers of a panel by one of their labels."""
-        found = self.ask(panel)
+        found = self.ask(panel, legend, dashboard)
         assert len({sample.labels[label] for sample in found}) == len(found)
         return {sample.labels[label]: sample.value for sample in found}
+
+    def has(self, name):
+        """Whether the run has sent this metric."""
+        return bool(self.promql(f'last_over_time({name}{{ml_run_name="{self.run}"}}[1h])'))
 
     def one(self, sql):
         """The only value of a query of the run folder."""
@@ -93,18 +119,51 @@ def shown(servers, tmp_path_factory):
     return Shown(ended, servers, instance)
 
 
-def test_every_panel_answers(shown):
-    """Each query of each panel has an answer but those about what the run does not have."""
-    silent = set()
+def test_every_panel_answers_or_says_why_not(shown):
+    """A panel is empty only where the run has not sent its metrics, or for a stated reason."""
     for query in shown.queries:
-        found = shown.ask(query.panel, query.legend)
-        if not found:
-            silent.add((query.panel, "all" if "{{" in query.legend else query.legend))
+        found = shown.promql(query.expr)
+        where = f"{query.dashboard:13} {query.panel:32}"
         for sample in found:
-            labels = " ".join(v for k, v in sample.labels.items() if k != "ml_distributed_rank")
-            print(f"{query.panel:30} {labels or query.legend:20} {sample.value:>16,.6g}")
+            labels = " ".join(sample.labels.values())
+            print(f"{where} {labels or query.legend:30} {sample.value:>16,.6g}")
+        if found:
+            continue
+        missing = [name for name, _ in selectors(query.expr) if not shown.has(name)]
+        reason = f"not sent: {', '.join(missing)}" if missing else EMPTY.get(query.panel)
+        print(f"{where} {'-':30} {reason}")
+        assert query.none
+        assert reason or query.expr.endswith("> 0"), query
 
-    assert silent == SILENT
+
+def test_every_alert_is_evaluated_and_none_of_a_good_run_fires(shown, servers):
+    """Prometheus evaluates every rule without an error; what each looks at is below its bound."""
+    rules = servers.rules()
+    for alert, (looks_at, bound) in ALERTS.items():
+        mine = [s for s in shown.promql(looks_at) if s.labels.get("ml_run_name") == shown.run]
+        for sample in mine:
+            print(f"{alert:22} {sample.value:>12,.6g}   fires above {bound}")
+            assert sample.value <= float(bound), alert
+        if not mine:
+            print(f"{alert:22} {'-':>12}   no such metric, or too young")
+
+    assert {rule["name"] for rule in rules} == ALERTS.keys()
+    assert {(rule["health"], rule.get("lastError", "")) for rule in rules} <= {
+        ("ok", ""),
+        ("unknown", ""),  # not evaluated yet
+    }
+
+
+def test_alerts_look_at_what_is_in_the_store(shown):
+    """Age of the last step and share of data wait are the store's."""
+    age, waiting = (
+        next(s.value for s in shown.promql(ALERTS[name][0]) if s.labels["ml_run_name"] == shown.run)
+        for name in ("RunMakesNoSteps", "DataWaitHigh")
+    )
+    ended = shown.one("SELECT max(end_ns) FROM steps") / 1e9
+
+    assert age == pytest.approx(shown.at - ended, abs=1e-3)
+    assert waiting == pytest.approx(shown.figure("Data wait"), rel=1e-6)
 
 
 def test_steps_and_samples_are_those_in_the_store(shown):
@@ -113,10 +172,11 @@ def test_steps_and_samples_are_those_in_the_store(shown):
     samples = shown.one("SELECT sum(samples) FROM steps WHERE phase = 'train'")
 
     assert steps == EPOCHS * 44
-    for panel in ("Steps per second", "Steps and samples per second"):
-        assert shown.figure(panel, "steps/s") * WINDOW_S == pytest.approx(steps, rel=1e-9)
-    for panel in ("Samples per second", "Steps and samples per second"):
-        assert shown.figure(panel, "samples/s") * WINDOW_S == pytest.approx(int(samples), rel=1e-9)
+    assert shown.figure("Throughput", "steps/s") * WINDOW_S == pytest.approx(steps, rel=1e-9)
+    samples = pytest.approx(int(samples), rel=1e-9)
+    assert shown.figure("Throughput", "samples/s") * WINDOW_S == samples
+    by_rank = shown.by("ml_distributed_rank", "Samples per second by rank", dashboard="ranks")
+    assert by_rank["0"] * WINDOW_S == samples
     last = shown.one("SELECT max(number) FROM steps WHERE phase = 'train'")
     assert shown.figure("Step", "step") == last
 
@@ -145,7 +205,7 @@ def test_step_time_is_that_of_the_store(shown):
 
     mean = pytest.approx(sum(durations) / len(durations), rel=1e-9)
     assert shown.figure("Step time", "mean") == mean
-    assert shown.by("ml_distributed_rank", "Step time by rank") == {"0": mean}
+    assert shown.by("ml_distributed_rank", "Step time by rank", dashboard="ranks") == {"0": mean}
     for legend, part in (("p50", 0.5), ("p95", 0.95)):
         at = int(part * len(durations))
         answer = shown.figure("Step time", legend)
@@ -162,12 +222,13 @@ def test_data_wait_is_that_of_the_store(shown):
 
     assert 0 < share < 1
     assert shown.figure("Data wait") == pytest.approx(float(share), rel=1e-6)
-    by_rank = shown.by("ml_distributed_rank", "Data wait share")
-    assert by_rank == {"0": pytest.approx(float(share), rel=1e-6)}
+    for dashboard in ("training-run", "ranks"):
+        by_rank = shown.by("ml_distributed_rank", "Data wait by rank", dashboard=dashboard)
+        assert by_rank == {"0": pytest.approx(float(share), rel=1e-6)}
 
 
 @pytest.mark.parametrize(
-    ("panel", "column"), [("Self time per step", "category"), ("Where a step goes", "name")]
+    ("panel", "column"), [("Where a step goes", "category"), ("Most expensive sections", "name")]
 )
 def test_self_times_are_those_of_the_store_and_add_up(shown, panel, column):
     """Each part of a step is the store's, and all together are the step."""
@@ -197,19 +258,22 @@ def test_loss_is_the_last_one_logged(shown):
 
 
 def test_process_figures_are_the_last_readings(shown):
-    """CPU time and memory are what the run folder holds as last read."""
+    """CPU time and memory, with the workers', are what the run folder holds as last read."""
     read = {
         (row["name"], row["labels"]): row["value"]
         for row in shown.ended.rows(
-            "SELECT name, labels, arg_max(value, time_ns) AS value FROM readings GROUP BY ALL"
+            "SELECT name, labels, arg_max(value, time_ns) AS value FROM readings "
+            "WHERE rank = 0 GROUP BY ALL"
         )
     }
     cpu = sum(value for (name, _), value in read.items() if name == names.PROCESS_CPU_TIME.name)
-    (memory,) = (v for (name, _), v in read.items() if name == names.PROCESS_MEMORY.name)
+    memory = sum(value for (name, _), value in read.items() if name == names.PROCESS_MEMORY.name)
 
-    shown_cpu = shown.by("ml_distributed_rank", "Process CPU")["0"] * WINDOW_S
-    assert shown_cpu == pytest.approx(cpu, rel=1e-6)
-    assert shown.by("ml_distributed_rank", "Process memory") == {"0": memory}
+    for panel, dashboard in (("CPU", "training-run"), ("CPU by rank", "ranks")):
+        shown_cpu = shown.by("ml_distributed_rank", panel, RANK, dashboard)["0"] * WINDOW_S
+        assert shown_cpu == pytest.approx(cpu, rel=1e-6)
+    for panel, dashboard in (("Memory of processes", "training-run"), ("Memory by rank", "ranks")):
+        assert shown.by("ml_distributed_rank", panel, RANK, dashboard) == {"0": memory}
 
 
 def test_age_of_the_last_step_counts_from_its_end(shown):
@@ -221,7 +285,7 @@ def test_age_of_the_last_step_counts_from_its_end(shown):
 
 def test_each_rank_is_in_one_section_until_it_ends(shown, servers):
     """Of all sections that a rank has been seen in, only the last is open; after the end none."""
-    (query,) = [query for query in shown.queries if query.panel == "Open now"]
+    query = next(query for query in shown.queries if query.panel == "Open now")
     last = float(shown.one("SELECT max(end_ns) / 1e9 FROM steps"))
     found = servers.promql(query.expr, last)
 
@@ -235,13 +299,29 @@ def test_overhead_is_that_of_the_store(shown):
     stored = shown.one("SELECT max(overhead_ns) / 1e9 FROM processes")
 
     assert stored > 0
-    found = shown.by("ml_distributed_rank", "Overhead")["0"] * WINDOW_S
-    assert found == pytest.approx(stored, rel=1e-6)
+    found = shown.by("ml_distributed_rank", "Overhead by rank", dashboard="health")
+    assert found["0"] * WINDOW_S == pytest.approx(stored, rel=1e-6)
+    assert shown.figure("Overhead", dashboard="health") == found["0"]
 
 
 def test_nothing_was_lost(shown):
     """Dashboard and accounts agree that nothing was lost."""
-    assert shown.figure("Lost telemetry") == lost(read_accounts(shown.ended.folder)) == 0
+    for dashboard in ("training-run", "health"):
+        assert shown.figure("Lost telemetry", dashboard=dashboard) == 0
+    assert lost(read_accounts(shown.ended.folder)) == 0
+
+
+def test_marks_are_where_things_happened(shown, servers):
+    """Start, checkpoints and validation are marked, the start at its very time."""
+    start, checkpoint, validation = (
+        servers.promql(expr, shown.at) for expr in annotations(shown.run, f"{WINDOW_S}s")
+    )
+    began = shown.one("SELECT min(start_ns) / 1e6 FROM processes")
+    checks = shown.one("SELECT sum(count) FROM sections WHERE name = 'checkpoint'")
+
+    assert start[0].value == pytest.approx(float(began), abs=1)
+    assert checkpoint[0].value == pytest.approx(int(checks), rel=0.01)
+    assert validation[0].value * WINDOW_S == pytest.approx(EPOCHS * 12, rel=1e-9)
 
 
 def test_losses_show_whichever_rank_is_chosen(servers, tmp_path):

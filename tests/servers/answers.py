@@ -92,6 +92,12 @@ def promql_exemplars(url: str, query: str, start: float, end: float) -> list[Exe
     ]
 
 
+def prometheus_rules(url: str) -> list[dict[str, Any]]:
+    """The rules that Prometheus evaluates, with what it says of each."""
+    groups = _get(f"{url}/api/v1/rules")["data"]["groups"]
+    return [rule for group in groups for rule in group["rules"]]
+
+
 def prometheus_targets(url: str) -> dict[str, str]:
     """Where Prometheus scrapes which component of the stack."""
     found = _get(f"{url}/api/v1/targets", {"state": "active"})["data"]["activeTargets"]

@@ -66,6 +66,12 @@ def every_query(run: str, rank: str = ".*", span: str = "1m") -> list[Query]:
     return [query for path in DASHBOARDS for query in dashboard_queries(run, rank, span, path)]
 
 
+def annotations(run: str, span: str = "1m", path: Path = TRAINING_RUN) -> list[str]:
+    """The queries of a dashboard's marks: starts, checkpoints, validation."""
+    marks = json.loads(path.read_text())["annotations"]["list"]
+    return [filled(mark["target"]["expr"], run, span=span) for mark in marks]
+
+
 def filled(expr: str, run: str, rank: str = ".*", span: str = "1m") -> str:
     """A query with its variables filled in; all hosts and GPUs are chosen."""
     values = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 import tempfile
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from servers import answers
 from servers.running import Collector, Jaeger, Prometheus, free_ports
@@ -64,6 +64,10 @@ class Stack:
         """The exemplars of the last ``seconds`` in the series that ``query`` names."""
         now = time.time()
         return answers.promql_exemplars(self.prometheus, query, now - seconds, now + 60)
+
+    def rules(self) -> list[dict[str, Any]]:
+        """The alert rules, with what Prometheus says of each."""
+        return answers.prometheus_rules(self.prometheus)
 
     def prometheus_targets(self) -> dict[str, str]:
         """Where Prometheus scrapes which component of the stack."""

@@ -214,6 +214,85 @@ _COST: Final = Row(
         ),
         Panel(
             kind="timeseries",
+            title="CPU of the agent",
+            question=(
+                "What does the agent cost? Cores in use on each host, conversions of profiler "
+                "windows in it. Above 1 % of a core for long: choose a lower level, or longer "
+                "intervals."
+            ),
+            queries=(
+                Query(
+                    by("sum", (names.HOST_NAME,), rate(names.AGENT_CPU_TIME)),
+                    shown(names.HOST_NAME),
+                ),
+            ),
+            unit="percentunit",
+            none="No agent has said.",
+            link=to("host", "Host"),
+        ),
+        Panel(
+            kind="timeseries",
+            title="Memory of the agent",
+            question=(
+                "Does the agent grow? Its resident memory on each host. It keeps below 100 MiB; "
+                "more is a fault: please report it with agent.log."
+            ),
+            queries=(
+                Query(
+                    by("max", (names.HOST_NAME,), series(names.AGENT_MEMORY)),
+                    shown(names.HOST_NAME),
+                ),
+            ),
+            unit="bytes",
+            limits=(100 * 2**20,),
+            none="No agent has said.",
+            link=to("host", "Host"),
+        ),
+        Panel(
+            kind="timeseries",
+            title="Journals",
+            question=(
+                "Does the agent read fast enough? The fullest that it found a rank's journal, as a "
+                "share of its size. At 1 records are dropped: give the agent CPU, or raise "
+                "OTEL_MLPERF_JOURNAL_ROWS."
+            ),
+            queries=(
+                Query(
+                    by("max", (names.RANK,), series(names.JOURNAL_USAGE))
+                    + " / "
+                    + by("max", (names.RANK,), series(names.JOURNAL_LIMIT)),
+                    EACH_RANK,
+                ),
+            ),
+            unit="percentunit",
+            limits=(0.5, 0.9),
+            none="No agent has said.",
+            link=to("ranks", "Ranks"),
+        ),
+        Panel(
+            kind="timeseries",
+            title="Dropped beside the journal",
+            question=(
+                "Does the program go beyond a limit? Names, cells and values that found no room, "
+                "and errors of the recorder, by kind. The limits are in the README."
+            ),
+            queries=(
+                Query(
+                    by(
+                        "sum",
+                        (names.RANK, names.ERROR_TYPE),
+                        f"increase({series(names.JOURNAL_LOST)}[{WINDOW}])",
+                    )
+                    + " > 0",
+                    f"{EACH_RANK}: {shown(names.ERROR_TYPE)}",
+                ),
+            ),
+            decimals=0,
+            none="Nothing was.",
+            link=to("ranks", "Ranks"),
+        ),
+        Panel(
+            kind="timeseries",
             title="Profiler windows",
             question=(
                 "Were profiler windows written, or why not? Windows of all ranks, and those left "
@@ -222,6 +301,10 @@ _COST: Final = Row(
             queries=(
                 Query(f"sum({series(names.PROFILE_WINDOWS)})", "written"),
                 *(Query(f"sum({series(metric)}) > 0", why) for metric, why in _SKIPPED),
+                Query(
+                    by("sum", (names.OUTCOME,), series(names.CONVERSIONS)),
+                    f"converted: {shown(names.OUTCOME)}",
+                ),
             ),
             decimals=0,
             none="No window was opened.",

@@ -12,11 +12,12 @@ from otel_mlperf import names
 
 
 def _logged(title: str, question: str, metric: names.Metric) -> Panel:
+    numbers = f"{series(metric)} == {series(metric)}"  # nothing equals NaN, not even NaN
     return Panel(
         kind="timeseries",
         title=title,
         question=question,
-        queries=(Query(by("avg", (names.ML_PHASE,), series(metric)), shown(names.ML_PHASE)),),
+        queries=(Query(by("avg", (names.ML_PHASE,), numbers), shown(names.ML_PHASE)),),
         none="It is not logged: log(loss=..., lr=..., grad_norm=...).",
         link=to("ranks", "Ranks"),
         width=8,
@@ -28,8 +29,8 @@ LEARNING: Final = Row(
     (
         _logged(
             "Loss",
-            "Does it learn? The loss as last logged, mean of the ranks, by phase. A sudden jump: "
-            "compare with the learning rate and the gradient norm at that time.",
+            "Does it learn? The loss as last logged, mean of the ranks that have a number, by "
+            "phase. A sudden jump: compare with the learning rate and the gradient norm then.",
             names.LOSS,
         ),
         _logged(

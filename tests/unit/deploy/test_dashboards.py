@@ -15,8 +15,8 @@ from grafana_foundation_sdk.models.dashboard import Dashboard
 from servers.dashboard import (
     DASHBOARDS,
     METRICS,
+    annotations,
     every_query,
-    filled,
     labels_of,
     panels,
     selectors,
@@ -32,7 +32,14 @@ DATASOURCES = yaml.safe_load(
 COMPOSE = yaml.safe_load((DEPLOY / "compose.yaml").read_text())
 
 PROMOTED = {name.replace(".", "_") for name in PROMETHEUS["otlp"]["promote_resource_attributes"]}
-OF_A_NODE = ("system_", "linux_load", "linux_psi_", "otel_mlperf_items", "otel_mlperf_sampler_")
+OF_A_NODE = (
+    "system_",
+    "linux_load",
+    "linux_psi_",
+    "otel_mlperf_items",
+    "otel_mlperf_sampler_",
+    "otel_mlperf_agent_",
+)
 """How metrics begin that belong to no rank."""
 OF_ALL_RANKS = {"Steps behind"}
 """Panels that compare the chosen ranks with all."""
@@ -47,10 +54,6 @@ each_query = pytest.mark.parametrize(
 
 def read(path):
     return json.loads(path.read_text())
-
-
-def annotations(path):
-    return [filled(one["target"]["expr"], "any-run") for one in read(path)["annotations"]["list"]]
 
 
 def difference(wanted, found, place=""):
@@ -120,7 +123,7 @@ def test_queries_are_of_one_run(query):
 @each_dashboard
 def test_annotations_are_of_the_run(path):
     """Restarts, checkpoints and validation are marked from metrics that are sent."""
-    found = annotations(path)
+    found = annotations("any-run", path=path)
 
     assert len(found) == 3
     for expr in found:
