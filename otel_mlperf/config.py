@@ -22,6 +22,8 @@ _log = logging.getLogger("otel_mlperf")
 PREFIX = "OTEL_MLPERF_"
 ENDPOINT = "OTEL_EXPORTER_OTLP_ENDPOINT"
 PROFILE = "OTEL_MLPERF_PROFILE"
+READING_SOURCES = ("host", "process", "gpu", "filesystem")
+"""What readings come from, as ``readings_off`` names it."""
 _NOT_SETTINGS = (
     "OTEL_MLPERF_AUTOSTART",
     "OTEL_MLPERF_CONFIG",
@@ -45,6 +47,20 @@ def _set_by(
         "variable": variable, "meaning": meaning, "choices": choices, "low": low, "parse": parse,
     }  # fmt: skip
     return field(default=default, metadata=metadata)
+
+
+def _sources_text(given: Any) -> str:
+    """Names of sources, each once and in one order, separated by commas.
+
+    Raises:
+        ConfigError: there is no such source.
+    """
+    words = given.split(",") if isinstance(given, str) else list(given)
+    wanted = {word.strip() for word in words} - {""}
+    if unknown := wanted.difference(READING_SOURCES):
+        known = ", ".join(READING_SOURCES)
+        raise ConfigError(f"found {min(unknown)!r}, expected some of {known}")
+    return ",".join(source for source in READING_SOURCES if source in wanted)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -169,6 +185,26 @@ class Config:
         15_000,
         "Time between two deliveries of metrics; every 5 s, if that is less, in the first minutes.",
         low=100,
+    )
+    readings: Literal["none", "basic", "detailed", "comprehensive"] = _set_by(
+        "OTEL_MLPERF_READINGS",
+        "basic",
+        "How much is read of host, processes and GPUs; each level has all of those before it.",
+        "none",
+        "basic",
+        "detailed",
+        "comprehensive",
+    )
+    readings_off: str = _set_by(
+        "OTEL_MLPERF_READINGS_OFF",
+        "",
+        "What is not read, separated by commas: ``host``, ``process``, ``gpu``, ``filesystem``.",
+        parse=_sources_text,
+    )
+    readings_interval_ms: int = _set_by(
+        "OTEL_MLPERF_READINGS_INTERVAL",
+        0,
+        "Time between two readings; 0: 5 s, at level ``comprehensive`` 1 s.",
     )
     disabled: bool = _set_by(
         "OTEL_SDK_DISABLED",

@@ -12,7 +12,8 @@ import json
 from typing import TYPE_CHECKING, Any, Final
 
 from otel_mlperf import names
-from otel_mlperf.agent.state import Account, Series
+from otel_mlperf.agent.series import Meter
+from otel_mlperf.agent.state import Account
 from otel_mlperf.journal.layout import ROW_BYTES
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ class Accounts:
         for destination in self.destinations:
             state.accounts.setdefault(destination, Account())
         self._unstored = 0
-        self._series: dict[str, Series] = {}
+        self._meter = Meter(state)
 
     def measured(self, outcome: Measured, dropped: int) -> None:
         """What one mark brought of one journal; ``dropped`` by its full ring."""
@@ -58,6 +59,8 @@ class Accounts:
 
     def converted(self, event: Converted) -> None:
         """A profiler window: its events are in the store, or lost for a reason."""
+        outcome = {names.OUTCOME: "lost" if event.lost else "delivered"}
+        self._meter.add(names.CONVERSIONS, outcome, 1)
         for destination in (SPANS_STORE, SPANS_OTLP):
             if destination in self.destinations:
                 account = self._state.accounts[destination]
@@ -123,25 +126,20 @@ class Accounts:
             METRICS_OTLP: waiting.get("metrics", 0),
         }
 
-    def series(self, waiting: dict[str, int]) -> list[Series]:
-        """The accounts as metrics; ``waiting`` items by signal."""
+    def tell(self, waiting: dict[str, int]) -> None:
+        """Sets the accounts' series to what is so now; ``waiting`` items by signal."""
         pending = self._pending(waiting)
         for name, account in self._state.accounts.items():
             signal, destination = name.split("/")
             labels = {names.SIGNAL: signal, names.DESTINATION: destination}
-            self._set(names.ITEMS_CREATED.name, labels, account.created)
-            self._set(names.ITEMS_PENDING.name, labels, pending[name])
+            self._meter.set(names.ITEMS_CREATED.name, labels, account.created)
+            self._meter.set(names.ITEMS_PENDING.name, labels, pending[name])
             for outcome in ("delivered", "rolled_up", "unselected"):
                 known = labels | {names.OUTCOME: outcome}
-                self._set(names.ITEMS.name, known, getattr(account, outcome))
+                self._meter.set(names.ITEMS.name, known, getattr(account, outcome))
             for reason, count in account.lost.items():
                 lost = labels | {names.OUTCOME: "lost", names.ERROR_TYPE: reason}
-                self._set(names.ITEMS.name, lost, count)
-        return list(self._series.values())
-
-    def _set(self, metric: str, labels: dict[str, str], count: int) -> None:
-        key = "\0".join((metric, *labels.values()))
-        self._series.setdefault(key, Series(metric, labels)).value = count
+                self._meter.set(names.ITEMS.name, lost, count)
 
 
 def _lose(account: Account, reason: str, count: int) -> None:

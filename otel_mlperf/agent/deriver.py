@@ -7,7 +7,7 @@ parts and makes the same requests.
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
@@ -23,6 +23,7 @@ from otel_mlperf.agent.events import (
     Mark,
     Named,
     Polled,
+    Read,
     Reading,
 )
 from otel_mlperf.agent.processes import process_row
@@ -45,6 +46,15 @@ if TYPE_CHECKING:
     from otel_mlperf.journal.reader import Rows
 
 _log = logging.getLogger("otel_mlperf.agent")
+_TOTALS_NS: Final = 5 * 10**9
+_LOST: Final = {
+    int(Word.LOST_PAYLOADS): "payloads",
+    int(Word.LOST_OPEN): "open_sections",
+    int(Word.LOST_ENTRIES): "names",
+    int(Word.LOST_CELLS): "cells",
+    int(Word.LOST_VALUES): "values",
+    int(Word.INTERNAL_ERRORS): "internal",
+}
 
 
 class Deriver:
@@ -85,6 +95,8 @@ class Deriver:
                 journal.next, journal.holes = event.next, event.holes
             case Left():
                 self._leave(event)
+            case Read():
+                self._read_source(event)
             case Mark():
                 self._mark(event)
             case Converted():
@@ -125,7 +137,7 @@ class Deriver:
         for journal in state.journals.values():
             rank = self._rank(journal)
             kept.setdefault(rank.instance, []).extend(self._work(journal, rank, mark))
-        self._read(mark)
+        self._total(mark)
         for instance, spans in kept.items():
             self._dispatch.keep(state.ranks[instance], spans)
         self._dispatch.export_if_due(mark)
@@ -168,14 +180,34 @@ class Deriver:
         """Forgets a journal that has ended; what its counters counted stays counted."""
         journal = self._state.journals.pop(name)
         rank = self._rank(journal)
+        for reason, count in _lost(journal).items():
+            rank.lost[reason] = rank.lost.get(reason, 0) + count
         for metric, value in user_values(journal):
             if metric.instrument == "counter":
                 rank.cells[metric.name] = rank.cells.get(metric.name, 0.0) + value
 
-    def _read(self, mark: Mark) -> None:
-        """Gauges and totals that are as they are at the mark."""
+    def _read_source(self, read: Read) -> None:
+        """What sensors said, of ranks and of the node."""
+        state = self._state
+        meters = {"": Meter(state)} | {
+            name: Meter(self._rank(journal)) for name, journal in state.journals.items()
+        }
+        for meter in meters.values():
+            meter.drop_source(read.source)
+        for reading in read.readings:
+            if reading.journal in meters:
+                meters[reading.journal].read(read.source, reading, read.unix_ns)
+                journal = state.journals.get(reading.journal)
+                meta = journal.meta if journal else None
+                self._tables.add_reading(meta, reading, read.unix_ns)
+
+    def _total(self, mark: Mark) -> None:
+        """What is as it is at the mark; now and then the tables get the program's own values."""
+        state = self._state
+        is_due = mark.unix_ns - state.totalled_ns >= _TOTALS_NS
+        state.totalled_ns = mark.unix_ns if is_due else state.totalled_ns
         totals: dict[tuple[str, str], float] = {}
-        for journal in self._state.journals.values():
+        for journal in state.journals.values():
             rank = self._rank(journal)
             meter = Meter(rank)
             for metric, value in user_values(journal):
@@ -186,15 +218,23 @@ class Deriver:
                     total += totals.get(key, rank.cells.get(metric.name, 0.0))
                     totals[key] = total
                 meter.set(metric.name, {}, total)
-                if mark.readings or journal.left:
+                if is_due or journal.left:
                     reading = Reading("", metric.name, {}, total)
-                    self._tables.add_reading(journal, reading, mark.unix_ns)
+                    self._tables.add_reading(journal.meta, reading, mark.unix_ns)
             if not journal.meta.is_child:
                 self._read_rank(journal, meter, mark)
-        for reading in mark.readings:
-            journal = self._state.journals[reading.journal]
-            Meter(self._rank(journal)).set(reading.name, reading.labels, reading.value)
-            self._tables.add_reading(journal, reading, mark.unix_ns)
+        self._tell_lost()
+
+    def _tell_lost(self) -> None:
+        lost = {rank.instance: dict(rank.lost) for rank in self._state.ranks.values() if rank.live}
+        for journal in self._state.journals.values():
+            of_rank = lost.setdefault(self._rank(journal).instance, {})
+            for reason, count in _lost(journal).items():
+                of_rank[reason] = of_rank.get(reason, 0) + count
+        for instance, reasons in lost.items():
+            meter = Meter(self._state.ranks[instance])
+            for reason, count in reasons.items():
+                meter.set(names.JOURNAL_LOST.name, {names.ERROR_TYPE: reason}, count)
 
     def _read_rank(self, journal: JournalState, meter: Meter, mark: Mark) -> None:
         meter.set(names.RUN_START_TIME.name, {}, journal.meta.unix_ns / 1e9)
@@ -208,6 +248,11 @@ class Deriver:
             name = journal.entries.get(int(inner["name"]), ["", "other"])[1]
             age = (mark.monotonic_ns - int(inner["start"])) / 1e9
             meter.set(names.OPEN_AGE.name, {names.SECTION_NAME: name}, max(0.0, age))
+
+
+def _lost(journal: JournalState) -> dict[str, int]:
+    """What the journal counts as lost beside rows, by reason."""
+    return {reason: count for word, reason in _LOST.items() if (count := journal.words.get(word))}
 
 
 def _main_track(table: Rows) -> int:

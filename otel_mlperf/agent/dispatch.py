@@ -89,15 +89,21 @@ class Dispatch:
             series = rank.series.values()
             self._export(attributes, rank.meta.unix_ns, mark.unix_ns, series, user)
             rank.series = {k: s for k, s in rank.series.items() if rank.live and not s.gone}
-        self.export_accounts(mark.unix_ns)
+        self._accounts.tell(self._requests.waiting)
+        self._export_node(mark.unix_ns, state.series.values())
+        state.series = {k: s for k, s in state.series.items() if not s.gone}
 
     def export_accounts(self, now_ns: int) -> None:
         """What became of the items until now."""
-        state = self._state
-        if state.ranks and METRICS_OTLP in self._accounts.destinations:
-            attributes = agent_attributes(next(iter(state.ranks.values())).meta)
-            series = self._accounts.series(self._requests.waiting)
-            self._export(attributes, state.began_ns, now_ns, series, {})
+        if METRICS_OTLP in self._accounts.destinations:
+            self._accounts.tell(self._requests.waiting)
+            own = [series for series in self._state.series.values() if not series.source]
+            self._export_node(now_ns, own)
+
+    def _export_node(self, now_ns: int, series: Iterable[Series]) -> None:
+        if self._state.ranks:
+            attributes = agent_attributes(next(iter(self._state.ranks.values())).meta)
+            self._export(attributes, self._state.began_ns, now_ns, series, {})
 
     def _is_due(self, mark: Mark) -> bool:
         state, options = self._state, self._options

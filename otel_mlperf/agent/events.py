@@ -61,12 +61,21 @@ class Seen(msgspec.Struct, array_like=True, frozen=True):
 
 
 class Reading(msgspec.Struct, array_like=True, frozen=True):
-    """One reading of a process."""
+    """One value that a sensor gave."""
 
     journal: str
+    """Of the rank that it is of; empty: it is of the node, or of a device that no rank uses."""
     name: str
     labels: dict[str, str]
     value: float
+
+
+class Read(msgspec.Struct, array_like=True, tag="read", frozen=True):
+    """A source was read: what it said before and does not say now is absent."""
+
+    source: str
+    unix_ns: int
+    readings: list[Reading]
 
 
 class Mark(msgspec.Struct, array_like=True, tag="mark", frozen=True):
@@ -75,7 +84,6 @@ class Mark(msgspec.Struct, array_like=True, tag="mark", frozen=True):
     monotonic_ns: int
     unix_ns: int
     seen: dict[str, Seen]
-    readings: list[Reading]
     last: bool = False
     """Whether nothing follows: no journal is left."""
 
@@ -102,4 +110,4 @@ class Converted(msgspec.Struct, array_like=True, tag="converted", frozen=True):
     """Why there is none of it; empty if it was converted."""
 
 
-Event = Joined | Named | Polled | Left | Mark | Converted
+Event = Joined | Named | Polled | Left | Read | Mark | Converted

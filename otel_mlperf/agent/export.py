@@ -1,7 +1,8 @@
 """How do the series of a rank become metric points?
 
 Each new series starts with a zero point in front of its first value: Prometheus' ``rate()`` cannot
-see what the first point of a series adds.
+see what the first point of a series adds. Totals that began elsewhere do not: what came together
+before is no increase. Readings bear the time at which they were read.
 """
 
 from __future__ import annotations
@@ -67,18 +68,26 @@ class Export:
             return Gauge([self._gauge(series) for series in members])
         points = []
         for series in members:
-            if not series.sent and metric.instrument == "counter":
-                points.append(self._number(series, self._now_ns - _BEFORE_NS, 0.0))
-            points.append(self._number(series, self._now_ns, series.value))
+            time_ns, value = self._now(series)
+            if not series.sent and metric.instrument == "counter" and not series.start_ns:
+                points.append(self._number(series, time_ns - _BEFORE_NS, 0.0))
+            points.append(self._number(series, time_ns, value))
         return Sum(points, monotonic=metric.instrument == "counter")
 
-    def _gauge(self, series: Series) -> NumberPoint:
-        value = None if series.gone else series.value
-        return NumberPoint(attributes=series.labels, time_ns=self._now_ns, value=value)
+    def _now(self, series: Series) -> tuple[int, float | None]:
+        """When it had its value, which is None where it has none any more."""
+        if series.gone:
+            return self._now_ns, None
+        return series.read_ns or self._now_ns, series.value
 
-    def _number(self, series: Series, time_ns: int, value: float) -> NumberPoint:
+    def _gauge(self, series: Series) -> NumberPoint:
+        time_ns, value = self._now(series)
+        return NumberPoint(attributes=series.labels, time_ns=time_ns, value=value)
+
+    def _number(self, series: Series, time_ns: int, value: float | None) -> NumberPoint:
+        start_ns = series.start_ns or min(self._start_ns, time_ns)
         return NumberPoint(
-            attributes=series.labels, start_ns=self._start_ns, time_ns=time_ns, value=value
+            attributes=series.labels, start_ns=start_ns, time_ns=time_ns, value=value
         )
 
     def _buckets(self, series: Series) -> list[HistogramPoint | ExponentialPoint]:

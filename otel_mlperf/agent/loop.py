@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Final
 from otel_mlperf.agent.accounts import write_report
 from otel_mlperf.agent.deriver import Deriver
 from otel_mlperf.agent.events import Event, Joined, Left, Mark
-from otel_mlperf.agent.readings import read_processes
+from otel_mlperf.agent.readings import Readings
 from otel_mlperf.agent.requests import Requests
 from otel_mlperf.agent.sender import Sender
+from otel_mlperf.agent.sources import this_machine
 from otel_mlperf.agent.state import State, load_state, write_state
 from otel_mlperf.agent.tables import Tables
 from otel_mlperf.agent.wal import Log
@@ -29,6 +30,7 @@ from otel_mlperf.store.schema import TABLES
 
 if TYPE_CHECKING:
     from otel_mlperf.agent.options import Options
+    from otel_mlperf.agent.sources import Machine
     from otel_mlperf.agent.tail import Tail
     from otel_mlperf.journal.meta import JournalMeta
 
@@ -38,7 +40,6 @@ _BUSY: Final = 0.1
 """Share of a ring that one look found new, from which on the next one comes soon."""
 _BUSY_POLL_S: Final = 0.01
 _MARK_NS: Final = 10**9
-_READ_NS: Final = 5 * 10**9
 _LAST_S: Final = 2.0
 """For the last request, once everything else is delivered."""
 _MOST_WAITING: Final = 50_000
@@ -48,7 +49,10 @@ _MOST_WAITING: Final = 50_000
 class Agent:
     """The agent of one run on one node."""
 
-    def __init__(self, meta: JournalMeta, tail: Tail, options: Options) -> None:
+    def __init__(
+        self, meta: JournalMeta, tail: Tail, options: Options, machine: Machine | None = None
+    ) -> None:
+        """``machine`` has the sensors to read; those of this one that ``options`` ask for."""
         self.run_folder = Path(meta.run_folder)
         self._host = safe_name(meta.host)
         self._folder = self.run_folder / "agent" / self._host
@@ -65,8 +69,10 @@ class Agent:
         )
         self._log = Log(self._folder, self._state.segment)
         self._sender = Sender(self._requests, options)
+        machine = machine or this_machine(options, self.run_folder, tail.take_fullest)
+        self._readings = Readings(machine, options.readings_s)
         self._unlogged: list[Event] = []
-        self._marked_ns = self._read_ns = time.monotonic_ns()
+        self._marked_ns = time.monotonic_ns()
         self._replay()
 
     def _load(self) -> State:
@@ -111,8 +117,12 @@ class Agent:
         self.finish()
 
     def tick(self) -> None:
-        """One look at the journals."""
-        self._take([*self._tail.find(), *self._tail.poll(), *self._windows.step(self._state)])
+        """One look at the sensors and the journals: a rank's last readings are before its end."""
+        read = self._readings.step(self._tail.mains())
+        new = self._tail.find()
+        if any(not one.meta.is_child for one in new):
+            self._readings.hasten()
+        self._take([*read, *new, *self._tail.poll(), *self._windows.step(self._state)])
         now = time.monotonic_ns()
         if self._tail.ended_main or now - self._marked_ns >= _MARK_NS or not len(self._tail):
             self.mark()
@@ -125,13 +135,9 @@ class Agent:
         now, unix = time.monotonic_ns(), time.time_ns()
         last = not len(self._tail)
         flush = last or window or self._tail.ended_main or self._is_flush_due(unix)
-        readings = []
-        if now - self._read_ns >= _READ_NS or not self._state.exported_ns:
-            self._read_ns = now
-            readings = read_processes(self._tail.pids())
         self._marked_ns = now
         seen = self._tail.seen(before)
-        self._take([Mark(now, unix, seen, readings, last)])
+        self._take([Mark(now, unix, seen, last)])
         self._log.sync()
         self._deriver.settle()
         if flush:
@@ -140,6 +146,7 @@ class Agent:
     def finish(self) -> None:
         """Writes the state a last time; what still waits stays in the outbox."""
         self._windows.stop()
+        self._readings.close()
         self._sender.stop()
         self._deriver.settle()
         self.flush(time.time_ns())

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from otel_mlperf.agent.policy import Policy
-from otel_mlperf.config import load_config
+from otel_mlperf.config import READING_SOURCES, load_config
 from otel_mlperf.otlp.settings import SignalSettings, read_metric_settings, read_settings
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from otel_mlperf.config import Config
+    from otel_mlperf.sensors.levels import Level
 
 _log = logging.getLogger("otel_mlperf.agent")
 _OFTEN_NS = 5 * 10**9
@@ -32,6 +35,10 @@ class Options:
     outbox_bytes: int = 1 << 30
     store_bytes: int = 1 << 30
     drain_s: float = 30.0
+    readings: Level | Literal["none"] = "none"
+    sources: frozenset[str] = frozenset(READING_SOURCES)
+    readings_s: float = 5.0
+    """Between two readings."""
 
 
 def read_options(environ: Mapping[str, str]) -> Options:
@@ -59,4 +66,13 @@ def read_options(environ: Mapping[str, str]) -> Options:
         outbox_bytes=config.outbox_bytes,
         store_bytes=config.store_bytes,
         drain_s=config.drain_s,
+        readings=config.readings,
+        sources=frozenset(READING_SOURCES).difference(config.readings_off.split(",")),
+        readings_s=_readings_s(config),
     )
+
+
+def _readings_s(config: Config) -> float:
+    if config.readings_interval_ms:
+        return config.readings_interval_ms / 1e3
+    return 1.0 if config.readings == "comprehensive" else 5.0

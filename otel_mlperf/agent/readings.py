@@ -1,29 +1,127 @@
-"""How much processor time and memory does each rank's process use?
+"""When is each source read, and which rank is of what it says?
 
-A value that cannot be read is absent.
+A reading of a training process is its rank's. So is that of a GPU which one rank uses, as far as
+the variables tell that its process started with; everything else is the node's.
 """
 
 from __future__ import annotations
 
-import psutil
+import time
+from typing import TYPE_CHECKING, Final
 
-from otel_mlperf import names
-from otel_mlperf.agent.events import Reading
+from otel_mlperf.agent.events import Read, Reading
+from otel_mlperf.sensors.files import read_once
+from otel_mlperf.sensors.host import PROC
+from otel_mlperf.sensors.visible import device_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
+
+    from otel_mlperf.agent.sources import Machine
+    from otel_mlperf.journal.meta import JournalMeta
+    from otel_mlperf.sensors.devices import Device
+    from otel_mlperf.sensors.measurement import Measurement
+
+Mains = dict[str, "JournalMeta"]
+"""The journals of ranks that live, by name."""
+_NODE: Final = ""
+_SOON_S: Final = 1.0
 
 
-def read_processes(pids: dict[str, int]) -> list[Reading]:
-    """Readings of the processes, by the name of their journal."""
-    found: list[Reading] = []
-    for journal, pid in pids.items():
-        try:
-            process = psutil.Process(pid)
-            with process.oneshot():
-                times, memory = process.cpu_times(), process.memory_info()
-        except psutil.Error:
-            continue
-        for mode in ("user", "system"):
-            labels = {"cpu.mode": mode}
-            value = float(getattr(times, mode))
-            found.append(Reading(journal, names.PROCESS_CPU_TIME.name, labels, value))
-        found.append(Reading(journal, names.PROCESS_MEMORY.name, {}, float(memory.rss)))
-    return found
+class Readings:
+    """Reads the sources of a machine, one interval after the other."""
+
+    def __init__(
+        self,
+        machine: Machine,
+        interval_s: float,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        proc: Path = PROC,
+    ) -> None:
+        self._machine, self._interval_s = machine, interval_s
+        self._clock, self._proc = clock, proc
+        self._due_s = clock()
+        self._wanted: set[str] = set()
+        self._waiting: set[str] = set()
+        self._owners: tuple[object, dict[str, str]] = (None, {})
+
+    def hasten(self) -> None:
+        """There is somebody new: the next reading comes soon, with others that come meanwhile."""
+        self._due_s = min(self._due_s, self._clock() + _SOON_S)
+
+    def step(self, mains: Mains) -> list[Read]:
+        """Begins what is due, and takes what is there; waits for nothing."""
+        now_s = self._clock()
+        if mains and now_s >= self._due_s:
+            self._due_s += self._interval_s
+            if self._due_s <= now_s:
+                self._due_s = now_s + self._interval_s
+            self._machine.pids = frozenset(meta.pid for meta in mains.values())
+            self._wanted = set(self._machine.sources)
+        return [
+            self._event(name, found, mains)
+            for name in self._machine.sources
+            if (found := self._take(name)) is not None
+        ]
+
+    def _take(self, name: str) -> list[Measurement] | None:
+        source = self._machine.sources[name]
+        if name in self._wanted and name not in self._waiting:
+            self._wanted.remove(name)
+            self._waiting.add(name)
+            source.begin()
+        if name not in self._waiting:
+            return None
+        found = source.take()
+        if found is not None:
+            self._waiting.remove(name)
+        return found
+
+    def _event(self, source: str, found: list[Measurement], mains: Mains) -> Read:
+        by_pid = {meta.pid: name for name, meta in mains.items()}
+        owners = self._owners_of(self._machine.devices(), mains)
+        readings = []
+        for metric, labels, value, pid, device in found:
+            journal = by_pid.get(pid) if pid else owners.get(device, _NODE)
+            if journal is not None:  # else the process has just ended
+                readings.append(Reading(journal, metric, labels, float(value)))
+        return Read(source, time.time_ns(), readings)
+
+    def _owners_of(self, devices: Sequence[Device], mains: Mains) -> dict[str, str]:
+        known = (devices, tuple(mains))
+        if self._owners[0] != known:
+            self._owners = (known, find_owners(devices, mains, self._proc))
+        return self._owners[1]
+
+    def close(self) -> None:
+        """Closes every source."""
+        for source in self._machine.sources.values():
+            source.close()
+
+
+def find_owners(
+    devices: Sequence[Device], mains: Mapping[str, JournalMeta], proc: Path
+) -> dict[str, str]:
+    """The journal of the rank that uses each device, by ``hw.id``.
+
+    Of several that claim one device it is the rank in the agent's own control group: where each
+    task has a container of its own (Slurm), all count from zero, and the agent sees what its task
+    sees. Else it is the first rank.
+    """
+    claims: dict[str, list[str]] = {}
+    for name, meta in sorted(mains.items(), key=lambda item: item[1].rank):
+        uuid = device_of(meta.local_rank, meta.visible, devices)
+        if uuid:
+            claims.setdefault(uuid, []).append(name)
+    return {
+        uuid: names[0] if len(names) == 1 else _nearest(names, mains, proc)
+        for uuid, names in claims.items()
+    }
+
+
+def _nearest(names: list[str], mains: Mapping[str, JournalMeta], proc: Path) -> str:
+    ours = read_once(proc / "self" / "cgroup")
+    beside = (n for n in names if read_once(proc / str(mains[n].pid) / "cgroup") == ours)
+    return next(beside, names[0])

@@ -1,4 +1,4 @@
-"""Which metric series does a rank have, and what is in them?
+"""Which metric series does a rank, or the node, have, and what is in them?
 
 Histograms see every step and section, whatever is kept as spans. A series belongs to the rank, not
 to a process: forked children of a rank add to the same ones.
@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from otel_mlperf import names
-from otel_mlperf.agent.state import RankState, Series
+from otel_mlperf.agent.state import RankState, Series, State
 from otel_mlperf.otlp.histogram import Buckets, ExplicitBuckets, ExponentialBuckets
 from otel_mlperf.otlp.metrics import Exemplar
 
@@ -17,18 +17,23 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from otel_mlperf.agent.events import Reading
     from otel_mlperf.names import Metric
 
 MOST_SERIES: Final = 2000
 """Series of one rank; what comes later is counted in one marked ``otel.metric.overflow``."""
 _MOST_EXEMPLARS: Final = 4
+_ROUNDING: Final = 0.9
+"""A total that falls, but not below this part of itself, has not begun anew: the kernel rounds."""
+_OURS: Final = "otel_mlperf."
+_COUNTERS: Final = {metric.name for metric in names.METRICS if metric.instrument == "counter"}
 
 
 class Meter:
-    """Adds to the series of one rank."""
+    """Adds to the series of one rank or of the node."""
 
-    def __init__(self, rank: RankState, *, explicit: bool = False) -> None:
-        self._rank = rank
+    def __init__(self, owner: RankState | State, *, explicit: bool = False) -> None:
+        self._owner = owner
         self._kind: type[Buckets] = ExplicitBuckets if explicit else ExponentialBuckets
 
     def record(self, metric: Metric, labels: dict[str, str], values_ns: NDArray[np.int64]) -> None:
@@ -62,17 +67,48 @@ class Meter:
 
     def drop(self, metric: Metric) -> None:
         """Says that a gauge has no value, unless one is set before the next export."""
-        for series in self._rank.series.values():
+        for series in self._owner.series.values():
             if series.metric == metric.name:
                 series.gone = True
 
-    def _series(self, metric: str, labels: dict[str, str]) -> Series:
-        key = metric + "\0" + "\0".join(labels.values())
-        found = self._rank.series.get(key)
+    def drop_source(self, source: str) -> None:
+        """Says that a source's readings have no value, unless they are read again."""
+        for series in self._owner.series.values():
+            if series.source == source:
+                series.gone = True
+
+    def read(self, source: str, reading: Reading, time_ns: int) -> None:
+        """What a sensor said; it bounds its series itself, by what the machine has."""
+        series = self._series(reading.name, reading.labels, is_bounded=True)
+        value = reading.value
+        if reading.name in _COUNTERS:
+            value = _follow(series, value, time_ns)
+        series.value, series.gone = value, False
+        series.source, series.read_ns = source, time_ns
+
+    def _series(self, metric: str, labels: dict[str, str], *, is_bounded: bool = False) -> Series:
+        known = self._owner.series
+        key = "\0".join((metric, *labels, *labels.values()))
+        found = known.get(key)
         if found is None:
-            if len(self._rank.series) >= MOST_SERIES:
+            if not is_bounded and sum(not one.source for one in known.values()) >= MOST_SERIES:
                 key, labels = metric + "\0overflow", {names.OVERFLOW: "true"}
-                if key in self._rank.series:
-                    return self._rank.series[key]
-            found = self._rank.series[key] = Series(metric, labels)
+                if key in known:
+                    return known[key]
+            found = known[key] = Series(metric, labels)
         return found
+
+
+def _follow(series: Series, value: float, time_ns: int) -> float:
+    """The value of a total that somebody else counts: it never falls without a new start.
+
+    What it was when first read had come together before, at a rate that nobody knows: it starts
+    there, not at zero. Only our own totals began when we did.
+    """
+    if not series.source:
+        series.start_ns = 0 if series.metric.startswith(_OURS) else time_ns
+    elif value < series.value:
+        if value > series.value * _ROUNDING:
+            return series.value
+        series.start_ns = time_ns
+    return value

@@ -99,7 +99,7 @@ class JournalState(msgspec.Struct):
 
 
 class Series(msgspec.Struct):
-    """One metric series of a rank: a sum, a last value or a histogram."""
+    """One metric series of a rank or of the node: a sum, a last value or a histogram."""
 
     metric: str
     labels: dict[str, str]
@@ -110,6 +110,12 @@ class Series(msgspec.Struct):
     """Whether a zero point has started it at the server."""
     gone: bool = False
     """Whether it has no value any more: the server is told once, then it is forgotten."""
+    source: str = ""
+    """Of the readings that it belongs to; empty: it is worked out at each mark."""
+    read_ns: int = 0
+    """When it was read last."""
+    start_ns: int = 0
+    """Since when a total has been followed that began before that; 0: from zero, by ourselves."""
 
 
 class RankState(msgspec.Struct):
@@ -120,6 +126,8 @@ class RankState(msgspec.Struct):
     series: dict[str, Series] = {}
     cells: dict[str, float] = {}
     """What counters of journals that have ended had counted, by metric name."""
+    lost: dict[str, int] = {}
+    """What journals that have ended had lost beside rows, by reason."""
     user: dict[str, list[str]] = {}
     """Unit and instrument of what the program itself counts, by metric name."""
     debt_ns: dict[str, int] = {}
@@ -153,6 +161,8 @@ class State(msgspec.Struct):
     finished: list[str] = []
     """Journals that were read to their end and whose files may still be there."""
     ranks: dict[str, RankState] = {}
+    series: dict[str, Series] = {}
+    """Of the node: the accounts, and readings of no rank in particular."""
     accounts: dict[str, Account] = {}
     """By "signal/destination"."""
     part: int = 1
@@ -166,6 +176,8 @@ class State(msgspec.Struct):
     trace; empty for one that could not be converted."""
     began_ns: int = 0
     exported_ns: int = 0
+    totalled_ns: int = 0
+    """When the totals of the program's own metrics were stored last."""
     flushed_ns: int = 0
 
 

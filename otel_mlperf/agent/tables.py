@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from otel_mlperf.agent.events import Reading
-    from otel_mlperf.agent.state import JournalState
+    from otel_mlperf.journal.meta import JournalMeta
 
 Columns = dict[str, list[Any]]
 
@@ -60,13 +60,13 @@ class Tables:
             held["min_ns"] = min(held["min_ns"], row["min_ns"])
             held["max_ns"] = max(held["max_ns"], row["max_ns"])
 
-    def add_reading(self, journal: JournalState, reading: Reading, time_ns: int) -> None:
-        """A reading of a rank's process."""
+    def add_reading(self, meta: JournalMeta | None, reading: Reading, time_ns: int) -> None:
+        """A reading of a rank; of the node where there is no ``meta``."""
         self.add(
             "readings",
             {
-                "rank": journal.meta.rank,
-                "restart": journal.meta.restart,
+                "rank": meta.rank if meta else None,
+                "restart": meta.restart if meta else 0,
                 "name": reading.name,
                 "labels": json.dumps(reading.labels),
                 "time_ns": time_ns,

@@ -16,13 +16,14 @@ import numpy as np
 from otel_mlperf.agent.events import Event, Joined, Left, Named, Polled, Seen
 from otel_mlperf.errors import JournalError
 from otel_mlperf.journal.folder import SUFFIX
-from otel_mlperf.journal.layout import Word
+from otel_mlperf.journal.layout import ROW_BYTES, Word
 from otel_mlperf.journal.reader import OPEN_TYPE, Reader, Rows
 
 if TYPE_CHECKING:
     import mmap
 
     from otel_mlperf.agent.state import State
+    from otel_mlperf.journal.meta import JournalMeta
 
 _log = logging.getLogger("otel_mlperf.agent")
 COUNTED: Final = (
@@ -52,6 +53,7 @@ class Tail:
         self._bad: set[str] = set()
         self._gone: dict[str, Reader] = {}
         self._read_to: dict[str, int] = {}
+        self._unread: dict[str, int] = {}
         self.fullness = 0.0
         """Share of the fullest ring that the last look found new."""
 
@@ -77,7 +79,7 @@ class Tail:
             if name not in self._readers and not journal.left
         ]
 
-    def find(self) -> list[Event]:
+    def find(self) -> list[Joined]:
         """Journals that are new since the last call."""
         names = {name for name in os.listdir(self._folder) if name.endswith(SUFFIX)}
         names |= {Path(path).name for path in self._own}
@@ -98,6 +100,7 @@ class Tail:
                 ring = reader.ring
                 events.append(Polled(name, ring.next, list(ring.holes), rows.tobytes()))
                 self._read_to[name] = ring.next
+                self._unread[name] = max(self._unread.get(name, 0), len(rows))
                 self.fullness = max(self.fullness, len(rows) / reader.word(Word.ROWS))
             if not owned or reader.is_closed:
                 events.append(self._left(name, reader))
@@ -151,9 +154,26 @@ class Tail:
         """Whether a rank's own journal has ended and is not in the tables yet."""
         return any(not reader.meta.is_child for reader in self._gone.values())
 
-    def pids(self) -> dict[str, int]:
-        """Process of each rank's own journal."""
-        return {n: r.meta.pid for n, r in self._readers.items() if not r.meta.is_child}
+    def mains(self) -> dict[str, JournalMeta]:
+        """What the own journal of each rank says of its process."""
+        return {n: r.meta for n, r in self._readers.items() if not r.meta.is_child}
+
+    def take_fullest(self) -> dict[int, tuple[int, int]]:
+        """By process of each rank: bytes found unread at one look, and the size of that ring.
+
+        Of all looks since the last call, and of the rank's forked children too, the fullest.
+        """
+        found: dict[int, tuple[int, int]] = {}
+        pids = {meta.rank: meta.pid for meta in self.mains().values()}
+        for name, reader in self._readers.items():
+            pid, rows = pids.get(reader.meta.rank), reader.word(Word.ROWS)
+            if pid is not None:
+                unread = self._unread.get(name, 0)
+                most, limit = found.get(pid, (0, 0))
+                if unread * limit >= most * rows:
+                    found[pid] = unread * ROW_BYTES, rows * ROW_BYTES
+        self._unread.clear()
+        return found
 
     def close(self) -> None:
         """Gives up every mapping."""

@@ -30,3 +30,5 @@ class JournalMeta(msgspec.Struct, frozen=True, kw_only=True):
     """Measured cost of one section in this process."""
     resource: dict[str, str | int | float | bool] = {}
     """Further resource attributes (OTEL_RESOURCE_ATTRIBUTES)."""
+    visible: dict[str, str] = {}
+    """The variables that said at the start which GPUs the process sees."""

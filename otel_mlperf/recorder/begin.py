@@ -30,11 +30,14 @@ from otel_mlperf.recorder.program import parse_resource
 from otel_mlperf.recorder.run import Run
 from otel_mlperf.recorder.section import PARENTS
 from otel_mlperf.recorder.state import Recorder
+from otel_mlperf.sensors.visible import VARIABLES
 
 if TYPE_CHECKING:
     from otel_mlperf.config import Config
     from otel_mlperf.recorder.section import Section
 
+_MOST_DEVICES_TEXT = 1500
+"""Characters: the UUIDs of 36 devices."""
 _file_number = itertools.count(1).__next__
 _starts: dict[str, int] = {}
 
@@ -94,7 +97,14 @@ def _describe(name: str, config: Config, params: dict[str, Any], tags: list[str]
         unix_ns=time.time_ns(),
         cost_ns=measure_cost(config),
         resource=resource,
+        visible=_visible_devices(),
     )
+
+
+def _visible_devices() -> dict[str, str]:
+    found = {name: os.environ[name] for name in VARIABLES if name in os.environ}
+    # A part would be wrong, and the journal has little room for metadata.
+    return found if sum(map(len, found.values())) <= _MOST_DEVICES_TEXT else {}
 
 
 def make_recorder(meta: JournalMeta, config: Config) -> Recorder:

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 CUDA: Final = "CUDA_VISIBLE_DEVICES"
 ORDER: Final = "CUDA_DEVICE_ORDER"
 CONTAINER: Final = "NVIDIA_VISIBLE_DEVICES"
+VARIABLES: Final = (CUDA, ORDER, CONTAINER)
+"""All that have a say."""
 
 _ALL: Final = frozenset({"", "all", "none", "void"})
 _NUMBER: Final = re.compile(r"[+-]?[0-9]+")
