@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 Whole = type[np.signedinteger[Any]]
 LONGEST_WHOLE: Final = 20
 """Characters of the longest number that 64 bits can hold."""
-FEWEST_ROWS: Final = 1 << 10
+FEWEST_ROWS: Final = 1 << 12
 
 
 class Index(dict[Any, int]):
@@ -147,31 +147,33 @@ def time_column(
 class Growing:
     """Columns of equal length that grow by blocks.
 
-    They grow where they are, an eighth at a time: to hold blocks until their number is known would
-    take twice the memory in the end.
+    What is reserved and not yet written is no memory yet; to hold blocks until their number is
+    known would take twice the memory in the end.
     """
 
     def __init__(self, **dtypes: DTypeLike) -> None:
         self._arrays: dict[str, NDArray[Any]] = {
-            name: np.empty(0, dtype) for name, dtype in dtypes.items()
+            name: np.empty(FEWEST_ROWS, dtype) for name, dtype in dtypes.items()
         }
         self._size = 0
-        self._capacity = 0
+        self._capacity = FEWEST_ROWS
 
     def add(self, count: int, **columns: NDArray[Any]) -> None:
         """One block of ``count`` rows: every column."""
         begin, self._size = self._size, self._size + count
-        if self._size > self._capacity:
-            self._resize(self._size + self._size // 8 + FEWEST_ROWS)
+        while self._size > self._capacity:
+            self._double(begin)
         for name, array in self._arrays.items():
             array[begin : self._size] = columns[name]
 
     def columns(self) -> dict[str, NDArray[Any]]:
         """The columns, of no more than their length; nothing can be added any more."""
-        self._resize(self._size)
+        for array in self._arrays.values():
+            array.resize(self._size, refcheck=False)
         return self._arrays
 
-    def _resize(self, capacity: int) -> None:
-        for array in self._arrays.values():
-            array.resize(capacity, refcheck=False)
-        self._capacity = capacity
+    def _double(self, used: int) -> None:
+        self._capacity *= 2
+        for name, array in self._arrays.items():
+            self._arrays[name] = np.empty(self._capacity, array.dtype)
+            self._arrays[name][:used] = array[:used]
