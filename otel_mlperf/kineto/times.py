@@ -97,7 +97,10 @@ def _parse_plain(text: NDArray[np.uint8]) -> tuple[NDArray[np.int64], NDArray[np
 
 def _rounded(below: NDArray[np.int64], times: NDArray[np.int64]) -> NDArray[np.bool_]:
     """Which of ``times`` round up, by what is written below their nanosecond."""
-    return (2 * below > _BELOW_UNIT) | ((2 * below == _BELOW_UNIT) & (times % 2 == 1))
+    up: NDArray[np.bool_] = (2 * below > _BELOW_UNIT) | (
+        (2 * below == _BELOW_UNIT) & (times % 2 == 1)
+    )
+    return up
 
 
 def _parse_text(text: str) -> int:
