@@ -179,3 +179,23 @@ def test_to_environ():
 
     assert load_config(environ=config.to_environ()) == config
     assert Config().to_environ() == {}
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ("", ""),
+        ("gpu", "gpu"),
+        (" gpu, host,gpu ", "host,gpu"),
+        (["process", "host"], "host,process"),
+    ],
+)
+def test_sources_that_are_off_are_named_in_one_order(given, expected):
+    """As text or as a list, each once."""
+    assert Config(readings_off=given).readings_off == expected
+
+
+def test_unknown_source_is_named_with_those_there_are():
+    """A word that would switch nothing off is refused."""
+    with pytest.raises(ConfigError, match=r"'cpu'.*host, process, gpu, filesystem"):
+        Config(readings_off="host,cpu")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from otel_mlperf import names
+from otel_mlperf.agent.events import Reading
 from otel_mlperf.agent.export import Export
 from otel_mlperf.agent.series import MOST_SERIES, Meter
 from otel_mlperf.agent.state import RankState
@@ -97,3 +98,60 @@ def test_gauge_that_is_gone_ends_once() -> None:
         ("forward", None),
         ("backward", 0.5),
     ]
+
+
+def energy(joules: float) -> Reading:
+    return Reading("", names.HW_ENERGY.name, {"hw.id": "GPU-0"}, joules)
+
+
+def test_total_that_began_before_us_has_no_zero_point() -> None:
+    """What a GPU had used before the run is no increase in it: its start is its first reading."""
+    state = rank()
+    Meter(state).read("gpu", energy(5e6), 4_000_000_000)
+    first = collected(state)[names.HW_ENERGY.name]
+    Meter(state).read("gpu", energy(5e6 + 7), 9_000_000_000)
+    second = collected(state, now=9_500_000_000)[names.HW_ENERGY.name]
+
+    assert [(p.start_ns, p.time_ns, p.value) for p in first.points] == [
+        (4_000_000_000, 4_000_000_000, 5e6)
+    ]
+    assert [(p.start_ns, p.time_ns, p.value) for p in second.points] == [
+        (4_000_000_000, 9_000_000_000, 5e6 + 7)
+    ]
+
+
+def test_total_of_our_own_begins_with_us() -> None:
+    """Its first value is an increase: a zero point stands in front of it."""
+    state = rank()
+    late = Reading("", names.SAMPLER_LATE.name, {"otel_mlperf.sampler.name": "gpu"}, 1.0)
+    Meter(state).read("gpu", late, 4_000_000_000)
+    data = collected(state)[names.SAMPLER_LATE.name]
+
+    assert [(p.start_ns, p.time_ns, p.value) for p in data.points] == [
+        (100, 3_999_000_000, 0.0),
+        (100, 4_000_000_000, 1.0),
+    ]
+
+
+def test_total_that_is_not_read_any_more_ends() -> None:
+    """A lost device's counter is told to have no value, as its gauges are."""
+    state = rank()
+    meter = Meter(state)
+    meter.read("gpu", energy(5e6), 4_000_000_000)
+    collected(state)
+    meter.drop_source("gpu")
+    data = collected(state, now=6_000_000_000)[names.HW_ENERGY.name]
+
+    assert [(p.time_ns, p.value) for p in data.points] == [(6_000_000_000, None)]
+
+
+def test_readings_of_large_machines_are_never_counted_together() -> None:
+    """The bound is on what programs name: what a machine has is told whole."""
+    state = rank()
+    for cpu in range(MOST_SERIES + 10):
+        labels = {"cpu.mode": "user", "cpu.logical_number": str(cpu)}
+        Meter(state).read("host", Reading("", names.SYSTEM_CPU_TIME.name, labels, 1.0), 9)
+    Meter(state).add(names.STEPS, {"ml.phase": "train"}, 3)
+
+    assert len(state.series) == MOST_SERIES + 11
+    assert not any("otel.metric.overflow" in series.labels for series in state.series.values())

@@ -62,6 +62,17 @@ def test_meta(start, monkeypatch):
     assert not meta.is_child
 
 
+def test_meta_says_which_devices_the_process_saw(start, monkeypatch):
+    """As its environment said at the start; a list that the journal has no room for is left out."""
+    monkeypatch.delenv("NVIDIA_VISIBLE_DEVICES", raising=False)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-2,GPU-3")
+    assert start("one").reader.meta.visible == {"CUDA_VISIBLE_DEVICES": "GPU-2,GPU-3"}
+    om.stop()
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", ",".join(map(str, range(1000))))
+
+    assert start("other").reader.meta.visible == {}
+
+
 def test_name_of_the_script(start, monkeypatch):
     """Without a name the run is called like the script."""
     monkeypatch.setattr(sys.modules["__main__"], "__spec__", None)
