@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 import yaml
 from runs import PROGRAMS, Ended, environment
-from servers.dashboard import annotations, every_query, selectors
-from servers.running import DEPLOY, wait_until
+from servers.dashboard import annotations, selectors
+from servers.running import DEPLOY
+from shown import WINDOW_S, Shown, arrived, instance_of
 
 from otel_mlperf import names
 from otel_mlperf.analysis.accounting import lost, read_accounts
@@ -19,7 +20,6 @@ pytestmark = pytest.mark.servers
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "train_digits.py"
 EPOCHS = 4
-WINDOW_S = 600
 GROWTH = 1.1
 """More than the ratio of a histogram bucket's bounds for a run of some hundred steps."""
 EMPTY = {
@@ -37,64 +37,6 @@ ALERTS = {
     for rule in group["rules"]
 }
 """What each alert looks at, and its threshold."""
-
-
-class Shown:
-    """A run that has ended, and what the dashboard shows of it at its last metrics."""
-
-    def __init__(self, ended, servers, instance, rank=".*"):
-        self.ended, self._servers = ended, servers
-        newest = f'max(timestamp({names.STEPS.prometheus}{{instance="{instance}"}}))'
-        # The end of the last sample, so that rates are not extrapolated beyond it.
-        (self.at,) = (sample.value for sample in servers.promql(newest))
-        (row,) = ended.rows("SELECT DISTINCT service FROM processes")
-        self.run = row["service"]
-        self.queries = every_query(self.run, rank, f"{WINDOW_S}s")
-
-    def ask(self, panel, legend=None, dashboard="training-run"):
-        """The samples of a panel; its legend where it has several."""
-        (query,) = (
-            query
-            for query in self.queries
-            if (query.panel, query.dashboard) == (panel, dashboard)
-            and legend in (None, query.legend)
-        )
-        return self.promql(query.expr)
-
-    def promql(self, expr):
-        """What Prometheus answers at the run's last metrics."""
-        return self._servers.promql(expr, self.at)
-
-    def figure(self, panel, legend=None, dashboard="training-run"):
-        """The one number of a panel."""
-        (sample,) = self.ask(panel, legend, dashboard)
-        return sample.value
-
-    def by(self, label, panel, legend=None, dashboard="training-run"):
-        """The numbers of a panel by one of their labels."""
-        found = self.ask(panel, legend, dashboard)
-        assert len({sample.labels[label] for sample in found}) == len(found)
-        return {sample.labels[label]: sample.value for sample in found}
-
-    def has(self, name):
-        """Whether the run has sent this metric."""
-        return bool(self.promql(f'last_over_time({name}{{ml_run_name="{self.run}"}}[1h])'))
-
-    def one(self, sql):
-        """The only value of a query of the run folder."""
-        ((value,),) = (row.values() for row in self.ended.rows(sql))
-        return value
-
-
-def instance_of(ended):
-    (row,) = ended.rows("SELECT DISTINCT instance_id FROM processes")
-    return row["instance_id"]
-
-
-def arrived(servers, instance, steps):
-    """Waits until Prometheus has the last metrics of a run."""
-    query = f'{names.STEPS.prometheus}{{instance="{instance}",ml_phase="train"}} == {steps}'
-    wait_until(lambda: servers.promql(query), 20, f"{steps} steps")
 
 
 @pytest.fixture(scope="module")

@@ -45,13 +45,14 @@ def batches(steps: int, seconds: float, spent: list[float]):
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--meet", type=Path, required=True)
+    parser.add_argument("--name", default="uneven")
     parser.add_argument("--steps", type=int, default=40)
     parser.add_argument("--load", type=float, default=0.02)
     given = parser.parse_args()
     meeting = Meeting(given.meet)
     loading: list[float] = []
     loader = batches(given.steps, given.load, loading)
-    with om.start("uneven") as run:
+    with om.start(given.name) as run:
         meeting.wait()
         for batch in om.steps(loader, samples=len, tokens=64, total=2 * given.steps):
             with om.span("forward"):

@@ -1,0 +1,170 @@
+"""Does a data loader that is slow on one rank show where it is meant to, and nowhere else?
+
+The same program runs twice with two ranks that wait for each other in every step: once with equal
+data loaders, once with that of rank 1 at half the speed.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import uuid
+from typing import NamedTuple
+
+import pytest
+from runs import PROGRAMS, Ended, environment
+from servers.running import wait_until
+from shown import Shown
+
+from otel_mlperf import names
+
+pytestmark = pytest.mark.servers
+
+STEPS = 40
+LOAD_S = 0.02
+RANKS = ("0", "1")
+WITHIN = 0.1
+NOT_COMPARED = {
+    "CPU by rank": "sleeping takes next to none",
+    "Memory by rank": "it is of the process, not of its data",
+    "Last step ago by rank": "both have just ended",
+    "Slowest step by rank": "one step, whatever the machine does in it",
+}
+MEANT = {"Data wait by rank", "Communication per step"}
+
+
+class Launched(NamedTuple):
+    """What the dashboards show of a launch, and what each rank measured of its loader itself."""
+
+    shown: Shown
+    loading: dict[str, float]
+
+    def by_rank(self, panel):
+        return self.shown.by("ml_distributed_rank", panel, dashboard="ranks")
+
+    def part(self, category):
+        """Seconds of a step by category, mean of the ranks."""
+        return self.shown.by("ml_section_category", "Where a step goes")[category]
+
+    @property
+    def step_s(self):
+        return self.shown.figure("Step time", "mean")
+
+
+def launch(servers, folder, loads):
+    """One rank for each load time; when their metrics have arrived."""
+    meeting = folder / "meeting"
+    meeting.write_bytes(bytes(8 * len(loads)))
+    name, run_id = f"uneven-{uuid.uuid4().hex[:8]}", uuid.uuid4().hex
+    ranks = [
+        subprocess.Popen(
+            [
+                sys.executable, PROGRAMS / "uneven.py", "--meet", meeting,
+                "--name", name, "--steps", str(STEPS), "--load", str(load),
+            ],
+            env=environment(
+                folder / "runs",
+                OTEL_EXPORTER_OTLP_ENDPOINT=servers.otlp_endpoint,
+                OTEL_METRIC_EXPORT_INTERVAL="500",
+                OTEL_MLPERF_RUN_ID=run_id,
+                OTEL_MLPERF_CONSOLE="false",
+                RANK=str(rank),
+                WORLD_SIZE=str(len(loads)),
+            ),
+        )
+        for rank, load in enumerate(loads)
+    ]  # fmt: skip
+    assert [process.wait(60) for process in ranks] == [0] * len(loads)
+    ended = Ended(0, "", "", folder / "runs", folder / "none").settled()
+    found = ended.rows("SELECT rank, instance_id, result FROM processes ORDER BY rank")
+    for row in found:
+        steps = f'{names.STEPS.prometheus}{{instance="{row["instance_id"]}"}} == {STEPS}'
+        wait_until(lambda query=steps: servers.promql(query), 20, "the last metrics")
+    loading = {str(row["rank"]): json.loads(row["result"])["loading"] for row in found}
+    return Launched(Shown(ended, servers, found[0]["instance_id"]), loading)
+
+
+@pytest.fixture(scope="module")
+def even(servers, tmp_path_factory):
+    """Both loaders alike."""
+    return launch(servers, tmp_path_factory.mktemp("even"), (LOAD_S, LOAD_S))
+
+
+@pytest.fixture(scope="module")
+def uneven(servers, tmp_path_factory):
+    """That of rank 1 takes twice as long."""
+    return launch(servers, tmp_path_factory.mktemp("uneven"), (LOAD_S, 2 * LOAD_S))
+
+
+def test_the_slow_loader_shows_in_the_data_wait_of_its_rank(uneven):
+    """Each rank's share of waiting is what it measured itself, and rank 1's is twice rank 0's."""
+    waited = uneven.by_rank("Data wait by rank")
+    measured = {rank: uneven.loading[rank] / uneven.step_s for rank in RANKS}
+
+    assert waited == pytest.approx(measured, rel=WITHIN)
+    slower = uneven.loading["1"] / uneven.loading["0"]
+    assert waited["1"] / waited["0"] == pytest.approx(slower, rel=WITHIN)
+
+
+def test_the_others_wait_for_it_in_communication(uneven):
+    """Rank 0 spends what the slow loader takes longer, and rank 1, the slow one, nothing."""
+    talked = uneven.by_rank("Communication per step")
+    later = uneven.loading["1"] - uneven.loading["0"]
+
+    assert talked["0"] - talked["1"] == pytest.approx(later, rel=WITHIN)
+    assert talked["1"] < WITHIN * later
+
+
+def test_no_other_panel_tells_the_ranks_apart(uneven, even):
+    """Wherever else ranks stand beside each other, they look alike, as with equal loaders."""
+    compared = 0
+    for query in uneven.shown.queries:
+        if query.dashboard != "ranks" or query.panel in MEANT | NOT_COMPARED.keys():
+            continue
+        for launched in (uneven, even):
+            found = launched.shown.ask(query.panel, query.legend, "ranks")
+            values = {one.labels.get("ml_distributed_rank"): one.value for one in found}
+            if found and values.keys() == set(RANKS):
+                compared += 1
+                print(f"{query.panel:32} {values['0']:12.6g} {values['1']:12.6g}")
+                apart = WITHIN * launched.step_s if "per step" in query.panel else 0
+                same = pytest.approx(values["0"], rel=WITHIN, abs=apart)
+                assert values["1"] == same, query.panel
+
+    assert compared >= 6
+
+
+def test_equal_loaders_show_nothing(even):
+    """With equal loaders the panels that are meant to show it show no difference either."""
+    waited = even.by_rank("Data wait by rank")
+    talked = even.by_rank("Communication per step")
+
+    assert abs(waited["0"] - waited["1"]) < WITHIN
+    assert abs(talked["0"] - talked["1"]) < WITHIN * even.step_s
+
+
+def test_a_step_grows_by_waiting_alone(uneven, even):
+    """Of the parts of a step only data loading and communication grow; together they are it."""
+    later = (uneven.loading["1"] + uneven.loading["0"] - sum(even.loading.values())) / 2
+    grown = {
+        category: uneven.part(category) - even.part(category)
+        for category in (names.DATA_LOADING, names.FORWARD)
+    }
+
+    margin = WITHIN * even.step_s
+    assert grown[names.DATA_LOADING] == pytest.approx(later, abs=margin / 5)
+    assert abs(grown[names.FORWARD]) < margin
+    parts = uneven.shown.by("ml_section_category", "Where a step goes")
+    assert sum(parts.values()) == pytest.approx(uneven.step_s, rel=1e-3)
+
+
+def test_time_to_finish_is_known_where_the_run_says_how_long(uneven):
+    """Half of the planned steps are made, so the other half takes as long again."""
+    spans = uneven.shown.ended.rows(
+        "SELECT min(end_ns) / 1e9 AS first, max(end_ns) / 1e9 AS last FROM steps"
+    )
+    lasted = float(spans[0]["last"] - spans[0]["first"])
+
+    assert uneven.shown.figure("Step", "of") == 2 * STEPS
+    assert uneven.shown.figure("Time to finish") == pytest.approx(lasted, rel=0.2)
