@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from runs import PROGRAMS
 
-from otel_mlperf.kineto.sections import Sections
+from otel_mlperf.kineto.linking.sections import Sections
 
 needs_torch = pytest.mark.skipif(find_spec("torch") is None, reason="PyTorch is not installed")
 

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Final
 from otel_mlperf import names
 from otel_mlperf.errors import JournalError, OutputError, StoreError, UsageError
 from otel_mlperf.journal.window import FOLDER, TRACE_SUFFIX, WINDOW_SUFFIX, Window, read_window
-from otel_mlperf.kineto.budget import Budget
 from otel_mlperf.kineto.convert import Converted, convert, requests, sent_rows, store
+from otel_mlperf.kineto.spans.budget import Budget
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -91,10 +91,10 @@ def _find(source: str, by: By | None, rank: int | None) -> Kernels:
 
 def _of_trace(path: Path, by: By | None) -> Kernels:
     from otel_mlperf.analysis.kernels import find_kernels
-    from otel_mlperf.kineto.link import link
-    from otel_mlperf.kineto.numbers import count
-    from otel_mlperf.kineto.reader import read_trace
-    from otel_mlperf.kineto.rows import rows_of
+    from otel_mlperf.kineto.counting.numbers import count
+    from otel_mlperf.kineto.counting.rows import rows_of
+    from otel_mlperf.kineto.linking.link import link
+    from otel_mlperf.kineto.reading.reader import read_trace
 
     trace = read_trace(path)
     links = link(trace)

@@ -37,9 +37,9 @@ def main(argv: list[str]) -> int:
 
 def _convert(job: Job) -> None:
     from otel_mlperf.journal.window import read_window
-    from otel_mlperf.kineto.budget import Budget
     from otel_mlperf.kineto.convert import convert, requests, store
     from otel_mlperf.kineto.job import Result, write_result
+    from otel_mlperf.kineto.spans.budget import Budget
 
     description, run_folder = Path(job.window), Path(job.run_folder)
     window = read_window(description)

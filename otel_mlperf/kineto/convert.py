@@ -13,19 +13,19 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from otel_mlperf import names
-from otel_mlperf.kineto.attributes import collective_attributes, detail_attributes
-from otel_mlperf.kineto.budget import Budget, choose
-from otel_mlperf.kineto.collectives import collectives
-from otel_mlperf.kineto.critical import critical_path
-from otel_mlperf.kineto.details import read_details
-from otel_mlperf.kineto.link import link
-from otel_mlperf.kineto.numbers import count
-from otel_mlperf.kineto.places import find_places
-from otel_mlperf.kineto.reader import MOST_BYTES, read_trace
-from otel_mlperf.kineto.rows import tables_of
-from otel_mlperf.kineto.sections import read_sections
-from otel_mlperf.kineto.spans import Spans
-from otel_mlperf.kineto.stored import event_rows
+from otel_mlperf.kineto.counting.numbers import count
+from otel_mlperf.kineto.counting.rows import tables_of
+from otel_mlperf.kineto.linking.collectives import collectives
+from otel_mlperf.kineto.linking.link import link
+from otel_mlperf.kineto.linking.sections import read_sections
+from otel_mlperf.kineto.reading.details import read_details
+from otel_mlperf.kineto.reading.reader import MOST_BYTES, read_trace
+from otel_mlperf.kineto.spans.attributes import collective_attributes, detail_attributes
+from otel_mlperf.kineto.spans.budget import Budget, choose
+from otel_mlperf.kineto.spans.critical import critical_path
+from otel_mlperf.kineto.spans.places import find_places
+from otel_mlperf.kineto.spans.spans import Spans
+from otel_mlperf.kineto.spans.stored import event_rows
 from otel_mlperf.otlp import wire
 from otel_mlperf.otlp.spans import cut, encode_spans, span_sizes
 
@@ -36,12 +36,12 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from otel_mlperf.journal.window import Window
-    from otel_mlperf.kineto.budget import Plan
+    from otel_mlperf.kineto.counting.numbers import Numbers
     from otel_mlperf.kineto.events import Trace
-    from otel_mlperf.kineto.links import Links
-    from otel_mlperf.kineto.numbers import Numbers
-    from otel_mlperf.kineto.places import Places
-    from otel_mlperf.kineto.sections import Sections
+    from otel_mlperf.kineto.linking.links import Links
+    from otel_mlperf.kineto.linking.sections import Sections
+    from otel_mlperf.kineto.spans.budget import Plan
+    from otel_mlperf.kineto.spans.places import Places
 
 REQUEST_BYTES: Final = 2 << 20
 _ROUNDS: Final = 8

@@ -30,8 +30,8 @@ from opentelemetry.trace import SpanContext, SpanKind, TraceFlags
 from torch.profiler import ProfilerActivity, profile
 
 from otel_mlperf import names
-from otel_mlperf.kineto.budget import Budget
 from otel_mlperf.kineto.convert import Converted, convert, requests
+from otel_mlperf.kineto.spans.budget import Budget
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -15,8 +15,8 @@ from pathlib import Path
 import numpy as np
 
 from otel_mlperf.kineto.events import Events
-from otel_mlperf.kineto.link import link
-from otel_mlperf.kineto.reader import read_trace
+from otel_mlperf.kineto.linking.link import link
+from otel_mlperf.kineto.reading.reader import read_trace
 
 MANY = 1_000_000
 IDS = ("correlation", "external", "sequence")

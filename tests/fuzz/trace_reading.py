@@ -4,7 +4,7 @@ Not part of the suite, as it needs ``atheris`` and time. To run it for ten minut
 
     python tests/fuzz/trace_reading.py -max_total_time=600 -max_len=8192 CORPUS_FOLDER
 
-What it finds goes into the table of ``tests/unit/kineto/test_recovery.py``.
+What it finds goes into the table of ``tests/unit/kineto/reading/test_recovery.py``.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ import atheris
 
 with atheris.instrument_imports(include=["otel_mlperf.kineto", "json"]):
     from otel_mlperf.errors import TraceError
-    from otel_mlperf.kineto.details import read_details
-    from otel_mlperf.kineto.reader import read_trace
+    from otel_mlperf.kineto.reading.details import read_details
+    from otel_mlperf.kineto.reading.reader import read_trace
 
 PATH = Path(tempfile.mkdtemp(dir="/dev/shm")) / "fuzzed.json"
 SEEDS = Path(__file__).parents[1]

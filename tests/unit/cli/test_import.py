@@ -16,7 +16,7 @@ from otel_mlperf import names
 from otel_mlperf.cli.import_ import import_
 from otel_mlperf.cli.importing import SERVICE, parse_budget
 from otel_mlperf.errors import ConfigError, NoSuchRun, TraceError, UsageError
-from otel_mlperf.kineto.budget import Budget
+from otel_mlperf.kineto.spans.budget import Budget
 from otel_mlperf.store.reader import Store
 
 

@@ -10,10 +10,10 @@ from kineto_traces import real_traces, training_step, write_trace
 from run_folders import RunFolderBuilder, digits
 
 from otel_mlperf.cli import main
-from otel_mlperf.kineto.link import link
-from otel_mlperf.kineto.numbers import count
-from otel_mlperf.kineto.reader import read_trace
-from otel_mlperf.kineto.rows import tables_of
+from otel_mlperf.kineto.counting.numbers import count
+from otel_mlperf.kineto.counting.rows import tables_of
+from otel_mlperf.kineto.linking.link import link
+from otel_mlperf.kineto.reading.reader import read_trace
 from otel_mlperf.store.writer import write_part
 
 

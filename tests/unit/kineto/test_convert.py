@@ -14,8 +14,8 @@ from run_folders import MS, RUN_ID, START, RunFolderBuilder
 
 from otel_mlperf import ids, names
 from otel_mlperf.journal.window import Window, WindowStep
-from otel_mlperf.kineto.budget import Budget
 from otel_mlperf.kineto.convert import convert, requests, sent_rows, store
+from otel_mlperf.kineto.spans.budget import Budget
 from otel_mlperf.store.reader import Store
 
 RESOURCE = {names.SERVICE_NAME: "train"}

@@ -6,10 +6,10 @@ import pytest
 from kineto_traces import allocation, event, kernel, launch, operator, real_traces, write_trace
 
 from otel_mlperf.analysis.kernels import BY, find_kernels
-from otel_mlperf.kineto.link import link
-from otel_mlperf.kineto.numbers import count
-from otel_mlperf.kineto.reader import read_trace
-from otel_mlperf.kineto.rows import rows_of
+from otel_mlperf.kineto.counting.numbers import count
+from otel_mlperf.kineto.counting.rows import rows_of
+from otel_mlperf.kineto.linking.link import link
+from otel_mlperf.kineto.reading.reader import read_trace
 from otel_mlperf.report.kernels import render_kernels, size
 from otel_mlperf.report.lines import columns
 

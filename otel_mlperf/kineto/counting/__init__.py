@@ -1,0 +1,1 @@
+"""The exact numbers of a profiler window."""

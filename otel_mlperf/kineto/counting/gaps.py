@@ -1,0 +1,137 @@
+"""When did a device have nothing to do for longest, and what was the host doing meanwhile?
+
+The operator named is the innermost event of the host (operator, call, annotation, Python function)
+that covers at least half of the gap, on the thread that launched the work after it; after the last
+work, on the thread that launched that. Annotations of whole steps do not count. A thread that was
+in nothing for that long was in Python, or waited for what the trace does not show.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import numpy as np
+
+from otel_mlperf.kineto.counting.streams import find_waits, window_of
+from otel_mlperf.kineto.events import NONE
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from otel_mlperf.kineto.counting.work import Work
+    from otel_mlperf.kineto.events import Trace
+    from otel_mlperf.kineto.linking.links import Links
+
+MOST: Final = 20
+"""Gaps that are told of each device."""
+START: Final = "start"
+HOST_WAIT: Final = "host_wait"
+DEVICE_WAIT: Final = "device_wait"
+UNKNOWN_WAIT: Final = "unknown_wait"
+END: Final = "end"
+
+
+class Gap(NamedTuple):
+    """A time in which a device had no work."""
+
+    device: int
+    start_ns: int
+    duration_ns: int
+    cause: str
+    """host_wait, device_wait, unknown_wait; start and end: before all work and after it."""
+    operator: str
+    """Empty: none that is long enough."""
+    thread: str
+    next: str
+    """What ran then; empty after the last work."""
+
+
+class _Found(NamedTuple):
+    start_ns: int
+    end_ns: int
+    cause: str
+    row: int
+    """Of the work after it; NONE after the last."""
+
+
+def find_gaps(trace: Trace, work: Work, links: Links) -> list[Gap]:
+    """The longest gaps of each device, longest first."""
+    found = _between(trace, work, links.launch)
+    shown = ~links.is_device
+    shown[[step.row for step in links.steps if step.row != NONE]] = False
+    told = []
+    for i, device in enumerate(work.devices):
+        found[i] += _around(trace, work, i)
+        found[i].sort(key=lambda gap: (gap.start_ns - gap.end_ns, gap.start_ns))
+        for gap in found[i][:MOST]:
+            track = _thread(trace, work, links.launch, i, gap.row)
+            told.append(_told(trace, gap, device, track, shown))
+    return told
+
+
+def _between(trace: Trace, work: Work, launch: NDArray[np.int32]) -> list[list[_Found]]:
+    waits = find_waits(trace, work, launch, work.device)
+    found: list[list[_Found]] = [[] for _ in work.devices]
+    longest = np.argsort(-waits.gap.length_ns, kind="stable")
+    for i in longest.tolist():
+        mine = found[int(waits.gap.group[i])]
+        if len(mine) >= MOST:
+            continue
+        known = DEVICE_WAIT if waits.device[i] else UNKNOWN_WAIT
+        cause = HOST_WAIT if waits.host[i] else known
+        gap = waits.gap
+        mine.append(_Found(int(gap.start_ns[i]), int(gap.end_ns[i]), cause, int(waits.row[i])))
+    return found
+
+
+def _around(trace: Trace, work: Work, device: int) -> list[_Found]:
+    """The time of the window before the first work of a device and after the last."""
+    begin, end = window_of(trace, work)
+    mine = np.flatnonzero(work.device == device)
+    first = mine[work.start_ns[mine].argmin()]
+    last = int(work.end_ns[mine].max())
+    both = [
+        _Found(begin, int(work.start_ns[first]), START, int(work.rows[first])),
+        _Found(last, end, END, NONE),
+    ]
+    return [gap for gap in both if gap.end_ns > gap.start_ns]
+
+
+def _thread(trace: Trace, work: Work, launch: NDArray[np.int32], device: int, row: int) -> int:
+    """The track of the thread to look at; NONE if no launch is known."""
+    if row != NONE and launch[row] != NONE:
+        return int(trace.events.track[launch[row]])
+    mine = np.flatnonzero(work.device == device)
+    mine = mine[launch[work.rows[mine]] != NONE]
+    if not len(mine):
+        return NONE
+    last = mine[work.end_ns[mine].argmax()]
+    return int(trace.events.track[launch[work.rows[last]]])
+
+
+def _told(trace: Trace, gap: _Found, device: int, track: int, shown: NDArray[np.bool_]) -> Gap:
+    row = _innermost(trace, gap, track, shown) if track != NONE else NONE
+    names, events = trace.names, trace.events
+    thread = trace.tracks[track] if track != NONE else None
+    return Gap(
+        device=device,
+        start_ns=gap.start_ns,
+        duration_ns=gap.end_ns - gap.start_ns,
+        cause=gap.cause,
+        operator=names[events.name[row]] if row != NONE else "",
+        thread=(thread.thread or thread.tid) if thread is not None else "",
+        next=names[events.name[gap.row]] if gap.row != NONE else "",
+    )
+
+
+def _innermost(trace: Trace, gap: _Found, track: int, shown: NDArray[np.bool_]) -> int:
+    events = trace.events
+    rows = np.flatnonzero((events.track == track) & shown)
+    start, duration = events.start_ns[rows], events.duration_ns[rows]
+    inside = np.minimum(start + duration, gap.end_ns) - np.maximum(start, gap.start_ns)
+    rows = rows[inside * 2 >= gap.end_ns - gap.start_ns]
+    if not len(rows):
+        return NONE
+    # Of those that begin together the shorter is the inner one.
+    order = np.lexsort((-events.duration_ns[rows], events.start_ns[rows]))
+    return int(rows[order[-1]])

@@ -1,0 +1,219 @@
+r"""How busy was each device, and each of its streams, and with what at the same time?
+
+Formulas, all in whole nanoseconds, for a device over the work of all its streams and for each
+stream over its own:
+
+- ``window``: from the start of the first event to the end of the last, host included, without
+  Python functions, which are as old as the program. What lies outside the profiler's own span does
+  not widen it, unless a device was at work there.
+- ``busy = |union of kernels, copies and memsets|``; ``idle = window - busy``.
+- ``gap = (last end - first start) - busy``: idle time between work, not before it and after it.
+- ``compute``, ``communication``, ``copy``: the union of the work of that kind; of two of them: the
+  time in which both were going on.
+- ``exposed communication = |communication \ compute|``, ``exposed copy = |copy \ compute|``.
+- host wait: the gaps before work whose launching call began after the gap did; device wait: the
+  gaps before work that had been asked for by then; unknown: the call is not in the trace.
+- launch delay: start of the work - end of the call that launched it; 0 where the work was *early*,
+  that is began before the call returned.
+
+Assumed: clocks of host and device agree, as Kineto aligns them; only host wait and launch delay
+depend on it. What other processes ran on the device is not in the trace and counts as idle.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from otel_mlperf.kineto.counting.intervals import gaps, shared, sums, union
+from otel_mlperf.kineto.counting.totals import nearest_rank
+from otel_mlperf.kineto.counting.work import Kind
+from otel_mlperf.kineto.events import NONE
+from otel_mlperf.kineto.linking.roles import Role, find_roles
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from otel_mlperf.kineto.counting.intervals import Intervals
+    from otel_mlperf.kineto.counting.work import Work
+    from otel_mlperf.kineto.events import Events, Trace
+
+_COMPUTE, _TALK, _COPY = (1 << kind for kind in Kind)
+
+
+class Delays(NamedTuple):
+    """How long work waited after the call that launched it had returned."""
+
+    launches: int
+    """How much of it has its call in the trace."""
+    early: int
+    """Of these, begun before the call returned."""
+    p50_ns: int | None
+    p95_ns: int | None
+    max_ns: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Stream:
+    """The figures of one stream, or of a whole device."""
+
+    device: int
+    stream: int | None
+    """None: the whole device."""
+    window_ns: int
+    first_ns: int
+    last_ns: int
+    count: int
+    busy_ns: int
+    idle_ns: int
+    gap_ns: int
+    gaps: int
+    host_wait_ns: int
+    device_wait_ns: int
+    unknown_wait_ns: int
+    compute_ns: int
+    communication_ns: int
+    copy_ns: int
+    compute_communication_ns: int
+    compute_copy_ns: int
+    communication_copy_ns: int
+    exposed_communication_ns: int
+    exposed_copy_ns: int
+    delays: Delays
+
+
+def window_of(trace: Trace, work: Work) -> tuple[int, int]:
+    """When a window began and ended; both 0 for a trace without events."""
+    events = trace.events
+    roles = find_roles(trace)
+    rows = np.flatnonzero((roles != Role.PYTHON) & (roles != Role.WINDOW))
+    spans = _extent(events, rows) or _extent(events, np.arange(len(events)))
+    if spans is None:
+        return 0, 0
+    begin, end = spans
+    profiler = _extent(events, np.flatnonzero(roles == Role.WINDOW))
+    if profiler is not None and begin < profiler[1] and profiler[0] < end:
+        begin, end = max(begin, profiler[0]), min(end, profiler[1])
+    on_device = _extent(events, work.rows) or (begin, end)
+    return min(begin, on_device[0]), max(end, on_device[1])
+
+
+def _extent(events: Events, rows: NDArray[np.intp]) -> tuple[int, int] | None:
+    start = events.start_ns[rows]
+    end = start + np.maximum(events.duration_ns[rows], 0)
+    return (int(start.min()), int(end.max())) if len(rows) else None
+
+
+def measure_devices(trace: Trace, work: Work, launch: NDArray[np.int32]) -> list[Stream]:
+    """The figures of each device."""
+    keys: list[tuple[int, int | None]] = [(device, None) for device in work.devices]
+    return _measure(trace, work, launch, work.device, keys)
+
+
+def measure_streams(trace: Trace, work: Work, launch: NDArray[np.int32]) -> list[Stream]:
+    """The figures of each stream."""
+    return _measure(trace, work, launch, work.stream, list(work.streams))
+
+
+class Waits(NamedTuple):
+    """The gaps of each group, and why they were."""
+
+    gap: Intervals
+    row: NDArray[np.intp]
+    """Of the trace: what ran at the end of the gap."""
+    host: NDArray[np.bool_]
+    device: NDArray[np.bool_]
+
+
+def find_waits(
+    trace: Trace, work: Work, launch: NDArray[np.int32], group: NDArray[np.int64]
+) -> Waits:
+    """The gaps by device or by stream."""
+    gap = gaps(union(work.start_ns, work.end_ns, group))
+    row = work.rows[gap.first]
+    call = launch[row]
+    late = trace.events.start_ns[np.maximum(call, 0)] > gap.start_ns
+    return Waits(gap, row, (call != NONE) & late, (call != NONE) & ~late)
+
+
+def _measure(
+    trace: Trace,
+    work: Work,
+    launch: NDArray[np.int32],
+    group: NDArray[np.int64],
+    keys: list[tuple[int, int | None]],
+) -> list[Stream]:
+    n = len(keys)
+    begin, end = window_of(trace, work)
+    on = shared([work.of(kind, group) for kind in Kind], n)
+    columns = _busy(work, group, n) | _waited(find_waits(trace, work, launch, group), n)
+    return [
+        Stream(
+            device=device,
+            stream=stream,
+            window_ns=end - begin,
+            idle_ns=end - begin - int(columns["busy_ns"][i]),
+            delays=_delays(trace, work.rows[group == i], launch),
+            **{name: int(column[i]) for name, column in columns.items()},
+            **_kinds(on[i]),
+        )
+        for i, (device, stream) in enumerate(keys)
+    ]
+
+
+def _busy(work: Work, group: NDArray[np.int64], n: int) -> dict[str, NDArray[np.int64]]:
+    whole = union(work.start_ns, work.end_ns, group)
+    opens = np.searchsorted(whole.group, np.arange(n), "left")
+    closes = np.searchsorted(whole.group, np.arange(n), "right") - 1
+    return {
+        "first_ns": whole.start_ns[opens],
+        "last_ns": whole.end_ns[closes],
+        "count": np.bincount(group, minlength=n),
+        "busy_ns": sums(whole.length_ns, whole.group, n),
+    }
+
+
+def _waited(waits: Waits, n: int) -> dict[str, NDArray[np.int64]]:
+    length, group = waits.gap.length_ns, waits.gap.group
+    unknown = ~waits.host & ~waits.device
+    return {
+        "gap_ns": sums(length, group, n),
+        "gaps": np.bincount(group, minlength=n),
+        "host_wait_ns": sums(length * waits.host, group, n),
+        "device_wait_ns": sums(length * waits.device, group, n),
+        "unknown_wait_ns": sums(length * unknown, group, n),
+    }
+
+
+def _kinds(on: NDArray[np.int64]) -> dict[str, int]:
+    return {
+        "compute_ns": _time(on, _COMPUTE),
+        "communication_ns": _time(on, _TALK),
+        "copy_ns": _time(on, _COPY),
+        "compute_communication_ns": _time(on, _COMPUTE | _TALK),
+        "compute_copy_ns": _time(on, _COMPUTE | _COPY),
+        "communication_copy_ns": _time(on, _TALK | _COPY),
+        "exposed_communication_ns": _time(on, _TALK, without=_COMPUTE),
+        "exposed_copy_ns": _time(on, _COPY, without=_COMPUTE),
+    }
+
+
+def _time(on: NDArray[np.int64], kinds: int, without: int = 0) -> int:
+    """The time in which all these kinds of work were going on, and none of those ``without``."""
+    return sum(
+        int(spent) for mask, spent in enumerate(on) if mask & kinds == kinds and not mask & without
+    )
+
+
+def _delays(trace: Trace, rows: NDArray[np.intp], launch: NDArray[np.int32]) -> Delays:
+    rows = rows[launch[rows] != NONE]
+    call, events = launch[rows], trace.events
+    delay = events.start_ns[rows] - events.start_ns[call] - events.duration_ns[call]
+    early = int((delay < 0).sum())
+    delay = np.sort(np.maximum(delay, 0))
+    if not len(delay):
+        return Delays(0, 0, None, None, None)
+    p50, p95 = (int(delay[nearest_rank(np.array(len(delay)), part)]) for part in (50, 95))
+    return Delays(len(delay), early, p50, p95, int(delay[-1]))

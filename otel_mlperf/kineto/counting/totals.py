@@ -1,0 +1,97 @@
+"""What do the events of a group come to: how many, how long, and how are they spread?
+
+Quantiles are by nearest rank: the p-th is the smallest duration in the group that at least p % of
+its events do not exceed. It is always one of the durations, never something between two.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from otel_mlperf.kineto.counting.intervals import sums, union
+from otel_mlperf.kineto.events import NONE
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from numpy.typing import NDArray
+
+    from otel_mlperf.kineto.events import Events
+
+    Integers = NDArray[np.integer[Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """What the events of one group come to."""
+
+    count: int
+    total_ns: int
+    self_ns: int
+    min_ns: int
+    max_ns: int
+    p50_ns: int
+    p95_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """One item for each group that has an event, in the order of their numbers."""
+
+    group: NDArray[np.int64]
+    count: NDArray[np.int64]
+    total_ns: NDArray[np.int64]
+    self_ns: NDArray[np.int64]
+    min_ns: NDArray[np.int64]
+    max_ns: NDArray[np.int64]
+    p50_ns: NDArray[np.int64]
+    p95_ns: NDArray[np.int64]
+
+    def each(self) -> Iterator[tuple[int, Figures]]:
+        """The number and the figures of each group."""
+        columns = (getattr(self, field.name).tolist() for field in fields(Figures))
+        for group, *row in zip(self.group.tolist(), *columns, strict=True):
+            yield group, Figures(*row)
+
+
+def totals(group: Integers, duration_ns: Integers, self_ns: Integers) -> Totals:
+    """The totals of each group; all three have one item for each event."""
+    order = np.lexsort((duration_ns, group))
+    inside, duration = group[order].astype(np.int64), duration_ns[order].astype(np.int64)
+    present, first, count = np.unique(inside, return_index=True, return_counts=True)
+    dense = np.repeat(np.arange(len(present)), count)
+    return Totals(
+        group=present,
+        count=count.astype(np.int64),
+        total_ns=sums(duration, dense, len(present)),
+        self_ns=sums(self_ns[order], dense, len(present)),
+        min_ns=duration[first],
+        max_ns=duration[first + count - 1],
+        p50_ns=duration[first + nearest_rank(count, 50)],
+        p95_ns=duration[first + nearest_rank(count, 95)],
+    )
+
+
+def nearest_rank(count: NDArray[np.int64], percent: int) -> NDArray[np.int64]:
+    """Where in ``count`` sorted values the quantile stands: ``ceil(count * percent / 100) - 1``."""
+    return (count * percent + 99) // 100 - 1
+
+
+def self_times(events: Events, around: NDArray[np.int32]) -> NDArray[np.int64]:
+    """The duration of each event without what the events in it cover, on the same track.
+
+    ``self = duration - |union of the children's intervals, cut to the parent's|``; ``around`` is
+    the row of the event that contains each. Work of a device runs elsewhere than what launched it,
+    and takes nothing from its time.
+    """
+    above = np.maximum(around, 0)
+    rows = np.flatnonzero((around != NONE) & (events.track == events.track[above]))
+    above = around[rows]
+    end_ns = events.start_ns + np.maximum(events.duration_ns, 0)
+    start = np.clip(events.start_ns[rows], events.start_ns[above], end_ns[above])
+    end = np.clip(end_ns[rows], events.start_ns[above], end_ns[above])
+    covered = union(start, end, above)
+    return events.duration_ns - sums(covered.length_ns, covered.group, len(events))

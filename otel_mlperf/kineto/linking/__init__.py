@@ -1,0 +1,1 @@
+"""What each event of a trace belongs to."""

@@ -1,0 +1,233 @@
+"""Which collective operation is an event part of, in which group, and how much did it move?
+
+One collective shows up to four times: the operator ``record_param_comms`` with what was asked for,
+the annotation of the backend inside it (``nccl:all_reduce``), the kernel, and the device's copy of
+the annotation. What the kernel does not say itself (before PyTorch 2.3 it says nothing) is taken
+from the operator that launched it. A value that nobody gives is absent.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import numpy as np
+
+from otel_mlperf.kineto.events import NONE
+from otel_mlperf.kineto.linking.elements import count_elements, element_bytes, element_type
+from otel_mlperf.kineto.linking.forest import Forest
+from otel_mlperf.kineto.linking.roles import Role, find_roles
+from otel_mlperf.kineto.reading.details import read_details
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from numpy.typing import NDArray
+
+    from otel_mlperf.kineto.events import Trace
+    from otel_mlperf.kineto.linking.links import Links
+
+_OPERATOR: Final = "record_param_comms"
+_ANNOTATION: Final = re.compile(r"(nccl|rccl|gloo|ucc|mpi|xccl|hccl|ccl):(?!:)(.+)")
+_KERNEL: Final = re.compile(r"nccl|rccl|oneccl", re.IGNORECASE)
+_OPERATIONS: Final = (
+    *("all_reduce", "reduce_scatter", "all_gather", "all_to_all", "broadcast", "send_recv"),
+    *("barrier", "send", "recv", "reduce", "gather", "scatter"),
+)
+"""The longer before those that they contain."""
+_SHAPE: Final = re.compile(
+    r"_(RING|TREE|COLLNET_DIRECT|COLLNET_CHAIN|COLLNET|NVLS_TREE|NVLS|PAT)_(LL128|LL|SIMPLE)(?![^_(])"
+)
+
+_MOST_RANKS: Final = 1 << 20
+"""A group that a file calls larger is not believed."""
+
+
+class Collective(NamedTuple):
+    """What is known of a collective operation; None: the file does not say."""
+
+    operation: str
+    """``all_reduce``, ``all_gather``, …; ``send_recv`` for a kernel that says no more."""
+    backend: str | None = None
+    group: str | None = None
+    """Name of the process group."""
+    group_size: int | None = None
+    """How many ranks it has."""
+    ranks: tuple[int, ...] | None = None
+    in_bytes: int | None = None
+    """What this rank gave: elements times the size of one."""
+    out_bytes: int | None = None
+    """What this rank got."""
+    element_type: str | None = None
+    sequence: int | None = None
+    """Number of the operation in its group: the same on all ranks."""
+    algorithm: str | None = None
+    """``ring``, ``tree``, …: of a kernel of NCCL."""
+    protocol: str | None = None
+    """``ll``, ``ll128`` or ``simple``."""
+
+    @property
+    def message_bytes(self) -> int | None:
+        """The size of the message, as NCCL's tests count it: the larger of given and got."""
+        known = [one for one in (self.in_bytes, self.out_bytes) if one is not None]
+        return max(known, default=None)
+
+    @property
+    def bus_bytes(self) -> float | None:
+        """What the busiest link has to carry; by the duration it is the bus bandwidth.
+
+        The message size times the factor of NCCL's tests: ``2 (n - 1) / n`` for an all-reduce of n
+        ranks, ``(n - 1) / n`` for all-gather, reduce-scatter and all-to-all, 1 for the others.
+        """
+        size, ranks = self.message_bytes, self.group_size
+        if self.operation in ("all_reduce", "all_gather", "reduce_scatter", "all_to_all"):
+            if size is None or not ranks:
+                return None
+            return size * (ranks - 1) / ranks * (2 if self.operation == "all_reduce" else 1)
+        return size
+
+
+def collectives(trace: Trace, links: Links) -> dict[int, Collective]:
+    """What is known of each event that is part of a collective operation, by row.
+
+    Raises:
+        TraceError: the trace file cannot be read again.
+    """
+    parts = _find_parts(trace, links)
+    asked = {*parts.rows, *parts.operator.values()} - {NONE}
+    details = read_details(trace, sorted(asked)) if asked else {}
+    found = {}
+    for row in parts.rows:
+        operator = parts.operator[row]
+        args = details.get(operator, {}) | details[row]
+        words = [trace.names[trace.events.name[row]]]
+        if operator in parts.annotation:
+            words.insert(0, trace.names[trace.events.name[parts.annotation[operator]]])
+        if (one := _describe(args, words)) is not None:
+            found[row] = one
+    return found
+
+
+class _Parts(NamedTuple):
+    rows: list[int]
+    """Every event that may be part of a collective."""
+    operator: dict[int, int]
+    """The operator that asked for it; NONE where there is none."""
+    annotation: dict[int, int]
+    """Of an operator the first annotation of a backend inside it."""
+
+
+def _find_parts(trace: Trace, links: Links) -> _Parts:
+    name, roles = trace.events.name, find_roles(trace)
+    is_operator = (roles == Role.OPERATOR) & _named(trace, _OPERATOR.__eq__)[name]
+    is_annotated = _named(trace, _ANNOTATION.fullmatch)[name]
+    is_copy = (roles == Role.DEVICE_ANNOTATION) & is_annotated
+    is_annotation = (roles != Role.DEVICE_ANNOTATION) & ~links.is_device & is_annotated
+    is_kernel = (roles == Role.DEVICE) & _named(trace, _KERNEL.search)[name]
+    above = Forest(links.around).nearest(is_operator)
+    cause = np.where(links.launch != NONE, links.launch, links.parent)
+    on_host = np.where(links.is_device, cause, np.arange(len(name)))
+    operator = np.append(np.where(is_operator, np.arange(len(name)), above), NONE)[on_host]
+    rows = np.flatnonzero(is_operator | is_annotation | is_kernel | is_copy).tolist()
+    annotations = np.flatnonzero(is_annotation)[::-1].tolist()
+    return _Parts(
+        rows,
+        {row: int(operator[row]) for row in rows},
+        {int(operator[row]): row for row in annotations if operator[row] != NONE},
+    )
+
+
+def _named(trace: Trace, is_wanted: Callable[[str], Any]) -> NDArray[np.bool_]:
+    """Of each name of the trace whether it is wanted."""
+    return np.array([bool(is_wanted(name)) for name in trace.names] or [False])
+
+
+def _describe(args: dict[str, Any], words: list[str]) -> Collective | None:
+    """What the arguments say; ``words`` are names of its events, those that know more first."""
+    annotated = [match for word in words if (match := _ANNOTATION.fullmatch(word))]
+    names = [str(args.get("Collective name", "")), *(match[2] for match in annotated), words[-1]]
+    operation = next((found for name in names if (found := parse_operation(name))), None)
+    if operation is None:
+        return None
+    shape = _SHAPE.search(words[-1])
+    group = args.get("Process Group Name", args.get("Process Group ID"))
+    written = args.get("dtype", "")
+    return Collective(
+        operation,
+        backend=annotated[0][1] if annotated else "nccl" if "nccl" in words[-1] else None,
+        group=None if group in (None, "") else str(group),
+        group_size=_positive(args.get("Group size")),
+        ranks=_ranks(args),
+        in_bytes=_bytes(args, "In msg nelems") if written else _input_bytes(args),
+        out_bytes=_bytes(args, "Out msg nelems"),
+        element_type=_element(args),
+        sequence=_number(args.get("Seq")),
+        algorithm=shape[1].lower() if shape else None,
+        protocol=shape[2].lower() if shape else None,
+    )
+
+
+def _element(args: dict[str, Any]) -> str | None:
+    """As the collective was told, else the one type that all of its tensors have."""
+    if isinstance(written := args.get("dtype"), str) and written:
+        return element_type(written)
+    inputs = args.get("Input type")
+    types = {
+        element_type(one)
+        for one in (inputs if isinstance(inputs, list) else [])
+        if isinstance(one, str) and element_bytes(one)
+    }
+    return types.pop() if len(types) == 1 else None
+
+
+def _bytes(args: dict[str, Any], key: str) -> int | None:
+    """Elements of a message times the size of one."""
+    count, size = _number(args.get(key)), element_bytes(str(args.get("dtype", "")))
+    return None if count is None or size is None else count * size
+
+
+def _input_bytes(args: dict[str, Any]) -> int | None:
+    """The same from recorded shapes, which backends without ``dtype`` leave."""
+    shapes, types = args.get("Input Dims"), args.get("Input type")
+    if not isinstance(shapes, list) or not isinstance(types, list) or len(shapes) != len(types):
+        return None
+    sizes = [
+        (count_elements(shape), element_bytes(str(written)))
+        for shape, written in zip(shapes, types, strict=True)
+        if shape != [] or element_bytes(str(written))
+    ]
+    if not sizes or any(count is None or size is None for count, size in sizes):
+        return None
+    return sum((count or 0) * (size or 0) for count, size in sizes)
+
+
+def _ranks(args: dict[str, Any]) -> tuple[int, ...] | None:
+    """The ranks of the group; a list that PyTorch has shortened (``0, 1, ..., 29``) is none."""
+    written = args.get("Process Group Ranks")
+    if isinstance(written, str) and re.fullmatch(r"\[\d+(, ?\d+)*\]", written):
+        return tuple(int(rank) for rank in re.findall(r"\d+", written))
+    keys = ("Global rank start", "Global rank stride", "Group size")
+    start, stride, size = (_number(args.get(key)) for key in keys)
+    if start is None or not stride or size is None or size > _MOST_RANKS:
+        return None
+    return tuple(range(start, start + stride * size, stride))
+
+
+def _number(value: Any) -> int | None:
+    """A whole number from 0 on, also as text."""
+    if isinstance(value, str) and value.isascii() and value.isdecimal() and len(value) < 20:
+        value = int(value)
+    return value if type(value) is int and value >= 0 else None
+
+
+def _positive(value: Any) -> int | None:
+    return _number(value) or None
+
+
+def parse_operation(written: str) -> str | None:
+    """The normalised name of an operation; None for what is none (``wait``, ``init``)."""
+    letters = re.sub(r"[^a-z]", "", written.lower())
+    for operation in _OPERATIONS:
+        if operation.replace("_", "") in letters:
+            return operation
+    return None

@@ -1,0 +1,141 @@
+"""Which call launched each piece of work of a device, and under which operator?
+
+A device event carries the correlation of the call of the runtime or driver that launched it; many
+may carry one (a CUDA graph). Its parent is the innermost operator or annotation around that call,
+not what happens to run on the host when the device gets to it. Its ``External id`` is asked where
+the call is not in the trace, or nothing is around it: the profiler fills that field with the
+correlation itself when it knows no operator, and such a number is none.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from otel_mlperf.kineto.events import NONE
+from otel_mlperf.kineto.linking.arrows import find_arrows
+from otel_mlperf.kineto.linking.forest import Forest
+from otel_mlperf.kineto.linking.matching import last_before
+from otel_mlperf.kineto.linking.roles import IS_DEVICE, Role
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from otel_mlperf.kineto.events import Trace
+
+
+class Launches(NamedTuple):
+    """How device events hang together with the host; one item for each event of the trace."""
+
+    call: NDArray[np.int32]
+    """Row of the call that launched it."""
+    parent: NDArray[np.int32]
+    is_unknown: NDArray[np.bool_]
+    """Whether its External id is no operator's."""
+    contradicts: NDArray[np.bool_]
+    """Whether its External id is that of an operator that is not around its call."""
+
+
+def find_launches(
+    trace: Trace,
+    roles: NDArray[np.uint8],
+    around: NDArray[np.int32],
+    parents: NDArray[np.int32],
+) -> Launches:
+    """The calls and parents of device events; NONE for all others.
+
+    Args:
+        trace: what was read.
+        roles: of each event.
+        around: of each host event the one that contains it on its thread.
+        parents: of each host event the one that it hangs under.
+    """
+    call = _find_calls(trace, roles)
+    told, asked = _find_operators(trace, roles)
+    host = Forest(parents)
+    owner = np.append(host.nearest(_is_in(roles, _OWNERS)), np.int32(NONE))[call]
+    frame = np.append(host.nearest(roles == Role.PYTHON), np.int32(NONE))[call]
+    is_bare = np.append(around, np.int32(NONE))[call] == NONE
+    parent = np.where(roles == Role.DEVICE_ANNOTATION, _find_originals(trace, roles), owner)
+    # What no operator is around: Python's frame is better than nothing, and so is the call itself.
+    for better in (np.where(is_bare, asked, NONE), frame, call):
+        parent = np.where(parent == NONE, better, parent)
+    is_unknown = told & (asked == NONE)
+    return Launches(call, parent.astype(np.int32), is_unknown, _contradicts(trace, call, asked))
+
+
+def _contradicts(
+    trace: Trace, call: NDArray[np.int32], asked: NDArray[np.int32]
+) -> NDArray[np.bool_]:
+    events = trace.events
+    end = events.start_ns + events.duration_ns
+    is_around = events.track[asked] == events.track[call]
+    is_around &= events.start_ns[asked] <= events.start_ns[call]
+    is_around &= end[asked] >= end[call]
+    found: NDArray[np.bool_] = (call != NONE) & (asked != NONE) & ~is_around
+    return found
+
+
+_OWNERS = (Role.OPERATOR, Role.ANNOTATION, Role.HOST)
+
+
+def _is_in(roles: NDArray[np.uint8], wanted: tuple[Role, ...]) -> NDArray[np.bool_]:
+    table = np.zeros(max(Role) + 1, np.bool_)
+    table[list(wanted)] = True
+    return table[roles]
+
+
+def _find_calls(trace: Trace, roles: NDArray[np.uint8]) -> NDArray[np.int32]:
+    """By correlation; by the arrow between call and device where there is none."""
+    events = trace.events
+    on_host = ~_is_in(roles, (*IS_DEVICE, Role.WINDOW))
+    calls = np.flatnonzero(on_host & (events.correlation > 0))
+    works = np.flatnonzero((roles == Role.DEVICE) & (events.correlation > 0))
+    found = np.full(len(events), NONE, np.int32)
+    found[works] = _matched(trace, calls, events.correlation[calls], works, events.correlation)
+    lost = np.flatnonzero((roles == Role.DEVICE) & (found == NONE))
+    if len(lost):
+        tails, heads = find_arrows(trace, "ac2g", np.flatnonzero(on_host), lost)
+        found[heads] = tails
+    return found
+
+
+def _find_operators(
+    trace: Trace, roles: NDArray[np.uint8]
+) -> tuple[NDArray[np.bool_], NDArray[np.int32]]:
+    """Which works have an External id, and the operators that these are of."""
+    events = trace.events
+    owners = np.flatnonzero(_is_in(roles, _OWNERS) & (events.external > 0))
+    told = (events.external > 0) & (events.external != events.correlation)
+    told &= roles == Role.DEVICE
+    works = np.flatnonzero(told)
+    found = np.full(len(events), NONE, np.int32)
+    found[works] = _matched(trace, owners, events.external[owners], works, events.external)
+    return told, found
+
+
+def _find_originals(trace: Trace, roles: NDArray[np.uint8]) -> NDArray[np.int32]:
+    """The annotation of which a device's is a copy: the same External id and the same name."""
+    events = trace.events
+    originals = np.flatnonzero((roles == Role.ANNOTATION) & (events.external > 0))
+    copies = np.flatnonzero((roles == Role.DEVICE_ANNOTATION) & (events.external > 0))
+    found = np.full(len(events), NONE, np.int32)
+    rows = _matched(trace, originals, events.external[originals], copies, events.external)
+    same = rows != NONE
+    same[same] = events.name[rows[same]] == events.name[copies[same]]
+    found[copies[same]] = rows[same]
+    return found
+
+
+def _matched(
+    trace: Trace,
+    candidates: NDArray[np.intp],
+    keys: NDArray[np.int64],
+    works: NDArray[np.intp],
+    column: NDArray[np.int64],
+) -> NDArray[np.int64]:
+    """For each of ``works`` the row of the candidate with its key."""
+    start = trace.events.start_ns
+    at = last_before(keys, start[candidates], column[works], start[works])
+    return np.where(at == NONE, NONE, np.append(candidates, NONE)[at])

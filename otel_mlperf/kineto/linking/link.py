@@ -1,0 +1,108 @@
+"""Under what does each event of a trace belong?
+
+Events of the host nest by time on their thread (``nesting``). Work of a device is under the
+operator that launched it (``launches``); backward operators know their forward operator
+(``backward``). Where the trace belongs to a run, recorded sections are above what they were around
+(``recorded``), and every event counts to a step (``steps``, ``threads``).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from otel_mlperf.kineto.events import NONE
+from otel_mlperf.kineto.linking.backward import find_forward
+from otel_mlperf.kineto.linking.host import HostEvents
+from otel_mlperf.kineto.linking.launches import find_launches
+from otel_mlperf.kineto.linking.links import Links, Place
+from otel_mlperf.kineto.linking.nesting import find_parents
+from otel_mlperf.kineto.linking.roles import IS_DEVICE, Role, find_roles
+from otel_mlperf.kineto.linking.sections import no_sections
+from otel_mlperf.kineto.linking.steps import Step
+from otel_mlperf.kineto.linking.threads import find_waiting
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from otel_mlperf.kineto.events import Trace
+    from otel_mlperf.kineto.linking.backward import Backward
+    from otel_mlperf.kineto.linking.launches import Launches
+    from otel_mlperf.kineto.linking.sections import Sections
+
+__all__ = ["Links", "Place", "Step", "link"]
+
+
+def link(trace: Trace, sections: Sections | None = None) -> Links:
+    """Finds where each event of a trace belongs, in the recorded sections too if there are any.
+
+    Sections are left out where the trace does not tell Unix time: nothing says when it was.
+    """
+    roles = find_roles(trace)
+    is_host = ~np.isin(roles, (*IS_DEVICE, Role.WINDOW))
+    around = _nest(trace, roles, is_host)
+    backward = find_forward(trace, roles)
+    given = sections if sections is not None and trace.is_unix_time else no_sections()
+    waiting = find_waiting(trace, around, backward.forward)
+    host = HostEvents(trace, roles, is_host, around, waiting, given)
+    steps, step = host.steps(backward.forward)
+    links = host.place(steps, step)
+    links.forward = backward.forward
+    launches = find_launches(trace, roles, around, links.parent)
+    _place_devices(links, launches, roles)
+    links.orphans = _count(trace, links, launches, backward, roles)
+    return links
+
+
+def _nest(trace: Trace, roles: NDArray[np.uint8], is_host: NDArray[np.bool_]) -> NDArray[np.int32]:
+    """Of each host event the one that contains it on its thread."""
+    events, rows = trace.events, np.flatnonzero(is_host)
+    # Of equal intervals calls are innermost; an operator's id is lower than those of its children.
+    rank = _DEPTHS[roles[rows]] << 48 | np.clip(events.external[rows], 0, (1 << 48) - 1)
+    found = find_parents(events.track[rows], events.start_ns[rows], events.duration_ns[rows], rank)
+    around = np.full(len(events), NONE, np.int32)
+    around[rows] = np.append(rows, NONE)[found]
+    return around
+
+
+_DEPTHS: Final = np.zeros(len(Role), np.int64)
+_DEPTHS[[Role.PYTHON, Role.OPERATOR, Role.HOST, Role.CALL]] = [1, 2, 3, 4]
+
+
+def _place_devices(links: Links, launches: Launches, roles: NDArray[np.uint8]) -> None:
+    rows = np.flatnonzero(links.is_device)
+    call, parent = launches.call[rows], launches.parent[rows]
+    by_id = np.where(roles[rows] == Role.DEVICE_ANNOTATION, Place.ANNOTATED, Place.ASKED)
+    place = np.where(call != NONE, Place.LAUNCHED, by_id)
+    links.place[rows] = np.where(parent == NONE, Place.ORPHAN, place)
+    links.launch[rows] = call
+    cause = np.where(call == NONE, parent, call)
+    links.step[rows] = np.append(links.step, np.int32(NONE))[cause]
+    is_shown_as_section = np.append(links.place, np.uint8(Place.ROOT))[parent] == Place.TWIN
+    links.section[rows[is_shown_as_section]] = links.section[parent[is_shown_as_section]]
+    links.parent[rows] = np.where(is_shown_as_section, NONE, parent)
+
+
+def _count(
+    trace: Trace,
+    links: Links,
+    launches: Launches,
+    backward: Backward,
+    roles: NDArray[np.uint8],
+) -> dict[str, int]:
+    """What is not linked, or contradicts itself, by kind; kinds that did not occur are left out."""
+    works = roles == Role.DEVICE
+    copies = roles == Role.DEVICE_ANNOTATION
+    inside = (links.place != Place.WINDOW) & bool(links.steps)
+    found = {
+        "launch_unknown": works & (links.place == Place.ORPHAN),
+        "call_missing": works & (links.place == Place.ASKED),
+        "annotation_unknown": copies & (links.place == Place.ORPHAN),
+        "external_id_unknown": works & launches.is_unknown,
+        "external_id_contradicts": works & launches.contradicts,
+        "outside_steps": inside & (links.step == NONE),
+    }
+    counts = {kind: int(rows.sum()) for kind, rows in found.items()}
+    counts["forward_contradicts"] = backward.contradictions
+    return {kind: count for kind, count in counts.items() if count}

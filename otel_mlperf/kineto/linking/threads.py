@@ -1,0 +1,89 @@
+"""Which interval of the program was open where an event of the host began?
+
+Intervals are recorded sections, or the annotations of steps; each is on one thread. An event is
+looked up on its own thread. Where nothing is open there, it is looked up on the thread that waits
+for it: of a thread of autograd that is the one whose forward operators it answers.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from otel_mlperf.kineto.events import NONE
+from otel_mlperf.kineto.linking.forest import Forest
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from otel_mlperf.kineto.events import Trace
+    from otel_mlperf.kineto.linking.cover import Cover
+
+
+class Open(NamedTuple):
+    """Indices of intervals, one item for each event of the trace; NONE: none, or a device's."""
+
+    own: NDArray[np.int32]
+    """On its own thread."""
+    waiting: NDArray[np.int32]
+    """On the thread that waits for it, where there is none on its own."""
+
+
+def find_open(
+    trace: Trace,
+    is_host: NDArray[np.bool_],
+    covers: dict[int, Cover],
+    waiting: NDArray[np.int64],
+    tolerance_ns: int,
+) -> Open:
+    """The innermost interval open where each event of the host begins.
+
+    Args:
+        trace: what was read.
+        is_host: of each event whether it is the host's.
+        covers: of each track the intervals on it.
+        waiting: of each event the track that waits for it, NONE if it is not known.
+        tolerance_ns: by how much the clocks of events and intervals may differ.
+    """
+    events = trace.events
+    own = np.full(len(events), NONE, np.int32)
+    there = own.copy()
+    end = events.start_ns + np.maximum(events.duration_ns, 0)
+    for track, rows in rows_by(events.track, np.flatnonzero(is_host)).items():
+        if track in covers:
+            own[rows] = covers[track].around(events.start_ns[rows], end[rows], tolerance_ns)
+    for track, rows in rows_by(waiting, np.flatnonzero(is_host & (own == NONE))).items():
+        if track in covers:
+            there[rows] = covers[track].at(events.start_ns[rows])
+    return Open(own, there)
+
+
+def rows_by(
+    values: NDArray[np.int64] | NDArray[np.int32], rows: NDArray[np.intp]
+) -> dict[int, NDArray[np.intp]]:
+    """The rows of each value, in ascending order, however many values there are."""
+    rows = rows[np.argsort(values[rows], kind="stable")]
+    edges = np.flatnonzero(np.diff(values[rows])) + 1
+    return {int(values[part[0]]): part for part in np.split(rows, edges) if len(part)}
+
+
+def find_waiting(
+    trace: Trace, around: NDArray[np.int32], forward: NDArray[np.int32]
+) -> NDArray[np.int64]:
+    """The track of the thread that waits for each event; NONE where nothing tells.
+
+    It is the track of the forward operator that the outermost event around it answers, else the
+    one that most of its thread's operators answer.
+    """
+    track = trace.events.track
+    answers = np.flatnonzero(forward != NONE)
+    pairs, uses = np.unique(
+        np.stack((track[answers], track[forward[answers]])), axis=1, return_counts=True
+    )
+    usual = np.full(len(trace.tracks) + 1, NONE, np.int64)
+    by_use = np.argsort(uses, kind="stable")
+    usual[pairs[0, by_use]] = pairs[1, by_use]  # the most used is written last
+    outermost = forward[Forest(around).roots()]
+    waits = np.where(outermost == NONE, usual[track], np.append(track, NONE)[outermost])
+    return np.where(waits == track, NONE, waits)

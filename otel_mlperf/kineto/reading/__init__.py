@@ -1,0 +1,1 @@
+"""A trace file as columns, whatever its version, vendor and damage."""

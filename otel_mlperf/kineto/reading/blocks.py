@@ -1,0 +1,106 @@
+"""Where does one entry end and the next begin, without looking at every byte in Python?
+
+Text is decoded in blocks that end between two entries. Such a place is found by how it looks, which
+a text inside an entry may imitate: the decoder then refuses the block, and ``recovery`` takes it
+apart with care.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+import numpy as np
+
+from otel_mlperf.kineto.reading.entries import ENTRY
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+BETWEEN: Final = re.compile(rb'\}\s*,\s*(?=\{\s*")')
+_LOOK_BACK: Final = 1 << 14
+_OPEN: Final = ord("{")
+_CLOSE: Final = ord("}")
+_BLANK: Final = ord(" ")
+_MOST_BLANKS: Final = 64
+"""Looked at before a brace: with more, it may begin an entry for all that is known."""
+# Decimals stay text: a float cannot hold today's time to the nanosecond.
+_DECODER: Final = msgspec.json.Decoder(list[ENTRY], float_hook=str)
+NOT_DECODED: Final = (msgspec.DecodeError, RecursionError, ValueError)
+
+
+def last_between(data: bytes) -> tuple[int, int] | None:
+    """Where the last whole entry of ``data`` ends, and where the next begins."""
+    for begin in (max(0, len(data) - _LOOK_BACK), 0):
+        found = [match.span() for match in BETWEEN.finditer(data, begin)]
+        if found:
+            return found[-1][0] + 1, found[-1][1]
+    return None
+
+
+class Block:
+    """Decoded entries, and the text that they were decoded from."""
+
+    __slots__ = ("_text", "entries")
+
+    def __init__(self, text: bytes, entries: list[Any]) -> None:
+        self._text = text
+        self.entries = entries
+
+    def positions(self) -> NDArray[np.int64]:
+        """Where each entry has its ``{``, from the beginning of the block."""
+        array = np.frombuffer(self._text, np.uint8)
+        opens = np.flatnonzero(array == _OPEN)
+        positions = opens[_may_begin_entry(array, opens)]
+        if len(positions) != len(self.entries):
+            # Others look like one: objects in lists within entries, or braces in texts.
+            positions = _outermost(array)
+        return positions - len(b"[")
+
+
+def decode(text: memoryview) -> Block | None:
+    """The entries in ``text``, which are separated by commas; None if they cannot be decoded."""
+    whole = b"".join((b"[", text, b"]"))
+    try:
+        return Block(whole, _DECODER.decode(whole))
+    except NOT_DECODED:
+        return None
+
+
+def _may_begin_entry(array: NDArray[np.uint8], opens: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Which braces follow a comma, or the beginning of the list, as those of all entries do."""
+    before = opens - 1
+    for _ in range(_MOST_BLANKS):
+        blank = array[before] <= _BLANK
+        if not blank.any():
+            break
+        before -= blank
+    byte = array[before]
+    may_begin: NDArray[np.bool_] = (byte == ord(",")) | (byte <= _BLANK) | (before == 0)
+    return may_begin
+
+
+def _outermost(array: NDArray[np.uint8]) -> NDArray[np.int64]:
+    """Where an object begins that is within no other, nor in a text."""
+    braces = np.flatnonzero(((array == _OPEN) | (array == _CLOSE)) & ~_inside_texts(array))
+    opens = array[braces] == _OPEN
+    depth = np.cumsum(np.where(opens, 1, -1))
+    outermost: NDArray[np.int64] = braces[opens & (depth == 1)]
+    return outermost
+
+
+def _inside_texts(array: NDArray[np.uint8]) -> NDArray[np.bool_]:
+    """Which bytes stand between quotes."""
+    quotes = np.flatnonzero(array == ord('"'))
+    escapes = np.flatnonzero(array == ord("\\"))
+    if len(escapes):
+        # In a run of backslashes every second one is itself escaped.
+        first = np.concatenate(([True], np.diff(escapes) != 1))
+        run = np.arange(len(escapes)) - np.maximum.accumulate(
+            np.where(first, np.arange(len(escapes)), 0)
+        )
+        quotes = quotes[~np.isin(quotes, escapes[run % 2 == 0] + 1)]
+    marks = np.zeros(len(array), np.int8)
+    marks[quotes] = 1
+    return np.bitwise_xor.accumulate(marks).astype(np.bool_)

@@ -1,0 +1,156 @@
+"""What does a trace say beside its events, before and after them?"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import TYPE_CHECKING, Any, Final
+
+from otel_mlperf.kineto.reading.repair import is_cut, parse_value
+
+if TYPE_CHECKING:
+    from otel_mlperf.kineto.reading.damage import DamageLog
+    from otel_mlperf.kineto.reading.text import Text
+
+LONGEST_FIELD: Final = 8 << 20
+BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
+_BLANK: Final = re.compile(rb"[\s,]*")
+_KEY: Final = re.compile(rb'("(?:[^"\\]|\\.)*")\s*:\s*(?=\S)')
+_LONGEST_KEY: Final = 1 << 12
+_WANTED: Final = re.compile(
+    rb'"(?:traceEvents"\s*:\s*\[|(?:baseTimeNanoseconds|distributedInfo|deviceProperties'
+    rb'|schemaVersion|displayTimeUnit|traceName|trace_id|rank|world_size)"\s*:)'
+)
+_OVERLAP: Final = 64
+
+
+class Fields:
+    """Reads fields of the outermost object up to the list of events, and after it."""
+
+    def __init__(self, text: Text, damage: DamageLog) -> None:
+        self._text = text
+        self._damage = damage
+        self._is_lost = False
+        """Nothing that matters was found behind damage, up to the end of the file."""
+        self.values: dict[str, Any] = {}
+        self.is_bare = False
+        """The file is a list of events without an object around it."""
+
+    def open(self) -> bool:
+        """Go to the first event; false if there is no list of events."""
+        text = self._text
+        text.more()
+        if text.data.startswith(BYTE_ORDER_MARK):
+            self._damage.add("byte_order_mark", 0)
+            text.drop(len(BYTE_ORDER_MARK))
+        first = self._next()
+        if first == b"[":
+            self.is_bare = True
+            text.drop(1)
+            return True
+        if first == b"{":
+            text.drop(1)
+            return self.find_events()
+        self._damage.add("unexpected_text", text.offset, text.data[:40].decode("latin-1"))
+        return self._find_wanted() and self.find_events()
+
+    def find_events(self) -> bool:
+        """Read fields up to the list of events; false at the end of the file."""
+        while first := self._next():
+            if first == b"}" or self.is_bare:
+                self._close(first)
+                return False
+            if first == b'"':
+                found = self._read_field()
+                if found:
+                    return True
+            else:
+                self._lose("unexpected_text")
+        # A bare list needs no end, says the format; and what is lost may hold the end.
+        is_known = self.is_bare or self._is_lost or "truncated" in self._damage
+        if not is_known:
+            self._damage.add("truncated", self._text.offset, "the outermost object has no end")
+        return False
+
+    def _next(self) -> bytes:
+        """The next byte that is not blank, which is then the first of the text."""
+        text = self._text
+        while True:
+            blank = _BLANK.match(text.data)
+            text.drop(blank.end() if blank else 0)
+            if text.data or not text.more():
+                return text.data[:1]
+
+    def _read_field(self) -> bool:
+        """Take one field; true if it is the list of events, up to its ``[``."""
+        text = self._text
+        while not (key := _KEY.match(text.data)):
+            if len(text.data) > _LONGEST_KEY or not text.more():
+                self._lose("unreadable_field")
+                return False
+        if key[1] == b'"traceEvents"' and text.data[key.end() : key.end() + 1] == b"[":
+            text.drop(key.end() + 1)
+            return True
+        while (size := self._take_value(key)) is None:
+            if not self._double():
+                if "truncated" not in self._damage:
+                    self._damage.add("truncated", text.offset, "within a field")
+                text.drop(len(text.data))
+                return False
+        if size:
+            text.drop(size)
+        else:
+            self._lose("unreadable_field")
+        return False
+
+    def _take_value(self, key: re.Match[bytes]) -> int | None:
+        """Bytes that the field takes; 0: unreadable; None: it goes on beyond the data."""
+        data = self._text.data
+        text = data[key.end() :].decode("utf-8", "surrogateescape")
+        try:
+            name = str(json.loads(key[1]))
+            parsed = parse_value(text, floats=float, strict=False)
+        except json.JSONDecodeError as error:
+            return None if is_cut(error, text) and 2 * len(data) <= LONGEST_FIELD else 0
+        except (RecursionError, UnicodeDecodeError):
+            return 0
+        if parsed.end == len(text) and not self._text.ended:
+            return None
+        self.values[name] = parsed.value
+        return key.end() + len(text[: parsed.end].encode("utf-8", "surrogateescape"))
+
+    def _double(self) -> bool:
+        """Read as much again as is there, so that long fields are parsed few times."""
+        wanted = 2 * len(self._text.data)
+        while len(self._text.data) < wanted:
+            if not self._text.more():
+                return len(self._text.data) > wanted // 2
+        return True
+
+    def _lose(self, kind: str) -> None:
+        """Count what stands here, and go to the next field that matters."""
+        text = self._text
+        self._damage.add(kind, text.offset, text.data[:80].decode("latin-1"))
+        text.drop(1)
+        self._is_lost = not self._find_wanted()
+
+    def _find_wanted(self) -> bool:
+        text = self._text
+        while not (wanted := _WANTED.search(text.data)):
+            text.drop(max(0, len(text.data) - _OVERLAP))
+            if not text.more():
+                text.drop(len(text.data))
+                return False
+        text.drop(wanted.start())
+        return True
+
+    def _close(self, first: bytes) -> None:
+        """Read what follows the end, which should be nothing."""
+        text = self._text
+        if first == b"}":
+            text.drop(1)
+            first = self._next()
+        if first:
+            self._damage.add("trailing_bytes", text.offset, text.data[:40].decode("latin-1"))
+            while text.more():
+                text.drop(len(text.data))

@@ -1,0 +1,212 @@
+"""How do entries of one kind become rows of a table?
+
+An entry without a usable time is lost, and counted; any other value that it lacks is NONE.
+"""
+
+from __future__ import annotations
+
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from otel_mlperf.kineto.events import NONE, Allocations, Events, Flows
+from otel_mlperf.kineto.reading.columns import (
+    Growing,
+    Index,
+    Whole,
+    time_column,
+    whole_column,
+    whole_columns,
+)
+from otel_mlperf.kineto.reading.entries import Args, Complete, FlowStart, Instant, MemoryArgs
+from otel_mlperf.kineto.reading.times import NO_TIME
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from otel_mlperf.kineto.reading.damage import DamageLog
+    from otel_mlperf.kineto.reading.tracks import Tracks
+
+MOST_KINDS: Final = 256
+"""Categories that a byte can tell apart; all others are the last of them."""
+FLOW_NAMES: Final = {
+    "async": "ac2g",
+    "async_gpu": "ac2g",
+    "async_cpu_to_gpu": "ac2g",
+    "forward_backward": "fwdbwd",
+    "fwd_bwd": "fwdbwd",
+}
+"""What older versions call the two kinds of arrow."""
+_NARROW: Final = ("device", "device_type")
+_ARGS: Final[dict[str, Whole]] = {
+    name: np.int16 if name in _NARROW else np.int64 for name in Args.__struct_fields__
+}
+_MEMORY_ARGS: Final[dict[str, Whole]] = {
+    name: np.int16 if name in _NARROW else np.int64 for name in MemoryArgs.__struct_fields__
+}
+_NO_ARGS: Final = Args()
+_NO_MEMORY_ARGS: Final = MemoryArgs()
+_NAME: Final = attrgetter("name")
+_CATEGORY: Final = attrgetter("cat")
+
+
+class EventRows:
+    """Events with a duration."""
+
+    def __init__(self, tracks: Tracks, damage: DamageLog) -> None:
+        self._tracks = tracks
+        self._damage = damage
+        self._names = Index()
+        self._categories = Index(str.lower, MOST_KINDS)
+        self._rows = Growing(
+            start_ns=np.int64,
+            duration_ns=np.int64,
+            position=np.int64,
+            name=np.int32,
+            category=np.uint8,
+            track=np.int32,
+            **_ARGS,
+        )
+
+    def add(self, events: list[Complete], positions: NDArray[np.int64]) -> None:
+        """Take the events at these byte offsets."""
+        start = time_column("ts", events, positions, self._damage)
+        duration = time_column("dur", events, positions, self._damage)
+        if start.min() == NO_TIME or duration.min() < 0:
+            good = (start != NO_TIME) & (duration != NO_TIME)
+            events, positions = _chosen(events, good), positions[good]
+            start, duration = start[good], duration[good]
+            self._count_negative(events, duration, positions)
+        count = len(events)
+        args = [event.args or _NO_ARGS for event in events]
+        self._rows.add(
+            count,
+            start_ns=start,
+            duration_ns=duration,
+            position=positions,
+            name=self._names.column(map(_NAME, events), count, np.int32),
+            category=self._categories.column(map(_CATEGORY, events), count, np.uint8),
+            track=self._tracks.column(events, positions),
+            **whole_columns(args, _ARGS, positions, self._damage),
+        )
+
+    def _count_negative(
+        self,
+        events: list[Complete],
+        duration: NDArray[np.int64],
+        positions: NDArray[np.int64],
+    ) -> None:
+        for row in np.flatnonzero(duration < 0).tolist():
+            example = f"{events[row].name}: {duration[row]} ns"
+            self._damage.add("negative_duration", int(positions[row]), example)
+
+    def finish(self, base_ns: int) -> Events:
+        """All events in the order of the file, with times from the zero that ``base_ns`` is."""
+        columns = _shifted(self._rows.columns(), "start_ns", base_ns, self._damage)
+        position = columns["position"]
+        if np.any(position[1:] < position[:-1]):
+            # Pairs of begin and end become known only at their end.
+            order = np.argsort(position, kind="stable")
+            columns = {name: column[order] for name, column in columns.items()}
+        return Events(**columns)
+
+    def names(self) -> list[str]:
+        """What ``Events.name`` points to."""
+        return self._names.things()
+
+    def categories(self) -> list[str]:
+        """What ``Events.category`` points to."""
+        return self._categories.things()
+
+
+class FlowRows:
+    """Ends of arrows."""
+
+    def __init__(self, tracks: Tracks, damage: DamageLog) -> None:
+        self._tracks = tracks
+        self._damage = damage
+        self._kinds = Index(_flow_kind, MOST_KINDS)
+        self._rows = Growing(
+            kind=np.uint8, id=np.int64, starts=np.bool_, time_ns=np.int64, track=np.int32
+        )
+
+    def add(self, ends: list[Any], positions: NDArray[np.int64]) -> None:
+        """Take the ends at these byte offsets."""
+        time = time_column("ts", ends, positions, self._damage)
+        ids = whole_column("id", ends, np.int64, positions, self._damage)
+        good = (time != NO_TIME) & (ids != NONE)
+        if not good.all():
+            ends, positions = _chosen(ends, good), positions[good]
+        self._rows.add(
+            len(ends),
+            kind=self._kinds.column(map(_CATEGORY, ends), len(ends), np.uint8),
+            id=ids[good],
+            starts=np.array([type(end) is FlowStart for end in ends], np.bool_),
+            time_ns=time[good],
+            track=self._tracks.column(ends, positions),
+        )
+
+    def finish(self, base_ns: int) -> Flows:
+        """All ends, with times from the zero that ``base_ns`` is."""
+        return Flows(**_shifted(self._rows.columns(), "time_ns", base_ns, self._damage))
+
+    def kinds(self) -> list[str]:
+        """What ``Flows.kind`` points to."""
+        return self._kinds.things()
+
+
+class AllocationRows:
+    """``[memory]`` instants."""
+
+    def __init__(self, tracks: Tracks, damage: DamageLog) -> None:
+        self._tracks = tracks
+        self._damage = damage
+        self._rows = Growing(time_ns=np.int64, track=np.int32, **_MEMORY_ARGS)
+
+    def add(self, instants: list[Instant], positions: NDArray[np.int64]) -> None:
+        """Take those of the instants that are allocations."""
+        good = np.array([instant.name == "[memory]" for instant in instants], np.bool_)
+        instants, positions = _chosen(instants, good), positions[good]
+        time = time_column("ts", instants, positions, self._damage)
+        good = time != NO_TIME
+        instants, positions = _chosen(instants, good), positions[good]
+        args = [instant.args or _NO_MEMORY_ARGS for instant in instants]
+        self._rows.add(
+            len(instants),
+            time_ns=time[good],
+            track=self._tracks.column(instants, positions),
+            **whole_columns(args, _MEMORY_ARGS, positions, self._damage),
+        )
+
+    def finish(self, base_ns: int) -> Allocations:
+        """All allocations, with times from the zero that ``base_ns`` is."""
+        return Allocations(**_shifted(self._rows.columns(), "time_ns", base_ns, self._damage))
+
+
+def _flow_kind(category: str) -> str:
+    return FLOW_NAMES.get(category.lower(), category.lower())
+
+
+def _chosen(entries: list[Any], good: NDArray[np.bool_]) -> list[Any]:
+    if good.all():
+        return entries
+    return list(map(entries.__getitem__, np.flatnonzero(good).tolist()))
+
+
+def _shifted(
+    columns: dict[str, NDArray[Any]], time: str, base_ns: int, damage: DamageLog
+) -> dict[str, NDArray[Any]]:
+    """The columns with ``base_ns`` added; rows that 64 bits cannot hold then are lost."""
+    start, most = columns[time], np.iinfo(np.int64).max - base_ns
+    length = columns.get("duration_ns", np.zeros(1, np.int64))
+    # Of the longest alone first: a column of all ends would take memory for nothing.
+    if len(start) and int(start.max()) + max(0, int(length.max())) > most:
+        good = start <= most - np.maximum(length, 0)
+        lost = int(np.flatnonzero(~good)[0])
+        offset = int(columns["position"][lost]) if "position" in columns else 0
+        times = int(len(good) - good.sum())
+        damage.add("out_of_range", offset, f"{time}: {start[lost]}", times=times)
+        columns = {name: column[good] for name, column in columns.items()}
+    columns[time] += base_ns
+    return columns

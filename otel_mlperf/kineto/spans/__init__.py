@@ -1,0 +1,1 @@
+"""Events of a trace as spans, within what a screen can show."""

@@ -1,0 +1,170 @@
+"""Which events of a trace become spans, when a screen can show so many, and what of the rest?
+
+Kept are, in turn, the longest events, the longest on the critical path and one whole example of
+each pattern, always with everything above them. The rest is rolled up: one span for each parent and
+name, with count, sum, min and max. No time is lost: durations of what is kept and sums of the
+roll-ups add up to the trace's total, exactly.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from otel_mlperf.kineto.events import NONE
+from otel_mlperf.kineto.spans.patterns import NEVER, example_ranks, patterns
+from otel_mlperf.kineto.spans.rollups import RollUps, alone, merged, roll_up, those
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from numpy.typing import NDArray
+
+    from otel_mlperf.kineto.events import Trace
+    from otel_mlperf.kineto.spans.places import Places
+
+DEFAULT_SPANS: Final = 2_000
+_LARGEST_PART: Final = 8
+"""An example takes at most this part of the budget."""
+_MOST_CELLS: Final = 1 << 26
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """How much of each trace is sent."""
+
+    spans: int | None = DEFAULT_SPANS
+    """Spans of one trace, those of recorded sections included; None: every event is one."""
+    bytes: int | None = None
+    """Bytes of one trace, encoded, without the recorded sections."""
+    by_trace: Mapping[str, int] = field(default_factory=dict)
+    """Spans of single traces, by their id in hexadecimal: instead of ``spans``."""
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether every event is a span."""
+        return self.spans is None and self.bytes is None
+
+    def of(self, places: Places) -> NDArray[np.int64]:
+        """The spans that events and roll-ups of each trace may be."""
+        spans = DEFAULT_SPANS if self.spans is None and self.bytes is None else self.spans
+        most = np.int64(1 << 40) if spans is None else np.int64(spans)
+        own = [self.by_trace.get(trace.hex(), most) for trace in places.traces]
+        return np.maximum(np.array(own, np.int64) - np.array(places.recorded, np.int64), 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What is sent of a trace."""
+
+    kept: NDArray[np.bool_]
+    roll_ups: RollUps
+
+
+def choose(
+    trace: Trace,
+    places: Places,
+    budgets: NDArray[np.int64] | None,
+    critical: NDArray[np.bool_],
+) -> Plan:
+    """Decides for each event.
+
+    Args:
+        trace: the events.
+        places: where each belongs.
+        budgets: spans that each trace may have, roll-ups included; None: no limit.
+        critical: events on the critical path.
+    """
+    keys = _keys(trace)
+    kept = ~(places.never | places.hidden)
+    if budgets is not None:
+        ranks = places.forest.smallest(_ranks(trace, places, budgets, critical, keys))
+        kept = _within(places, budgets, ranks, keys)
+    roll_ups = roll_up(trace, places, kept, keys)
+    if budgets is not None:
+        room = np.maximum(budgets - _per_trace(places, kept), 1)
+        roll_ups = merged(roll_ups, places, room)
+    single = alone(places, roll_ups)
+    kept[roll_ups.first[single]] = True
+    return Plan(kept, those(roll_ups, ~single))
+
+
+def _keys(trace: Trace) -> NDArray[np.int64]:
+    """Name and category of each event as one number."""
+    events = trace.events
+    both = events.name.astype(np.int64) << 8 | events.category
+    keys: NDArray[np.int64] = np.unique(both, return_inverse=True)[1].reshape(-1).astype(np.int64)
+    return keys
+
+
+def _ranks(
+    trace: Trace,
+    places: Places,
+    budgets: NDArray[np.int64],
+    critical: NDArray[np.bool_],
+    keys: NDArray[np.int64],
+) -> NDArray[np.int64]:
+    """How early each event is kept for its own sake: the best of its places in three lists."""
+    events, group = trace.events, places.trace
+    out = places.never | places.hidden
+    longest = _order_in_trace(group, events.duration_ns, ~out)
+    on_path = _order_in_trace(group, events.duration_ns, critical & ~out)
+    pattern = patterns(places.forest, np.where(out, 0, keys + 1), group)
+    times = (events.start_ns, np.where(out, 0, events.duration_ns))
+    shown = example_ranks(places.forest, pattern, group, times, budgets // _LARGEST_PART)
+    return np.where(out, NEVER, np.minimum(np.minimum(longest, on_path), shown))
+
+
+def _order_in_trace(
+    group: NDArray[np.int32], duration: NDArray[np.int64], wanted: NDArray[np.bool_]
+) -> NDArray[np.int64]:
+    """Each wanted event's place among those of its trace, longest first; NEVER for the others."""
+    rows = np.flatnonzero(wanted)
+    order = rows[np.lexsort((-duration[rows], group[rows]))]
+    begins = np.searchsorted(group[order], group[order])
+    found = np.full(len(group), NEVER)
+    found[order] = np.arange(len(order)) - begins
+    return found
+
+
+def _within(
+    places: Places,
+    budgets: NDArray[np.int64],
+    ranks: NDArray[np.int64],
+    keys: NDArray[np.int64],
+) -> NDArray[np.bool_]:
+    """The events up to the rank at which each trace is full, found by halving."""
+    group, candidates = places.trace, ranks < NEVER
+    whole = _used(places, candidates, keys) <= budgets
+    fits = np.where(whole, NEVER - 1, np.int64(NONE))
+    full = np.where(whole, NEVER, np.maximum(budgets, 0) + 1)  # the longest alone are too many
+    while (full - fits > 1).any():
+        tried = fits + (full - fits) // 2
+        good = _used(places, candidates & (ranks <= tried[group]), keys) <= budgets
+        fits, full = np.where(good, tried, fits), np.where(good, full, tried)
+    return candidates & (ranks <= fits[group])
+
+
+def _used(places: Places, kept: NDArray[np.bool_], keys: NDArray[np.int64]) -> NDArray[np.int64]:
+    """How many spans each trace has: what is kept, and a roll-up for each parent and name."""
+    rest = np.flatnonzero(~(kept | places.hidden))
+    many, place = int(kept.sum()), np.cumsum(kept) - 1
+    above = places.forest.nearest(kept)[rest]
+    where = np.where(above == NONE, many + places.anchor[rest], place[above]).astype(np.int64)
+    width = int(keys.max(initial=0)) + 1
+    cells, size = where * width + keys[rest], (many + len(places.anchor_span)) * width
+    if size <= _MOST_CELLS:
+        seen = np.zeros(size, bool)
+        seen[cells] = True
+        cells = np.flatnonzero(seen)
+    else:
+        cells = np.unique(cells)
+    owner = np.concatenate((places.trace[kept], places.anchor_trace))
+    rolled = np.bincount(owner[cells // width], minlength=len(places.traces))
+    return _per_trace(places, kept) + rolled
+
+
+def _per_trace(places: Places, kept: NDArray[np.bool_]) -> NDArray[np.int64]:
+    return np.bincount(places.trace[kept], minlength=len(places.traces)).astype(np.int64)

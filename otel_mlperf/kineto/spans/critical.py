@@ -1,0 +1,116 @@
+"""Which events did the end of the trace wait for, one after the other?
+
+Backwards from what ended last: a kernel that began when the one before it on its stream ended
+waited for that one, else for the call that launched it; a call that waits for the device waited for
+the device work that ended in it; any other call or operator, for what its thread did before.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from otel_mlperf.kineto.counting.work import find_work
+from otel_mlperf.kineto.events import NONE
+from otel_mlperf.kineto.linking.roles import Role, find_roles
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from otel_mlperf.kineto.events import Trace
+    from otel_mlperf.kineto.linking.links import Links
+
+_WAITING: Final = "Synchronize"
+"""In the names of calls that return when the device is done."""
+
+
+def critical_path(trace: Trace, links: Links) -> NDArray[np.bool_]:
+    """Whether each event is on the path."""
+    on_path = np.zeros(len(trace.events), bool)
+    lanes = _Lanes(trace, links)
+    if not len(lanes.rows):
+        return on_path
+    begins, ends = lanes.walk()
+    marks = np.zeros(len(lanes.rows) + 1, np.int64)
+    np.add.at(marks, begins, 1)
+    np.add.at(marks, np.asarray(ends) + 1, -1)
+    on_path[lanes.rows[np.cumsum(marks[:-1]) > 0]] = True
+    return on_path
+
+
+class _Lanes:
+    """The innermost host events by thread and the device's work by stream, each in time's order.
+
+    ``stops`` are where the way backwards leaves a lane; between them it needs no step.
+    """
+
+    def __init__(self, trace: Trace, links: Links) -> None:
+        events = trace.events
+        work, around = np.zeros(len(events), bool), np.zeros(len(events), bool)
+        work[find_work(trace).rows] = True
+        inside = links.parent[(links.parent != NONE) & ~links.is_device]
+        around[inside] = True
+        roles = find_roles(trace)
+        other = (roles == Role.PYTHON) | (roles == Role.WINDOW) | links.is_device
+        rows = np.flatnonzero(work | ~(around | other))
+        order = np.lexsort((events.start_ns[rows], events.track[rows]))
+        self.rows = rows[order]
+        self._is_work = work[self.rows]
+        self._start = events.start_ns[self.rows]
+        self._end = self._start + events.duration_ns[self.rows]
+        self._place = np.full(len(events), NONE, np.int64)
+        self._place[self.rows] = np.arange(len(self.rows))
+        launch = links.launch[self.rows]
+        self._launch = np.where(launch != NONE, self._place[launch], NONE)
+        waits = np.array([_WAITING in name for name in trace.names] or [False])
+        self._waits = waits[events.name[self.rows]] & ~self._is_work
+        self._first = np.diff(events.track[self.rows], prepend=NONE - 1) != 0
+        self._ended = {kind: self._by_end(self._is_work == kind) for kind in (True, False)}
+        self._last_stop = self._find_stops()
+
+    def _by_end(self, which: NDArray[np.bool_]) -> tuple[NDArray[np.intp], NDArray[np.int64]]:
+        places = np.flatnonzero(which)
+        places = places[np.argsort(self._end[places], kind="stable")]
+        return places, self._end[places]
+
+    def _find_stops(self) -> NDArray[np.int64]:
+        """Of each place the nearest one at or before it where the way leaves the lane."""
+        before = np.roll(self._end, 1)
+        launched = (self._launch != NONE) & (before <= self._end[self._launch])
+        stops = self._first | np.where(self._is_work, launched, self._waits)
+        places: NDArray[np.int64] = np.maximum.accumulate(np.where(stops, np.arange(len(stops)), 0))
+        return places
+
+    def walk(self) -> tuple[list[int], list[int]]:
+        """The pieces of the path: first and last place of each."""
+        at, seen = int(np.argmax(self._end)), set[int]()
+        begins: list[int] = []
+        ends: list[int] = []
+        while at != NONE:
+            stop = int(self._last_stop[at])
+            begins.append(stop)
+            ends.append(at)
+            if stop in seen:
+                break
+            seen.add(stop)
+            at = self._before(stop)
+        return begins, ends
+
+    def _before(self, stop: int) -> int:
+        """Where the way goes on from a stop; NONE at the beginning."""
+        if self._is_work[stop]:
+            return int(self._launch[stop])
+        if self._waits[stop]:
+            found = self._ended_by(int(self._end[stop]), work=True)
+            if found != NONE and self._end[found] > self._start[stop]:
+                return found
+            if not self._first[stop]:
+                return stop - 1
+        return self._ended_by(int(self._start[stop]), work=False)
+
+    def _ended_by(self, time_ns: int, *, work: bool) -> int:
+        """What had ended last by a time, of the device's work or of the host's events."""
+        places, ends = self._ended[work]
+        at = int(np.searchsorted(ends, time_ns, side="right")) - 1
+        return int(places[at]) if at >= 0 else NONE

@@ -1,0 +1,143 @@
+"""How do the events that are no spans stand in one span for each parent and name?"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from otel_mlperf.kineto.events import NONE
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from otel_mlperf.kineto.events import Trace
+    from otel_mlperf.kineto.spans.places import Places
+
+OTHERS: Final = NONE
+"""The name of a roll-up that holds several names, for which the budget has no room."""
+
+
+@dataclass(frozen=True, slots=True)
+class RollUps:
+    """Spans that stand for several events; a column for each field."""
+
+    above: NDArray[np.int32]
+    """Row of the kept event above; NONE: the anchor."""
+    anchor: NDArray[np.int32]
+    """As in ``Places``."""
+    name: NDArray[np.int32]
+    """Index into the trace's names, or OTHERS."""
+    category: NDArray[np.uint8]
+    first: NDArray[np.int32]
+    """Row of the first of the events."""
+    count: NDArray[np.int64]
+    sum_ns: NDArray[np.int64]
+    min_ns: NDArray[np.int64]
+    max_ns: NDArray[np.int64]
+    start_ns: NDArray[np.int64]
+    end_ns: NDArray[np.int64]
+
+    def __len__(self) -> int:
+        return len(self.above)
+
+
+def roll_up(
+    trace: Trace, places: Places, kept: NDArray[np.bool_], keys: NDArray[np.int64]
+) -> RollUps:
+    """One row for each parent and name of what is not kept."""
+    events = trace.events
+    rest = np.flatnonzero(~(kept | places.hidden))
+    above, keys = places.forest.nearest(kept)[rest], keys[rest]
+    where = np.where(above == NONE, len(kept) + places.anchor[rest], above).astype(np.int64)
+    order = np.lexsort((events.position[rest], events.start_ns[rest], keys, where))
+    rest, above, keys, where = rest[order], above[order], keys[order], where[order]
+    new = np.ones(len(rest), bool)
+    new[1:] = (np.diff(keys) != 0) | (np.diff(where) != 0)
+    begins = np.flatnonzero(new)
+    first = rest[begins].astype(np.int32)
+    start, spent = events.start_ns[rest], events.duration_ns[rest]
+    return RollUps(
+        above=above[begins],
+        anchor=places.anchor[first],
+        name=events.name[first],
+        category=events.category[first],
+        first=first,
+        count=np.diff(begins, append=len(rest)).astype(np.int64),
+        sum_ns=_reduced(np.add, spent, begins),
+        min_ns=_reduced(np.minimum, spent, begins),
+        max_ns=_reduced(np.maximum, spent, begins),
+        start_ns=_reduced(np.minimum, start, begins),
+        end_ns=_reduced(np.maximum, start + spent, begins),
+    )
+
+
+def alone(places: Places, roll_ups: RollUps) -> NDArray[np.bool_]:
+    """Roll-ups of one event that could as well be a span: its parent is, and nothing is below."""
+    parent = places.forest.parent
+    inner = np.zeros(len(parent), bool)
+    inner[parent[parent != NONE]] = True
+    first = roll_ups.first
+    could = ~inner[first] & ~places.never[first] & (parent[first] == roll_ups.above)
+    alone: NDArray[np.bool_] = (roll_ups.count == 1) & (roll_ups.name != OTHERS) & could
+    return alone
+
+
+def those(roll_ups: RollUps, which: NDArray[np.bool_]) -> RollUps:
+    """Some of the roll-ups."""
+    return RollUps(*(getattr(roll_ups, name)[which] for name in RollUps.__slots__))
+
+
+def merged(roll_ups: RollUps, places: Places, room: NDArray[np.int64]) -> RollUps:
+    """The roll-ups with the smallest ones of a trace that has no room for all as one a category.
+
+    Only a trace of which nothing is kept can be over: all its roll-ups hang under anchors.
+    """
+    group = places.anchor_trace[roll_ups.anchor]
+    order = np.lexsort((-roll_ups.sum_ns, group))
+    place = np.empty(len(order), np.int64)
+    place[order] = np.arange(len(order)) - np.searchsorted(group[order], group[order])
+    many = np.bincount(group, minlength=len(room))
+    kinds = np.array([len(np.unique(roll_ups.category[group == one])) for one in range(len(room))])
+    over = (many > room)[group] & (place >= np.maximum(room - kinds, 0)[group])
+    if not over.any():
+        return roll_ups
+    joined = [
+        _joined(roll_ups, np.flatnonzero(over & (group == one) & (roll_ups.category == category)))
+        for one in np.unique(group[over]).tolist()
+        for category in np.unique(roll_ups.category[over & (group == one)]).tolist()
+    ]
+    alone = np.flatnonzero(~over)
+    columns = [
+        np.concatenate((getattr(roll_ups, name)[alone], [getattr(one, name)[0] for one in joined]))
+        for name in RollUps.__slots__
+    ]
+    kinds_of = [getattr(roll_ups, name).dtype for name in RollUps.__slots__]
+    return RollUps(*(column.astype(kind) for column, kind in zip(columns, kinds_of, strict=True)))
+
+
+def _joined(roll_ups: RollUps, rows: NDArray[np.intp]) -> RollUps:
+    """Several roll-ups as one that bears no name of its own."""
+    first = rows[np.argmin(roll_ups.start_ns[rows])]
+    return RollUps(
+        above=roll_ups.above[[first]],
+        anchor=roll_ups.anchor[[first]],
+        name=np.array([OTHERS], np.int32),
+        category=roll_ups.category[[first]],
+        first=roll_ups.first[[first]],
+        count=roll_ups.count[rows].sum(keepdims=True),
+        sum_ns=roll_ups.sum_ns[rows].sum(keepdims=True),
+        min_ns=roll_ups.min_ns[rows].min(keepdims=True),
+        max_ns=roll_ups.max_ns[rows].max(keepdims=True),
+        start_ns=roll_ups.start_ns[rows].min(keepdims=True),
+        end_ns=roll_ups.end_ns[rows].max(keepdims=True),
+    )
+
+
+def _reduced(
+    function: np.ufunc, values: NDArray[np.int64], begins: NDArray[np.intp]
+) -> NDArray[np.int64]:
+    """What a function makes of each run of consecutive values."""
+    found: NDArray[np.int64] = function.reduceat(values, begins) if len(begins) else values[:0]
+    return found

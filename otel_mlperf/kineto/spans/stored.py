@@ -1,0 +1,183 @@
+"""Which rows of the table ``spans`` are the events of a trace?
+
+All of them, whatever the budget: ``kind`` is *event*, and ``kept`` says *profiled* for those that
+were sent. The roll-ups that were sent beside them are of kind *event_rollup*: they stand for events
+that are rows as well.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from otel_mlperf import names
+from otel_mlperf.kineto.events import NONE
+from otel_mlperf.kineto.spans.spans import NO_THREAD, inner_json, roll_up_numbers
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from numpy.typing import NDArray
+
+    from otel_mlperf.journal.window import Window, WindowStep
+    from otel_mlperf.kineto.spans.spans import Spans
+
+EVENT: Final = "event"
+EVENT_ROLL_UP: Final = "event_rollup"
+PROFILED: Final = "profiled"
+_ROWS: Final = 1 << 16
+"""Rows that are text at once."""
+Columns = dict[str, Any]
+
+
+def event_rows(
+    spans: Spans,
+    rank: int,
+    restart: int = 0,
+    window: Window | None = None,
+    *,
+    only_sent: bool = False,
+) -> Iterator[Columns]:
+    """The columns of table ``spans``, in pieces: every event, or those sent, then the roll-ups."""
+    steps = _steps(spans, window)
+    shown = np.flatnonzero(spans.plan.kept if only_sent else ~spans.places.hidden)
+    for begin in range(0, len(shown), _ROWS):
+        for rows, ints in spans.by_numbers(shown[begin : begin + _ROWS]):
+            for part, own in _kept_apart(spans, rows):
+                chosen = {key: column[part] for key, column in ints.items()}
+                yield _events(spans, rows[part], chosen, own) | _common(
+                    rank, restart, spans.places.trace[rows[part]], steps
+                )
+    if len(spans.plan.roll_ups):
+        yield _roll_ups(spans) | _common(
+            rank, restart, spans.places.anchor_trace[spans.plan.roll_ups.anchor], steps
+        )
+
+
+def _kept_apart(spans: Spans, rows: NDArray[np.intp]) -> Iterator[tuple[NDArray[np.intp], bool]]:
+    """Places of the rows that may have something of their own, and of the others."""
+    own = spans.plan.kept[rows] | (spans.links.forward[rows] != NONE)
+    for which in (True, False):
+        part = np.flatnonzero(own == which)
+        if len(part):
+            yield part, which
+
+
+def _events(
+    spans: Spans, rows: NDArray[np.intp], ints: dict[str, NDArray[np.int64]], own: bool
+) -> Columns:
+    from otel_mlperf.store import columns
+
+    events, trace, places = spans.trace.events, spans.trace, spans.places
+    start = events.start_ns[rows]
+    known, tail = spans.tails(rows)
+    constant = [spans.constant(row) for row in known.tolist()]
+    if own:
+        attributes: Any = _attributes(spans, rows, ints, [other for _, other in constant], tail)
+    else:
+        inner = columns.words([inner_json(other) for _, other in constant], tail)
+        attributes = columns.json_text(ints, inner)
+    track, on_host = events.track[rows], ~spans.links.is_device[rows]
+    known_threads = on_host & (spans.threads[track] != NO_THREAD)
+    return {
+        "trace_id": columns.hex_text(spans.trace_ids[places.trace[rows]]),
+        "span_id": columns.span_hex(spans.ids[rows]),
+        "parent_id": columns.span_hex(spans.parents[rows]),
+        "name": columns.words(trace.names, events.name[rows]),
+        "category": columns.words([shared[names.SECTION_CATEGORY] for shared, _ in constant], tail),
+        # Streams have no thread: a number of their own keeps them apart.
+        "track": np.where(known_threads, spans.threads[track], NO_THREAD - 1 - track),
+        "thread": columns.words([one.thread for one in trace.tracks], track),
+        "thread_id": columns.where(known_threads, spans.threads[track]),
+        "start_ns": start,
+        "end_ns": start + events.duration_ns[rows],
+        "kept": columns.words(["", PROFILED], spans.plan.kept[rows].astype(np.int64)),
+        "attributes": attributes,
+        "links": _links(spans, rows) if own else columns.same("[]", len(rows)),
+        "kind": columns.same(EVENT, len(rows)),
+    }
+
+
+def _attributes(
+    spans: Spans,
+    rows: NDArray[np.intp],
+    ints: dict[str, NDArray[np.int64]],
+    constant: list[dict[str, Any]],
+    tail: NDArray[np.int32],
+) -> list[str]:
+    numbers = {key: column.tolist() for key, column in ints.items()}
+    return [
+        json.dumps(
+            constant[tail[place]]
+            | {key: column[place] for key, column in numbers.items()}
+            | spans.own.get(row, {}),
+            ensure_ascii=False,
+        )
+        for place, row in enumerate(rows.tolist())
+    ]
+
+
+def _links(spans: Spans, rows: NDArray[np.intp]) -> list[str]:
+    return [
+        json.dumps([[link.trace_id.hex(), f"{link.span_id:016x}"] for link in spans.links_of(row)])
+        for row in rows.tolist()
+    ]
+
+
+def _roll_ups(spans: Spans) -> Columns:
+    from otel_mlperf.store import columns
+
+    found = spans.plan.roll_ups
+    known, index = spans.described
+    described = [known[at] for at in index.tolist()]
+    numbers = {key: column.tolist() for key, column in roll_up_numbers(found).items()}
+    own = (names.SECTION_CATEGORY, names.ML_PHASE)
+    return {
+        "trace_id": columns.hex_text(spans.trace_ids[spans.places.anchor_trace[found.anchor]]),
+        "span_id": columns.span_hex(spans.roll_up_ids),
+        "parent_id": columns.span_hex(spans.above_roll_ups),
+        "name": [name for name, _ in described],
+        "category": [attributes[names.SECTION_CATEGORY] for _, attributes in described],
+        "track": np.full(len(found), NO_THREAD, np.int64),
+        "thread": columns.same("", len(found)),
+        "start_ns": found.start_ns,
+        "end_ns": found.end_ns,
+        "kept": columns.same(PROFILED, len(found)),
+        "attributes": [
+            json.dumps(
+                {key: value for key, value in attributes.items() if key not in own}
+                | {key: column[place] for key, column in numbers.items()},
+                ensure_ascii=False,
+            )
+            for place, (_, attributes) in enumerate(described)
+        ],
+        "links": columns.same("[]", len(found)),
+        "kind": columns.same(EVENT_ROLL_UP, len(found)),
+    }
+
+
+def _steps(spans: Spans, window: Window | None) -> list[WindowStep | None]:
+    """Of each trace the recorded step that it is."""
+    known = {step.trace: step for step in window.steps} if window is not None else {}
+    return [known.get(trace.hex()) for trace in spans.places.traces]
+
+
+def _common(
+    rank: int, restart: int, trace: NDArray[np.int32], steps: Sequence[WindowStep | None]
+) -> Columns:
+    """What follows from the process and from the step."""
+    from otel_mlperf.store import columns
+
+    rows = len(trace)
+    return {
+        "rank": np.full(rows, rank, np.int32),
+        "restart": np.full(rows, restart, np.int32),
+        "phase": columns.words([step.phase if step else "" for step in steps], trace),
+        "status": columns.same("unset", rows),
+        "interrupted": [False] * rows,
+        "root_id": columns.words([step.span if step else "" for step in steps], trace),
+        "n": columns.known([step.n if step else None for step in steps], trace),
+        "number": columns.known([step.number if step else None for step in steps], trace),
+    }
