@@ -8,6 +8,7 @@ import threading
 import pyarrow.parquet as pq
 import pytest
 from by_hand import Program
+from kernel_files import write_files
 
 from otel_mlperf import names
 from otel_mlperf.agent.loop import Agent
@@ -368,3 +369,35 @@ def test_what_a_journal_lost_beside_rows_is_told(program, journals, run_folder, 
     }
 
     assert lost == {"cells": 5, "internal": 1}
+
+
+def test_container_is_told_its_own_limits(program, agent_with, tmp_path) -> None:
+    """Of a machine of 8 processors and 64 MB a pod that may use 2.5 of them and 32 MB of that."""
+    pod = "sys/fs/cgroup/pod/"
+    write_files(
+        tmp_path,
+        {
+            "proc/meminfo": "MemTotal: 64000 kB\nMemFree: 1000 kB\nMemAvailable: 9000 kB\n",
+            "proc/1/status": "Cpus_allowed_list:\t0-7\n",
+            "proc/1/cgroup": "0::/pod\n",
+            "proc/1/mountinfo": "30 23 0:26 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n",
+            f"{pod}memory.max": "32000000\n",
+            f"{pod}cpu.max": "250000 100000\n",
+            f"{pod}cpu.stat": "nr_periods 90\nnr_throttled 30\nthrottled_usec 1500000\n",
+        },
+    )
+    options = Options(policy=Policy(), readings="basic", sources=frozenset({"host", "process"}))
+    here = this_machine(options, tmp_path, dict, proc=tmp_path / "proc", sys=tmp_path / "sys")
+    agent = agent_with(here, program)
+    look(agent)
+    look(agent)
+    (rank,) = agent._state.ranks.values()
+
+    assert values(rank.series) == {
+        (names.CGROUP_CPU_LIMIT.name,): 2.5,
+        (names.CGROUP_MEMORY_LIMIT.name,): 32_000_000,
+        (names.CGROUP_PERIODS.name,): 90,
+        (names.CGROUP_THROTTLED_PERIODS.name,): 30,
+        (names.CGROUP_THROTTLED_TIME.name,): 1.5,
+    }
+    assert values(agent._state.series)[names.SYSTEM_MEMORY_LIMIT.name,] == 64_000 << 10

@@ -1,0 +1,333 @@
+"""Readings of host, processes and GPUs are found in the real Prometheus as they were made."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+import uuid
+from typing import TYPE_CHECKING
+
+import psutil
+import pytest
+from nvml.library import LOST, Reader, Script, uuid_of
+from runs import PROGRAMS, Ended, adds_up, environment
+from servers.running import wait_until
+
+from otel_mlperf import names
+from otel_mlperf.sensors.host import HostSensor
+from otel_mlperf.sensors.process import ProcessSensor
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+pytestmark = pytest.mark.servers
+
+METRICS = {metric.name: metric for metric in names.METRICS}
+LEVEL = "comprehensive"
+HOLD_BYTES = 200 << 20
+TICK_S = 1 / os.sysconf("SC_CLK_TCK")
+UTILIZATION = names.GPU_UTILIZATION.prometheus
+
+
+class Job:
+    """Two ranks on one node with two scripted GPUs, which rest until they are told to end."""
+
+    def __init__(self, servers, folder: Path, library: Path, **settings: str) -> None:
+        self._servers, self.runs = servers, folder / "runs"
+        self.script = Script(folder / "gpus", 2)
+        self.library, self.id = library, uuid.uuid4().hex
+        seen = self.script.environment(library)
+        variables = {name: seen[name] for name in ("LD_LIBRARY_PATH", "FAKE_NVML_SCRIPT")}
+        variables |= {
+            "OTEL_EXPORTER_OTLP_ENDPOINT": servers.otlp_endpoint,
+            "OTEL_METRIC_EXPORT_INTERVAL": "400",
+            "OTEL_MLPERF_READINGS": LEVEL,
+            "OTEL_MLPERF_READINGS_INTERVAL": "400",
+            "OTEL_MLPERF_RUN_ID": self.id,
+            "OTEL_SERVICE_NAME": self.id,
+            "CUDA_VISIBLE_DEVICES": "1,0",
+            "WORLD_SIZE": "2",
+        }
+        self.ranks = [self._start(rank, variables | settings) for rank in ("0", "1")]
+        self.pids = [int(rank.stdout.readline().split()[1]) for rank in self.ranks]
+
+    def _start(self, rank: str, variables: dict[str, str]) -> subprocess.Popen:
+        command = [sys.executable, str(PROGRAMS / "resting.py"), "--hold", str(HOLD_BYTES)]
+        return subprocess.Popen(
+            command,
+            env=environment(self.runs, RANK=rank, LOCAL_RANK=rank, **variables),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def end(self) -> Ended:
+        errors = [rank.communicate("end\n", timeout=60)[1] for rank in self.ranks]
+        code = max(rank.returncode for rank in self.ranks)
+        return Ended(code, "", "".join(errors), self.runs, self.runs)
+
+    def kill(self) -> None:
+        for rank in self.ranks:
+            rank.kill()
+            rank.communicate()
+
+    def ask(self, metric: str, **labels: str) -> list:
+        """The series of a metric of this run that have a value now."""
+        pairs = ({"service_name": self.id} | labels).items()
+        which = ",".join(f'{name.replace(".", "_")}="{value}"' for name, value in pairs)
+        return self._servers.promql(f"{metric}{{{which}}}")
+
+    def times(self, metric: str, **labels: str) -> list[float]:
+        """When these were read, Unix seconds."""
+        pairs = ({"service_name": self.id} | labels).items()
+        which = ",".join(f'{name.replace(".", "_")}="{value}"' for name, value in pairs)
+        return [one.value for one in self._servers.promql(f"timestamp({metric}{{{which}}})")]
+
+    def value(self, metric: names.Metric, labels: dict[str, str], rank: int | None) -> float:
+        """The one value of a series, read from now on."""
+        of = dict(labels) | {"ml_distributed_rank": "" if rank is None else str(rank)}
+        now = time.time()
+        wait_until(
+            lambda: any(at > now for at in self.times(metric.prometheus, **of)), 20, metric.name
+        )
+        (sample,) = self.ask(metric.prometheus, **of)
+        return sample.value
+
+
+@pytest.fixture(scope="module")
+def job(servers, tmp_path_factory, nvml_library):
+    made = Job(servers, tmp_path_factory.mktemp("readings"), nvml_library)
+    try:
+        wait_until(lambda: len(made.ask(UTILIZATION, hw_gpu_task="general")) == 2, 30, "GPUs")
+        yield made
+    finally:
+        made.kill()
+
+
+def lacking(job, expected) -> list:
+    """What was measured here under a documented name, unit and labels, and is not there."""
+    missing = []
+    for metric, labels, rank in expected:
+        of = dict(labels) | {"ml_distributed_rank": "" if rank is None else str(rank)}
+        assert set(labels) <= set(METRICS[metric].labels), metric
+        if len(job.ask(METRICS[metric].prometheus, **of)) != 1:
+            missing.append((metric, of))
+    return missing
+
+
+def test_all_that_the_host_gives_is_in_prometheus(job) -> None:
+    """Each series that a sensor makes here has its counterpart of the node, of no rank."""
+    sensor = HostSensor(LEVEL)
+    sensor.read()
+    found = [(one.metric, one.labels, None) for one in sensor.read()]
+    sensor.close()
+
+    assert len({metric for metric, _, _ in found}) > 15
+    wait_until(lambda: not lacking(job, found), 20, "readings of the host")
+
+
+def test_all_that_the_processes_give_is_in_prometheus(job) -> None:
+    """Of each rank its own process, its worker, and the limits that hold for it."""
+    sensor = ProcessSensor(LEVEL)
+    sensor.follow(job.pids)
+
+    def measured():
+        return [(one.metric, one.labels, job.pids.index(one.pid)) for one in sensor.read()]
+
+    def roles():
+        return {labels.get(names.PROCESS_ROLE) for _, labels, _ in measured()}
+
+    wait_until(lambda: roles() == {"main", "worker", None}, 20, "workers that are told apart")
+    found = measured()
+    sensor.close()
+
+    wait_until(lambda: not lacking(job, found), 20, "readings of the processes")
+
+
+def test_all_that_the_gpus_give_is_in_prometheus_under_their_ranks(job) -> None:
+    """Every value of the script, of the rank that the list of visible devices gives the GPU to."""
+    with Reader(job.script, job.library, level=LEVEL) as reader:
+        told = reader.ask("read")
+    rank_of = {uuid_of(0): 1, uuid_of(1): 0}
+    found = {}
+    for metric, labels, value, _, device in told:
+        if device and metric != names.DEVICE_LOST.name:
+            name, of = METRICS[metric].prometheus, {"ml_distributed_rank": str(rank_of[device])}
+            (sample,) = job.ask(name, **labels, **of)
+            assert sample.labels["host_name"]
+            assert sample.labels["ml_run_name"] == "resting"
+            found[name, *labels.values()] = (sample.value, value)
+
+    assert len(found) > 100
+    assert {key: here for key, (here, _) in found.items()} == {
+        key: pytest.approx(there) for key, (_, there) in found.items()
+    }
+
+
+def between(job, metric, labels, rank, read, slack: float = 0.0) -> None:
+    """A total lies between what an independent reading says before and after."""
+    before = read()
+    value = job.value(metric, labels, rank)
+    assert before - slack <= value <= read() + slack
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+@pytest.mark.parametrize("mode", ["user", "system"])
+def test_cpu_time_of_a_rank_is_the_kernels(job, rank, mode) -> None:
+    """Between psutil's before and after; one tick is what the kernel rounds."""
+    process = psutil.Process(job.pids[rank])
+    labels = {names.CPU_MODE: mode, names.PROCESS_ROLE: "main"}
+    between(
+        job, names.PROCESS_CPU_TIME, labels, rank, lambda: getattr(process.cpu_times(), mode),
+        TICK_S,
+    )  # fmt: skip
+
+
+def test_memory_of_a_rank_is_the_kernels(job) -> None:
+    """Within 2 % of psutil's: the process rests."""
+    expected = psutil.Process(job.pids[0]).memory_info().rss
+    value = job.value(names.PROCESS_MEMORY, {names.PROCESS_ROLE: "main"}, 0)
+
+    assert expected > HOLD_BYTES
+    assert value == pytest.approx(expected, rel=0.02)
+
+
+def test_worker_of_a_rank_is_counted_apart(job) -> None:
+    """One child, with the CPU time that psutil says, between before and after."""
+    (worker,) = psutil.Process(job.pids[1]).children()
+    labels = {names.PROCESS_ROLE: "worker"}
+
+    assert job.value(names.PROCESS_COUNT, labels, 1) == 1
+    between(
+        job, names.PROCESS_CPU_TIME, labels | {names.CPU_MODE: "user"}, 1,
+        lambda: worker.cpu_times().user, TICK_S,
+    )  # fmt: skip
+
+
+def test_totals_of_the_host_are_the_kernels(job) -> None:
+    """CPU time in idle of each processor, bytes of interfaces and disks: between psutil's."""
+    for cpu in range(psutil.cpu_count()):
+        between(
+            job, names.SYSTEM_CPU_TIME, {names.CPU_MODE: "user", names.CPU_NUMBER: str(cpu)}, None,
+            lambda cpu=cpu: psutil.cpu_times(percpu=True)[cpu].user, TICK_S,
+        )  # fmt: skip
+    for interface in set(psutil.net_io_counters(pernic=True)) - {"lo"}:
+        labels = {names.NETWORK_INTERFACE: interface, names.NETWORK_DIRECTION: "receive"}
+        if job.ask(names.NETWORK_IO.prometheus, **labels):
+            between(
+                job, names.NETWORK_IO, labels, None,
+                lambda name=interface: psutil.net_io_counters(pernic=True)[name].bytes_recv,
+            )  # fmt: skip
+
+
+def test_memory_of_the_host_is_the_kernels(job) -> None:
+    """The size exactly; what is available within 2 % of the size."""
+    memory = psutil.virtual_memory()
+
+    assert job.value(names.SYSTEM_MEMORY_LIMIT, {}, None) == memory.total
+    available = job.value(names.SYSTEM_MEMORY_AVAILABLE, {}, None)
+    assert available == pytest.approx(psutil.virtual_memory().available, abs=0.02 * memory.total)
+
+
+def test_space_of_the_run_folder_is_the_filesystems(job) -> None:
+    """Size exactly, free space within 1 % of it."""
+    disk = psutil.disk_usage(str(job.runs))
+    (limit,) = job.ask(names.FILESYSTEM_LIMIT.prometheus)
+    free = job.value(names.FILESYSTEM_USAGE, {names.FILESYSTEM_STATE: "free"}, None)
+
+    stat = os.statvfs(job.runs)
+    assert limit.value == stat.f_blocks * stat.f_frsize
+    assert free == pytest.approx(disk.free, abs=0.01 * disk.total)
+
+
+def test_own_health_is_told(job) -> None:
+    """The agent's CPU time and memory, journals, and each sampler's duration."""
+    assert {one.labels["cpu_mode"] for one in job.ask(names.AGENT_CPU_TIME.prometheus)} == {
+        "user",
+        "system",
+    }
+    (memory,) = job.ask(names.AGENT_MEMORY.prometheus)
+    assert memory.value < 120 << 20
+    limits = job.ask(names.JOURNAL_LIMIT.prometheus)
+    used = {one.labels["ml_distributed_rank"]: one.value for one in job.ask(
+        names.JOURNAL_USAGE.prometheus)}  # fmt: skip
+    assert {one.labels["ml_distributed_rank"] for one in limits} == set(used) == {"0", "1"}
+    assert all(0 < used[one.labels["ml_distributed_rank"]] < one.value for one in limits)
+    durations = job.ask(names.SAMPLER_DURATION.prometheus)
+    assert {one.labels["otel_mlperf_sampler_name"] for one in durations} == {
+        "host", "process", "gpu", "filesystem", "agent"
+    }  # fmt: skip
+
+
+def test_hang_of_the_driver_delays_nothing_else(job) -> None:
+    """GPUs are absent while a call hangs, the host is read on, and GPUs come back after it."""
+    load = names.LOAD_1M.prometheus
+    job.script.change({"hang.nvmlDeviceGetPowerUsage": 1})
+    try:
+        wait_until(lambda: not job.ask(UTILIZATION), 20, "GPUs that are absent")
+        (late,) = wait_until(
+            lambda: [
+                one
+                for one in job.ask(names.SAMPLER_LATE.prometheus)
+                if one.labels["otel_mlperf_sampler_name"] == "gpu" and one.value
+            ],
+            20,
+            "a late pass",
+        )
+        seen: set[float] = set()
+        wait_until(lambda: seen.update(job.times(load)) or len(seen) > 5, 20, "the host's load")
+    finally:
+        job.script.change({}, "hang.")
+    wait_until(lambda: len(job.ask(UTILIZATION, hw_gpu_task="general")) == 2, 20, "GPUs again")
+
+    assert late.value >= 1
+
+
+def test_lost_gpu_is_absent_and_comes_back(job) -> None:
+    """The other GPU goes on; the loss is counted."""
+    lost = {"hw_id": uuid_of(0)}
+    job.script.change({"0.lost": LOST})
+    try:
+        wait_until(lambda: not job.ask(UTILIZATION, **lost), 20, "a GPU that is absent")
+        (count,) = wait_until(
+            lambda: [
+                one for one in job.ask(names.DEVICE_LOST.prometheus, **lost) if one.value >= 1
+            ],
+            20,
+            "the loss",
+        )
+        assert job.ask(UTILIZATION, hw_id=uuid_of(1))
+    finally:
+        job.script.change({}, "0.lost")
+    wait_until(lambda: job.ask(UTILIZATION, **lost), 60, "the GPU again")
+    assert count.value == 1
+
+
+def test_job_that_ends_leaves_its_readings_in_the_run_folder(servers, tmp_path, nvml_library):
+    """Each rank's and the node's; what is not offered or switched off is nowhere."""
+    job = Job(servers, tmp_path, nvml_library, OTEL_MLPERF_READINGS="basic",
+              OTEL_MLPERF_READINGS_OFF="filesystem")  # fmt: skip
+    job.script.change({}, "0.power", "0.field.83")
+    try:
+        wait_until(lambda: job.ask(UTILIZATION, ml_distributed_rank="0"), 30, "readings")
+        ended = job.end().settled()
+    finally:
+        job.kill()
+    assert ended.code == 0, ended.errors
+    rows = ended.rows("SELECT DISTINCT rank, name, labels FROM readings")
+    ranks_of = {}
+    for row in rows:
+        ranks_of.setdefault(row["name"], set()).add(row["rank"])
+
+    assert ranks_of[names.SYSTEM_MEMORY.name] == {None}
+    assert ranks_of[names.PROCESS_MEMORY.name] == {0, 1}
+    # Until a rank has joined its GPU is the node's.
+    assert ranks_of[names.HW_POWER.name] - {None} == {0}
+    assert names.FILESYSTEM_USAGE.name not in ranks_of
+    assert names.PROCESS_MEMORY_PSS.name not in ranks_of
+    account = ended.accounts()["metrics"]["otlp"]
+    assert adds_up(account)
+    assert (account["lost"], account["pending"]) == ({}, 0)
