@@ -27,7 +27,8 @@ EMPTY = {
     "Telemetry lost": "nothing was",
     "Step time against its normal": "a run of seconds has no history",
     "Communication per step": "one rank does not communicate",
-    "Unexplained": "looked at two minutes at a time",
+    "Throttled by the quota": "there is no quota",
+    "Unexplained": "looked at every 15 s",
 }
 """Panels without an answer though their metrics are there, and why."""
 RANK = "rank {{ml_distributed_rank}}"
@@ -37,6 +38,8 @@ ALERTS = {
     for rule in group["rules"]
 }
 """What each alert looks at, and its threshold."""
+NEAR = {"DataWaitHigh"}
+"""The example does wait for about so much of its time, but not for ten minutes."""
 
 
 @pytest.fixture(scope="module")
@@ -50,6 +53,8 @@ def shown(servers, tmp_path_factory):
             folder / "runs",
             OTEL_EXPORTER_OTLP_ENDPOINT=servers.otlp_endpoint,
             OTEL_METRIC_EXPORT_INTERVAL="1000",
+            OTEL_MLPERF_READINGS="comprehensive",
+            OTEL_MLPERF_READINGS_INTERVAL="500",
         ),
         capture_output=True, text=True, timeout=120, check=False,
     )  # fmt: skip
@@ -79,16 +84,17 @@ def test_every_panel_answers_or_says_why_not(shown):
 
 
 def test_every_alert_is_evaluated_and_none_of_a_good_run_fires(shown, servers):
-    """Prometheus evaluates every rule without an error; what each looks at is below its bound."""
+    """Prometheus evaluates every rule without an error, and finds nothing that lasts."""
     rules = servers.rules()
     for alert, (looks_at, bound) in ALERTS.items():
         mine = [s for s in shown.promql(looks_at) if s.labels.get("ml_run_name") == shown.run]
         for sample in mine:
             print(f"{alert:22} {sample.value:>12,.6g}   fires above {bound}")
-            assert sample.value <= float(bound), alert
+            assert sample.value <= float(bound) or alert in NEAR
         if not mine:
             print(f"{alert:22} {'-':>12}   no such metric, or too young")
 
+    assert not servers.promql(f'ALERTS{{alertstate="firing",ml_run_name="{shown.run}"}}')
     assert {rule["name"] for rule in rules} == ALERTS.keys()
     assert {(rule["health"], rule.get("lastError", "")) for rule in rules} <= {
         ("ok", ""),
@@ -199,23 +205,40 @@ def test_loss_is_the_last_one_logged(shown):
     assert shown.by("ml_phase", "Loss") == {"train": pytest.approx(logged, rel=1e-9)}
 
 
-def test_process_figures_are_the_last_readings(shown):
-    """CPU time and memory, with the workers', are what the run folder holds as last read."""
-    read = {
-        (row["name"], row["labels"]): row["value"]
-        for row in shown.ended.rows(
-            "SELECT name, labels, arg_max(value, time_ns) AS value FROM readings "
-            "WHERE rank = 0 GROUP BY ALL"
-        )
-    }
-    cpu = sum(value for (name, _), value in read.items() if name == names.PROCESS_CPU_TIME.name)
-    memory = sum(value for (name, _), value in read.items() if name == names.PROCESS_MEMORY.name)
+def read_of_rank_0(shown, metric):
+    """Labels as JSON to the values that were read, in the order of time, until the last export."""
+    found = shown.ended.rows(
+        "SELECT labels, list(value ORDER BY time_ns) AS read FROM readings "
+        f"WHERE rank = 0 AND name = '{metric.name}' AND time_ns <= {int(shown.at * 1e9)} GROUP BY 1"
+    )
+    return {row["labels"]: row["read"] for row in found}
 
-    for panel, dashboard in (("CPU", "training-run"), ("CPU by rank", "ranks")):
-        shown_cpu = shown.by("ml_distributed_rank", panel, RANK, dashboard)["0"] * WINDOW_S
-        assert shown_cpu == pytest.approx(cpu, rel=1e-6)
+
+def test_memory_is_that_of_process_and_workers_as_last_read(shown):
+    """The workers' memory is added to their rank's, as the run folder has it."""
+    (workers,) = read_of_rank_0(shown, names.PROCESS_COUNT).values()
+    assert shown.figure("Workers", dashboard="host") == workers[-1] > 0
+    last = [read[-1] for read in read_of_rank_0(shown, names.PROCESS_MEMORY).values()]
+
+    assert len(last) >= 2
     for panel, dashboard in (("Memory of processes", "training-run"), ("Memory by rank", "ranks")):
-        assert shown.by("ml_distributed_rank", panel, RANK, dashboard) == {"0": memory}
+        assert shown.by("ml_distributed_rank", panel, RANK, dashboard) == {"0": sum(last)}
+
+
+def test_cpu_time_is_that_of_process_and_workers(shown):
+    """Totals in Prometheus were all read so, and the panel shows by how much they grew."""
+    read = read_of_rank_0(shown, names.PROCESS_CPU_TIME)
+    sent = shown.promql(f'{names.PROCESS_CPU_TIME.prometheus}{{ml_run_name="{shown.run}"}}')
+    grown = sum(values[-1] - values[0] for values in read.values())
+    # What grew before the first export and after the last reading is a part of one in so many.
+    margin = pytest.approx(grown, rel=2.5 / min(map(len, read.values())))
+
+    assert {sample.value for sample in sent} <= {
+        value for values in read.values() for value in values
+    }
+    for panel, dashboard in (("CPU", "training-run"), ("CPU by rank", "ranks")):
+        found = shown.by("ml_distributed_rank", panel, RANK, dashboard)
+        assert found["0"] * WINDOW_S == margin
 
 
 def test_age_of_the_last_step_counts_from_its_end(shown):

@@ -41,10 +41,10 @@ _BELIEVED: Final = Row(
             title="Unexplained",
             question=(
                 "Does every item have its fate? Created minus delivered, rolled up, left out, lost "
-                "and pending, the least of two minutes. Anything but zero is a fault of "
+                "and pending, the least of five minutes. Anything but zero is a fault of "
                 "otel_mlperf: please report it with agent.log."
             ),
-            queries=(Query(f"sum(min_over_time(abs({_unexplained()})[2m:15s]))", "items"),),
+            queries=(Query(f"sum(min_over_time(abs({_unexplained()})[5m:15s]))", "items"),),
             limits=(1,),
             decimals=0,
             none="No agent has counted yet.",

@@ -96,12 +96,12 @@ _CPU: Final = Row(
             Query(
                 by("sum", (names.RANK,), rate(names.CGROUP_THROTTLED_PERIODS, _CHOSEN))
                 + " / "
-                + by("sum", (names.RANK,), rate(names.CGROUP_PERIODS, _CHOSEN)),
+                + by("sum", (names.RANK,), f"{rate(names.CGROUP_PERIODS, _CHOSEN)} > 0"),
                 _EACH_RANK,
             ),
             unit="percentunit",
             limits=(0.05, 0.25),
-            none="There is no quota.",
+            none="There is no quota, or nothing ran.",
         ),
         _panel(
             "Load against CPUs",
