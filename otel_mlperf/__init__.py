@@ -20,7 +20,7 @@ from otel_mlperf.config import Config
 from otel_mlperf.errors import ConfigError, JournalError, OtelMlperfError, RunActive
 from otel_mlperf.pytorch.handler import trace_handler
 from otel_mlperf.pytorch.profile import torch_profile
-from otel_mlperf.recorder.cells import counter, gauge
+from otel_mlperf.recorder.instruments import counter, gauge, histogram
 from otel_mlperf.recorder.log import log
 from otel_mlperf.recorder.loops import epoch, epochs, phase
 from otel_mlperf.recorder.run import Run
@@ -40,6 +40,7 @@ __all__ = [
     "epoch",
     "epochs",
     "gauge",
+    "histogram",
     "log",
     "mark_step",
     "phase",

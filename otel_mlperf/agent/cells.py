@@ -1,4 +1,4 @@
-"""What do the cells of a journal hold: user counters, gauges, aggregated sections?"""
+"""What do the cells of a journal hold: counters, gauges, histograms, aggregated sections?"""
 
 from __future__ import annotations
 
@@ -7,20 +7,36 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from otel_mlperf import names
+from otel_mlperf.agent.distributions import Distribution, distribution
 from otel_mlperf.names import Instrument, Metric
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from numpy.typing import NDArray
+
     from otel_mlperf.agent.state import JournalState
 
-
 _OWN = {metric.name: metric for metric in names.METRICS}
+_KINDS: dict[str, Instrument] = {
+    "counter": "counter",
+    "gauge": "gauge",
+    "histogram": "histogram",
+}
 
 
-class UserValue(NamedTuple):
-    """A counter's sum or a gauge's last value in one journal."""
+class Value(NamedTuple):
+    """One series of one journal: a counter's sum, a gauge's last value, or a distribution."""
 
     metric: Metric
+    labels: dict[str, str]
     value: float
+    distribution: Distribution | None = None
+
+    @property
+    def grows(self) -> bool:
+        """Whether what other processes of the rank have counted is to be added."""
+        return self.metric.instrument in ("counter", "histogram")
 
 
 class Aggregate(NamedTuple):
@@ -38,50 +54,58 @@ class Aggregate(NamedTuple):
 
 
 def user_metric(name: str, unit: str, kind: str) -> Metric:
-    """The description of a counter or gauge that the program made."""
-    instrument: Instrument = "counter" if kind == "counter" else "gauge"
-    return Metric(name, unit, instrument, "Recorded by the program.")
+    """The description of an instrument that the program made."""
+    return Metric(name, unit, _KINDS.get(kind, "gauge"), "Recorded by the program.")
 
 
-def _cells(journal: JournalState) -> np.ndarray[Any, np.dtype[np.uint64]]:
-    return np.frombuffer(journal.cells, np.uint64).reshape(-1, 8)
+def _by_entry(journal: JournalState) -> Iterator[tuple[int, list[Any], NDArray[np.uint64]]]:
+    """Number, content and cells of each entry that has cells and is known."""
+    cells = np.frombuffer(journal.cells, np.uint64).reshape(-1, 8)
+    if not len(cells):
+        return
+    cells = cells[np.argsort(cells[:, 0], kind="stable")]
+    numbers, first = np.unique(cells[:, 0], return_index=True)
+    for number, of_entry in zip(numbers.tolist(), np.split(cells, first[1:]), strict=True):
+        entry = journal.entries.get(number)
+        if entry and entry[0] == "cell":
+            yield number, entry, of_entry
 
 
-def user_values(journal: JournalState) -> list[UserValue]:
-    """Counters summed over their cells; gauges that were set."""
-    found: dict[int, tuple[Metric, list[float]]] = {}
-    for cell in _cells(journal):
-        entry = journal.entries.get(int(cell[0])) or [None]
-        if entry[0] != "cell" or entry[1] == "aggregate" or not cell[2]:
-            continue
-        _, kind, name, unit = entry
-        metric = _OWN.get(name) or user_metric(names.user_metric(name), unit, kind)
-        value = float(cell[1:2].view(np.float64)[0])
-        found.setdefault(int(cell[0]), (metric, []))[1].append(value)
+def user_values(journal: JournalState) -> list[Value]:
+    """Counters and histograms summed over their cells; gauges that were set."""
     return [
-        UserValue(metric, sum(values) if metric.instrument == "counter" else values[-1])
-        for metric, values in found.values()
+        value
+        for _, (_, kind, *about), cells in _by_entry(journal)
+        if kind in _KINDS and (value := _value(journal, kind, about, cells)) is not None
     ]
+
+
+def _value(
+    journal: JournalState, kind: str, about: list[Any], cells: NDArray[np.uint64]
+) -> Value | None:
+    name, unit, pairs = about
+    metric, labels = _OWN.get(name) or user_metric(name, unit, kind), dict(pairs)
+    if kind == "histogram":
+        found = distribution(cells, journal)
+        return Value(metric, labels, found.sum, found) if found.count else None
+    numbers = cells[:, 1].copy().view(np.float64)
+    if kind == "counter":
+        return Value(metric, labels, float(numbers.sum()))
+    is_set = numbers[~np.isnan(numbers)]
+    return Value(metric, labels, float(is_set[-1])) if len(is_set) else None
 
 
 def aggregates(journal: JournalState) -> list[Aggregate]:
     """Aggregated sections that were entered, summed over threads."""
-    found: dict[int, Aggregate] = {}
-    for cell in _cells(journal):
-        number = int(cell[0])
-        entry = journal.entries.get(number) or [None]
-        if entry[0] != "cell" or entry[1] != "aggregate" or not cell[1]:
-            continue
-        _, _, name, category, enclosing, phase = entry
-        count, total, least, most = (int(word) for word in cell[1:5])
-        before = found.get(number)
-        if before:
-            count, total = count + before.entries, total + before.sum_ns
-            least, most = min(least, before.min_ns), max(most, before.max_ns)
-        found[number] = Aggregate(
-            number, name, category, enclosing, phase, count, total, least, most
-        )
-    return list(found.values())
+    found = []
+    for number, (_, kind, *about), cells in _by_entry(journal):
+        entered = cells[cells[:, 1] != 0]
+        if kind == "aggregate" and len(entered):
+            count, total = entered[:, 1].sum(), entered[:, 2].sum()
+            times = int(count), int(total), int(entered[:, 3].min()), int(entered[:, 4].max())
+            name, category, enclosing, phase = about
+            found.append(Aggregate(number, name, category, enclosing, phase, *times))
+    return found
 
 
 def aggregate_rows(journal: JournalState) -> list[dict[str, Any]]:

@@ -26,6 +26,7 @@ from otel_mlperf.agent.events import (
     Read,
     Reading,
 )
+from otel_mlperf.agent.instruments import Totals, remember
 from otel_mlperf.agent.processes import process_row
 from otel_mlperf.agent.segments import segments
 from otel_mlperf.agent.series import Meter
@@ -182,9 +183,8 @@ class Deriver:
         rank = self._rank(journal)
         for reason, count in _lost(journal).items():
             rank.lost[reason] = rank.lost.get(reason, 0) + count
-        for metric, value in user_values(journal):
-            if metric.instrument == "counter":
-                rank.cells[metric.name] = rank.cells.get(metric.name, 0.0) + value
+        for value in user_values(journal):
+            remember(rank, value)
 
     def _read_source(self, read: Read) -> None:
         """What sensors said, of ranks and of the node."""
@@ -206,20 +206,14 @@ class Deriver:
         state = self._state
         is_due = mark.unix_ns - state.totalled_ns >= _TOTALS_NS
         state.totalled_ns = mark.unix_ns if is_due else state.totalled_ns
-        totals: dict[tuple[str, str], float] = {}
+        totals = Totals(explicit=self._options.explicit)
         for journal in state.journals.values():
             rank = self._rank(journal)
             meter = Meter(rank)
-            for metric, value in user_values(journal):
-                rank.user[metric.name] = [metric.unit, metric.instrument]
-                total = value
-                if metric.instrument == "counter":
-                    key = (rank.instance, metric.name)
-                    total += totals.get(key, rank.cells.get(metric.name, 0.0))
-                    totals[key] = total
-                meter.set(metric.name, {}, total)
-                if is_due or journal.left:
-                    reading = Reading("", metric.name, {}, total)
+            for value in user_values(journal):
+                rows = totals.publish(rank, meter, value)
+                for name, number in rows if is_due or journal.left else ():
+                    reading = Reading("", name, value.labels, number)
                     self._tables.add_reading(journal.meta, reading, mark.unix_ns)
             if not journal.meta.is_child:
                 self._read_rank(journal, meter, mark)

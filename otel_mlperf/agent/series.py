@@ -26,6 +26,8 @@ _MOST_EXEMPLARS: Final = 4
 _ROUNDING: Final = 0.9
 """A total that falls, but not below this part of itself, has not begun anew: the kernel rounds."""
 _OURS: Final = "otel_mlperf."
+_JOURNAL: Final = "journal"
+"""The source of what processes add up in cells."""
 _COUNTERS: Final = {metric.name for metric in names.METRICS if metric.instrument == "counter"}
 
 
@@ -64,6 +66,22 @@ class Meter:
         """A gauge, or the total of a counter that somebody else keeps."""
         series = self._series(metric, labels)
         series.value, series.gone = value, False
+
+    def put(self, metric: str, labels: dict[str, str], value: float) -> None:
+        """What a process adds up or sets itself, in a number of series that it bounds."""
+        series = self._series(metric, labels, is_bounded=True)
+        series.value, series.gone, series.source = value, False, _JOURNAL
+
+    def put_buckets(
+        self, metric: str, labels: dict[str, str], buckets: Buckets, exemplar: Exemplar | None
+    ) -> None:
+        """The same of a histogram."""
+        series = self._series(metric, labels, is_bounded=True)
+        series.buckets, series.source = buckets, _JOURNAL
+        if exemplar is not None and exemplar.time_ns > series.exemplar_ns:
+            series.exemplar_ns = exemplar.time_ns
+            series.exemplars.append(exemplar)
+            del series.exemplars[:-_MOST_EXEMPLARS]
 
     def drop(self, metric: Metric) -> None:
         """Says that a gauge has no value, unless one is set before the next export."""

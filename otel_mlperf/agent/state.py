@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
+from otel_mlperf.agent.instruments import Total
 from otel_mlperf.errors import StoreError
 from otel_mlperf.journal.meta import JournalMeta
 from otel_mlperf.otlp.histogram import Buckets
@@ -106,12 +107,14 @@ class Series(msgspec.Struct):
     value: float = 0.0
     buckets: Buckets | None = None
     exemplars: list[Exemplar] = []
+    exemplar_ns: int = 0
+    """Time of the newest exemplar that a process gave: each is sent once."""
     sent: bool = False
     """Whether a zero point has started it at the server."""
     gone: bool = False
     """Whether it has no value any more: the server is told once, then it is forgotten."""
     source: str = ""
-    """Of the readings that it belongs to; empty: it is worked out at each mark."""
+    """Of the readings that it belongs to; empty: it is worked out at each mark from rows."""
     read_ns: int = 0
     """When it was read last."""
     start_ns: int = 0
@@ -124,8 +127,10 @@ class RankState(msgspec.Struct):
     meta: JournalMeta
     instance: str
     series: dict[str, Series] = {}
-    cells: dict[str, float] = {}
-    """What counters of journals that have ended had counted, by metric name."""
+    totals: dict[str, Total] = {}
+    """What series of journals that have ended had counted, by key."""
+    places: set[str] = set()
+    """Keys of the labelled series that processes of the rank keep themselves."""
     lost: dict[str, int] = {}
     """What journals that have ended had lost beside rows, by reason."""
     user: dict[str, list[str]] = {}

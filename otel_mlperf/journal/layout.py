@@ -3,7 +3,7 @@
 A journal is one file per process in shared memory, little-endian, in five parts::
 
     header    4,096 bytes   512 words of 8 bytes; from word 128 on the metadata (MessagePack)
-    cells     64 bytes each user counters and gauges, aggregated sections
+    cells     64 bytes each counters, gauges, histograms, aggregated sections
     table     48 bytes each sections that are open right now
     entries   64 bytes each what numbers stand for (names, tracks, cells): append-only
     ring      64 bytes each rows: what happened, newest over oldest
@@ -37,12 +37,22 @@ says what it is::
 
     ["section", name, category, phase, {constant attributes}]
     ["track", ident, native thread id, thread name, is_task]
-    ["cell", "counter" | "gauge", name, unit]
+    ["cell", "counter" | "gauge" | "histogram", metric name, unit, [[label, value], ...]]
     ["cell", "aggregate", name, category, enclosing name, phase]
 
-**Cells** are eight words: entry number (stored last when a cell is taken), then for a counter or a
-gauge value (float64), updates; for an aggregate count, sum, min, max (ns). One counter has one cell
-for each thread that added to it: a reader adds them up.
+**Cells** are eight words, the first the entry number (stored when a cell is taken), the rest by
+kind::
+
+    counter, gauge       value (float64; nan: a gauge that nobody has set)
+    aggregate            count, sum, min, max (ns)
+    histogram, HEAD      sum (float64), zeros, min, max (both float64; inf and -inf at first), -, -
+    histogram, EXEMPLAR  value (float64), monotonic ns, span, root, the four xor-ed, -
+    histogram, buckets   counts of six buckets one after the other
+
+The last word of a histogram's cells says which of them it is (Part): BUCKETS_AT + b for the one
+that begins with bucket 6 b. Bucket i holds what is above base**i and up to base**(i + 1) with base
+= 2**2**-HISTOGRAM_SCALE; the count of a histogram is that of its buckets and zeros. An aggregate
+has a cell for each thread that added to it: a reader adds up what has the same entry number.
 """
 
 from __future__ import annotations
@@ -66,6 +76,12 @@ OTHER: Final = 1
 """The entry number that stands for every name beyond the limit."""
 PAYLOAD_BYTES: Final = 44
 MAX_PARTS: Final = 4095
+MOST_LABEL_SETS: Final = 2000
+"""Series with labels in one journal; what comes later is added up in one series of its name."""
+HISTOGRAM_SCALE: Final = 3
+"""Eight buckets for each doubling: a value is known to within 4.5 %."""
+BUCKETS_IN_CELL: Final = 6
+BUCKETS_AT: Final = 1 << 32
 
 ROW: Final = struct.Struct("<QQQQQQIIQ")
 OPEN: Final = struct.Struct("<QQQQQQ")
@@ -144,6 +160,13 @@ class Kind(IntEnum):
     PAYLOAD = 6
 
 
+class Part(IntEnum):
+    """Which cell of a histogram it is; buckets are numbered from BUCKETS_AT."""
+
+    HEAD = 1
+    EXEMPLAR = 2
+
+
 class Flag(IntFlag):
     """Flag bits of a row beside its kind."""
 
@@ -184,4 +207,4 @@ class Shape:
     @classmethod
     def of_rows(cls, rows: int) -> Shape:
         """The shape of a journal of ``rows`` rows, a power of two: the other parts grow with it."""
-        return cls(rows, max(256, rows >> 6), max(256, rows >> 7), max(512, rows >> 4))
+        return cls(rows, max(256, rows >> 4), max(256, rows >> 7), max(512, rows >> 4))

@@ -1,23 +1,40 @@
-"""Where do counters, gauges and aggregated sections add up?
+"""Where do counters, gauges, histograms and aggregated sections add up?
 
-In cells of shared memory, one store each, so that sums are exact after a SIGKILL. A counter has one
-cell for each thread that added to it; when a thread ends, its cells wait for the next thread.
+In cells of shared memory, one store each, so that sums are exact after a SIGKILL. An aggregated
+section has a cell for each thread; when a thread ends, its cells wait for the next thread. A series
+of a counter, gauge or histogram has one for all: nothing in between gives up the GIL.
 """
 
 from __future__ import annotations
 
-import math
 import threading
-from typing import TYPE_CHECKING, Any
+from math import nan
+from typing import TYPE_CHECKING, Any, Final
 
+from otel_mlperf import names
+from otel_mlperf.journal.layout import MOST_LABEL_SETS
 from otel_mlperf.recorder.aggregate import Aggregate, Sum
-from otel_mlperf.recorder.attributes import UNNAMED, safe_name_text
-from otel_mlperf.recorder.faults import internal_error, say_once
+from otel_mlperf.recorder.attributes import safe_name_text
+from otel_mlperf.recorder.faults import say_once
 
 if TYPE_CHECKING:
+    from otel_mlperf.recorder.series import Bound, Series
     from otel_mlperf.recorder.state import Recorder
 
 Key = tuple[Any, ...]
+Content = tuple[Any, ...]
+Labels = tuple[tuple[str, str], ...]
+OVERFLOW: Final[Labels] = ((names.OVERFLOW, "true"),)
+_TOO_MANY = (
+    "more than %d label sets, or than the journal has cells for: later ones of a name are added up "
+    "in one series labelled %s=true; a label should have few values"
+)
+_NO_CELL = "no cell is left in the journal: counters and aggregated sections are lost, and counted"
+
+
+def content_of(kind: str, name: str, unit: str, labels: Labels = ()) -> Content:
+    """What a series is registered as, ``name`` being the metric's."""
+    return ("cell", kind, name, unit, labels)
 
 
 class _OfThread(dict[Key, int]):
@@ -48,31 +65,63 @@ class Cells:
         self._recorder = recorder
         self._waiting: dict[Key, list[int]] = {}
         self._local = ThreadCells(self._waiting)
-        self._numbers: dict[Key, int] = {}
-        self._gauges: dict[str, int] = {}
+        self._shared: dict[Content, int] = {}
+        self._bound: dict[Content, Bound] = {}
+        self._series: set[Series] = set()
+        self._numbers: dict[Content, int] = {}
         self._sums: dict[Any, Sum] = {}
+        self._labelled = self._taken = 0
 
-    def add(self, name: str, unit: str, value: float) -> None:
-        """Adds to a counter."""
-        word = self.word(("counter", name, unit), ("cell", "counter", name, unit))
+    # -- counters, gauges, histograms ------------------------------------------------------------
+
+    def add(self, name: str, unit: str, value: float, labels: Labels = ()) -> None:
+        """Adds to a counter of the package's own."""
+        word = self.one(content_of("counter", name, unit, labels))
         if word:
-            journal = self._recorder.journal
             # Nothing between load and store gives up the GIL or runs a signal handler.
-            journal.floats[word + 1] += value
-            journal.words[word + 2] += 1
+            self._recorder.journal.floats[word + 1] += value
 
-    def set(self, name: str, unit: str, value: float) -> None:
-        """Sets a gauge: one cell for all threads, the last value wins."""
-        journal = self._recorder.journal
-        word = self._gauges.get(name)
+    def set(self, name: str, unit: str, value: float, labels: Labels = ()) -> None:
+        """Sets a gauge of the package's own: the last value wins."""
+        word = self.one(content_of("gauge", name, unit, labels))
+        if word:
+            self._recorder.journal.floats[word + 1] = value
+
+    def one(self, content: Content) -> int:
+        """The cell of a series, the same for all threads; 0 when none is left."""
+        if self._recorder.is_retired:
+            return 0
+        word = self._shared.get(content)
         if word is None:
-            number = self._entry(("cell", "gauge", name, unit))
-            word = self._gauges.setdefault(name, journal.cell(number))
-        if word and not self._recorder.is_retired:
-            journal.floats[word + 1] = value
-            journal.words[word + 2] += 1
+            word = self.take(content)
+            if word and content[1] == "gauge":
+                self._recorder.journal.floats[word + 1] = nan  # nobody has set it
+            word = self._shared.setdefault(content, word)
+        return word
 
-    def word(self, key: Key, content: Key) -> int:
+    def bound(self, series: Series) -> Bound | None:
+        """What records for a series of the program's; None when no cell is left."""
+        content = self._within_limits(series.content)
+        found = self._bound.get(content)
+        if found is None:
+            word = self.one(content)
+            if not word:
+                return None
+            found = self._bound.setdefault(content, series.bind(self._recorder, word))
+        self._series.add(series)
+        return found
+
+    def retire(self) -> None:
+        """From now on nobody finds a cell: the memory belongs to a run that is over."""
+        for bound in list(self._bound.values()):
+            bound.end()
+        for series in list(self._series):
+            series.uninstall()
+        self._bound, self._series = {}, set()
+
+    # -- cells -----------------------------------------------------------------------------------
+
+    def word(self, key: Key, content: Content) -> int:
         """This thread's cell for ``key``; 0 when none is left."""
         if self._recorder.is_retired:
             return 0
@@ -80,19 +129,37 @@ class Cells:
         word = cells.get(key)
         if word is None:
             waiting = self._waiting.get(key)
-            word = waiting.pop() if waiting else self._new_cell(content)
+            word = waiting.pop() if waiting else self.take(content)
             cells[key] = word
         return word
 
-    def _new_cell(self, content: Key) -> int:
-        return self._recorder.journal.cell(self._entry(content))
+    def take(self, content: Content) -> int:
+        """Takes one more cell; 0 when none is left, which is counted."""
+        self._taken += 1
+        word = self._recorder.journal.cell(self._entry(content))
+        if not word:
+            say_once(_NO_CELL)
+        return word
 
-    def _entry(self, content: Key) -> int:
-        """One entry for the cells of all threads: a reader adds up what has the same number."""
+    def _entry(self, content: Content) -> int:
+        """One entry for all cells of a content: a reader adds up what has the same number."""
         number = self._numbers.get(content)
         if number is None:
             number = self._numbers.setdefault(content, self._recorder.journal.entry(content))
         return number
+
+    def _within_limits(self, content: Content) -> Content:
+        """The content, with the one label of what is too much where it is too much."""
+        if not content[4] or content in self._shared:
+            return content
+        cells = self._recorder.journal.shape.cells
+        if self._labelled < MOST_LABEL_SETS and self._taken < cells - cells // 4:
+            self._labelled += 1
+            return content
+        say_once(_TOO_MANY, MOST_LABEL_SETS, names.OVERFLOW)
+        return (*content[:4], OVERFLOW)
+
+    # -- aggregated sections ---------------------------------------------------------------------
 
     def aggregate(self, name: Any, category: str | None) -> Aggregate:
         """A section that is only added up."""
@@ -105,83 +172,3 @@ class Cells:
             kind = safe_name_text(category) if category else implied_category(text)
             found = self._sums[key] = Sum(self._recorder, self._local, text, kind)
         return Aggregate(found)
-
-
-class Counter:
-    """A sum that only grows, ``ml.user.<name>``; made by ``counter()``."""
-
-    __slots__ = ("_name", "_unit")
-
-    def __init__(self, name: str, unit: str = "") -> None:
-        self._name = safe_name_text(name)
-        if self._name == UNNAMED:
-            say_once("counter(): a name is expected; without one it counts as '%s'", UNNAMED)
-        self._unit = safe_name_text(unit) if unit else ""
-
-    def add(self, value: float = 1) -> None:
-        """Adds ``value``, which must not be negative."""
-        try:
-            found = _number(self._name, value)
-            recorder = _recorder()
-            if recorder is None or found is None:
-                return
-            if found < 0:
-                say_once(f"counter {self._name}: a negative value is left out; use a gauge")
-                return
-            recorder.cells.add(self._name, self._unit, found)
-        except Exception as error:  # noqa: BLE001 - recording never raises
-            internal_error(error)
-
-
-class Gauge:
-    """A value that goes up and down, ``ml.user.<name>``; made by ``gauge()``."""
-
-    __slots__ = ("_name", "_unit")
-
-    def __init__(self, name: str, unit: str = "") -> None:
-        self._name = safe_name_text(name)
-        if self._name == UNNAMED:
-            say_once("gauge(): a name is expected; without one it counts as '%s'", UNNAMED)
-        self._unit = safe_name_text(unit) if unit else ""
-
-    def set(self, value: float) -> None:
-        """The value from now on."""
-        try:
-            found = _number(self._name, value)
-            recorder = _recorder()
-            if recorder is not None and found is not None:
-                recorder.cells.set(self._name, self._unit, found)
-        except Exception as error:  # noqa: BLE001 - recording never raises
-            internal_error(error)
-
-
-def counter(name: str, unit: str = "") -> Counter:
-    """A counter of the program's own, published as ``ml.user.<name>``.
-
-    May be made before the run starts; adding while nothing is recorded does nothing.
-    """
-    return Counter(name, unit)
-
-
-def gauge(name: str, unit: str = "") -> Gauge:
-    """A gauge of the program's own, published as ``ml.user.<name>``."""
-    return Gauge(name, unit)
-
-
-def _recorder() -> Recorder | None:
-    from otel_mlperf.recorder.span import active
-
-    return active()
-
-
-def _number(name: str, value: Any) -> float | None:
-    """A plain number; None for what would have to be fetched from a GPU, or is none."""
-    if not isinstance(value, int | float):
-        numpy_like = getattr(value, "item", None)
-        if hasattr(value, "is_cuda") or numpy_like is None:
-            say_once(f"counter or gauge {name} got a {type(value)}, plain numbers are expected; "
-                     "left out")  # fmt: skip
-            return None
-        value = numpy_like()
-    found = float(value)
-    return found if math.isfinite(found) else None

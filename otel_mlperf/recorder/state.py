@@ -273,6 +273,7 @@ class Recorder:
     def retire(self) -> None:
         """Nothing more is written by sections that are still open, or opened late."""
         self.is_retired = True
+        self.cells.retire()
         self.journal.lease = _NO_LEASE
         self.binding.retire()
 

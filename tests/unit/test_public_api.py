@@ -13,7 +13,7 @@ import otel_mlperf as om
 
 ROOT = Path(__file__).parents[2]
 NAMES = ["Config", "ConfigError", "JournalError", "OtelMlperfError", "Run", "RunActive", "counter",
-         "epoch", "epochs", "gauge", "log", "mark_step", "phase", "span", "start", "step", "steps",
+         "epoch", "epochs", "gauge", "histogram", "log", "mark_step", "phase", "span", "start", "step", "steps",
          "stop", "torch_profile", "trace_handler"]  # fmt: skip
 
 
@@ -44,6 +44,7 @@ def test_documented(name):
         ("log", "(**values)"),
         ("counter", "(name, unit)"),
         ("gauge", "(name, unit)"),
+        ("histogram", "(name, unit)"),
         ("trace_handler", "(also)"),
         (
             "torch_profile",
@@ -101,7 +102,9 @@ with om.start("digits", params={"lr": 0.1}, tags=["a"], step=3, console=False) a
     run.result(accuracy=0.5)
     run.step = run.step - 1
     om.counter("c").add(2)
-    om.gauge("g", "By").set(1.5)
+    om.counter("c").labels(lang="de").add(2)
+    om.gauge("g", "By").set(1.5, queue="a")
+    om.histogram("h", unit="s").record(1.5, queue="a")
 config = om.Config(rows=4096)
 text: float = train(3)
 """

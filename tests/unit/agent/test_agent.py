@@ -360,10 +360,10 @@ def test_rows_that_cannot_be_worked_out_are_counted(program, agent_of, run_folde
     assert adds_up(account)
 
 
-def test_cells_are_series_under_their_own_or_the_user_prefix(program, agent_of) -> None:
-    """What the recorder counts keeps its name; what the program counts gets ours in front."""
-    for name, kind in (("ml.training.steps.expected", "gauge"), ("tokens", "counter")):
-        word = program.journal.cell(program.journal.entry(["cell", kind, name, ""]))
+def test_cells_are_series_under_their_own_names(program, agent_of) -> None:
+    """What the recorder and the program count is published as it is called in the journal."""
+    for name, kind in (("ml.training.steps.expected", "gauge"), ("ml.user.tokens", "counter")):
+        word = program.journal.cell(program.journal.entry(["cell", kind, name, "", []]))
         program.journal.floats[word + 1] = 7.0
         program.journal.words[word + 2] = 1
     agent = agent_of(program)
@@ -453,7 +453,9 @@ def test_run_whose_own_row_found_no_room_has_finished(program, agent_of, run_fol
 
 def test_what_the_program_counted_is_in_the_run_folder(program, agent_of, run_folder) -> None:
     """A counter's last total is a reading, with no server anywhere."""
-    word = program.journal.cell(program.journal.entry(["cell", "counter", "tokens", ""]))
+    word = program.journal.cell(
+        program.journal.entry(["cell", "counter", "ml.user.tokens", "", []])
+    )
     program.journal.floats[word + 1] = 360.0
     program.journal.words[word + 2] = 1
     program.stop(10)
@@ -540,7 +542,7 @@ def test_stored_total_of_a_counter_is_the_ranks(program, journals, agent_of, run
     """What a forked child counted is in it: its last reading is the sum over the processes."""
     child = Program(journals, run_folder, name="0-2-1", is_child=True)
     for one, value in ((program, 300.0), (child, 60.0)):
-        word = one.journal.cell(one.journal.entry(["cell", "counter", "tokens", ""]))
+        word = one.journal.cell(one.journal.entry(["cell", "counter", "ml.user.tokens", "", []]))
         one.journal.floats[word + 1] = value
         one.journal.words[word + 2] = 1
     child.journal.close()

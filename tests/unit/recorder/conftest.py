@@ -107,7 +107,9 @@ class Recording:
         self.rows()
         found: dict[tuple[Any, ...], list[list[int]]] = {}
         for cell in self.reader.cells().tolist():
-            found.setdefault(tuple(self.entries[cell[0]][1:]), []).append(cell[1:])
+            content = self.entries[cell[0]][1:]
+            key = tuple(tuple(map(tuple, i)) if isinstance(i, list) else i for i in content)
+            found.setdefault(key, []).append(cell[1:])
         return found
 
     def word(self, word: Word) -> int:
