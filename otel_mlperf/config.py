@@ -22,7 +22,7 @@ _log = logging.getLogger("otel_mlperf")
 PREFIX = "OTEL_MLPERF_"
 ENDPOINT = "OTEL_EXPORTER_OTLP_ENDPOINT"
 PROFILE = "OTEL_MLPERF_PROFILE"
-READING_SOURCES = ("host", "process", "gpu", "filesystem")
+READING_SOURCES = ("host", "process", "gpu", "filesystem", "gc", "allocator")
 """What readings come from, as ``readings_off`` names it."""
 _NOT_SETTINGS = (
     "OTEL_MLPERF_AUTOSTART",
@@ -198,7 +198,8 @@ class Config:
     readings_off: str = _set_by(
         "OTEL_MLPERF_READINGS_OFF",
         "",
-        "What is not read, separated by commas: ``host``, ``process``, ``gpu``, ``filesystem``.",
+        "What is not read, by commas: ``host``, ``process``, ``gpu``, ``filesystem``, ``gc``, "
+        "``allocator``.",
         parse=_sources_text,
     )
     readings_interval_ms: int = _set_by(
@@ -216,6 +217,10 @@ class Config:
         for item in fields(self):
             value = _checked(item, getattr(self, item.name), item.name)
             object.__setattr__(self, item.name, value)
+
+    def reads(self, source: str) -> bool:
+        """Whether ``source``, one of READING_SOURCES, is read."""
+        return self.readings != "none" and source not in self.readings_off.split(",")
 
     def to_environ(self) -> dict[str, str]:
         """The environment variables that give another process the same settings."""

@@ -24,6 +24,7 @@ from otel_mlperf.recorder.cost import measure_cost
 from otel_mlperf.recorder.faults import count_with, log, say_once
 from otel_mlperf.recorder.folder import count_restart, discard_start, prepare_folder
 from otel_mlperf.recorder.fork import watch_forks
+from otel_mlperf.recorder.garbage import watch_garbage
 from otel_mlperf.recorder.identity import detect_identity
 from otel_mlperf.recorder.launch import AgentWatch
 from otel_mlperf.recorder.program import parse_resource
@@ -68,6 +69,8 @@ def begin(name: str, config: Config, params: dict[str, Any], tags: list[str], st
 
         install()
     run.hook_in()
+    if config.reads("gc"):
+        watch_garbage(recorder)
     watch.start()
     return run
 

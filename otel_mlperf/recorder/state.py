@@ -70,6 +70,8 @@ class Recorder:
         """Called before a step begins, outside its time."""
         self.after_step: list[Callable[[Step], None]] = []
         """Called with a step when its row is written, outside its time."""
+        self.at_retire: list[Callable[[], None]] = []
+        """Called when nothing is recorded any more, also in a forked child."""
         self.step_flags = 0
         """Flags of the rows of steps that end."""
         self._last_error: tuple[int, int, str, str] = (0, 0, "", "")
@@ -274,6 +276,8 @@ class Recorder:
         """Nothing more is written by sections that are still open, or opened late."""
         self.is_retired = True
         self.cells.retire()
+        for call in self.at_retire:
+            call()
         self.journal.lease = _NO_LEASE
         self.binding.retire()
 

@@ -197,5 +197,5 @@ def test_sources_that_are_off_are_named_in_one_order(given, expected):
 
 def test_unknown_source_is_named_with_those_there_are():
     """A word that would switch nothing off is refused."""
-    with pytest.raises(ConfigError, match=r"'cpu'.*host, process, gpu, filesystem"):
+    with pytest.raises(ConfigError, match=r"'cpu'.*host, process, gpu, filesystem, gc, allocator"):
         Config(readings_off="host,cpu")

@@ -148,8 +148,8 @@ def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[
     made: list[Recording] = []
 
     def begin(name: str = "test", **settings: Any) -> Recording:
-        settings = {"dir": tmp_path / "runs", "agent": "none", "console": False} | settings
-        made.append(Recording(om.start(name, **settings)))
+        quiet = {"agent": "none", "console": False, "readings": "none"}
+        made.append(Recording(om.start(name, **({"dir": tmp_path / "runs"} | quiet | settings))))
         return made[-1]
 
     faults.count_with(None)

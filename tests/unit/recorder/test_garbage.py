@@ -1,0 +1,140 @@
+"""Are garbage collections counted, by generation and with their time, and never in the way?"""
+
+from __future__ import annotations
+
+import gc
+import os
+import struct
+import threading
+
+import pytest
+
+import otel_mlperf as om
+from otel_mlperf import names
+
+METRICS = (names.GC_COLLECTIONS, names.GC_COLLECTED, names.GC_UNCOLLECTABLE, names.GC_TIME)
+
+
+@pytest.fixture(autouse=True)
+def _only_on_demand():
+    """Collections are those that the test asks for."""
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()
+
+
+@pytest.fixture
+def recording(start):
+    """An active run that counts collections."""
+    return start(readings="basic")
+
+
+def counted(recording):
+    """Value by metric and generation."""
+    return {
+        (name, int(labels[0][1])): struct.unpack("<d", cells[0][0].to_bytes(8, "little"))[0]
+        for (_, name, _, labels), cells in recording.cells().items()
+    }
+
+
+def make_garbage(number):
+    for _ in range(number):
+        ring = []
+        ring.append(ring)
+
+
+def test_collections(recording):
+    """Each generation's collections are counted, with what they freed and how long they took."""
+    gc.collect()
+    before = counted(recording)
+    make_garbage(10)
+    gc.collect(0)
+    make_garbage(20)
+    gc.collect(2)
+    gc.collect(2)
+
+    found = {key: value - before[key] for key, value in counted(recording).items()}
+    assert [found[names.GC_COLLECTIONS.name, n] for n in range(3)] == [1, 0, 2]
+    assert [found[names.GC_COLLECTED.name, n] for n in range(3)] == [10, 0, 20]
+    assert [found[names.GC_UNCOLLECTABLE.name, n] for n in range(3)] == [0, 0, 0]
+    assert found[names.GC_TIME.name, 2] > found[names.GC_TIME.name, 0] > 0
+    assert found[names.GC_TIME.name, 1] == 0
+
+
+def test_collections_are_those_of_the_interpreter(recording):
+    """What is counted is what the interpreter counts, whichever threads collect."""
+    before = gc.get_stats()
+
+    def work():
+        for _ in range(50):
+            make_garbage(3)
+            gc.collect(0)
+
+    gc.enable()
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    gc.disable()
+
+    grown = [
+        [after[key] - was[key] for key in ("collections", "collected", "uncollectable")]
+        for was, after in zip(before, gc.get_stats(), strict=True)
+    ]
+    found = counted(recording)
+    assert [[found[m.name, n] for m in METRICS[:3]] for n in range(3)] == grown
+
+
+def test_nothing_is_left_for_the_collector(recording):
+    """Counting leaves no object behind that the next collection would look at."""
+    gc.collect()
+    gc.collect()
+    before = gc.get_count()
+    gc.collect(0)
+
+    assert gc.get_count()[0] <= before[0]
+
+
+def test_ends_with_the_run(start):
+    """The interpreter calls nothing of ours before the run and after it."""
+    before = list(gc.callbacks)
+    start(readings="basic")
+    during = len(gc.callbacks)
+    om.stop()
+
+    assert (during, gc.callbacks) == (len(before) + 1, before)
+
+
+@pytest.mark.parametrize(
+    "settings", [{"readings": "basic", "readings_off": "gc"}, {"readings": "none"}]
+)
+def test_switched_off(start, settings):
+    """Collections are not counted where that is switched off."""
+    before = list(gc.callbacks)
+    recording = start(**settings)
+
+    assert gc.callbacks == before
+    assert counted(recording) == {}
+
+
+def test_program_that_clears_the_callbacks(start):
+    """A program that takes all callbacks away gets no error when the run ends."""
+    others = list(gc.callbacks)
+    start(readings="basic")
+    gc.callbacks.clear()
+    om.stop()
+
+    gc.callbacks[:] = others
+
+
+def test_forked_child(recording):
+    """Collections of a forked child are not counted in the parent's journal."""
+    pid = os.fork()
+    if not pid:
+        gc.collect()
+        os._exit(0)
+    os.waitpid(pid, 0)
+
+    assert counted(recording)[names.GC_COLLECTIONS.name, 2] == 0
