@@ -21,6 +21,7 @@ _COMMANDS: Final = {
     "export": "export",
     "import": "import_",
     "runs": "runs",
+    "top": "top",
     "profile": "profile",
     "metrics": "metrics",
     "doctor": "doctor",

@@ -1,0 +1,89 @@
+"""``otel-mlperf top``: what does a run do right now?"""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+from otel_mlperf.analysis.processes import RUNNING
+from otel_mlperf.cli.commands import JsonOption, RunArgument  # noqa: TC001 - typer reads them
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.text import Text
+
+    from otel_mlperf.analysis.live import Live, Watch
+
+_EVERY_S: Final = 1.0
+
+
+def top(
+    run: RunArgument = "latest",
+    once: Annotated[bool, typer.Option("--once", help="Print one frame and leave.")] = False,
+    every: Annotated[
+        float, typer.Option("--every", min=0.1, help="Seconds between two frames.")
+    ] = _EVERY_S,
+    as_json: JsonOption = False,
+) -> None:
+    """Watch a run: its ranks, where each is now, step times, GPUs. Ctrl-C leaves.
+
+    Ranks on this node are seen as they are, without any server; others as the run folder has them.
+    """
+    from otel_mlperf.analysis.live import Watch
+    from otel_mlperf.report.json import to_json
+    from otel_mlperf.report.lines import shown_in
+    from otel_mlperf.report.top import render_top
+    from otel_mlperf.store.runs import find_run
+
+    watch = Watch(find_run(run))
+    live = watch.look()
+    if as_json:
+        print(to_json(live))
+        return
+    color, unicode = shown_in(sys.stdout)
+    if not once and sys.stdout.isatty() and live.outcome == RUNNING:
+        live = _watched(watch, live, every, color=color, unicode=unicode)
+    print(render_top(live, color=color, unicode=unicode, width=_width()), end="")
+
+
+def _width() -> int:
+    import shutil
+
+    return max(60, shutil.get_terminal_size().columns) if sys.stdout.isatty() else 80
+
+
+def _watched(watch: Watch, live: Live, every: float, *, color: bool, unicode: bool) -> Live:
+    """Frame after frame on a screen of their own, until the run ends or somebody has seen enough.
+
+    The terminal is then as it was before.
+    """
+    from rich.console import Console
+    from rich.live import Live as Screen
+
+    console = Console(no_color=not color)
+    try:
+        with Screen(
+            _frame(live, console, unicode), console=console, screen=True, auto_refresh=False
+        ) as screen:
+            while live.outcome == RUNNING:
+                time.sleep(every)
+                live = watch.look()
+                screen.update(_frame(live, console, unicode), refresh=True)
+    except KeyboardInterrupt:
+        pass  # that is how one leaves
+    return live
+
+
+def _frame(live: Live, console: Console, unicode: bool) -> Text:
+    from rich.text import Text
+
+    from otel_mlperf.report.top import render_top
+
+    size = console.size
+    drawn = render_top(
+        live, width=size.width, height=size.height, color=not console.no_color, unicode=unicode
+    )
+    return Text.from_ansi(drawn, no_wrap=True, overflow="crop")
