@@ -18,6 +18,8 @@ The training process only writes to shared memory; an agent beside it does every
 
 from otel_mlperf.config import Config
 from otel_mlperf.errors import ConfigError, JournalError, OtelMlperfError, RunActive
+from otel_mlperf.pytorch import out_of_memory as _out_of_memory  # noqa: F401 - looks at each run
+from otel_mlperf.pytorch.cuda_memory import cuda_memory
 from otel_mlperf.pytorch.handler import trace_handler
 from otel_mlperf.pytorch.profile import torch_profile
 from otel_mlperf.recorder.instruments import counter, gauge, histogram
@@ -37,6 +39,7 @@ __all__ = [
     "Run",
     "RunActive",
     "counter",
+    "cuda_memory",
     "epoch",
     "epochs",
     "gauge",

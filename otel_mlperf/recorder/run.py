@@ -176,6 +176,7 @@ class Run:
         self._call_before_end()
         words = self._failure
         if error is not None and is_failure(error):
+            recorder.tell_failure(section, error)
             words = describe_exception(error, with_text=recorder.config.exception_text)
         spans.activate(None)
         recorder.values.finish(time.monotonic_ns() + 200_000_000)
@@ -244,6 +245,8 @@ class Run:
             if isinstance(error, RunActive):
                 return  # what could not start has failed, not this one
             if recorder is not None and self._is_open and is_failure(error):
+                if self._section is not None:
+                    recorder.tell_failure(self._section, error)
                 with_text = recorder.config.exception_text
                 self._failure = describe_exception(error, with_text=with_text)
         except Exception as problem:  # noqa: BLE001 - the program's exception goes on

@@ -70,6 +70,8 @@ class Recorder:
         """Called before a step begins, outside its time."""
         self.after_step: list[Callable[[Step], None]] = []
         """Called with a step when its row is written, outside its time."""
+        self.at_failure: list[Callable[[SectionContext, BaseException], None]] = []
+        """Called when an exception leaves a section, which is still open; may not raise."""
         self.at_retire: list[Callable[[], None]] = []
         """Called when nothing is recorded any more, also in a forked child."""
         self.step_flags = 0
@@ -246,6 +248,7 @@ class Recorder:
     def describe(self, section: SectionContext, error: BaseException | None) -> list[str]:
         """Type, message and stack; the stack only for the innermost section that it crosses."""
         assert error is not None
+        self.tell_failure(section, error)
         before_id, parent, kind, message = self._last_error
         crossed = before_id == id(error) and parent == section.sid
         words = describe_exception(
@@ -255,6 +258,12 @@ class Recorder:
             words = describe_exception(error, with_text=self.config.exception_text)
         self._last_error = (id(error), PARENTS.unpack(section.chunk)[0], words[0], words[1])
         return words
+
+    def tell_failure(self, section: SectionContext, error: BaseException) -> None:
+        """Tells those who want to know that an exception leaves an open section."""
+        if not self.is_retired:
+            for call in self.at_failure:
+                call(section, error)
 
     def attend(self, now: int) -> None:
         """Does what must happen now and then."""

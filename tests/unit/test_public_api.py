@@ -13,6 +13,7 @@ import otel_mlperf as om
 
 ROOT = Path(__file__).parents[2]
 NAMES = ["Config", "ConfigError", "JournalError", "OtelMlperfError", "Run", "RunActive", "counter",
+         "cuda_memory",
          "epoch", "epochs", "gauge", "histogram", "log", "mark_step", "phase", "span", "start", "step", "steps",
          "stop", "torch_profile", "trace_handler"]  # fmt: skip
 
@@ -43,6 +44,7 @@ def test_documented(name):
         ("phase", "(name)"),
         ("log", "(**values)"),
         ("counter", "(name, unit)"),
+        ("cuda_memory", "(*, reset_peak)"),
         ("gauge", "(name, unit)"),
         ("histogram", "(name, unit)"),
         ("trace_handler", "(also)"),
@@ -105,6 +107,8 @@ with om.start("digits", params={"lr": 0.1}, tags=["a"], step=3, console=False) a
     om.counter("c").labels(lang="de").add(2)
     om.gauge("g", "By").set(1.5, queue="a")
     om.histogram("h", unit="s").record(1.5, queue="a")
+    with om.span("forward"), om.cuda_memory(reset_peak=True):
+        pass
 config = om.Config(rows=4096)
 text: float = train(3)
 """

@@ -1,0 +1,135 @@
+"""How much memory does PyTorch's CUDA allocator hold, and how often did it run short?
+
+Read at the begin of a step, from the allocator's own account: nothing waits for a GPU, and nothing
+is reset that the program may read. An account of one device takes about 40 µs to read, so it is
+read four times a second at most, and less often where that would be over a thousandth of the time.
+CUDA is never initialised for it.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import TYPE_CHECKING, Any, Final
+
+from otel_mlperf import names
+from otel_mlperf.recorder.faults import say_once
+from otel_mlperf.recorder.start import at_begin
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from otel_mlperf.recorder.cells import Labels
+    from otel_mlperf.recorder.run import Run
+    from otel_mlperf.recorder.state import Recorder
+
+_LEAST_NS: Final = 250_000_000
+_SHARE: Final = 1000
+"""So many times what reading took passes before the next one."""
+_DEVICES_NS: Final = 5_000_000_000
+"""How often devices are looked at that were not in use."""
+_STATES: Final = {"allocated": "allocated_bytes", "reserved": "reserved_bytes"}
+_TOTALS: Final = {names.CUDA_RETRIES: "num_alloc_retries", names.CUDA_OOMS: "num_ooms"}
+
+
+def loaded_torch() -> Any:
+    """PyTorch, if the program has imported it and has initialised CUDA; else None."""
+    torch = sys.modules.get("torch")
+    cuda = getattr(torch, "cuda", None)
+    return torch if cuda is not None and cuda.is_initialized() else None
+
+
+class Allocator:
+    """The allocator's accounts of one run's process.
+
+    Args:
+        recorder: of the run.
+        find_torch: finds torch once CUDA is initialised.
+        clock: monotonic nanoseconds.
+    """
+
+    def __init__(
+        self,
+        recorder: Recorder,
+        find_torch: Callable[[], Any] = loaded_torch,
+        clock: Callable[[], int] = time.monotonic_ns,
+    ) -> None:
+        self._recorder, self._find_torch, self._clock = recorder, find_torch, clock
+        self._due_ns = self._devices_due_ns = 0
+        self._used: dict[int, Labels] = {}
+        self._totals: dict[tuple[int, str], float] = {}
+        self._is_broken = False
+
+    def look(self, now_ns: int) -> None:
+        """Reads the accounts if it is time to; never raises."""
+        if now_ns < self._due_ns or self._is_broken:
+            return
+        try:
+            torch = self._find_torch()
+            if torch is None:
+                self._due_ns = now_ns + _LEAST_NS
+                return
+            began = self._clock()
+            self._read(torch, now_ns)
+            self._due_ns = now_ns + max(_LEAST_NS, (self._clock() - began) * _SHARE)
+        except Exception as error:  # noqa: BLE001 - a version of torch that answers otherwise
+            self._is_broken = True
+            say_once("memory of the CUDA allocator is not read: %s: %s",
+                     type(error).__name__, error)  # fmt: skip
+
+    def finish(self) -> None:
+        """Reads the accounts a last time."""
+        self._due_ns = 0
+        self.look(self._clock())
+
+    def _read(self, torch: Any, now_ns: int) -> None:
+        devices = list(self._used)
+        if now_ns >= self._devices_due_ns:
+            self._devices_due_ns = now_ns + _DEVICES_NS
+            devices = list(range(torch.cuda.device_count()))
+        for device in devices:
+            account = torch.cuda.memory_stats_as_nested_dict(device)
+            if account and account["reserved_bytes"]["all"]["peak"]:
+                if device not in self._used:
+                    self._used[device] = labels_of(torch, device)
+                self._publish(device, account)
+
+    def _publish(self, device: int, account: Any) -> None:
+        cells, labels = self._recorder.cells, self._used[device]
+        for state, key in _STATES.items():
+            kind, size = (*labels, (names.CUDA_MEMORY_STATE, state)), account[key]["all"]
+            cells.set(names.CUDA_MEMORY.name, names.CUDA_MEMORY.unit, size["current"], kind)
+            most = names.CUDA_MEMORY_MOST
+            cells.set(most.name, most.unit, size["peak"], kind)
+        split = names.CUDA_MEMORY_SPLIT
+        cells.set(split.name, split.unit, account["inactive_split_bytes"]["all"]["current"], labels)
+        for metric, key in _TOTALS.items():
+            total = account[key]
+            before = self._totals.get((device, key), total)  # what was before the run is not its
+            self._totals[device, key] = total
+            # The program may set torch's count back to zero.
+            cells.add(
+                metric.name, metric.unit, total - before if total >= before else total, labels
+            )
+
+
+def labels_of(torch: Any, device: int) -> Labels:
+    """Number of a device in this process and, where torch tells, its UUID as NVML writes it."""
+    labels = ((names.DEVICE_INDEX, str(device)),)
+    properties = torch.cuda.get_device_properties(device)
+    uuid = getattr(properties, "uuid", None)
+    # torch does not tell an instance's UUID from a GPU's, and writes that of an AMD GPU otherwise.
+    if uuid is None or "MIG" in properties.name or torch.version.hip is not None:
+        return labels
+    return (*labels, (names.HW_ID, f"GPU-{uuid}"))
+
+
+def _begin(run: Run) -> None:
+    recorder = run._recorder
+    if recorder is not None and recorder.config.reads("allocator"):
+        allocator = Allocator(recorder)
+        recorder.now_and_then.append(allocator.look)
+        run.before_end.append(allocator.finish)
+
+
+at_begin.append(_begin)
