@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 import time
 from typing import TYPE_CHECKING, Annotated, Final
@@ -64,6 +65,8 @@ def _watched(watch: Watch, live: Live, every: float, *, color: bool, unicode: bo
     from rich.live import Live as Screen
 
     console = Console(no_color=not color)
+    for number in (signal.SIGTERM, signal.SIGHUP):  # the terminal is given back then, too
+        signal.signal(number, signal.default_int_handler)
     try:
         with Screen(
             _frame(live, console, unicode), console=console, screen=True, auto_refresh=False

@@ -37,7 +37,7 @@ class Glance:
         try:
             self._reader = Reader(str(path), self._map)
         except JournalError:
-            self.close()
+            os.close(self._fd)  # the mapping goes with the error, which still points into it
             raise
         shape = Shape(*(self.word(w) for w in (Word.ROWS, Word.CELLS, Word.OPEN, Word.CHUNKS)))
         self._at, self._rows = shape.ring_at, shape.rows
@@ -78,8 +78,7 @@ class Glance:
 
     def close(self) -> None:
         """Gives up the file."""
-        if hasattr(self, "_reader"):
-            self._reader.close()
+        self._reader.close()
         self._map.close()
         os.close(self._fd)
 

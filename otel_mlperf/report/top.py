@@ -7,6 +7,7 @@ import time
 from typing import TYPE_CHECKING, Final
 
 from otel_mlperf import names
+from otel_mlperf.analysis.live import SPARK_STEPS
 from otel_mlperf.analysis.processes import RUNNING
 from otel_mlperf.report.lines import WIDTH, Line, Style, bar, columns, left, short, text
 from otel_mlperf.report.quantities import column_unit, duration, figures, percent, plural, rate
@@ -26,6 +27,8 @@ _NEARLY: Final = 0.95
 _OUTCOMES: Final[dict[str, Style]] = {"finished": "green", RUNNING: "cyan"}
 _FEW_LINES: Final = 10
 _MOST_LOGGED: Final = 6
+_FIXED: Final = 42
+"""Columns of a rank's line beside its section and the course of its steps."""
 _NARROWEST: Final = 11
 """Columns for a section, or for an outcome in its place."""
 
@@ -47,13 +50,14 @@ def top_lines(
 ) -> list[Line]:
     """One frame as styled lines."""
     heading = [*_heading(live, width), *_figures(live, width)]
-    devices = [_device(one, width) for one in live.devices]
+    devices = [_device(one) for one in live.devices]
     foot = [_foot(live, width)]
     room = None
     if height is not None:
         room = max(1, height - len(heading) - len(devices) - len(foot) - 2)
         devices = devices[: max(0, height - _FEW_LINES)]
     lines = [*heading, *_ranks(live, width, room, unicode), *devices, *foot]
+    lines = [_cut(line, width) for line in lines]
     return lines if height is None else lines[:height]
 
 
@@ -85,7 +89,6 @@ def _figures(live: Live, width: int) -> list[Line]:
         (live.steps_per_s, rate, " steps/s"),
         (live.samples_per_s, rate, " samples/s"),
         (live.tokens_per_s, rate, " tokens/s"),
-        (live.left_ns, duration, " left"),
     ]
     for value, written, unit in more:
         part = f" · {written(value)}{unit}" if value is not None else ""
@@ -97,6 +100,8 @@ def _figures(live: Live, width: int) -> list[Line]:
             (f"data wait {percent(live.data_wait)} ", ""),
             (bar(live.data_wait), _wait_style(live.data_wait)),
         ]
+        if live.left_ns is not None:
+            share.append((f"  {duration(live.left_ns)} left", ""))
         lines.append(share)
     return [*lines, *_logged(live, width)]
 
@@ -123,38 +128,46 @@ def _ranks(live: Live, width: int, room: int | None, unicode: bool) -> list[Line
         # Who is stuck longest, where not all have room.
         oldest = sorted(shown, key=lambda one: -(one.open_ns or 0))[: max(1, room - 1)]
         shown = sorted(oldest, key=lambda one: one.rank)
-    mean = max((max(one.step_ns) for one in shown if one.step_ns), default=0)
-    unit = column_unit(mean)
-    wide = max(_NARROWEST, *(columns(one.section) for one in shown))
-    section = min(wide, max(_NARROWEST, width - 60))
+    unit = column_unit(max((max(one.step_ns) for one in shown if one.step_ns), default=0))
+    free = width - _FIXED
+    section = min(
+        max(_NARROWEST, *(columns(one.section) for one in shown)),
+        max(_NARROWEST, free - SPARK_STEPS),
+    )
+    steps = max(0, min(SPARK_STEPS, free - section))
     title = (
         f"{'rank':>5}{'step':>9}  {left('open now', section)}{'for':>9}"
-        f"{f'step {unit.name}':>9}  {left('', 24)}{'wait':>6}"
+        f"{f'step {unit.name}':>9}  {'':{steps}}{'wait':>6}"
     )
     lines: list[Line] = [[(title, "dim")]]
     ticks = _TICKS if unicode else _ASCII_TICKS
-    lines += [_rank(one, section, unit, ticks) for one in shown]
+    lines += [_rank(one, unit, (section, steps), ticks) for one in shown]
     if len(shown) < len(live.ranks):
         more = f"and {len(live.ranks) - len(shown)} more, whose sections opened later"
         lines.append([(f"{'':5}{more}", "dim")])
     return lines
 
 
-def _rank(one: RankNow, section: int, unit: Unit, ticks: str) -> Line:
+def _rank(one: RankNow, unit: Unit, widths: tuple[int, int], ticks: str) -> Line:
+    section, steps = widths
     last = unit.number(one.step_ns[-1]) if one.step_ns else ""
     step = f"{one.step:,}" if one.step is not None else "–"
     open_now, age = one.section, duration(one.open_ns) if one.open_ns is not None else ""
     style: Style = "red" if (one.open_ns or 0) > _STUCK_NS else ""
     if not one.section:
         open_now, style = one.outcome, _OUTCOMES.get(one.outcome, "red")
-    wait = percent(one.data_wait) if one.data_wait is not None else ""
-    return [
+    course = sparkline(one.step_ns[max(0, len(one.step_ns) - steps) :], ticks)
+    line: Line = [
         (f"{one.rank:>5}{step:>9}  ", ""),
         (f"{left(open_now, section)}{age:>9}", style),
-        (f"{last:>9}  ", ""),
-        (f"{sparkline(one.step_ns, ticks):<24}", "cyan"),
-        (f"{wait:>6}", _wait_style(one.data_wait or 0.0)),
     ]
+    if one.data_wait is not None:
+        line += [
+            (f"{last:>9}  ", ""),
+            (f"{course:<{steps}}", "cyan"),
+            (f"{percent(one.data_wait):>6}", _wait_style(one.data_wait)),
+        ]
+    return line
 
 
 def sparkline(values: Sequence[float], ticks: str = _TICKS) -> str:
@@ -166,7 +179,7 @@ def sparkline(values: Sequence[float], ticks: str = _TICKS) -> str:
     return "".join(ticks[min(most, round(value / top * most))] for value in values)
 
 
-def _device(one: Device, width: int) -> Line:
+def _device(one: Device) -> Line:
     whose = f" rank {one.rank}" if one.rank is not None else ""
     line: Line = [(left(f"{one.name}{whose}", 13), "")]
     if one.utilization is not None:
@@ -184,10 +197,23 @@ def _device(one: Device, width: int) -> Line:
         ]
     for value, unit in ((one.power_w, "W"), (one.temperature_c, "°C")):
         line.append((f"  {value:.0f} {unit}" if value is not None else "", ""))
-    room = width - sum(columns(part) for part, _ in line) - 2
-    if one.throttled and room > 1:
-        line.append(("  " + short(", ".join(one.throttled), room), "yellow"))
+    if one.throttled:
+        line.append(("  " + ", ".join(one.throttled), "yellow"))
     return line
+
+
+def _cut(line: Line, width: int) -> Line:
+    """As much of a line as there is room for."""
+    found: Line = []
+    for part, style in line:
+        room = width - sum(columns(known) for known, _ in found)
+        if columns(part) > room:
+            blanks = part[: len(part) - len(part.lstrip())]
+            return (
+                [*found, (blanks + short(part, room - len(blanks)), style)] if room > 3 else found
+            )
+        found.append((part, style))
+    return found
 
 
 def _foot(live: Live, width: int) -> Line:

@@ -1,0 +1,180 @@
+"""Is a running job watched as it is, without a server, and is the terminal clean afterwards?"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import pty
+import re
+import select
+import signal
+import struct
+import subprocess
+import sys
+import termios
+import uuid
+
+import pytest
+from runs import PROGRAMS, environment
+from servers.running import wait_until
+
+LOADS = ("0.02", "0.04")
+TOP = [sys.executable, "-m", "otel_mlperf", "top"]
+LEAVES_SCREEN, SHOWS_CURSOR, ENTERS_SCREEN = "\x1b[?1049l", "\x1b[?25h", "\x1b[?1049h"
+
+
+@pytest.fixture
+def runs(tmp_path):
+    """A folder of runs."""
+    return tmp_path / "runs"
+
+
+def start(folder, runs, steps, **variables):
+    """Two ranks that wait for each other; rank 1 loads at half the speed."""
+    meeting = folder / "meeting"
+    meeting.write_bytes(bytes(16))
+    shared = variables | {"OTEL_MLPERF_RUN_ID": uuid.uuid4().hex, "OTEL_MLPERF_CONSOLE": "false"}
+    return [
+        subprocess.Popen(
+            [sys.executable, PROGRAMS / "uneven.py", "--meet", meeting, "--steps", str(steps),
+             "--load", load],
+            env=environment(runs, RANK=str(rank), WORLD_SIZE="2", **shared),
+        )
+        for rank, load in enumerate(LOADS)
+    ]  # fmt: skip
+
+
+@pytest.fixture(params=["process", "none"])
+def ranks(request, tmp_path, runs):
+    """The two ranks, running for longer than the test; once with an agent and once without."""
+    started = start(tmp_path, runs, 10_000, OTEL_MLPERF_AGENT=request.param)
+    wait_until(lambda: list(runs.glob("*/run.json")), 30, "the run folder")
+    yield started
+    for process in started:
+        process.send_signal(signal.SIGINT)
+    for process in started:
+        process.wait(30)
+    name = [*runs.glob("*/run.json")]
+    subprocess.run(
+        [sys.executable, "-m", "otel_mlperf", "recover", name[0].parent],
+        env=environment(runs), capture_output=True, check=False, timeout=60,
+    )  # fmt: skip
+
+
+def look(runs, *arguments):
+    done = subprocess.run(
+        [*TOP, *arguments], env=environment(runs), capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def seen(runs, steps):
+    """The run as ``--json`` shows it, once both ranks are seen to have made so many steps."""
+
+    def now():
+        found = json.loads(look(runs, "--json"))
+        made = [len(rank["step_ns"]) for rank in found["ranks"]]
+        return found if len(made) == 2 and min(made) >= steps else None
+
+    return wait_until(now, 60, "steps of two ranks")
+
+
+@pytest.mark.usefixtures("ranks")
+def test_ranks_are_seen_as_they_are_now(runs):
+    """Steps, open sections, waits and speed of both ranks, whether or not an agent runs."""
+    first = seen(runs, 12)
+    later = wait_until(lambda: now if (now := seen(runs, 12))["step"] > first["step"] else None)
+
+    assert (first["outcome"], first["is_seen"], first["world_size"]) == ("running", True, 2)
+    assert first["steps_per_s"] > 0
+    for rank in later["ranks"]:
+        assert rank["section"] in {"data.load", "forward", "all_reduce", "train.step"}
+        assert 0 <= rank["open_ns"] < 60e9
+        assert rank["step"] >= later["step"] - 1
+        assert min(rank["step_ns"]) > 50e6  # each rank works 30 ms and waits for the slower loader
+    waits = [rank["data_wait"] for rank in later["ranks"]]
+    assert waits[1] > 1.3 * waits[0]
+    assert set(later["last"]) == {"loss", "lr", "grad_norm"}
+
+
+class Screen:
+    """A terminal of 80 columns and 24 lines with a program in it."""
+
+    def __init__(self, command, env):
+        self.ours, self._theirs = pty.openpty()
+        fcntl.ioctl(self._theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
+        self._before = termios.tcgetattr(self._theirs)
+        self.process = subprocess.Popen(
+            command, stdin=self._theirs, stdout=self._theirs, stderr=self._theirs,
+            env=env | {"TERM": "xterm-256color"}, start_new_session=True,
+        )  # fmt: skip
+        self.said = ""
+
+    def read(self):
+        """What it has said so far."""
+        while select.select([self.ours], [], [], 0.05)[0]:
+            self.said += os.read(self.ours, 1 << 16).decode(errors="replace")
+        return self.said
+
+    @property
+    def is_as_before(self):
+        """Whether the terminal's modes are what they were."""
+        return termios.tcgetattr(self._theirs) == self._before
+
+    def close(self):
+        os.close(self.ours)
+        os.close(self._theirs)
+
+
+@pytest.fixture
+def screen(runs):
+    """``top`` in a terminal."""
+    made = []
+
+    def make():
+        made.append(Screen(TOP, environment(runs)))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.process.kill()
+        one.process.wait()
+        one.close()
+
+
+@pytest.mark.parametrize("ranks", ["none"], indirect=True)
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_leaving_gives_the_terminal_back(ranks, runs, screen, number):
+    """Frames are on a screen of their own; afterwards cursor, screen and modes are as before."""
+    seen(runs, 2)
+    shown = screen()
+    wait_until(lambda: len(re.findall("step ms", shown.read())) >= 3, 30, "three frames")
+    shown.process.send_signal(number)
+    code = wait_until(lambda: (shown.read() and shown.process.poll() is not None) or None, 30)
+
+    assert code
+    assert shown.process.returncode == 0
+    said = shown.read()
+    assert said.count(ENTERS_SCREEN) == said.count(LEAVES_SCREEN) == 1
+    assert SHOWS_CURSOR in said[said.index(ENTERS_SCREEN) :]
+    after = said.partition(LEAVES_SCREEN)[2]
+    assert "uneven" in after
+    assert "Traceback" not in said
+    assert shown.is_as_before
+
+
+def test_it_leaves_by_itself_when_the_run_has_ended(tmp_path, runs, screen):
+    """The last frame stays, and says that the run is over."""
+    started = start(tmp_path, runs, 60)
+    wait_until(lambda: list(runs.glob("*/run.json")), 30, "the run folder")
+    seen(runs, 2)
+    shown = screen()
+    wait_until(lambda: "step ms" in shown.read(), 30, "a frame")
+    assert [process.wait(60) for process in started] == [0, 0]
+    wait_until(lambda: (shown.read(), shown.process.poll())[1] is not None, 60, "the end")
+
+    after = shown.read().partition(LEAVES_SCREEN)[2]
+    assert shown.process.returncode == 0
+    assert "it has ended (finished)" in after
