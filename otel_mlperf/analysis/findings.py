@@ -128,6 +128,31 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True):
     message: str
 
 
+class Gpu(msgspec.Struct, frozen=True, kw_only=True):
+    """A GPU over the time of the run; None: it does not say."""
+
+    id: str
+    """Its UUID."""
+    name: str
+    busy_share: float | None
+    """Mean share of the time in which a kernel ran."""
+    memory_bytes: float | None
+    """The most in use."""
+    temperature_c: float | None
+    """The highest, in degrees Celsius."""
+
+
+class Machine(msgspec.Struct, frozen=True, kw_only=True):
+    """The machines of the run over its time; several nodes are taken together."""
+
+    cpus: float | None
+    """That the processes may use."""
+    cpu_share: float | None
+    memory_bytes: float | None
+    memory_limit_bytes: float | None
+    gpus: list[Gpu]
+
+
 class Telemetry(msgspec.Struct, frozen=True, kw_only=True):
     """How well the run was recorded."""
 
@@ -174,6 +199,7 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     beside: list[Outside]
     """On other threads and tasks, in no step: no part of the time outside."""
     slowest: Slowest | None
+    machine: Machine | None
     windows: int
     """Profiler windows that were recorded, converted or not."""
     tree: list[Branch]

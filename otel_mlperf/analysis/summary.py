@@ -9,6 +9,7 @@ from msgspec.structs import replace
 from otel_mlperf.analysis import accounting
 from otel_mlperf.analysis.findings import Slowest, Summary, Telemetry
 from otel_mlperf.analysis.logged import read_counted, read_last
+from otel_mlperf.analysis.machine import read_machine
 from otel_mlperf.analysis.outside import (
     beside_steps,
     outside_ns,
@@ -82,6 +83,7 @@ def summarize(run: RunFolder, rank: int | None = None) -> Summary:
         outside=outside,
         beside=beside,
         slowest=slowest,
+        machine=read_machine(store),
         windows=_count_windows(run, rank),
         tree=[] if steps else read_tree(nodes, aggregates, processes),
         aggregates=aggregates,

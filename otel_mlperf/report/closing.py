@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from otel_mlperf.analysis.processes import RUNNING
 from otel_mlperf.analysis.steps import shown
 from otel_mlperf.report.lines import Line, columns, short
+from otel_mlperf.report.machine import machine_text
 from otel_mlperf.report.quantities import duration, parts, percent, plural
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ def closing_lines(summary: Summary) -> list[str]:
 
 
 def around_lines(summary: Summary, width: int) -> list[Line]:
-    """Slow ranks, warm-up, outside time, slowest step, and what the program said itself."""
+    """Slow ranks, warm-up, outside time, slowest step, machines, what the program said itself."""
     lines = _ranks(summary.steps, width) if summary.steps else []
     for one in summary.aggregates[:5]:
         mean = duration(one.sum_ns / max(1, one.count))
@@ -44,7 +45,7 @@ def around_lines(summary: Summary, width: int) -> list[Line]:
         labels = ("outside", "")
         told = _outside(summary, width - _LABEL)
         lines += [_labelled(label, line) for label, line in zip(labels, told, strict=False)]
-    lines += [*_beside(summary, width), *_slowest(summary, width)]
+    lines += [*_beside(summary, width), *_slowest(summary, width), *_machine(summary, width)]
     if summary.windows:
         line = f"{plural(summary.windows, 'window')} · otel-mlperf kernels {summary.short_id}"
         lines.append(_labelled("profiled", line))
@@ -79,6 +80,11 @@ def _slowest(summary: Summary, width: int) -> list[Line]:
     what = f"{slow.section} {parts(slow.duration_ns, slow.section_ns)}"
     line = f"step {slow.number}{rank}, {duration(slow.duration_ns)}: {what}"
     return [_labelled("slowest", short(line, width - _LABEL))]
+
+
+def _machine(summary: Summary, width: int) -> list[Line]:
+    told = machine_text(summary.machine, width - _LABEL) if summary.machine else ""
+    return [_labelled("machine", told)] if told else []
 
 
 def _said(summary: Summary, width: int) -> list[Line]:

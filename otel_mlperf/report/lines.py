@@ -26,7 +26,7 @@ _CODES = {
     "magenta": 35,
     "cyan": 36,
 }
-_ASCII = str.maketrans("▇·×…µ├└─│→–", "#-x~u|`-|>-")
+_ASCII = str.maketrans("▇·×…µ├└─│→–≤", "#-x~u|`-|>-<", "°")
 
 
 def shown_in(stream: TextIO, environ: Mapping[str, str] = os.environ) -> tuple[bool, bool]:
