@@ -25,11 +25,13 @@ from otel_mlperf.pytorch.profile import torch_profile
 from otel_mlperf.recorder.instruments import counter, gauge, histogram
 from otel_mlperf.recorder.log import log
 from otel_mlperf.recorder.loops import epoch, epochs, phase
+from otel_mlperf.recorder.readings import readings
 from otel_mlperf.recorder.run import Run
 from otel_mlperf.recorder.span import span
 from otel_mlperf.recorder.start import start, stop
 from otel_mlperf.recorder.step import mark_step, step
 from otel_mlperf.recorder.steps import steps
+from otel_mlperf.recorder.told import on_warning
 
 __all__ = [
     "Config",
@@ -46,7 +48,9 @@ __all__ = [
     "histogram",
     "log",
     "mark_step",
+    "on_warning",
     "phase",
+    "readings",
     "span",
     "start",
     "step",

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from otel_mlperf.agent.accounts import write_report
+from otel_mlperf.agent.board import Board
 from otel_mlperf.agent.deriver import Deriver
 from otel_mlperf.agent.events import Event, Joined, Left, Mark
 from otel_mlperf.agent.readings import Readings
@@ -71,6 +72,7 @@ class Agent:
         self._sender = Sender(self._requests, options)
         machine = machine or this_machine(options, self.run_folder, tail.take_fullest)
         self._readings = Readings(machine, options.readings_s)
+        self._board = Board(tail.folder)
         self._unlogged: list[Event] = []
         self._marked_ns = time.monotonic_ns()
         self._replay()
@@ -123,6 +125,7 @@ class Agent:
         if any(not one.meta.is_child for one in new):
             self._readings.hasten()
         self._take([*read, *new, *self._tail.poll(), *self._windows.step(self._state)])
+        self._board.tell(read, self._state)
         now = time.monotonic_ns()
         if self._tail.ended_main or now - self._marked_ns >= _MARK_NS or not len(self._tail):
             self.mark()
@@ -147,6 +150,7 @@ class Agent:
         """Writes the state a last time; what still waits stays in the outbox."""
         self._windows.stop()
         self._readings.close()
+        self._board.close()
         self._sender.stop()
         self._deriver.settle()
         self.flush(time.time_ns())

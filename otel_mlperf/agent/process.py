@@ -16,6 +16,7 @@ from otel_mlperf.agent.options import read_options
 from otel_mlperf.errors import JournalError
 from otel_mlperf.journal.folder import SUFFIX
 from otel_mlperf.journal.reader import Reader
+from otel_mlperf.journal.readings import drop_readings
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -96,6 +97,7 @@ def remove_if_empty(folder: Path) -> None:
     """Removes a journal folder that has no journal any more."""
     if not any(folder.glob(f"*{SUFFIX}")):
         with contextlib.suppress(OSError):
+            drop_readings(str(folder))
             (folder / _LOCK).unlink()
             folder.rmdir()
 

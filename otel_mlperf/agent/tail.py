@@ -47,7 +47,7 @@ class Tail:
     """
 
     def __init__(self, folder: Path, own: dict[str, mmap.mmap] | None = None) -> None:
-        self._folder = folder
+        self.folder = folder
         self._own = own or {}
         self._readers: dict[str, Reader] = {}
         self._bad: set[str] = set()
@@ -81,7 +81,7 @@ class Tail:
 
     def find(self) -> list[Joined]:
         """Journals that are new since the last call."""
-        names = {name for name in os.listdir(self._folder) if name.endswith(SUFFIX)}
+        names = {name for name in os.listdir(self.folder) if name.endswith(SUFFIX)}
         names |= {Path(path).name for path in self._own}
         new = sorted(names - self._readers.keys() - self._gone.keys() - self._bad)
         return [Joined(name, self._readers[name].meta) for name in new if self._open(name)]
@@ -140,14 +140,14 @@ class Tail:
         for name, reader in list(self._gone.items()):
             reader.set_word(Word.STORED, max(reader.ring.next - 1, reader.word(Word.HEAD)))
             reader.close()
-            (self._folder / name).unlink(missing_ok=True)
-            self._own.pop(str(self._folder / name), None)
+            (self.folder / name).unlink(missing_ok=True)
+            self._own.pop(str(self.folder / name), None)
             self._bad.discard(name)
             del self._gone[name]
 
     def still_there(self, names: list[str]) -> list[str]:
         """Which of the journals ``names`` have a file."""
-        return [name for name in names if (self._folder / name).exists()]
+        return [name for name in names if (self.folder / name).exists()]
 
     @property
     def ended_main(self) -> bool:
@@ -181,7 +181,7 @@ class Tail:
             reader.close()
 
     def _open(self, name: str) -> bool:
-        path = str(self._folder / name)
+        path = str(self.folder / name)
         try:
             self._readers[name] = Reader(path, self._own.get(path))
         except JournalError as error:

@@ -31,6 +31,7 @@ from otel_mlperf.recorder.program import parse_resource
 from otel_mlperf.recorder.run import Run
 from otel_mlperf.recorder.section import PARENTS
 from otel_mlperf.recorder.state import Recorder
+from otel_mlperf.recorder.told import Told
 from otel_mlperf.sensors.visible import VARIABLES
 
 if TYPE_CHECKING:
@@ -59,7 +60,7 @@ def begin(name: str, config: Config, params: dict[str, Any], tags: list[str], st
     section = _open_run(recorder)
     recorder.stepping.set_next_number(step)
     watch = AgentWatch(recorder.journal, meta, config)
-    recorder.now_and_then += [watch.look, lambda _: _look_around(recorder)]
+    recorder.now_and_then += [watch.look, lambda _: _look_around(recorder), Told(recorder).look]
     run = Run(name, recorder, section, watch)
     watch_forks()
     count_with(lambda: recorder.journal.count(Word.INTERNAL_ERRORS))

@@ -132,23 +132,32 @@ def main() -> None:
     parser.add_argument("--blocks", type=int, default=BLOCKS)
     options = parser.parse_args()
     found = measure(options.blocks)
-    rows = []
-    for (instrument, how, library), ns in found.items():
-        if library != "own":
-            continue
-        peer = found.get((instrument, how.removesuffix(", A/A"), "prometheus"))
-        sdk = found.get((instrument, how.removesuffix(", A/A"), "opentelemetry"))
-        rows.append({"instrument": instrument, "how": how, "ns": round(ns, 1),
-                     "prometheus_ns": round(peer, 1), "of_prometheus": round(ns / peer, 3),
-                     "bar": BARS[instrument], "opentelemetry_ns": sdk and round(sdk, 1)})  # fmt: skip
+    rows = [
+        {
+            "instrument": instrument,
+            "how": how,
+            "ns": round(ns, 1),
+            "of_prometheus": round(ns / peers["prometheus"], 3),
+            "bar": BARS[instrument],
+            "peers": {name: round(peer, 1) for name, peer in peers.items()},
+        }
+        for (instrument, how, library), ns in found.items()
+        if library == "own" and (peers := _peers(found, instrument, how))
+    ]
     if options.json:
         print(json.dumps({"benchmark": "instruments", "blocks": options.blocks, "rows": rows}))
         return
     for row in rows:
-        sdk = f"{row['opentelemetry_ns']:8.0f} ns" if row["opentelemetry_ns"] else f"{'-':>11}"
+        peers = "   ".join(f"{name} {ns:6.0f} ns" for name, ns in row["peers"].items())
         print(f"{row['instrument']:<10} {row['how']:<18} {row['ns']:6.0f} ns   "
-              f"prometheus_client {row['prometheus_ns']:6.0f} ns   {row['of_prometheus']:.3f} "
-              f"(bar {row['bar']})   OpenTelemetry {sdk}")  # fmt: skip
+              f"{row['of_prometheus']:.3f} of prometheus_client (bar {row['bar']})   {peers}")  # fmt: skip
+
+
+def _peers(found, instrument, how) -> dict[str, float]:
+    key = (instrument, how.removesuffix(", A/A"))
+    return {
+        name: found[*key, name] for name in ("prometheus", "opentelemetry") if (*key, name) in found
+    }
 
 
 if __name__ == "__main__":

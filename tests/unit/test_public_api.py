@@ -13,9 +13,9 @@ import otel_mlperf as om
 
 ROOT = Path(__file__).parents[2]
 NAMES = ["Config", "ConfigError", "JournalError", "OtelMlperfError", "Run", "RunActive", "counter",
-         "cuda_memory",
-         "epoch", "epochs", "gauge", "histogram", "log", "mark_step", "phase", "span", "start", "step", "steps",
-         "stop", "torch_profile", "trace_handler"]  # fmt: skip
+         "cuda_memory", "epoch", "epochs", "gauge", "histogram", "log", "mark_step", "on_warning",
+         "phase", "readings", "span", "start", "step", "steps", "stop", "torch_profile",
+         "trace_handler"]  # fmt: skip
 
 
 def test_names():
@@ -47,6 +47,8 @@ def test_documented(name):
         ("cuda_memory", "(*, reset_peak)"),
         ("gauge", "(name, unit)"),
         ("histogram", "(name, unit)"),
+        ("on_warning", "(callback)"),
+        ("readings", "()"),
         ("trace_handler", "(also)"),
         (
             "torch_profile",
@@ -110,6 +112,15 @@ with om.start("digits", params={"lr": 0.1}, tags=["a"], step=3, console=False) a
     with om.span("forward"), om.cuda_memory(reset_peak=True):
         pass
 config = om.Config(rows=4096)
+process = om.readings().process
+memory: int | None = process.memory_bytes if process else None
+
+
+@om.on_warning
+def warned(warning: object) -> None:
+    print(warning)
+
+
 text: float = train(3)
 """
     )

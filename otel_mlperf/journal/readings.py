@@ -1,0 +1,95 @@
+"""What does the agent tell the training processes of its node?
+
+One file beside the journals, replaced as a whole: what each source said when it was read last, and
+the warnings that hold. Whoever reads it sees one state of it or the next, never a part.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+import msgspec
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+FILE = "readings"
+"""Its name in the folder of the journals."""
+
+
+class Reading(msgspec.Struct, array_like=True, frozen=True):
+    """One value of one series."""
+
+    journal: str
+    """File name of the journal of the rank that it is of; empty: of the node."""
+    metric: str
+    labels: dict[str, str]
+    value: float
+
+
+class Group(msgspec.Struct, array_like=True, frozen=True):
+    """What one source said."""
+
+    monotonic_ns: int
+    """When it was read."""
+    readings: list[Reading]
+
+
+class Warning(msgspec.Struct, array_like=True, frozen=True):
+    """A condition of ``rules`` that holds."""
+
+    rule: str
+    """Name of the rule."""
+    journal: str
+    """As of a reading."""
+    labels: dict[str, str]
+    value: float
+    """What was compared with the threshold, as it was when the condition began to hold."""
+    since_unix_ns: int
+    summary: str
+    """What is the case."""
+    action: str
+    """What to do about it."""
+
+
+class Published(msgspec.Struct, frozen=True):
+    """The whole file."""
+
+    groups: dict[str, Group]
+    """By source: ``host``, ``process``, ``gpu``, …"""
+    warnings: list[Warning]
+
+
+_decode = msgspec.msgpack.Decoder(Published).decode
+
+
+def write_readings(folder: str, groups: Mapping[str, Group], warnings: list[Warning]) -> None:
+    """Replaces the file.
+
+    Raises:
+        OSError: the folder is gone, or there is no room.
+    """
+    path = os.path.join(folder, FILE)
+    temporary = f"{path}.new"
+    with open(temporary, "wb") as file:
+        file.write(msgspec.msgpack.encode(Published(dict(groups), warnings)))
+    os.replace(temporary, path)
+
+
+def read_readings(folder: str) -> Published | None:
+    """What the agent wrote last; None: nothing yet, or by another version."""
+    try:
+        with open(os.path.join(folder, FILE), "rb") as file:
+            return _decode(file.read())
+    except (OSError, msgspec.MsgspecError):
+        return None
+
+
+def drop_readings(folder: str) -> None:
+    """Removes the file: nobody writes it any more."""
+    for name in (FILE, f"{FILE}.new"):
+        try:
+            os.unlink(os.path.join(folder, name))
+        except FileNotFoundError:
+            continue
