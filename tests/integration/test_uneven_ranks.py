@@ -13,6 +13,7 @@ import uuid
 from typing import NamedTuple
 
 import pytest
+from nvml.library import GIB, Script
 from runs import PROGRAMS, Ended, environment
 from servers.running import wait_until
 from shown import Shown
@@ -26,11 +27,27 @@ LOAD_S = 0.02
 RANKS = ("0", "1")
 WITHIN = 0.1
 NOT_COMPARED = {
+    "GPU utilisation by rank": "it is scripted, and differs",
+    "Involuntary switches": "what else the machine does",
     "CPU by rank": "sleeping takes next to none",
     "Memory by rank": "it is of the process, not of its data",
     "Last step ago by rank": "both have just ended",
     "Slowest step by rank": "one step, whatever the machine does in it",
 }
+BY_GPU = {
+    "Utilisation": (0.50, 0.51),
+    "Power": (300.5, 300.501),
+    "Memory": (10 * GIB, 11 * GIB),
+    "Memory busy": (0.20, 0.21),
+    "Clock": (1755 / 1980, 0.5),
+    "Degrees left": (25, 25),
+    "Performance state": (0, 0),
+    "PCIe lanes against their number": (1, 0.5),
+    "NVLinks up": (17, 17),
+}
+"""What the scripted GPUs of rank 0 and 1 say."""
+NEWS = {"Errors", "Last XID", "Lost GPUs", "Time throttled"}
+"""Panels of what has happened to a GPU meanwhile: nothing has."""
 MEANT = {"Data wait by rank", "Communication per step"}
 
 
@@ -52,7 +69,7 @@ class Launched(NamedTuple):
         return self.shown.figure("Step time", "mean")
 
 
-def launch(servers, folder, loads):
+def launch(servers, folder, loads, **variables):
     """One rank for each load time; when their metrics have arrived."""
     meeting = folder / "meeting"
     meeting.write_bytes(bytes(8 * len(loads)))
@@ -70,7 +87,9 @@ def launch(servers, folder, loads):
                 OTEL_MLPERF_RUN_ID=run_id,
                 OTEL_MLPERF_CONSOLE="false",
                 RANK=str(rank),
+                LOCAL_RANK=str(rank),
                 WORLD_SIZE=str(len(loads)),
+                **variables,
             ),
         )
         for rank, load in enumerate(loads)
@@ -92,9 +111,21 @@ def even(servers, tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def uneven(servers, tmp_path_factory):
-    """That of rank 1 takes twice as long."""
-    return launch(servers, tmp_path_factory.mktemp("uneven"), (LOAD_S, 2 * LOAD_S))
+def uneven(servers, nvml_library, tmp_path_factory):
+    """That of rank 1 takes twice as long, and its GPU is hot."""
+    folder = tmp_path_factory.mktemp("uneven")
+    script = Script(folder / "gpus", 2)
+    script.change({"1.throttle": 0x40, "1.clock.1": 990, "1.pcie_width": 8})
+    return launch(
+        servers,
+        folder,
+        (LOAD_S, 2 * LOAD_S),
+        LD_LIBRARY_PATH=str(nvml_library),
+        FAKE_NVML_SCRIPT=str(script.path),
+        CUDA_VISIBLE_DEVICES="0,1",
+        OTEL_MLPERF_READINGS="comprehensive",
+        OTEL_MLPERF_READINGS_INTERVAL="500",
+    )
 
 
 def test_the_slow_loader_shows_in_the_data_wait_of_its_rank(uneven):
@@ -168,3 +199,42 @@ def test_time_to_finish_is_known_where_the_run_says_how_long(uneven):
 
     assert uneven.shown.figure("Step", "of") == 2 * STEPS
     assert uneven.shown.figure("Time to finish") == pytest.approx(lasted, rel=0.2)
+
+
+@pytest.mark.parametrize("panel", BY_GPU)
+def test_gpu_panels_show_what_the_gpus_said(uneven, panel):
+    """From the driver through agent, Collector and Prometheus into the panel, for each GPU."""
+    query = next(q for q in uneven.shown.queries if (q.panel, q.dashboard) == (panel, "gpus"))
+    found = {one.labels["hw_name"]: one.value for one in uneven.shown.promql(query.expr)}
+
+    assert found == pytest.approx(dict(zip(("gpu0", "gpu1"), BY_GPU[panel], strict=True)))
+
+
+def test_every_gpu_panel_answers(uneven):
+    """What NVML offers is shown; only news are not, and what containers cannot know."""
+    silent = {
+        query.panel
+        for query in uneven.shown.queries
+        if query.dashboard == "gpus" and not uneven.shown.promql(query.expr)
+    }
+
+    assert silent - NEWS <= {
+        "Memory of the training process",
+        "Memory replaced",  # rows are replaced, and pages on older GPUs
+    }
+
+
+def test_a_hot_gpu_shows_with_its_rank(uneven):
+    """Who is throttled and why, in the run's own row, and in the alert's expression."""
+    (throttled,) = uneven.shown.ask("Throttled")
+    wanted = {
+        "hw_name": "gpu1",
+        "ml_distributed_rank": "1",
+        "ml_accelerator_throttle_reason": "hw_thermal_slowdown",
+    }
+
+    assert (throttled.labels | wanted, throttled.value) == (throttled.labels, 1)
+    assert uneven.shown.by("ml_distributed_rank", "Lowest GPU utilisation by rank") == {
+        "0": 0.50,
+        "1": 0.51,
+    }
