@@ -12,12 +12,14 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from otel_mlperf.analysis import accounting, live_journals, live_store
+from otel_mlperf.analysis.live_readings import Usage, find_devices, find_usage
 from otel_mlperf.analysis.processes import RUNNING
 
 if TYPE_CHECKING:
-    from otel_mlperf.analysis.live_journals import Looked
+    from otel_mlperf.analysis.live_journals import Looked, Published
+    from otel_mlperf.analysis.live_readings import Device
     from otel_mlperf.analysis.live_steps import StepSeen
-    from otel_mlperf.analysis.live_store import Device, Stored
+    from otel_mlperf.analysis.live_store import Stored, StoredRank
     from otel_mlperf.store.runs import RunFolder
 
 _STORE_EVERY_NS: Final = 5 * 10**9
@@ -97,16 +99,25 @@ class Watch:
             self._stored, self._read_ns = live_store.read(self._run), now_ns
         elif not looked and self._stored.outcome == RUNNING:
             self._stored, self._read_ns = live_store.read(self._run), now_ns  # it has just ended
-        return _merged(self._run, self._stored, looked, now_ns)
+        published = live_journals.published(self._run, now_ns) if looked else None
+        return _merged(self._run, self._stored, looked, now_ns, published)
 
 
-def _merged(run: RunFolder, stored: Stored, looked: dict[int, Looked], now_ns: int) -> Live:
+def _merged(
+    run: RunFolder,
+    stored: Stored,
+    looked: dict[int, Looked],
+    now_ns: int,
+    published: Published | None = None,
+) -> Live:
     outcome = RUNNING if looked else stored.outcome
     at_ns = now_ns if outcome == RUNNING else stored.last_ns
     ranks = sorted(stored.ranks.keys() | looked.keys())
     steps = {rank: _steps_of(rank, stored, looked) for rank in ranks}
     all_steps = [step for one in steps.values() for step in one]
     rates = _rates(steps, at_ns)
+    readings, read_ns = published or (stored.readings, stored.read_ns)
+    usage = find_usage(readings)
     step = max((s.number for s in all_steps), default=None)
     expected = stored.steps_expected
     accounts = accounting.read_accounts(run.path)
@@ -132,9 +143,19 @@ def _merged(run: RunFolder, stored: Stored, looked: dict[int, Looked], now_ns: i
         tokens_per_s=rates[2],
         data_wait=_waited(all_steps),
         last=last,
-        ranks=[_rank(rank, stored, looked.get(rank), steps[rank], at_ns) for rank in ranks],
-        devices=stored.devices,
-        readings_age_ns=max(0, at_ns - stored.read_ns) if stored.read_ns else None,
+        ranks=[
+            _rank(
+                stored.ranks.get(rank),
+                looked.get(rank),
+                rank,
+                steps[rank],
+                usage.get(rank, Usage()),
+                at_ns,
+            )
+            for rank in ranks
+        ],
+        devices=find_devices(readings),
+        readings_age_ns=max(0, at_ns - read_ns) if read_ns else None,
         lost=accounting.lost(accounts) if accounts else None,
     )
 
@@ -146,9 +167,13 @@ def _steps_of(rank: int, stored: Stored, looked: dict[int, Looked]) -> list[Step
 
 
 def _rank(
-    rank: int, stored: Stored, looked: Looked | None, steps: list[StepSeen], at_ns: int
+    known: StoredRank | None,
+    looked: Looked | None,
+    rank: int,
+    steps: list[StepSeen],
+    usage: Usage,
+    at_ns: int,
 ) -> RankNow:
-    known = stored.ranks.get(rank)
     number = steps[-1].number if steps else None
     return RankNow(
         rank=rank,
@@ -160,8 +185,8 @@ def _rank(
         step_ns=[step.duration_ns for step in steps[-SPARK_STEPS:]],
         data_wait=_waited(steps),
         last_step_ns=max(0, at_ns - steps[-1].end_ns) if steps else None,
-        memory_bytes=known.memory_bytes if known else None,
-        cpus=known.cpus if known else None,
+        memory_bytes=usage.memory_bytes,
+        cpus=usage.cpus,
     )
 
 

@@ -17,14 +17,18 @@ from otel_mlperf.journal.folder import SHARED_MEMORY, SUFFIX
 from otel_mlperf.journal.glance import Glance
 from otel_mlperf.journal.layout import Kind, Word
 from otel_mlperf.journal.reader import Parts, rows_of_kind
+from otel_mlperf.journal.readings import read_readings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from otel_mlperf.analysis.live_readings import Value
     from otel_mlperf.journal.reader import Rows
     from otel_mlperf.store.runs import RunFolder
 
 _MOST_ROWS: Final = 1 << 15
+Published = tuple[list["Value"], int]
+"""Readings, and when they were made."""
 
 
 class Looked(msgspec.Struct, frozen=True, kw_only=True):
@@ -56,10 +60,35 @@ def look(run: RunFolder, now_ns: int) -> dict[int, Looked]:
     return dict(sorted(found.items()))
 
 
-def _journals(run: RunFolder) -> Iterator[Path]:
+def published(run: RunFolder, now_ns: int) -> Published | None:
+    """What the agent of this node has read last, and when (Unix time); None: nothing yet."""
+    shift_ns = now_ns - time.monotonic_ns()
+    for folder in _folders(run):
+        found = read_readings(str(folder))
+        if found is None or not found.groups:
+            continue
+        values: list[Value] = [
+            (_rank_of(one.journal), one.metric, one.labels, one.value)
+            for group in found.groups.values()
+            for one in group.readings
+        ]
+        return values, max(group.monotonic_ns for group in found.groups.values()) + shift_ns
+    return None
+
+
+def _rank_of(journal: str) -> int | None:
+    rank = journal.partition("-")[0]
+    return int(rank) if rank.isdecimal() else None
+
+
+def _folders(run: RunFolder) -> tuple[Path, Path]:
     owner = run.path.stat().st_uid
     shared = Path(SHARED_MEMORY, f"otel_mlperf-{owner}", safe_name(run.facts.id, 128))
-    for folder in (shared, run.path / "journals"):
+    return shared, run.path / "journals"
+
+
+def _journals(run: RunFolder) -> Iterator[Path]:
+    for folder in _folders(run):
         try:
             yield from sorted(folder.glob(f"*{SUFFIX}"))
         except OSError:  # somebody else's

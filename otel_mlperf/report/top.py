@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from otel_mlperf.analysis.live import Live, RankNow
-    from otel_mlperf.analysis.live_store import Device
+    from otel_mlperf.analysis.live_readings import Device
     from otel_mlperf.report.quantities import Unit
 
 _TICKS: Final = "▁▂▃▄▅▆▇█"

@@ -10,11 +10,14 @@ from by_hand import MS, Program
 from run_folders import START, RunFolderBuilder, S, digits
 
 from otel_mlperf import names
+from otel_mlperf.analysis import live_journals
 from otel_mlperf.analysis.live import Watch, _merged
-from otel_mlperf.analysis.live_journals import look_at
+from otel_mlperf.analysis.live_journals import look_at, published
+from otel_mlperf.analysis.live_readings import Usage, find_devices, find_usage
 from otel_mlperf.analysis.live_store import read
 from otel_mlperf.journal.glance import Glance
 from otel_mlperf.journal.layout import Word
+from otel_mlperf.journal.readings import Group, Reading, write_readings
 from otel_mlperf.store.runs import read_run
 
 SHIFT_NS = 1_760_000_000 * S
@@ -156,7 +159,7 @@ def test_devices_are_as_last_read(tmp_path):
         reading(run, names.THROTTLE.name, holds, gpu | {names.THROTTLE_REASON: reason}, rank=0)
     other = {names.HW_ID: "GPU-b", names.HW_NAME: "gpu1"}
     reading(run, names.HW_POWER.name, 70, other | {names.HW_TYPE: "gpu"})
-    first, second = read(read_run(run.write())).devices
+    first, second = find_devices(read(read_run(run.write())).readings)
 
     assert (first.name, first.rank, first.utilization, first.memory_bytes) == ("gpu0", 0, 0.9, 6e9)
     assert first.throttled == ["hw_thermal_slowdown"]
@@ -169,18 +172,17 @@ def test_devices_are_as_last_read(tmp_path):
 
 
 def test_memory_and_cpus_are_with_the_workers(tmp_path):
-    """Both are sums over process and workers; CPUs are the growth between the last readings."""
+    """Both are sums over process and workers; a share of the CPUs that there are is so many."""
     run = RunFolderBuilder(tmp_path)
     run.process(0, outcome="running")
-    for role, size, used in (("main", 3e9, 1), ("worker", 1e9, 4)):
+    for role, size, share in (("main", 3e9, 0.25), ("worker", 1e9, 0.5)):
         labels = {names.PROCESS_ROLE: role}
         reading(run, names.PROCESS_MEMORY.name, size, labels, rank=0)
-        for at in (5, 10):
-            mode = labels | {names.CPU_MODE: "user"}
-            reading(run, names.PROCESS_CPU_TIME.name, used * at, mode, rank=0, at=at)
-    rank = read(read_run(run.write())).ranks[0]
+        reading(run, names.PROCESS_CPU_UTILIZATION.name, share, labels, rank=0)
+    reading(run, names.CGROUP_CPU_LIMIT.name, 8, rank=0)
+    usage = find_usage(read(read_run(run.write())).readings)
 
-    assert (rank.memory_bytes, rank.cpus) == (4e9, pytest.approx(5))
+    assert usage == {0: Usage(memory_bytes=4e9, cpus=6.0)}
 
 
 def test_what_is_gone_is_not_shown(tmp_path):
@@ -190,7 +192,28 @@ def test_what_is_gone_is_not_shown(tmp_path):
     reading(run, names.HW_POWER.name, 70, {names.HW_ID: "GPU-a"}, at=10)
     reading(run, names.PROCESS_MEMORY.name, 1, rank=0, at=200)
 
-    assert read(read_run(run.write())).devices == []
+    assert find_devices(read(read_run(run.write())).readings) == []
+
+
+def test_the_newest_readings_are_those_that_the_agent_has_just_made(tmp_path, monkeypatch):
+    """Beside the journals they are seconds old, while the run folder may be a minute behind."""
+    monkeypatch.setattr(live_journals, "SHARED_MEMORY", str(tmp_path / "shm"))
+    run = RunFolderBuilder(tmp_path / "runs")
+    run.process(0, outcome="running")
+    reading(run, names.HW_POWER.name, 70, {names.HW_ID: "GPU-a"})
+    found = read_run(run.write())
+    assert published(found, START) is None
+
+    folder = found.path / "journals"
+    folder.mkdir()
+    made = Reading("3-17-1.journal", names.HW_POWER.name, {names.HW_ID: "GPU-a"}, 300.0)
+    write_readings(str(folder), {"gpu": Group(time.monotonic_ns() - 2 * S, [made])}, [])
+    now_ns = time.time_ns()
+    live = _merged(found, read(found), {}, now_ns, published(found, now_ns))
+
+    (device,) = live.devices
+    assert (device.power_w, device.rank) == (300.0, 3)
+    assert 2 * S <= live.readings_age_ns < 60 * S
 
 
 def test_ranks_on_this_node_are_as_they_are_now_and_others_as_stored(tmp_path, program):

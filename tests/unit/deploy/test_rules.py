@@ -12,6 +12,8 @@ import yaml
 from servers.dashboard import DASHBOARDS, METRICS, labels_of
 from servers.running import DEPLOY
 
+from otel_mlperf.rules import RULES as RULES_OF_A_RUN
+
 RULES = DEPLOY / "prometheus" / "rules.yaml"
 SCENARIOS = Path(__file__).with_name("alerts.yaml")
 CONFIGURATION = yaml.safe_load((DEPLOY / "prometheus" / "prometheus.yml").read_text())
@@ -19,6 +21,8 @@ PROMOTED = {
     name.replace(".", "_") for name in CONFIGURATION["otlp"]["promote_resource_attributes"]
 } | {"job"}
 ALERTS = [rule for group in yaml.safe_load(RULES.read_text())["groups"] for rule in group["rules"]]
+OF_FIVE_MINUTES = {"GpuThrottled"}
+"""A run warns of what holds now; this alert fires on the share of readings in which it held."""
 THRESHOLD = re.compile(r" ([<>]) ([\d.]+)$")
 
 each_alert = pytest.mark.parametrize("alert", ALERTS, ids=lambda alert: alert["alert"])
@@ -92,3 +96,17 @@ def test_alerts_name_metrics_that_are_sent(alert):
 def test_alerts_end_with_their_threshold(alert):
     """The number to change is the last word of a rule."""
     assert THRESHOLD.search(alert["expr"])
+
+
+@pytest.mark.parametrize("rule", RULES_OF_A_RUN, ids=lambda rule: rule.name)
+def test_whatever_a_run_warns_of_is_an_alert_too(rule):
+    """An alert of the same name looks at the same series, against the same threshold."""
+    (alert,) = (alert for alert in ALERTS if alert["alert"] == rule.name)
+    sign, bound = THRESHOLD.search(alert["expr"]).groups()
+
+    assert sign == {"above": ">", "below": "<"}[rule.comparison]
+    assert float(bound) == rule.threshold or rule.name in OF_FIVE_MINUTES
+    assert rule.measured.metric.prometheus in alert["expr"]
+    for label, values in rule.measured.where:
+        (chosen,) = set(re.findall(label.replace(".", "_") + r'=~?"([^"]*)"', alert["expr"]))
+        assert set(chosen.split("|")) == set(values)

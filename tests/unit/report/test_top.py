@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from otel_mlperf.analysis.live import Live, RankNow
-from otel_mlperf.analysis.live_store import Device
+from otel_mlperf.analysis.live_readings import Device
 from otel_mlperf.report.lines import columns
 from otel_mlperf.report.top import render_top, sparkline
 

@@ -1,0 +1,105 @@
+"""What did GPUs, memory and CPUs of a run look like when they were read last?
+
+From whatever has the readings: the agent's newest ones beside the journals, or the run folder.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from otel_mlperf import names
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+Value = tuple[int | None, str, dict[str, Any], float]
+"""Rank (None: of the node), metric, labels, value."""
+_FIELDS: Final = {
+    names.GPU_UTILIZATION.name: "utilization",
+    names.GPU_MEMORY_USAGE.name: "memory_bytes",
+    names.GPU_MEMORY_LIMIT.name: "memory_limit_bytes",
+    names.HW_POWER.name: "power_w",
+    names.HW_TEMPERATURE.name: "temperature_c",
+}
+_OF_DEVICES: Final = (*_FIELDS, names.THROTTLE.name)
+_OF_RANKS: Final = (
+    names.PROCESS_MEMORY.name,
+    names.PROCESS_CPU_UTILIZATION.name,
+    names.CGROUP_CPU_LIMIT.name,
+)
+ASKED: Final = (*_OF_DEVICES, *_OF_RANKS)
+"""The metrics that are looked at."""
+_IDLE: Final = "gpu_idle"
+
+
+class Device(msgspec.Struct, kw_only=True):
+    """One GPU as last read; what it does not offer is None."""
+
+    id: str
+    name: str
+    rank: int | None
+    """That uses it; None: not known, or several."""
+    utilization: float | None = None
+    memory_bytes: float | None = None
+    memory_limit_bytes: float | None = None
+    power_w: float | None = None
+    temperature_c: float | None = None
+    throttled: list[str] = []
+    """Why its clocks are held down."""
+
+
+class Usage(msgspec.Struct, kw_only=True):
+    """What the processes of one rank use."""
+
+    memory_bytes: float | None = None
+    """Resident, with the workers; pages that they share count in each."""
+    cpus: float | None = None
+    """In use: share of the CPUs that they may use x how many that are."""
+
+
+def find_devices(values: Iterable[Value]) -> list[Device]:
+    """The GPUs, those of ranks first; parts of a GPU (MIG) are left out."""
+    found: dict[str, Device] = {}
+    for rank, metric, labels, value in values:
+        if metric not in _OF_DEVICES or not _is_of_a_whole_gpu(labels):
+            continue
+        device = found.setdefault(
+            labels[names.HW_ID],
+            Device(id=labels[names.HW_ID], name=labels.get(names.HW_NAME, "gpu"), rank=rank),
+        )
+        if metric in _FIELDS:
+            setattr(device, _FIELDS[metric], value)
+        elif value and labels.get(names.THROTTLE_REASON) != _IDLE:
+            device.throttled.append(labels.get(names.THROTTLE_REASON, ""))
+    return sorted(found.values(), key=lambda one: (one.rank is None, one.rank, one.name))
+
+
+def _is_of_a_whole_gpu(labels: dict[str, Any]) -> bool:
+    return (
+        names.HW_ID in labels
+        and not labels.get(names.HW_PARENT)
+        and labels.get(names.HW_GPU_TASK, "general") == "general"
+        and labels.get(names.HW_SENSOR_LOCATION, "gpu") == "gpu"
+    )
+
+
+def find_usage(values: Iterable[Value]) -> dict[int, Usage]:
+    """What each rank uses."""
+    found: dict[int, Usage] = {}
+    shares: dict[int, float] = {}
+    limits: dict[int, float] = {}
+    for rank, metric, _, value in values:
+        if rank is None:
+            continue
+        if metric == names.PROCESS_MEMORY.name:
+            usage = found.setdefault(rank, Usage())
+            usage.memory_bytes = (usage.memory_bytes or 0.0) + value
+        elif metric == names.PROCESS_CPU_UTILIZATION.name:
+            shares[rank] = shares.get(rank, 0.0) + value
+        elif metric == names.CGROUP_CPU_LIMIT.name:
+            limits[rank] = value
+    for rank in shares.keys() & limits.keys():
+        found.setdefault(rank, Usage()).cpus = shares[rank] * limits[rank]
+    return found
