@@ -76,6 +76,8 @@ class Live(msgspec.Struct, frozen=True, kw_only=True):
     ranks: list[RankNow]
     devices: list[Device]
     readings_age_ns: int | None
+    warnings: list[str]
+    """Conditions that hold now, on this node."""
     lost: int | None
 
 
@@ -116,7 +118,7 @@ def _merged(
     steps = {rank: _steps_of(rank, stored, looked) for rank in ranks}
     all_steps = [step for one in steps.values() for step in one]
     rates = _rates(steps, at_ns)
-    readings, read_ns = published or (stored.readings, stored.read_ns)
+    readings, read_ns, warnings = published or (stored.readings, stored.read_ns, [])
     usage = find_usage(readings)
     step = max((s.number for s in all_steps), default=None)
     expected = stored.steps_expected
@@ -156,6 +158,7 @@ def _merged(
         ],
         devices=find_devices(readings),
         readings_age_ns=max(0, at_ns - read_ns) if read_ns else None,
+        warnings=warnings,
         lost=accounting.lost(accounts) if accounts else None,
     )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
 import numpy as np
@@ -24,11 +24,19 @@ if TYPE_CHECKING:
 
     from otel_mlperf.analysis.live_readings import Value
     from otel_mlperf.journal.reader import Rows
+    from otel_mlperf.journal.readings import Warning
     from otel_mlperf.store.runs import RunFolder
 
 _MOST_ROWS: Final = 1 << 15
-Published = tuple[list["Value"], int]
-"""Readings, and when they were made."""
+
+
+class Published(NamedTuple):
+    """What the agent of this node has said last."""
+
+    readings: list[Value]
+    read_ns: int
+    warnings: list[str]
+    """What is the case, of the conditions in ``rules`` that hold."""
 
 
 class Looked(msgspec.Struct, frozen=True, kw_only=True):
@@ -72,8 +80,14 @@ def published(run: RunFolder, now_ns: int) -> Published | None:
             for group in found.groups.values()
             for one in group.readings
         ]
-        return values, max(group.monotonic_ns for group in found.groups.values()) + shift_ns
+        read_ns = max(group.monotonic_ns for group in found.groups.values()) + shift_ns
+        return Published(values, read_ns, [_warned(one) for one in found.warnings])
     return None
+
+
+def _warned(one: Warning) -> str:
+    rank = _rank_of(one.journal)
+    return one.summary if rank is None else f"rank {rank}: {one.summary}"
 
 
 def _rank_of(journal: str) -> int | None:

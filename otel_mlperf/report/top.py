@@ -27,6 +27,7 @@ _NEARLY: Final = 0.95
 _OUTCOMES: Final[dict[str, Style]] = {"finished": "green", RUNNING: "cyan"}
 _FEW_LINES: Final = 10
 _MOST_LOGGED: Final = 6
+_MOST_WARNINGS: Final = 4
 _FIXED: Final = 42
 """Columns of a rank's line beside its section and the course of its steps."""
 _NARROWEST: Final = 11
@@ -50,8 +51,9 @@ def top_lines(
 ) -> list[Line]:
     """One frame as styled lines."""
     heading = [*_heading(live, width), *_figures(live, width)]
-    devices = [_device(one) for one in live.devices]
-    foot = [_foot(live, width)]
+    devices = [line for one in live.devices for line in _device(one, width)]
+    warnings: list[Line] = [[(f"! {short(one, width - 2)}", "yellow")] for one in live.warnings]
+    foot = [*warnings[:_MOST_WARNINGS], _foot(live, width)]
     room = None
     if height is not None:
         room = max(1, height - len(heading) - len(devices) - len(foot) - 2)
@@ -179,7 +181,7 @@ def sparkline(values: Sequence[float], ticks: str = _TICKS) -> str:
     return "".join(ticks[min(most, round(value / top * most))] for value in values)
 
 
-def _device(one: Device) -> Line:
+def _device(one: Device, width: int) -> list[Line]:
     whose = f" rank {one.rank}" if one.rank is not None else ""
     line: Line = [(left(f"{one.name}{whose}", 13), "")]
     if one.utilization is not None:
@@ -197,9 +199,10 @@ def _device(one: Device) -> Line:
         ]
     for value, unit in ((one.power_w, "W"), (one.temperature_c, "°C")):
         line.append((f"  {value:.0f} {unit}" if value is not None else "", ""))
-    if one.throttled:
-        line.append(("  " + ", ".join(one.throttled), "yellow"))
-    return line
+    why = "  " + ", ".join(one.throttled)
+    if one.throttled and sum(columns(part) for part, _ in line) + columns(why) > width:
+        return [line, [(f"     held back:{why[1:]}", "yellow")]]
+    return [[*line, (why, "yellow")]]
 
 
 def _cut(line: Line, width: int) -> Line:

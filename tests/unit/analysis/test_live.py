@@ -17,7 +17,7 @@ from otel_mlperf.analysis.live_readings import Usage, find_devices, find_usage
 from otel_mlperf.analysis.live_store import read
 from otel_mlperf.journal.glance import Glance
 from otel_mlperf.journal.layout import Word
-from otel_mlperf.journal.readings import Group, Reading, write_readings
+from otel_mlperf.journal.readings import Group, Reading, Warning, write_readings
 from otel_mlperf.store.runs import read_run
 
 SHIFT_NS = 1_760_000_000 * S
@@ -207,12 +207,14 @@ def test_the_newest_readings_are_those_that_the_agent_has_just_made(tmp_path, mo
     folder = found.path / "journals"
     folder.mkdir()
     made = Reading("3-17-1.journal", names.HW_POWER.name, {names.HW_ID: "GPU-a"}, 300.0)
-    write_readings(str(folder), {"gpu": Group(time.monotonic_ns() - 2 * S, [made])}, [])
+    hot = Warning("GpuHot", "3-17-1.journal", {}, 1.0, START, "gpu0 is hot", "Look at the cooling.")
+    write_readings(str(folder), {"gpu": Group(time.monotonic_ns() - 2 * S, [made])}, [hot])
     now_ns = time.time_ns()
     live = _merged(found, read(found), {}, now_ns, published(found, now_ns))
 
     (device,) = live.devices
     assert (device.power_w, device.rank) == (300.0, 3)
+    assert live.warnings == ["rank 3: gpu0 is hot"]
     assert 2 * S <= live.readings_age_ns < 60 * S
 
 

@@ -29,6 +29,7 @@ def live(**fields):
         "mean_ns": 70.5 * MS, "steps_per_s": 14.1, "samples_per_s": 225.0, "tokens_per_s": 1800.0,
         "data_wait": 0.43, "last": {"loss": 0.0801, "lr": 0.001}, "ranks": [rank()],
         "devices": [], "readings_age_ns": 2 * S, "lost": 0,
+        "warnings": [],
     }  # fmt: skip
     return Live(**known | fields)
 
@@ -67,6 +68,24 @@ def test_gpus_have_bars():
         "gpu0 rank 0  ▇▇▇▇▇▇▇▇▇   93 %  ▇▇▇▇▇▇▇▇   60.0 of 80.0 GiB  612 W  64 °C",
         "gpu1                      0 %  sw_power_cap",
     ]
+
+
+def test_why_a_gpu_is_held_back_has_a_line_where_there_is_no_room():
+    """The reason is never cut: it is what one looks for."""
+    gpu = Device(
+        id="GPU-a", name="gpu0", rank=0, utilization=1.0, memory_bytes=60 * 2.0**30,
+        memory_limit_bytes=80 * 2.0**30, power_w=612.4, temperature_c=88.0,
+        throttled=["hw_thermal_slowdown"],
+    )  # fmt: skip
+
+    assert shown(devices=[gpu])[-2] == "     held back: hw_thermal_slowdown"
+
+
+def test_warnings_that_hold_are_shown():
+    """What the run itself warns of, before the last line."""
+    warning = "rank 1: 93% of the memory that the job may use is in use"
+
+    assert shown(warnings=[warning])[-2] == f"! {warning}"
 
 
 def test_an_ended_run_says_so():
