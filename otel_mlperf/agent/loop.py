@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import time
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -16,7 +17,7 @@ from otel_mlperf.agent.accounts import write_report
 from otel_mlperf.agent.board import Board
 from otel_mlperf.agent.deriver import Deriver
 from otel_mlperf.agent.events import Event, Joined, Left, Mark
-from otel_mlperf.agent.readings import Readings
+from otel_mlperf.agent.readings import Readings, find_used
 from otel_mlperf.agent.requests import Requests
 from otel_mlperf.agent.sender import Sender
 from otel_mlperf.agent.sources import this_machine
@@ -71,7 +72,9 @@ class Agent:
         self._log = Log(self._folder, self._state.segment)
         self._sender = Sender(self._requests, options)
         machine = machine or this_machine(options, self.run_folder, tail.take_fullest)
-        self._readings = Readings(machine, options.readings_s)
+        self._readings = Readings(
+            machine, options.readings_s, used=partial(find_used, self._state.journals)
+        )
         self._board = Board(tail.folder)
         self._unlogged: list[Event] = []
         self._marked_ns = time.monotonic_ns()

@@ -1,7 +1,8 @@
-"""When is each source read, and which rank is of what it says?
+"""When is each source read, and of which rank is what it says?
 
-A reading of a training process is its rank's. So is that of a GPU which one rank uses, as far as
-the variables tell that its process started with; everything else is the node's.
+A reading of a training process is its rank's. So is that of a GPU which the rank uses: PyTorch
+tells once there are tensors on it, before that the variables that the process was started with.
+Everything else is the node's.
 """
 
 from __future__ import annotations
@@ -9,22 +10,26 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Final
 
+from otel_mlperf import names
 from otel_mlperf.agent.events import Read, Reading
 from otel_mlperf.sensors.files import read_once
 from otel_mlperf.sensors.host import PROC
 from otel_mlperf.sensors.visible import device_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
     from pathlib import Path
 
     from otel_mlperf.agent.sources import Machine
+    from otel_mlperf.agent.state import JournalState
     from otel_mlperf.journal.meta import JournalMeta
     from otel_mlperf.sensors.devices import Device
     from otel_mlperf.sensors.measurement import Measurement
 
 Mains = dict[str, "JournalMeta"]
 """The journals of ranks that live, by name."""
+Used = dict[str, frozenset[str]]
+"""``hw.id`` of the GPUs that a process has tensors on, by its journal."""
 _NODE: Final = ""
 _SOON_S: Final = 1.0
 
@@ -37,9 +42,11 @@ class Readings:
         machine: Machine,
         interval_s: float,
         *,
+        used: Callable[[], Used] = dict,
         clock: Callable[[], float] = time.monotonic,
         proc: Path = PROC,
     ) -> None:
+        self._used = used
         self._machine, self._interval_s = machine, interval_s
         self._clock, self._proc = clock, proc
         self._due_s = clock()
@@ -81,7 +88,9 @@ class Readings:
 
     def _event(self, source: str, found: list[Measurement], mains: Mains) -> Read:
         by_pid = {meta.pid: name for name, meta in mains.items()}
-        owners = self._owners_of(self._machine.devices(), mains)
+        owners: dict[str, str] = {}
+        if any(one.device for one in found):
+            owners = self._owners_of(self._machine.devices(), mains)
         readings = []
         for metric, labels, value, pid, device in found:
             journal = by_pid.get(pid) if pid else owners.get(device, _NODE)
@@ -90,9 +99,10 @@ class Readings:
         return Read(source, time.time_ns(), readings)
 
     def _owners_of(self, devices: Sequence[Device], mains: Mains) -> dict[str, str]:
-        known = (devices, tuple(mains))
+        used = self._used()
+        known = (devices, tuple(mains), used)
         if self._owners[0] != known:
-            self._owners = (known, find_owners(devices, mains, self._proc))
+            self._owners = (known, find_owners(devices, mains, used, self._proc))
         return self._owners[1]
 
     def close(self) -> None:
@@ -101,8 +111,22 @@ class Readings:
             source.close()
 
 
+def find_used(journals: Mapping[str, JournalState]) -> Used:
+    """What PyTorch's allocator says in each journal."""
+    return {
+        name: frozenset(
+            value
+            for kind, *content in journal.entries.values()
+            if kind == "cell" and content[1] == names.CUDA_MEMORY.name
+            for key, value in content[3]
+            if key == names.HW_ID
+        )
+        for name, journal in journals.items()
+    }
+
+
 def find_owners(
-    devices: Sequence[Device], mains: Mapping[str, JournalMeta], proc: Path
+    devices: Sequence[Device], mains: Mapping[str, JournalMeta], used: Used, proc: Path
 ) -> dict[str, str]:
     """The journal of the rank that uses each device, by ``hw.id``.
 
@@ -110,18 +134,21 @@ def find_owners(
     task has a container of its own (Slurm), all count from zero, and the agent sees what its task
     sees. Else it is the first rank.
     """
+    known = {
+        uuid for device in devices for uuid in (device.uuid, *(i.uuid for i in device.instances))
+    }
     claims: dict[str, list[str]] = {}
     for name, meta in sorted(mains.items(), key=lambda item: item[1].rank):
-        uuid = device_of(meta.local_rank, meta.visible, devices)
-        if uuid:
+        told: Collection[str] = used.get(name, frozenset()) & known
+        for uuid in told or filter(None, (device_of(meta.local_rank, meta.visible, devices),)):
             claims.setdefault(uuid, []).append(name)
     return {
-        uuid: names[0] if len(names) == 1 else _nearest(names, mains, proc)
-        for uuid, names in claims.items()
+        uuid: ranks[0] if len(ranks) == 1 else _nearest(ranks, mains, proc)
+        for uuid, ranks in claims.items()
     }
 
 
-def _nearest(names: list[str], mains: Mapping[str, JournalMeta], proc: Path) -> str:
+def _nearest(ranks: list[str], mains: Mapping[str, JournalMeta], proc: Path) -> str:
     ours = read_once(proc / "self" / "cgroup")
-    beside = (n for n in names if read_once(proc / str(mains[n].pid) / "cgroup") == ours)
-    return next(beside, names[0])
+    beside = (one for one in ranks if read_once(proc / str(mains[one].pid) / "cgroup") == ours)
+    return next(beside, ranks[0])

@@ -33,7 +33,7 @@ WARM_UP_S = 8.0
 
 @contextmanager
 def resting(folder, address, ranks, seen, level):
-    """Ranks of one run, and the agent that serves them."""
+    """Ranks of one run: its id."""
     run_id = uuid.uuid4().hex
     variables = seen | {
         "OTEL_EXPORTER_OTLP_ENDPOINT": address,
@@ -56,15 +56,16 @@ def resting(folder, address, ranks, seen, level):
     try:
         for job in jobs:
             job.stdout.readline()
-        yield find_agent(run_id)
+        yield run_id
     finally:
         for job in jobs:
             job.communicate("end\n")
 
 
-def measure(agent, seconds):
-    """Share of a core, and resident MiB at the end."""
-    time.sleep(WARM_UP_S)
+def measure(run_id, seconds):
+    """Share of a core that the run's agent takes, and resident MiB at the end."""
+    time.sleep(WARM_UP_S)  # by then the agents of other ranks have left it to one
+    agent = find_agent(run_id)
     before, began = sum(agent.cpu_times()[:2]), time.monotonic()
     time.sleep(seconds)
     share = (sum(agent.cpu_times()[:2]) - before) / (time.monotonic() - began)
@@ -85,8 +86,8 @@ def main():
         for _ in range(given.rounds):
             for row in random.sample(ROWS, len(ROWS)):
                 level = row.split(",")[0]
-                with resting(folder, address, given.ranks, seen, level) as agent:
-                    found[row].append(measure(agent, given.seconds))
+                with resting(folder, address, given.ranks, seen, level) as run:
+                    found[row].append(measure(run, given.seconds))
     print(f"\n{given.ranks} ranks with a worker each, {given.gpus} GPUs")
     print("\n| readings | CPU, % of a core | beside none | resident MiB |")
     print("|---|---:|---:|---:|")

@@ -146,14 +146,15 @@ def test_gpus_are_mapped_by_what_the_processes_started_with(tmp_path) -> None:
         "d": meta(3, CUDA_VISIBLE_DEVICES=""),
     }
 
-    assert find_owners(GPUS, mains, tmp_path) == {"GPU-2": "a", "GPU-3": "b", "GPU-0": "c"}
+    owners = find_owners(GPUS, mains, {}, tmp_path)
+    assert owners == {"GPU-2": "a", "GPU-3": "b", "GPU-0": "c"}
 
 
 def test_gpu_that_several_ranks_claim_is_of_the_first(tmp_path) -> None:
     """Sums over ranks stay right: a device counts once."""
     mains = {"b": meta(1, CUDA_VISIBLE_DEVICES="0"), "a": meta(0, CUDA_VISIBLE_DEVICES="0")}
 
-    assert find_owners(GPUS, mains, tmp_path) == {"GPU-0": "a"}
+    assert find_owners(GPUS, mains, {}, tmp_path) == {"GPU-0": "a"}
 
 
 def test_gpu_that_several_tasks_claim_is_of_the_agents_task(tmp_path) -> None:
@@ -166,7 +167,27 @@ def test_gpu_that_several_tasks_claim_is_of_the_agents_task(tmp_path) -> None:
         "b": meta(1, 11, CUDA_VISIBLE_DEVICES="0"),
     }
 
-    assert find_owners(GPUS[:1], mains, tmp_path) == {"GPU-0": "b"}
+    assert find_owners(GPUS[:1], mains, {}, tmp_path) == {"GPU-0": "b"}
+
+
+def test_pytorch_knows_better_which_gpus_a_rank_uses(program, agent_with) -> None:
+    """Once there are tensors on a GPU it is the rank's, whatever its number says; also several."""
+    agent = agent_with(
+        machine(GPUS, gpu=Told([utilization(number) for number in range(4)])), program
+    )
+    used = names.GPU_UTILIZATION.name
+    look(agent)
+    look(agent)
+    (rank,) = agent._state.ranks.values()
+    before = set(values(rank.series))
+    for number in (2, 3):
+        labels = [[names.DEVICE_INDEX, "0"], [names.HW_ID, f"GPU-{number}"]]
+        program.journal.entry(["cell", "gauge", names.CUDA_MEMORY.name, "By", labels])
+    look(agent)
+    agent.tick()
+
+    assert before == {(used, "gpu0")}
+    assert set(values(rank.series)) == {(used, "gpu2"), (used, "gpu3")}
 
 
 def test_sources_are_read_once_in_an_interval(tmp_path) -> None:
