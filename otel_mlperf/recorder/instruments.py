@@ -15,6 +15,7 @@ from otel_mlperf.recorder.attributes import UNNAMED, safe_name_text
 from otel_mlperf.recorder.cells import Labels, content_of
 from otel_mlperf.recorder.faults import internal_error, say_once
 from otel_mlperf.recorder.labels import LabelSets
+from otel_mlperf.recorder.numbers import try_slowly
 from otel_mlperf.recorder.series import (
     HUGE,
     MOST,
@@ -23,7 +24,6 @@ from otel_mlperf.recorder.series import (
     GaugeSeries,
     HistogramSeries,
     Series,
-    try_slowly,
 )
 
 if TYPE_CHECKING:
@@ -77,8 +77,8 @@ class Counter(Instrument, CounterSeries):
             nonlocal total
             try:
                 if not labels and (
-                    (value.__class__ is float and value >= 0.0 and value <= limit)
-                    or (value.__class__ is int and value >= low)
+                    (value.__class__ is int and value >= low)
+                    or (value.__class__ is float and value >= 0.0 and value <= limit)
                 ):
                     total += value
                     floats[at] = total
@@ -176,16 +176,7 @@ class Histogram(Instrument, HistogramSeries):
 
     def bind(self, recorder: Recorder, word: int) -> Bound:
         """What records into the cell at ``word``, or with the labels that it is given."""
-        bound, find = super().bind(recorder, word), self._sets.find
-        plain = bound.record
-
-        def record(_: Series, value: Any, /, **labels: Any) -> None:
-            if labels:
-                find(labels).record(value)
-            else:
-                plain(_, value)
-
-        return Bound(record, bound.end)
+        return self.bind_with(recorder, word, self._sets.find)
 
 
 for _class in (Counter, Gauge, Histogram):

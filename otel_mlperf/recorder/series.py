@@ -9,14 +9,14 @@ then. A value that would have to be fetched from a GPU is never looked at.
 
 from __future__ import annotations
 
-import math
 import sys
 from math import inf, log2
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from otel_mlperf.recorder import span as spans
 from otel_mlperf.recorder.context import CURRENT
-from otel_mlperf.recorder.faults import internal_error, is_from_handler, say_once
+from otel_mlperf.recorder.faults import internal_error, say_once
+from otel_mlperf.recorder.numbers import plain_number, try_slowly
 from otel_mlperf.recorder.shelf import FACTOR, NoRoomError, Shelf
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ class Series:
     def record_slowly(self, value: Any) -> None:
         """Records any value, or says why not, and takes the short way from then on."""
         try:
-            number = _plain_number(self.name, value)
+            number = plain_number(self.name, value)
             if number < 0 and self.low == 0:
                 say_once(f"{self.name}: a negative value is left out; use a gauge")
             recorder = spans.active()
@@ -109,8 +109,8 @@ class CounterSeries(Series):
         def add(_: Series, value: Any = 1, /) -> None:
             nonlocal total
             try:
-                if (value.__class__ is float and value >= 0.0 and value <= limit) or (
-                    value.__class__ is int and value >= low
+                if (value.__class__ is int and value >= low) or (
+                    value.__class__ is float and value >= 0.0 and value <= limit
                 ):
                     total += value
                     floats[at] = total
@@ -174,8 +174,14 @@ class HistogramSeries(Series):
         """Counts ``value``, which must not be negative."""
         self.record_slowly(value)
 
-    def bind(self, recorder: Recorder, word: int) -> Bound:  # noqa: C901 - closures of one scope
+    def bind(self, recorder: Recorder, word: int) -> Bound:
         """What records into the cell at ``word``, and others that it takes."""
+        return self.bind_with(recorder, word, _no_labels)
+
+    def bind_with(  # noqa: C901 - closures of one scope
+        self, recorder: Recorder, word: int, find: Callable[[dict[str, Any]], HistogramSeries]
+    ) -> Bound:
+        """The same, with what finds the series where labels are given."""
         floats, at, slowly = recorder.journal.floats, word + 1, self.record_slowly
         words, get_current = recorder.journal.words, CURRENT.get
         shelf = Shelf(recorder, word, self.content)
@@ -183,13 +189,22 @@ class HistogramSeries(Series):
         total, limit = 0.0, MOST
         seen: Any = None
 
-        def record(_: Series, value: Any, /) -> None:
+        def record(_: Series, value: Any, /, **labels: Any) -> None:  # noqa: C901 - no calls
             nonlocal total, least, most, seen
+            if labels:
+                find(labels).record(value)
+                return
             try:
-                if value.__class__ is not float or not (value >= 0.0 and value <= limit):
+                if value.__class__ is not float and value.__class__ is not int:
                     slowly(value)
                     return
-                words[shelf[log2(value) * FACTOR // 1] if value else zeros] += 1
+                if value > 0.0 and value <= limit:
+                    words[shelf[log2(value) * FACTOR // 1]] += 1
+                elif value == 0.0 and limit > 0.0:
+                    words[zeros] += 1
+                else:
+                    slowly(value)
+                    return
                 total += value
                 floats[at] = total
                 if value < least:
@@ -207,7 +222,7 @@ class HistogramSeries(Series):
 
         def end() -> None:
             nonlocal limit
-            limit = -MOST
+            limit = -inf
 
         return Bound(record, end)
 
@@ -216,27 +231,5 @@ for _class in (CounterSeries, GaugeSeries, HistogramSeries):
     _class.usual = _class
 
 
-def try_slowly(slowly: Callable[[Any], None], value: Any, error: Exception) -> None:
-    """Tries the long way where the short one failed by ``error``.
-
-    Raises:
-        Exception: ``error`` itself, where a signal handler of the program raised it.
-    """
-    if is_from_handler(error):
-        raise error
-    slowly(value)
-
-
-def _plain_number(name: str, value: Any) -> float:
-    """A plain number; nan for what would have to be fetched from a GPU, or is none."""
-    if not isinstance(value, int | float):
-        numpy_like = getattr(value, "item", None)
-        if hasattr(value, "is_cuda") or numpy_like is None:
-            say_once(f"{name} got a {type(value)}, plain numbers are expected; left out")
-            return math.nan
-        value = numpy_like()
-    try:
-        return float(value)
-    except OverflowError:
-        say_once(f"{name} got an integer that no float can hold; left out")
-        return math.nan
+def _no_labels(labels: dict[str, Any]) -> HistogramSeries:
+    raise TypeError(f"a series has its labels: {', '.join(labels)} came too late")

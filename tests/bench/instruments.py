@@ -64,6 +64,7 @@ def _own() -> list[Row]:
         ]  # fmt: skip
     return [
         *found,
+        Row("counter", "an integer", "own", _loop(om.counter("own.n"), "add(3)")),
         Row("counter", "plain, A/A", "own", _loop(om.counter("own.counter"), "add(value)")),
     ]
 
@@ -149,8 +150,8 @@ def main() -> None:
         return
     for row in rows:
         peers = "   ".join(f"{name} {ns:6.0f} ns" for name, ns in row["peers"].items())
-        print(f"{row['instrument']:<10} {row['how']:<18} {row['ns']:6.0f} ns   "
-              f"{row['of_prometheus']:.3f} of prometheus_client (bar {row['bar']})   {peers}")  # fmt: skip
+        share = f"{row['of_prometheus']:.3f} of prometheus_client (bar {row['bar']})"
+        print(f"{row['instrument']:<10} {row['how']:<18} {row['ns']:6.0f} ns   {share}   {peers}")
 
 
 def _peers(found, instrument, how) -> dict[str, float]:
