@@ -76,9 +76,10 @@ class Counter(Instrument, CounterSeries):
         def add(_: Series, value: Any = 1, /, **labels: Any) -> None:
             nonlocal total
             try:
+                kind = value.__class__
                 if not labels and (
-                    (value.__class__ is int and value >= low)
-                    or (value.__class__ is float and value >= 0.0 and value <= limit)
+                    (kind is int and value >= low)
+                    or (kind is float and value >= 0.0 and value <= limit)
                 ):
                     total += value
                     floats[at] = total
@@ -129,9 +130,10 @@ class Gauge(Instrument, GaugeSeries):
         # What a series does, with labels: calling that would cost a third more.
         def set_value(_: Series, value: Any, /, **labels: Any) -> None:
             try:
+                kind = value.__class__
                 if not labels and (
-                    (value.__class__ is float and value >= least and value <= limit)
-                    or (value.__class__ is int and value >= low)
+                    (kind is float and value >= least and value <= limit)
+                    or (kind is int and value >= low)
                 ):
                     floats[at] = value
                 elif labels:

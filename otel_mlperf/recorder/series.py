@@ -109,8 +109,9 @@ class CounterSeries(Series):
         def add(_: Series, value: Any = 1, /) -> None:
             nonlocal total
             try:
-                if (value.__class__ is int and value >= low) or (
-                    value.__class__ is float and value >= 0.0 and value <= limit
+                kind = value.__class__
+                if (kind is int and value >= low) or (
+                    kind is float and value >= 0.0 and value <= limit
                 ):
                     total += value
                     floats[at] = total
@@ -146,8 +147,9 @@ class GaugeSeries(Series):
 
         def set_value(_: Series, value: Any, /) -> None:
             try:
-                if (value.__class__ is float and value >= least and value <= limit) or (
-                    value.__class__ is int and value >= low
+                kind = value.__class__
+                if (kind is float and value >= least and value <= limit) or (
+                    kind is int and value >= low
                 ):
                     floats[at] = value
                 else:
@@ -195,7 +197,8 @@ class HistogramSeries(Series):
                 find(labels).record(value)
                 return
             try:
-                if value.__class__ is not float and value.__class__ is not int:
+                kind = value.__class__
+                if kind is not float and kind is not int:
                     slowly(value)
                     return
                 if value > 0.0 and value <= limit:

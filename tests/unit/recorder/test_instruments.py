@@ -6,6 +6,8 @@ import math
 import os
 import signal
 import struct
+import subprocess
+import sys
 import threading
 from collections import Counter
 
@@ -17,6 +19,7 @@ from hypothesis import strategies as st
 
 import otel_mlperf as om
 from otel_mlperf.journal.layout import BUCKETS_AT, BUCKETS_IN_CELL, MOST_LABEL_SETS, Part
+from otel_mlperf.journal.reader import Reader
 from otel_mlperf.recorder import instruments
 
 OVERFLOW = (("otel.metric.overflow", "true"),)
@@ -384,6 +387,52 @@ def test_forked_child(recording):
     assert series(recording, "counter") == {("tokens", ()): 3}
     os.close(reading)
     os.close(writing)
+
+
+KILLED = """
+import os, struct, sys
+import otel_mlperf as om
+run = om.start("x", dir=sys.argv[1], agent="none", console=False, readings="none")
+print(run._recorder.journal.path, flush=True)
+tokens, length = om.counter("tokens"), om.histogram("length")
+n = 0
+while True:
+    tokens.add(1, lang="de")
+    length.record(n % 1000)
+    n += 1
+    os.pwrite(int(sys.argv[2]), struct.pack("<Q", n), 0)
+"""
+
+
+@pytest.mark.parametrize("after", [1, 300, 20_000])
+def test_killed(tmp_path, after):
+    """What was recorded when the process is killed is there, to the last value."""
+    with (tmp_path / "count").open("w+b") as counted:
+        command = [sys.executable, "-c", KILLED, str(tmp_path), str(counted.fileno())]
+        program = subprocess.Popen(
+            command, stdout=subprocess.PIPE, text=True, pass_fds=[counted.fileno()]
+        )
+        with program:
+            path = program.stdout.readline().strip()
+            while int.from_bytes(os.pread(counted.fileno(), 8, 0), "little") < after:
+                assert program.poll() is None
+            program.kill()
+        n = int.from_bytes(os.pread(counted.fileno(), 8, 0), "little")
+    reader = Reader(path)
+    entries = reader.new_entries()
+    found = {}
+    for number_, *words in reader.cells().tolist():
+        found.setdefault(entries[number_][2], []).append(words)
+    reader.close()
+    os.unlink(path)
+    os.rmdir(os.path.dirname(path))
+
+    ((total, *_),) = found["ml.user.tokens"]
+    cells = found["ml.user.length"]
+    recorded = sum(buckets(cells).values()) + head(cells)[1]
+    assert number(total) in (n, n + 1)
+    assert recorded in (n, n + 1)
+    assert head(cells)[0] == pytest.approx(sum(i % 1000 for i in range(n)), abs=1000)
 
 
 @pytest.mark.parametrize("make", [om.counter, om.gauge, om.histogram])
