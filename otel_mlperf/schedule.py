@@ -7,10 +7,11 @@ them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, Literal
 
+from otel_mlperf import names
 from otel_mlperf.errors import ConfigError
 
 Action = Literal["", "warmup", "active"]
@@ -55,7 +56,9 @@ class Schedule:
             if not isinstance(getattr(self, name), bool):
                 raise _wrong(name, getattr(self, name), "true or false")
         if self.every not in _EVERY:
-            raise _wrong("every", self.every, "'run' or 'epoch'")
+            raise _wrong("every", self.every, "'run' or 'epoch'", _EVERY)
+        if self.phase not in names.PHASES:
+            raise _wrong("phase", self.phase, f"one of {', '.join(names.PHASES)}", names.PHASES)
         unknown = [name for name in self.activities if name not in _ACTIVITIES]
         if unknown:
             raise _wrong("activities", unknown[0], f"of {', '.join(_ACTIVITIES)}")
@@ -106,7 +109,7 @@ def parse_schedule(given: Any) -> Schedule | None:
     if isinstance(given, bool):
         return Schedule() if given else None
     if isinstance(given, Mapping):
-        return Schedule(**{str(name): _value(str(name), value) for name, value in given.items()})
+        return Schedule(**{str(name): _given(str(name), value) for name, value in given.items()})
     if not isinstance(given, str):
         raise ConfigError(
             f"reading a profiler schedule: found a {type(given).__name__}; write "
@@ -115,7 +118,15 @@ def parse_schedule(given: Any) -> Schedule | None:
     text = given.strip()
     if text.lower() in _ON + _OFF:
         return Schedule() if text.lower() in _ON else None
-    return Schedule(**dict(_pair(part) for part in text.split(",")))
+    pairs = [_pair(part) for part in text.split(",")]
+    words = [name for name, _ in pairs]
+    for name in words:
+        if words.count(name) > 1:
+            raise ConfigError(
+                f"reading a profiler schedule: found {name!r} {words.count(name)} times; "
+                "write it once"
+            )
+    return Schedule(**dict(pairs))
 
 
 def schedule_text(given: Any) -> str:
@@ -135,26 +146,34 @@ def _pair(part: str) -> tuple[str, Any]:
             f"reading a profiler schedule: found {part!r}, expected name=value, as in "
             "'wait=10,active=3'"
         )
-    return name, _value(name, value)
+    return name, _parsed(name, _given(name, value))
 
 
-def _value(name: str, value: Any) -> Any:
+def _given(name: str, value: Any) -> Any:
+    """The value of a word that there is."""
     if name not in _KNOWN:
-        import difflib
-
-        close = difflib.get_close_matches(name, _KNOWN, 1, 0.5)
-        hint = f"did you mean {close[0]!r}?" if close else f"known are {', '.join(_KNOWN)}"
+        hint = _meant(name, _KNOWN) or f"known are {', '.join(_KNOWN)}"
         raise ConfigError(f"reading a profiler schedule: unknown word {name!r}; {hint}")
     if name == "activities":
         words = value.split("+") if isinstance(value, str) else list(value)
         return tuple(str(word).strip().lower() for word in words if str(word).strip())
-    if not isinstance(value, str):
-        return value
+    return value
+
+
+def _parsed(name: str, value: Any) -> Any:
+    """What a text means; itself where it means nothing."""
     if name in _LOWEST:
         return int(value) if value.isdecimal() else value
     if name in _SWITCHES and value.lower() in _ON + _OFF[1:]:
         return value.lower() in _ON
     return value
+
+
+def _meant(word: Any, known: Sequence[str]) -> str:
+    import difflib
+
+    close = difflib.get_close_matches(str(word), known, 1, 0.5)
+    return f"did you mean {close[0]!r}?" if close else ""
 
 
 _KNOWN = tuple(item.name for item in fields(Schedule))
@@ -166,8 +185,9 @@ def _text(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _wrong(name: str, value: Any, expected: str) -> ConfigError:
+def _wrong(name: str, value: Any, expected: str, known: Sequence[str] = ()) -> ConfigError:
+    meant = _meant(value, known)
     return ConfigError(
-        f"reading a profiler schedule: {name} is {value!r}, expected {expected}, as in "
-        "'wait=10,warmup=1,active=3'"
+        f"reading a profiler schedule: {name} is {value!r}, expected {expected}"
+        + (f"; {meant}" if meant else ", as in 'wait=10,warmup=1,active=3'")
     )

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+import otel_mlperf as om
 from otel_mlperf.config import load_config
 from otel_mlperf.errors import ConfigError
 from otel_mlperf.schedule import Schedule, parse_schedule, schedule_text
@@ -61,6 +64,7 @@ def test_every_way_to_write_it(given_as, expected):
 WRONG = [
     "wait", "wat=1", "wait=x", "wait=-1", "active=0", "repeat=1.5", "every=week",
     "with_stack=perhaps", "activities=tpu", "events=3", {"wait": True}, {"x": 1}, 7,
+    "phase=foo", "wait=1,wait=2", {"wait": "1"}, {"with_stack": "yes"}, {"phase": 3},
 ]  # fmt: skip
 
 
@@ -71,6 +75,29 @@ def test_wrong_schedules_are_refused(wrong):
         parse_schedule(wrong)
     with pytest.raises(ConfigError, match="profile: reading a profiler schedule"):
         load_config(None, {"profile": wrong}, {})
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ("phase=validation", "phase is 'validation', expected one of train, validate, test, "
+         "predict; did you mean 'validate'?"),
+        ("every=epochs", "did you mean 'epoch'?"),
+        ("wat=1", "did you mean 'wait'?"),
+        ("wait=1,active=2,wait=2", "found 'wait' 2 times; write it once"),
+    ],
+)  # fmt: skip
+def test_what_was_meant_is_proposed(wrong, said):
+    """A word that is nearly right is named."""
+    with pytest.raises(ConfigError, match=re.escape(said)):
+        parse_schedule(wrong)
+
+
+@pytest.mark.parametrize("words", [{"wait": "1"}, {"phase": "foo"}, {"with_stack": "yes"}])
+def test_arguments_in_a_program_are_what_they_say(words):
+    """``torch_profile()`` takes numbers as numbers, and no phase that does not exist."""
+    with pytest.raises(ConfigError, match="reading a profiler schedule"):
+        om.torch_profile(**words)
 
 
 def test_bad_variable_profiles_nothing(caplog):
