@@ -37,7 +37,9 @@ def shared_attributes(row: Mapping[str, Any]) -> dict[str, Any]:
     if row["phase"]:
         attributes[names.ML_PHASE] = row["phase"]
     if row["thread_id"] is not None:
-        attributes |= {names.THREAD_ID: row["thread_id"], names.THREAD_NAME: row["thread"]}
+        attributes[names.THREAD_ID] = row["thread_id"]
+        if row["thread"]:
+            attributes[names.THREAD_NAME] = row["thread"]
     return attributes
 
 

@@ -142,6 +142,7 @@ def _roll_ups(spans: Spans) -> Columns:
         "category": [attributes[names.SECTION_CATEGORY] for _, attributes in described],
         "track": np.full(len(found), NO_THREAD, np.int64),
         "thread": columns.same("", len(found)),
+        "thread_id": columns.known([None], np.zeros(len(found), np.int64)),
         "start_ns": found.start_ns,
         "end_ns": found.end_ns,
         "kept": columns.same(PROFILED, len(found)),

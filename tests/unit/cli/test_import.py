@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
+import base64
 import gzip
 import json
 import subprocess
 import sys
 
 import pytest
-from fault_server import FaultServer
-from kineto_traces import event, kernel, launch, operator, training_step, write_trace
+from fault_server import FaultServer, plain_spans
+from google.protobuf import json_format
+from kineto_traces import (
+    PID,
+    event,
+    kernel,
+    launch,
+    named,
+    operator,
+    training_step,
+    write_trace,
+)
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from run_folders import digits
 
 from otel_mlperf import names
@@ -26,6 +38,20 @@ def server(tmp_path):
     (tmp_path / "server").mkdir()
     with FaultServer(tmp_path / "server") as found:
         yield found
+
+
+def _with_bytes(value):
+    """OTLP/JSON as protobuf's own JSON: ids in base64 instead of hexadecimal."""
+    if isinstance(value, list):
+        return [_with_bytes(one) for one in value]
+    if not isinstance(value, dict):
+        return value
+    return {
+        key: base64.b64encode(bytes.fromhex(one)).decode()
+        if key in ("traceId", "spanId", "parentSpanId")
+        else _with_bytes(one)
+        for key, one in value.items()
+    }
 
 
 @pytest.fixture
@@ -96,6 +122,27 @@ def test_file_has_a_request_a_line(trace, tmp_path):
     assert sgemm["parentSpanId"] == spans["aten::addmm"]["spanId"]
     assert isinstance(sgemm["startTimeUnixNano"], str)
     assert {"key": names.STREAM_ID, "value": {"intValue": "7"}} in sgemm["attributes"]
+
+
+def test_file_and_server_get_the_same_spans(tmp_path, server):
+    """Roll-ups included, and threads only where something ran on one."""
+    entries = [*training_step(), named("thread_name", "trainer", tid=PID)]
+    entries += [operator("aten::add", 2000 + 2 * i, 1, tid=PID + 1) for i in range(50)]
+    trace, out = write_trace(tmp_path / "trace.json", entries), tmp_path / "spans.jsonl"
+
+    import_([trace], budget="12", endpoint=server.url, out=out)
+
+    written = {}
+    for line in map(json.loads, out.read_text().splitlines()):
+        request = json_format.ParseDict(_with_bytes(line), ExportTraceServiceRequest())
+        written |= {one["span_id"]: one for one in plain_spans(request.SerializeToString())}
+    sent = {span["span_id"]: span for span in server.spans()}
+    assert written == sent
+    spans = {span["name"]: span["attributes"] for span in written.values()}
+    thread = (names.THREAD_ID, names.THREAD_NAME)
+    assert [spans["aten::addmm"].get(key) for key in thread] == [PID, "trainer"]
+    assert [spans["sgemm_128x64"].get(key) for key in thread] == [None, None]
+    assert any(names.ROLLED_UP in one and names.THREAD_ID not in one for one in spans.values())
 
 
 def test_json_has_the_figures_of_each_file(trace, tmp_path, capsys):
