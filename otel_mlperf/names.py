@@ -776,6 +776,12 @@ SKIPPED_FAILED: Final = Metric(
     "counter",
     "Windows lost because the profiler could not start, or the trace could not be written.",
 )
+SKIPPED_NOT_REACHED: Final = Metric(
+    "otel_mlperf.profile.skipped.not_reached",
+    "{window}",
+    "counter",
+    "Windows left out because run or block ended before they had recorded a step.",
+)
 DOCTOR_CHECK: Final = Metric(
     "otel_mlperf.doctor.check", "", "gauge", "Sent by ``otel-mlperf doctor`` to be found again."
 )

@@ -3,8 +3,9 @@
 A command stores a request in the header word CONTROL of its journal: how many steps, and a random
 number that makes it unlike any other. The process, which looks before each step, takes a request
 that is not the one that it took last (word TAKEN), so that each is taken once, and says in ANSWERED
-and ANSWER what became of it. Commands exclude each other by a lock on the file that the process
-does not know of.
+and ANSWER what became of it. A request of no steps ends the window that is open: it is not taken,
+the process puts the one that it took back in its place. Commands exclude each other by a lock on
+the file that the process does not know of.
 """
 
 from __future__ import annotations
@@ -36,11 +37,18 @@ class Answer(IntEnum):
     MEMORY = 4
     CUDA_GRAPHS = 5
     FAILED = 6
+    NOT_REACHED = 7
+    """It was ended before it had recorded a step."""
 
 
 def steps_of(request: int) -> int:
     """How many steps a request asks for."""
     return min(max(request & ((1 << _STEPS_BITS) - 1), 1), MOST_STEPS)
+
+
+def is_stop(request: int) -> bool:
+    """Whether a request asks for the end of the open window."""
+    return not request & ((1 << _STEPS_BITS) - 1)
 
 
 def answer_word(answer: Answer, number: int) -> int:
@@ -85,8 +93,7 @@ class Control:
         fcntl.flock(self._fd, fcntl.LOCK_EX)
         try:
             self._check()
-            request = (int.from_bytes(os.urandom(5)) | 1) << _STEPS_BITS | steps
-            self._words[Word.CONTROL] = request
+            self._words[Word.CONTROL] = request = _new_request(steps)
         finally:
             fcntl.flock(self._fd, fcntl.LOCK_UN)
         return request
@@ -100,6 +107,31 @@ class Control:
         finally:
             fcntl.flock(self._fd, fcntl.LOCK_UN)
         return self.word(Word.TAKEN) != request
+
+    def stop(self) -> int | None:
+        """Asks for the end of the window that is open, and returns its request; None if none is.
+
+        Raises:
+            JournalError: the process has ended, or does not look.
+        """
+        fcntl.flock(self._fd, fcntl.LOCK_EX)
+        try:
+            if trouble := self._absence():
+                raise JournalError(f"ending a profiler window of rank {self._rank}: {trouble}")
+            taken = self.word(Word.TAKEN)
+            if self.word(Word.ANSWERED) == taken:
+                return None
+            if self.word(Word.CONTROL) == taken:
+                self._words[Word.CONTROL] = _new_request(0)
+            return taken
+        finally:
+            fcntl.flock(self._fd, fcntl.LOCK_UN)
+
+    @property
+    def waiting(self) -> int | None:
+        """The request for a window that the process has yet to take."""
+        request = self.word(Word.CONTROL)
+        return None if request == self.word(Word.TAKEN) or is_stop(request) else request
 
     def answer(self, request: int) -> tuple[Answer, int] | None:
         """What became of a request; None as long as nothing has."""
@@ -134,15 +166,33 @@ class Control:
             self._map.close()
         os.close(self._fd)
 
-    def _check(self) -> None:
-        trouble = ""
+    @property
+    def _rank(self) -> str:
+        return self._path.name.partition("-")[0]
+
+    def _absence(self) -> str:
         if not self.is_running:
-            trouble = "its process has ended"
-        elif not self.listens:
-            trouble = "its process does not look for requests: it records with another version"
-        elif self.word(Word.CONTROL) != self.word(Word.TAKEN):
-            trouble = "another request waits for the next step"
-        elif self.word(Word.ANSWERED) != self.word(Word.TAKEN):
-            trouble = "a window that was asked for before is still open"
-        if trouble:
-            raise JournalError(f"asking for a profiler window through {self._path}: {trouble}")
+            return "its process has ended"
+        if not self.listens:
+            return "its process does not look for requests: it records with another version"
+        return ""
+
+    def _check(self) -> None:
+        trouble, taken, waiting = self._absence(), self.word(Word.TAKEN), self.waiting
+        if not trouble and waiting is not None:
+            trouble = f"another request, for {_steps(waiting)}, waits for the next step"
+        elif not trouble and self.word(Word.ANSWERED) != taken:
+            trouble = f"the window of {_steps(taken)} that was asked for before is still open"
+        if not trouble:
+            return
+        remedy = "" if self._absence() else "; wait for it, or end it with --stop"
+        raise JournalError(f"asking rank {self._rank} for a profiler window: {trouble}{remedy}")
+
+
+def _new_request(steps: int) -> int:
+    return (int.from_bytes(os.urandom(5)) | 1) << _STEPS_BITS | steps
+
+
+def _steps(request: int) -> str:
+    count = steps_of(request)
+    return f"{count:,} step{'s' * (count != 1)}"

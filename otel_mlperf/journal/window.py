@@ -57,9 +57,9 @@ class Window(msgspec.Struct, frozen=True, kw_only=True):
     activities: list[str]
     """``cpu``, ``cuda``, …: what was recorded."""
     is_cut: bool = False
-    """Whether it ended early, at the cap of events."""
+    """Whether it ended early: at the cap of events, say, or at a profiler of the program's own."""
     problem: str = ""
-    """Why device events are missing; empty where they are not."""
+    """Why events are missing; empty where they are not."""
 
 
 def write_window(folder: Path, window: Window) -> Path:

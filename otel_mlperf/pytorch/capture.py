@@ -32,9 +32,10 @@ if TYPE_CHECKING:
     from otel_mlperf.schedule import Schedule
 
 _GROWTH_BYTES: Final = 256 << 20
+_GAVE_WAY: Final = "the program has started a profiler of its own: the window ends where it began"
 _PATIENCE_S: Final = 5.0
 """For how long the profiler of another thread waits until the step of ours has ended."""
-Skipped = Literal["busy", "no_torch", "memory", "cuda_graphs", "failed"]
+Skipped = Literal["busy", "no_torch", "memory", "cuda_graphs", "failed", "not_reached"]
 
 
 class _Growth:
@@ -66,13 +67,15 @@ class Capture:
         self._is_awaited = False
         self.is_lost = False
         """Whether another profiler has begun: torch has emptied this one, and would crash on it."""
+        self.gave_way = False
+        """Whether it ended because the program started a profiler."""
         self._is_over = threading.Event()
         self.is_recording = False
         self.start_at = self.end_at = (0, 0)
         """Unix and monotonic time, read together, at begin and end of what was recorded."""
         self.activities: list[str] = []
         self.problem = ""
-        """Why events of a device are missing."""
+        """Why events are missing."""
         self.export_span = 0
         """Span id of the section in which the trace was written."""
 
@@ -145,6 +148,9 @@ class Capture:
 
     def give_way(self) -> None:
         """The program starts a profiler of its own: this one stops before."""
+        self.gave_way = True
+        self.problem = "; ".join(filter(None, (self.problem, _GAVE_WAY)))
+        say_once(_GAVE_WAY)
         if threading.get_ident() == self._thread:
             self._end_now()
         else:
@@ -178,8 +184,8 @@ class Capture:
             return None
         path = write_trace(profiler.export_chrome_trace, folder, name)
         if len(self.activities) > 1 and not has_device_events(path):
-            self.problem = NO_EVENTS
-            say_once("%s", NO_EVENTS)
+            self.problem = "; ".join(filter(None, (self.problem, NO_EVENTS)))
+            say_once(NO_EVENTS)
         return path
 
     def _stop(self) -> None:

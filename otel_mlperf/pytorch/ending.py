@@ -27,6 +27,7 @@ _METRIC: Final = {
     "memory": names.SKIPPED_MEMORY,
     "cuda_graphs": names.SKIPPED_CUDA_GRAPHS,
     "failed": names.SKIPPED_FAILED,
+    "not_reached": names.SKIPPED_NOT_REACHED,
 }
 
 
@@ -50,17 +51,19 @@ def end_window(
         is_cut: whether it ends before its time.
         folder: where the trace goes instead of the run's folder; the agent does not see it there.
     """
-    reason: Skipped = "failed" if capture.is_recording and not capture.is_lost else "busy"
+    reason: Skipped = "failed" if capture.is_recording else "not_reached"
     number = next_number()
     trace = capture.finish(folder or folder_of(recorder), name_of(recorder, number))
     profiled_of(recorder).end()
+    if capture.is_lost or (capture.gave_way and reason == "not_reached"):
+        reason = "busy"
     if trace is not None and folder is None:
         facts = Facts(
             export_span=capture.export_span,
             start=capture.start_at,
             end=capture.end_at,
             activities=capture.activities,
-            is_cut=is_cut,
+            is_cut=is_cut or capture.gave_way,
             problem=capture.problem,
         )
         try:

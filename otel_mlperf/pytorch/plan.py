@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from otel_mlperf.pytorch.capture import Skipped
     from otel_mlperf.recorder.state import Recorder
     from otel_mlperf.recorder.stepping import Step
-    from otel_mlperf.schedule import Schedule
+    from otel_mlperf.schedule import Action, Schedule
 
 
 class Plan:
@@ -51,6 +51,7 @@ class Plan:
         self._thread = 0
         self._capture: Capture | None = None
         self._mark: Any = None
+        self._is_stopped = False
         self.traces: list[Path] = []
         """What was written so far."""
 
@@ -58,16 +59,24 @@ class Plan:
     def is_over(self) -> bool:
         """Whether no window comes any more."""
         of = self._schedule
+        if self._is_stopped:
+            return self._capture is None
         return of.every == "run" and 0 < of.repeat <= self._turns and self._capture is None
 
     def before(self) -> None:
         """A step is about to begin, outside any other."""
+        if self._is_stopped:
+            if self._thread in (0, threading.get_ident()):
+                self.end()
+            return
         if not self._is_followed(self._recorder.registry.phase):
             if self._thread == threading.get_ident():
                 self.finish(is_cut=True)  # a validation, which would fill it
             return
         self._restart_with_epoch()
-        action = self._schedule.action(self._position)
+        self._act(self._schedule.action(self._position))
+
+    def _act(self, action: Action) -> None:
         if not action:
             return
         if self._capture is None:
@@ -91,6 +100,18 @@ class Plan:
             log.info("a profiler window is cut: it has about %d events, or another profiler begins",
                      self._schedule.events)  # fmt: skip
             self.finish(is_cut=True)
+
+    def stop(self) -> None:
+        """Ends before the next step of its thread."""
+        self._is_stopped = True
+
+    def end(self) -> None:
+        """No window comes any more; the one that is open ends."""
+        self._is_stopped = True
+        self.finish(is_cut=True)
+        if not self._turns:
+            log.info("a profiler schedule ended before its first window: %s", self._schedule)
+            self._skip("not_reached")
 
     def finish(self, *, is_cut: bool = False) -> None:
         """Ends the window that is open, if there is one, and writes it."""

@@ -34,6 +34,8 @@ class Windows:
         self._words = recorder.journal.words
         self._plans: list[Plan] = []
         self._taken = 0
+        self._asked: Plan | None = None
+        """The plan of the request that was taken last."""
         self._idle = 0
         """What CONTROL holds as long as there is nothing to do."""
         recorder.before_step.append(self._before)
@@ -47,7 +49,7 @@ class Windows:
         """Follows it no more; its window, if one is open, ends."""
         if plan in self._plans:
             self._follow([other for other in self._plans if other is not plan])
-            plan.finish(is_cut=True)
+            plan.end()
 
     def end(self) -> None:
         """The run ends, and so do its windows."""
@@ -93,10 +95,15 @@ class Windows:
         return not any(step.section.track == track for step in list(opened.values()))
 
     def _take(self, request: int) -> None:
-        """Somebody asks for a window that begins with the next step."""
-        from otel_mlperf.journal.control import answer_word, steps_of
+        """Somebody asks for a window that begins with the next step, or for the end of that."""
+        from otel_mlperf.journal.control import answer_word, is_stop, steps_of
         from otel_mlperf.pytorch.plan import Plan
 
+        if is_stop(request):
+            self._words[_CONTROL] = self._taken
+            if self._asked is not None:
+                self._asked.stop()
+            return
         self._taken = self._words[_TAKEN] = request
 
         def answer(what: Answer, number: int) -> None:
@@ -109,7 +116,8 @@ class Windows:
             like, skip_first=0, wait=0, warmup=1, active=steps_of(request), repeat=1, every="run",
             phase=phase,
         )  # fmt: skip
-        self.add(Plan(self._recorder, schedule, answer))
+        self._asked = Plan(self._recorder, schedule, answer)
+        self.add(self._asked)
 
 
 _of: weakref.WeakKeyDictionary[Recorder, Windows] = weakref.WeakKeyDictionary()

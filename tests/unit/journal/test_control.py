@@ -10,7 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from otel_mlperf.errors import JournalError
-from otel_mlperf.journal.control import Answer, Control, answer_word, parse_answer, steps_of
+from otel_mlperf.journal.control import (
+    Answer,
+    Control,
+    answer_word,
+    is_stop,
+    parse_answer,
+    steps_of,
+)
 from otel_mlperf.journal.layout import Word
 from otel_mlperf.journal.meta import JournalMeta
 from otel_mlperf.journal.writer import Journal
@@ -21,7 +28,7 @@ from otel_mlperf.errors import JournalError
 from otel_mlperf.journal.control import Control
 control = Control(pathlib.Path(sys.argv[1]))
 try:
-    print(control.ask(int(sys.argv[2])))
+    print(control.ask(int(sys.argv[2])) if sys.argv[2] != "stop" else control.stop())
 except JournalError as error:
     print(error)
 """
@@ -65,12 +72,28 @@ def test_request_arrives_with_its_steps(journal):
 def test_second_request_waits_for_the_first(journal):
     """While one is not taken, or its window is open, another is refused; afterwards it is not."""
     ask(journal)
-    assert "another request waits" in ask(journal)
+    assert ask(journal) == (
+        "asking rank 0 for a profiler window: another request, for 3 steps, waits for the next "
+        "step; wait for it, or end it with --stop"
+    )
     request = take(journal)
-    assert "is still open" in ask(journal)
+    assert "the window of 3 steps that was asked for before is still open" in ask(journal)
     journal.words[Word.ANSWERED] = request
 
     assert ask(journal).isdecimal()
+
+
+def test_open_window_is_told_to_end(journal):
+    """The request to end it stands in the way of no answer; with no open window there is none."""
+    assert ask(journal, "stop") == "None"
+    ask(journal)
+    assert ask(journal, "stop") == "None"  # not taken yet: it is withdrawn instead
+    request = take(journal)
+
+    assert int(ask(journal, "stop")) == request
+    assert is_stop(journal.words[Word.CONTROL])
+    journal.words[Word.CONTROL] = journal.words[Word.ANSWERED] = request
+    assert ask(journal, "stop") == "None"
 
 
 def test_process_that_does_not_look_is_not_asked(journal):

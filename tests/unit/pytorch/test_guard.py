@@ -85,6 +85,23 @@ def test_window_gives_way_to_a_profiler_of_the_same_thread(train):
     assert len([e for e in trained.events(window) if e.get("name") == "aten::linear"]) == 3
 
 
+def test_block_that_gives_way_says_why_it_is_short(train, said):
+    """Once in the log, and in the window's description."""
+    trained = train()
+    with om.torch_profile():
+        trained.work()
+        for _ in range(2):
+            with profile(activities=CPU):
+                trained.work()
+    (window,) = trained.windows
+
+    assert window.is_cut
+    (once,) = said()
+    assert once == "the program has started a profiler of its own: the window ends where it began"
+    assert window.problem.endswith(once)
+    assert len([e for e in trained.events(window) if e.get("name") == "aten::linear"]) == 1
+
+
 def test_profiler_of_another_thread_waits_for_the_end_of_our_step(train):
     """Theirs begins when ours has stopped, and sees all its own events."""
     trained = train("wait=1,warmup=1,active=60")

@@ -10,6 +10,7 @@ import torch
 
 import otel_mlperf as om
 from otel_mlperf import ids
+from otel_mlperf.journal.control import Answer, parse_answer
 from otel_mlperf.journal.layout import Word
 
 
@@ -184,6 +185,52 @@ def test_run_that_ends_in_the_warm_up_leaves_nothing(train, said):
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
         trained.work()
     assert profile.events()
+
+
+@pytest.mark.parametrize("words", ["wait=100", "wait=2,warmup=50", "wait=1,phase=validate"])
+def test_schedule_that_never_recorded_is_counted(train, words):
+    """The run was too short for it; it is no fault of another profiler."""
+    trained = train(words)
+    by_steps(trained.work, 5)
+    with om.torch_profile(wait=50):
+        by_steps(trained.work, 2)
+    trained.run.stop()
+
+    assert trained.windows == []
+    assert trained.counted("otel_mlperf.profile.skipped.not_reached") == 2
+    assert trained.counted("otel_mlperf.profile.skipped.busy") == 0
+
+
+def test_window_that_was_asked_for_ends_when_told_to(train):
+    """With the step that is open, and the asker has its answer; another can be asked for then."""
+    trained = train()
+    words = trained.recorder.journal.words
+    for request in ((1 << 16) | 9000, (3 << 16) | 2):
+        words[Word.CONTROL] = request
+        for i in om.steps(range(6)):
+            trained.work()
+            if i % 6 == 3:
+                words[Word.CONTROL] = 2 << 16
+        assert words[Word.CONTROL] == words[Word.TAKEN] == words[Word.ANSWERED] == request
+    first, second = trained.windows
+
+    assert (numbers(first), first.is_cut) == ([1, 2, 3], True)
+    assert (numbers(second), second.is_cut) == ([7, 8], False)
+
+
+def test_window_that_is_ended_before_it_began_is_answered(train):
+    """Nobody waits for what never comes."""
+    trained = train()
+    words = trained.recorder.journal.words
+    words[Word.CONTROL] = (1 << 16) | 3
+    for i in om.steps(range(4)):
+        trained.work()
+        if i == 0:
+            words[Word.CONTROL] = 2 << 16
+
+    assert words[Word.ANSWERED] == words[Word.TAKEN] == (1 << 16) | 3
+    assert parse_answer(words[Word.ANSWER])[0] is Answer.NOT_REACHED
+    assert trained.windows == []
 
 
 def test_exception_in_a_window_is_the_programs(train):
