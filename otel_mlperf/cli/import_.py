@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import sys
 from contextlib import ExitStack, closing
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, TextIO
 
 import typer
 
 from otel_mlperf.cli.commands import JsonOption  # noqa: TC001 - typer reads them
-from otel_mlperf.errors import TraceError, Unreachable
+from otel_mlperf.errors import TraceError, Unreachable, UsageError
 
 if TYPE_CHECKING:
     from otel_mlperf.cli.importing import Importer
@@ -28,7 +29,10 @@ def import_(
         str | None, typer.Option(help="Send it there, like http://localhost:4318.")
     ] = None,
     out: Annotated[
-        Path | None, typer.Option(help="Write OTLP/JSON, one request a line, to this file.")
+        Path | None,
+        typer.Option(
+            help="Write OTLP/JSON, one request a line, to this file; - is standard output."
+        ),
     ] = None,
     budget: Annotated[
         str,
@@ -40,25 +44,34 @@ def import_(
     rank: Annotated[
         int | None, typer.Option(help="Rank of traces that do not say it.", min=0)
     ] = None,
+    force: Annotated[
+        bool, typer.Option("--force", help="Replace the file of --out if it is there.")
+    ] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Turn traces of torch.profiler into spans and kernel totals.
 
     Without --run, --endpoint and --out it says what is in them. The same trace twice is one.
     """
-    from otel_mlperf.cli.importing import Importer, parse_budget
+    from otel_mlperf.cli.importing import STDOUT, Importer, parse_budget
     from otel_mlperf.cli.send import traces_settings
     from otel_mlperf.otlp.client import Client
     from otel_mlperf.store.runs import find_run
 
+    is_piped = str(out) == STDOUT
+    if is_piped and as_json:
+        raise UsageError("importing: --json and --out - would share standard output; give one")
     with ExitStack() as stack:
         importer = Importer(parse_budget(budget), rank)
         importer.run = find_run(run) if run else None
         if endpoint:
             importer.client = stack.enter_context(closing(Client(traces_settings(endpoint))))
         if out:
-            importer.open(out, stack)
-        found = _all(importer, traces, as_json=as_json)
+            importer.open(out, traces, stack, is_replaced=force)
+        said = None if as_json else sys.stderr if is_piped else sys.stdout
+        found = _all(importer, traces, said)
+        if not found:
+            _judge(found, len(traces))  # here, so that no file is written
     if as_json:
         from otel_mlperf.report.json import to_json
 
@@ -68,14 +81,14 @@ def import_(
     _judge(found, len(traces))
 
 
-def _all(importer: Importer, traces: list[Path], *, as_json: bool) -> list[Imported]:
+def _all(importer: Importer, traces: list[Path], said: TextIO | None) -> list[Imported]:
     """Imports one after the other; what is no trace is said, and the others still come."""
     from otel_mlperf.cli.importing import Progress
     from otel_mlperf.report.imported import imported_lines
     from otel_mlperf.report.lines import shown_in, text
 
     found = []
-    color, unicode = shown_in(sys.stdout)
+    color, unicode = shown_in(said or sys.stdout)
     with Progress(traces) as progress:
         for trace in traces:
             try:
@@ -84,9 +97,9 @@ def _all(importer: Importer, traces: list[Path], *, as_json: bool) -> list[Impor
                 progress.say(f"otel-mlperf: {error}")
                 continue
             found.append(one)
-            if not as_json:
+            if said is not None:
                 lines = text(imported_lines(one), color=color, unicode=unicode)
-                progress.pause(lambda lines=lines: print(lines, end="", flush=True))  # type: ignore[misc]
+                progress.pause(partial(print, lines, end="", file=said, flush=True))
     return found
 
 

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 SERVICE: Final = "torch-profiler"
 """Who speaks in a trace that belongs to no run."""
+STDOUT: Final = "-"
+"""As a file: standard output."""
 _BUDGET = re.compile(r"(\d+)\s*([kmg]i?b|b)?", re.IGNORECASE)
 _UNITS: Final = {"b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9}
 _BINARY: Final = {"kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30}
@@ -61,17 +63,22 @@ class Importer:
         self._out: BinaryIO | None = None
         self._out_path = ""
 
-    def open(self, path: Path, stack: ExitStack) -> None:
-        """Opens the file of ``--out``; what was in it is replaced.
+    def open(self, path: Path, traces: list[Path], stack: ExitStack, *, is_replaced: bool) -> None:
+        """Opens the file of ``--out``, which gets its name with the end of ``stack``.
 
         Raises:
-            OutputError: it cannot be written.
+            UsageError: it is one of the traces.
+            OutputError: it is there already, or cannot be written.
         """
-        try:
-            self._out = stack.enter_context(path.open("wb"))
-        except OSError as error:
-            raise OutputError(f"writing {path}: {error.strerror}") from error
+        from otel_mlperf.cli.output import new_file
+
         self._out_path = str(path)
+        if self._out_path == STDOUT:
+            self._out = sys.stdout.buffer
+            return
+        if path.exists() and any(one.exists() and one.samefile(path) for one in traces):
+            raise UsageError(f"--out {path}: it is one of the traces to import; name another file")
+        self._out = stack.enter_context(new_file(path, is_replaced=is_replaced))
 
     def take(self, path: Path, progress: Callable[[int], None] | None) -> Imported:
         """Imports one trace.
@@ -108,6 +115,8 @@ class Importer:
         """The run whose window the trace is, with the window; else the run of ``--run``."""
         from otel_mlperf.store.runs import read_run
 
+        if not path.is_file():
+            return self.run, None  # reading it says what it is
         place = path.with_name(path.name.removesuffix(TRACE_SUFFIX) + WINDOW_SUFFIX)
         try:
             window = read_window(place)
@@ -147,6 +156,9 @@ class Importer:
 
         try:
             out.writelines(encode_lines(resource, sent_rows(found)))
+            out.flush()
+        except BrokenPipeError:
+            raise
         except OSError as error:
             raise OutputError(f"writing {self._out_path}: {error.strerror}") from error
 

@@ -7,6 +7,7 @@ import gzip
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from fault_server import FaultServer, plain_spans
@@ -27,7 +28,7 @@ from run_folders import digits
 from otel_mlperf import names
 from otel_mlperf.cli.import_ import import_
 from otel_mlperf.cli.importing import SERVICE, parse_budget
-from otel_mlperf.errors import ConfigError, NoSuchRun, TraceError, UsageError
+from otel_mlperf.errors import ConfigError, NoSuchRun, OutputError, TraceError, UsageError
 from otel_mlperf.kineto.spans.budget import Budget
 from otel_mlperf.store.reader import Store
 
@@ -143,6 +144,70 @@ def test_file_and_server_get_the_same_spans(tmp_path, server):
     assert [spans["aten::addmm"].get(key) for key in thread] == [PID, "trainer"]
     assert [spans["sgemm_128x64"].get(key) for key in thread] == [None, None]
     assert any(names.ROLLED_UP in one and names.THREAD_ID not in one for one in spans.values())
+
+
+def test_a_file_that_is_there_is_replaced_only_by_force(trace, tmp_path):
+    """And until then keeps what it has."""
+    out = tmp_path / "spans.jsonl"
+    out.write_text("mine")
+
+    with pytest.raises(OutputError, match="it is there already; --force replaces it"):
+        import_([trace], out=out)
+    assert out.read_text() == "mine"
+
+    import_([trace], out=out, force=True)
+    assert json.loads(out.read_text())["resourceSpans"]
+
+
+def test_a_trace_is_never_written_over(trace, tmp_path):
+    """Not by force, and not under another name of the same file."""
+    (tmp_path / "link").symlink_to(trace)
+    before = trace.read_bytes()
+
+    for out in (trace, tmp_path / "link"):
+        with pytest.raises(UsageError, match="is one of the traces"):
+            import_([trace], out=out, force=True)
+
+    assert trace.read_bytes() == before
+
+
+@pytest.mark.parametrize("force", [False, True])
+def test_a_failing_import_leaves_no_file_and_keeps_the_old_one(tmp_path, force):
+    """What cannot be read empties nothing."""
+    out, bad = tmp_path / "spans.jsonl", tmp_path / "bad.json"
+    bad.write_text("{}")
+    if force:
+        out.write_text("mine")
+
+    with pytest.raises(TraceError):
+        import_([bad], out=out, force=force)
+
+    assert [path.name for path in tmp_path.glob("*spans*")] == ["spans.jsonl"] * force
+    assert not force or out.read_text() == "mine"
+
+
+def test_a_dash_writes_to_standard_output(trace, tmp_path, capfdbinary):
+    """Only the spans: what was in the trace is said on standard error."""
+    import_([trace], out=tmp_path / "spans.jsonl")
+    capfdbinary.readouterr()
+
+    import_([trace], out=Path("-"))
+
+    written, said = capfdbinary.readouterr()
+    assert written == (tmp_path / "spans.jsonl").read_bytes()
+    assert b"8 events" in said
+    with pytest.raises(UsageError, match="--json and --out -"):
+        import_([trace], out=Path("-"), as_json=True)
+
+
+def test_a_folder_is_no_trace(tmp_path, monkeypatch, capsys):
+    """Not even the current one, whose path has no name."""
+    monkeypatch.chdir(tmp_path)
+
+    with pytest.raises(TraceError, match="1 not readable"):
+        import_([Path()])
+
+    assert "cannot read the trace .: it is a directory" in capsys.readouterr().err
 
 
 def test_json_has_the_figures_of_each_file(trace, tmp_path, capsys):
