@@ -1,9 +1,9 @@
 """How much memory does PyTorch's CUDA allocator hold, and how often did it run short?
 
 Read at the begin of a step, from the allocator's own account: nothing waits for a GPU, and nothing
-is reset that the program may read. An account of one device takes about 40 µs to read, so it is
-read four times a second at most, and less often where that would be over a thousandth of the time.
-CUDA is never initialised for it.
+is reset that the program may read. It is read four times a second at most, and less often where
+what that was measured to take would be over a thousandth of the time. CUDA is never initialised
+for it.
 """
 
 from __future__ import annotations

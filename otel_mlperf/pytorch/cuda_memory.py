@@ -1,7 +1,7 @@
 """By how much does a section make the memory of PyTorch's CUDA allocator grow?
 
-On demand: the two accounts that are read around a section take 80 µs together. What torch counts as
-the peak goes back to the begin of the process, so the peak of a section is known where it is the
+On demand, because the allocator's account is read before and after it. What torch counts as the
+peak goes back to the begin of the process, so the peak of a section is known where it is the
 highest so far, or where the caller lets torch's peak be reset.
 """
 

@@ -92,7 +92,7 @@ class Readings:
 def readings() -> Readings:
     """What the agent read last: memory and CPU of this process and its workers, host, GPUs.
 
-    It is a few seconds old (``age_s``); the call takes about 0.1 ms and reads no sensor.
+    It is a few seconds old (``age_s``); the call takes 0.2 ms and reads no sensor.
     """
     try:
         recorder = active()
