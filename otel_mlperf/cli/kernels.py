@@ -80,7 +80,7 @@ def _find(source: str, by: By | None, rank: int | None) -> Kernels:
     from otel_mlperf.store.runs import find_run
 
     path = Path(source)
-    if path.is_file() or source.endswith(_ENDINGS):
+    if (path.exists() and not path.is_dir()) or source.endswith(_ENDINGS):
         if rank is not None:
             raise UsageError(f"--rank {rank}: the trace {source} is of one rank; leave it out")
         return _of_trace(path, by)

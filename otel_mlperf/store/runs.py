@@ -112,9 +112,7 @@ def find_run(run: str = LATEST, folder: Path | None = None) -> RunFolder:
     runs, bad = scan_runs(folder)
     if run in bad:
         raise bad[run]
-    if not runs:
-        raise NoSuchRun(_nothing(run, folder))
-    if run == LATEST:
+    if runs and run == LATEST:
         return runs[0]
     named = [found for found in runs if run in (found.path.name, found.facts.name, found.facts.id)]
     if named:
@@ -126,10 +124,7 @@ def find_run(run: str = LATEST, folder: Path | None = None) -> RunFolder:
             + _listing(begun, whole_ids=True)
         )
     if not begun:
-        raise NoSuchRun(
-            f"looking for run {run!r} in {folder}: no run has that name, id or path; "
-            "the newest are:" + _listing(runs)
-        )
+        raise NoSuchRun(_not_found(run, folder, runs))
     return begun[0]
 
 
@@ -139,6 +134,18 @@ def _begun(runs: list[RunFolder], start: str) -> list[RunFolder]:
     if len(shown) == 1:
         return shown
     return [run for run in runs if run.facts.id.startswith(start) or run.short_id == start]
+
+
+def _not_found(run: str, folder: Path, runs: list[RunFolder]) -> str:
+    if run != LATEST and os.path.exists(run):
+        kind = "folder without run.json" if os.path.isdir(run) else "file"
+        return f"looking for run {run!r}: it is a {kind}, so no run; name one, or give its folder"
+    if not runs:
+        return _nothing(run, folder)
+    return (
+        f"looking for run {run!r} in {folder}: no run has that name, id or path; "
+        "the newest are:" + _listing(runs)
+    )
 
 
 def _nothing(run: str, folder: Path) -> str:

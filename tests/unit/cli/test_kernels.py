@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
 import sys
 
 import pytest
-from kineto_traces import real_traces, training_step, write_trace
+from kineto_traces import operator, real_traces, training_step, write_trace
 from run_folders import RunFolderBuilder, digits
 
 from otel_mlperf.cli import main
@@ -129,6 +131,40 @@ def test_what_cannot_be_shown_says_why(runs, command, arguments, code, message):
 
     assert (ended, out) == (code, "")
     assert message in err
+
+
+def test_what_is_no_regular_file_is_said(runs, command, tmp_path):
+    """A folder without a run, a device and a FIFO are there, and nothing to read."""
+    digits(runs).write()
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "empty").mkdir()
+
+    code, out, err = command(tmp_path / "empty")
+    assert (code, out) == (66, "")
+    assert "empty': it is a folder without run.json, so no run; name one" in err
+    for place, what in (("/dev/null", "a device"), (tmp_path / "pipe", "a FIFO")):
+        code, out, err = command(place)
+        assert (code, out) == (65, "")
+        assert f"cannot read the trace {place}: it is {what}, not a regular file" in err
+
+
+@pytest.mark.parametrize("options", [[], ["--json"]])
+def test_a_reader_that_has_seen_enough_is_no_failure(tmp_path, options):
+    """However much there is still to say: ``otel-mlperf kernels t.json --json | head -1``."""
+    names = (f"{'long' * 100}_{i}" for i in range(400))
+    entries = [operator(name, i, 0.5) for i, name in enumerate(names)]
+    path = write_trace(tmp_path / "t.json", entries)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "otel_mlperf", "kernels", path, *options],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+
+    process.stdout.readline()
+    process.stdout.close()
+
+    assert (process.stderr.read(), process.wait()) == (b"", 0)
+    process.stderr.close()
 
 
 def test_a_rank_is_of_a_run(tmp_path, command):
