@@ -15,6 +15,8 @@ from otel_mlperf.errors import OtelMlperfError
 
 _INTERRUPTED = 130
 _NOT_WRITTEN = 74
+_ACTING = frozenset({"run", "import", "export", "send", "profile", "recover", "agent"})
+"""What these had left to do is not done where nobody reads their output any more."""
 
 
 def main() -> NoReturn:
@@ -31,7 +33,7 @@ def main() -> NoReturn:
         code = _INTERRUPTED
     except BrokenPipeError:
         _forget_output()  # who reads us has seen enough
-        code = 1
+        code = int(not _ACTING.isdisjoint(sys.argv[1:2]))
     except OSError as error:
         _forget_output()
         code = _NOT_WRITTEN

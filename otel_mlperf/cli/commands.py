@@ -68,6 +68,8 @@ def call(arguments: list[str]) -> None:
     try:
         command.main(arguments, prog_name=NAME, standalone_mode=True)
     except SystemExit as end:
+        if isinstance(end.__context__, BrokenPipeError):  # which typer ends with 1 by itself
+            raise end.__context__ from None
         if end.code:
             if sys.stdout is not None:
                 sys.stdout.flush()

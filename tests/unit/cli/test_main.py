@@ -10,6 +10,7 @@ import sys
 
 import pytest
 from fault_server import FaultServer
+from kineto_traces import training_step, write_trace
 from run_folders import MS, RunFolderBuilder, S, digits
 
 from otel_mlperf.cli import main
@@ -194,6 +195,18 @@ def test_a_reader_that_has_seen_enough_hears_nothing(runs, unbuffered):
     """``otel-mlperf summary | head -0``: no message, no traceback."""
     digits(runs).write()
     process = start("summary", env=os.environ | {"PYTHONUNBUFFERED": unbuffered})
+    process.stdout.close()
+    err = process.stderr.read()
+    process.stderr.close()
+
+    assert (process.wait(), err) == (0, "")
+
+
+def test_a_command_that_acts_tells_that_it_was_stopped(runs, tmp_path):
+    """What was left of ``otel-mlperf import A B --run latest | head -0`` is not done."""
+    digits(runs).write()
+    trace = write_trace(tmp_path / "t.json", training_step())
+    process = start("import", str(trace), "--run", "latest")
     process.stdout.close()
     err = process.stderr.read()
     process.stderr.close()
