@@ -8,12 +8,15 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from otel_mlperf.analysis.findings import Failure
+from otel_mlperf.errors import NoSuchRun
+from otel_mlperf.store.reader import Store
 
 if TYPE_CHECKING:
-    from otel_mlperf.store.reader import Store
+    from otel_mlperf.store.runs import RunFolder
 
 RUNNING = "running"
 FINISHED = "finished"
+_RANKS_TOLD = 16
 _WORST_FIRST = ("failed", "killed", "interrupted", RUNNING, FINISHED)
 
 
@@ -114,3 +117,18 @@ def read_processes(store: Store) -> Processes:
         "SELECT max(start_ns) FROM sections UNION ALL SELECT max(time_ns) FROM readings)"
     )
     return Processes([Process(**row) for row in found], last[0][0] or 0)
+
+
+def no_such_rank(run: RunFolder, rank: int) -> NoSuchRun:
+    """What to say of a rank of which nothing is known: which ones there are."""
+    there = [
+        known
+        for (known,) in Store(run.path).rows(
+            "SELECT rank FROM processes UNION SELECT rank FROM steps UNION SELECT rank FROM spans "
+            "ORDER BY rank"
+        )
+    ]
+    known = ", ".join(map(str, there[:_RANKS_TOLD])) + " …" * (len(there) > _RANKS_TOLD)
+    return NoSuchRun(
+        f"looking for rank {rank} of run {run.short_id}: its ranks are {known or 'not known'}"
+    )

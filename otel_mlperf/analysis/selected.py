@@ -9,6 +9,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
 from otel_mlperf import names
+from otel_mlperf.analysis.processes import no_such_rank
 from otel_mlperf.analysis.steps import main_phase
 from otel_mlperf.errors import NoSuchStep
 from otel_mlperf.store.reader import Store
@@ -22,6 +23,10 @@ _TRACES = (
     "SELECT trace_id FROM steps WHERE phase = $phase AND number BETWEEN $first AND $last "
     "UNION SELECT trace_id FROM spans "  # of a step that was open when its process died
     "WHERE phase = $phase AND n IS NOT NULL AND number BETWEEN $first AND $last"
+)
+
+_ANYTHING = (
+    "SELECT 1 FROM processes UNION ALL SELECT 1 FROM steps UNION ALL SELECT 1 FROM spans LIMIT 1"
 )
 
 
@@ -51,9 +56,12 @@ def select(
     meant, where there are some.
 
     Raises:
+        NoSuchRun: nothing is known of that rank.
         NoSuchStep: no step has such a number, or none on that rank.
     """
     store = Store(run.path, rank)
+    if rank is not None and not store.rows(_ANYTHING):
+        raise no_such_rank(run, rank)
     if numbers is None:
         return Selected(run, store)
     phase = main_phase(store) or names.TRAIN

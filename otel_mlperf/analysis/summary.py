@@ -18,19 +18,15 @@ from otel_mlperf.analysis.outside import (
     read_nodes,
     read_tree,
 )
-from otel_mlperf.analysis.processes import RUNNING, Processes, read_processes
+from otel_mlperf.analysis.processes import RUNNING, Processes, no_such_rank, read_processes
 from otel_mlperf.analysis.ranks import read_ranks, stand_outs
 from otel_mlperf.analysis.steps import main_phase, read_slowest, read_steps, read_warm_up
-from otel_mlperf.errors import NoSuchRun
 from otel_mlperf.journal.window import FOLDER, WINDOW_SUFFIX
 from otel_mlperf.store.reader import Store
 
 if TYPE_CHECKING:
     from otel_mlperf.analysis.findings import Failure
     from otel_mlperf.store.runs import RunFolder
-
-
-_RANKS_TOLD = 16
 
 
 def summarize(run: RunFolder, rank: int | None = None) -> Summary:
@@ -43,7 +39,7 @@ def summarize(run: RunFolder, rank: int | None = None) -> Summary:
     store = Store(run.path, rank)
     processes = read_processes(store)
     if rank is not None and not processes.all:
-        raise NoSuchRun(_no_such_rank(run, rank))
+        raise no_such_rank(run, rank)
     phase, nodes, aggregates = main_phase(store), read_nodes(store), read_aggregates(store)
     steps = warm_up = slowest = None
     outside, beside, beyond = [], [], 0.0
@@ -90,12 +86,6 @@ def summarize(run: RunFolder, rank: int | None = None) -> Summary:
         telemetry=telemetry,
         next=_next(run.short_id, processes.outcome, failure, slowest, telemetry),
     )
-
-
-def _no_such_rank(run: RunFolder, rank: int) -> str:
-    there = sorted({one.rank for one in read_processes(Store(run.path)).all})
-    known = ", ".join(map(str, there[:_RANKS_TOLD])) + " …" * (len(there) > _RANKS_TOLD)
-    return f"looking for rank {rank} of run {run.short_id}: its ranks are {known or 'not known'}"
 
 
 def _count_windows(run: RunFolder, rank: int | None) -> int:
