@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import math
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -12,8 +14,6 @@ from otel_mlperf.names import Instrument, Metric
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-    from numpy.typing import NDArray
 
     from otel_mlperf.agent.state import JournalState
 
@@ -53,19 +53,26 @@ class Aggregate(NamedTuple):
     max_ns: int
 
 
+@functools.lru_cache(maxsize=4096)
 def user_metric(name: str, unit: str, kind: str) -> Metric:
     """The description of an instrument that the program made."""
     return Metric(name, unit, _KINDS.get(kind, "gauge"), "Recorded by the program.")
 
 
-def _by_entry(journal: JournalState) -> Iterator[tuple[int, list[Any], NDArray[np.uint64]]]:
+class Cell(NamedTuple):
+    """The words of one cell, as integers and as floats: plain lists, because most are alone."""
+
+    words: list[int]
+    floats: list[float]
+
+
+def _by_entry(journal: JournalState) -> Iterator[tuple[int, list[Any], list[Cell]]]:
     """Number, content and cells of each entry that has cells and is known."""
     cells = np.frombuffer(journal.cells, np.uint64).reshape(-1, 8)
-    if not len(cells):
-        return
-    cells = cells[np.argsort(cells[:, 0], kind="stable")]
-    numbers, first = np.unique(cells[:, 0], return_index=True)
-    for number, of_entry in zip(numbers.tolist(), np.split(cells, first[1:]), strict=True):
+    found: dict[int, list[Cell]] = {}
+    for words, floats in zip(cells.tolist(), cells.view(np.float64).tolist(), strict=True):
+        found.setdefault(words[0], []).append(Cell(words, floats))
+    for number, of_entry in found.items():
         entry = journal.entries.get(number)
         if entry and entry[0] == "cell":
             yield number, entry, of_entry
@@ -80,31 +87,35 @@ def user_values(journal: JournalState) -> list[Value]:
     ]
 
 
-def _value(
-    journal: JournalState, kind: str, about: list[Any], cells: NDArray[np.uint64]
-) -> Value | None:
+def _value(journal: JournalState, kind: str, about: list[Any], cells: list[Cell]) -> Value | None:
     name, unit, pairs = about
     metric, labels = _OWN.get(name) or user_metric(name, unit, kind), dict(pairs)
     if kind == "histogram":
         found = distribution(cells, journal)
         return Value(metric, labels, found.sum, found) if found.count else None
-    numbers = cells[:, 1].copy().view(np.float64)
+    numbers = [cell.floats[1] for cell in cells]
     if kind == "counter":
-        return Value(metric, labels, float(numbers.sum()))
-    is_set = numbers[~np.isnan(numbers)]
-    return Value(metric, labels, float(is_set[-1])) if len(is_set) else None
+        return Value(metric, labels, sum(numbers))
+    is_set = [number for number in numbers if not math.isnan(number)]
+    return Value(metric, labels, is_set[-1]) if is_set else None
 
 
 def aggregates(journal: JournalState) -> list[Aggregate]:
     """Aggregated sections that were entered, summed over threads."""
     found = []
     for number, (_, kind, *about), cells in _by_entry(journal):
-        entered = cells[cells[:, 1] != 0]
-        if kind == "aggregate" and len(entered):
-            count, total = entered[:, 1].sum(), entered[:, 2].sum()
-            times = int(count), int(total), int(entered[:, 3].min()), int(entered[:, 4].max())
+        entered = [cell.words for cell in cells if cell.words[1]]
+        if kind == "aggregate" and entered:
             name, category, enclosing, phase = about
-            found.append(Aggregate(number, name, category, enclosing, phase, *times))
+            found.append(
+                Aggregate(
+                    number, name, category, enclosing, phase,
+                    entries=sum(words[1] for words in entered),
+                    sum_ns=sum(words[2] for words in entered),
+                    min_ns=min(words[3] for words in entered),
+                    max_ns=max(words[4] for words in entered),
+                )
+            )  # fmt: skip
     return found
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-import numpy as np
 from msgspec import Struct
 
 from otel_mlperf.agent.traces import run_trace
@@ -13,8 +12,9 @@ from otel_mlperf.otlp.histogram import MAX_BUCKETS, Buckets, ExplicitBuckets, Ex
 from otel_mlperf.otlp.metrics import Exemplar
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
+    from collections.abc import Sequence
 
+    from otel_mlperf.agent.cells import Cell
     from otel_mlperf.agent.state import JournalState
 
 _BOUNDS: Final = tuple(2.0**i for i in range(-10, 21))
@@ -87,22 +87,22 @@ class Distribution(Struct):
         )  # fmt: skip
 
 
-def distribution(cells: NDArray[np.uint64], journal: JournalState) -> Distribution:
+def distribution(cells: Sequence[Cell], journal: JournalState) -> Distribution:
     """What the cells of one histogram come to (see ``journal.layout``)."""
     found = Distribution()
-    floats = cells.view(np.float64)
-    for place, part in enumerate(cells[:, 7].tolist()):
-        words = cells[place].tolist()
+    for words, floats in cells:
+        part = words[7]
         if part == Part.HEAD:
-            least, most = float(floats[place, 3]), float(floats[place, 4])
-            within = (least, most) if least <= most else (None, None)
-            found = found.plus(Distribution(float(floats[place, 1]), words[2], *within))
+            within = floats[3:5] if floats[3] <= floats[4] else (None, None)
+            found.sum, found.zeros = floats[1], words[2]
+            found.min, found.max = within
         elif part == Part.EXEMPLAR:
-            found.exemplar = _exemplar(float(floats[place, 1]), words, journal)
+            found.exemplar = _exemplar(floats[1], words, journal)
         elif part:
             first = (part - BUCKETS_AT) * BUCKETS_IN_CELL
-            counts = enumerate(words[1 : 1 + BUCKETS_IN_CELL], first)
-            found = found.plus(Distribution(counts={i: count for i, count in counts if count}))
+            for index, count in enumerate(words[1 : 1 + BUCKETS_IN_CELL], first):
+                if count:
+                    found.counts[index] = count
     return found
 
 
