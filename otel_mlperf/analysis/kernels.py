@@ -11,6 +11,7 @@ import json
 from collections import defaultdict
 from typing import TYPE_CHECKING, Any, Final, Literal
 
+from otel_mlperf.analysis.profiled import find_unread
 from otel_mlperf.analysis.windows import (
     AllocatorPeak,
     CopyFigures,
@@ -55,7 +56,7 @@ def read_rows(run: RunFolder, rank: int | None = None) -> dict[str, _Rows]:
     store = Store(run.path, rank)
     rows = {table: store.records(f"SELECT * FROM {table}") for table in _TABLES}
     if not rows["windows"]:
-        raise NoSuchWindow(_no_window(run, rank))
+        raise NoSuchWindow(_no_window(run, store, rank))
     shown = ", ".join(f"'{what}'" for what in BY)
     rows["totals"] = store.records(f"SELECT * FROM totals WHERE what IN ({shown})")
     return rows
@@ -84,11 +85,18 @@ def find_kernels(
     )
 
 
-def _no_window(run: RunFolder, rank: int | None) -> str:
+def _no_window(run: RunFolder, store: Store, rank: int | None) -> str:
     of_rank = "" if rank is None else f" of rank {rank}"
+    tried = f"looking for profiler windows{of_rank} in run {run.short_id}"
+    if unread := len(find_unread(run, store, rank)):
+        many = f"{unread:,} windows are" if unread > 1 else "1 window is"
+        return (
+            f"{tried}: {many} still being read; try again in a moment, or, where no agent runs any "
+            f"more, otel-mlperf recover {run.short_id}"
+        )
     return (
-        f"looking for profiler windows{of_rank} in run {run.short_id}: there are none; record one "
-        "with torch_profile() or trace_handler(), or give the path of a trace"
+        f"{tried}: there are none; record one with torch_profile() or trace_handler(), or give the "
+        "path of a trace"
     )
 
 

@@ -15,23 +15,28 @@ from typing import TYPE_CHECKING, Annotated, Final, NamedTuple
 import typer
 
 from otel_mlperf.cli.commands import RunArgument  # noqa: TC001 - typer reads them
-from otel_mlperf.errors import JournalError, NotRunning, UsageError
+from otel_mlperf.errors import JournalError, NotRunning, OtelMlperfError, UsageError
 from otel_mlperf.ids import safe_name
-from otel_mlperf.journal.control import MOST_STEPS, Answer, Control
+from otel_mlperf.journal.control import MOST_STEPS, Answer, Control, steps_of
 from otel_mlperf.journal.folder import SHARED_MEMORY, SUFFIX
 from otel_mlperf.journal.layout import Word
 from otel_mlperf.journal.window import FOLDER, WINDOW_SUFFIX, read_window
+from otel_mlperf.report.quantities import plural
 
 if TYPE_CHECKING:
     from otel_mlperf.store.runs import RunFolder
 
 _LOOK_EVERY_S: Final = 0.05
+_READ_EVERY_S: Final = 0.25
+_READING_S: Final = 60.0
+"""For how long --wait waits until the agent has read a trace."""
 _SAID: Final = {
     Answer.BUSY: "another profiler was running in the process",
     Answer.NO_TORCH: "the program has not imported torch",
     Answer.MEMORY: "windows before have made the process grow too far",
     Answer.CUDA_GRAPHS: "CUDA graphs crash under a profiler with CUDA before 12.6",
     Answer.FAILED: "the trace could not be recorded or written; the program's stderr says why",
+    Answer.NOT_REACHED: "it was ended before it had recorded a step",
 }
 
 
@@ -41,6 +46,7 @@ class _Asked(NamedTuple):
     rank: int
     control: Control
     request: int
+    steps: int
 
 
 def profile(
@@ -54,24 +60,26 @@ def profile(
     wait: Annotated[
         bool | None,
         typer.Option(
-            "--wait/--no-wait", help="Wait for the traces; by default where it is a terminal."
+            "--wait/--no-wait",
+            help="Wait until the traces are read; by default where it is a terminal.",
         ),
     ] = None,
+    stop: Annotated[
+        bool, typer.Option("--stop", help="End the window that was asked for, and keep it.")
+    ] = False,
 ) -> None:
     """Profile the next steps of a run that is going on.
 
     One step goes by with the profiler on, the steps after it are recorded. Without --rank every
-    rank on this node is asked.
+    rank on this node is asked. Ctrl-C while it waits takes back what no process has begun.
     """
     from otel_mlperf.store.runs import find_run
 
     found = find_run(run)
     journals = _chosen(found, rank or [])
-    asked = [_ask(number, path, steps) for number, path in journals.items()]
-    for one in asked:
-        print(f"rank {one.rank}: asked for {steps} {'step' if steps == 1 else 'steps'} after the "
-              "next one")  # fmt: skip
-    print(f"traces go to {found.path / FOLDER}")
+    asked = _stop_all(journals) if stop else _ask_all(journals, steps)
+    if not stop:
+        print(f"traces go to {found.path / FOLDER}", flush=True)
     if wait if wait is not None else sys.stdout.isatty():
         _wait(found, asked)
 
@@ -116,6 +124,21 @@ def _folders(run: RunFolder) -> list[Path]:
     return [shared / safe_name(run.facts.id, 128), run.path / "journals"]
 
 
+def _ask_all(journals: dict[int, Path], steps: int) -> list[_Asked]:
+    """Asks every rank, or none."""
+    asked: list[_Asked] = []
+    try:
+        for rank, path in journals.items():
+            asked.append(_ask(rank, path, steps))
+    except OtelMlperfError:
+        for one in asked:
+            one.control.withdraw(one.request)
+        raise
+    for one in asked:
+        print(f"rank {one.rank}: asked for {plural(steps, 'step')} after the next one")
+    return asked
+
+
 def _ask(rank: int, path: Path, steps: int) -> _Asked:
     control = Control(path)
     if not _has_torch(control.word(Word.PID)):
@@ -123,7 +146,23 @@ def _ask(rank: int, path: Path, steps: int) -> _Asked:
             f"asking rank {rank} for a profiler window: its program has not imported torch, so "
             "there is nothing to profile"
         )
-    return _Asked(rank, control, control.ask(steps))
+    return _Asked(rank, control, control.ask(steps), steps)
+
+
+def _stop_all(journals: dict[int, Path]) -> list[_Asked]:
+    """Ends what was asked for; the windows that end now."""
+    ending: list[_Asked] = []
+    for rank, path in journals.items():
+        control = Control(path)
+        waiting, taken = control.waiting, None
+        if waiting is not None and control.withdraw(waiting):
+            print(f"rank {rank}: taken back")
+        elif (taken := control.stop()) is None:
+            print(f"rank {rank}: no window that was asked for is open")
+        else:
+            print(f"rank {rank}: its window ends with the step that is open")
+            ending.append(_Asked(rank, control, taken, steps_of(taken)))
+    return ending
 
 
 def _has_torch(pid: int) -> bool:
@@ -137,29 +176,61 @@ def _has_torch(pid: int) -> bool:
 def _wait(run: RunFolder, asked: list[_Asked]) -> None:
     """Says what became of each request; Ctrl-C takes back those that nobody has taken."""
     try:
-        lost = [one.rank for one in asked if not _await(run, one)]
+        found = {one.rank: _await(run, one) for one in asked}
     except KeyboardInterrupt:
         for one in asked:
-            if one.control.withdraw(one.request):
-                print(f"rank {one.rank}: taken back", file=sys.stderr)
+            _give_up(run, one)
         raise
-    if lost:
+    traces = {rank: trace for rank, trace in found.items() if trace is not None}
+    _await_reading(run, asked, traces)
+    if lost := [rank for rank in found if rank not in traces]:
         raise NotRunning(f"profile: no trace of rank {', '.join(map(str, lost))}")
 
 
-def _await(run: RunFolder, one: _Asked) -> bool:
-    """Waits for one rank; whether there is a trace."""
+def _give_up(run: RunFolder, one: _Asked) -> None:
+    if one.control.withdraw(one.request):
+        print(f"rank {one.rank}: taken back", file=sys.stderr)
+    elif one.control.answer(one.request) is None:
+        print(
+            f"rank {one.rank}: its window of {plural(one.steps, 'step')} goes on; "
+            f"otel-mlperf profile {run.short_id} --stop ends it",
+            file=sys.stderr,
+        )
+
+
+def _await(run: RunFolder, one: _Asked) -> Path | None:
+    """Waits for one rank; its trace, if there is one."""
     while (answer := one.control.answer(one.request)) is None:
         if not one.control.is_running:
             print(f"rank {one.rank}: its process ended before the window was complete")
-            return False
+            return None
         time.sleep(_LOOK_EVERY_S)
     what, number = answer
     if what is not Answer.WRITTEN:
         print(f"rank {one.rank}: no trace: {_SAID[what]}")
-        return False
-    print(f"rank {one.rank}: {_trace(run, one.control.word(Word.PID), number)}")
-    return True
+        return None
+    trace = _trace(run, one.control.word(Word.PID), number)
+    print(f"rank {one.rank}: {trace}", flush=True)
+    return trace
+
+
+def _await_reading(run: RunFolder, asked: list[_Asked], traces: dict[int, Path]) -> None:
+    """Waits until the agent has read them: from then on ``kernels`` shows them."""
+    from otel_mlperf.analysis.profiled import find_unread
+    from otel_mlperf.store.reader import Store
+
+    names = {trace.name for trace in traces.values()}
+    has_agent = any(one.control.word(Word.BEAT) for one in asked)
+    end = time.monotonic() + _READING_S * has_agent
+    while names:
+        names &= set(find_unread(run, Store(run.path)))
+        if not names or time.monotonic() >= end:
+            break
+        time.sleep(_READ_EVERY_S)
+    if names:
+        how = "still being read" if has_agent else "read by no agent"
+        print(f"{plural(len(names), 'trace')} {how}: otel-mlperf kernels {run.short_id} shows "
+              "them when they are")  # fmt: skip
 
 
 def _trace(run: RunFolder, pid: int, number: int) -> Path:

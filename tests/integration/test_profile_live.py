@@ -13,6 +13,7 @@ from runs import PROGRAMS, environment, run_program
 from servers.running import wait_until
 
 from otel_mlperf.journal.window import read_window
+from otel_mlperf.store.reader import Store
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
@@ -171,6 +172,30 @@ def test_running_job_is_asked_for_a_window(job):
     assert done.stdout.splitlines()[-1] == f"rank 0: {job.folder / 'profiles' / window.trace}"
     assert len(window.steps) == 2
     assert events(job.folder, window)
+    assert window.trace in read_traces(job.folder), "--wait ends when kernels shows the window"
+
+
+def read_traces(folder):
+    """The windows that ``kernels`` shows."""
+    return {trace for (trace,) in Store(folder).rows("SELECT trace FROM windows")}
+
+
+def test_interrupt_leaves_a_window_that_can_be_ended(job):
+    """Ctrl-C of a command that waits says how; the window has the steps up to then."""
+    waiting = subprocess.Popen(
+        [sys.executable, "-m", "otel_mlperf", "profile", job.folder, "--steps", "9000", "--wait"],
+        env=job.env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    wait_until(lambda: "is still open" in job.ask("--no-wait").stderr, 60, "the window")
+    waiting.send_signal(signal.SIGINT)
+    _, errors = waiting.communicate(timeout=60)
+    done = job.ask("--stop", "--wait")
+
+    assert "its window of 9,000 steps goes on; otel-mlperf profile " in errors
+    assert done.returncode == 0, done.stderr
+    assert "its window ends with the step that is open" in done.stdout
+    assert windows(job.folder)[-1].is_cut
+    assert job.ask("--stop", "--no-wait").stdout == "rank 0: no window that was asked for is open\n"
 
 
 def test_rank_that_is_not_there_is_named(job):
@@ -191,7 +216,8 @@ def test_second_command_is_refused_while_a_window_is_open(job):
 
     assert first.returncode == 0
     assert second.returncode == 74
-    assert "another request waits" in second.stderr or "is still open" in second.stderr
+    assert "600 steps" in second.stderr
+    assert "/dev/shm" not in second.stderr
     assert len(windows(job.folder)[-1].steps) == 600
 
 
