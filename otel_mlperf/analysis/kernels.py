@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from otel_mlperf.analysis.profiled import find_unread
 from otel_mlperf.analysis.windows import (
     AllocatorPeak,
+    CollectiveFigures,
     CopyFigures,
     DeviceFigures,
     GapFigures,
@@ -79,6 +80,8 @@ def find_kernels(
         total=_added(whole, None) if whole else None,
         devices=devices,
         rows=_table(rows, chosen, devices, windows),
+        groups={what: len({row["name"] for row in _of(rows, what, devices)}) for what in BY},
+        collectives=_collectives(rows["totals"]),
         copies=_copies(rows["copies"]),
         gaps=_gaps(rows["gaps"]),
         memory=_memory(rows["allocator"]),
@@ -150,9 +153,7 @@ def _table(
 ) -> list[KernelRow]:
     if by == "stream":
         return _streams(rows, windows)
-    mine = [row for row in rows["totals"] if row["what"] == by]
-    if by in _PLACES:
-        mine = [row for row in mine if row["category"] == ("device" if devices else "host")]
+    mine = _of(rows, by, devices)
     busy = sum(one.busy_ns for one in devices)
     span = sum(one.duration_ns for one in windows)
     measured = "total_ns"
@@ -160,8 +161,31 @@ def _table(
     if by == "operator":
         measured = "device_ns" if devices else "self_ns"
         whole = busy if devices else sum(row["self_ns"] for row in mine)
+    if by == "step":
+        mine = _told_apart(mine, windows)
     found = [_row(part, measured, whole) for part in _grouped(mine, ("category", "name")).values()]
     return sorted(found, key=lambda row: (-row.measured_ns, -row.self_ns, row.name))
+
+
+def _of(rows: Mapping[str, _Rows], by: By, devices: Sequence[DeviceFigures]) -> _Rows:
+    mine = [row for row in rows["totals"] if row["what"] == by]
+    if by in _PLACES:
+        mine = [row for row in mine if row["category"] == ("device" if devices else "host")]
+    return mine
+
+
+def _told_apart(steps: _Rows, windows: Sequence[WindowFacts]) -> _Rows:
+    """Steps of one name in several windows, by their rank, else by their trace: each is its own."""
+    traces = {one.digest: one.trace for one in windows}
+    of_name = _grouped(steps, ("name",))
+    of_rank = _grouped(steps, ("name", "rank"))
+    found = []
+    for row in steps:
+        name, rank = row["name"], row["rank"]
+        more = f" · rank {rank}" if len({one["rank"] for one in of_name[name,]}) > 1 else ""
+        more += f" · {traces[row['digest']]}" if len(of_rank[name, rank]) > 1 else ""
+        found.append(row | {"name": name + more})
+    return found
 
 
 def _row(rows: _Rows, measured: str, whole: int) -> KernelRow:
@@ -211,6 +235,21 @@ def _streams(rows: Mapping[str, _Rows], windows: Sequence[WindowFacts]) -> list[
             )
         )
     return sorted(found, key=lambda row: (-row.measured_ns, row.name))
+
+
+def _collectives(rows: _Rows) -> list[CollectiveFigures]:
+    """The longest first; their copies on a device's rows are the kernels."""
+    mine = [row for row in rows if row["what"] == "annotation" and row["kind"]]
+    mine = [row for row in mine if not row["category"].startswith("gpu_")]
+    found = [
+        CollectiveFigures(
+            name=name,
+            calls=sum(row["count"] for row in part),
+            total_ns=sum(row["total_ns"] for row in part),
+        )
+        for (name,), part in _grouped(mine, ("name",)).items()
+    ]
+    return sorted(found, key=lambda one: (-one.total_ns, one.name))
 
 
 def _copies(rows: _Rows) -> list[CopyFigures]:

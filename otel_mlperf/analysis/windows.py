@@ -85,7 +85,7 @@ class KernelRow(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     category: str
     kind: str
-    """Of device work: compute, communication or copy."""
+    """Of device work: compute, communication or copy; of a collective's annotation, too."""
     section: str
     """That with most of its time; empty: none is known."""
     calls: int
@@ -104,6 +104,15 @@ class KernelRow(msgspec.Struct, frozen=True, kw_only=True):
     p50_ns: int | None
     """None where it is from several windows."""
     p95_ns: int | None
+
+
+class CollectiveFigures(msgspec.Struct, frozen=True, kw_only=True):
+    """The collectives of one operation, as annotations on the host show them."""
+
+    name: str
+    calls: int
+    total_ns: int
+    """Added up, also where they went on at once."""
 
 
 class CopyFigures(msgspec.Struct, frozen=True, kw_only=True):
@@ -154,6 +163,9 @@ class Kernels(msgspec.Struct, frozen=True, kw_only=True):
     """Over all windows and devices; None: no device was at work."""
     devices: list[DeviceFigures]
     rows: list[KernelRow]
+    groups: dict[str, int]
+    """How many rows each way to group them has."""
+    collectives: list[CollectiveFigures]
     copies: list[CopyFigures]
     gaps: list[GapFigures]
     """The longest."""

@@ -26,6 +26,7 @@ TOP: Final = 15
 _NARROWEST: Final = 16
 _SECTION: Final = 15
 _DEVICES: Final = 8
+_COLLECTIVES: Final = 3
 _GAPS: Final = 3
 _LABEL: Final = 9
 _COLORS: Final[dict[str, Style]] = {"communication": "red", "copy": "yellow"}
@@ -49,6 +50,7 @@ def render_kernels(
 ) -> str:
     """The devices in one line, then the table, what they waited for and moved, and damage."""
     lines: list[Line] = [_first(found), [(short(_source(found, width), width), "dim")]]
+    lines += _collectives(found, width)
     lines += _each_device(found)
     lines += _table(found, top, width)
     lines += _around(found, width)
@@ -58,12 +60,41 @@ def render_kernels(
 def _first(found: Kernels) -> Line:
     total = found.total
     if total is None:
-        return [("CPU only", "bold"), (": no kernel, copy or memset was recorded", "")]
+        return _without_device(found)
     line = f", idle {_part(total.idle_ns, total)}, communication "
     line += _part(total.communication_ns, total)
     if total.communication_ns:
         line += f" ({_part(total.exposed_communication_ns, total)} exposed)"
-    return [(f"GPU busy {_part(total.busy_ns, total)}", "bold"), (line, "")]
+    windows = "window" if len(found.windows) == 1 else "windows"
+    return [(f"GPU busy {_part(total.busy_ns, total)}", "bold"), (f"{line} of the {windows}", "")]
+
+
+def _without_device(found: Kernels) -> Line:
+    is_damaged = any(window.damage for window in found.windows)
+    if _is_empty(found):
+        return [("no events", "bold"), (" that could be read" if is_damaged else "", "")]
+    nothing = "no kernel, copy or memset"
+    if is_damaged:
+        return [(nothing, "bold"), (" in the part that could be read", "")]
+    return [("CPU only", "bold"), (f": {nothing} was recorded", "")]
+
+
+def _is_empty(found: Kernels) -> bool:
+    return not (any(window.events for window in found.windows) or found.memory)
+
+
+def _collectives(found: Kernels, width: int) -> list[Line]:
+    """What went on between ranks, where no kernel shows it."""
+    if not found.collectives or (found.total and found.total.communication_ns):
+        return []
+    shown = [
+        f"{duration(one.total_ns)} in {one.name} ×{one.calls:,}"
+        for one in found.collectives[:_COLLECTIVES]
+    ]
+    words = f": {', '.join(shown)}"
+    more = "" if found.by == "annotation" else "; --by annotation"
+    room = width - columns("collectives" + more)
+    return [[("collectives", "bold"), (short(words, room) + more, "")]]
 
 
 def _part(ns: int, of: DeviceFigures) -> str:
@@ -106,7 +137,7 @@ def _each_device(found: Kernels) -> list[Line]:
 def _table(found: Kernels, top: int, width: int) -> list[Line]:
     shown, rest = found.rows[:top], found.rows[top:]
     if not shown:
-        return [[(_nothing(found), "dim")]]
+        return [[(f"  {short(line, width - 2)}", "dim")] for line in _nothing(found)]
     cells = [_cells(row.calls, row.measured_ns, row.share, _mean(found, row)) for row in shown]
     if rest:
         cells.append(_cells(*(sum(column) for column in zip(*map(_measures, rest), strict=True))))
@@ -129,19 +160,28 @@ def _table(found: Kernels, top: int, width: int) -> list[Line]:
     return lines
 
 
-def _nothing(found: Kernels) -> str:
+def _nothing(found: Kernels) -> Iterable[str]:
+    """Why there are no such rows, and of what there are some."""
+    if _is_empty(found):
+        return
     if found.by == "phase":
-        return "  no phase is known: the window was not recorded in the steps of a run"
-    return f"  no {found.by} in which {'a device' if found.total else 'an operator'} was at work"
+        yield "no phase is known: the window was not recorded in the steps of a run"
+    elif found.by in ("kernel", "stream"):
+        yield f"no {found.by}: no device was at work"
+    else:
+        yield f"no {found.by} in which {'a device' if found.total else 'an operator'} was at work"
+    there = [f"--by {by} ({plural(rows, 'row')})" for by, rows in found.groups.items() if rows]
+    if there:
+        yield f"there is: {', '.join(there)}"
 
 
 def _heads(found: Kernels) -> tuple[str, str, str]:
-    """What the count, the total and the share are called."""
+    """What the count and the total are called, and of what the share is."""
     if found.by == "operator":
-        return ("calls", "on GPU", "busy") if found.total else ("calls", "self", "share")
+        return ("calls", "on GPU", "of busy") if found.total else ("calls", "self", "of self")
     if found.by == "stream":
-        return "kernels", "busy", "window"
-    share = "busy" if found.total and found.by != "annotation" else "window"
+        return "kernels", "busy", "of window"
+    share = "of busy" if found.total and found.by != "annotation" else "of window"
     if found.by in ("section", "phase", "step"):
         return "kernels" if found.total else "operators", "total", share
     return "calls", "total", share

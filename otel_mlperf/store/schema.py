@@ -160,7 +160,7 @@ TOTALS: Final = (
     Column("name", "word"),
     Column("device", "int32", null=True),
     Column("stream", "int64", null=True),
-    Column("kind", "word"),  # of a kernel: compute, communication or copy
+    Column("kind", "word"),  # of a kernel: compute, communication or copy; of a collective's, too
     Column("section", "word"),  # where most of it comes from; empty: none is known
     Column("section_ns", "int64"),  # how much of total_ns (a kernel's) comes from there
     Column("count", "int64"),

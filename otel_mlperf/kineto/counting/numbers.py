@@ -21,6 +21,7 @@ from otel_mlperf.kineto.counting.streams import measure_devices, measure_streams
 from otel_mlperf.kineto.counting.totals import self_times, totals
 from otel_mlperf.kineto.counting.work import Kind, find_work
 from otel_mlperf.kineto.events import NONE
+from otel_mlperf.kineto.linking.collectives import is_collective
 from otel_mlperf.kineto.linking.forest import Forest
 from otel_mlperf.kineto.linking.roles import Role, find_roles
 from otel_mlperf.kineto.linking.sections import no_sections
@@ -79,7 +80,8 @@ class Total:
     device: int | None = None
     stream: int | None = None
     kind: str = ""
-    """Of device work: compute, communication or copy."""
+    """Of device work: compute, communication or copy; communication of a collective's annotation,
+    too."""
     section: str = ""
     """Of a name: the section that most of its time comes from; empty if none is known."""
     section_ns: int = 0
@@ -160,7 +162,7 @@ def _by_name(
             what=KERNEL if key in kinds else whats[key],
             category=trace.categories[key // names],
             name=trace.names[key % names],
-            kind=Kind(kinds[key]).name.lower() if key in kinds else "",
+            kind=_kind(kinds.get(key), whats[key], trace.names[key % names]),
             section=where.sections[main[key][0]] if key in main else "",
             section_ns=main[key][1] if key in main else 0,
             device_ns=launched[key],
@@ -168,6 +170,13 @@ def _by_name(
         )
         for key, figures in found.each()
     ]
+
+
+def _kind(of_work: int | None, what: str, name: str) -> str:
+    if of_work is not None:
+        return Kind(of_work).name.lower()
+    is_communication = what == ANNOTATION and is_collective(name)
+    return Kind.COMMUNICATION.name.lower() if is_communication else ""
 
 
 def _one_each(group: NDArray[np.int64], values: NDArray[np.uint8]) -> Iterator[tuple[int, int]]:

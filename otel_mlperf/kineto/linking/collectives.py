@@ -108,6 +108,11 @@ def collectives(trace: Trace, links: Links) -> dict[int, Collective]:
     return found
 
 
+def is_collective(annotation: str) -> bool:
+    """Whether an annotation is one that a backend puts around each collective."""
+    return _ANNOTATION.fullmatch(annotation) is not None
+
+
 class _Parts(NamedTuple):
     rows: list[int]
     """Every event that may be part of a collective."""

@@ -180,6 +180,22 @@ def test_streams_are_shown_by_how_busy_they_were(windows):
     ]
 
 
+def test_steps_of_one_name_are_not_added(windows):
+    """Step 5 of two ranks, or of two traces of one rank, is not one step."""
+    for digest, rank in (("aa", 0), ("bb", 1), ("cc", 1)):
+        windows.window(digest, rank=rank)
+        windows.total("train step 5", "step", category="host", total_ns=10 + rank)
+    windows.total("train step 6", "step", category="host", total_ns=1)
+
+    assert [(row.name, row.calls) for row in windows.found("step").rows] == [
+        ("train step 5 · rank 1 · bb.pt.trace.json", 1),
+        ("train step 5 · rank 1 · cc.pt.trace.json", 1),
+        ("train step 5 · rank 0", 1),
+        ("train step 6", 1),
+    ]
+    assert len(windows.found("step", rank=0).rows) == 1
+
+
 def test_sections_are_of_the_device_where_there_is_one(windows):
     """What the host did in them is shown only where no device was at work."""
     windows.window("aa")

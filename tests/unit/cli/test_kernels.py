@@ -60,7 +60,9 @@ def test_a_trace_is_read_as_it_is(tmp_path, command):
     code, out, err = command(path)
 
     assert (code, err) == (0, "")
-    assert out.startswith("GPU busy 13 %, idle 87 %, communication 0 %\nt.json.gz · rank 0 · ")
+    assert out.startswith(
+        "GPU busy 13 %, idle 87 %, communication 0 % of the window\nt.json.gz · rank 0 · "
+    )
 
 
 def test_a_run_shows_the_windows_that_it_stored(profiled, command):

@@ -50,13 +50,13 @@ def test_a_device_is_told_by_one_line_a_table_and_what_it_waited_for(tmp_path):
 
     assert render_kernels(found_in(path)) == (
         """\
-GPU busy 64 %, idle 36 %, communication 30 % (30 % exposed)
+GPU busy 64 %, idle 36 %, communication 30 % (30 % exposed) of the window
 step.json · rank 1 of 2 · 1.00 ms · 11 events · 1 step
-  kernel                                  calls    total  busy     mean  section
-  ncclDevKernel_AllReduce_Sum_f32_RING_…      1   300 µs  47 %   300 µs  forward
-  volta_sgemm_128x64_nn                       1   200 µs  31 %   200 µs  forward
-  relu_kernel                                 1  90.0 µs  14 %  90.0 µs  forward
-  Memcpy HtoD (Pageable -> Device)            1  50.0 µs   8 %  50.0 µs
+  kernel                               calls    total  of busy     mean  section
+  ncclDevKernel_AllReduce_Sum_f32_RI…      1   300 µs     47 %   300 µs  forward
+  volta_sgemm_128x64_nn                    1   200 µs     31 %   200 µs  forward
+  relu_kernel                              1  90.0 µs     14 %  90.0 µs  forward
+  Memcpy HtoD (Pageable -> Device)         1  50.0 µs      8 %  50.0 µs
 idle     360 µs, of which 280 µs in 3 gaps
          180 µs waiting for the host, 20.0 µs for the device, 80.0 µs not known
 longest  180 µs, host in aten::stack
@@ -79,9 +79,9 @@ def test_a_trace_without_devices_says_so(tmp_path):
         """\
 CPU only: no kernel, copy or memset was recorded
 cpu.json · rank 0 · 50.0 µs · 2 events
-  operator                                        calls     self  share     mean
-  aten::mm                                            1  30.0 µs   75 %  30.0 µs
-  aten::add                                           1  10.0 µs   25 %  10.0 µs
+  operator                                      calls     self  of self     mean
+  aten::mm                                          1  30.0 µs     75 %  30.0 µs
+  aten::add                                         1  10.0 µs     25 %  10.0 µs
 """
     )
 
@@ -90,13 +90,13 @@ def test_sections_count_what_ran_in_them(tmp_path):
     """Kernels where a device was at work, else the outermost operators."""
     found = found_in(write_trace(tmp_path / "step.json", step()), "section")
     assert render_kernels(found).splitlines()[2].split() == [
-        "section", "kernels", "total", "busy", "mean",
+        "section", "kernels", "total", "of", "busy", "mean",
     ]  # fmt: skip
 
     host = [entry for entry in step() if entry.get("cat") in {"cpu_op", "user_annotation"}]
     found = found_in(write_trace(tmp_path / "cpu.json", host), "section")
     lines = render_kernels(found).splitlines()
-    assert lines[2].split() == ["section", "operators", "total", "window", "mean"]
+    assert lines[2].split() == ["section", "operators", "total", "of", "window", "mean"]
     assert lines[3].split()[:4] == ["forward", "2", "190", "µs"]
 
 
@@ -136,7 +136,7 @@ def test_devices_have_a_line_each_where_there_are_several(tmp_path):
     ]
     lines = render_kernels(found_in(write_trace(tmp_path / "two.json", entries))).splitlines()
 
-    assert lines[0] == "GPU busy 75 %, idle 25 %, communication 0 %"
+    assert lines[0] == "GPU busy 75 %, idle 25 %, communication 0 % of the window"
     assert lines[2:4] == [
         "  rank 0 device 0: busy 50 %, idle 50 %, communication 0 %",
         "  rank 0 device 1: busy 100 %, idle 0 %, communication 0 %",
@@ -153,6 +153,67 @@ def test_damage_is_told_with_its_place(tmp_path):
     assert shown.startswith("GPU busy")
     (line,) = [line for line in shown.splitlines() if line.startswith("damaged  ")]
     assert "truncated, first at byte " in line
+
+
+def test_a_damaged_trace_is_not_said_to_be_of_a_cpu(tmp_path):
+    """Kernels may have been in the part that is lost."""
+    path = write_trace(tmp_path / "cut.json", step())
+    text = path.read_text()
+    path.write_text(text[: text.index("volta_sgemm")])
+
+    first = render_kernels(found_in(path)).splitlines()[0]
+    assert first == "no kernel, copy or memset in the part that could be read"
+
+
+@pytest.mark.parametrize("by", [None, *BY])
+def test_an_empty_trace_has_no_events(tmp_path, by):
+    """Which is not the same as events of a CPU only."""
+    path = tmp_path / "empty.json"
+    path.write_text("[]")
+
+    assert render_kernels(found_in(path, by)) == "no events\nempty.json · rank 0 · 0 s · 0 events\n"
+
+
+def collectives():
+    """What a trace of gloo has: annotations, and next to nothing of operators."""
+    annotate = {"category": "user_annotation"}
+    return [
+        event("ProfilerStep#4", 0, 1000, **annotate),
+        event("gloo:all_reduce", 100, 300, **annotate),
+        event("gloo:all_reduce", 500, 200, tid=7, **annotate),
+        event("gloo::not_one", 800, 200, **annotate),
+        operator("aten::empty", 2000, 1),
+    ]
+
+
+def test_collectives_without_a_kernel_are_seen_at_once(tmp_path):
+    """Their annotations tell what a process of a CPU waited for."""
+    path = write_trace(tmp_path / "gloo.json", collectives())
+
+    lines = render_kernels(found_in(path)).splitlines()
+    assert lines[2] == "collectives: 500 µs in gloo:all_reduce ×2; --by annotation"
+    assert render_kernels(found_in(path, "annotation")).splitlines()[2].endswith("×2")
+    device = write_trace(tmp_path / "gpu.json", [*collectives(), kernel(NCCL, 520, 300, 3)])
+    assert "collectives" not in render_kernels(found_in(device))
+
+
+@pytest.mark.parametrize(
+    ("by", "why"),
+    [
+        ("kernel", "no kernel: no device was at work"),
+        ("stream", "no stream: no device was at work"),
+        ("step", "no step in which an operator was at work"),
+        ("phase", "no phase is known: the window was not recorded in the steps of a run"),
+    ],
+)
+def test_where_nothing_is_it_says_what_there_is(tmp_path, by, why):
+    """By which other groups there are rows."""
+    found = found_in(write_trace(tmp_path / "gloo.json", collectives()), by)
+
+    assert [line.strip() for line in render_kernels(found).splitlines()[3:]] == [
+        why,
+        "there is: --by operator (1 row), --by annotation (3 rows)",
+    ]
 
 
 @pytest.fixture(scope="module", params=real_traces())
