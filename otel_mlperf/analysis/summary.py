@@ -19,9 +19,9 @@ from otel_mlperf.analysis.outside import (
     read_tree,
 )
 from otel_mlperf.analysis.processes import RUNNING, Processes, no_such_rank, read_processes
+from otel_mlperf.analysis.profiled import find_unread
 from otel_mlperf.analysis.ranks import read_ranks, stand_outs
 from otel_mlperf.analysis.steps import main_phase, read_slowest, read_steps, read_warm_up
-from otel_mlperf.journal.window import FOLDER, WINDOW_SUFFIX
 from otel_mlperf.store.reader import Store
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ def summarize(run: RunFolder, rank: int | None = None) -> Summary:
         beside=beside,
         slowest=slowest,
         machine=read_machine(store),
-        windows=_count_windows(run, rank),
+        windows=_count_windows(run, store, rank),
         tree=[] if steps else read_tree(nodes, aggregates, processes),
         aggregates=aggregates,
         telemetry=telemetry,
@@ -88,9 +88,10 @@ def summarize(run: RunFolder, rank: int | None = None) -> Summary:
     )
 
 
-def _count_windows(run: RunFolder, rank: int | None) -> int:
-    whose = "rank*" if rank is None else f"rank{rank}[.-]*"
-    return sum(1 for _ in (run.path / FOLDER).glob(f"{whose}{WINDOW_SUFFIX}"))
+def _count_windows(run: RunFolder, store: Store, rank: int | None) -> int:
+    """Those in the tables, imported ones too, and those that nobody has read yet."""
+    ((read,),) = store.rows("SELECT count(*) FROM windows")
+    return int(read) + len(find_unread(run, store, rank))
 
 
 def _telemetry(run: RunFolder, processes: Processes) -> Telemetry:

@@ -8,6 +8,7 @@ from run_folders import MS, START, RunFolderBuilder, S, digits
 from otel_mlperf.analysis.findings import Outside, Slowest, WarmUp
 from otel_mlperf.analysis.summary import summarize
 from otel_mlperf.errors import NoSuchRun
+from otel_mlperf.journal.window import Window, write_window
 from otel_mlperf.report.closing import closing_lines
 from otel_mlperf.store.runs import read_run
 
@@ -445,12 +446,27 @@ def test_a_step_cut_short_by_an_error_is_counted_but_not_averaged(tmp_path):
 
 
 def test_profiler_windows_are_counted_converted_or_not(tmp_path):
-    """The closing text names the command that shows them, each rank its own."""
+    """Those in the tables, imported ones too, and those that nobody has read yet."""
     run = digits(tmp_path)
+    for rank, number, trace in (
+        (0, 0, "rank0.0.pt.trace.json"),
+        (0, None, "elsewhere.json.gz"),
+        (3, None, "rank0.1.pt.trace.json"),
+    ):
+        run.row(
+            "windows", rank=rank, restart=0, digest=trace, number=number, trace=trace,
+            start_ns=START, end_ns=START + MS, is_unix_time=True, steps="[]", categories="{}",
+            orphans="{}", damage="[]",
+        )  # fmt: skip
     folder = run.write() / "profiles"
     folder.mkdir()
-    for name in ("rank0.0", "rank0.1", "rank0-restart1.2", "rank01.0"):
-        (folder / f"{name}.window.json").write_text("{}")
+    for number in (0, 1):
+        window = Window(
+            run_id="r", restart=0, rank=0, world_size=2, pid=1, number=number,
+            trace=f"rank0.{number}.pt.trace.json", parent="", steps=[], start=(0, 0), end=(0, 0),
+            activities=["cpu"],
+        )  # fmt: skip
+        write_window(folder, window)
     found = read_run(folder.parent)
 
     assert (summarize(found).windows, summarize(found, rank=0).windows) == (4, 3)
