@@ -9,6 +9,7 @@ import msgspec
 
 from otel_mlperf import names
 from otel_mlperf.analysis import accounting
+from otel_mlperf.analysis.operators import Operator, read_operators
 from otel_mlperf.analysis.steps import NOT_IN_A_SPAN, main_phase, read_warm_up, shown
 from otel_mlperf.errors import NoSuchStep
 from otel_mlperf.store.reader import Store
@@ -17,11 +18,12 @@ if TYPE_CHECKING:
     from otel_mlperf.store.runs import RunFolder
 
 _BEGUN = """WITH begun AS (
-    SELECT rank, restart, phase, n, number, epoch, start_ns, duration_ns, self_ns, samples, tokens,
-           error, kept, trace_id FROM steps
+    SELECT rank, restart, phase, n, number, epoch, start_ns, end_ns, duration_ns, self_ns,
+           samples, tokens, error, kept, trace_id FROM steps
     UNION ALL
-    SELECT rank, restart, phase, n, number, epoch, start_ns, end_ns - start_ns, NULL, NULL, NULL,
-           true, kept, trace_id FROM spans WHERE interrupted AND span_id = root_id AND n IS NOT NULL
+    SELECT rank, restart, phase, n, number, epoch, start_ns, end_ns, end_ns - start_ns, NULL, NULL,
+           NULL, true, kept, trace_id FROM spans
+    WHERE interrupted AND span_id = root_id AND n IS NOT NULL
 )"""
 """The steps that ended, and those that were open when their process died: they have only spans."""
 _Track = tuple[int, str]
@@ -50,6 +52,8 @@ class Span(msgspec.Struct, frozen=True, kw_only=True):
     kind: str
     """``section``, ``segment`` (of one that is open for long) or ``rollup`` (of many)."""
     attributes: dict[str, Any]
+    operators: list[Operator] = []
+    """What a profiler saw directly under it, by name; empty where none was on, or nobody asked."""
 
 
 class Section(msgspec.Struct, frozen=True, kw_only=True):
@@ -67,6 +71,11 @@ class RankStep(msgspec.Struct, frozen=True, kw_only=True):
 
     rank: int
     duration_ns: int
+    """Without ``outside_ns``."""
+    outside_ns: int
+    """Time between its begin and end that belongs to others: a validation, the profiler's work."""
+    outside: list[str]
+    """What took it, as far as spans of it were kept."""
     kept: str | None
     """Why its spans were kept; None: it was measured only."""
     is_error: bool
@@ -102,11 +111,17 @@ class StepFindings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_step(
-    run: RunFolder, number: int | None = None, phase: str | None = None, rank: int | None = None
+    run: RunFolder,
+    number: int | None = None,
+    phase: str | None = None,
+    rank: int | None = None,
+    *,
+    operators: bool = True,
 ) -> StepFindings:
     """The step with the user's ``number``; the newest, if the number was used again.
 
-    Without a number it is the slowest step with spans.
+    Without a number it is the slowest step with spans. Those of a profiled step come with its
+    ``operators``.
 
     Raises:
         NoSuchStep: there is no step of that number in that phase, or on that rank.
@@ -129,7 +144,7 @@ def read_step(
     if not steps:
         raise NoSuchStep(_no_such_step(store, run, number, phase, rank))
     first = steps[0]
-    ranks = [_rank_step(store, step) for step in steps]
+    ranks = [_rank_step(store, step, operators=operators) for step in steps]
     return StepFindings(
         id=run.facts.id,
         short_id=run.short_id,
@@ -164,7 +179,7 @@ def _slowest_kept(
     return slowest[0], [number for number, _ in found[:_LISTED]]
 
 
-def _rank_step(store: Store, step: dict[str, Any]) -> RankStep:
+def _rank_step(store: Store, step: dict[str, Any], *, operators: bool) -> RankStep:
     key = {name: step[name] for name in ("rank", "restart", "phase", "n")}
     found = store.rows(
         "SELECT name, sum(count)::BIGINT, sum(sum_ns)::BIGINT, sum(self_ns)::BIGINT, beside "
@@ -176,6 +191,7 @@ def _rank_step(store: Store, step: dict[str, Any]) -> RankStep:
         Section(name=shown(name), count=count, sum_ns=total, self_ns=own, beside=beside)
         for name, count, total, own, beside in found
     ]
+    outside = max(0, step["end_ns"] - step["start_ns"] - step["duration_ns"])
     own = step["self_ns"]
     if own is not None:
         rest = Section(name=NOT_IN_A_SPAN, count=1, sum_ns=own, self_ns=own, beside=False)
@@ -183,19 +199,39 @@ def _rank_step(store: Store, step: dict[str, Any]) -> RankStep:
     return RankStep(
         rank=step["rank"],
         duration_ns=step["duration_ns"],
+        outside_ns=outside,
+        outside=_names_outside(store, step) if outside else [],
         kept=step["kept"],
         is_error=step["error"],
         samples=step["samples"],
         tokens=step["tokens"],
         sections=sections,
-        spans=_spans(store, step),
+        spans=_spans(store, step, operators=operators),
     )
 
 
-def _spans(store: Store, step: dict[str, Any]) -> list[Span]:
+def _names_outside(store: Store, step: dict[str, Any]) -> list[str]:
+    """What of other traces lay directly inside the step, on its thread."""
+    found = store.rows(
+        "WITH inside AS (SELECT * FROM spans WHERE rank = $rank AND restart = $restart "
+        "AND trace_id <> $trace AND kind = 'section' AND start_ns >= $start AND end_ns <= $end "
+        "AND track IN (SELECT track FROM spans WHERE trace_id = $trace AND rank = $rank "
+        "AND span_id = root_id)) "
+        "SELECT name FROM inside WHERE parent_id NOT IN (SELECT span_id FROM inside) "
+        "GROUP BY name ORDER BY sum(end_ns - start_ns) DESC, name",
+        rank=step["rank"],
+        restart=step["restart"],
+        trace=step["trace_id"],
+        start=step["start_ns"],
+        end=step["end_ns"],
+    )
+    return [shown(name) for (name,) in found]
+
+
+def _spans(store: Store, step: dict[str, Any], *, operators: bool) -> list[Span]:
     rows = store.records(
         "SELECT * FROM spans WHERE trace_id = $trace AND rank = $rank AND restart = $restart "
-        "AND kind NOT IN ('event', 'event_rollup') "  # of profiler windows: thousands
+        "AND kind NOT IN ('event', 'event_rollup') "  # thousands: rolled up by name
         "ORDER BY start_ns, end_ns DESC",
         trace=step["trace_id"],
         rank=step["rank"],
@@ -206,13 +242,15 @@ def _spans(store: Store, step: dict[str, Any]) -> list[Span]:
     for row in rows:
         parent = row["parent_id"] if row["parent_id"] != row["span_id"] else ""
         inside.setdefault(parent if parent in ids else "", []).append(row)
+    under = read_operators(store, step, rows) if operators else {}
     spans: list[Span] = []
     pending = [(row, 0, _track(row)) for row in reversed(inside.get("", []))]
     while pending:
         row, depth, track = pending.pop()
         below = inside.get(row["span_id"], [])
         pending += [(child, depth + 1, track) for child in reversed(below)]
-        spans.append(_span(row, below, depth, track, step["start_ns"]))
+        span = _span(row, below, depth, track, step["start_ns"])
+        spans.append(msgspec.structs.replace(span, operators=under.get(row["span_id"], [])))
     return spans
 
 

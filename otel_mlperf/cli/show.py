@@ -19,11 +19,18 @@ def show(
         str | None, typer.Option(help="train, validate, test or predict; train by default.")
     ] = None,
     rank: Annotated[int | None, typer.Option(help="Only this rank.")] = None,
+    operators: Annotated[
+        bool,
+        typer.Option(
+            "--operators/--no-operators", help="What a profiler saw under each section, by name."
+        ),
+    ] = True,
     as_json: JsonOption = False,
 ) -> None:
     """Show one step: its spans, else what was measured.
 
-    Without --step it is the slowest of those whose spans were kept.
+    Without --step it is the slowest of those whose spans were kept. A step that was profiled comes
+    with its operators and kernels.
     """
     import sys
 
@@ -33,7 +40,7 @@ def show(
     from otel_mlperf.report.step import render_step
     from otel_mlperf.store.runs import find_run
 
-    found = read_step(find_run(run), step, phase, rank)
+    found = read_step(find_run(run), step, phase, rank, operators=operators)
     if as_json:
         print(to_json(found))
         return

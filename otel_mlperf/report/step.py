@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from otel_mlperf import names
+from otel_mlperf.analysis.operators import add_up
 from otel_mlperf.analysis.steps import shown
 from otel_mlperf.report.lines import WIDTH, Line, columns, left, short, text
+from otel_mlperf.report.operators import LEGEND, operator_lines
 from otel_mlperf.report.quantities import duration, plural
 
 if TYPE_CHECKING:
@@ -18,6 +20,8 @@ _NAME = 34
 _SAME = 5
 """Sections of one name in a row that are shown singly."""
 _RANKS = 16
+_LEAST = 0.001
+"""Part of a step's time below which it is not worth a word what lay inside it."""
 
 
 def render_step(
@@ -43,19 +47,29 @@ def render_step(
             lines += _tree(one.spans, width)
         elif not found.is_kept:
             lines += _measured(one)
+    if any(span.operators for one in found.ranks[:_RANKS] for span in one.spans):
+        lines.append([(LEGEND, "dim")])
     if len(found.ranks) > _RANKS:
         lines.append([(f"and {plural(len(found.ranks) - _RANKS, 'rank')} more: --rank N", "dim")])
     return text(lines, color=color, unicode=unicode)
 
 
 def _heading(one: RankStep, others_kept: bool) -> Line:
-    facts = [duration(one.duration_ns)]
+    facts = [duration(one.duration_ns) + _outside(one)]
     facts += [f"{one.samples:,} samples"] if one.samples is not None else []
     facts += [f"{one.tokens:,} tokens"] if one.tokens is not None else []
     if one.kept or others_kept:
         facts.append(f"kept: {one.kept}" if one.kept else "measured, not kept")
     line: Line = [(f"rank {one.rank}", "bold"), (" · " + " · ".join(facts), "")]
     return [*line, (" · failed", "red")] if one.is_error else line
+
+
+def _outside(one: RankStep) -> str:
+    """What the step's span holds that is no time of the step."""
+    if one.outside_ns < _LEAST * one.duration_ns:
+        return ""
+    what = f": {', '.join(one.outside)}" if one.outside else ""
+    return f" ({duration(one.outside_ns)} of its span outside it{what})"
 
 
 def _tree(spans: list[Span], width: int) -> list[Line]:
@@ -69,14 +83,28 @@ def _tree(spans: list[Span], width: int) -> list[Line]:
             continue
         more = _others(spans, at) if row == _SAME else []
         if more:
-            lines.append(_summed(more))
+            lines += [_summed(more), *_operators(spans, at)]
             continue
         line = f"  {_label(span)}"
         line += f"{duration(span.duration_ns):>10}{duration(span.self_ns):>10}  "
         style: Style = "red" if span.is_error else "dim" if span.beside else "cyan"
         lines.append([(line, ""), (_bar(span, begin, whole, chart), style)])
-        lines += _error(spans, at, width)
+        lines += [*_error(spans, at, width), *_operators(spans, at)]
     return lines
+
+
+def _operators(spans: list[Span], at: int) -> list[Line]:
+    """Those under a span; those of leaves of the same name in a row together, below the last."""
+    span, alike = spans[at], [spans[at]]
+    if _is_leaf(spans, at):
+        place, after = _place_in_row(spans, at), _others(spans, at)[1:]
+        if after and place < _SAME:
+            return []
+        alike = [*spans[at - place : at + 1], *after]
+    found = add_up(one.operators for one in alike)
+    own = sum(one.self_ns for one in alike)
+    indent = 2 * min(span.depth, 10) + 2
+    return operator_lines(found, own, indent, _NAME)
 
 
 def _label(span: Span) -> str:

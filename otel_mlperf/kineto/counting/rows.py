@@ -10,6 +10,7 @@ import json
 from dataclasses import asdict, fields
 from typing import TYPE_CHECKING, Any
 
+from otel_mlperf.kineto.counting.numbers import STEP
 from otel_mlperf.kineto.counting.streams import Delays, Stream
 from otel_mlperf.kineto.events import NONE
 from otel_mlperf.store.schema import TABLES
@@ -79,11 +80,17 @@ def _window(trace: Trace, numbers: Numbers, orphans: dict[str, int], window: Win
         "start_ns": numbers.start_ns,
         "end_ns": numbers.end_ns,
         "is_unix_time": trace.is_unix_time,
-        "steps": json.dumps(numbers.steps),
+        "steps": json.dumps(_steps_with_events(numbers)),
         "categories": json.dumps(numbers.categories),
         "orphans": json.dumps(orphans),
         "damage": json.dumps(trace.damage),
     }
+
+
+def _steps_with_events(numbers: Numbers) -> list[str]:
+    """The steps in which something ran: a profiler may start at the end of one."""
+    known = {total.name for total in numbers.totals if total.what == STEP}
+    return [name for name in numbers.steps if name in known]
 
 
 def _total(total: Total) -> Row:

@@ -118,6 +118,20 @@ def test_recorded_sections_steps_and_phases_are_named_as_in_the_run(tmp_path):
     assert json.loads(about["steps"]) == ["train step 70"]
 
 
+def test_steps_in_which_nothing_was_recorded_are_none_of_the_window(tmp_path):
+    """A profiler that starts at the end of a step has nothing of it."""
+    entries = [entry for entry in training_step() if entry["name"] != "ProfilerStep#3"]
+    trace = read_trace(write_trace(tmp_path / "t.json", entries))
+    recorded = sections(validate_step=(900, 999), train_step=(1000, 1500))
+    recorded.is_step[:] = True
+    links = link(trace, recorded)
+    numbers = count(trace, links, recorded, None)
+    (about,) = rows_of(trace, numbers, links.orphans)["windows"]
+
+    assert len(numbers.steps) == 2
+    assert json.loads(about["steps"]) == [numbers.steps[1]]
+
+
 def test_a_trace_of_no_run_has_the_rank_that_it_says(tmp_path):
     """Else the one that is given, else 0."""
     said = write_trace(tmp_path / "t.json", training_step(), distributedInfo={"rank": 5})
