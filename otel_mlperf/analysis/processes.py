@@ -16,8 +16,10 @@ if TYPE_CHECKING:
 
 RUNNING = "running"
 FINISHED = "finished"
+IMPORTED = "imported"
+"""Of a process that only traces from elsewhere tell of: nobody saw its end."""
 _RANKS_TOLD = 16
-_WORST_FIRST = ("failed", "killed", "interrupted", RUNNING, FINISHED)
+_WORST_FIRST = ("failed", "killed", "interrupted", RUNNING, FINISHED, IMPORTED)
 
 
 class Process(msgspec.Struct, frozen=True, kw_only=True):
@@ -88,7 +90,7 @@ class Processes(msgspec.Struct, frozen=True):
         """The first end that was not a good one: what comes after it may be its consequence."""
         outcome = self.outcome
         bad = [one for one in self.last_of_rank if one.outcome == outcome]
-        if not bad or outcome in (FINISHED, RUNNING):
+        if not bad or outcome in (FINISHED, RUNNING, IMPORTED):
             return None
         first = min(bad, key=self.end_of)
         return Failure(

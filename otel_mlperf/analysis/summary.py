@@ -18,7 +18,13 @@ from otel_mlperf.analysis.outside import (
     read_nodes,
     read_tree,
 )
-from otel_mlperf.analysis.processes import RUNNING, Processes, no_such_rank, read_processes
+from otel_mlperf.analysis.processes import (
+    IMPORTED,
+    RUNNING,
+    Processes,
+    no_such_rank,
+    read_processes,
+)
 from otel_mlperf.analysis.profiled import find_unread
 from otel_mlperf.analysis.ranks import read_ranks, stand_outs
 from otel_mlperf.analysis.steps import main_phase, read_slowest, read_steps, read_warm_up
@@ -113,6 +119,8 @@ def _next(
     telemetry: Telemetry,
 ) -> str:
     """The one command that is worth typing now."""
+    if outcome == IMPORTED:
+        return f"otel-mlperf kernels {short_id}"
     if telemetry.lost:
         return f"otel-mlperf doctor {short_id}"
     if failure is not None and failure.step is not None:

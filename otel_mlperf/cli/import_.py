@@ -24,7 +24,10 @@ TracesArgument = Annotated[
 
 def import_(
     traces: TracesArgument,
-    run: Annotated[str | None, typer.Option(help="Put it into the folder of this run.")] = None,
+    run: Annotated[
+        str | None,
+        typer.Option(help="Put it into this run; where there is none of that name, make it."),
+    ] = None,
     endpoint: Annotated[
         str | None, typer.Option(help="Send it there, like http://localhost:4318.")
     ] = None,
@@ -38,7 +41,7 @@ def import_(
         str,
         typer.Option(
             metavar="N|BYTES|none",
-            help="Spans of a trace, or bytes like 2MiB; the rest is rolled up.",
+            help="Spans of one OpenTelemetry trace (a step), or bytes like 2MiB; the rest is rolled up.",
         ),
     ] = "",
     rank: Annotated[
@@ -53,17 +56,19 @@ def import_(
 
     Without --run, --endpoint and --out it says what is in them. The same trace twice is one.
     """
+    from otel_mlperf.cli.imported_run import find_or_none
     from otel_mlperf.cli.importing import STDOUT, Importer, parse_budget
     from otel_mlperf.cli.send import traces_settings
     from otel_mlperf.otlp.client import Client
-    from otel_mlperf.store.runs import find_run
 
     is_piped = str(out) == STDOUT
     if is_piped and as_json:
         raise UsageError("importing: --json and --out - would share standard output; give one")
     with ExitStack() as stack:
         importer = Importer(parse_budget(budget), rank)
-        importer.run = find_run(run) if run else None
+        if run:
+            importer.run = find_or_none(run)
+            importer.new_run = "" if importer.run else run
         if endpoint:
             importer.client = stack.enter_context(closing(Client(traces_settings(endpoint))))
         if out:
@@ -77,13 +82,13 @@ def import_(
 
         print(to_json(found))
     elif not (run or endpoint or out):
-        print("\nnothing was stored or sent: give --run latest, --endpoint URL or --out FILE")
+        print("\nnothing was stored or sent: give --run NAME, --endpoint URL or --out FILE")
     _judge(found, len(traces))
 
 
 def _all(importer: Importer, traces: list[Path], said: TextIO | None) -> list[Imported]:
     """Imports one after the other; what is no trace is said, and the others still come."""
-    from otel_mlperf.cli.importing import Progress
+    from otel_mlperf.cli.progress import Progress
     from otel_mlperf.report.imported import imported_lines
     from otel_mlperf.report.lines import shown_in, text
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from contextlib import ExitStack
     from pathlib import Path
-    from typing import BinaryIO, Self
+    from typing import BinaryIO
 
     from otel_mlperf.otlp.client import Client
     from otel_mlperf.report.imported import Imported
@@ -59,6 +59,8 @@ class Importer:
     def __init__(self, budget: Budget | None, rank: int | None) -> None:
         self._budget, self._rank = budget, rank
         self.run: RunFolder | None = None
+        self.new_run = ""
+        """Name of the run to make once there is something to put into it."""
         self.client: Client | None = None
         self._out: BinaryIO | None = None
         self._out_path = ""
@@ -99,11 +101,8 @@ class Importer:
             rank=self._rank,
             progress=progress,
         )
-        outcome: dict[str, Any] = {}
-        if self.run is not None:
-            store(found, self.run.path)
-            outcome["run"] = str(self.run.path)
-        resource = self._resource(found, run)
+        outcome = self._store(found)
+        resource = self._resource(found, run or self.run)
         if self.client is not None:
             outcome["sent"], outcome["refused"] = self._send(found, resource, self.client)
         if self._out is not None:
@@ -111,12 +110,29 @@ class Importer:
             outcome["out"] = self._out_path
         return describe(found, str(path), **outcome)
 
+    def _store(self, found: Converted) -> dict[str, Any]:
+        """Puts it into the run, if one is wanted and there is something; what came of that."""
+        from otel_mlperf.cli.imported_run import is_made, make_run, strangeness, write_process
+        from otel_mlperf.store.reader import Store
+
+        if found.is_empty or not (self.run or self.new_run):
+            return {}
+        outcome: dict[str, Any] = {"is_run_new": self.run is None}
+        self.run = run = self.run or make_run(self.new_run, found)
+        same = "SELECT 1 FROM windows WHERE digest = $digest"
+        outcome["is_replaced"] = bool(Store(run.path).rows(same, digest=found.trace.digest))
+        outcome["note"] = strangeness(run, found)
+        store(found, run.path)
+        if is_made(run):
+            write_process(run, found)
+        return outcome | {"run": str(run.path)}
+
     def _belongs_to(self, path: Path) -> tuple[RunFolder | None, Window | None]:
         """The run whose window the trace is, with the window; else the run of ``--run``."""
         from otel_mlperf.store.runs import read_run
 
-        if not path.is_file():
-            return self.run, None  # reading it says what it is
+        if self.new_run or not path.is_file():
+            return self.run, None  # reading what is no file says what it is
         place = path.with_name(path.name.removesuffix(TRACE_SUFFIX) + WINDOW_SUFFIX)
         try:
             window = read_window(place)
@@ -179,58 +195,3 @@ def _run_of(trace: Path) -> Path:
     """The run folder in whose folder of windows a trace lies; itself where it lies in none."""
     folder = trace.resolve().parent
     return folder.parent if folder.name == FOLDER else folder
-
-
-class Progress:
-    """A bar on a terminal: how much of the files has been read."""
-
-    def __init__(self, traces: list[Path]) -> None:
-        self._bar: Any = None
-        self._done = 0
-        self._sizes = {trace: trace.stat().st_size if trace.is_file() else 0 for trace in traces}
-
-    def __enter__(self) -> Self:
-        if sys.stderr.isatty():
-            from rich.console import Console
-            from rich.progress import BarColumn, DownloadColumn, TextColumn, TimeRemainingColumn
-            from rich.progress import Progress as Bar
-
-            self._bar = Bar(
-                TextColumn("{task.description}"),
-                BarColumn(),
-                DownloadColumn(),
-                TimeRemainingColumn(),
-                console=Console(stderr=True),
-                transient=True,
-            )
-            self._bar.start()
-            self._task = self._bar.add_task("", total=sum(self._sizes.values()))
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        if self._bar is not None:
-            self._bar.stop()
-
-    def of(self, trace: Path) -> Callable[[int], None] | None:
-        """What is told how many bytes of ``trace`` have been read."""
-        if self._bar is None:
-            return None
-        before, self._done = self._done, self._done + self._sizes[trace]
-
-        def read(count: int) -> None:
-            self._bar.update(self._task, completed=before + count, description=trace.name)
-
-        return read
-
-    def pause(self, output: Callable[[], None]) -> None:
-        """Writes something where the bar is."""
-        if self._bar is None:
-            output()
-            return
-        self._bar.stop()
-        output()
-        self._bar.start()
-
-    def say(self, message: str) -> None:
-        """Writes a line to standard error."""
-        self.pause(lambda: print(message, file=sys.stderr, flush=True))

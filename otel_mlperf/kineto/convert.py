@@ -66,6 +66,11 @@ class Converted:
         return count(self.trace, self.links, self.sections, self.window)
 
     @property
+    def is_empty(self) -> bool:
+        """Whether the file holds nothing that could be counted."""
+        return not (len(self.trace.events) or len(self.trace.allocations))
+
+    @property
     def events(self) -> int:
         """Events that are spans of their own or part of a roll-up."""
         return int((~self.spans.places.hidden).sum())

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from otel_mlperf import names
-from otel_mlperf.analysis.processes import RUNNING
+from otel_mlperf.analysis.processes import IMPORTED, RUNNING
 from otel_mlperf.analysis.steps import NOT_IN_A_SPAN, shown
 from otel_mlperf.report.closing import around_lines, telemetry_lines
 from otel_mlperf.report.lines import WIDTH, Line, Style, bar, columns, left, short, text
@@ -25,11 +25,14 @@ if TYPE_CHECKING:
 
 _MOST_ROWS = 14
 _MOST_BRANCHES = 40
-_NOTHING_YET = "no step and no section has ended"
+_NO_SECTIONS = {
+    RUNNING: "no step and no section has ended",
+    IMPORTED: "no step was recorded: otel-mlperf import has made this run of traces",
+}
 _NOTHING = "no PyTorch loop was seen; use om.steps and om.span in the script, see README"
 _NAME = 13
 _LONGEST_NAME = 28
-_OUTCOMES: dict[str, Style] = {"finished": "green", "running": "cyan"}
+_OUTCOMES: dict[str, Style] = {"finished": "green", "running": "cyan", "imported": "dim"}
 _COLORS: dict[str, Style] = {
     names.DATA_LOADING: "yellow",
     names.FORWARD: "green",
@@ -173,7 +176,7 @@ def _cut(rows: list[Row]) -> list[Row]:
 def _tree(summary: Summary, width: int) -> list[Line]:
     branches = _largest(summary.tree)
     if not any(one.count for one in branches):
-        return [[(_NOTHING_YET if summary.outcome == RUNNING else _NOTHING, "dim")]]
+        return [[(_NO_SECTIONS.get(summary.outcome, _NOTHING), "dim")]]
     names_of = [f"{'  ' * min(one.depth, 8)}{one.name}" for one in branches]
     column = min(max(_NAME, *map(columns, names_of)) + 1, 34)
     title = f"  {left('section', column)}{'calls':>9}{'total':>10}{'self':>10}  share"

@@ -55,7 +55,13 @@ class Imported(msgspec.Struct, frozen=True, kw_only=True):
     kernels: list[TopKernel]
     orphans: dict[str, int]
     damage: list[dict[str, Any]]
+    is_empty: bool = False
     run: str | None = None
+    is_run_new: bool = False
+    is_replaced: bool = False
+    """Whether the run had this very trace already."""
+    note: str = ""
+    """What makes it look as if it were of another run."""
     sent: int | None = None
     refused: int | None = None
     out: str | None = None
@@ -87,6 +93,7 @@ def describe(found: Converted, file: str, **outcome: Any) -> Imported:
         kernels=_kernels(found, busy),
         orphans=dict(found.links.orphans),
         damage=[damage._asdict() for damage in trace.damage],
+        is_empty=found.is_empty,
         **outcome,
     )
 
@@ -160,8 +167,13 @@ def _kernel_lines(kernels: list[TopKernel]) -> list[Line]:
 
 def _outcome(found: Imported) -> list[str]:
     said = []
+    if found.is_empty:
+        said.append("it holds no events: there is nothing to store or send")
     if found.run is not None:
-        said.append(f"stored in {PurePath(found.run).name}")
+        what = "replaced in" if found.is_replaced else "stored in"
+        said.append(f"{what} {'the new run ' * found.is_run_new}{PurePath(found.run).name}")
+    if found.note:
+        said.append(found.note)
     if found.sent is not None:
         refused = f", {found.refused:,} refused" if found.refused else ""
         said.append(f"{found.sent:,} spans sent{refused}")

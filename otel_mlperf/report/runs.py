@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from otel_mlperf.analysis.runs import RunLine
     from otel_mlperf.report.lines import Style
 
-_STYLES: dict[str, Style] = {"finished": "green", "running": "cyan"}
+_STYLES: dict[str, Style] = {"finished": "green", "running": "cyan", "imported": "dim"}
 
 
 def render_runs(

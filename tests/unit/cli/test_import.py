@@ -26,11 +26,15 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from run_folders import digits
 
 from otel_mlperf import names
+from otel_mlperf.analysis.summary import summarize
+from otel_mlperf.cli.export import export
 from otel_mlperf.cli.import_ import import_
 from otel_mlperf.cli.importing import SERVICE, parse_budget
 from otel_mlperf.errors import ConfigError, NoSuchRun, OutputError, TraceError, UsageError
 from otel_mlperf.kineto.spans.budget import Budget
+from otel_mlperf.report.console import render_summary
 from otel_mlperf.store.reader import Store
+from otel_mlperf.store.runs import find_run
 
 
 @pytest.fixture
@@ -76,7 +80,7 @@ def test_without_a_place_it_says_what_is_in_it(trace, capsys):
     assert "8 events → 8 spans in 1 trace" in said
     assert "GPU busy" in said
     assert "sgemm_128x64" in said
-    assert "nothing was stored or sent: give --run latest, --endpoint URL or --out FILE" in said
+    assert "nothing was stored or sent: give --run NAME, --endpoint URL or --out FILE" in said
 
 
 def test_server_gets_the_spans(trace, server, capsys):
@@ -106,7 +110,60 @@ def test_run_folder_has_spans_and_numbers_once(trace, tmp_path, capsys):
     assert len(rows) == 8
     assert {row["rank"] for row in rows} == {1}
     assert len(store.rows("SELECT * FROM windows")) == 1
-    assert f"stored in {run.name}" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert said.count(f"stored in {run.name}") == said.count(f"replaced in {run.name}") == 1
+    assert said.count("rank 1 is not a rank of this run: kernels adds it to the others") == 2
+
+
+def test_a_run_of_another_size_is_told_apart(tmp_path, capsys):
+    """Rank 0 of another job has the number of one of this run's ranks, and is none."""
+    run = digits(tmp_path / "runs").write()
+    path = write_trace(tmp_path / "t.json", training_step(), distributedInfo={"world_size": 8})
+
+    import_([path], run=str(run))
+
+    assert "it is of 8 ranks and this run of 1: kernels adds it" in capsys.readouterr().out
+
+
+def test_a_new_name_makes_a_run(trace, tmp_path, monkeypatch, capsys):
+    """Which summary, kernels, runs and export know what to do with; a second trace joins it."""
+    monkeypatch.setenv("OTEL_MLPERF_DIR", str(tmp_path / "runs"))
+    other = write_trace(tmp_path / "other.json", [operator("aten::add", 9000, 2)])
+
+    import_([trace], run="foreign")
+    import_([other], run="foreign")
+
+    [folder] = (tmp_path / "runs").iterdir()
+    said = capsys.readouterr().out
+    assert f"stored in the new run {folder.name}" in said
+    assert f"stored in {folder.name}" in said
+    assert "is not a rank" not in said
+    found = summarize(find_run("foreign"))
+    assert (found.outcome, found.ranks, found.world_size, found.windows) == ("imported", 2, 2, 2)
+    assert found.duration_ns == 8_002_000
+    assert (found.failure, found.has_gpu) == (None, True)
+    shown = render_summary(found)
+    assert "otel-mlperf import has made this run" in shown
+    assert f"next      otel-mlperf kernels {found.short_id}" in shown
+    export("foreign", chrome=True, out=str(tmp_path / "timeline.json"))
+    assert "sgemm_128x64" in (tmp_path / "timeline.json").read_text()
+
+
+def test_what_cannot_be_read_or_is_empty_makes_no_run(tmp_path, monkeypatch, capsys):
+    """Nor a window in one that is there."""
+    monkeypatch.setenv("OTEL_MLPERF_DIR", str(tmp_path / "runs"))
+    run = digits(tmp_path / "there").write()
+    empty = tmp_path / "empty.json"
+    empty.write_text("[]")
+
+    import_([empty], run="foreign")
+    with pytest.raises(TraceError):
+        import_([tmp_path], run="foreign")
+    import_([empty], run=str(run))
+
+    assert not (tmp_path / "runs").exists()
+    assert "it holds no events: there is nothing to store" in capsys.readouterr().out
+    assert Store(run).rows("SELECT * FROM windows") == []
 
 
 def test_file_has_a_request_a_line(trace, tmp_path):
@@ -303,8 +360,9 @@ def test_wrong_places_are_said_before_anything_is_read(trace, monkeypatch):
     """A run that is not there, and an endpoint that is none."""
     monkeypatch.setenv("OTEL_MLPERF_DIR", str(trace.parent))
 
-    with pytest.raises(NoSuchRun):
-        import_([trace], run="missing")
+    for run in ("latest", "no/where", "."):
+        with pytest.raises(NoSuchRun):
+            import_([trace], run=run)
     with pytest.raises(ConfigError):
         import_([trace], endpoint="nonsense://x")
 

@@ -1,0 +1,66 @@
+"""How far has a command got with the files that it reads?"""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+    from typing import Self
+
+
+class Progress:
+    """A bar on a terminal: how much of the files has been read."""
+
+    def __init__(self, traces: list[Path]) -> None:
+        self._bar: Any = None
+        self._done = 0
+        self._sizes = {trace: trace.stat().st_size if trace.is_file() else 0 for trace in traces}
+
+    def __enter__(self) -> Self:
+        if sys.stderr.isatty():
+            from rich.console import Console
+            from rich.progress import BarColumn, DownloadColumn, TextColumn, TimeRemainingColumn
+            from rich.progress import Progress as Bar
+
+            self._bar = Bar(
+                TextColumn("{task.description}"),
+                BarColumn(),
+                DownloadColumn(),
+                TimeRemainingColumn(),
+                console=Console(stderr=True),
+                transient=True,
+            )
+            self._bar.start()
+            self._task = self._bar.add_task("", total=sum(self._sizes.values()))
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+
+    def of(self, trace: Path) -> Callable[[int], None] | None:
+        """What is told how many bytes of ``trace`` have been read."""
+        if self._bar is None:
+            return None
+        before, self._done = self._done, self._done + self._sizes[trace]
+
+        def read(count: int) -> None:
+            self._bar.update(self._task, completed=before + count, description=trace.name)
+
+        return read
+
+    def pause(self, output: Callable[[], None]) -> None:
+        """Writes something where the bar is."""
+        if self._bar is None:
+            output()
+            return
+        self._bar.stop()
+        output()
+        self._bar.start()
+
+    def say(self, message: str) -> None:
+        """Writes a line to standard error."""
+        self.pause(lambda: print(message, file=sys.stderr, flush=True))
