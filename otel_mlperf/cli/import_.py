@@ -41,7 +41,8 @@ def import_(
         str,
         typer.Option(
             metavar="N|BYTES|none",
-            help="Spans of one OpenTelemetry trace (a step), or bytes like 2MiB; the rest is rolled up.",
+            help="Spans of one OpenTelemetry trace (a step), or bytes like 2MiB; "
+            "the rest is rolled up.",
         ),
     ] = "",
     rank: Annotated[
