@@ -9,14 +9,14 @@ specification asks.
 from __future__ import annotations
 
 import logging
-import math
 import os
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
 from typing import Any, Literal
 
 from otel_mlperf.errors import ConfigError
 from otel_mlperf.schedule import schedule_text
+from otel_mlperf.setting import checked, set_by
 
 _log = logging.getLogger("otel_mlperf")
 PREFIX = "OTEL_MLPERF_"
@@ -32,21 +32,6 @@ _NOT_SETTINGS = (
     "OTEL_MLPERF_REQUIRE_SERVERS",
     "OTEL_MLPERF_TRACES",
 )
-_TRUE, _FALSE = ("true", "1", "yes", "on"), ("false", "0", "no", "off")
-
-
-def _set_by(
-    variable: str,
-    default: Any,
-    meaning: str,
-    *choices: str,
-    low: float = 0,
-    parse: Callable[[Any], Any] | None = None,
-) -> Any:
-    metadata = {
-        "variable": variable, "meaning": meaning, "choices": choices, "low": low, "parse": parse,
-    }  # fmt: skip
-    return field(default=default, metadata=metadata)
 
 
 def _sources_text(given: Any) -> str:
@@ -67,42 +52,42 @@ def _sources_text(given: Any) -> str:
 class Config:
     """Settings of a run; each field names the environment variable that sets it too."""
 
-    run_id: str = _set_by(
+    run_id: str = set_by(
         "OTEL_MLPERF_RUN_ID",
         "",
         "Id of the run, the same for all its ranks; empty: found out, else random.",
     )
-    dir: str = _set_by(
+    dir: str = set_by(
         "OTEL_MLPERF_DIR",
         "otel-runs",
         "Folder in which each run gets its own.",
     )
-    service_name: str = _set_by(
+    service_name: str = set_by(
         "OTEL_SERVICE_NAME",
         "",
         "``service.name``; empty: the run's name.",
     )
-    endpoint: str = _set_by(
+    endpoint: str = set_by(
         ENDPOINT,
         "",
         "Where to send spans and metrics (OTLP); empty: the run folder only.",
     )
-    headers: str = _set_by(
+    headers: str = set_by(
         "OTEL_EXPORTER_OTLP_HEADERS",
         "",
         "Headers of each request, ``name=value`` separated by commas.",
     )
-    resource: str = _set_by(
+    resource: str = set_by(
         "OTEL_RESOURCE_ATTRIBUTES",
         "",
         "Further resource attributes, ``name=value`` separated by commas.",
     )
-    console: bool = _set_by(
+    console: bool = set_by(
         "OTEL_MLPERF_CONSOLE",
         True,
         "Whether the run's summary is printed on stderr when it ends.",
     )
-    agent: Literal["process", "thread", "none"] = _set_by(
+    agent: Literal["process", "thread", "none"] = set_by(
         "OTEL_MLPERF_AGENT",
         "process",
         "Where the agent runs; ``none``: nobody reads the journals until ``otel-mlperf recover``.",
@@ -110,83 +95,83 @@ class Config:
         "thread",
         "none",
     )
-    provider: Literal["", "install"] = _set_by(
+    provider: Literal["", "install"] = set_by(
         "OTEL_MLPERF_PROVIDER",
         "",
         "``install``: spans that other libraries make through the OpenTelemetry API are recorded.",
         "",
         "install",
     )
-    rows: int = _set_by(
+    rows: int = set_by(
         "OTEL_MLPERF_JOURNAL_ROWS",
         131_072,
         "Rows of a process's journal, 64 bytes each; less where shared memory is short.",
         low=1,
     )
-    exception_text: bool = _set_by(
+    exception_text: bool = set_by(
         "OTEL_MLPERF_EXCEPTION_TEXT",
         True,
         "Whether an exception's message and stack are recorded beside its type.",
     )
-    drain_s: float = _set_by(
+    drain_s: float = set_by(
         "OTEL_MLPERF_DRAIN_S",
         30.0,
         "For how long the agent goes on delivering after the last process has ended.",
     )
-    first_steps: int = _set_by(
+    first_steps: int = set_by(
         "OTEL_MLPERF_FIRST_STEPS",
         5,
         "So many steps at the start of each phase are traced.",
     )
-    keep_every: int = _set_by(
+    keep_every: int = set_by(
         "OTEL_MLPERF_KEEP_EVERY",
         100,
         "After them one step in so many is traced, the same on every rank.",
         low=1,
     )
-    slow_ratio: float = _set_by(
+    slow_ratio: float = set_by(
         "OTEL_MLPERF_SLOW_RATIO",
         2.0,
         "A step longer than this many medians of the last 100 is traced too.",
         low=1,
     )
-    spans_per_trace: int = _set_by(
+    spans_per_trace: int = set_by(
         "OTEL_MLPERF_SPANS_PER_TRACE",
         5_000,
         "All ranks together send at most so many spans of one trace.",
         low=1,
     )
-    spans_per_rank: int = _set_by(
+    spans_per_rank: int = set_by(
         "OTEL_MLPERF_SPANS_PER_RANK",
         2_000,
         "One rank sends at most so many spans of one trace.",
         low=1,
     )
-    store_bytes: int = _set_by(
+    store_bytes: int = set_by(
         "OTEL_MLPERF_STORE_BYTES",
         1 << 30,
         "Size that a run folder's tables may reach.",
         low=1 << 20,
     )
-    outbox_bytes: int = _set_by(
+    outbox_bytes: int = set_by(
         "OTEL_MLPERF_OUTBOX_BYTES",
         1 << 30,
         "Size that waiting for a collector may reach, on disk.",
         low=1 << 20,
     )
-    profile: str = _set_by(
+    profile: str = set_by(
         PROFILE,
         "",
         "Steps that the profiler records: ``wait=10,warmup=1,active=3,repeat=1`` (see Schedule).",
         parse=schedule_text,
     )
-    metric_interval_ms: int = _set_by(
+    metric_interval_ms: int = set_by(
         "OTEL_METRIC_EXPORT_INTERVAL",
         15_000,
         "Time between two deliveries of metrics; every 5 s, if that is less, in the first minutes.",
         low=100,
     )
-    readings: Literal["none", "basic", "detailed", "comprehensive"] = _set_by(
+    readings: Literal["none", "basic", "detailed", "comprehensive"] = set_by(
         "OTEL_MLPERF_READINGS",
         "basic",
         "How much is read of host, processes and GPUs; each level has all of those before it.",
@@ -195,19 +180,19 @@ class Config:
         "detailed",
         "comprehensive",
     )
-    readings_off: str = _set_by(
+    readings_off: str = set_by(
         "OTEL_MLPERF_READINGS_OFF",
         "",
         "What is not read, by commas: ``host``, ``process``, ``gpu``, ``filesystem``, ``gc``, "
         "``allocator``.",
         parse=_sources_text,
     )
-    readings_interval_ms: int = _set_by(
+    readings_interval_ms: int = set_by(
         "OTEL_MLPERF_READINGS_INTERVAL",
         0,
         "Time between two readings; 0: 5 s, at level ``comprehensive`` 1 s.",
     )
-    disabled: bool = _set_by(
+    disabled: bool = set_by(
         "OTEL_SDK_DISABLED",
         False,
         "Whether nothing is recorded at all.",
@@ -215,7 +200,7 @@ class Config:
 
     def __post_init__(self) -> None:
         for item in fields(self):
-            value = _checked(item, getattr(self, item.name), item.name)
+            value = checked(item, getattr(self, item.name), item.name)
             object.__setattr__(self, item.name, value)
 
     def reads(self, source: str) -> bool:
@@ -285,7 +270,7 @@ def _from_environ(environ: Mapping[str, str]) -> dict[str, Any]:
         if not text:
             continue
         try:
-            found[item.name] = _checked(item, text, variable)
+            found[item.name] = checked(item, text, variable)
         except ConfigError as error:
             _log.warning("%s; the default %r is used", error, item.default)
     return found
@@ -312,7 +297,7 @@ def _read_file(path: str) -> dict[str, Any]:
     _reject_unknown(content, path)
     for item in fields(Config):
         if item.name in content:
-            content[item.name] = _checked(item, content[item.name], f"{path}: {item.name}")
+            content[item.name] = checked(item, content[item.name], f"{path}: {item.name}")
     return content
 
 
@@ -325,61 +310,3 @@ def _reject_unknown(given: Mapping[Any, Any], where: str) -> None:
             close = difflib.get_close_matches(str(key), known, 1, 0.5)
             hint = f"did you mean {close[0]!r}?" if close else f"known are {', '.join(known)}"
             raise ConfigError(f"{where}: unknown setting {str(key)!r}; {hint}")
-
-
-def _checked(item: Any, value: Any, where: str) -> Any:
-    """``value`` as the field's type; text is parsed, so that all sources agree."""
-    kind, low, choices = type(item.default), item.metadata["low"], item.metadata["choices"]
-    try:
-        found = (item.metadata["parse"] or _PARSE[kind])(value)
-        if choices and found not in choices:
-            raise ValueError
-        if kind in (int, float) and not low <= found < math.inf:
-            raise ValueError
-    except ConfigError as error:
-        raise ConfigError(f"{where}: {error}") from None
-    except (ValueError, TypeError, OverflowError):
-        wanted = " or ".join(map(repr, choices)) or _WANTED[kind].format(low=f"{low:g}")
-        raise ConfigError(f"{where}: found {value!r}, expected {wanted}") from None
-    return found
-
-
-def _parse_bool(value: Any) -> bool:
-    if isinstance(value, bool):
-        return value
-    text = str(value).strip().lower()
-    if text not in _TRUE + _FALSE:
-        raise ValueError
-    return text in _TRUE
-
-
-def _parse_int(value: Any) -> int:
-    if isinstance(value, bool) or (isinstance(value, float) and not value.is_integer()):
-        raise ValueError
-    return int(value)
-
-
-def _parse_float(value: Any) -> float:
-    if isinstance(value, bool):
-        raise TypeError
-    return float(value)
-
-
-def _parse_str(value: Any) -> str:
-    if not isinstance(value, str | os.PathLike):
-        raise TypeError
-    return os.fspath(value)
-
-
-_PARSE: dict[type, Any] = {
-    bool: _parse_bool,
-    int: _parse_int,
-    float: _parse_float,
-    str: _parse_str,
-}
-_WANTED = {
-    bool: "true or false",
-    int: "a whole number of at least {low}",
-    float: "a number of at least {low}",
-    str: "text",
-}

@@ -1,0 +1,104 @@
+"""What is a setting, and which value has it where text or a number is given for it?
+
+Arguments, environment and YAML file say the same thing in different types; here they agree.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from dataclasses import field
+from typing import TYPE_CHECKING, Any
+
+from otel_mlperf.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_TRUE, _FALSE = ("true", "1", "yes", "on"), ("false", "0", "no", "off")
+
+
+def set_by(
+    variable: str,
+    default: Any,
+    meaning: str,
+    *choices: str,
+    low: float = 0,
+    parse: Callable[[Any], Any] | None = None,
+) -> Any:
+    """A field of ``Config``.
+
+    Args:
+        variable: the environment variable that sets it too.
+        default: its value where nobody says anything; its type is the setting's.
+        meaning: one sentence for the user.
+        *choices: the only values that it may have.
+        low: the least that a number may be.
+        parse: what makes a value of what was given, in place of the type's own way.
+    """
+    metadata = {
+        "variable": variable, "meaning": meaning, "choices": choices, "low": low, "parse": parse,
+    }  # fmt: skip
+    return field(default=default, metadata=metadata)
+
+
+def checked(item: Any, value: Any, where: str) -> Any:
+    """``value`` as the field's type; text is parsed, so that all sources agree.
+
+    Raises:
+        ConfigError: it is none; names ``where`` it was given, and what was expected.
+    """
+    kind, low, choices = type(item.default), item.metadata["low"], item.metadata["choices"]
+    try:
+        found = (item.metadata["parse"] or _PARSE[kind])(value)
+        if choices and found not in choices:
+            raise ValueError
+        if kind in (int, float) and not low <= found < math.inf:
+            raise ValueError
+    except ConfigError as error:
+        raise ConfigError(f"{where}: {error}") from None
+    except (ValueError, TypeError, OverflowError):
+        wanted = " or ".join(map(repr, choices)) or _WANTED[kind].format(low=f"{low:g}")
+        raise ConfigError(f"{where}: found {value!r}, expected {wanted}") from None
+    return found
+
+
+def _parse_bool(value: Any) -> bool:
+    if isinstance(value, bool):
+        return value
+    text = str(value).strip().lower()
+    if text not in _TRUE + _FALSE:
+        raise ValueError
+    return text in _TRUE
+
+
+def _parse_int(value: Any) -> int:
+    if isinstance(value, bool) or (isinstance(value, float) and not value.is_integer()):
+        raise ValueError
+    return int(value)
+
+
+def _parse_float(value: Any) -> float:
+    if isinstance(value, bool):
+        raise TypeError
+    return float(value)
+
+
+def _parse_str(value: Any) -> str:
+    if not isinstance(value, str | os.PathLike):
+        raise TypeError
+    return os.fspath(value)
+
+
+_PARSE: dict[type, Any] = {
+    bool: _parse_bool,
+    int: _parse_int,
+    float: _parse_float,
+    str: _parse_str,
+}
+_WANTED = {
+    bool: "true or false",
+    int: "a whole number of at least {low}",
+    float: "a number of at least {low}",
+    str: "text",
+}
