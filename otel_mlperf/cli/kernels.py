@@ -10,7 +10,7 @@ import typer
 from otel_mlperf.cli.commands import JsonOption  # noqa: TC001 - typer reads it
 
 if TYPE_CHECKING:
-    from otel_mlperf.analysis.kernels import By
+    from otel_mlperf.analysis.kernel_rows import By
     from otel_mlperf.analysis.windows import Kernels
 
 _ENDINGS = (".json", ".gz")
@@ -63,7 +63,7 @@ def kernels(
 
 
 def _checked(by: str | None) -> By | None:
-    from otel_mlperf.analysis.kernels import BY
+    from otel_mlperf.analysis.kernel_rows import BY
     from otel_mlperf.errors import UsageError
 
     if by is None:

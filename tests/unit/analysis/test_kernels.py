@@ -7,7 +7,8 @@ import json
 import pytest
 from run_folders import START, RunFolderBuilder
 
-from otel_mlperf.analysis.kernels import BY, find_kernels, read_rows
+from otel_mlperf.analysis.kernel_rows import BY
+from otel_mlperf.analysis.kernels import find_kernels, read_rows
 from otel_mlperf.errors import NoSuchWindow
 from otel_mlperf.store.runs import read_run
 

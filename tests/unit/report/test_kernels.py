@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 from kineto_traces import allocation, event, kernel, launch, operator, real_traces, write_trace
 
-from otel_mlperf.analysis.kernels import BY, find_kernels
+from otel_mlperf.analysis.kernel_rows import BY
+from otel_mlperf.analysis.kernels import find_kernels
 from otel_mlperf.kineto.counting.numbers import count
 from otel_mlperf.kineto.counting.rows import rows_of
 from otel_mlperf.kineto.linking.link import link

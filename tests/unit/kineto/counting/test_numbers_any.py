@@ -7,7 +7,8 @@ import json
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from otel_mlperf.analysis.kernels import BY, find_kernels
+from otel_mlperf.analysis.kernel_rows import BY
+from otel_mlperf.analysis.kernels import find_kernels
 from otel_mlperf.kineto.counting.numbers import count
 from otel_mlperf.kineto.counting.rows import rows_of
 from otel_mlperf.kineto.linking.link import link
