@@ -50,7 +50,7 @@ def export(
 
     from otel_mlperf.analysis.selected import select
     from otel_mlperf.cli.output import new_file
-    from otel_mlperf.report.kernels import size
+    from otel_mlperf.report.quantities import size
     from otel_mlperf.store.runs import find_run
 
     ending, write = _format(perfetto=perfetto, chrome=chrome, otlp_json=otlp_json)

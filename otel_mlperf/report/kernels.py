@@ -4,22 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from otel_mlperf.report.kernel_names import short_name, short_names
+from otel_mlperf.report.kernel_facts import around
+from otel_mlperf.report.kernel_names import short_names
 from otel_mlperf.report.lines import WIDTH, Line, columns, left, short, text
-from otel_mlperf.report.quantities import duration, figures, percent, plural
+from otel_mlperf.report.quantities import duration, percent, plural
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from otel_mlperf.analysis.windows import (
-        AllocatorPeak,
-        CopyFigures,
-        DeviceFigures,
-        GapFigures,
-        KernelRow,
-        Kernels,
-        WindowFacts,
-    )
+    from otel_mlperf.analysis.windows import DeviceFigures, KernelRow, Kernels
     from otel_mlperf.report.lines import Style
 
 TOP: Final = 15
@@ -27,17 +20,7 @@ _NARROWEST: Final = 16
 _SECTION: Final = 15
 _DEVICES: Final = 8
 _COLLECTIVES: Final = 3
-_GAPS: Final = 3
-_LABEL: Final = 9
 _COLORS: Final[dict[str, Style]] = {"communication": "red", "copy": "yellow"}
-_WAITING: Final = {
-    "start": " before the first work",
-    "host_wait": "",
-    "device_wait": " though launched",
-    "unknown_wait": "",
-    "end": " after the last work",
-}
-_CPU: Final = 0
 
 
 def render_kernels(
@@ -53,7 +36,7 @@ def render_kernels(
     lines += _collectives(found, width)
     lines += _each_device(found)
     lines += _table(found, top, width)
-    lines += _around(found, width)
+    lines += around(found, width)
     return text(lines, color=color, unicode=unicode)
 
 
@@ -197,83 +180,3 @@ def _measures(row: KernelRow) -> tuple[float, float, float]:
 
 def _mean(found: Kernels, row: KernelRow) -> float:
     return row.measured_ns / row.calls if found.by == "operator" else row.mean_ns
-
-
-def _around(found: Kernels, width: int) -> list[Line]:
-    told: list[tuple[str, str]] = []
-    if found.total is not None:
-        told += _idle(found.total, found.gaps)
-        told += _launches(found.total)
-    told += [("copies", _copy(one)) for one in found.copies]
-    memory = [one for one in found.memory if one.device_type != _CPU]
-    told += [("memory", words) for one in memory for words in _peak(one, len(memory))]
-    told += _damage(found.windows)
-    lines: list[Line] = []
-    before = ""
-    for label, words in told:
-        head = f"{label if label != before else '':<{_LABEL}}"
-        style: Style = "red" if label == "damaged" else ""
-        lines.append([(head, style or "dim"), (short(words, width - _LABEL), style)])
-        before = label
-    return lines
-
-
-def _idle(total: DeviceFigures, gaps: list[GapFigures]) -> Iterable[tuple[str, str]]:
-    if total.gaps:
-        other = total.idle_ns != total.gap_ns
-        before = f"{duration(total.idle_ns)}, of which " if other else ""
-        yield "idle", f"{before}{duration(total.gap_ns)} in {plural(total.gaps, 'gap')}"
-        waits = f"{duration(total.host_wait_ns)} waiting for the host, "
-        waits += f"{duration(total.device_wait_ns)} for the device"
-        if total.unknown_wait_ns:
-            waits += f", {duration(total.unknown_wait_ns)} not known"
-        yield "idle", waits
-    for gap in gaps[:_GAPS]:
-        host = f"host in {short_name(gap.operator, 40)}" if gap.operator else "host in no operator"
-        yield "longest", f"{duration(gap.duration_ns)}{_WAITING[gap.cause]}, {host}"
-
-
-def _launches(total: DeviceFigures) -> Iterable[tuple[str, str]]:
-    if total.delay_p50_ns is not None and total.delay_p95_ns is not None and total.delay_max_ns:
-        words = f"p50 {duration(total.delay_p50_ns)} from call to start, "
-        words += f"p95 {duration(total.delay_p95_ns)}, max {duration(total.delay_max_ns)}"
-        yield "launch", words
-
-
-def _copy(one: CopyFigures) -> str:
-    words = f"{one.name} ×{one.calls:,}: {duration(one.total_ns)}"
-    if one.bytes is not None:
-        words += f", {size(one.bytes)}"
-    if one.bytes_per_s is not None:
-        words += f" at {size(one.bytes_per_s)}/s"
-    return words
-
-
-def _peak(one: AllocatorPeak, devices: int) -> Iterable[str]:
-    if one.allocated_bytes is None:
-        return
-    words = f"peak {size(one.allocated_bytes, 1024)} allocated"
-    if one.reserved_bytes is not None:
-        words += f" of {size(one.reserved_bytes, 1024)} reserved"
-    yield words + (f", rank {one.rank} device {one.device}" if devices > 1 else "")
-
-
-def _damage(windows: list[WindowFacts]) -> Iterable[tuple[str, str]]:
-    for window in windows:
-        of = f"{window.trace}: " if len(windows) > 1 else ""
-        for one in window.damage:
-            times = f"{one['occurrences']:,}× " if one["occurrences"] > 1 else ""
-            kind = str(one["kind"]).replace("_", " ")
-            yield "damaged", f"{of}{times}{kind}, first at byte {one['offset']:,}: {one['example']}"
-
-
-def size(count: float, step: int = 1000) -> str:
-    """Bytes with the unit that suits them: ``307 MB``; by 1024 ``6.17 GiB``."""
-    letters = "KMGTP" if step == 1024 else "kMGTP"
-    if count < step:
-        return f"{count:,.0f} B"
-    for letter in letters:
-        count /= step
-        if count < step * 0.9995 or letter == letters[-1]:
-            break
-    return f"{figures(count)} {letter}{'iB' if step == 1024 else 'B'}"

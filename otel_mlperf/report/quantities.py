@@ -86,3 +86,15 @@ def _long(seconds: int) -> str:
     if days:
         return f"{days} d {hours} h"
     return f"{hours} h {minutes:02} m" if hours else f"{minutes} m {seconds:02} s"
+
+
+def size(count: float, step: int = 1000) -> str:
+    """Bytes with the unit that suits them: ``307 MB``; by 1024 ``6.17 GiB``."""
+    letters = "KMGTP" if step == 1024 else "kMGTP"
+    if count < step:
+        return f"{count:,.0f} B"
+    for letter in letters:
+        count /= step
+        if count < step * 0.9995 or letter == letters[-1]:
+            break
+    return f"{figures(count)} {letter}{'iB' if step == 1024 else 'B'}"

@@ -11,8 +11,9 @@ from otel_mlperf.kineto.counting.numbers import count
 from otel_mlperf.kineto.counting.rows import rows_of
 from otel_mlperf.kineto.linking.link import link
 from otel_mlperf.kineto.reading.reader import read_trace
-from otel_mlperf.report.kernels import render_kernels, size
+from otel_mlperf.report.kernels import render_kernels
 from otel_mlperf.report.lines import columns
+from otel_mlperf.report.quantities import size
 
 NCCL = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
 
