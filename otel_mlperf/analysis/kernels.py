@@ -91,6 +91,10 @@ def _no_window(run: RunFolder, store: Store, rank: int | None) -> str:
             f"{tried}: {many} still being read; try again in a moment, or, where no agent runs any "
             f"more, otel-mlperf recover {run.short_id}"
         )
+    others = Store(run.path).rows("SELECT DISTINCT rank FROM windows ORDER BY rank")
+    if others:
+        known = ", ".join(str(other) for (other,) in others)
+        return f"{tried}: there are none; ranks {known} have some"
     return (
         f"{tried}: there are none; record one with torch_profile() or trace_handler(), or give the "
         "path of a trace"

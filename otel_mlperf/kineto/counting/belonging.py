@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import numpy as np
 
 from otel_mlperf.kineto.events import NONE
+from otel_mlperf.kineto.linking.collectives import is_collective
 from otel_mlperf.kineto.linking.cover import Cover
 from otel_mlperf.kineto.linking.forest import Forest
 from otel_mlperf.kineto.linking.links import Place
@@ -23,8 +24,6 @@ if TYPE_CHECKING:
     from otel_mlperf.kineto.linking.steps import Step
 
 _STEP: Final = ".step"
-_COLLECTIVE: Final = "nccl:"
-"""How annotations begin that torch.distributed makes around each collective."""
 
 
 class Belonging(NamedTuple):
@@ -102,7 +101,7 @@ def _self_or_above(links: Links, wanted: NDArray[np.bool_]) -> NDArray[np.int32]
 
 def _is_section(trace: Trace, links: Links) -> NDArray[np.bool_]:
     """Whether an event is an annotation that a person put around a part of the program."""
-    single = np.array([name.startswith(_COLLECTIVE) for name in trace.names] or [False])
+    single = np.array([is_collective(name) for name in trace.names] or [False])
     found: NDArray[np.bool_] = (find_roles(trace) == Role.ANNOTATION) & ~single[trace.events.name]
     found &= links.place != Place.TWIN
     found[[step.row for step in links.steps if step.row != NONE]] = False

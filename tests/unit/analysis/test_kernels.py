@@ -244,6 +244,16 @@ def test_a_run_without_windows_says_how_to_get_one(windows):
         windows.found()
 
 
+def test_a_rank_without_windows_is_told_which_ranks_have_some(windows):
+    """As other commands do of ranks that are not there."""
+    for rank in (0, 3):
+        windows.window(f"{rank}a", rank=rank)
+    with pytest.raises(
+        NoSuchWindow, match=r"of rank 5 in run 3f2a: there are none; ranks 0, 3 have"
+    ):
+        windows.found(rank=5)
+
+
 def test_every_way_to_group_is_answered(windows):
     """Also where nothing was counted by it."""
     windows.window("aa")

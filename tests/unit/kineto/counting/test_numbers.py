@@ -250,13 +250,14 @@ def test_kernels_of_the_backward_pass_count_to_the_section_that_waits(counted):
     assert [(one.name, one.figures.total_ns) for one in sections] == [("backward", 30 * US)]
 
 
-def test_a_single_collective_is_no_section(counted):
+@pytest.mark.parametrize("backend", ["nccl", "gloo"])
+def test_a_single_collective_is_no_section(counted, backend):
     """The annotation that torch.distributed makes does not hide the one around it."""
     annotate = {"category": "user_annotation"}
     numbers = counted(
         [
             event("backward", 0, 300, **annotate),
-            event("nccl:all_reduce", 10, 100, **annotate),
+            event(f"{backend}:all_reduce", 10, 100, **annotate),
             launch(20, 5, 1),
             kernel("ncclDevKernel_AllReduce", 40, 30, 1),
         ]
