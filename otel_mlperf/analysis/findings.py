@@ -93,7 +93,7 @@ class Aggregate(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Slowest(msgspec.Struct, frozen=True, kw_only=True):
-    """The longest step."""
+    """The longest step, of those that no profiler has slowed down, if there are any."""
 
     number: int
     rank: int
@@ -103,6 +103,10 @@ class Slowest(msgspec.Struct, frozen=True, kw_only=True):
     section_ns: int
     kept: bool
     """Whether its spans were kept."""
+    profiled: bool
+    """Whether a profiler has slowed it down: there are no other steps."""
+    kept_number: int | None
+    """The longest of those whose spans were kept."""
 
 
 class Branch(msgspec.Struct, frozen=True, kw_only=True):
@@ -202,6 +206,10 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     machine: Machine | None
     windows: int
     """Profiler windows that were recorded, converted or not."""
+    windows_left_out: dict[str, int]
+    """How many were not, by the reason in words."""
+    profiled_steps: int
+    """Steps, of those that the figures are about, that a profiler has slowed down."""
     tree: list[Branch]
     aggregates: list[Aggregate]
     telemetry: Telemetry

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from otel_mlperf import names
+from otel_mlperf.analysis.steps import PROFILED
 from otel_mlperf.errors import JournalError
 from otel_mlperf.journal.window import FOLDER, WINDOW_SUFFIX, read_window
 
@@ -12,14 +13,23 @@ if TYPE_CHECKING:
     from otel_mlperf.store.reader import Store
     from otel_mlperf.store.runs import RunFolder
 
-_REASONS: Final = {
-    names.SKIPPED_BUSY: "another profiler was running",
-    names.SKIPPED_NO_TORCH: "the program had not imported torch",
-    names.SKIPPED_MEMORY: "windows before have made the process grow too far",
-    names.SKIPPED_CUDA_GRAPHS: "CUDA graphs crash under a profiler with CUDA before 12.6",
-    names.SKIPPED_FAILED: "the trace could not be recorded or written",
-    names.SKIPPED_NOT_REACHED: "it ended before their first step",
+REMEDIES: Final = {
+    "another profiler was running": "let one run at a time, or join it with om.trace_handler()",
+    "the program had not imported torch": "import torch before the window begins",
+    "windows before have made the process grow too far": "record fewer or shorter windows",
+    "CUDA graphs crash under a profiler with CUDA before 12.6": "use CUDA 12.6 or later",
+    "the trace could not be recorded or written": "see the program's stderr",
+    "it ended before their first step": "begin earlier: with a smaller wait",
 }
+"""What to do about each reason for which windows are left out."""
+_METRICS: Final = (
+    names.SKIPPED_BUSY,
+    names.SKIPPED_NO_TORCH,
+    names.SKIPPED_MEMORY,
+    names.SKIPPED_CUDA_GRAPHS,
+    names.SKIPPED_FAILED,
+    names.SKIPPED_NOT_REACHED,
+)
 
 
 def find_unread(run: RunFolder, store: Store, rank: int | None = None) -> list[str]:
@@ -37,13 +47,23 @@ def find_unread(run: RunFolder, store: Store, rank: int | None = None) -> list[s
     return unread
 
 
+def count_profiled(store: Store, phase: str | None) -> int:
+    """Steps of the phase, of any rank, in which a profiler recorded."""
+    ((count,),) = store.rows(
+        "SELECT count(DISTINCT (restart, n)) FROM steps WHERE phase = $phase AND kept = $kept",
+        phase=phase,
+        kept=PROFILED,
+    )
+    return int(count)
+
+
 def read_left_out(store: Store) -> dict[str, int]:
     """How many windows were left out, all ranks together, by the reason in words."""
     found = store.rows(
         "SELECT name, sum(last)::BIGINT FROM (SELECT name, arg_max(value, time_ns) AS last "
         "FROM readings WHERE list_contains($names, name) GROUP BY name, rank, restart, labels) "
         "GROUP BY name ORDER BY sum(last) DESC, name",
-        names=[metric.name for metric in _REASONS],
+        names=[metric.name for metric in _METRICS],
     )
-    reasons = {metric.name: reason for metric, reason in _REASONS.items()}
+    reasons = {metric.name: why for metric, why in zip(_METRICS, REMEDIES, strict=True)}
     return {reasons[name]: count for name, count in found if count}

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 NOT_IN_A_SPAN = "not in a span"
 DATA_WAIT = "data wait"
+PROFILED = "profiled"
+"""Why the steps of a profiler window are kept."""
 _FEWEST = 3
 """Steps of a rank from which on a slow first one is told apart from slow ones."""
 _LONGER = 2.0
@@ -101,11 +103,17 @@ def read_steps(
 
 
 def read_slowest(store: Store, steps: Steps, warm_up: WarmUp | None) -> Slowest | None:
-    """The longest step that the figures are about, and what it did for most of its time."""
-    values = {"phase": steps.phase, "first": 1 if warm_up else 0}
-    (rank, restart, n, number, duration, own, kept), *_ = store.rows(
-        f"{_CHOSEN} SELECT rank, restart, n, number, duration_ns, self_ns, kept IS NOT NULL "
-        "FROM chosen ORDER BY duration_ns DESC, start_ns LIMIT 1",
+    """The longest step that the figures are about, and what it did for most of its time.
+
+    Those that a profiler has slowed down only where there are no others.
+    """
+    values = {"phase": steps.phase, "first": 1 if warm_up else 0, "profiled": PROFILED}
+    profiled = "coalesce(kept, '') = $profiled"
+    order = f"ORDER BY {profiled}, duration_ns DESC, start_ns LIMIT 1"
+    (rank, restart, n, number, duration, own, kept, is_profiled, kept_number), *_ = store.rows(
+        f"{_CHOSEN} SELECT rank, restart, n, number, duration_ns, self_ns, kept IS NOT NULL, "
+        f"{profiled}, (SELECT number FROM chosen WHERE kept IS NOT NULL {order}) "
+        f"FROM chosen {order}",
         **values,
     )
     sections = store.rows(
@@ -124,6 +132,8 @@ def read_slowest(store: Store, steps: Steps, warm_up: WarmUp | None) -> Slowest 
         section=shown(name),
         section_ns=longest,
         kept=kept,
+        profiled=is_profiled,
+        kept_number=kept_number,
     )
 
 

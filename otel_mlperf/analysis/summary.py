@@ -25,7 +25,7 @@ from otel_mlperf.analysis.processes import (
     no_such_rank,
     read_processes,
 )
-from otel_mlperf.analysis.profiled import find_unread
+from otel_mlperf.analysis.profiled import count_profiled, find_unread, read_left_out
 from otel_mlperf.analysis.ranks import read_ranks, stand_outs
 from otel_mlperf.analysis.steps import main_phase, read_slowest, read_steps, read_warm_up
 from otel_mlperf.store.reader import Store
@@ -87,6 +87,8 @@ def summarize(run: RunFolder, rank: int | None = None) -> Summary:
         slowest=slowest,
         machine=read_machine(store),
         windows=_count_windows(run, store, rank),
+        windows_left_out=read_left_out(store),
+        profiled_steps=count_profiled(store, phase),
         tree=[] if steps else read_tree(nodes, aggregates, processes),
         aggregates=aggregates,
         telemetry=telemetry,
@@ -126,5 +128,6 @@ def _next(
     if failure is not None and failure.step is not None:
         return f"otel-mlperf show {short_id} --step {failure.step}"
     if slowest is not None:
-        return f"otel-mlperf show {short_id} --step {slowest.number}"
+        kept = slowest.number if slowest.kept_number is None else slowest.kept_number
+        return f"otel-mlperf show {short_id} --step {kept}"
     return f"otel-mlperf {'summary' if outcome == RUNNING else 'doctor'} {short_id}"

@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING, Final
 
 from otel_mlperf.analysis.checks import Check
 from otel_mlperf.analysis.processes import RUNNING, read_processes
+from otel_mlperf.analysis.profiled import REMEDIES, read_left_out
 from otel_mlperf.errors import JournalError
 from otel_mlperf.journal.folder import SHARED_MEMORY, SUFFIX, journal_folder
 from otel_mlperf.journal.layout import Word
 from otel_mlperf.journal.reader import Reader
+from otel_mlperf.report.quantities import plural
 from otel_mlperf.store.reader import Store
 
 if TYPE_CHECKING:
@@ -35,9 +37,11 @@ def check_run(
     run: RunFolder, accounts: Accounts, shared_memory: str = SHARED_MEMORY
 ) -> list[Check]:
     """The agent of a run, its journals and its accounting."""
-    outcome = read_processes(Store(run.path)).outcome
+    store = Store(run.path)
+    outcome = read_processes(store).outcome
     journals = Path(journal_folder(run.facts.id, str(run.path), shared_memory))
     checks = check_journals(journals, run.short_id, outcome, time.monotonic_ns())
+    checks += check_profiler(read_left_out(store))
     for signal, destinations in accounts.items():
         for destination, account in destinations.items():
             what = f"{signal} → {destination}"
@@ -52,6 +56,14 @@ def check_run(
             )
         )
     return checks
+
+
+def check_profiler(left_out: dict[str, int]) -> list[Check]:
+    """Which profiler windows are missing, and why."""
+    return [
+        Check("warn", "profiler", f"{plural(count, 'window')} left out: {why}", REMEDIES[why])
+        for why, count in left_out.items()
+    ]
 
 
 def check_journals(folder: Path, short_id: str, outcome: str, now_ns: int) -> list[Check]:

@@ -46,10 +46,7 @@ def around_lines(summary: Summary, width: int) -> list[Line]:
         told = _outside(summary, width - _LABEL)
         lines += [_labelled(label, line) for label, line in zip(labels, told, strict=False)]
     lines += [*_beside(summary, width), *_slowest(summary, width), *_machine(summary, width)]
-    if summary.windows:
-        line = f"{plural(summary.windows, 'window')} · otel-mlperf kernels {summary.short_id}"
-        lines.append(_labelled("profiled", line))
-    return [*lines, *_said(summary, width)]
+    return [*lines, *_profiled(summary, width), *_said(summary, width)]
 
 
 def _ranks(steps: Steps, width: int) -> list[Line]:
@@ -78,8 +75,25 @@ def _slowest(summary: Summary, width: int) -> list[Line]:
         return []
     rank = f" on rank {slow.rank}" if summary.ranks > 1 else ""
     what = f"{slow.section} {parts(slow.duration_ns, slow.section_ns)}"
-    line = f"step {slow.number}{rank}, {duration(slow.duration_ns)}: {what}"
+    mark = " (profiled)" if slow.profiled else "" if slow.kept else " (not kept)"
+    line = f"step {slow.number}{rank}, {duration(slow.duration_ns)}{mark}: {what}"
     return [_labelled("slowest", short(line, width - _LABEL))]
+
+
+def _profiled(summary: Summary, width: int) -> list[Line]:
+    """Windows that were recorded, and those that were not."""
+    told = []
+    if summary.windows:
+        steps = f", {summary.profiled_steps:,} of the steps above" * bool(summary.profiled_steps)
+        windows = plural(summary.windows, "window")
+        told.append(f"{windows}{steps} · otel-mlperf kernels {summary.short_id}")
+    for reason, count in summary.windows_left_out.items():
+        told.append(f"{plural(count, 'window')} left out: {reason}")
+    labels = ["profiled", *[""] * len(told)]
+    return [
+        _labelled(label, short(line, width - _LABEL))
+        for label, line in zip(labels, told, strict=False)
+    ]
 
 
 def _machine(summary: Summary, width: int) -> list[Line]:

@@ -7,6 +7,7 @@ from run_folders import MS, START, digits
 
 from otel_mlperf.analysis.kernels import read_rows
 from otel_mlperf.analysis.profiled import find_unread, read_left_out
+from otel_mlperf.cli.check_run import check_profiler
 from otel_mlperf.errors import NoSuchWindow
 from otel_mlperf.journal.window import Window, write_window
 from otel_mlperf.store.reader import Store
@@ -69,7 +70,11 @@ def test_windows_left_out_are_counted_by_reason(tmp_path):
             labels="{}", time_ns=START + time, value=float(value),
         )  # fmt: skip
 
-    assert read_left_out(Store(run.write())) == {
+    found = read_left_out(Store(run.write()))
+    assert next(check.found for check in check_profiler(found)) == (
+        "3 windows left out: another profiler was running"
+    )
+    assert found == {
         "another profiler was running": 3,
         "it ended before their first step": 1,
     }

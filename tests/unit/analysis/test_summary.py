@@ -60,6 +60,8 @@ def test_a_run_with_steps(tmp_path):
         section="data wait",
         section_ns=95 * MS,
         kept=True,
+        profiled=False,
+        kept_number=23,
     )
     assert summary.outside == [
         Outside(name="load_data", sum_ns=250 * MS, count=1),
@@ -443,6 +445,42 @@ def test_a_step_cut_short_by_an_error_is_counted_but_not_averaged(tmp_path):
     steps = summary_of(run).steps
 
     assert (steps.count, steps.mean_ns) == (21, 10 * MS)
+
+
+def test_profiled_steps_are_not_the_slowest_but_for_want_of_others(tmp_path):
+    """A profiler makes them slow; that the figures contain them is said."""
+    run = RunFolderBuilder(tmp_path)
+    kept = ["first", None, "profiled", "profiled", "every"]
+    for n, (spent, why) in enumerate(zip((5, 9, 40, 50, 6), kept, strict=True)):
+        run.step(n, n * 100 * MS, {"forward": spent * MS}, kept=why)
+    run.step(0, 900 * MS, {"forward": 30 * MS}, kept="profiled", phase="validate")
+    run.process(S)
+    run.row(
+        "windows", rank=0, restart=0, digest="a", number=0, trace="a", start_ns=START,
+        end_ns=START + MS, is_unix_time=True, steps="[]", categories="{}", orphans="{}",
+        damage="[]",
+    )  # fmt: skip
+    run.row(
+        "readings", rank=0, restart=0, name="otel_mlperf.profile.skipped.busy", labels="{}",
+        time_ns=START, value=2.0,
+    )  # fmt: skip
+    summary = summary_of(run)
+    lines = closing_lines(summary)
+
+    assert (summary.slowest.number, summary.slowest.profiled) == (1, False)
+    assert "slowest   step 1, 9.00 ms (not kept): forward 9.0" in lines
+    assert summary.next == "otel-mlperf show 3f2a --step 4"
+    assert "profiled  1 window, 2 of the steps above · otel-mlperf kernels 3f2a" in lines
+    assert "          2 windows left out: another profiler was running" in lines
+
+
+def test_slowest_of_profiled_steps_alone_is_marked(tmp_path):
+    """There is nothing else to compare with."""
+    run = RunFolderBuilder(tmp_path)
+    run.step(0, 0, {"forward": 5 * MS}, kept="profiled")
+    run.process(S)
+
+    assert "slowest   step 0, 5.00 ms (profiled): forward 5.0" in closing_lines(summary_of(run))
 
 
 def test_profiler_windows_are_counted_converted_or_not(tmp_path):
