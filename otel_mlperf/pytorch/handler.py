@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from otel_mlperf import names
+from otel_mlperf.config import load_config
 from otel_mlperf.recorder.faults import internal_error, say_once
 from otel_mlperf.recorder.span import active
 
@@ -87,10 +88,12 @@ def _tell(is_recording: bool) -> None:
 
 def _write(profile: Any, recorder: Recorder | None) -> Path:
     from otel_mlperf.pytorch.profile import folder_without_run, name_without_run
-    from otel_mlperf.pytorch.tracefile import write_trace
+    from otel_mlperf.pytorch.tracefile import tell_place, write_trace
 
     if recorder is None:
-        return write_trace(profile.export_chrome_trace, folder_without_run(), name_without_run())
+        path = write_trace(profile.export_chrome_trace, folder_without_run(), name_without_run())
+        tell_place(path, console=load_config().console)
+        return path
     section = recorder.enter(names.SPAN_PROFILER_EXPORT, names.PROFILER)
     try:
         return _write_window(profile, recorder, section.sid)

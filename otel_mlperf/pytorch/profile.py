@@ -118,6 +118,16 @@ class BlockProfiling(Profiling):
                 count_skipped(recorder, reason)
         if trace is not None:
             self._paths.append(trace)
+            self._tell(trace)
+
+    def _tell(self, trace: Path) -> None:
+        """Says where a trace is that is no window of a run."""
+        from otel_mlperf.pytorch.tracefile import tell_place
+
+        if self._recorder is None:
+            tell_place(trace, console=load_config().console)
+        elif self._folder is not None:
+            tell_place(trace, console=self._recorder.config.console)
 
 
 class ScheduledProfiling(Profiling):
@@ -171,7 +181,9 @@ def torch_profile(  # noqa: PLR0913 - the words of a schedule, and those of torc
     """Profiles with ``torch.profiler``, as a block or between ``start()`` and ``stop()``.
 
     The trace, which Perfetto and TensorBoard open too, lies in the run's folder under
-    ``profiles/``; its events become spans under the sections that caused them. While another
+    ``profiles/``; its events become spans under the sections that caused them. Of a block without a
+    run it lies in ``otel-runs/profiles/``, which stderr says; ``.paths`` of what is returned lists
+    all that were written, and ``otel-mlperf kernels PATH`` shows one. While another
     profiler runs in the process nothing is profiled, which is counted.
 
     Without one of the first seven arguments the whole block is one window, in a run or without one.
@@ -193,7 +205,7 @@ def torch_profile(  # noqa: PLR0913 - the words of a schedule, and those of torc
         with_flops: floating point operations of operators, where torch knows them.
         activities: ``cpu``, ``cuda``, …; all that torch offers here.
         events: a window ends with the step in which it came to about so many events.
-        folder: where the trace of a block goes instead.
+        folder: where the trace of a block goes instead; none of its events become spans.
 
     Raises:
         ConfigError: an argument is wrong.

@@ -6,16 +6,19 @@ torch says nothing when it cannot write: the file is missing, or ends where the 
 from __future__ import annotations
 
 import os
+import sys
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from otel_mlperf.errors import StoreError
 from otel_mlperf.journal.window import TRACE_SUFFIX
+from otel_mlperf.recorder.faults import log
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+_told: set[Path] = set()
 _BLOCK: Final = 1 << 20
 _DEVICE_EVENTS: Final = (b'"cat": "kernel"', b'"cat": "gpu_mem', b'"cat":"kernel"')
 
@@ -63,6 +66,16 @@ def has_device_events(trace: Path) -> bool:
                 return True
             before = text[-overlap:]
     return False
+
+
+def tell_place(trace: Path, *, console: bool) -> None:
+    """Where a trace is that no run tells of; of each folder the first, on ``console`` too."""
+    log.info("profiler trace: %s", trace)
+    if not console or trace.parent in _told:
+        return
+    _told.add(trace.parent)
+    with suppress(OSError, ValueError, AttributeError):  # closed, or there is none
+        sys.stderr.write(f"otel_mlperf: profiler trace: {trace}\n")
 
 
 def _check(trace: Path) -> None:

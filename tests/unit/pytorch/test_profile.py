@@ -68,6 +68,24 @@ def test_block_without_a_run(tmp_path, monkeypatch):
         assert json.loads(path.read_text())["traceEvents"]
 
 
+def test_trace_that_no_run_tells_of_is_told(tmp_path, train, monkeypatch, capfd):
+    """Where it is, once for each folder; a window in a run's folder is in the run's summary."""
+    monkeypatch.setenv("OTEL_MLPERF_DIR", str(tmp_path / "bare"))
+    paths = []
+    for folder in (None, tmp_path / "else", tmp_path / "else"):
+        with om.torch_profile(folder=folder) as block:
+            torch.ones(3) + 1
+        paths += block.paths
+    train(console=True)
+    for folder in (None, tmp_path / "third"):
+        with om.torch_profile(folder=folder) as block:
+            torch.ones(3) + 1
+    told = [line for line in capfd.readouterr().err.splitlines() if "profiler trace" in line]
+
+    expected = [paths[0], paths[1], *block.paths]
+    assert told == [f"otel_mlperf: profiler trace: {path}" for path in expected]
+
+
 def test_start_and_stop_in_place_of_a_block(train):
     """Stopping twice, or starting twice, does no harm."""
     trained = train()
