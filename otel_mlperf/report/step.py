@@ -12,7 +12,7 @@ from otel_mlperf.report.operators import LEGEND, operator_lines
 from otel_mlperf.report.quantities import duration, plural
 
 if TYPE_CHECKING:
-    from otel_mlperf.analysis.step import RankStep, Span, StepFindings
+    from otel_mlperf.analysis.step_findings import RankStep, Span, StepFindings
     from otel_mlperf.report.lines import Style
 
 _CHART = 24
