@@ -170,3 +170,5 @@ class Kernels(msgspec.Struct, frozen=True, kw_only=True):
     gaps: list[GapFigures]
     """The longest."""
     memory: list[AllocatorPeak]
+    unread: int = 0
+    """Windows of the run that are still to be read."""

@@ -75,8 +75,12 @@ def _checked(by: str | None) -> By | None:
 
 
 def _find(source: str, by: By | None, rank: int | None) -> Kernels:
+    from msgspec.structs import replace
+
     from otel_mlperf.analysis.kernels import find_kernels, read_rows
+    from otel_mlperf.analysis.profiled import find_unread
     from otel_mlperf.errors import UsageError
+    from otel_mlperf.store.reader import Store
     from otel_mlperf.store.runs import find_run
 
     path = Path(source)
@@ -86,7 +90,8 @@ def _find(source: str, by: By | None, rank: int | None) -> Kernels:
         return _of_trace(path, by)
     run = find_run(source)
     name = f"{run.facts.name} · {run.short_id}"
-    return find_kernels(read_rows(run, rank), name, by, run.facts.world_size)
+    found = find_kernels(read_rows(run, rank), name, by, run.facts.world_size)
+    return replace(found, unread=len(find_unread(run, Store(run.path), rank)))
 
 
 def _of_trace(path: Path, by: By | None) -> Kernels:

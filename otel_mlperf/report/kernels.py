@@ -37,6 +37,9 @@ def render_kernels(
     lines += _each_device(found)
     lines += _table(found, top, width)
     lines += around(found, width)
+    if found.unread:
+        still = f"{plural(found.unread, 'more window')} still to be read: not in the figures above"
+        lines.append([(still, "yellow")])
     return text(lines, color=color, unicode=unicode)
 
 

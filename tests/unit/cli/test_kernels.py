@@ -12,6 +12,7 @@ from kineto_traces import operator, real_traces, training_step, write_trace
 from run_folders import RunFolderBuilder, digits
 
 from otel_mlperf.cli import main
+from otel_mlperf.journal.window import Window, write_window
 from otel_mlperf.kineto.counting.numbers import count
 from otel_mlperf.kineto.counting.rows import tables_of
 from otel_mlperf.kineto.linking.link import link
@@ -72,6 +73,22 @@ def test_a_run_shows_the_windows_that_it_stored(profiled, command):
     assert (code, err) == (0, "")
     assert out.splitlines()[1] == "digits · 3f2a · rank 0 · 500 µs · 8 events · 1 step"
     assert command("digits")[1] == command(profiled)[1] == out
+
+
+def test_windows_that_are_still_to_be_read_are_told(profiled, command):
+    """The figures are without them; so they are in JSON."""
+    (profiled / "profiles").mkdir()
+    for number in (7, 8):
+        window = Window(
+            run_id="r", restart=0, rank=0, world_size=1, pid=1, number=number, parent="",
+            trace=f"rank0.{number}.pt.trace.json", steps=[], start=(0, 0), end=(0, 0),
+            activities=["cpu"],
+        )  # fmt: skip
+        write_window(profiled / "profiles", window)
+    _, out, _ = command("latest")
+
+    assert out.splitlines()[-1] == "2 more windows still to be read: not in the figures above"
+    assert json.loads(command("latest", "--json")[1])["unread"] == 2
 
 
 def test_a_run_and_its_trace_have_the_same_numbers(profiled, tmp_path, command):
