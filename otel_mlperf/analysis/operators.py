@@ -74,8 +74,12 @@ class _Events:
         for row in self.counted:
             if not _is_device(row):
                 self._take_out(row, self._above(row))
+        directly: dict[str, list[_Row]] = defaultdict(list)
+        for row in self.counted:
+            if not _is_device(row):
+                directly[self.section[row["span_id"]]].append(row)
         for inner in sections:
-            self._take_out(inner, self._around(inner))
+            self._take_out(inner, _around(inner, directly.get(inner["parent_id"], [])))
 
     def _above(self, row: _Row) -> _Row | None:
         """The nearest counted event above."""
@@ -90,19 +94,6 @@ class _Events:
             span = self._by_id[span]["parent_id"]
         return span if span in self.sections else self._first
 
-    def _around(self, inner: _Row) -> _Row | None:
-        """The innermost operator in which a section lies; its parent is a section all the same."""
-        around = [
-            row
-            for row in self.counted
-            if row["start_ns"] <= inner["start_ns"]
-            and row["end_ns"] >= inner["end_ns"]
-            and self.section[row["span_id"]] == inner["parent_id"]
-            and not _is_device(row)
-            and row["thread_id"] == inner["thread_id"]
-        ]
-        return min(around, key=lambda row: row["end_ns"] - row["start_ns"], default=None)
-
     def _take_out(self, inner: _Row, outer: _Row | None) -> None:
         """What is inside another one on its thread is no time of that one's own."""
         if outer is None or outer["thread_id"] != inner["thread_id"] or _is_device(outer):
@@ -116,6 +107,18 @@ class _Events:
             return "device"
         section = self.sections[self.section[row["span_id"]]]
         return "here" if row["thread_id"] == section["thread_id"] else "beside"
+
+
+def _around(inner: _Row, operators: list[_Row]) -> _Row | None:
+    """The innermost operator in which a section lies; its parent is a section all the same."""
+    around = [
+        row
+        for row in operators
+        if row["start_ns"] <= inner["start_ns"]
+        and row["end_ns"] >= inner["end_ns"]
+        and row["thread_id"] == inner["thread_id"]
+    ]
+    return min(around, key=lambda row: row["end_ns"] - row["start_ns"], default=None)
 
 
 def _rolled_up(events: _Events) -> dict[str, list[Operator]]:

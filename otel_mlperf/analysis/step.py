@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from otel_mlperf import names
-from otel_mlperf.analysis import accounting
 from otel_mlperf.analysis.operators import read_operators
 from otel_mlperf.analysis.step_findings import RankStep, Section, Span, StepFindings
+from otel_mlperf.analysis.step_missing import nearby_steps, no_such_step
 from otel_mlperf.analysis.steps import NOT_IN_A_SPAN, main_phase, read_warm_up, shown
 from otel_mlperf.errors import NoSuchStep
 from otel_mlperf.store.reader import Store
@@ -28,7 +28,6 @@ _BEGUN = """WITH begun AS (
 )"""
 """The steps that ended, and those that were open when their process died: they have only spans."""
 _Track = tuple[int, str]
-_NEARBY = 5
 _LISTED = 10
 _ROLL_UP = "rollup"
 
@@ -65,7 +64,7 @@ def read_step(
         rank=rank,
     )
     if not steps:
-        raise NoSuchStep(_no_such_step(store, run, number, phase, rank))
+        raise NoSuchStep(no_such_step(store, run, number, phase, rank))
     first = steps[0]
     ranks = [_rank_step(store, step, operators=operators) for step in steps]
     return StepFindings(
@@ -80,7 +79,7 @@ def read_step(
         ranks=ranks,
         chosen=is_chosen,
         kept=kept,
-        nearby=[] if any(one.spans for one in ranks) else _nearby(store, phase, number),
+        nearby=[] if any(one.spans for one in ranks) else nearby_steps(store, phase, number),
     )
 
 
@@ -95,7 +94,7 @@ def _slowest_kept(
         rank=rank,
     )
     if not found:
-        raise NoSuchStep(_no_such_step(store, run, None, phase, rank))
+        raise NoSuchStep(no_such_step(store, run, None, phase, rank))
     warm_up = read_warm_up(store, phase)
     usual = [one for one in found if warm_up is None or one[0] != warm_up.number]
     slowest = max(usual or found, key=lambda one: one[1])
@@ -214,45 +213,3 @@ def _own_ns(row: dict[str, Any], below: list[dict[str, Any]]) -> int:
         own -= max(0, end - max(child["start_ns"], until))
         until = max(until, end)
     return max(0, int(own))
-
-
-def _nearby(store: Store, phase: str, number: int) -> list[int]:
-    found = store.rows(
-        "SELECT number FROM steps WHERE phase = $phase AND kept IS NOT NULL GROUP BY number "
-        "ORDER BY abs(number - $number), number LIMIT $most",
-        phase=phase,
-        number=number,
-        most=_NEARBY,
-    )
-    return sorted(row[0] for row in found)
-
-
-def _no_such_step(
-    store: Store, run: RunFolder, number: int | None, phase: str, rank: int | None
-) -> str:
-    which = f"{phase} step {number}" if number is not None else f"a kept {phase} step"
-    tried = f"looking for {which} of run {run.short_id}"
-    tried += f" on rank {rank}" if rank is not None else ""
-    found = store.rows(
-        "SELECT phase, min(number), max(number), count(DISTINCT rank) FROM steps "
-        "GROUP BY phase ORDER BY min(start_ns)"
-    )
-    if not found:
-        return f"{tried}: no step has ended in this run; see otel-mlperf summary {run.short_id}"
-    if all(name != phase for name, *_ in found):
-        return f"{tried}: its phases are {', '.join(name for name, *_ in found)}"
-    there = ", ".join(
-        f"{name} {first} to {last} on {ranks} rank{'s' * (ranks != 1)}"
-        for name, first, last, ranks in found
-    )
-    within = any(
-        name == phase and number is not None and first <= number <= last
-        for name, first, last, _ in found
-    )
-    lost = accounting.sections_lost(accounting.read_accounts(run.path)) if within else 0
-    if lost:
-        return (
-            f"{tried}: it was lost, with others: {lost:,} sections found no room in shared memory; "
-            f"see otel-mlperf doctor {run.short_id}"
-        )
-    return f"{tried}: there is none; the steps that ended are {there}"

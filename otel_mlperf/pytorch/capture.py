@@ -21,7 +21,7 @@ from otel_mlperf.pytorch.device import (
     quiet,
 )
 from otel_mlperf.pytorch.memory import Heap, resident_bytes
-from otel_mlperf.pytorch.tracefile import has_device_events, write_trace
+from otel_mlperf.pytorch.tracefile import has_begun, has_device_events, write_trace
 from otel_mlperf.recorder.faults import internal_error, is_from_handler, log, say_once
 
 if TYPE_CHECKING:
@@ -149,8 +149,7 @@ class Capture:
     def give_way(self) -> None:
         """The program starts a profiler of its own: this one stops before."""
         self.gave_way = True
-        self.problem = "; ".join(filter(None, (self.problem, _GAVE_WAY)))
-        say_once(_GAVE_WAY)
+        self._note(_GAVE_WAY)
         if threading.get_ident() == self._thread:
             self._end_now()
         else:
@@ -179,14 +178,17 @@ class Capture:
         self._stop()
         if not was_recording:
             return None
-        if self.is_lost or not _has_begun(profiler.profiler.kineto_results):
+        if self.is_lost or not has_begun(profiler.profiler.kineto_results):
             say_once("another profiler has taken over a window: it is lost")
             return None
         path = write_trace(profiler.export_chrome_trace, folder, name)
         if len(self.activities) > 1 and not has_device_events(path):
-            self.problem = "; ".join(filter(None, (self.problem, NO_EVENTS)))
-            say_once(NO_EVENTS)
+            self._note(NO_EVENTS)
         return path
+
+    def _note(self, problem: str) -> None:
+        self.problem = "; ".join(filter(None, (self.problem, problem)))
+        say_once(problem)
 
     def _stop(self) -> None:
         profiler = self._profiler
@@ -246,11 +248,3 @@ def read_clocks() -> tuple[int, int]:
         after = time.monotonic_ns()
         best = min(best, (after - before, unix, (before + after) // 2))
     return best[1], best[2]
-
-
-def _has_begun(results: Any) -> bool:
-    """Whether the results are of a profiler that was still there when it was stopped."""
-    for name in ("trace_start_ns", "trace_start_us"):  # the latter until torch 2.4
-        if hasattr(results, name):
-            return bool(getattr(results, name)())
-    return bool(results.events())

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import sys
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from otel_mlperf.errors import StoreError
 from otel_mlperf.journal.window import TRACE_SUFFIX
@@ -53,6 +53,14 @@ def write_trace(export: Callable[[str], object], folder: Path, name: str) -> Pat
             with suppress(OSError):
                 left.unlink(missing_ok=True)
     return place
+
+
+def has_begun(results: Any) -> bool:
+    """Whether the results are of a profiler that was still there when it was stopped."""
+    for name in ("trace_start_ns", "trace_start_us"):  # the latter until torch 2.4
+        if hasattr(results, name):
+            return bool(getattr(results, name)())
+    return bool(results.events())
 
 
 def has_device_events(trace: Path) -> bool:
