@@ -29,6 +29,7 @@ _TREE = """() => {
 _EXPAND = """() => {
     const expand = node => node.children.forEach(child => { child.expand(); expand(child); });
     expand(app.trace.workspace);
+    app.raf?.scheduleFullRedraw?.();
 }"""
 _QUERY = """async ([sql, columns]) => {
     const found = await app.trace.engine.query(sql);
@@ -79,6 +80,20 @@ class OpenTrace:
     def expand(self) -> None:
         """Shows the lines below others, too."""
         self.page.evaluate(_EXPAND)
+
+    def see(self, name: str) -> None:
+        """Waits until a line of that name is to be seen; the interface may miss a redraw."""
+        from playwright.sync_api import TimeoutError as NotSeen
+
+        line = self.page.get_by_text(name, exact=True).first
+        for _ in range(3):
+            try:
+                line.wait_for(timeout=10_000)
+            except NotSeen:
+                self.expand()
+            else:
+                return
+        line.wait_for()
 
     def query(self, sql: str, *columns: str) -> list[tuple[Any, ...]]:
         """Rows of the interface's own SQL."""

@@ -69,7 +69,7 @@ def test_a_perfetto_trace_is_shown(shown):
         flows = trace.query(FLOWS, "cause", "effect")
         trace.expand()
         for name in ("rank 0 · node1", "MainThread", "device 0 · stream 7", "rank 1 · node2"):
-            trace.page.get_by_text(name, exact=True).first.wait_for()
+            trace.see(name)
 
     # Its numbers in the page are doubles: nanoseconds of today are exact to 256.
     slices = [(*one, round((at - START) / MS), lasted // MS) for *one, at, lasted in found]

@@ -114,7 +114,9 @@ class Screen:
 
     def read(self):
         """What it has said so far."""
-        while select.select([self.ours], [], [], 0.05)[0]:
+        poll = select.poll()  # select() knows no descriptor above 1023
+        poll.register(self.ours, select.POLLIN)
+        while any(event & select.POLLIN for _, event in poll.poll(50)):
             self.said += os.read(self.ours, 1 << 16).decode(errors="replace")
         return self.said
 
