@@ -7,7 +7,7 @@ import shutil
 from typing import TYPE_CHECKING, NoReturn
 
 import pytest
-from nvml import library
+from nvml import scripted
 from servers import build
 from servers.stack import Stack
 
@@ -65,8 +65,8 @@ def go() -> str:
 def nvml_library(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a scripted ``libnvidia-ml.so.1``, for ``LD_LIBRARY_PATH``."""
     try:
-        return library.build(tmp_path_factory.mktemp("nvml"))
-    except library.CompilerMissingError as reason:
+        return scripted.build(tmp_path_factory.mktemp("nvml"))
+    except scripted.CompilerMissingError as reason:
         _missing(str(reason))
 
 

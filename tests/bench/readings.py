@@ -24,7 +24,7 @@ from agent_cost import find_agent
 from overhead import sink
 
 sys.path.append(str(Path(__file__).parents[1]))
-from nvml.library import Script, build
+from nvml.scripted import Script, build
 
 PROGRAM = Path(__file__).parents[1] / "programs" / "resting.py"
 ROWS = ("none", "none, A/A", "basic", "detailed", "comprehensive")

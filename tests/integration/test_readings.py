@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import psutil
 import pytest
-from nvml.library import LOST, Reader, Script, uuid_of
+from nvml.scripted import LOST, Reader, Script, uuid_of
 from runs import PROGRAMS, Ended, adds_up, environment
 from servers.running import wait_until
 
@@ -37,7 +37,7 @@ class Job:
     def __init__(self, servers, folder: Path, library: Path, **settings: str) -> None:
         self._servers, self.runs = servers, folder / "runs"
         self.script = Script(folder / "gpus", 2)
-        self.library, self.id = library, uuid.uuid4().hex
+        self.nvml, self.id = library, uuid.uuid4().hex
         seen = self.script.environment(library)
         variables = {name: seen[name] for name in ("LD_LIBRARY_PATH", "FAKE_NVML_SCRIPT")}
         variables |= {
@@ -149,7 +149,7 @@ def test_all_that_the_processes_give_is_in_prometheus(job) -> None:
 
 def test_all_that_the_gpus_give_is_in_prometheus_under_their_ranks(job) -> None:
     """Every value of the script, of the rank that the list of visible devices gives the GPU to."""
-    with Reader(job.script, job.library, level=LEVEL) as reader:
+    with Reader(job.script, job.nvml, level=LEVEL) as reader:
         told = reader.ask("read")
     rank_of = {uuid_of(0): 1, uuid_of(1): 0}
     found = {}

@@ -13,7 +13,7 @@ import uuid
 from typing import NamedTuple
 
 import pytest
-from nvml.library import GIB, Script
+from nvml.scripted import GIB, Script
 from runs import PROGRAMS, Ended, environment
 from servers.running import wait_until
 from shown import Shown

@@ -2,7 +2,7 @@
  *
  * Built as libnvidia-ml.so.1, it reads the file that FAKE_NVML_SCRIPT names, again whenever that
  * was replaced, so a test changes the machine while it is watched. A line is a key, a space and a
- * value; what no line gives is NOT_SUPPORTED. library.py writes such files and lists the keys.
+ * value; what no line gives is NOT_SUPPORTED. scripted.py writes such files and lists the keys.
  */
 #include <pthread.h>
 #include <stdint.h>

@@ -9,7 +9,7 @@ import sys
 from typing import TYPE_CHECKING
 
 import pytest
-from nvml.library import HERE, by_key
+from nvml.scripted import HERE, by_key
 
 from otel_mlperf import names
 from otel_mlperf.sensors.amd import AmdSensor

@@ -6,7 +6,7 @@ import os
 from typing import TYPE_CHECKING
 
 import pytest
-from nvml.library import GIB, NO_PERMISSION, UNKNOWN, Reader, Script, of_device, uuid_of
+from nvml.scripted import GIB, NO_PERMISSION, UNKNOWN, Reader, Script, of_device, uuid_of
 
 from otel_mlperf import names
 

@@ -6,7 +6,7 @@ import shutil
 import subprocess
 
 import pytest
-from nvml.library import by_key
+from nvml.scripted import by_key
 
 from otel_mlperf.sensors.nvml import NvmlSensor
 

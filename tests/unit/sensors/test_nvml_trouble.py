@@ -6,7 +6,7 @@ import itertools
 from typing import TYPE_CHECKING
 
 import pytest
-from nvml.library import LOST, MISMATCH, Reader, Script, of_device, uuid_of
+from nvml.scripted import LOST, MISMATCH, Reader, Script, of_device, uuid_of
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -1,7 +1,8 @@
 """How does a test get a machine with GPUs, without one?
 
-``build`` makes the scripted NVML library; a ``Machine`` writes its script and runs a process that
-sees that library instead of the real one. Keys of a GPU, each after ``N.``: ``uuid``, ``name``,
+``build`` makes the scripted NVML library; a ``Script`` says what it answers; a ``Reader`` is a
+process that sees that library instead of the real one. Keys of a GPU, each
+after ``N.``: ``uuid``, ``name``,
 ``utilization GPU MEMORY`` (%), ``encoder``, ``decoder`` (%), ``memory ALL RESERVED USED``,
 ``power``, ``power_limit`` (mW), ``temperature.SENSOR``, ``threshold.KIND``, ``margin``,
 ``clock.DOMAIN``, ``clock_limit.DOMAIN`` (MHz), ``throttle``, ``throttle_supported`` (masks),
