@@ -26,7 +26,7 @@ _INDENT: Final = "    "
 _HEAD: Final = """\
 # Metrics
 
-Every metric that the package makes, generated from `otel_mlperf/names.py` by
+Every metric that the package makes, generated from `otel_mlperf/names/` by
 `otel-mlperf metrics --markdown > docs/metrics.md`. Names with a convention follow the OpenTelemetry
 semantic conventions 1.44; `ml.*`, `linux.*` and `otel_mlperf.*` are ours. Rank, run and host are
 attributes of the resource. Labels are attributes of the points; in Prometheus their dots are

@@ -1,0 +1,34 @@
+"""How is every span, attribute and metric called, in which unit, and what does it mean?
+
+The one vocabulary, as data; nothing else in the package spells these strings. It imports nothing
+else of the package. Names with a semantic convention (``process.*``, ``code.*``) follow
+OpenTelemetry semantic conventions 1.44; ``ml.*`` is ours where there is none, ``otel_mlperf.*`` our
+own health.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from otel_mlperf.names import device, health, host, process, told, training
+from otel_mlperf.names.attributes import *  # noqa: F403
+from otel_mlperf.names.device import *  # noqa: F403
+from otel_mlperf.names.health import *  # noqa: F403
+from otel_mlperf.names.host import *  # noqa: F403
+from otel_mlperf.names.metric import *  # noqa: F403
+from otel_mlperf.names.metric import Metric
+from otel_mlperf.names.process import *  # noqa: F403
+from otel_mlperf.names.spans import *  # noqa: F403
+from otel_mlperf.names.told import *  # noqa: F403
+from otel_mlperf.names.training import *  # noqa: F403
+
+SCHEMA_URL: Final = "https://opentelemetry.io/schemas/1.44.0"
+SCOPE: Final = "otel_mlperf"
+
+METRICS: Final[tuple[Metric, ...]] = tuple(
+    value
+    for module in (training, host, process, told, device, health)
+    for value in vars(module).values()
+    if isinstance(value, Metric)
+)
+"""Every metric that the package itself makes."""

@@ -1,0 +1,67 @@
+"""How are phases, categories and the package's own spans called?"""
+
+from __future__ import annotations
+
+from typing import Final
+
+# Phases: what a loop of steps is for.
+TRAIN: Final = "train"
+PHASES: Final = ("train", "validate", "test", "predict")
+
+# Categories: what kind of work a section does.
+DATA_LOADING: Final = "data_loading"
+FORWARD: Final = "forward"
+BACKWARD: Final = "backward"
+OPTIMIZER: Final = "optimizer"
+COMMUNICATION: Final = "communication"
+CHECKPOINT: Final = "checkpoint"
+KERNEL: Final = "kernel"
+PROFILER: Final = "profiler"
+OPERATOR: Final = "operator"
+STEP: Final = "step"
+EPOCH: Final = "epoch"
+PHASE: Final = "phase"
+RUN: Final = "run"
+OTHER: Final = "other"
+
+# Spans that the package itself makes.
+SPAN_RUN: Final = "run"
+SPAN_EPOCH: Final = "train.epoch"
+SPAN_DATA: Final = "data.load"
+SPAN_MICRO_STEP: Final = "micro_step"
+SPAN_SEGMENT: Final = "segment"
+SPAN_PROFILER_START: Final = "profiler.start"
+SPAN_PROFILER_EXPORT: Final = "profiler.export"
+SPAN_DOCTOR: Final = "doctor.check"
+SERVICE_DOCTOR: Final = "otel-mlperf-doctor"
+
+
+def step_span(phase: str) -> str:
+    """The name of a step's span in ``phase``: ``train.step``."""
+    return f"{phase}.step"
+
+
+CATEGORY_OF: Final = {
+    "data.load": DATA_LOADING,
+    "data_loading": DATA_LOADING,
+    "dataloader": DATA_LOADING,
+    "collate": DATA_LOADING,
+    "forward": FORWARD,
+    "loss": FORWARD,
+    "backward": BACKWARD,
+    "optimizer": OPTIMIZER,
+    "optimizer.step": OPTIMIZER,
+    "zero_grad": OPTIMIZER,
+    "checkpoint": CHECKPOINT,
+    "checkpoint.save": CHECKPOINT,
+    "checkpoint.load": CHECKPOINT,
+    "save_checkpoint": CHECKPOINT,
+    "load_checkpoint": CHECKPOINT,
+    "all_reduce": COMMUNICATION,
+    "all_gather": COMMUNICATION,
+    "reduce_scatter": COMMUNICATION,
+    "broadcast": COMMUNICATION,
+    "all_to_all": COMMUNICATION,
+    "barrier": COMMUNICATION,
+}
+"""The category that a section's name implies when none is given."""

@@ -1,0 +1,77 @@
+"""What does the training process say of itself, through its journal?"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from otel_mlperf.names.attributes import (
+    CUDA_MEMORY_STATE,
+    DEVICE_INDEX,
+    GC_GENERATION,
+    HW_ID,
+)
+from otel_mlperf.names.metric import Metric
+
+GC_COLLECTIONS: Final = Metric(
+    "cpython.gc.collections",
+    "{collection}",
+    "counter",
+    "Garbage collections of the training process, by generation.",
+    (GC_GENERATION,),
+)
+GC_COLLECTED: Final = Metric(
+    "cpython.gc.collected_objects",
+    "{object}",
+    "counter",
+    "Objects that they have freed.",
+    (GC_GENERATION,),
+)
+GC_UNCOLLECTABLE: Final = Metric(
+    "cpython.gc.uncollectable_objects",
+    "{object}",
+    "counter",
+    "Objects that they have found to be garbage and could not free.",
+    (GC_GENERATION,),
+)
+GC_TIME: Final = Metric(
+    "ml.process.gc.time",
+    "s",
+    "counter",
+    "Time for which the program stood still for them.",
+    (GC_GENERATION,),
+)
+CUDA_MEMORY: Final = Metric(
+    "pytorch.cuda.memory.usage",
+    "By",
+    "updowncounter",
+    "Memory of PyTorch's allocator at the begin of a step: allocated, reserved.",
+    (DEVICE_INDEX, HW_ID, CUDA_MEMORY_STATE),
+)
+CUDA_MEMORY_MOST: Final = Metric(
+    "pytorch.cuda.memory.peak",
+    "By",
+    "gauge",
+    "The most since the process began, or since the program reset torch's peak.",
+    (DEVICE_INDEX, HW_ID, CUDA_MEMORY_STATE),
+)
+CUDA_MEMORY_SPLIT: Final = Metric(
+    "pytorch.cuda.memory.inactive_split",
+    "By",
+    "updowncounter",
+    "Free parts of blocks whose other parts are in use: what fragmentation holds back.",
+    (DEVICE_INDEX, HW_ID),
+)
+CUDA_RETRIES: Final = Metric(
+    "pytorch.cuda.memory.retries",
+    "{retry}",
+    "counter",
+    "Allocations that failed until the allocator had given back its cached memory.",
+    (DEVICE_INDEX, HW_ID),
+)
+CUDA_OOMS: Final = Metric(
+    "pytorch.cuda.memory.ooms",
+    "{error}",
+    "counter",
+    "Allocations that failed: out of memory.",
+    (DEVICE_INDEX, HW_ID),
+)
