@@ -6,6 +6,7 @@ import json
 import signal
 import subprocess
 import sys
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -147,6 +148,20 @@ class Job:
     def ask(self, *options):
         return ask(self.folder, self.env, *options)
 
+    @contextmanager
+    def waiting(self, *options):
+        """The command that waits for its window, once the job has been asked for it."""
+        command = [sys.executable, "-m", "otel_mlperf", "profile", self.folder, *options, "--wait"]
+        process = subprocess.Popen(
+            command, env=self.env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+        try:
+            assert "asked for" in process.stdout.readline()
+            yield process
+        finally:
+            process.kill()
+            process.communicate()
+
     def end(self):
         self._stop.touch()
         errors = self._process.communicate(timeout=60)[1]
@@ -182,13 +197,10 @@ def read_traces(folder):
 
 def test_interrupt_leaves_a_window_that_can_be_ended(job):
     """Ctrl-C of a command that waits says how; the window has the steps up to then."""
-    waiting = subprocess.Popen(
-        [sys.executable, "-m", "otel_mlperf", "profile", job.folder, "--steps", "9000", "--wait"],
-        env=job.env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-    )  # fmt: skip
-    wait_until(lambda: "is still open" in job.ask("--no-wait").stderr, 60, "the window")
-    waiting.send_signal(signal.SIGINT)
-    _, errors = waiting.communicate(timeout=60)
+    with job.waiting("--steps", "9000") as waiting:
+        wait_until(lambda: "is still open" in job.ask("--no-wait").stderr, 60, "the window")
+        waiting.send_signal(signal.SIGINT)
+        _, errors = waiting.communicate(timeout=60)
     done = job.ask("--stop", "--wait")
 
     assert "its window of 9,000 steps goes on; otel-mlperf profile " in errors
