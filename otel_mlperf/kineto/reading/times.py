@@ -25,6 +25,8 @@ _MOST_US: Final = _MOST_NS // 1000
 _WHOLE_DIGITS: Final = 16
 _DECIMALS: Final = 9
 _LONGEST_TEXT: Final = 64
+_MILLI_LENGTH: Final = 19
+"""Eighteen digits, or seventeen and a sign, fit 64 bits; and the point."""
 _BELOW_UNIT: Final = 10 ** (_DECIMALS - 3)
 # What a digit is worth by its place, from the ninth decimal to the sixteenth before the point.
 _NANOSECONDS: Final = np.array(
@@ -46,19 +48,46 @@ def parse_times(values: Callable[[], Iterable[Any]], count: int) -> NDArray[np.i
     try:
         whole = np.fromiter(values(), np.int64, count)
     except (TypeError, ValueError, OverflowError):
-        return _parse_texts(list(map(str, values())))
+        return _parse_texts(values, count)
     if count and (whole.max() > _MOST_US or whole.min() < -_MOST_US):
         return np.where((whole > _MOST_US) | (whole < -_MOST_US), NO_TIME, whole * 1000)
     return whole * 1000
 
 
-def _parse_texts(texts: list[str]) -> NDArray[np.int64]:
+def _parse_texts(values: Callable[[], Iterable[Any]], count: int) -> NDArray[np.int64]:
+    try:
+        joined = "\n".join(values())
+    except TypeError:  # some are integers
+        joined = ""
+    times = _parse_milli(joined, count) if joined.isascii() else None
+    if times is not None:
+        return times
+    texts = list(map(str, values()))
     joined = "\n".join(texts)
     if not joined.isascii() or joined.count("\n") != len(texts) - 1:
         return np.array([_parse_text(text) for text in texts], np.int64)
     times, is_plain = _parse_plain(np.frombuffer(f"{joined}\n".encode(), np.uint8))
     for row in np.flatnonzero(~is_plain).tolist():
         times[row] = _parse_text(texts[row])
+    return times
+
+
+def _parse_milli(joined: str, count: int) -> NDArray[np.int64] | None:
+    """``count`` lines that all have three decimals, as Kineto writes them; None if they are not.
+
+    Without its point such a number is its nanoseconds. A fifth of the time of ``_parse_plain``.
+    """
+    text = f"{joined}\n".encode()
+    array = np.frombuffer(text, np.uint8)
+    ends, dots = np.flatnonzero(array == ord("\n")), np.flatnonzero(array == ord("."))
+    if len(ends) != count or not np.array_equal(dots + 4, ends):
+        return None
+    begins = np.concatenate(([0], ends[:-1] + 1))
+    signs = int(np.count_nonzero(array[begins] == ord("-")))
+    others = int(np.count_nonzero(array - np.uint8(ord("0")) > 9))
+    if others != 2 * len(ends) + signs or int((ends - begins).max()) > _MILLI_LENGTH:
+        return None
+    times: NDArray[np.int64] = np.fromstring(text.replace(b".", b""), np.int64, sep="\n")
     return times
 
 

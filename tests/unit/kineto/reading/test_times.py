@@ -65,6 +65,9 @@ def test_every_form_of_a_time_is_exact(written, expected):
         ("1.2.3", "wrong_type"),
         ("--1", "wrong_type"),
         ("1\n2", "wrong_type"),
+        ("1.000\n2.000", "wrong_type"),
+        ("1-2.000", "wrong_type"),
+        ("1.0-2", "wrong_type"),
         (["1"], "wrong_type"),
     ],
 )
@@ -96,3 +99,11 @@ def test_any_decimal_equals_decimal_arithmetic(texts):
 def test_numbers_and_texts_mix(values):
     """A column of whole numbers and decimal texts is read as both say."""
     assert parsed(*values) == [by_decimal(str(value)) for value in values]
+
+
+@given(st.lists(st.integers(-(2**63) + 1, 2**63 - 1)))
+def test_three_decimals_are_exact_up_to_the_largest_time(times):
+    """Times as Kineto writes them come back as they were, from the smallest to the largest."""
+    texts = [f"{'-' * (ns < 0)}{abs(ns) // 1000}.{abs(ns) % 1000:03}" for ns in times]
+
+    assert parsed(*texts) == times
