@@ -123,7 +123,8 @@ def convert(
     links = link(trace, sections)
     budget = budget or Budget()
     places = find_places(trace, links, sections, window, whole=budget.is_whole)
-    spans = _chosen(trace, links, places, budget)
+    problem = window.problem if window is not None else ""
+    spans = _chosen(trace, links, places, budget, problem)
     known = window.rank if window is not None else trace.rank
     return Converted(
         trace=trace,
@@ -136,13 +137,13 @@ def convert(
     )
 
 
-def _chosen(trace: Trace, links: Links, places: Places, budget: Budget) -> Spans:
+def _chosen(trace: Trace, links: Links, places: Places, budget: Budget, problem: str) -> Spans:
     """What is sent, with its attributes; over the bytes, again with fewer spans."""
     critical = critical_path(trace, links)
     room = None if budget.is_whole else budget.of(places)
     plan = choose(trace, places, room, critical)
     own = _own_attributes(trace, links, plan)
-    spans = Spans(trace, links, places, plan, own)
+    spans = Spans(trace, links, places, plan, own, problem)
     if budget.bytes is None:
         return spans
     for _ in range(_ROUNDS):

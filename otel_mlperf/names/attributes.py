@@ -52,6 +52,8 @@ OVERFLOW: Final = "otel.metric.overflow"
 # Of spans of what a profiler window holds.
 PROFILER_ACTIVITY: Final = "pytorch.profiler.activity"
 """What kind of event it is, as Kineto calls it: ``cpu_op``, ``kernel``, ``gpu_memcpy``, …"""
+PROFILER_PROBLEM: Final = "pytorch.profiler.problem"
+"""Why its window lacks events that were asked for: no GPU was found, CUPTI was refused, …"""
 ASYNCHRONOUS: Final = "pytorch.profiler.asynchronous"
 """True: it ran on a device beside its parent, which launched it, and may end after it."""
 SEQUENCE_NUMBER: Final = "pytorch.sequence_number"

@@ -32,9 +32,13 @@ def span_category(category: str, *, is_device: bool) -> str:
     return names.KERNEL if is_device or category.startswith("gpu_") else names.OPERATOR
 
 
-def constant_attributes(name: str, category: str, *, is_device: bool) -> dict[str, Any]:
-    """What all events of one name and category have."""
+def constant_attributes(
+    name: str, category: str, problem: str = "", *, is_device: bool
+) -> dict[str, Any]:
+    """What all events of one name and category have; ``problem`` is their window's."""
     found: dict[str, Any] = {names.PROFILER_ACTIVITY: category}
+    if problem:
+        found[names.PROFILER_PROBLEM] = problem
     if is_device:
         found[names.ASYNCHRONOUS] = True
     kind = _COPY_KIND.match(name) if category == "gpu_memcpy" else None

@@ -46,6 +46,8 @@ class Spans:
     plan: Plan
     own: dict[int, dict[str, Any]] = field(default_factory=dict)
     """Row to the attributes that are its alone, beyond the columns of numbers."""
+    problem: str = ""
+    """Why events are missing; of all spans."""
 
     @cached_property
     def ids(self) -> NDArray[np.uint64]:
@@ -166,7 +168,7 @@ class Spans:
             if track.thread:
                 shared[names.THREAD_NAME] = track.thread
         name = trace.names[trace.events.name[row]]
-        return shared, constant_attributes(name, category, is_device=is_device)
+        return shared, constant_attributes(name, category, self.problem, is_device=is_device)
 
     def _tail(self, row: int) -> bytes:
         shared, others = self.constant(row)
@@ -228,7 +230,7 @@ class Spans:
         }
         if phase := self.places.phases[self.places.anchor_trace[found.anchor[place]]]:
             attributes[names.ML_PHASE] = phase
-        attributes |= constant_attributes("", category, is_device=is_device)
+        attributes |= constant_attributes("", category, self.problem, is_device=is_device)
         name = int(found.name[place])
         return (names.OTHER if name == OTHERS else trace.names[name]), attributes
 

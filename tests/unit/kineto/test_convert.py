@@ -9,6 +9,7 @@ from functools import cache
 import numpy as np
 import pytest
 from kineto_traces import PID, event, kernel, launch, operator, real_traces, write_trace
+from msgspec.structs import replace
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from run_folders import MS, RUN_ID, START, RunFolderBuilder
 
@@ -288,6 +289,26 @@ def test_in_a_run_operators_hang_under_recorded_sections(tmp_path):
     for span in spans.values():
         agree(span, rows[span.span_id.hex()])
     assert {row["root_id"] for row in rows.values() if row["kind"] == "event"} == {run.step}
+
+
+@pytest.mark.parametrize("problem", ["torch finds no GPU here", ""])
+def test_spans_say_what_their_window_lacks(tmp_path, problem):
+    """Why there are no events of the GPU is on every span sent and every row; else nothing is."""
+    run = Run(tmp_path)
+    run.window = replace(run.window, problem=problem)
+    entries = [operator(f"op{number % 5}", 10.0 * number, 5) for number in range(90)]
+
+    found = run.convert(entries, budget=Budget(20))
+    store(found, run.path)
+
+    told = {attributes_of(span).get(names.PROFILER_PROBLEM, "") for span in sent(found).values()}
+    rows = [
+        json.loads(row["attributes"]) for row in in_store(run.path, "kind <> 'section'").values()
+    ]
+    assert found.roll_ups
+    assert len(rows) == 90 + found.roll_ups
+    assert told == {row.get(names.PROFILER_PROBLEM, "") for row in rows} == {problem}
+    assert (names.PROFILER_PROBLEM in rows[0]) == bool(problem)
 
 
 def test_outside_steps_the_run_s_trace_has_the_events(tmp_path):
