@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from otel_mlperf.agent.state import Root
     from otel_mlperf.agent.task import Task
     from otel_mlperf.journal.reader import Rows
+
+_LIMIT: Final = 1 << 63
 
 
 def work_out_steps(task: Task) -> list[StepFacts]:
@@ -64,9 +66,9 @@ def _facts(task: Task, found: StepRows, known: list[Root]) -> list[StepFacts]:
                 end=int(max(row["end"], row["start"])),
                 duration_ns=max(0, int(found.duration_ns[i]) - excluded),
                 self_ns=max(0, int(found.self_ns[i]) - excluded),
-                samples=payload.get("n"),
-                tokens=payload.get("t"),
-                epoch=(payload.get("a") or {}).get(names.TRAINING_EPOCH),
+                samples=_whole(payload.get("n")),
+                tokens=_whole(payload.get("t")),
+                epoch=_epoch(payload),
                 error=bool(flags & Flag.ERROR),
                 interrupted=bool(flags & INTERRUPTED),
                 profiled=bool(flags & Flag.PROFILED),
@@ -170,8 +172,19 @@ def _kept(task: Task, row: Any, root: Root, reason: str) -> Kept:
         payload=payload,
         n=root.n,
         number=root.number,
-        epoch=(payload.get("a") or {}).get(names.TRAINING_EPOCH),
+        epoch=_epoch(payload),
     )
+
+
+def _epoch(payload: dict[str, Any]) -> int | None:
+    return _whole((payload.get("a") or {}).get(names.TRAINING_EPOCH))
+
+
+def _whole(value: object) -> int | None:
+    """A number that the tables can hold: programs may give anything, and one must not stop all."""
+    if isinstance(value, int) and not isinstance(value, bool) and -_LIMIT <= value < _LIMIT:
+        return value
+    return None
 
 
 def _without(found: StepRows, interrupted: list[int]) -> StepRows:

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 from by_hand import MS, Program
 
-from otel_mlperf import ids
+from otel_mlperf import ids, names
 from otel_mlperf.agent.policy import Policy
 from otel_mlperf.agent.segments import segments
 from otel_mlperf.journal.layout import Kind, Word
@@ -358,6 +358,33 @@ def test_rows_that_cannot_be_worked_out_are_counted(program, agent_of, run_folde
     assert account["created"] == program.sections
     assert account["lost"] == {"internal": program.sections}
     assert adds_up(account)
+
+
+@pytest.mark.parametrize(
+    ("payload", "column"),
+    [
+        ({"n": 1 << 63}, "samples"),
+        ({"t": 2.5}, "tokens"),
+        ({"a": {names.TRAINING_EPOCH: "first"}}, "epoch"),
+        ({"a": {names.TRAINING_EPOCH: True}}, "epoch"),
+    ],
+    ids=["too large", "no integer", "text", "switch"],
+)
+def test_number_that_is_none_is_absent_and_stops_nothing(
+    program, agent_of, run_folder, payload, column
+) -> None:
+    """What a program calls a count or an epoch and is no such number is left out of its step."""
+    program.step(0, payload=payload)
+    program.step(10, payload={"n": 64, "t": 128, "a": {names.TRAINING_EPOCH: 3}})
+    program.stop(30)
+    agent_of(program).run()
+
+    fields = ("samples", "tokens", "epoch")
+    bad, good = table(run_folder, "steps")
+    assert bad[column] is None
+    assert [good[field] for field in fields] == [64, 128, 3]
+    steps = [s for s in table(run_folder, "spans") if s["name"] == "train.step"]
+    assert [s["epoch"] for s in steps] == [None, 3]
 
 
 def test_cells_are_series_under_their_own_names(program, agent_of) -> None:
