@@ -12,7 +12,7 @@ import inspect
 from typing import TYPE_CHECKING, Any
 
 from otel_mlperf import names
-from otel_mlperf.recorder.context import CURRENT
+from otel_mlperf.recorder.context import CURRENT, SectionContext
 from otel_mlperf.recorder.faults import say_once
 from otel_mlperf.recorder.span import Handle, short_way, wrap_function
 
@@ -74,14 +74,16 @@ def _wrap_coroutine(handle: Handle, function: Any) -> Any:
 class _Body:
     """The section of a generator: current while the body runs, and only then."""
 
-    __slots__ = ("_inside", "_section", "_token")
+    __slots__ = ("_inside", "_is_current", "_section", "_token")
 
     def __init__(self, handle: Handle) -> None:
-        self._section = short_way(handle)
-        if self._section is not None:
-            self._token: Token[Any] | None = None
-            self._inside = self._section.__enter__()
-            self._token = getattr(self._section, "token", None)
+        self._section = section = short_way(handle)
+        # What is only added up, or not recorded after all, is in nobody's context.
+        self._is_current = isinstance(section, SectionContext)
+        if section is not None:
+            self._inside = section.__enter__()
+        if self._is_current:
+            self._token: Token[Any] | None = getattr(section, "token", None)
             self._suspend()
 
     def run(self, step: Callable[..., Any], *args: Any) -> Any:
@@ -103,17 +105,18 @@ class _Body:
     def end(self, error: BaseException | None = None) -> None:
         """The body is finished."""
         section = self._section
-        if section is not None:
+        if self._is_current:
             section.token = CURRENT.set(section)
+        if section is not None:
             section.__exit__(type(error) if error else None, error, None)
 
     def _resume(self) -> None:
-        if self._section is not None:
+        if self._is_current:
             # What the body itself has open at its yield becomes current again with it.
             self._token = CURRENT.set(self._inside)
 
     def _suspend(self) -> None:
-        if self._section is None or self._token is None:
+        if not self._is_current or self._token is None:
             return
         self._inside = CURRENT.get()
         try:

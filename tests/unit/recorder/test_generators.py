@@ -241,6 +241,29 @@ def test_async_throw(recording):
     assert not recording.one("patient").is_error
 
 
+def test_added_up(recording):
+    """A generator that is only added up counts once a run of its body, and is no context."""
+
+    @om.span("summed", aggregate=True)
+    def summed():
+        yield CURRENT.get()
+
+    @om.span("summed", aggregate=True)
+    async def summed_too():
+        yield CURRENT.get()
+
+    async def consume():
+        return [seen async for seen in summed_too()]
+
+    with om.span("consumer") as consumer:
+        assert list(summed()) == [consumer]
+        assert asyncio.run(consume()) == [consumer]
+        assert CURRENT.get() is consumer
+
+    ((cell,),) = [cells for key, cells in recording.cells().items() if "summed" in key]
+    assert cell[0] == 2
+
+
 def test_off():
     """Without a run decorated generators just work."""
     assert list(count(2)) == [0, 1]
