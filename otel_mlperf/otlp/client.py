@@ -195,7 +195,8 @@ def _retry_after(value: str | None, now: float) -> float | None:
         )
     except (ValueError, OverflowError):
         return None
-    return min(max(float(seconds), 0.0), _WAIT_MOST_S)
+    # Bounded before it is a float: there is none of four hundred digits.
+    return float(min(max(seconds, 0), _WAIT_MOST_S))
 
 
 def _secrets(settings: SignalSettings) -> list[str]:

@@ -166,6 +166,7 @@ def test_a_status_message_is_read_from_protobuf(server, client_of):
         ("Wed, 14 Nov 2040 22:13:10 GMT", 60.0),
         ("soon", None),
         ("-5", None),
+        ("9" * 400, 60.0),
         ("9" * 5000, None),
         (None, None),
     ],
