@@ -1,8 +1,8 @@
 """What does the agent do, and when?
 
-Every tenth of a second it reads the journals and makes what it read durable; every second it works
-that out; the tables follow more and more rarely. When the last journal has ended it delivers what
-waits, for a limited time, and leaves.
+Twice a second, and sooner when a glance shows that a journal fills up or has ended, it reads the
+journals and makes what it read durable; every second it works that out; the tables follow more and
+more rarely. When the last journal has ended it delivers what waits, for a limited time, and leaves.
 """
 
 from __future__ import annotations
@@ -37,13 +37,16 @@ if TYPE_CHECKING:
     from otel_mlperf.journal.meta import JournalMeta
 
 _log = logging.getLogger("otel_mlperf.agent")
-POLL_S: Final = 0.1
+LOOK_S: Final = 0.5
+GLANCE_S: Final = 0.1
 _BUSY: Final = 0.1
 """Share of a ring that one look found new, from which on the next one comes soon."""
 _BUSY_POLL_S: Final = 0.01
 _MARK_NS: Final = 10**9
 _LAST_S: Final = 2.0
 """For the last request, once everything else is delivered."""
+_COMPACT_EVERY: Final = 16
+"""Parts after which it is looked whether there are enough to be merged."""
 _MOST_WAITING: Final = 50_000
 """Rows at which the tables are written whatever the time: they are in memory."""
 
@@ -109,17 +112,24 @@ class Agent:
             self.tick()
             if not len(self._tail) and not self._state.journals:
                 break
-            pause_s = POLL_S if self._tail.fullness < _BUSY else _BUSY_POLL_S
-            time.sleep(max(0.0, pause_s - (time.monotonic() - began)))
+            self._pause(began)
         until = time.monotonic() + self._options.drain_s
         while self._windows.waiting and time.monotonic() < until:
             self._take([*self._windows.step(self._state)])
-            time.sleep(POLL_S)
+            time.sleep(GLANCE_S)
         if self._sender.drain(max(0.0, until - time.monotonic())):
             self._deriver.settle()
             self._deriver.tell_accounts(time.time_ns())
             self._sender.drain(_LAST_S)
         self.finish()
+
+    def _pause(self, began: float) -> None:
+        """Until the time of the next look, or until a glance shows that it should come sooner."""
+        until = began + (LOOK_S if self._tail.fullness < _BUSY else _BUSY_POLL_S)
+        while (left_s := until - time.monotonic()) > 0:
+            time.sleep(min(left_s, GLANCE_S))
+            if self._tail.is_pressing:
+                break
 
     def tick(self) -> None:
         """One look at the sensors and the journals: a rank's last readings are before its end."""
@@ -199,7 +209,8 @@ class Agent:
             self._requests.forget()
             self._log.drop_before(state.segment)
             self._windows.forget(state)
-            self._tables.compact()
+            if not state.part % _COMPACT_EVERY:
+                self._tables.compact()
             windows = [window_host(digest) for digest in state.windows.values() if digest]
             gone = self._tables.trim(self._options.store_bytes, windows)
             self._deriver.accounts.removed(gone)

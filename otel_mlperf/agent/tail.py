@@ -107,6 +107,11 @@ class Tail:
                 self._gone[name] = self._readers.pop(name)
         return events
 
+    @property
+    def is_pressing(self) -> bool:
+        """Whether a journal fills up or has ended: some microseconds, where a look takes more."""
+        return any(reader.is_pressing for reader in self._readers.values())
+
     def seen(self, before: dict[str, Seen] | None = None) -> dict[str, Seen]:
         """Table, cells and counters of each journal as they are now.
 

@@ -58,6 +58,8 @@ _PART_TYPE: Final = np.dtype(
     [("head", "V16"), ("span", "<u8"), ("tail", "V28"), ("flags", "<u4"), ("seq", "<u8")]
 )
 _BLOCK: Final = 2048
+_GLANCES: Final = (10, 5, 2)
+"""Parts of a ring: one slot alone may be a hole."""
 # Elsewhere a row's last word can become visible before the words in front of it.
 _STORES_IN_ORDER: Final = platform.machine() in ("x86_64", "AMD64", "i686")
 
@@ -173,6 +175,12 @@ class Scan:
             self._seen = int(slots[published[-1]])
             at += _BLOCK
 
+    def is_filling(self) -> bool:
+        """Whether a tenth of the array waits for the next look, found without looking at it all."""
+        far = (len(self._ring) // part for part in _GLANCES)
+        return any(self._ring["seq"][self.next + ahead & int(self._mask)] == self.next + ahead
+                   for ahead in far)  # fmt: skip
+
     def freeable(self) -> int:
         """The first slot that must not be written again yet; gives up holes that are too old."""
         oldest = self.next - len(self._ring) * 3 // 4
@@ -272,6 +280,12 @@ class Reader:
     def is_closed(self) -> bool:
         """Whether the last look began when all rows were written, and has reached them."""
         return self._was_closed and self.ring.next > self.word(Word.HEAD)
+
+    @property
+    def is_pressing(self) -> bool:
+        """Whether a look should come soon: it fills up, or has ended."""
+        has_ended = self.word(Word.STATE) == State.CLOSED or not self.is_owned
+        return has_ended or self.ring.is_filling()
 
     @property
     def is_owned(self) -> bool:

@@ -112,6 +112,36 @@ def test_old_hole_is_given_up(pair) -> None:
     assert reader.word(Word.TAIL) == reader.ring.next
 
 
+def test_reader_is_pressed_by_a_tenth_of_a_ring_and_by_the_end(pair) -> None:
+    """A glance tells rows that wait for long from those that must be read soon; so does an end."""
+    writer, reader = pair
+    for span in range(1, 150):
+        put(writer, span)
+    calm = reader.is_pressing
+    for span in range(150, 300):
+        put(writer, span)
+    filling = reader.is_pressing
+    reader.take()
+    taken = reader.is_pressing
+    writer.close()
+
+    assert (calm, filling, taken, reader.is_pressing) == (False, True, False, True)
+
+
+def test_reader_is_pressed_past_a_hole(tmp_path: Path) -> None:
+    """A slot that nobody stored does not hide a ring that fills up."""
+    writer = Journal(str(tmp_path / "b.journal"), 2048, META)
+    reader = Reader(writer.path, writer.buffer)
+    for span in range(1, 1500):
+        if span == 1 + 2048 // 10:
+            writer.draw()
+        put(writer, span)
+
+    assert reader.is_pressing
+    reader.close()
+    writer.release()
+
+
 @given(st.dictionaries(st.text(max_size=20), st.text(max_size=300) | st.integers(-(2**63), 2**63)))
 @settings(max_examples=60, deadline=None)
 def test_payload_survives(tmp_path_factory, content) -> None:
