@@ -24,9 +24,15 @@ from opentelemetry.trace import (
 from opentelemetry.trace.propagation import _SPAN_KEY
 
 from otel_mlperf import names
-from otel_mlperf.recorder.attributes import MOST, safe_attributes, safe_name_text, safe_value
+from otel_mlperf.recorder.attributes import MOST, NAME_BYTES, safe_attributes, safe_name_text
 from otel_mlperf.recorder.faults import internal_error
-from otel_mlperf.recorder.scrub import MESSAGE_BYTES, clean, describe_exception, redact
+from otel_mlperf.recorder.scrub import (
+    MESSAGE_BYTES,
+    STACK_BYTES,
+    clean,
+    describe_exception,
+    redact,
+)
 
 if TYPE_CHECKING:
     from collections.abc import ItemsView, Iterator, KeysView, Mapping, ValuesView
@@ -90,12 +96,9 @@ class SectionContext:
     token: Token[Any]
     track: int
 
-    def set(self, **attributes: Any) -> None:
+    def set(self, /, **attributes: Any) -> None:
         """Records attributes of this section; later values win."""
-        try:
-            set_attributes(self, attributes)
-        except Exception as error:  # noqa: BLE001 - recording never raises
-            internal_error(error)
+        set_safely(self, attributes)
 
     # -- the protocol of opentelemetry.context.Context ------------------------------------------
 
@@ -191,8 +194,16 @@ def set_attributes(section: SectionContext, attributes: Mapping[Any, Any]) -> No
         extra.attributes.popitem()
 
 
+def set_safely(section: SectionContext, attributes: Mapping[Any, Any]) -> None:
+    """The same, whatever they are; never raises."""
+    try:
+        set_attributes(section, attributes)
+    except Exception as error:  # noqa: BLE001 - recording never raises
+        internal_error(error)
+
+
 def span_of(section: SectionContext) -> Span:
-    """The section as a span of the OpenTelemetry API; always the same object for a section."""
+    """The section as a span of the OpenTelemetry API; the same object as long as it is open."""
     try:
         extra = extra_of(section) if section.at else section.extra or Extra()
         if extra.span is None:
@@ -225,16 +236,19 @@ class SectionSpan(Span):
 
     def set_attribute(self, key: str, value: Any) -> None:
         """Records an attribute of the section."""
-        self.section.set(**{key: value})
+        set_safely(self.section, {key: value})
 
     def set_attributes(self, attributes: Mapping[str, Any]) -> None:
         """Records attributes of the section."""
-        self.section.set(**attributes)
+        set_safely(self.section, attributes)
 
     def add_event(self, name: str, attributes: Any = None, timestamp: int | None = None) -> None:
         """Kept only for exceptions: a journal has room for sections, not for a log."""
-        if name == "exception" and attributes:
-            self._set_error([str(attributes.get(key, "")) for key in _EXCEPTION_FIELDS])
+        try:
+            if name == "exception" and attributes:
+                self._fail(*(str(attributes.get(key) or "") for key in _EXCEPTION_FIELDS))
+        except Exception as error:  # noqa: BLE001 - recording never raises
+            internal_error(error)
 
     def add_link(self, context: SpanContext, attributes: Any = None) -> None:
         """Records a link to another span."""
@@ -260,10 +274,13 @@ class SectionSpan(Span):
             code, text = status.status_code, status.description
         else:
             code, text = status, description
-        if code is StatusCode.ERROR:
-            self._set_error(["error", clean(redact(str(text or "")), MESSAGE_BYTES), ""])
-        elif code is StatusCode.OK and self.section.extra is not None:
-            self.section.extra.error = None
+        try:
+            if code is StatusCode.ERROR:
+                self._fail("error", str(text or ""))
+            elif code is StatusCode.OK and self.section.extra is not None:
+                self.section.extra.error = None
+        except Exception as error:  # noqa: BLE001 - recording never raises
+            internal_error(error)
 
     def record_exception(
         self,
@@ -282,11 +299,19 @@ class SectionSpan(Span):
     def end(self, end_time: int | None = None) -> None:
         """Nothing: the ``with`` block or function that opened the section ends it."""
 
+    def _fail(self, kind: str, message: str, stack: str = "") -> None:
+        """Marks the section failed in the words of others, as far as text may be recorded."""
+        if not self.section.recorder.config.exception_text:
+            message = stack = ""
+        words = ((kind, NAME_BYTES), (message, MESSAGE_BYTES), (stack, STACK_BYTES))
+        # More than the limit is read, so that a secret at the cut is recognised.
+        self._set_error([clean(redact(clean(word, 2 * most)), most) for word, most in words])
+
     def _set_error(self, words: list[str]) -> None:
         if self.section.at:
             extra = extra_of(self.section)
             if extra.error is None or extra.error[0] == "error":
-                extra.error = [str(safe_value(word)) for word in words]
+                extra.error = words
 
 
 _EXCEPTION_FIELDS = (

@@ -97,6 +97,48 @@ def test_name_status_and_exception_through_the_api(recording):
     assert not recording.one("fine").is_error
 
 
+def test_error_texts_through_the_api(start):
+    """What others say of an exception is redacted, and left out where no text is wanted."""
+    event = {
+        "exception.type": "ValueError",
+        "exception.message": "token=abc",
+        "exception.stacktrace": "a stack",
+    }
+
+    def fail():
+        with om.span("event"):
+            trace.get_current_span().add_event("exception", event)
+        with om.span("status"):
+            trace.get_current_span().set_status(StatusCode.ERROR, "password: abc")
+
+    recording = start()
+    fail()
+    assert recording.one("event").error == ["ValueError", "token=[redacted]", "a stack"]
+    assert recording.one("status").error == ["error", "password: [redacted]", ""]
+    om.stop()
+    recording = start(exception_text=False)
+    fail()
+    assert recording.one("event").error == ["ValueError", "", ""]
+    assert recording.one("status").error == ["error", "", ""]
+
+
+def test_odd_arguments_through_the_api(start):
+    """Whatever is handed to a span, nothing is raised into the program."""
+    recording = start()
+    recording.may_fail = True
+    with om.span("work") as section:
+        span = trace.get_current_span()
+        span.set_attribute("self", 1)
+        span.set_attributes({"section": 2, 3: 4, None: 5})
+        section.set(self=6)
+        span.set_attributes(None)
+        span.add_event("exception", ["no mapping"])
+
+    row = recording.one("work")
+    assert row.attributes == {"self": 6, "section": 2, "<int>": 4, "unnamed": 5}
+    assert not row.is_error
+
+
 def test_section_inside_a_foreign_span(recording, tracer):
     """A section in another library's span has it as parent, in its trace."""
     with context_without_ours(), tracer.start_as_current_span("request") as request:
