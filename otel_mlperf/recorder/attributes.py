@@ -10,12 +10,13 @@ from __future__ import annotations
 import os
 import sys
 from enum import Enum
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from otel_mlperf.recorder.scrub import clean
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
 NAME_BYTES = 256
 TEXT_BYTES = 4096
@@ -77,17 +78,17 @@ def _other_value(value: Any) -> Any:
         return safe_value(value.value) if not isinstance(value.value, Enum) else value.name
     if isinstance(value, bool | int | float | str):
         plain = next(kind for kind in (bool, int, float, str) if isinstance(value, kind))
-        return safe_value(plain.__call__(value))
+        return safe_value(plain(value))
     if isinstance(value, bytes):
         return clean(value[:TEXT_BYTES].decode("utf-8", "replace"), TEXT_BYTES)
     if isinstance(value, os.PathLike):
         return clean(str(os.fspath(value)), TEXT_BYTES)
     if isinstance(value, _LISTS):
-        return _list(list(value)[:_MOST_ITEMS])
+        return _list(islice(value, _MOST_ITEMS))
     return _by_shape(value)
 
 
-def _list(items: list[Any]) -> list[Any]:
+def _list(items: Iterable[Any]) -> list[Any]:
     """Items of one kind, as OpenTelemetry asks; text where the kinds differ."""
     found = [
         _nested(item) if isinstance(item, _LISTS) else safe_value(item)
@@ -104,7 +105,7 @@ def _list(items: list[Any]) -> list[Any]:
 
 def _nested(value: Any) -> str:
     """A list in a list as text, no deeper: lists may hold themselves."""
-    items = list(value)[:_MOST_ITEMS]
+    items = islice(value, _MOST_ITEMS)
     found = [_type_name(i) if isinstance(i, _LISTS) else safe_value(i) for i in items]
     return clean(str(found), TEXT_BYTES)
 

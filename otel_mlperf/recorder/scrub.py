@@ -23,7 +23,7 @@ _SECRETS = re.compile(
 )
 _NAMED = re.compile(
     r"""
-    (?P<name> (?i: \b (?:[\w-]*[_-])? (?: password | passwd | pwd | secret | credentials?
+    (?P<name> (?i: (?<![^\W_]) (?: password | passwd | pwd | secret | credentials?
         | api[_-]?key | access[_-]?key | auth[_-]?token | access[_-]?token | token )
         ["']? \s* [=:] \s* ))
     (?P<value> "[^"]*" | '[^']*' | [^\s,;&'"]+ )

@@ -84,6 +84,12 @@ def test_limits():
     assert len(safe_value(list(range(10_000)))) == 128
 
 
+def test_long_lists_are_not_copied():
+    """Of a list without end only the beginning is looked at."""
+    assert safe_value(range(1 << 60)) == list(range(128))
+    assert safe_value([range(1 << 60)])[0].startswith("[0, 1, 2, ")
+
+
 def test_none_is_left_out():
     """A value of None means no attribute."""
     assert safe_attributes({"a": None, "b": 1}) == {"b": 1}

@@ -80,6 +80,13 @@ def raised(error):
         return caught
 
 
+def test_length_does_not_matter():
+    """A text as long as a book is looked through once, not once for each of its words."""
+    text = "a-" * 100_000
+
+    assert redact(f"{text}db_password=hunter22") == f"{text}db_password={HIDDEN}"
+
+
 def test_type_message_stack():
     """An exception is its type, message and the frames it went through."""
     kind, message, stack = describe_exception(raised(KeyError("x")))
