@@ -8,15 +8,16 @@ counted as lost.
 
 from __future__ import annotations
 
-import os
 import threading
 import zlib
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 _LOG: Final = "outcomes.log"
+_UNFINISHED: Final = ".new"
 
 
 class Request(NamedTuple):
@@ -83,6 +84,7 @@ class Requests:
             try:
                 self._write(request, body)
             except OSError:
+                _remove(self._path(request).with_suffix(_UNFINISHED))
                 self._settle(Outcome(number, signal, check, 0, {"outbox_io": items}))
                 return None
             self._waiting[number] = request
@@ -90,11 +92,12 @@ class Requests:
         return None
 
     def body(self, request: Request) -> bytes | None:
-        """The bytes to send; None if they are gone (counted)."""
+        """The bytes to send; None if they are gone, or are others than were written."""
         try:
-            return self._path(request).read_bytes()
+            body = self._path(request).read_bytes()
         except OSError:
             return None
+        return body if zlib.crc32(body) == request.check else None
 
     def next(self, signal: str) -> Request | None:
         """The oldest request of a signal."""
@@ -112,7 +115,7 @@ class Requests:
                 return
             outcome = Outcome(request.number, request.signal, request.check, delivered, lost)
             self._settle(outcome)
-            self._path(request).unlink(missing_ok=True)
+            _remove(self._path(request))
             self.changed.notify_all()
 
     def news(self) -> list[Outcome]:
@@ -148,19 +151,20 @@ class Requests:
     def _settle(self, outcome: Outcome) -> None:
         self._settled[outcome.number] = outcome
         self._news.append(outcome)
-        with (self._folder / _LOG).open("a") as log:
+        # Without its line the request is sent twice at worst, by an agent after a crash.
+        with suppress(OSError), (self._folder / _LOG).open("a") as log:
             log.write(_line(outcome))
 
     def _make_room(self, size: int) -> None:
         while self._waiting and sum(r.size for r in self._waiting.values()) + size > self._limit:
             oldest = self._waiting.pop(next(iter(self._waiting)))
-            self._path(oldest).unlink(missing_ok=True)
+            _remove(self._path(oldest))
             lost = {"outbox_full": oldest.items}
             self._settle(Outcome(oldest.number, oldest.signal, oldest.check, 0, lost))
 
     def _write(self, request: Request, body: bytes) -> None:
         path = self._path(request)
-        temporary = path.with_suffix(".new")
+        temporary = path.with_suffix(_UNFINISHED)
         temporary.write_bytes(body)
         temporary.replace(path)
 
@@ -176,10 +180,16 @@ class Requests:
         return [outcome for line in lines if (outcome := _parse(line))]
 
 
+def _remove(path: Path) -> None:
+    with suppress(OSError):
+        path.unlink()
+
+
 def _line(outcome: Outcome) -> str:
+    """On a line of its own, whatever was cut short before it."""
     lost = ",".join(f"{reason}={count}" for reason, count in outcome.lost.items())
     number, signal, check, delivered, _ = outcome
-    return f"{number} {signal} {check} {delivered} {lost or '-'} .{os.linesep}"
+    return f"\n{number} {signal} {check} {delivered} {lost or '-'} ."
 
 
 def _parse(line: str) -> Outcome | None:

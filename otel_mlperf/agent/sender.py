@@ -75,8 +75,13 @@ class _Channel(threading.Thread):
     def run(self) -> None:
         while not self.stopping.is_set():
             request = self._next()
-            if request is not None:
+            if request is None:
+                continue
+            try:
                 self._deliver(request)
+            except Exception:  # noqa: BLE001 - one request must not end the way of all others
+                _log.exception("%s: request %d cannot be sent", self.signal, request.number)
+                self._requests.settle(request, 0, {"internal": request.items})
         self._client.close()
 
     def _next(self) -> Request | None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import resource
+import signal
+
 from otel_mlperf.agent.requests import Requests
 
 
@@ -84,3 +87,45 @@ def test_line_cut_short_by_a_crash_is_passed_over(tmp_path) -> None:
 
     assert after.add(1, "traces", 1, b"x") is not None
     assert after.add(2, "traces", 1, b"x") is None
+
+
+def test_full_disk_costs_the_log_and_nothing_else(tmp_path) -> None:
+    """Where the log cannot be written, outcomes are told all the same, and files removed."""
+    requests = outbox(tmp_path, limit=250)
+    (tmp_path / "outcomes.log").symlink_to("/dev/full")
+    for number in (1, 2, 3):
+        requests.add(number, "traces", number, bytes(100))
+    requests.settle(requests.next("traces"), 2, {})
+
+    assert [(o.number, o.delivered, o.lost) for o in requests.news()] == [
+        (1, 0, {"outbox_full": 1}),
+        (2, 2, {}),
+    ]
+    assert [path.name[:10] for path in tmp_path.glob("*.otlp")] == ["0000000003"]
+
+
+def test_torn_line_does_not_run_into_the_next(tmp_path) -> None:
+    """What a full disk cut short is passed over; the outcome after it is read as it was."""
+    before = outbox(tmp_path)
+    before.add(11, "traces", 1, b"x")
+    (tmp_path / "outcomes.log").write_text("1")
+    before.settle(before.next("traces"), 1, {})
+    after = outbox(tmp_path)
+
+    assert after.add(11, "traces", 1, b"x") is not None
+
+
+def test_request_that_the_disk_refused_leaves_nothing(tmp_path) -> None:
+    """It is lost and counted, and no half of it stays."""
+    requests = outbox(tmp_path)
+    limit = resource.getrlimit(resource.RLIMIT_FSIZE)
+    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    try:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (100, limit[1]))
+        requests.add(1, "traces", 5, bytes(200))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limit)
+        signal.signal(signal.SIGXFSZ, handler)
+
+    assert [o.lost for o in requests.news()] == [{"outbox_io": 5}]
+    assert [path.name for path in tmp_path.iterdir()] == ["outcomes.log"]
