@@ -1,8 +1,8 @@
 """How do events survive the agent?
 
 Segments ``wal-00000001`` in the agent's folder, append-only: each record is its length, a CRC-32
-and MessagePack. A record counts once it is whole; what follows a torn one is not read. A segment is
-removed when a state that contains it has been written.
+and MessagePack. A record counts once it is whole; what follows a torn one, or one that is no event,
+is not read. A segment is removed when a state that contains it has been written.
 """
 
 from __future__ import annotations
@@ -51,7 +51,12 @@ class Log:
             text = data[at + _FRAME.size : at + _FRAME.size + length]
             if len(text) < length or zlib.crc32(text) != check:
                 return
-            yield self._decode(text)
+            try:
+                event = self._decode(text)
+            except msgspec.DecodeError:
+                # Zeros, which a power cut leaves behind the end, have the checksum of nothing.
+                return
+            yield event
             at += _FRAME.size + length
 
     def append(self, events: Iterable[Event]) -> bool:
@@ -84,17 +89,21 @@ class Log:
 
     def next_segment(self) -> int:
         """Ends the segment and returns the number of the next one."""
-        self._close()
+        self.close()
         self.segment += 1
         return self.segment
 
     def drop_before(self, segment: int) -> None:
         """Removes the segments in front of ``segment``: a state contains them."""
-        self._remove_before(segment)
+        for number, path in self._segments():
+            if number < segment:
+                path.unlink(missing_ok=True)
 
     def close(self) -> None:
         """Closes the file."""
-        self._close()
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
 
     def _open(self) -> int:
         if self._fd < 0:
@@ -102,19 +111,9 @@ class Log:
             self._fd = os.open(self._folder / f"{_PREFIX}{self.segment:08d}", flags, 0o600)
         return self._fd
 
-    def _close(self) -> None:
-        if self._fd >= 0:
-            os.close(self._fd)
-            self._fd = -1
-
     def _segments(self) -> list[tuple[int, Path]]:
         found = self._folder.glob(f"{_PREFIX}*")
         return sorted((int(p.name.removeprefix(_PREFIX)), p) for p in found)
-
-    def _remove_before(self, segment: int) -> None:
-        for number, path in self._segments():
-            if number < segment:
-                path.unlink(missing_ok=True)
 
 
 def _write_whole(fd: int, data: bytearray) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import resource
 import signal
+import struct
+import zlib
 
 import pytest
 
@@ -19,6 +21,11 @@ def written(tmp_path):
         log.append([event])
     log.close()
     return tmp_path / "wal-00000001"
+
+
+def framed(text):
+    """A record as the log writes it."""
+    return struct.pack("<II", len(text), zlib.crc32(text)) + text
 
 
 def test_replay_returns_what_was_appended(tmp_path) -> None:
@@ -38,13 +45,15 @@ def test_replay_returns_what_was_appended(tmp_path) -> None:
         (lambda data: data[:3], 0),
         (lambda data: b"", 0),
         (lambda data: data + b"\0\0\0", 5),
+        (lambda data: data + bytes(64), 5),
+        (lambda data: data + framed(b"\xc0"), 5),
         (lambda data: data[:-10] + b"x" + data[-9:], 4),
         (lambda data: data[:8] + b"x" + data[9:], 0),
         (lambda data: b"\xff\xff\xff\xff" + data[4:], 0),
     ],
 )
 def test_damage_costs_what_follows_it_and_nothing_before(tmp_path, damage, intact) -> None:
-    """A torn tail, a flipped byte or a wrong length ends the replay at the last whole event."""
+    """A torn tail, zeros after a power cut, a flipped byte or what is no event ends the replay."""
     path = written(tmp_path)
     path.write_bytes(damage(path.read_bytes()))
 
