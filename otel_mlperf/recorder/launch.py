@@ -61,7 +61,10 @@ class AgentWatch:
         """The agent, where it is not a process."""
 
     def start(self) -> None:
-        """Starts the agent; says so once if that is not possible."""
+        """Starts the agent: in a thread, which is said, where no process can be started."""
+        now = time.monotonic_ns()
+        self._starts.append(now)
+        self._next_look = now + _SILENT_NS
         if self._config.agent == "thread":
             self._start_thread()
         elif self._config.agent == "process":
@@ -72,9 +75,6 @@ class AgentWatch:
                     "the agent cannot be started as a process (%s): it runs in a thread", error
                 )
                 self._start_thread()
-        now = time.monotonic_ns()
-        self._starts.append(now)
-        self._next_look = now + _SILENT_NS
 
     def _start_thread(self) -> None:
         # By name: the recorder must not import the agent (numpy, the run folder, OTLP) unless the
@@ -90,7 +90,8 @@ class AgentWatch:
         self._next_look = now + _SILENT_NS
         if not self._is_silent(now, _SILENT_NS):
             return
-        self._starts = [start for start in self._starts if now - start < _HOUR_NS]
+        # The last one stays, however old: the next look counts from it.
+        self._starts = [s for s in self._starts if now - s < _HOUR_NS] or self._starts[-1:]
         if len(self._starts) > MOST_RESTARTS:
             say_once("the agent has stopped %d times within an hour and is not started again; "
                      "'otel-mlperf recover' reads what it has not", MOST_RESTARTS)  # fmt: skip

@@ -21,6 +21,7 @@ from otel_mlperf.recorder.context import (
     extra_of,
     surface,
 )
+from otel_mlperf.recorder.faults import internal_error
 from otel_mlperf.recorder.places import Places
 from otel_mlperf.recorder.registry import Registry
 from otel_mlperf.recorder.rescue import NO_ENTRY
@@ -266,10 +267,13 @@ class Recorder:
                 call(section, error)
 
     def attend(self, now: int) -> None:
-        """Does what must happen now and then."""
+        """Does what must happen now and then; what of it fails keeps no step from beginning."""
         self.due_ns = now + _ATTEND_NS
         for call in self.now_and_then:
-            call(now)
+            try:
+                call(now)
+            except Exception as error:  # noqa: BLE001 - recording never raises
+                internal_error(error)
 
     # -- when the ring is full, or nothing is recorded any more ----------------------------------
 

@@ -19,6 +19,8 @@ from otel_mlperf.recorder.faults import internal_error, say_once
 from otel_mlperf.recorder.section import root_of
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from otel_mlperf.recorder.state import Recorder
 
 _MASK = (1 << 64) - 1
@@ -86,21 +88,24 @@ class Values:
 
     def publish(self) -> None:
         """Writes the rows of the values whose copies have arrived."""
-        if self._late is not None and not self._recorder.is_retired:
+        if self._late is None or self._recorder.is_retired:
+            return
+        try:
             for time_ns, value, where in self._late.arrived():
                 self.write(time_ns, value, where)
+        except Exception as error:  # noqa: BLE001 - after an error on the device none ever arrives
+            internal_error(error)
+            late, self._late = self._late, None
+            self._recorder.journal.count(Word.LOST_VALUES, len(late.waiting))
 
     def finish(self, deadline_ns: int) -> None:
         """Publishes what still arrives before the deadline; counts the rest."""
-        late = self._late
-        if late is None:
-            return
         self.publish()
-        while late.waiting and time.monotonic_ns() < deadline_ns:
+        while self._late is not None and self._late.waiting and time.monotonic_ns() < deadline_ns:
             time.sleep(0.001)
             self.publish()
-        if late.waiting:
-            self._recorder.journal.count(Word.LOST_VALUES, len(late.waiting))
+        if self._late is not None and self._late.waiting:
+            self._recorder.journal.count(Word.LOST_VALUES, len(self._late.waiting))
 
 
 class Late:
@@ -125,13 +130,11 @@ class Late:
         self.waiting.append((event, slot, time_ns, where))
         return True
 
-    def arrived(self) -> list[tuple[int, float, Where]]:
+    def arrived(self) -> Iterator[tuple[int, float, Where]]:
         """Time, value and place of the copies that are done, in the order of their calls."""
-        found = []
         while self.waiting and self.waiting[0][0].query():
             _, slot, time_ns, where = self.waiting.popleft()
-            found.append((time_ns, float(self._slots[slot]), where))
-        return found
+            yield time_ns, float(self._slots[slot]), where
 
 
 def _is_tensor(value: Any) -> bool:

@@ -137,6 +137,19 @@ def test_not_started_for_ever(start, monkeypatch, said):
     assert len([text for text in said() if "not started again" in text]) == 1
 
 
+def test_looked_for_after_an_hour(start, monkeypatch):
+    """An agent that is gone after an hour is started again, also if that takes its time."""
+    recording = start()
+    starts = []
+    monkeypatch.setattr(AgentWatch, "_restart", lambda self: starts.append(1))
+    watch = AgentWatch(recording.journal, recording.recorder.meta, Config(agent="process"))
+    now = time.monotonic_ns()
+    watch._starts = [now]
+    watch.look(now + 7_200_000_000_000)
+    watch.look(now + 7_210_000_000_000)
+    wait_for(lambda: len(starts) == 2)
+
+
 def test_look_is_cheap_while_the_agent_lives(start, monkeypatch):
     """While the heartbeat is young, looking starts nothing."""
     recording = start()

@@ -28,6 +28,20 @@ def test_block(recording):
     assert recording.numbers() == [0]
 
 
+def test_what_fails_now_and_then(recording):
+    """What is done at the begin of some steps may fail: the step begins and ends all the same."""
+    recording.may_fail = True
+    looks = []
+    recording.recorder.now_and_then[:0] = [lambda now: 1 / 0, looks.append]
+    for _ in range(3):
+        recording.recorder.due_ns = 0
+        with om.step():
+            pass
+
+    assert recording.numbers() == [0, 1, 2]
+    assert len(looks) == 3
+
+
 def test_number(recording):
     """A number that is given counts, and later steps count on from it."""
     with om.step(7):

@@ -201,6 +201,18 @@ def test_values_that_never_arrive(recording, device):
     assert recording.word(Word.LOST_VALUES) == 300
 
 
+def test_broken_device(recording, device):
+    """After an error on the device its values are lost and counted; the run ends as ever."""
+    recording.may_fail = True
+    device.query = lambda: 1 / 0
+    with om.span("work"):
+        om.log(loss=OnDevice(device, 1.0))
+    om.stop()
+
+    assert [row.name for row in recording.sections()] == ["work", "run"]
+    assert recording.word(Word.LOST_VALUES) == recording.word(Word.INTERNAL_ERRORS) == 1
+
+
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 def test_device_tensor_is_never_waited_for(recording):
