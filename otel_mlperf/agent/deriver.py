@@ -14,6 +14,7 @@ import numpy as np
 from otel_mlperf import ids, names
 from otel_mlperf.agent.accounts import Accounts
 from otel_mlperf.agent.cells import user_values
+from otel_mlperf.agent.devices import device_spans
 from otel_mlperf.agent.dispatch import Dispatch
 from otel_mlperf.agent.events import (
     Converted,
@@ -200,6 +201,9 @@ class Deriver:
                 journal = state.journals.get(reading.journal)
                 meta = journal.meta if journal else None
                 self._tables.add_reading(meta, reading, read.unix_ns)
+        for journal, span in device_spans(state, read):
+            self.accounts.measured(Outcome(created=1), 0)
+            self._dispatch.keep(self._rank(journal), [span])
 
     def _total(self, mark: Mark) -> None:
         """What is as it is at the mark; now and then the tables get the program's own values."""

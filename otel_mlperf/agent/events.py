@@ -68,6 +68,8 @@ class Reading(msgspec.Struct, array_like=True, frozen=True):
     name: str
     labels: dict[str, str]
     value: float
+    text: str = ""
+    """As of a measurement."""
 
 
 class Read(msgspec.Struct, array_like=True, tag="read", frozen=True):
@@ -108,6 +110,10 @@ class Converted(msgspec.Struct, array_like=True, tag="converted", frozen=True):
     """Of each its number of events and of bytes."""
     lost: str = ""
     """Why there is none of it; empty if it was converted."""
+    end_ns: int = 0
+    """When the window ended, Unix time."""
+    readings: list[Reading] = []
+    """What it comes to."""
 
 
 Event = Joined | Named | Polled | Left | Read | Mark | Converted

@@ -92,10 +92,10 @@ class Readings:
         if any(one.device for one in found):
             owners = self._owners_of(self._machine.devices(), mains)
         readings = []
-        for metric, labels, value, pid, device in found:
+        for metric, labels, value, pid, device, text in found:
             journal = by_pid.get(pid) if pid else owners.get(device, _NODE)
             if journal is not None:  # else the process has just ended
-                readings.append(Reading(journal, metric, labels, float(value)))
+                readings.append(Reading(journal, metric, labels, float(value), text))
         return Read(source, time.time_ns(), readings)
 
     def _owners_of(self, devices: Sequence[Device], mains: Mains) -> dict[str, str]:

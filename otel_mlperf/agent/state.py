@@ -179,6 +179,8 @@ class State(msgspec.Struct):
     windows: dict[str, str] = {}
     """Profiler windows that are done with, by the name of their description: the digest of the
     trace; empty for one that could not be converted."""
+    gone: dict[str, str] = {}
+    """Devices that do not answer: ``hw.id`` to what was said about it."""
     began_ns: int = 0
     exported_ns: int = 0
     totalled_ns: int = 0

@@ -157,6 +157,24 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True):
     gpus: list[Gpu]
 
 
+class Loss(msgspec.Struct, frozen=True, kw_only=True):
+    """A device that stopped answering."""
+
+    id: str
+    name: str
+    """``gpu0``."""
+    rank: int
+    """Of the rank that uses it; of one that no rank uses, the first on its node."""
+    count: int
+    """How often."""
+    after_ns: int
+    """From the start of the run to the first time."""
+    absent_ns: int | None
+    """How long the last time took; None: it did not come back."""
+    text: str
+    """What the driver said the first time."""
+
+
 class Telemetry(msgspec.Struct, frozen=True, kw_only=True):
     """How well the run was recorded."""
 
@@ -204,6 +222,7 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     """On other threads and tasks, in no step: no part of the time outside."""
     slowest: Slowest | None
     machine: Machine | None
+    losses: list[Loss]
     windows: int
     """Profiler windows that were recorded, converted or not."""
     windows_left_out: dict[str, int]

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from otel_mlperf.analysis import accounting
+from otel_mlperf.analysis.devices import read_losses
 from otel_mlperf.analysis.findings import Slowest, Summary, Telemetry
 from otel_mlperf.analysis.logged import read_counted, read_last
 from otel_mlperf.analysis.machine import read_machine
@@ -86,6 +87,7 @@ def summarize(run: RunFolder, rank: int | None = None) -> Summary:
         beside=beside,
         slowest=slowest,
         machine=read_machine(store),
+        losses=read_losses(store, run.facts.started_ns),
         windows=_count_windows(run, store, rank),
         windows_left_out=read_left_out(store),
         profiled_steps=count_profiled(store, phase),

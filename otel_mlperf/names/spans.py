@@ -22,6 +22,7 @@ STEP: Final = "step"
 EPOCH: Final = "epoch"
 PHASE: Final = "phase"
 RUN: Final = "run"
+DEVICE: Final = "device"
 OTHER: Final = "other"
 
 # Spans that the package itself makes.
@@ -32,6 +33,10 @@ SPAN_MICRO_STEP: Final = "micro_step"
 SPAN_SEGMENT: Final = "segment"
 SPAN_PROFILER_START: Final = "profiler.start"
 SPAN_PROFILER_EXPORT: Final = "profiler.export"
+SPAN_DEVICE_LOST: Final = "device.lost"
+SPAN_DEVICE_BACK: Final = "device.back"
+DEVICE_LOST_ERROR: Final = "DeviceLost"
+"""``error.type`` of a ``device.lost``; its message is what the driver said."""
 SPAN_DOCTOR: Final = "doctor.check"
 SERVICE_DOCTOR: Final = "otel-mlperf-doctor"
 

@@ -20,6 +20,7 @@ _LABEL = 10
 _LEAST_OUTSIDE = 0.01
 _LONGEST_NAME = 28
 _MOST_RANKS = 3
+_MOST_LOSSES = 3
 _WHOLE = 1e12
 """Below it, a number without decimals is written with all its digits."""
 
@@ -46,6 +47,7 @@ def around_lines(summary: Summary, width: int) -> list[Line]:
         told = _outside(summary, width - _LABEL)
         lines += [_labelled(label, line) for label, line in zip(labels, told, strict=False)]
     lines += [*_beside(summary, width), *_slowest(summary, width), *_machine(summary, width)]
+    lines += _losses(summary, width)
     return [*lines, *_profiled(summary, width), *_said(summary, width)]
 
 
@@ -99,6 +101,21 @@ def _profiled(summary: Summary, width: int) -> list[Line]:
 def _machine(summary: Summary, width: int) -> list[Line]:
     told = machine_text(summary.machine, width - _LABEL) if summary.machine else ""
     return [_labelled("machine", told)] if told else []
+
+
+def _losses(summary: Summary, width: int) -> list[Line]:
+    """The devices that stopped answering."""
+    lines: list[Line] = []
+    labels = ["lost", *[""] * (_MOST_LOSSES - 1)]
+    for label, one in zip(labels, summary.losses, strict=False):
+        rank = f" of rank {one.rank}" if summary.ranks > 1 else ""
+        often = f", {one.count} times, first" if one.count > 1 else ""
+        back = "still gone"
+        if one.absent_ns is not None:
+            back = f"back after {duration(one.absent_ns)}"
+        line = f"{one.name}{rank}{often} after {duration(one.after_ns)}, {back}: {one.text}"
+        lines.append([(f"{label:<{_LABEL}}", "dim"), (short(line, width - _LABEL), "red")])
+    return lines
 
 
 def _said(summary: Summary, width: int) -> list[Line]:

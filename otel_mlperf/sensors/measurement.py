@@ -16,6 +16,8 @@ class Measurement(NamedTuple):
     """The process that it is of; 0: of the host or of a device."""
     device: str = ""
     """``hw.id`` of the device that it is of (a GPU's UUID); empty: none."""
+    text: str = ""
+    """Of the losses of a device: why it does not answer now; empty: it does."""
 
 
 class Sensor(Protocol):

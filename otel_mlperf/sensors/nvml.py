@@ -51,7 +51,7 @@ class NvmlSensor:
     ) -> None:
         """``pids`` gives our own processes, by their numbers here; ``proc`` is where they are."""
         self.devices: tuple[Device, ...] = ()
-        """As last found; replaced as a whole, so any thread may look at it."""
+        """As last found, lost ones too; replaced as a whole, so any thread may look at it."""
         self._level = level
         self._pids = pids
         self._proc = proc
@@ -60,7 +60,7 @@ class NvmlSensor:
         self._gpus: list[Gpu] = []
         self._losses: dict[str, int] = {}
         self._labels: dict[str, dict[str, str]] = {}
-        self._gone: set[str] = set()
+        self._gone: dict[str, tuple[Device, str]] = {}
         self._look_at_s: float | None = clock()
         self._wait_s = LOST_S
         self._said: set[str] = set()
@@ -78,15 +78,17 @@ class NvmlSensor:
             for gpu in list(self._gpus):
                 found += self._read_gpu(self._nvml, gpu, ours, now_s)
             found += self._xids.read(self._nvml)
-        return found + [
-            Measurement(names.DEVICE_LOST.name, self._labels[uuid], count, device=uuid)
-            for uuid, count in self._losses.items()
-        ]
+        return found + [self._told_losses(uuid, count) for uuid, count in self._losses.items()]
 
     def close(self) -> None:
         """Gives NVML back."""
         if self._nvml is not None:
             self._stop(self._nvml)
+
+    def _told_losses(self, uuid: str, count: int) -> Measurement:
+        _, why = self._gone.get(uuid, (None, ""))
+        labels = self._labels[uuid]
+        return Measurement(names.DEVICE_LOST.name, labels, count, device=uuid, text=why)
 
     def _read_gpu(
         self, nvml: ModuleType, gpu: Gpu, ours: Collection[int], now_s: float
@@ -99,7 +101,7 @@ class NvmlSensor:
             return []
         gpu.say_refusals()
         if uuid in self._gone:
-            self._gone.remove(uuid)
+            del self._gone[uuid]
             _log.info("GPU %s answers again", uuid)
             self._wait_s = self._wait_s if self._gone else LOST_S
         return found
@@ -108,7 +110,7 @@ class NvmlSensor:
         self._gpus.remove(gpu)
         uuid = gpu.device.uuid
         if uuid not in self._gone:
-            self._gone.add(uuid)
+            self._gone[uuid] = gpu.device, reason
             self._losses[uuid] += 1
             _log.warning("GPU %s has stopped answering: %s; NVML is started anew", uuid, reason)
         if self._look_at_s is None:
@@ -134,12 +136,15 @@ class NvmlSensor:
             return
         self._gpus = [Gpu(pynvml, one, self._level, self._said) for one in found]
         self._xids.listen(pynvml, self._gpus)
-        self._remember(tuple(one.device for one in found))
-        if silent or self._gone.difference(device.uuid for device in self.devices):
+        self._remember([one.device for one in found])
+        if silent or self._gone.keys() - {one.device.uuid for one in found}:
             self._look_at_s = now_s + self._wait_s
 
-    def _remember(self, devices: tuple[Device, ...]) -> None:
-        self.devices = devices
+    def _remember(self, devices: list[Device]) -> None:
+        there = {device.uuid for device in devices}
+        # A lost one keeps its place: processes go on counting it.
+        lost = [device for uuid, (device, _) in self._gone.items() if uuid not in there]
+        self.devices = tuple(sorted([*devices, *lost], key=lambda device: device.number))
         for device in devices:
             self._labels[device.uuid] = device.labels
             self._losses.setdefault(device.uuid, 0)

@@ -179,7 +179,7 @@ class Reader:
 def by_key(measurements: list) -> Found:
     """Values by metric, device, the labels that tell series apart, and process where it has one."""
     found = {}
-    for metric, labels, value, pid, device in measurements:
+    for metric, labels, value, pid, device, _ in measurements:
         telling = [labels[name] for name in sorted(labels) if name not in NAMING]
         key = (metric, device, *telling, *([pid] if pid else []))
         assert key not in found, f"{key} is given twice"

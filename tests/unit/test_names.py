@@ -53,14 +53,14 @@ def namespaces(conventions):
 
 def words():
     """Every attribute that the vocabulary names, by its constant."""
-    spans = {"SPAN_RUN", "SPAN_EPOCH", "SPAN_DATA", "SPAN_PROFILER_START", "SPAN_PROFILER_EXPORT"}
+    spans = {name for name in vars(names) if name.startswith("SPAN_")}
     return {
         constant: value
         for constant, value in vars(names).items()
         if constant.isupper()
         and isinstance(value, str)
         and re.fullmatch(r"[a-z_0-9]+(\.[a-z_0-9]+)+", value)
-        and constant not in spans | {"SPAN_DOCTOR"}
+        and constant not in spans
     }
 
 

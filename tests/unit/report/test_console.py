@@ -411,3 +411,27 @@ def test_what_was_not_read_is_not_on_the_line(runs, monkeypatch):
 
     assert machine_line(without, monkeypatch) == []
     assert machine_line(with_gpu, monkeypatch) == ["machine   gpu 0: 50 %"]
+
+
+def lose(run, name, at, gpu, why="", rank=0):
+    attributes = {names.HW_ID: f"GPU-{gpu}", names.HW_NAME: f"gpu{gpu}"}
+    attributes |= {names.EXCEPTION_MESSAGE: why} if why else {}
+    text = json.dumps(attributes)
+    run.span(0, name, at, 0, category=names.DEVICE, attributes=text, rank=rank)
+
+
+def test_gpus_that_were_lost_are_named(runs, monkeypatch):
+    """When first, how often, for how long, and what the driver said."""
+    run = digits(runs)
+    lose(run, names.SPAN_DEVICE_LOST, 1000 * MS, 0, "GPU is lost")
+    lose(run, names.SPAN_DEVICE_BACK, 1200 * MS, 0)
+    lose(run, names.SPAN_DEVICE_LOST, 1500 * MS, 0, "GPU is lost")
+    lose(run, names.SPAN_DEVICE_LOST, 1600 * MS, 1, "Timeout")
+    lose(run, names.SPAN_DEVICE_BACK, 1850 * MS, 0)
+
+    lines = rendered(run, monkeypatch).splitlines()
+    first = next(at for at, line in enumerate(lines) if line.startswith("lost"))
+    assert lines[first : first + 2] == [
+        "lost      gpu0, 2 times, first after 1.00 s, back after 350 ms: GPU is lost",
+        "          gpu1 after 1.60 s, still gone: Timeout",
+    ]

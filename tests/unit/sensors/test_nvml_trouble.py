@@ -52,6 +52,28 @@ def test_a_lost_gpu_is_absent_and_counted_and_comes_back(script, nvml_library):
     ]
 
 
+def test_a_lost_gpu_keeps_its_place_and_says_why(script, nvml_library):
+    """Others are not taken for it, and the reason stays until it answers again."""
+    with Reader(script, nvml_library) as reader:
+        reader.read()
+        script.change({"0.lost": LOST})
+        reader.read(after_s=5)
+        gone = said_of_losses(reader, after_s=5)
+        places = [(uuid, number) for uuid, number, *_ in reader.ask("devices")]
+        script.change({}, "0.lost")
+        back = said_of_losses(reader, after_s=30)
+
+    assert gone == {UUID0: "GPU is lost", UUID1: ""}
+    assert places == [(UUID0, 0), (UUID1, 1)]
+    assert back == {UUID0: "", UUID1: ""}
+
+
+def said_of_losses(reader, after_s):
+    reader.ask("wait", after_s)
+    said = reader.ask("read")
+    return {device: text for metric, *_, device, text in said if metric == LOSSES[0]}
+
+
 @pytest.mark.parametrize("code", [10, 16, 28], ids=["timeout", "reset required", "not found"])
 def test_a_gpu_that_needs_a_reset_counts_as_lost(code, script, nvml_library):
     """Every error that means the device is not there is a loss."""
@@ -101,7 +123,7 @@ def test_a_hanging_call_keeps_nobody_waiting(script, nvml_library):
 
 
 def by_name(said):
-    return {metric: value for metric, _, value, _, _ in said}
+    return {metric: value for metric, _, value, *_ in said}
 
 
 def until_it_answers(reader):
