@@ -34,12 +34,7 @@ def table_folder(folder: Path, table: str) -> Path:
 def part_name(host: str, first: int, last: int | None = None) -> str:
     """The file name of a part; with ``last``, of a merged one."""
     numbers = f"{first:06d}" if last is None else f"{first:06d}_{last:06d}"
-    return f"{part_prefix(host)}{numbers}{SUFFIX}"
-
-
-def part_prefix(host: str) -> str:
-    """How the file names of a host's parts begin."""
-    return f"{safe_name(host)}-"
+    return f"{safe_name(host)}-{numbers}{SUFFIX}"
 
 
 def window_host(digest: str) -> str:

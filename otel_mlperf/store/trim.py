@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 
 from otel_mlperf.ids import safe_name
@@ -53,5 +54,9 @@ def _own(folder: Path, table: str, host: str) -> list[Part]:
 
 
 def _items(part: Part) -> int:
-    kinds: list[str] = pq.read_table(part.path, columns=["kind"])["kind"].to_pylist()
+    """Of a damaged part nobody knows."""
+    try:
+        kinds: list[str] = pq.read_table(part.path, columns=["kind"])["kind"].to_pylist()
+    except (OSError, pa.ArrowException):
+        return 0
     return kinds.count("section") + kinds.count("event")

@@ -20,11 +20,12 @@ import pyarrow.parquet as pq
 from otel_mlperf.errors import StoreError
 from otel_mlperf.ids import safe_name
 from otel_mlperf.store.parts import (
+    SUFFIX,
     Part,
     covered_parts,
     live_parts,
+    parse,
     part_name,
-    part_prefix,
     table_folder,
 )
 from otel_mlperf.store.schema import TABLES, Column
@@ -227,8 +228,10 @@ class _Replacing:
 
 def _remove_unfinished(place: Path, host: str) -> None:
     """Removes what an agent of this host left that was killed while it wrote."""
-    for path in place.glob(f".{part_prefix(host)}*"):
-        if not path.name.endswith(f".{os.getpid()}"):
+    for path in place.glob(f".*{SUFFIX}.*"):
+        name, _, pid = path.name[1:].rpartition(".")
+        part = parse(place / name)
+        if part is not None and part.host == safe_name(host) and pid != str(os.getpid()):
             path.unlink(missing_ok=True)
 
 

@@ -178,10 +178,12 @@ def test_what_a_killed_agent_left_unfinished_is_removed(tmp_path):
     write_part(tmp_path, "values", "a", 1, values(1))
     place = table_folder(tmp_path, "values")
     (place / ".a-000002.parquet.1").write_bytes(b"PAR1")
+    (place / ".a-b-000002.parquet.1").write_bytes(b"PAR1")
     (place / ".b-000002.parquet.1").write_bytes(b"PAR1")
     compact(tmp_path, "values", "a")
 
     assert sorted(path.name for path in place.iterdir()) == [
+        ".a-b-000002.parquet.1",
         ".b-000002.parquet.1",
         "a-000001.parquet",
     ]
