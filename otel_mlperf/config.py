@@ -71,11 +71,13 @@ class Config:
         ENDPOINT,
         "",
         "Where to send spans and metrics (OTLP); empty: the run folder only.",
+        secret=True,
     )
     headers: str = set_by(
         "OTEL_EXPORTER_OTLP_HEADERS",
         "",
         "Headers of each request, ``name=value`` separated by commas.",
+        secret=True,
     )
     resource: str = set_by(
         "OTEL_RESOURCE_ATTRIBUTES",

@@ -25,6 +25,7 @@ def set_by(
     *choices: str,
     low: float = 0,
     parse: Callable[[Any], Any] | None = None,
+    secret: bool = False,
 ) -> Any:
     """A field of ``Config``.
 
@@ -35,11 +36,13 @@ def set_by(
         *choices: the only values that it may have.
         low: the least that a number may be.
         parse: what makes a value of what was given, in place of the type's own way.
+        secret: whether its value, which may hold a login or a key, is shown nowhere.
     """
     metadata = {
         "variable": variable, "meaning": meaning, "choices": choices, "low": low, "parse": parse,
+        "secret": secret,
     }  # fmt: skip
-    return field(default=default, metadata=metadata)
+    return field(default=default, metadata=metadata, repr=not secret)
 
 
 def checked(item: Any, value: Any, where: str) -> Any:
@@ -59,7 +62,8 @@ def checked(item: Any, value: Any, where: str) -> Any:
         raise ConfigError(f"{where}: {error}") from None
     except (ValueError, TypeError, OverflowError):
         wanted = " or ".join(map(repr, choices)) or _WANTED[kind].format(low=f"{low:g}")
-        raise ConfigError(f"{where}: found {value!r}, expected {wanted}") from None
+        shown = f"a {type(value).__name__}" if item.metadata["secret"] else repr(value)
+        raise ConfigError(f"{where}: found {shown}, expected {wanted}") from None
     return found
 
 

@@ -199,3 +199,13 @@ def test_unknown_source_is_named_with_those_there_are():
     """A word that would switch nothing off is refused."""
     with pytest.raises(ConfigError, match=r"'cpu'.*host, process, gpu, filesystem, gc, allocator"):
         Config(readings_off="host,cpu")
+
+
+def test_secrets_are_not_shown():
+    """Neither a header nor the login of a URL is in the settings' text, or in an error's."""
+    settings = Config(headers="authorization=SECRET", endpoint="https://me:SECRET@collector:4318")
+    with pytest.raises(ConfigError, match="headers: found a dict, expected text") as raised:
+        load_config({"headers": {"authorization": "SECRET"}})
+
+    assert "SECRET" not in repr(settings)
+    assert "SECRET" not in str(raised.value)
