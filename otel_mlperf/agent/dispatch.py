@@ -11,6 +11,7 @@ from otel_mlperf.agent.export import Export
 from otel_mlperf.agent.kept import span_columns
 from otel_mlperf.agent.resource import SCOPE_BYTES, agent_attributes, rank_attributes
 from otel_mlperf.agent.results import bodies
+from otel_mlperf.agent.state import Series
 from otel_mlperf.otlp import wire
 from otel_mlperf.otlp.metrics import encode_metrics
 from otel_mlperf.otlp.spans import cut, encode_spans
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from otel_mlperf.agent.kept import Kept
     from otel_mlperf.agent.options import Options
     from otel_mlperf.agent.requests import Requests
-    from otel_mlperf.agent.state import RankState, Series, State
+    from otel_mlperf.agent.state import RankState, State
     from otel_mlperf.agent.tables import Tables
     from otel_mlperf.names import Metric
 
@@ -67,6 +68,7 @@ class Dispatch:
     def convert(self, event: Converted, folder: Path) -> None:
         """What became of a profiler window; ``folder`` holds the file with its requests."""
         self._accounts.converted(event)
+        self._measure(event)
         if SPANS_OTLP not in self._accounts.destinations:
             return
         for items, body in bodies(event, folder):
@@ -74,6 +76,16 @@ class Dispatch:
                 self._accounts.lost(SPANS_OTLP, "outbox_io", items)
             else:
                 self._request("traces", items, body)
+
+    def _measure(self, event: Converted) -> None:
+        """What a window comes to is sent at once: the run may have made its last mark."""
+        if METRICS_OTLP not in self._accounts.destinations or not event.readings:
+            return
+        meta = self._state.ranks[event.instance].meta
+        series = [
+            Series(one.name, one.labels, one.value, read_ns=event.end_ns) for one in event.readings
+        ]
+        self._export(rank_attributes(meta), meta.unix_ns, event.end_ns, series, {})
 
     def export_if_due(self, mark: Mark) -> None:
         """Metrics of every rank: every few seconds, and when one has ended."""

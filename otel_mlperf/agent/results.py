@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from otel_mlperf.agent.events import Converted
+from otel_mlperf.agent.events import Converted, Reading
 from otel_mlperf.kineto.job import read_result
 
 if TYPE_CHECKING:
@@ -34,6 +34,8 @@ def read_converted(window: str, instance: str, path: Path) -> Converted | None:
         check=check,
         begin=begin,
         requests=result.requests,
+        end_ns=result.end_ns,
+        readings=[Reading("", *figure) for figure in result.figures],
     )
 
 

@@ -38,6 +38,7 @@ def main(argv: list[str]) -> int:
 def _convert(job: Job) -> None:
     from otel_mlperf.journal.window import read_window
     from otel_mlperf.kineto.convert import convert, requests, store
+    from otel_mlperf.kineto.counting.shares import find_figures
     from otel_mlperf.kineto.job import Result, write_result
     from otel_mlperf.kineto.spans.budget import Budget
 
@@ -56,6 +57,8 @@ def _convert(job: Job) -> None:
         events=found.events,
         rolled_up=found.rolled_up,
         requests=[(items, len(body)) for items, body in made],
+        end_ns=window.end[0],
+        figures=list(find_figures(found.trace, found.numbers)),
     )
     write_result(Path(job.result), result, (body for _, body in made))
 

@@ -45,6 +45,10 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     rolled_up: int
     requests: list[tuple[int, int]] = []
     """Of each its number of events and of bytes."""
+    end_ns: int = 0
+    """When the window ended, Unix time."""
+    figures: list[tuple[str, dict[str, str], float]] = []
+    """Points of metrics: name, labels, value."""
 
 
 def write_result(path: Path, result: Result, bodies: Iterable[bytes]) -> None:

@@ -1,6 +1,6 @@
-"""What is measured of steps and sections?
+"""What is measured of steps, sections and profiler windows?
 
-From the rows of the training processes; rank and run are attributes of the resource.
+From the rows and windows of the training processes; rank and run are attributes of the resource.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Final
 
 from otel_mlperf.names.attributes import (
+    DEVICE_INDEX,
     ML_PHASE,
     SECTION_CATEGORY,
     SECTION_NAME,
@@ -65,6 +66,61 @@ OPEN_AGE: Final = Metric(
     "gauge",
     "For how long the innermost open section of the main thread has been open.",
     (SECTION_NAME,),
+)
+WINDOW_EVENTS: Final = Metric(
+    "pytorch.profiler.events", "{event}", "gauge", "Events of a profiler window, at its end."
+)
+WINDOW_DEVICE_BUSY: Final = Metric(
+    "pytorch.profiler.device.busy",
+    "1",
+    "gauge",
+    "Share of a profiler window in which the device was at work: kernels, copies, memsets.",
+    (DEVICE_INDEX,),
+)
+WINDOW_DEVICE_IDLE: Final = Metric(
+    "pytorch.profiler.device.idle",
+    "1",
+    "gauge",
+    "Share of a profiler window in which it was not.",
+    (DEVICE_INDEX,),
+)
+WINDOW_DEVICE_COMMUNICATION: Final = Metric(
+    "pytorch.profiler.device.communication",
+    "1",
+    "gauge",
+    "Share of a profiler window in which a kernel of a communication library ran.",
+    (DEVICE_INDEX,),
+)
+WINDOW_DEVICE_EXPOSED: Final = Metric(
+    "pytorch.profiler.device.exposed_communication",
+    "1",
+    "gauge",
+    "Share of a profiler window in which one ran and nothing was computed beside it.",
+    (DEVICE_INDEX,),
+)
+WINDOW_HOST_BUSY: Final = Metric(
+    "pytorch.profiler.host.busy",
+    "1",
+    "gauge",
+    "Share of a profiler window without device work in which an operator ran on some thread.",
+)
+WINDOW_HOST_IDLE: Final = Metric(
+    "pytorch.profiler.host.idle",
+    "1",
+    "gauge",
+    "Share of a profiler window without device work in which none did.",
+)
+WINDOW_HOST_COMMUNICATION: Final = Metric(
+    "pytorch.profiler.host.communication",
+    "1",
+    "gauge",
+    "Share of a profiler window without device work in which a collective went on.",
+)
+WINDOW_HOST_EXPOSED: Final = Metric(
+    "pytorch.profiler.host.exposed_communication",
+    "1",
+    "gauge",
+    "Share of a profiler window without device work in which one went on and no operator ran.",
 )
 
 LOGGED: Final = {

@@ -41,13 +41,24 @@ def traces_to(server):
     return read_settings({}, "traces", server.url)[0]
 
 
+def metrics_to(server):
+    """Those that send metrics."""
+    return read_settings({}, "metrics", server.url)[0]
+
+
+def of_windows(server):
+    """The points that windows come to, as they arrived: name, value, time and rank."""
+    mine = [one for one in server.points() if one["name"].startswith("pytorch.profiler.")]
+    return [(p["name"], p["value"], p["time_ns"], p["resource"][names.RANK]) for p in mine]
+
+
 def window_of(program, step, number=0, rank=0):
     """The description of a window in which a step of ``program`` was profiled."""
     return Window(
         run_id=program.meta.run_id, restart=0, rank=rank, world_size=1, pid=1, number=number,
         trace=f"rank{rank}-{number}.pt.trace.json", parent=f"{program.run:016x}",
         steps=[WindowStep("train", 0, 100, f"{step:016x}", TRACE)],
-        start=(UNIX, 0), end=(UNIX + 10 * MS, 10 * MS), activities=["cpu"],
+        start=(UNIX, 0), end=(UNIX + 10 * MS + number, 10 * MS + number), activities=["cpu"],
     )  # fmt: skip
 
 
@@ -326,3 +337,61 @@ def test_import_by_hand_changes_nothing(program, agent_of, run_folder, server):
     assert {row["span_id"]: row for row in spans(run_folder)} == before
     sent = {key for key, row in before.items() if row["kind"] != "section" and row["kept"]}
     assert {span["span_id"] for span in server.spans()} == sent
+
+
+def expected_of(events, end_ns):
+    """The points of a window with operators of 1.5 µs, 2 µs apart, on rank 0."""
+    length, busy = 2.0 * (events - 1) + 1.5, 1.5 * events
+    return [
+        (names.WINDOW_EVENTS.name, events, end_ns, 0),
+        (names.WINDOW_HOST_BUSY.name, pytest.approx(busy / length), end_ns, 0),
+        (names.WINDOW_HOST_IDLE.name, pytest.approx(1 - busy / length), end_ns, 0),
+    ]
+
+
+def test_each_window_is_a_point_at_its_time(program, agent_of, run_folder, server):
+    """Two windows read at once are two points of each series, none sent twice."""
+    step = program.step(0)
+    for number in range(2):
+        profile(program, run_folder, step, layers(5 + number), number=number)
+    program.stop(20)
+    agent_of(program, metrics=metrics_to(server)).run()
+
+    found = of_windows(server)
+    assert found == [*expected_of(5, UNIX + 10 * MS), *expected_of(6, UNIX + 10 * MS + 1)]
+    account = json.loads((run_folder / "accounting" / "node.json").read_text())["metrics"]["otlp"]
+    assert account["created"] == account["delivered"]
+
+
+def test_recovered_window_is_a_point_too(program, agent_of, run_folder, server):
+    """What nobody had read when the run ended is measured when it is recovered."""
+    step = program.step(0)
+    profile(program, run_folder, step, layers(5))
+    program.stop(20)
+    agent_of(program, metrics=metrics_to(server), drain_s=0.0).run()
+    assert of_windows(server) == []
+
+    deliver_rest(run_folder, {"OTEL_EXPORTER_OTLP_ENDPOINT": server.url})
+
+    assert of_windows(server) == expected_of(5, UNIX + 10 * MS)
+
+
+def test_new_agent_makes_the_same_points_of_its_log(program, agent_of, run_folder, server):
+    """An agent that dies after it has sent them leaves no gap, and no second point."""
+    step = program.step(0)
+
+    def convert_and_die():
+        agent = agent_of(program, metrics=metrics_to(server))
+        agent.tick()
+        profile(program, run_folder, step, layers(5))
+        agent.mark()
+        until(agent, lambda: agent._state.windows)
+        agent._sender.drain(20)
+        agent._sender.stop()
+
+    convert_and_die()
+    before = of_windows(server)
+    program.stop(20)
+    agent_of(program, metrics=metrics_to(server)).run()
+
+    assert of_windows(server) == before == expected_of(5, UNIX + 10 * MS)
