@@ -139,6 +139,14 @@ def of_a_rank(rank, start_s):
         Made(names.RUN_START_TIME, {}, constant(start_s)),
         Made(names.LOSS, phase, constant(float("nan") if rank else 0.25)),
         *(
+            Made(metric, {names.DEVICE_INDEX: str(device)}, constant(share * (1 + device)))
+            for metric, share in (
+                (names.WINDOW_DEVICE_BUSY, 0.4 - rank / 4),
+                (names.WINDOW_DEVICE_EXPOSED, 0.1 + rank / 4),
+            )
+            for device in (0, 1)
+        ),
+        *(
             Made(
                 names.SECTION_SELF_TIME,
                 phase | {names.SECTION_CATEGORY: category, names.SECTION_NAME: category},
@@ -281,6 +289,17 @@ def test_device_row_shows_each_rank(answer):
     assert by("ml_distributed_rank", answer("Clock")) == {"0": 1, "1": 0.5}
     (error,) = answer("ECC errors and XIDs")
     assert (error.labels["hw_name"], error.labels["error_type"]) == ("gpu1", "xid")
+
+
+def test_profiler_windows_show_the_worst_device_of_each_rank(answer):
+    """The least busy of its devices, and the one that waits longest for others."""
+    busy, exposed = (
+        by("ml_distributed_rank", answer("Profiler windows", legend, "gpus"))
+        for legend in ("rank {{ml_distributed_rank}} busy", "rank {{ml_distributed_rank}} exposed")
+    )
+
+    assert busy == pytest.approx({"0": 0.4, "1": 0.15})
+    assert exposed == pytest.approx({"0": 0.2, "1": 0.7})
 
 
 def test_energy_is_of_a_step(answer):

@@ -8,8 +8,9 @@ from dashboard import GPU, HOST, RANK, Dashboard
 from gpu_health import BROKEN, LINKS
 from gpu_parts import CHOSEN, DEVICE, EACH, NOT_OFFERED, RUN, each, of, per_second
 from panels import Panel, Query, Row
-from parts import NO_GPU, gpu_clock, throttled
-from promql import by, shown, where
+from parts import EACH_RANK, NO_GPU, gpu_clock, throttled
+from parts import RANK as RANKS
+from promql import by, series, shown, where
 
 from otel_mlperf import names
 
@@ -108,6 +109,26 @@ _WORK: Final = Row(
             unit="percentunit",
             most=1,
             none=NOT_OFFERED,
+            link=RUN,
+        ),
+        Panel(
+            kind="timeseries",
+            title="Profiler windows",
+            question=(
+                "What did profiler windows see? Share of each in which the device was at work, and "
+                "in which it did nothing but communicate; operators where no device was. Not busy: "
+                "`otel-mlperf kernels` names the gaps. Exposed: overlap it with the backward pass."
+            ),
+            queries=(
+                Query(by("min", RANKS, series(names.WINDOW_DEVICE_BUSY)), f"{EACH_RANK} busy"),
+                Query(
+                    by("max", RANKS, series(names.WINDOW_DEVICE_EXPOSED)), f"{EACH_RANK} exposed"
+                ),
+                Query(by("min", RANKS, series(names.WINDOW_HOST_BUSY)), f"{EACH_RANK} operators"),
+            ),
+            unit="percentunit",
+            most=1,
+            none="No profiler window ended in this time.",
             link=RUN,
         ),
     ),
