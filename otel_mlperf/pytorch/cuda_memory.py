@@ -27,9 +27,11 @@ class CudaMemory:
     ) -> None:
         self._is_reset, self._find_torch = reset_peak, find_torch
         self._device: int | None = None
-        self._before = (0, 0)
+        self._before: tuple[int, int] | None = None
+        """What was allocated at the begin; None: nobody has looked."""
 
     def __enter__(self) -> CudaMemory:
+        self._device = self._before = None
         try:
             if active() is not None and not is_compiling():
                 self._begin()
@@ -51,17 +53,18 @@ class CudaMemory:
 
     def _begin(self) -> None:
         torch = self._find_torch()
-        self._before = (0, 0)
-        if torch is not None:
-            self._device = torch.cuda.current_device()
-            if self._is_reset:
-                torch.cuda.reset_peak_memory_stats(self._device)
-            self._before = _allocated(torch, self._device)
+        if torch is None:
+            self._before = (0, 0)  # CUDA has not been initialised
+            return
+        self._device = torch.cuda.current_device()
+        if self._is_reset:
+            torch.cuda.reset_peak_memory_stats(self._device)
+        self._before = _allocated(torch, self._device)
 
     def _end(self) -> None:
         recorder, torch = active(), self._find_torch()
         section = recorder.places.surrounding()[0] if recorder is not None else None
-        if torch is None or section is None:
+        if torch is None or section is None or self._before is None:
             return
         device = torch.cuda.current_device() if self._device is None else self._device
         (before, peak_before), (after, peak) = self._before, _allocated(torch, device)

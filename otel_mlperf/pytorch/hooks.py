@@ -110,7 +110,7 @@ class RecordedSteps:
         self._step: Step | None = None
 
     def begin(self) -> None:
-        """Open a step."""
+        """Opens a step."""
         self._recorder, self._step = active(), None
         if self._recorder is not None:
             self._step = self._recorder.stepping.begin()
@@ -126,19 +126,19 @@ class RecordedSteps:
                 self._step.samples = (self._step.samples or 0) + samples
 
     def take_back(self, section: Any) -> None:
-        """Forget an open section."""
+        """Forgets an open section."""
         recorder = active()
         if recorder is not None and isinstance(section, recorder.new_section):
             recorder.leave(section)
             recorder.stepping.cancel_section(section)
 
     def end(self) -> None:
-        """End the open step."""
+        """Ends the open step."""
         if self._recorder is not None and self._step is not None:
             self._recorder.stepping.end(self._step)
 
     def cancel(self) -> None:
-        """Forget the open step."""
+        """Forgets the open step."""
         if self._recorder is not None and self._step is not None:
             self._recorder.stepping.cancel(self._step)
 
@@ -148,7 +148,11 @@ _loop = Loop(_steps)
 
 
 def install() -> None:
-    """Sees the moments of torch, which has just been imported; once in a process."""
+    """Sees the moments of torch, which has just been imported; once in a process. Never raises."""
+    _hook("the training loop", _install)
+
+
+def _install() -> None:
     watch_torch()
     torch = importlib.import_module("torch")
     loader = importlib.import_module("torch.utils.data.dataloader")
@@ -163,7 +167,7 @@ def install() -> None:
 
 
 def switch_off() -> None:
-    """See nothing from now on."""
+    """Sees nothing from now on."""
     Moment.busy = True
 
 

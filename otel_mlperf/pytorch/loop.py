@@ -16,13 +16,13 @@ class Steps(Protocol):
     """Where steps are recorded."""
 
     def begin(self) -> None:
-        """Open a step."""
+        """Opens a step."""
 
     def end(self) -> None:
-        """End the open step."""
+        """Ends the open step."""
 
     def cancel(self) -> None:
-        """Forget the open step: its number is not used up, its time is outside."""
+        """Forgets the open step: its number is not used up, its time is outside."""
 
 
 class Loop:

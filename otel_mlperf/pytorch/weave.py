@@ -26,7 +26,7 @@ class Gate(Protocol):
 
 
 def weave(function: FunctionType, gate: Gate, name: str, inner: str = "") -> None:
-    """Run the body of ``function`` in ``gate`` from now on, except under ``torch.compile``.
+    """Runs the body of ``function`` in ``gate`` from now on, except under ``torch.compile``.
 
     ``name`` is bound to the gate in the function's module, whose globals must hold ``torch``. With
     ``inner`` it is the function of that name, made anew by each call of ``function``.

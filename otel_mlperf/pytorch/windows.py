@@ -120,19 +120,22 @@ class Windows:
         self.add(self._asked)
 
 
-_of: weakref.WeakKeyDictionary[Recorder, Windows] = weakref.WeakKeyDictionary()
+_of: weakref.WeakKeyDictionary[Recorder, weakref.ref[Windows]] = weakref.WeakKeyDictionary()
+"""A run of the past must not stay because of them: the recorder of each holds its own."""
 
 
 def windows_of(recorder: Recorder) -> Windows | None:
     """The windows of a run; None in a forked child, whose steps are none of a rank."""
-    return _of.get(recorder)
+    found = _of.get(recorder)
+    return found() if found is not None else None
 
 
 def _begin(run: Run) -> None:
     recorder = run._recorder
     if recorder is None:
         return
-    windows = _of[recorder] = Windows(recorder)
+    windows = Windows(recorder)
+    _of[recorder] = weakref.ref(windows)
     run.before_end.append(windows.end)
     schedule = parse_schedule(recorder.config.profile)
     if schedule is not None:

@@ -36,6 +36,21 @@ def test_growth_and_peak():
     assert recorded(inside) == {"layer": 1, DELTA: 300, PEAK: 600}
 
 
+def test_begin_that_nobody_saw(tmp_path):
+    """Where nothing recorded at the begin of a block its growth is not known, and left out."""
+    om.stop()
+    account = Account()
+    account.allocate(100)
+    with CudaMemory(find_torch=lambda: fake_torch(account)):
+        om.start("late", dir=tmp_path, agent="none", console=False, readings="none")
+        section = om.span("forward").__enter__()
+        account.allocate(500)
+    section.__exit__(None, None, None)
+    om.stop()
+
+    assert recorded(section) is None
+
+
 def test_peak_that_is_not_known():
     """Below a peak from before a section's own is not known, and left out."""
     account = Account(peak=10_000)

@@ -121,3 +121,22 @@ def test_calls_outside_steps_are_sections_of_the_run(hooked):
     _, _, store = hooked
 
     assert counts(store, in_steps=False) == {"forward": 3, "optimizer": 1}
+
+
+def test_torch_that_is_another(tmp_path):
+    """Whatever is imported as torch, the import succeeds; what cannot be seen of it is said."""
+    (tmp_path / "torch.py").write_text("answer = 42")
+    (tmp_path / "train.py").write_text("import torch; print(torch.answer)")
+    settings = {"OTEL_MLPERF_DIR": "runs", "OTEL_MLPERF_CONSOLE": "false"}
+    done = subprocess.run(
+        [sys.executable, "-m", "otel_mlperf", "run", "train.py"],
+        cwd=tmp_path,
+        env={**os.environ, **settings},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+    assert (done.returncode, done.stdout) == (0, "42\n"), done.stderr
+    assert "the training loop of this torch cannot be seen from outside" in done.stderr

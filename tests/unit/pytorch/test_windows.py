@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import os
+import weakref
 from pathlib import Path
 
 import pytest
@@ -55,6 +57,24 @@ def test_windows_hold_the_steps_that_the_schedule_names(train, loop):
         )
         assert len([e for e in events if e.get("name") == "aten::linear"]) == 3
         assert not window.is_cut
+
+
+def test_past_runs_are_forgotten(tmp_path):
+    """Nothing keeps a run that has ended once another one has begun: notebooks start many."""
+
+    def record():
+        settings = {"dir": tmp_path, "agent": "none", "console": False}
+        with om.start("x", **settings, profile="wait=1000") as run, om.step():
+            path = run._recorder.journal.path
+            known = weakref.ref(run._recorder)
+        os.unlink(path)
+        os.rmdir(os.path.dirname(path))
+        return known
+
+    first, _ = record(), record()
+    gc.collect()
+
+    assert first() is None
 
 
 def test_description_says_where_the_window_belongs(train):
