@@ -58,6 +58,12 @@ class NotRunning(OtelMlperfError):
     exit_code = 69
 
 
+class RunServed(OtelMlperfError):
+    """An agent still serves the run: what waits is its own to deliver."""
+
+    exit_code = 75
+
+
 class UsageError(OtelMlperfError):
     """A command line that cannot be meant."""
 

@@ -19,11 +19,13 @@ from otel_mlperf.agent.sender import Sender
 from otel_mlperf.agent.state import load_state, write_state
 from otel_mlperf.agent.tables import Tables
 from otel_mlperf.agent.windows import Windows
-from otel_mlperf.journal.folder import SHARED_MEMORY, SUFFIX
+from otel_mlperf.errors import RunServed
+from otel_mlperf.journal.folder import SHARED_MEMORY, SUFFIX, journal_folder
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from otel_mlperf.store.runs import RunFolder
 
 PATIENCE_S = 5.0
 """For a server that does not answer; somebody waits at the terminal."""
@@ -58,12 +60,30 @@ def recover_journals(environ: Mapping[str, str], folders: list[Path]) -> int:
     return found
 
 
-def deliver_rest(run_folder: Path, environ: Mapping[str, str]) -> Recovered:
-    """Converts the profiler windows and sends the requests that wait in a run folder."""
+def deliver_rest(run: RunFolder, environ: Mapping[str, str]) -> Recovered:
+    """Converts the profiler windows and sends the requests that wait in a run's folder.
+
+    Raises:
+        RunServed: an agent of this node is at it, whose files would change under its hands.
+    """
+    run_folder = run.path
+    if _is_served(run):
+        raise RunServed(
+            f"delivering what waits of run {run.short_id}: its agent still runs on this node and "
+            "delivers by itself; try again when it has ended"
+        )
     options = read_options(environ)
     places = sorted((run_folder / "agent").glob("*/requests"))
     found = [_deliver(run_folder, place.parent, options) for place in places]
     return Recovered(*map(sum, zip(*found, strict=True))) if found else Recovered(0, 0, 0, 0)
+
+
+def _is_served(run: RunFolder) -> bool:
+    places = (
+        journal_folder(run.facts.id, str(run.path)),
+        journal_folder(run.facts.id, str(run.path), ""),
+    )
+    return any(is_served(Path(place)) for place in places)
 
 
 def _deliver(run_folder: Path, place: Path, options: Options) -> Recovered:

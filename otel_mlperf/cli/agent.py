@@ -55,7 +55,7 @@ def recover(run: RunArgument = None) -> None:
     typer.echo(f"{found} journal{'' if found == 1 else 's'} read to the end")
     if run is None:
         return
-    rest = deliver_rest(find_run(run).path, os.environ)
+    rest = deliver_rest(find_run(run), os.environ)
     if rest.windows:
         typer.echo(f"{rest.windows} profiler window{'' if rest.windows == 1 else 's'} converted")
     typer.echo(f"{rest.delivered} requests delivered, {rest.waiting} still waiting")

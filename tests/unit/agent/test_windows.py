@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import time
+import uuid
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -22,6 +23,7 @@ from otel_mlperf.agent.windows import TRIES
 from otel_mlperf.cli.import_ import import_
 from otel_mlperf.journal.window import Window, WindowStep, write_window
 from otel_mlperf.otlp.settings import read_settings
+from otel_mlperf.store.runs import RunFile, RunFolder
 
 UNIX = 1_700_000_000_000_000_000
 MS = 1_000_000
@@ -34,6 +36,11 @@ def server(tmp_path):
     (tmp_path / "server").mkdir()
     with FaultServer(tmp_path / "server") as found:
         yield found
+
+
+def run_of(run_folder):
+    """The run, which nobody serves."""
+    return RunFolder(run_folder, RunFile(id=uuid.uuid4().hex, name="digits", started_ns=0))
 
 
 def traces_to(server):
@@ -247,7 +254,7 @@ def test_end_of_the_agent_does_not_wait_beyond_its_limit(program, agent_of, run_
     assert {row["kind"] for row in spans(run_folder)} == {"section"}
     assert accounts(run_folder)["store"]["created"] == program.sections
 
-    deliver_rest(run_folder, {})
+    deliver_rest(run_of(run_folder), {})
 
     assert sum(row["kind"] == "event" for row in spans(run_folder)) == 5
     account = accounts(run_folder)["store"]
@@ -261,7 +268,7 @@ def test_recovered_window_reaches_the_server(program, agent_of, run_folder, serv
     program.stop(20)
     agent_of(program, traces=traces_to(server), drain_s=0.0).run()
 
-    rest = deliver_rest(run_folder, {"OTEL_EXPORTER_OTLP_ENDPOINT": server.url})
+    rest = deliver_rest(run_of(run_folder), {"OTEL_EXPORTER_OTLP_ENDPOINT": server.url})
 
     assert rest.waiting == 0
     assert sum(span["name"].startswith("op") for span in server.spans()) == 5
@@ -371,7 +378,7 @@ def test_recovered_window_is_a_point_too(program, agent_of, run_folder, server):
     agent_of(program, metrics=metrics_to(server), drain_s=0.0).run()
     assert of_windows(server) == []
 
-    deliver_rest(run_folder, {"OTEL_EXPORTER_OTLP_ENDPOINT": server.url})
+    deliver_rest(run_of(run_folder), {"OTEL_EXPORTER_OTLP_ENDPOINT": server.url})
 
     assert of_windows(server) == expected_of(5, UNIX + 10 * MS)
 
