@@ -30,8 +30,8 @@ def watch_forks() -> None:
 
 def _after_fork() -> None:
     try:
-        recorder = spans.active()
-        if recorder is None:
+        recorder = spans._active  # not active(): a child that records nothing makes no journal
+        if recorder is None or recorder.is_retired:
             return
         recorder.retire()
         recorder.replacement = lambda: _begin_in_child(recorder)

@@ -10,7 +10,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from opentelemetry import trace
-from opentelemetry.trace import INVALID_SPAN, Span, SpanContext, Tracer, TracerProvider
+from opentelemetry.trace import INVALID_SPAN, NonRecordingSpan, Span, Tracer, TracerProvider
 from opentelemetry.util._decorator import _agnosticcontextmanager
 
 from otel_mlperf.recorder.attributes import safe_attributes, safe_name_text
@@ -56,10 +56,13 @@ class JournalTracer(Tracer):
         record_exception: bool = True,
         set_status_on_exception: bool = True,
     ) -> Span:
-        """Opens a section that ends with ``end()``; it is not made current."""
+        """Opens a section that ends with ``end()``; it is not made current.
+
+        Without a run it is a span that records nothing and hands the context on.
+        """
         recorder = active()
         if recorder is None:
-            return trace.get_current_span(context)
+            return NonRecordingSpan(trace.get_current_span(context).get_span_context())
         try:
             section = _open(recorder, name, context, attributes or {})
             span = OpenedSpan(section, span_of(section).get_span_context())
@@ -94,9 +97,6 @@ class OpenedSpan(SectionSpan):
     """A span that ends when it is told to."""
 
     __slots__ = ()
-
-    def __init__(self, section: Section, context: SpanContext) -> None:
-        super().__init__(section, context)
 
     def end(self, end_time: int | None = None) -> None:
         """Ends the section; again does nothing."""

@@ -167,6 +167,30 @@ def test_fork_without_sections(tmp_path):
     assert after.main["names"] == ["outer", "run"]
 
 
+def test_fork_of_a_fork(tmp_path):
+    """A child of a child that recorded nothing has a journal of its own, from its first section."""
+    after = After(
+        """
+        if os.fork() == 0:
+            if os.fork() == 0:
+                with om.span("grandchild"): pass
+                os._exit(0)
+            os.wait()
+            if os.fork() == 0:
+                os._exit(0)
+            os.wait()
+            os._exit(0)
+        os.wait()
+        """,
+        tmp_path,
+    )
+    (grandchild,) = [j for name, j in after.journals.items() if name != after.path.name]
+
+    assert after.status == 0, after.err
+    assert grandchild["names"] == ["grandchild"]
+    assert grandchild["meta"].is_child
+
+
 def test_fork_storm(tmp_path):
     """Forty forks from a process whose threads record all the time: nothing lost or twice."""
     after = After(

@@ -12,6 +12,9 @@ from pathlib import Path
 
 import pytest
 from opentelemetry import context, trace
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import Link, SpanContext, StatusCode
 
 import otel_mlperf as om
@@ -95,6 +98,21 @@ def test_without_a_run(tracer):
     """Without a run the provider's spans do nothing."""
     with tracer.start_as_current_span("query") as span:
         assert not span.is_recording()
+
+
+def test_span_of_another_provider_without_a_run(tracer):
+    """Without a run a span around ours goes on being its owner's: ours does not end it."""
+    exporter = InMemorySpanExporter()
+    provider = TracerProvider(shutdown_on_exit=False)
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    with provider.get_tracer("app").start_as_current_span("theirs") as theirs:
+        with tracer.start_as_current_span("query") as span:
+            span.set_attribute("rows", 1)
+            assert span.get_span_context() == theirs.get_span_context()
+        assert theirs.is_recording()
+
+    (exported,) = exporter.get_finished_spans()
+    assert dict(exported.attributes) == {}
 
 
 PROGRAM = """
