@@ -60,6 +60,8 @@ def test_tree_of_a_profiled_step_is_in_jaeger(tmp_path, servers):
             assert (span.name, span.parent_id) == (row["name"], row["parent_id"])
             assert (span.start_ns, span.end_ns) == (row["start_ns"], row["end_ns"])
             assert json.loads(row["attributes"]).items() <= span.attributes.items()
+            lacks = window.problem if row["kind"] != "section" else ""
+            assert span.attributes.get(names.PROFILER_PROBLEM, "") == lacks
         ways = Counter(way(found, span) for span in found.values())
         assert ways["train.step", "forward", "aten::linear", "aten::addmm"] == 5
         assert any("AddmmBackward0" in names_above and "backward" in names_above
@@ -76,6 +78,24 @@ def way(found, span):
         span = found[span.parent_id]
         names_above.append(span.name)
     return tuple(reversed(names_above))
+
+
+def test_a_window_is_a_point_in_prometheus(tmp_path, servers):
+    """What a window comes to stands at the time of its end, as the run folder has it."""
+    ended = run_program(
+        tmp_path / "runs", program="profiled_steps.py", OTEL_SERVICE_NAME="profiled-measured",
+        OTEL_EXPORTER_OTLP_ENDPOINT=servers.otlp_endpoint,
+    ).settled()  # fmt: skip
+    (window,) = map(read_window, (ended.folder / "profiles").glob("*.window.json"))
+    series = f'{names.WINDOW_EVENTS.prometheus}{{service_name="profiled-measured"}}'
+
+    (events,) = wait_until(lambda: servers.promql(series))
+    (at,) = servers.promql(f"timestamp({series})")
+
+    (row,) = ended.rows("SELECT categories FROM windows")
+    assert events.value == sum(count for count, _ in json.loads(row["categories"]).values())
+    assert at.value == pytest.approx(window.end[0] / 1e9, abs=2e-3)
+    assert events.labels["ml_distributed_rank"] == "0"
 
 
 def test_operators_make_no_series(tmp_path, servers):
