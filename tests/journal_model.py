@@ -16,7 +16,8 @@ import numpy as np
 
 from otel_mlperf.journal.layout import OPEN, OTHER, PAYLOAD_BYTES, ROW, Kind, Word
 from otel_mlperf.journal.meta import JournalMeta
-from otel_mlperf.journal.reader import Parts, Reader, Scan, rows_of_kind
+from otel_mlperf.journal.reader import Parts, Reader, rows_of_kind
+from otel_mlperf.journal.scan import Scan
 from otel_mlperf.journal.writer import Journal, Lease
 
 if TYPE_CHECKING:

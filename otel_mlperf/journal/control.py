@@ -13,12 +13,12 @@ from __future__ import annotations
 import fcntl
 import mmap
 import os
-import struct
 from enum import IntEnum
 from typing import TYPE_CHECKING, Final
 
 from otel_mlperf.errors import JournalError
-from otel_mlperf.journal.layout import HEADER_BYTES, MAGIC, State, Word
+from otel_mlperf.journal.layout import HEADER_BYTES, MAGIC, WORD, State, Word
+from otel_mlperf.journal.owner import has_owner
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -77,7 +77,9 @@ class Control:
                 f"asking for a profiler window through {path}: {error.strerror}; only the user "
                 "who runs the program can"
             ) from error
-        self._map = mmap.mmap(self._fd, 0) if os.fstat(self._fd).st_size >= HEADER_BYTES else None
+        size = os.fstat(self._fd).st_size
+        is_long = size >= HEADER_BYTES and not size % WORD
+        self._map = mmap.mmap(self._fd, 0) if is_long else None
         # A word at a time, one store each: the process may look at any moment.
         self._words = memoryview(self._map or bytes(HEADER_BYTES)).cast("Q")
         if self.word(Word.MAGIC) != MAGIC:
@@ -151,9 +153,7 @@ class Control:
     @property
     def is_running(self) -> bool:
         """Whether the process still records its run: it holds a lock on the file."""
-        ask = struct.pack("hhqqi", fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
-        (kind, *_) = struct.unpack("hhqqi", fcntl.fcntl(self._fd, fcntl.F_GETLK, ask))
-        return bool(kind != fcntl.F_UNLCK) and self.word(Word.STATE) == State.RUNNING
+        return has_owner(self._fd) and self.word(Word.STATE) == State.RUNNING
 
     def word(self, word: Word) -> int:
         """One header word."""

@@ -6,17 +6,10 @@ take their places, so the last few thousand can be looked at without it.
 
 from __future__ import annotations
 
-import fcntl
-import mmap
-import os
-import struct
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from otel_mlperf.errors import JournalError
-from otel_mlperf.journal.layout import HEADER_BYTES, Shape, State, Word
-from otel_mlperf.journal.reader import ROW_TYPE, Reader
+from otel_mlperf.journal.layout import State, Word
+from otel_mlperf.journal.reader import Reader
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -33,14 +26,7 @@ class Glance:
     """
 
     def __init__(self, path: Path) -> None:
-        self._fd, self._map = _map(path)
-        try:
-            self._reader = Reader(str(path), self._map)
-        except JournalError:
-            os.close(self._fd)  # the mapping goes with the error, which still points into it
-            raise
-        shape = Shape(*(self.word(w) for w in (Word.ROWS, Word.CELLS, Word.OPEN, Word.CHUNKS)))
-        self._at, self._rows = shape.ring_at, shape.rows
+        self._reader = Reader(str(path), is_writable=False)
         self.entries: dict[int, list[Any]] = self._reader.new_entries()
         """What numbers stand for (see ``layout``)."""
 
@@ -51,10 +37,8 @@ class Glance:
 
     @property
     def is_running(self) -> bool:
-        """Whether its process still records: it holds a lock on the file, and has not closed it."""
-        ask = struct.pack("hhqqi", fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
-        (kind, *_) = struct.unpack("hhqqi", fcntl.fcntl(self._fd, fcntl.F_GETLK, ask))
-        return bool(kind != fcntl.F_UNLCK) and self.word(Word.STATE) == State.RUNNING
+        """Whether its process still records: it lives, and has not closed the journal."""
+        return self._reader.is_owned and self.word(Word.STATE) == State.RUNNING
 
     def word(self, word: Word) -> int:
         """One header word."""
@@ -66,30 +50,8 @@ class Glance:
 
     def newest_rows(self, most: int) -> Rows:
         """A copy of at most so many rows of any kind, the newest, in the order of their slots."""
-        ring = np.frombuffer(self._map, ROW_TYPE, self._rows, self._at)
-        newest = int(ring["seq"].max())
-        first = max(1, newest - min(most, self._rows) + 1)
-        slots = np.arange(first, newest + 1, dtype=np.uint64)
-        at = slots & np.uint64(self._rows - 1)
-        rows: Rows = ring[at]
-        # Whole before and after the copy: nothing was written over it meanwhile.
-        whole: Rows = rows[(rows["seq"] == slots) & (ring["seq"][at] == slots)]
-        return whole
+        return self._reader.ring.newest(most)
 
     def close(self) -> None:
         """Gives up the file."""
         self._reader.close()
-        self._map.close()
-        os.close(self._fd)
-
-
-def _map(path: Path) -> tuple[int, mmap.mmap]:
-    try:
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
-    except OSError as error:
-        raise JournalError(f"looking at the journal {path}: {error.strerror}") from error
-    size = os.fstat(fd).st_size
-    if size < HEADER_BYTES or size % 8:
-        os.close(fd)
-        raise JournalError(f"looking at the journal {path}: only {size} bytes")
-    return fd, mmap.mmap(fd, size, access=mmap.ACCESS_READ)

@@ -1,16 +1,12 @@
 """What has a process written into its journal since the last look?
 
-Rows come out as copies in slot order. A slot that was drawn but not stored (a *hole*: its writer is
-in between, or was killed) is read past at once and looked at again; its place is freed only when
-three quarters of the ring lie behind it, or the process is dead.
+Everything comes out as a copy: the process goes on writing, and the agent frees what it has read.
 """
 
 from __future__ import annotations
 
-import fcntl
 import mmap
 import os
-import platform
 import struct
 from typing import TYPE_CHECKING, Any, Final
 
@@ -26,12 +22,15 @@ from otel_mlperf.journal.layout import (
     PART_SHIFT,
     PARTS_SHIFT,
     ROW_BYTES,
+    WORD,
     Kind,
     Shape,
     State,
     Word,
 )
 from otel_mlperf.journal.meta import JournalMeta
+from otel_mlperf.journal.owner import has_owner
+from otel_mlperf.journal.scan import Scan
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -57,11 +56,6 @@ OPEN_TYPE: Final = np.dtype(
 _PART_TYPE: Final = np.dtype(
     [("head", "V16"), ("span", "<u8"), ("tail", "V28"), ("flags", "<u4"), ("seq", "<u8")]
 )
-_BLOCK: Final = 2048
-_GLANCES: Final = (10, 5, 2)
-"""Parts of a ring: one slot alone may be a hole."""
-# Elsewhere a row's last word can become visible before the words in front of it.
-_STORES_IN_ORDER: Final = platform.machine() in ("x86_64", "AMD64", "i686")
 
 
 class Parts:
@@ -87,7 +81,7 @@ class Parts:
         (length,) = struct.unpack_from("<I", text)
         try:
             self.ready[key] = msgspec.msgpack.decode(text[4 : 4 + length])
-        except msgspec.DecodeError:  # torn by a kill: its section is kept without attributes
+        except ValueError:  # torn by a kill, in the middle of a letter perhaps: its section is kept
             return
 
     @property
@@ -101,93 +95,6 @@ class Parts:
         return self.ready.pop(key, None)
 
 
-class Scan:
-    """Walks slots in order through an array of 64-byte rows, remembering the holes.
-
-    Where the processor may show a row's last word before the others (``in_order`` is False), a row
-    counts from the second look that sees it.
-    """
-
-    def __init__(self, ring: Rows, *, in_order: bool = _STORES_IN_ORDER) -> None:
-        self._ring = ring
-        self._mask = np.uint64(len(ring) - 1)
-        self._in_order = in_order
-        self.next = 1
-        """The first slot that no look has reached."""
-        self.holes: list[int] = []
-        self._seen = 0
-        """The last slot that the look before saw published, and the holes that it saw filled."""
-        self._filled: list[int] = []
-
-    def take(self, *, final: bool = False) -> Rows:
-        """A copy of every row published since the last look; ``final`` looks past all holes."""
-        twice = not (self._in_order or final)
-        found = [self._late(twice)]
-        known, end = len(self.holes), self.next + len(self._ring)
-        while self.next < end:
-            slots = np.arange(self.next, min(self.next + _BLOCK, end), dtype=np.uint64)
-            at = slots & self._mask
-            published = self._published(slots, at, twice)
-            if not published.any():
-                if not final:
-                    break
-                self.next += len(slots)
-                continue
-            last = int(np.flatnonzero(published)[-1]) + 1
-            self.holes += slots[:last][~published[:last]].tolist()
-            found.append(self._ring[at[:last][published[:last]]])
-            self.next += last
-        if twice:
-            self._look_ahead()
-        elif len(self.holes) > known:
-            # A look takes its time, more if it loses its processor: what was not there when it
-            # passed, but before the rows behind, may be there by now and is no hole then.
-            found.append(self._late(twice))
-        rows: Rows = np.concatenate(found)
-        return rows
-
-    def _published(
-        self, slots: NDArray[np.uint64], at: NDArray[np.uint64], twice: bool
-    ) -> NDArray[np.bool_]:
-        published: NDArray[np.bool_] = self._ring["seq"][at] == slots
-        return published & (slots <= np.uint64(self._seen)) if twice else published
-
-    def _late(self, twice: bool) -> Rows:
-        slots = np.array(self.holes, np.uint64)
-        at = slots & self._mask
-        published = self._ring["seq"][at] == slots
-        if twice:
-            published &= np.isin(slots, np.array(self._filled, np.uint64))
-        self.holes = slots[~published].tolist()
-        late: Rows = self._ring[at[published]]
-        return late
-
-    def _look_ahead(self) -> None:
-        """Remembers what is there now, for the next look to take."""
-        slots = np.array(self.holes, np.uint64)
-        self._filled = slots[self._ring["seq"][slots & self._mask] == slots].tolist()
-        at = self.next
-        while at < self.next + len(self._ring):
-            slots = np.arange(at, at + _BLOCK, dtype=np.uint64)
-            published = np.flatnonzero(self._ring["seq"][slots & self._mask] == slots)
-            if not len(published):
-                break
-            self._seen = int(slots[published[-1]])
-            at += _BLOCK
-
-    def is_filling(self) -> bool:
-        """Whether a tenth of the array waits for the next look, found without looking at it all."""
-        far = (len(self._ring) // part for part in _GLANCES)
-        return any(self._ring["seq"][self.next + ahead & int(self._mask)] == self.next + ahead
-                   for ahead in far)  # fmt: skip
-
-    def freeable(self) -> int:
-        """The first slot that must not be written again yet; gives up holes that are too old."""
-        oldest = self.next - len(self._ring) * 3 // 4
-        self.holes = [slot for slot in self.holes if slot >= oldest]
-        return self.holes[0] if self.holes else self.next
-
-
 class Reader:
     """The reading side of one journal.
 
@@ -195,22 +102,30 @@ class Reader:
         path: the file; opened here unless ``buffer`` is given.
         buffer: the writer's own mapping. A process that writes a journal must not open its file
             again: closing any descriptor of it would drop the lock.
+        is_writable: whether the words of the reader may be stored; else the file is mapped for
+            reading only.
 
     Raises:
         JournalError: not a journal, or not all there.
     """
 
-    def __init__(self, path: str, buffer: mmap.mmap | None = None) -> None:
+    def __init__(
+        self, path: str, buffer: mmap.mmap | None = None, *, is_writable: bool = True
+    ) -> None:
         self.path = path
         self._fd = -1
         if buffer is None:
-            self._fd, buffer = _map(path)
+            self._fd, buffer = _map(path, is_writable=is_writable)
         self._map = buffer
         self.words = memoryview(buffer).cast("Q")
-        if len(buffer) < HEADER_BYTES or self.words[Word.MAGIC] != MAGIC:
-            raise JournalError(f"reading the journal {path}: it does not start as one does")
-        self.meta = self._read_meta()
-        self._lay_out()
+        try:
+            if self.words[Word.MAGIC] != MAGIC:
+                raise JournalError(f"reading the journal {path}: it does not start as one does")
+            self.meta = self._read_meta()
+            self._lay_out()
+        except JournalError:
+            self._release()
+            raise
 
     def _lay_out(self) -> None:
         words = self.words
@@ -232,7 +147,7 @@ class Reader:
         try:
             text = self._map[META_AT + 4 : META_AT + 4 + length]
             return msgspec.msgpack.decode(text, type=JournalMeta)
-        except msgspec.DecodeError as error:
+        except ValueError as error:
             raise JournalError(f"reading the journal {self.path}: metadata: {error}") from error
 
     def resume(self, first: int, holes: Iterable[int]) -> None:
@@ -290,15 +205,14 @@ class Reader:
     @property
     def is_owned(self) -> bool:
         """Whether the process that made the journal still lives: it holds a lock on the file."""
-        if self._fd < 0:
-            return True
-        ask = struct.pack("hhqqi", fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
-        answer = fcntl.fcntl(self._fd, fcntl.F_GETLK, ask)
-        return bool(struct.unpack("hhqqi", answer)[0] != fcntl.F_UNLCK)
+        return self._fd < 0 or has_owner(self._fd)
 
     def close(self) -> None:
         """Gives up the mapping; every array taken from here was a copy."""
         del self._table, self._cells, self.ring, self._chunks
+        self._release()
+
+    def _release(self) -> None:
         self.words.release()
         if self._fd >= 0:
             self._map.close()
@@ -311,16 +225,19 @@ def rows_of_kind(rows: Rows, kind: Kind) -> Rows:
     return found
 
 
-def _map(path: str) -> tuple[int, mmap.mmap]:
+def _map(path: str, *, is_writable: bool) -> tuple[int, mmap.mmap]:
+    mode, access = os.O_RDONLY, mmap.ACCESS_READ
+    if is_writable:
+        mode, access = os.O_RDWR, mmap.ACCESS_WRITE
     try:
-        fd = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+        fd = os.open(path, mode | os.O_CLOEXEC | os.O_NOFOLLOW)
     except OSError as error:
         raise JournalError(f"reading the journal {path}: {error.strerror}") from error
     try:
         size = os.fstat(fd).st_size
-        if size < HEADER_BYTES + ROW_BYTES:
-            raise JournalError(f"reading the journal {path}: only {size} bytes")
-        return fd, mmap.mmap(fd, size)
+        if size < HEADER_BYTES + ROW_BYTES or size % WORD:
+            raise JournalError(f"reading the journal {path}: its {size} bytes are none")
+        return fd, mmap.mmap(fd, size, access=access)
     except (OSError, ValueError) as error:
         os.close(fd)
         raise JournalError(f"reading the journal {path}: {error}") from error

@@ -112,10 +112,11 @@ def test_run_that_has_ended_is_not_asked(journal):
 
 
 def test_file_that_is_no_journal_is_named(tmp_path):
-    """Empty, foreign or missing."""
+    """Empty, foreign, of an odd size or missing."""
     (tmp_path / "a").write_bytes(b"")
     (tmp_path / "b").write_bytes(bytes(9000))
-    for name in "abc":
+    (tmp_path / "c").write_bytes(bytes(9001))
+    for name in "abcd":
         with pytest.raises(JournalError, match=f"{tmp_path}/{name}"):
             Control(tmp_path / name)
 

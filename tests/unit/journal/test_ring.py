@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import struct
 import threading
 from typing import TYPE_CHECKING
 
@@ -14,10 +15,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from otel_mlperf.errors import JournalError
-from otel_mlperf.journal.layout import OTHER, Kind, Word
+from otel_mlperf.journal.layout import MAGIC, META_AT, OTHER, Kind, Word
 from otel_mlperf.journal.meta import JournalMeta
-from otel_mlperf.journal.reader import Parts, Reader, Scan, rows_of_kind
-from otel_mlperf.journal.writer import Journal
+from otel_mlperf.journal.reader import Parts, Reader, rows_of_kind
+from otel_mlperf.journal.scan import Scan
+from otel_mlperf.journal.writer import Journal, _pieces
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -196,14 +198,37 @@ def test_existing_file_is_not_overwritten(pair) -> None:
         Journal(writer.path, 2048, META)
 
 
-@pytest.mark.parametrize("damage", [b"", b"x" * 100, b"\0" * 9000])
+STARTS_WELL = struct.pack("<Q", MAGIC).ljust(META_AT, b"\0")
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [b"", b"x" * 100, b"\0" * 9000, b"\0" * 9001, STARTS_WELL.ljust(9000, b"\0"),
+     STARTS_WELL + b"\2\0\0\0\xa1\xff" + bytes(8000 - 6)],
+    ids=["empty", "short", "zeros", "odd size", "no metadata", "no text"],
+)  # fmt: skip
 def test_what_is_no_journal_is_refused(tmp_path: Path, damage: bytes) -> None:
-    """A file that is too short, or does not start as a journal, is an error that names it."""
+    """A file that is none is an error that names it, and is not held open."""
     path = tmp_path / "bad.journal"
     path.write_bytes(damage)
 
-    with pytest.raises(JournalError, match=r"bad\.journal"):
-        Reader(str(path))
+    for _ in range(3):
+        with pytest.raises(JournalError, match=r"bad\.journal"):
+            Reader(str(path))
+
+    held = [os.path.realpath(f"/proc/self/fd/{fd}") for fd in os.listdir("/proc/self/fd")]
+    assert str(path) not in held
+
+
+def test_torn_payload_hurts_no_other(pair) -> None:
+    """A payload that ends within a letter is left out; the next one is read."""
+    writer, reader = pair
+    writer.put_payload(5, _pieces(b"\x81\xa1a\xa1\xff"))
+    writer.payload(6, {"a": 1})
+    parts = Parts()
+    parts.feed(reader.take())
+
+    assert parts.ready == {6: {"a": 1}}
 
 
 def fork_writer(path: str, threads: int, ready: int) -> None:
