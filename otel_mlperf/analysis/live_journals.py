@@ -12,8 +12,7 @@ import numpy as np
 from otel_mlperf import names
 from otel_mlperf.analysis.live_steps import MOST_STEPS, StepSeen
 from otel_mlperf.errors import JournalError
-from otel_mlperf.ids import safe_name
-from otel_mlperf.journal.folder import SHARED_MEMORY, SUFFIX
+from otel_mlperf.journal.folder import SHARED_MEMORY, SUFFIX, folders_of_run
 from otel_mlperf.journal.glance import Glance
 from otel_mlperf.journal.layout import Kind, Word
 from otel_mlperf.journal.reader import Parts, rows_of_kind
@@ -95,10 +94,10 @@ def _rank_of(journal: str) -> int | None:
     return int(rank) if rank.isdecimal() else None
 
 
-def _folders(run: RunFolder) -> tuple[Path, Path]:
+def _folders(run: RunFolder) -> list[Path]:
     owner = run.path.stat().st_uid
-    shared = Path(SHARED_MEMORY, f"otel_mlperf-{owner}", safe_name(run.facts.id, 128))
-    return shared, run.path / "journals"
+    found = folders_of_run(run.facts.id, str(run.path), owner, SHARED_MEMORY)
+    return [Path(folder) for folder in found]
 
 
 def _journals(run: RunFolder) -> Iterator[Path]:

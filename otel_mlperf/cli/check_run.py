@@ -10,13 +10,15 @@ from otel_mlperf.analysis.checks import Check
 from otel_mlperf.analysis.processes import RUNNING, read_processes
 from otel_mlperf.analysis.profiled import REMEDIES, read_left_out
 from otel_mlperf.errors import JournalError
-from otel_mlperf.journal.folder import SHARED_MEMORY, SUFFIX, journal_folder
+from otel_mlperf.journal.folder import SHARED_MEMORY, SUFFIX, folders_of_run
 from otel_mlperf.journal.layout import Word
 from otel_mlperf.journal.reader import Reader
 from otel_mlperf.report.quantities import plural
 from otel_mlperf.store.reader import Store
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from otel_mlperf.analysis.accounting import Account, Accounts
     from otel_mlperf.store.runs import RunFolder
 
@@ -39,8 +41,9 @@ def check_run(
     """The agent of a run, its journals and its accounting."""
     store = Store(run.path)
     outcome = read_processes(store).outcome
-    journals = Path(journal_folder(run.facts.id, str(run.path), shared_memory))
-    checks = check_journals(journals, run.short_id, outcome, time.monotonic_ns())
+    owner = run.path.stat().st_uid
+    folders = folders_of_run(run.facts.id, str(run.path), owner, shared_memory)
+    checks = check_journals(map(Path, folders), run.short_id, outcome, time.monotonic_ns())
     checks += check_profiler(read_left_out(store))
     for signal, destinations in accounts.items():
         for destination, account in destinations.items():
@@ -66,10 +69,12 @@ def check_profiler(left_out: dict[str, int]) -> list[Check]:
     ]
 
 
-def check_journals(folder: Path, short_id: str, outcome: str, now_ns: int) -> list[Check]:
+def check_journals(
+    folders: Iterable[Path], short_id: str, outcome: str, now_ns: int
+) -> list[Check]:
     """Whether somebody reads the run's journals, and what its processes dropped."""
     checks: list[Check] = []
-    paths = sorted(folder.glob(f"*{SUFFIX}"))
+    paths = [path for folder in folders for path in sorted(folder.glob(f"*{SUFFIX}"))]
     for path in paths:
         try:
             reader = Reader(str(path))

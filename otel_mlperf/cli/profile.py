@@ -16,9 +16,8 @@ import typer
 
 from otel_mlperf.cli.commands import RunArgument  # noqa: TC001 - typer reads them
 from otel_mlperf.errors import JournalError, NotRunning, OtelMlperfError, UsageError
-from otel_mlperf.ids import safe_name
 from otel_mlperf.journal.control import MOST_STEPS, Answer, Control, steps_of
-from otel_mlperf.journal.folder import SHARED_MEMORY, SUFFIX
+from otel_mlperf.journal.folder import SUFFIX, folders_of_run
 from otel_mlperf.journal.layout import Word
 from otel_mlperf.journal.window import FOLDER, WINDOW_SUFFIX, read_window
 from otel_mlperf.report.quantities import plural
@@ -106,7 +105,12 @@ def _journals(run: RunFolder) -> dict[int, Path]:
     found: dict[int, Path] = {}
     for path in sorted(path for folder in _folders(run) for path in folder.glob(f"*{SUFFIX}")):
         rank = path.name.partition("-")[0]
-        control = Control(path)
+        try:
+            control = Control(path)
+        except JournalError:
+            if path.exists():
+                raise
+            continue  # its process has just ended
         if rank.isdecimal() and control.is_running and (control.listens or int(rank) not in found):
             found[int(rank)] = path
         control.close()
@@ -114,14 +118,15 @@ def _journals(run: RunFolder) -> dict[int, Path]:
 
 
 def _folders(run: RunFolder) -> list[Path]:
-    """Where journals of the run may lie: in shared memory, or in its folder."""
+    """Where journals of the run may lie."""
     owner = run.path.stat().st_uid
-    shared = Path(SHARED_MEMORY, f"otel_mlperf-{owner}")
-    if shared.exists() and not os.access(shared, os.R_OK | os.X_OK):
+    shared, on_disk = map(Path, folders_of_run(run.facts.id, str(run.path), owner))
+    if shared.parent.exists() and not os.access(shared.parent, os.R_OK | os.X_OK):
         raise JournalError(
-            f"looking for journals in {shared}: they belong to user {owner}, who alone can ask"
+            f"looking for journals in {shared.parent}: they belong to user {owner}, who alone can "
+            "ask"
         )
-    return [shared / safe_name(run.facts.id, 128), run.path / "journals"]
+    return [shared, on_disk]
 
 
 def _ask_all(journals: dict[int, Path], steps: int) -> list[_Asked]:

@@ -26,9 +26,17 @@ def journal_folder(run_id: str, run_folder: str, shared_memory: str = SHARED_MEM
 
     Without a writable tmpfs it is inside the run folder.
     """
-    if os.path.isdir(shared_memory) and os.access(shared_memory, os.W_OK | os.X_OK):
-        return os.path.join(shared_memory, f"otel_mlperf-{os.getuid()}", safe_name(run_id, 128))
-    return os.path.join(run_folder, "journals")
+    shared, on_disk = folders_of_run(run_id, run_folder, os.getuid(), shared_memory)
+    is_fit = os.path.isdir(shared_memory) and os.access(shared_memory, os.W_OK | os.X_OK)
+    return shared if is_fit else on_disk
+
+
+def folders_of_run(
+    run_id: str, run_folder: str, user: int, shared_memory: str = SHARED_MEMORY
+) -> tuple[str, str]:
+    """Where a user's run may have journals: in shared memory, or on disk for want of room there."""
+    shared = os.path.join(shared_memory, f"otel_mlperf-{user}", safe_name(run_id, 128))
+    return shared, os.path.join(run_folder, "journals")
 
 
 def make_private(folder: str) -> None:

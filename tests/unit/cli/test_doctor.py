@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 import socket
 import struct
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -144,6 +147,41 @@ def test_what_is_wrong_with_variables_is_told_once(server):
     assert sum("OTEL_EXPORTER_OTLP_TIMEOUT=ten" in check.found for check in checks) == 1
 
 
+class Stumbling(BaseHTTPRequestHandler):
+    """A Prometheus that has nothing, then an error, then what is asked for."""
+
+    answers = ()
+
+    def do_GET(self):
+        code, found = next(Stumbling.answers)
+        self.send_response(code)
+        self.end_headers()
+        self.wfile.write(json.dumps({"data": {"result": found}}).encode())
+
+    def log_message(self, *words):
+        pass
+
+
+def test_a_backend_that_stumbles_is_asked_again(server):
+    """An error between two answers does not end the command."""
+    Stumbling.answers = iter([(200, []), (500, []), (200, ["it"])])
+    backend = ThreadingHTTPServer(("127.0.0.1", 0), Stumbling)
+    thread = threading.Thread(target=backend.serve_forever)
+    thread.start()
+    url = f"http://127.0.0.1:{backend.server_port}"
+    _, reached = check_endpoints(endpoint(server.url))
+    try:
+        (check,) = check_backends(
+            {"OTEL_MLPERF_PROMETHEUS_URL": url}, {"metrics": reached["metrics"]}
+        )
+    finally:
+        backend.shutdown()
+        backend.server_close()
+        thread.join()
+
+    assert (check.level, check.what) == ("ok", "prometheus"), check
+
+
 def test_backends_that_are_not_there_are_not_missed(server):
     """Their addresses are a guess unless somebody gives them."""
     _, reached = check_endpoints(endpoint(server.url))
@@ -212,6 +250,17 @@ def test_a_finished_run_has_nothing_left_to_read(tmp_path):
     ]
 
 
+def test_a_journal_that_found_no_room_in_shared_memory_is_seen(tmp_path):
+    """It lies in the run folder then."""
+    run = read_run(digits(tmp_path).write())
+    (run.path / "journals").mkdir()
+    journal(run.path / "journals", 1).release()
+
+    first, *_ = check_run(run, {}, str(tmp_path))
+
+    assert first.found == "2-4242-0.journal is of a process that has ended"
+
+
 def journal(folder, beat_ns, **lost):
     """A journal that an agent looked at last at ``beat_ns``; closed by the test."""
     made = Journal(str(folder / "2-4242-0.journal"), 2048, META)
@@ -241,7 +290,7 @@ def test_an_agent_is_alive_if_it_looked_at_the_journal_lately(tmp_path, beat_ns,
         made.release()
         os._exit(0)
     os.read(ready[0], 1)
-    checks = check_journals(tmp_path, "3f2a", "running", 100_000_000_000)
+    checks = check_journals([tmp_path], "3f2a", "running", 100_000_000_000)
     os.write(done[1], b"x")
     os.waitpid(child, 0)
     for end in (*ready, *done):
@@ -256,7 +305,7 @@ def test_a_journal_of_a_dead_process_is_to_be_recovered(tmp_path):
     """With what its process had to drop."""
     journal(tmp_path, 1, LOST_RING_FULL=12, LOST_VALUES=1).release()
 
-    assert check_journals(tmp_path, "3f2a", "running", 100) == [
+    assert check_journals([tmp_path], "3f2a", "running", 100) == [
         Check(
             "warn", "dropped", "12 sections (the ring was full), 1 values of log()",
             "see limits in the README",
@@ -272,14 +321,14 @@ def test_a_file_that_is_no_journal_is_told(tmp_path):
     """And hides no other."""
     (tmp_path / "0-1-0.journal").write_bytes(b"x" * 10)
 
-    (check,) = check_journals(tmp_path, "3f2a", "running", 100)
+    (check,) = check_journals([tmp_path], "3f2a", "running", 100)
 
     assert (check.level, check.what, check.do) == ("warn", "journal", "remove it")
 
 
 def test_a_run_without_an_end_and_without_a_journal_is_elsewhere(tmp_path):
     """Or its end was not seen."""
-    (check,) = check_journals(tmp_path, "3f2a", "running", 100)
+    (check,) = check_journals([tmp_path], "3f2a", "running", 100)
 
     assert (check.level, check.found) == (
         "warn",
