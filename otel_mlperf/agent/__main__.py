@@ -12,16 +12,25 @@ os.environ["ARROW_DEFAULT_MEMORY_POOL"] = "system"
 
 
 def main(argv: list[str]) -> int:
-    """Serves the journal folder ``argv[0]``; returns an exit code."""
+    """Serves the folder of the journal ``argv[0]``; returns an exit code.
+
+    Where another agent does it, reads what that one cannot see.
+    """
     from otel_mlperf.agent.process import first_meta, leave_the_job, serve
     from otel_mlperf.ids import safe_name
 
-    folder = Path(argv[0]).absolute()
+    journal = Path(argv[0]).absolute()
+    folder = journal.parent
     meta = first_meta(folder)
     if meta is None:
         return 0
     leave_the_job(Path(meta.run_folder), safe_name(meta.host))
-    return serve(folder, os.environ)
+    code = serve(folder, os.environ)
+    if journal.exists():
+        from otel_mlperf.agent.sampler import sample
+
+        sample(journal, os.environ)
+    return code
 
 
 if __name__ == "__main__":

@@ -74,7 +74,7 @@ class Agent:
         )
         self._log = Log(self._folder, self._state.segment)
         self._sender = Sender(self._requests, options)
-        machine = machine or this_machine(options, self.run_folder, tail.take_fullest)
+        machine = machine or this_machine(options, self.run_folder, tail.take_fullest, tail.folder)
         self._readings = Readings(
             machine, options.readings_s, used=partial(find_used, self._state.journals)
         )

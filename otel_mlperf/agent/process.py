@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from otel_mlperf.agent.options import read_options
+from otel_mlperf.agent.views import drop_views
 from otel_mlperf.errors import JournalError
 from otel_mlperf.journal.folder import SUFFIX
 from otel_mlperf.journal.reader import Reader
@@ -98,6 +99,7 @@ def remove_if_empty(folder: Path) -> None:
     if not any(folder.glob(f"*{SUFFIX}")):
         with contextlib.suppress(OSError):
             drop_readings(str(folder))
+            drop_views(folder)
             (folder / _LOCK).unlink()
             folder.rmdir()
 
@@ -105,8 +107,8 @@ def remove_if_empty(folder: Path) -> None:
 class OnlyOne:
     """Holds the folder's lock; False if another agent keeps it."""
 
-    def __init__(self, folder: Path) -> None:
-        self._path = folder / _LOCK
+    def __init__(self, folder: Path, lock: str = _LOCK) -> None:
+        self._path = folder / lock
         self._fd = -1
 
     def __enter__(self) -> bool:

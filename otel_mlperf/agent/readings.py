@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from otel_mlperf import names
 from otel_mlperf.agent.events import Read, Reading
+from otel_mlperf.agent.views import find_ids
 from otel_mlperf.sensors.files import read_once
 from otel_mlperf.sensors.host import PROC
 from otel_mlperf.sensors.visible import device_of
@@ -100,9 +101,10 @@ class Readings:
 
     def _owners_of(self, devices: Sequence[Device], mains: Mains) -> dict[str, str]:
         used = self._used()
-        known = (devices, tuple(mains), used)
+        views = self._machine.views()
+        known = (devices, tuple(mains), used, views)
         if self._owners[0] != known:
-            self._owners = (known, find_owners(devices, mains, used, self._proc))
+            self._owners = (known, find_owners(devices, mains, used, self._proc, views))
         return self._owners[1]
 
     def close(self) -> None:
@@ -126,21 +128,24 @@ def find_used(journals: Mapping[str, JournalState]) -> Used:
 
 
 def find_owners(
-    devices: Sequence[Device], mains: Mapping[str, JournalMeta], used: Used, proc: Path
+    devices: Sequence[Device],
+    mains: Mapping[str, JournalMeta],
+    used: Used,
+    proc: Path,
+    views: Mapping[str, Sequence[Device]] | None = None,
 ) -> dict[str, str]:
     """The journal of the rank that uses each device, by ``hw.id``.
 
-    Of several that claim one device it is the rank in the agent's own control group: where each
-    task has a container of its own (Slurm), all count from zero, and the agent sees what its task
-    sees. Else it is the first rank.
+    A rank counts what it sees itself: ``views``, for those that do not see ``devices``. Of several
+    that claim one device it is the rank in the agent's own control group: where each task has a
+    container of its own, all count from zero, and the agent sees what its task sees. Else it is the
+    first rank.
     """
-    known = {
-        uuid for device in devices for uuid in (device.uuid, *(i.uuid for i in device.instances))
-    }
     claims: dict[str, list[str]] = {}
     for name, meta in sorted(mains.items(), key=lambda item: item[1].rank):
-        told: Collection[str] = used.get(name, frozenset()) & known
-        for uuid in told or filter(None, (device_of(meta.local_rank, meta.visible, devices),)):
+        seen = (views or {}).get(name, devices)
+        told: Collection[str] = used.get(name, frozenset()) & find_ids(seen)
+        for uuid in told or filter(None, (device_of(meta.local_rank, meta.visible, seen),)):
             claims.setdefault(uuid, []).append(name)
     return {
         uuid: ranks[0] if len(ranks) == 1 else _nearest(ranks, mains, proc)

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Protocol
 
 from otel_mlperf import names
 from otel_mlperf.agent.health import HealthSensor
+from otel_mlperf.agent.task_gpus import TaskGpus
+from otel_mlperf.journal.readings import TASK_GPUS
 from otel_mlperf.sensors.amd import AmdSensor
 from otel_mlperf.sensors.deadline import TimedSensor
 from otel_mlperf.sensors.filesystem import FilesystemSensor
@@ -22,7 +24,7 @@ from otel_mlperf.sensors.nvml import NvmlSensor
 from otel_mlperf.sensors.process import ProcessSensor
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
     from otel_mlperf.agent.health import Fullest
@@ -83,6 +85,8 @@ class Machine:
     sources: dict[str, Source] = field(default_factory=dict)
     devices: Callable[[], Sequence[Device]] = tuple
     """The accelerators found so far."""
+    views: Callable[[], Mapping[str, Sequence[Device]]] = dict
+    """What ranks see that do not see what the agent sees, by their journals."""
     pids: frozenset[int] = frozenset()
     """The training processes that there are now, for sensors that want to know; replaced whole."""
 
@@ -91,11 +95,12 @@ def this_machine(
     options: Options,
     run_folder: Path,
     fullest: Callable[[], Fullest],
+    journals: Path | None = None,
     *,
     proc: Path = PROC,
     sys: Path = SYS,
 ) -> Machine:
-    """The sensors that ``options`` ask for."""
+    """The sensors that ``options`` ask for; ``journals`` is the folder in which samplers tell."""
     machine = Machine()
     level = options.readings
     if level == "none":
@@ -109,6 +114,9 @@ def this_machine(
     if "gpu" in options.sources:
         gpus = _Gpus(level, lambda: machine.pids, proc, sys)
         found["gpu"], machine.devices = TimedSensor("gpu", gpus), gpus.devices
+        if journals is not None:
+            tasks = TaskGpus(journals, gpus.seen, options.readings_s, proc=proc)
+            found[TASK_GPUS], machine.views = tasks, lambda: tasks.views
     if "filesystem" in options.sources:
         found["filesystem"] = TimedSensor("filesystem", FilesystemSensor(run_folder))
     found["agent"] = DirectSensor("agent", HealthSensor(fullest, proc))
@@ -137,13 +145,20 @@ class _Gpus:
     ) -> None:
         self._nvidia = NvmlSensor(level=level, pids=pids, proc=proc)
         self._amd = AmdSensor(level=level, pids=pids, proc=proc, sys=sys)
+        self._has_looked = False
 
     def devices(self) -> Sequence[Device]:
         """As last found."""
         return self._nvidia.devices or self._amd.devices
 
+    def seen(self) -> Sequence[Device] | None:
+        """Those that NVML shows; None: nobody has looked yet."""
+        return self._nvidia.devices if self._has_looked else None
+
     def read(self) -> list[Measurement]:
-        return [*self._nvidia.read(), *self._amd.read()]
+        found = [*self._nvidia.read(), *self._amd.read()]
+        self._has_looked = True
+        return found
 
     def close(self) -> None:
         self._nvidia.close()

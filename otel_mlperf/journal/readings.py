@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 
 FILE = "readings"
 """Its name in the folder of the journals."""
+GPUS = "gpu"
+TASK_GPUS = "task_gpus"
+"""Sources: GPUs that the agent reads, and those that samplers read for it."""
 
 
 class Reading(msgspec.Struct, array_like=True, frozen=True):

@@ -54,7 +54,6 @@ class AgentWatch:
 
     def __init__(self, journal: Journal, meta: JournalMeta, config: Config) -> None:
         self._journal, self._meta, self._config = journal, meta, config
-        self._folder = os.path.dirname(journal.path)
         self._starts: list[int] = []
         self._next_look = 0
         self.thread: threading.Thread | None = None
@@ -69,7 +68,7 @@ class AgentWatch:
             self._start_thread()
         elif self._config.agent == "process":
             try:
-                start_process(self._folder, self._meta.run_folder, self._config)
+                start_process(self._journal.path, self._meta.run_folder, self._config)
             except (OSError, subprocess.SubprocessError) as error:
                 say_once(
                     "the agent cannot be started as a process (%s): it runs in a thread", error
@@ -118,10 +117,11 @@ class AgentWatch:
             internal_error(error)
 
 
-def start_process(journal_folder: str, run_folder: str, config: Config) -> None:
-    """Starts an agent for the journals in a folder and returns when it is on its own.
+def start_process(journal: str, run_folder: str, config: Config) -> None:
+    """Starts an agent for a journal and those beside it, and returns when it is on its own.
 
-    A second agent for the same folder ends by itself: a lock makes it one.
+    A second agent for the same folder ends by itself, a lock makes it one; or it stays to read what
+    the first cannot see.
 
     Raises:
         OSError: no process can be started.
@@ -131,7 +131,7 @@ def start_process(journal_folder: str, run_folder: str, config: Config) -> None:
     os.makedirs(logs, mode=0o700, exist_ok=True)
     with open(os.path.join(logs, "start.log"), "ab") as log:
         child = subprocess.Popen(
-            [sys.executable, "-I", "-c", _BOOT, journal_folder, *_import_paths()],
+            [sys.executable, "-I", "-c", _BOOT, journal, *_import_paths()],
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,

@@ -109,10 +109,10 @@ def of_rank(own: str, found: Iterable[Any]) -> list[Any]:
 
 
 def _read(recorder: Recorder) -> Readings:
-    from otel_mlperf.journal.readings import read_readings
+    from otel_mlperf.journal import readings as file
 
     folder, own = os.path.split(recorder.journal.path)
-    published = read_readings(folder)
+    published = file.read_readings(folder)
     if published is None:
         return Readings(None, None, None, (), ())
     now_ns = time.monotonic_ns()
@@ -121,12 +121,12 @@ def _read(recorder: Recorder) -> Readings:
         for source, group in published.groups.items()
     }
     values = {source: _Values(group, own) for source, group in published.groups.items()}
-    gpus = published.groups.get("gpu")
+    gpus = [source for source in (file.GPUS, file.TASK_GPUS) if source in published.groups]
     return Readings(
         max(ages.values(), default=None),
         _process(values["process"], ages["process"]) if "process" in values else None,
         _host(values["host"], ages["host"]) if "host" in values else None,
-        tuple(_gpus(gpus, own, ages["gpu"])) if gpus is not None else (),
+        tuple(gpu for one in gpus for gpu in _gpus(published.groups[one], own, ages[one])),
         tuple(of_rank(own, published.warnings)),
     )
 

@@ -127,7 +127,7 @@ class NvmlSensor:
         try:
             pynvml.nvmlInit()
             self._nvml = pynvml
-            found, silent = find_gpus(pynvml)
+            found, silent = find_gpus(pynvml, self._proc)
         except pynvml.NVMLError as error:
             self._turn_off(f"NVML: {error}", now_s)
             return

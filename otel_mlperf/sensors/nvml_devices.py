@@ -2,40 +2,56 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import re
+from typing import TYPE_CHECKING, Final
 
 from otel_mlperf.sensors.devices import Device, Instance
+from otel_mlperf.sensors.files import read_once
 from otel_mlperf.sensors.nvml_gpu import Found
 from otel_mlperf.sensors.nvml_refusals import GONE
 
 if TYPE_CHECKING:
+    from pathlib import Path
     from types import ModuleType
 
     from otel_mlperf.sensors.devices import Handle
 
+_UUID: Final = re.compile(rb"GPU UUID:\s*(GPU-[0-9a-f-]+)")
 
-def find_gpus(nvml: ModuleType) -> tuple[list[Found], int]:
+
+def find_gpus(nvml: ModuleType, proc: Path) -> tuple[list[Found], int]:
     """Those that answer, in the order of the PCI bus, and how many do not.
 
-    One that this user may not see belongs to neither.
+    One that this user may not see belongs to neither. Their numbers are those of the machine, also
+    where a control group hides some: two tasks with a GPU each have not the same one.
 
     Raises:
         NVMLError: Not even the number of GPUs can be had.
     """
+    places = _read_places(proc)
     found, silent = [], 0
     for index in range(nvml.nvmlDeviceGetCount()):
         try:
-            found.append(_find_gpu(nvml, index))
+            found.append(_find_gpu(nvml, index, places))
         except nvml.NVMLError as error:
             silent += error.value in GONE
     return found, silent
 
 
-def _find_gpu(nvml: ModuleType, index: int) -> Found:
+def _read_places(proc: Path) -> dict[str, int]:
+    """Numbers of the machine's GPUs in the order of their addresses, as the driver lists them."""
+    folders = sorted((proc / "driver" / "nvidia" / "gpus").glob("*"))
+    told = (_UUID.search(read_once(folder / "information")) for folder in folders)
+    return {uuid[1].decode(): number for number, uuid in enumerate(told) if uuid}
+
+
+def _find_gpu(nvml: ModuleType, index: int, places: dict[str, int]) -> Found:
     handle = nvml.nvmlDeviceGetHandleByIndex(index)
     uuid, model = nvml.nvmlDeviceGetUUID(handle), nvml.nvmlDeviceGetName(handle)
     instances = _find_instances(nvml, handle)
-    device = Device(uuid, index, model, tuple(instance for instance, _ in instances))
+    device = Device(
+        uuid, places.get(uuid, index), model, tuple(instance for instance, _ in instances)
+    )
     return Found(device, handle, tuple(handle for _, handle in instances))
 
 

@@ -329,12 +329,12 @@ def test_level_and_switches_choose_the_sources(tmp_path) -> None:
 
     def sources(**environ: str) -> list[str]:
         options = read_options({f"OTEL_MLPERF_{key}": value for key, value in environ.items()})
-        made = this_machine(options, tmp_path, dict)
+        made = this_machine(options, tmp_path, dict, tmp_path)
         for source in made.sources.values():
             source.close()
         return list(made.sources)
 
-    assert sources() == ["host", "process", "gpu", "filesystem", "agent"]
+    assert sources() == ["host", "process", "gpu", "task_gpus", "filesystem", "agent"]
     assert sources(READINGS_OFF="gpu, host") == ["process", "filesystem", "agent"]
     assert sources(READINGS="none") == []
 

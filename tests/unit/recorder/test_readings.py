@@ -84,6 +84,24 @@ def test_readings(board):
     assert found.gpus[0].power_watts is None
 
 
+def test_gpus_that_samplers_read_are_there_too(board):
+    """Those that the agent cannot see follow its own, each as old as its source."""
+    folder, own = board
+    ago_ns = time.monotonic_ns() - 2 * 10**9
+
+    def limit(device, journal, older_s):
+        reading = Reading(journal, names.GPU_MEMORY_LIMIT.name, device, 80.0)
+        return Group(ago_ns - older_s * 10**9, [reading])
+
+    groups = {"gpu": limit(GPU0, "other", 0), "task_gpus": limit(GPU1, own, 10)}
+    write_readings(folder, groups, [])
+    first, second = om.readings().gpus
+
+    assert (first.id, first.is_own, second.id, second.is_own) == ("GPU-0", False, "GPU-1", True)
+    assert 2 <= first.age_s < 10
+    assert second.age_s >= 12
+
+
 def test_warnings_of_this_rank_and_the_node(board):
     """Warnings of other ranks are theirs."""
     folder, own = board

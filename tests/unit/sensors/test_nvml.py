@@ -271,3 +271,18 @@ def test_a_real_proc_says_in_which_namespace_this_process_is(script, nvml_librar
         found = reader.read()
 
     assert (("ml.accelerator.process.memory.usage", UUID0, ours) in found) is on_host
+
+
+def test_gpus_have_the_numbers_of_the_machine(script, nvml_library, tmp_path):
+    """Also where some are hidden: the second of three is gpu1, whoever sees it alone."""
+    uuids = ("GPU-????????-????-????-????-????????????", uuid_of(0), uuid_of(1))
+    for bus, uuid in zip(("0000:1b:00.0", "0000:3b:00.0", "0001:0a:00.0"), uuids, strict=True):
+        folder = tmp_path / "driver" / "nvidia" / "gpus" / bus
+        folder.mkdir(parents=True)
+        text = f"Model: \t\t NVIDIA H100\nGPU UUID: \t {uuid}\nBus Location: \t {bus}\n"
+        (folder / "information").write_text(text)
+    with Reader(script, nvml_library, proc=str(tmp_path)) as reader:
+        reader.read()
+        devices = reader.ask("devices")
+
+    assert [(uuid, number) for uuid, number, *_ in devices] == [(uuid_of(0), 1), (uuid_of(1), 2)]
