@@ -12,10 +12,11 @@ from math import nan
 from typing import TYPE_CHECKING, Any, Final
 
 from otel_mlperf import names
-from otel_mlperf.journal.layout import MOST_LABEL_SETS
+from otel_mlperf.journal.layout import MAX_ENTRIES, MOST_LABEL_SETS
 from otel_mlperf.recorder.aggregate import Aggregate, Sum
 from otel_mlperf.recorder.attributes import safe_name_text
 from otel_mlperf.recorder.faults import say_once
+from otel_mlperf.recorder.registry import TOO_MANY_NAMES, implied_category
 
 if TYPE_CHECKING:
     from otel_mlperf.recorder.series import Bound, Series
@@ -166,9 +167,10 @@ class Cells:
         key = name if category is None else (name, category)
         found = self._sums.get(key)
         if found is None:
-            from otel_mlperf.recorder.registry import implied_category
-
+            if len(self._sums) >= MAX_ENTRIES:
+                say_once(TOO_MANY_NAMES, MAX_ENTRIES)
+                key = name = names.OTHER
             text = safe_name_text(name)
             kind = safe_name_text(category) if category else implied_category(text)
-            found = self._sums[key] = Sum(self._recorder, self._local, text, kind)
+            found = self._sums.setdefault(key, Sum(self._recorder, self._local, text, kind))
         return Aggregate(found)

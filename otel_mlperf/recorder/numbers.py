@@ -24,14 +24,15 @@ def try_slowly(slowly: Callable[[Any], None], value: Any, error: Exception) -> N
 
 def plain_number(name: str, value: Any) -> float:
     """A plain number; nan for what would have to be fetched from a GPU, or is none."""
-    if not isinstance(value, int | float):
-        numpy_like = getattr(value, "item", None)
-        if hasattr(value, "is_cuda") or numpy_like is None:
-            say_once(f"{name} got a {type(value)}, plain numbers are expected; left out")
-            return math.nan
-        value = numpy_like()
     try:
-        return float(value)
+        if isinstance(value, int | float):
+            return float(value)
+        if not hasattr(value, "is_cuda") and hasattr(value, "item"):  # NumPy's and its like
+            return float(value.item())
     except OverflowError:
         say_once(f"{name} got an integer that no float can hold; left out")
         return math.nan
+    except (TypeError, ValueError):  # several numbers, or none
+        pass
+    say_once(f"{name} got a {type(value)}, plain numbers are expected; left out")
+    return math.nan

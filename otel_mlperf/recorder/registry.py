@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 OUTSIDE = frozenset((names.CHECKPOINT, names.PHASE, names.EPOCH, names.PROFILER))
 """Categories that belong to the run's trace even inside a step."""
-_TOO_MANY_NAMES = (
+TOO_MANY_NAMES = (
     "more than %d section names: later ones are recorded as 'other'; put what varies into "
     "attributes, not into the name"
 )
@@ -62,7 +62,7 @@ class Registry:
         kind = implied_category(text) if category is None else safe_name_text(category)
         number = self.register(text, kind, self.phase, constant)
         if number == OTHER:
-            say_once(_TOO_MANY_NAMES, MAX_ENTRIES)
+            say_once(TOO_MANY_NAMES, MAX_ENTRIES)
         elif kind in OUTSIDE:
             self._outside[self.phase, key] = number
             self.outside.add(number)

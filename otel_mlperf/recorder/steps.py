@@ -14,7 +14,7 @@ from otel_mlperf import names
 from otel_mlperf.recorder.batches import count_samples, count_tokens
 from otel_mlperf.recorder.dropped import is_suspicious
 from otel_mlperf.recorder.faults import internal_error, say_once
-from otel_mlperf.recorder.scrub import describe_exception
+from otel_mlperf.recorder.scrub import describe_exception, is_failure
 from otel_mlperf.recorder.span import active, is_compiling, span
 
 if TYPE_CHECKING:
@@ -184,7 +184,8 @@ class _Turns:
             self._wait = self._step = self._recorder = None
             if recorder is not None and step is not None:
                 with_text = recorder.config.exception_text
-                recorder.stepping.end(step, 0, describe_exception(error, with_text=with_text))
+                words = describe_exception(error, with_text=with_text)
+                recorder.stepping.end(step, 0, words if is_failure(error) else None)
         except Exception as problem:  # noqa: BLE001 - recording never raises
             internal_error(problem)
 

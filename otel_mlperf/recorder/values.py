@@ -57,14 +57,17 @@ class Values:
                 internal_error(error)
 
     def _one(self, name: str, value: Any, now: int, where: Where) -> None:
-        if isinstance(value, int | float):
-            self.write(now, float(value), where)
-        elif _is_tensor(value):
+        if _is_tensor(value):
             self._tensor(name, value, now, where)
-        elif hasattr(value, "__float__"):
-            self.write(now, float(value), where)
-        else:
+            return
+        try:
+            number = float(value) if hasattr(value, "__float__") else None
+        except (TypeError, ValueError, OverflowError):  # several numbers; none that a float holds
+            number = None
+        if number is None:
             say_once(f"log(): {name} is a {type(value)}, numbers are expected; left out")
+        else:
+            self.write(now, number, where)
 
     def _tensor(self, name: str, tensor: Any, now: int, where: Where) -> None:
         if tensor.numel() != 1:

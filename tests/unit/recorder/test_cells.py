@@ -8,7 +8,7 @@ import pytest
 
 import otel_mlperf as om
 from otel_mlperf import names
-from otel_mlperf.journal.layout import Word
+from otel_mlperf.journal.layout import MAX_ENTRIES, Word
 
 
 def test_aggregate(recording):
@@ -51,6 +51,16 @@ def test_aggregate_does_not_become_a_parent(recording):
         pass
 
     assert recording.one("inner").parent == recording.one("outer").span
+
+
+def test_aggregate_of_too_many_names(recording, said):
+    """Names without end take no memory without end: later ones are added up as one, said once."""
+    for i in range(MAX_ENTRIES + 100):
+        with om.span(f"batch {i}", aggregate=True):
+            pass
+
+    assert len(recording.recorder.cells._sums) == MAX_ENTRIES + 1
+    assert len([text for text in said() if "put what varies into attributes" in text]) == 1
 
 
 def test_aggregate_with_an_exception(recording):

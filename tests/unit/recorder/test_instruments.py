@@ -228,8 +228,8 @@ class FromGpu:
 
 @pytest.mark.parametrize(
     "value",
-    ["x", None, math.nan, math.inf, -math.inf, 10**400, torch.tensor(1.0), FromGpu()],
-    ids=["text", "none", "nan", "inf", "-inf", "huge", "tensor", "gpu"],
+    ["x", None, math.nan, math.inf, -math.inf, 10**400, torch.tensor(1.0), FromGpu(), np.ones(2)],
+    ids=["text", "none", "nan", "inf", "-inf", "huge", "tensor", "gpu", "array"],
 )
 @pytest.mark.parametrize("is_bound", [False, True])
 def test_what_cannot_be_recorded(recording, value, is_bound):

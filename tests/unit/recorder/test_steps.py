@@ -191,6 +191,19 @@ def test_exception_of_the_iterable(recording):
     assert recording.sections("data.load")[1].error[:2] == ["OSError", "disk"]
 
 
+def test_exit_of_the_iterable(recording):
+    """A program that ends well while it asks for a batch has not failed, nor has its step."""
+
+    def batches():
+        yield 1
+        raise SystemExit(0)
+
+    with pytest.raises(SystemExit):
+        list(om.steps(batches()))
+
+    assert [row.is_error for row in recording.sections("train.step")] == [False, False]
+
+
 def test_exception_in_the_body(recording):
     """An exception in the loop's body marks the step through the enclosing block."""
     with pytest.raises(KeyError), om.span("around"):

@@ -66,7 +66,10 @@ def test_kinds_of_numbers(recording, value):
     assert logged(recording) == [("x", 0, 2.0)]
 
 
-@pytest.mark.parametrize("value", ["text", None, [1.0], torch.zeros(3)])
+@pytest.mark.parametrize(
+    "value",
+    ["text", "2", None, [1.0], torch.zeros(3), np.zeros(3), pytest.param(1 << 2000, id="huge")],
+)
 def test_what_is_no_number(recording, said, value):
     """What is not a single number is left out, and that is said; the others arrive."""
     om.log(bad=value, good=1)
