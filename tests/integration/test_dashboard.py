@@ -10,7 +10,7 @@ import time
 import uuid
 
 import pytest
-from servers.dashboard import every_query
+from servers.dashboard import dashboard_queries, every_query, variable
 from servers.feed import Made, constant, feed, growing
 from servers.running import wait_until
 
@@ -385,3 +385,41 @@ def test_the_list_of_runs_has_the_newest_first(servers, run):
 
     assert name in {one.labels["ml_run_name"] for one in found}
     assert [one.value for one in found] == sorted((one.value for one in found), reverse=True)
+
+
+@pytest.fixture(scope="module")
+def namesakes(servers):
+    """Two runs of one name at the same time: their name and ids, the newer first."""
+    name, at = f"train-{uuid.uuid4().hex[:12]}", time.time() // 15 * 15
+    ids = [uuid.uuid4().hex for _ in range(2)]
+    for place, run_id in enumerate(ids):
+        start = at - MINUTE * (place + 1)
+        resource = {
+            names.RUN_NAME: name,
+            names.RUN_ID: run_id,
+            names.RANK: 0,
+            names.SERVICE_NAME: name,
+            names.SERVICE_INSTANCE_ID: str(uuid.uuid4()),
+        }
+        series = [
+            Made(names.RUN_START_TIME, {}, constant(start)),
+            Made(names.LOSS, {names.ML_PHASE: names.TRAIN}, constant(place + 0.5)),
+        ]
+        feed(servers.otlp_endpoint, resource, series, start, at)
+    wait_until(lambda: len(servers.promql(variable("id", name), at)) == 2)
+    return name, ids, at
+
+
+def test_runs_of_one_name_are_chosen_by_id(servers, namesakes):
+    """Ids have the newest first, and a panel shows the run whose processes an id leads to."""
+    name, ids, at = namesakes
+    listed = [one.labels["ml_run_id"] for one in servers.promql(variable("id", name), at)]
+    shown = []
+    for run_id in listed:
+        processes = servers.promql(variable("instance", name, run_id), at)
+        instance = "|".join(one.labels["instance"] for one in processes)
+        (loss,) = (q for q in dashboard_queries(name, instance=instance) if q.panel == "Loss")
+        shown.append([one.value for one in servers.promql(loss.expr, at)])
+
+    assert listed == ids
+    assert shown == [[0.5], [1.5]]

@@ -38,7 +38,11 @@ def panels(path: Path = TRAINING_RUN) -> Iterator[dict[str, Any]]:
 
 
 def dashboard_queries(
-    run: str, rank: str = ".*", span: str = "1m", path: Path = TRAINING_RUN
+    run: str,
+    rank: str = ".*",
+    span: str = "1m",
+    path: Path = TRAINING_RUN,
+    instance: str = ".*",
 ) -> list[Query]:
     """Every query of a dashboard as Grafana would send it.
 
@@ -47,12 +51,13 @@ def dashboard_queries(
         rank: A regular expression of ranks; the default is what "All" means.
         span: The length of every window, as a PromQL duration.
         path: The dashboard's file.
+        instance: A regular expression of processes; the default is all runs of that name.
     """
     return [
         Query(
             panel["title"],
             target["legendFormat"],
-            filled(target["expr"], run, rank, span),
+            filled(target["expr"], run, rank, span, instance),
             panel["fieldConfig"]["defaults"].get("noValue", ""),
             path.stem,
         )
@@ -72,11 +77,20 @@ def annotations(run: str, span: str = "1m", path: Path = TRAINING_RUN) -> list[s
     return [filled(mark["target"]["expr"], run, span=span) for mark in marks]
 
 
-def filled(expr: str, run: str, rank: str = ".*", span: str = "1m") -> str:
+def variable(name: str, run: str, run_id: str = "") -> str:
+    """What Grafana asks for the values of a variable, less the function around the query."""
+    listed = json.loads(TRAINING_RUN.read_text())["templating"]["list"]
+    (query,) = (one["query"]["query"] for one in listed if one["name"] == name)
+    inner = re.fullmatch(r"(?:query_result|label_values)\((.*?)(?:, \w+)?\)", query)[1]
+    return filled(inner, run, span="1h").replace("$id", run_id)
+
+
+def filled(expr: str, run: str, rank: str = ".*", span: str = "1m", instance: str = ".*") -> str:
     """A query with its variables filled in; all hosts and GPUs are chosen."""
     values = {
         "$run": run,
         "$rank": rank,
+        "$instance": instance,
         "$host": ".*",
         "$gpu": ".*",
         "$__rate_interval": span,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from panels import DATASOURCE, Row, arranged
-from promql import WINDOW, label, rate, series, where
+from promql import OF_RUN, WINDOW, label, rate, series, where
 
 from otel_mlperf import names
 
@@ -16,7 +16,8 @@ _TAG: Final = "otel-mlperf"
 _ON_TIME_CHANGE: Final = 2
 _QUERY_RESULT: Final = 3
 _LABEL_VALUES: Final = 1
-_KEPT: Final = "${__url_time_range}&${datasource:queryparam}&${run:queryparam}"
+_HIDDEN: Final = 2
+_KEPT: Final = "${__url_time_range}&${datasource:queryparam}&${run:queryparam}&${id:queryparam}"
 
 
 class Dashboard(NamedTuple):
@@ -44,7 +45,7 @@ class Dashboard(NamedTuple):
             "timezone": "browser",
             "links": [_LINKS],
             "annotations": {"list": list(_ANNOTATIONS)},
-            "templating": {"list": [_DATASOURCE, _RUN, *self.variables]},
+            "templating": {"list": [_DATASOURCE, _RUN, _ID, _INSTANCE, *self.variables]},
             "panels": arranged(self.rows),
         }
 
@@ -61,8 +62,7 @@ def to(name: str, title: str) -> tuple[str, str]:
 
 def _chosen(name: str, shown: str, metric: Metric, attribute: str) -> dict[str, Any]:
     """A variable with the values of a label, several at once; all of them at first."""
-    of_run = f'{metric.prometheus}{{{label(names.RUN_NAME)}="$run"}}'
-    query = f"label_values({of_run}, {label(attribute)})"
+    query = f"label_values({metric.prometheus}{{{OF_RUN}}}, {label(attribute)})"
     return _variable(name, shown, query, _LABEL_VALUES) | {
         "sort": 3,  # numbers by their value
         "multi": True,
@@ -95,6 +95,27 @@ _START: Final = names.RUN_START_TIME.prometheus
 _NEWEST: Final = f"sort_desc(max by ({label(names.RUN_NAME)}) (last_over_time({_START}[$__range])))"
 _RUN: Final = _variable("run", "Run", f"query_result({_NEWEST})", _QUERY_RESULT) | {
     "regex": f'/{label(names.RUN_NAME)}="([^"]+)"/',
+}
+# Ids are no labels of the series: they would make longer every one of them. Prometheus keeps them
+# in one series of each process, which leads from a run's id to its processes.
+_NAME: Final = f'{label(names.RUN_NAME)}="$run"'
+_RUN_ID: Final = label(names.RUN_ID)
+_IDS: Final = (
+    f"max by (job, instance, {_RUN_ID}) (last_over_time(target_info{{{_NAME}}}[$__range]))"
+)
+_STARTS: Final = f"last_over_time({_START}{{{_NAME}}}[$__range])"
+_OF_IDS: Final = f"{_STARTS} * on (job, instance) group_left ({_RUN_ID}) {_IDS}"
+_NEWEST_ID: Final = f"sort_desc(max by ({_RUN_ID}) ({_OF_IDS}))"
+_ID: Final = _variable("id", "Run id", f"query_result({_NEWEST_ID})", _QUERY_RESULT) | {
+    "regex": f'/{_RUN_ID}="(?<value>(?<text>[^"]{{1,8}})[^"]*)"/',
+}
+_PROCESSES: Final = f'label_values(target_info{{{_NAME},{_RUN_ID}="$id"}}, instance)'
+_INSTANCE: Final = _variable("instance", "Process", _PROCESSES, _LABEL_VALUES) | {
+    "hide": _HIDDEN,
+    "skipUrlSync": True,  # there may be thousands
+    "multi": True,
+    "includeAll": True,
+    "current": {"text": ["All"], "value": ["$__all"]},
 }
 RANK: Final = _chosen("rank", "Rank", names.RUN_START_TIME, names.RANK)
 HOST: Final = _chosen("host", "Host", names.RUN_START_TIME, names.HOST_NAME)

@@ -31,6 +31,10 @@ def label(attribute: str) -> str:
     return attribute.replace(".", "_")
 
 
+OF_RUN: Final = f'{label(names.RUN_NAME)}="$run",instance=~"$instance"'
+"""Matchers of the chosen run: its name, and the processes that ``target_info`` has of its id."""
+
+
 def is_of_a_node(metric: Metric) -> bool:
     """Whether it belongs to a machine rather than to a rank: no choice of ranks leaves it out."""
     return metric.name.startswith(_OF_A_NODE)
@@ -38,7 +42,7 @@ def is_of_a_node(metric: Metric) -> bool:
 
 def series(metric: Metric, where: str = "", *, every_rank: bool = False) -> str:
     """The series of the chosen run and ranks; ``where`` holds more matchers."""
-    matchers = [f'{label(names.RUN_NAME)}="$run"']
+    matchers = [OF_RUN]
     if not every_rank and not is_of_a_node(metric):
         matchers.append(f'{label(names.RANK)}=~"$rank"')
     if where:

@@ -32,6 +32,7 @@ DATASOURCES = yaml.safe_load(
 COMPOSE = yaml.safe_load((DEPLOY / "compose.yaml").read_text())
 
 PROMOTED = {name.replace(".", "_") for name in PROMETHEUS["otlp"]["promote_resource_attributes"]}
+ON_EVERY_SERIES = PROMOTED | {"job", "instance"}
 OF_A_NODE = (
     "system_",
     "linux_load",
@@ -97,7 +98,7 @@ def test_queries_name_metrics_that_are_sent(query):
 
     assert found
     for name, labels in found:
-        assert labels <= labels_of(name) | PROMOTED
+        assert labels <= labels_of(name) | ON_EVERY_SERIES
 
 
 @each_query
@@ -115,7 +116,7 @@ def test_groupings_are_by_labels_that_exist(query):
 def test_queries_are_of_one_run(query):
     """No panel mixes runs; ranks are chosen in all that a rank sends, not in what a node does."""
     for name, by in selectors(query.expr):
-        assert "ml_run_name" in by
+        assert {"ml_run_name", "instance"} <= by
         if query.panel not in OF_ALL_RANKS:
             assert ("ml_distributed_rank" in by) != name.startswith(OF_A_NODE)
 
@@ -128,7 +129,7 @@ def test_annotations_are_of_the_run(path):
     assert len(found) == 3
     for expr in found:
         ((name, labels),) = selectors(expr)
-        assert "ml_run_name" in labels <= labels_of(name) | PROMOTED
+        assert "ml_run_name" in labels <= labels_of(name) | ON_EVERY_SERIES
 
 
 @each_dashboard
@@ -171,7 +172,7 @@ def test_links_lead_somewhere(path):
             assert inside or link["url"].startswith("https://")
             if inside:
                 assert inside[1] in uids
-                assert "${run:queryparam}" in inside[2]
+                assert {"${run:queryparam}", "${id:queryparam}"} <= set(inside[2].split("&"))
                 assert "${__url_time_range}" in inside[2]
 
 
@@ -200,7 +201,7 @@ def test_variables_list_what_is_there(path):
     used = {name for text in texts for name in re.findall(r"\$([a-z]+)\b", text)}
 
     assert used <= asked.keys()
-    assert {"run", "rank"} <= asked.keys()
+    assert {"run", "id", "instance", "rank"} <= asked.keys()
     for query in asked.values():
         assert set(re.findall(r"\b(?:ml|hw)_\w+(?=[\[{])", query)) <= METRICS.keys()
 
@@ -216,6 +217,25 @@ def test_the_newest_run_comes_first(path):
     assert run["sort"] == 0
     shown = f'{{ml_run_name="digits"}} 1795276031.4 {1795276031000}'
     assert re.search(run["regex"].strip("/"), shown)[1] == "digits"
+
+
+@each_dashboard
+def test_runs_of_one_name_are_told_apart_by_their_ids(path):
+    """The newest is chosen, shown by eight characters; its processes are chosen unseen."""
+    listed = read(path)["templating"]["list"]
+    order = [one["name"] for one in listed]
+    (chosen, processes) = (one for one in listed if one["name"] in ("id", "instance"))
+
+    assert order[:4] == ["datasource", "run", "id", "instance"]
+    assert "sort_desc(" in chosen["query"]["query"]
+    assert not chosen["includeAll"]
+    pattern = chosen["regex"].strip("/").replace("(?<", "(?P<")
+    for run_id, short in (("0123456789abcdef", "01234567"), ("7.0", "7.0")):
+        match = re.search(pattern, f'{{ml_run_id="{run_id}"}} 1795276031.4 1795276031000')
+        assert (match["value"], match["text"]) == (run_id, short)
+    assert 'ml_run_id="$id"' in processes["query"]["query"]
+    assert (processes["hide"], processes["skipUrlSync"]) == (2, True)
+    assert "allValue" not in processes  # all of the run, not all there are
 
 
 def test_exemplars_lead_to_traces():
