@@ -7,7 +7,7 @@ neither agent nor server; others, GPUs, and a run that has ended, as far as the 
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 
@@ -81,6 +81,14 @@ class Live(msgspec.Struct, frozen=True, kw_only=True):
     lost: int | None
 
 
+class _Rates(NamedTuple):
+    """How much goes on in a second."""
+
+    steps: float | None
+    samples: float | None
+    tokens: float | None
+
+
 class Watch:
     """Looks at one run again and again."""
 
@@ -119,7 +127,6 @@ def _merged(
     all_steps = [step for one in steps.values() for step in one]
     rates = _rates(steps, at_ns)
     readings, read_ns, warnings = published or (stored.readings, stored.read_ns, [])
-    usage = find_usage(readings)
     step = max((s.number for s in all_steps), default=None)
     expected = stored.steps_expected
     accounts = accounting.read_accounts(run.path)
@@ -138,29 +145,32 @@ def _merged(
         phase=next((one.phase for one in looked.values() if one.steps), stored.phase),
         step=step,
         steps_expected=expected,
-        left_ns=_left_ns(step, expected, rates[0]) if outcome == RUNNING else None,
+        left_ns=_left_ns(step, expected, rates.steps) if outcome == RUNNING else None,
         mean_ns=sum(s.duration_ns for s in all_steps) / len(all_steps) if all_steps else None,
-        steps_per_s=rates[0],
-        samples_per_s=rates[1],
-        tokens_per_s=rates[2],
+        steps_per_s=rates.steps,
+        samples_per_s=rates.samples,
+        tokens_per_s=rates.tokens,
         data_wait=_waited(all_steps),
         last=last,
-        ranks=[
-            _rank(
-                stored.ranks.get(rank),
-                looked.get(rank),
-                rank,
-                steps[rank],
-                usage.get(rank, Usage()),
-                at_ns,
-            )
-            for rank in ranks
-        ],
+        ranks=_ranks(stored, looked, steps, find_usage(readings), at_ns),
         devices=find_devices(readings),
         readings_age_ns=max(0, at_ns - read_ns) if read_ns else None,
         warnings=warnings,
         lost=accounting.lost(accounts) if accounts else None,
     )
+
+
+def _ranks(
+    stored: Stored,
+    looked: dict[int, Looked],
+    steps: dict[int, list[StepSeen]],
+    usage: dict[int, Usage],
+    at_ns: int,
+) -> list[RankNow]:
+    return [
+        _rank(stored.ranks.get(rank), looked.get(rank), rank, seen, usage.get(rank, Usage()), at_ns)
+        for rank, seen in steps.items()
+    ]
 
 
 def _steps_of(rank: int, stored: Stored, looked: dict[int, Looked]) -> list[StepSeen]:
@@ -199,10 +209,8 @@ def _waited(steps: list[StepSeen]) -> float | None:
     return sum(step.waited_ns for step in steps) / duration if duration else None
 
 
-def _rates(
-    steps: dict[int, list[StepSeen]], at_ns: int
-) -> tuple[float | None, float | None, float | None]:
-    """Steps, samples and tokens per second.
+def _rates(steps: dict[int, list[StepSeen]], at_ns: int) -> _Rates:
+    """Rates of now.
 
     Of each rank: what the steps that are seen have / the time from the begin of the first of them
     until now, so that a rank which hangs becomes slower and slower. Steps are the mean of the
@@ -219,11 +227,8 @@ def _rates(
             counted = [value for step in seen if (value := getattr(step, what)) is not None]
             if counted:
                 sums[what] = sums.get(what, 0.0) + sum(counted) / seconds
-    return (
-        sum(rates) / len(rates) if rates else None,
-        sums.get("samples"),
-        sums.get("tokens"),
-    )
+    mean = sum(rates) / len(rates) if rates else None
+    return _Rates(mean, sums.get("samples"), sums.get("tokens"))
 
 
 def _left_ns(step: int | None, expected: int | None, steps_per_s: float | None) -> int | None:

@@ -128,9 +128,9 @@ def beside_steps(nodes: list[Node], processes: Processes) -> list[Outside]:
 
 
 def outside_steps(
-    store: Store, nodes: list[Node], phase: str, processes: Processes
+    store: Store, nodes: list[Node], phase: str, processes: Processes, total_ns: float
 ) -> list[Outside]:
-    """What the time outside the steps of ``phase`` went into; a rank's mean, longest first.
+    """What the ``total_ns`` outside the steps of ``phase`` went into; a rank's mean, longest first.
 
     Set-up is the time before the first step that is in no named section; what else is in none comes
     last.
@@ -144,7 +144,7 @@ def outside_steps(
         total[1] += node.count / ranks
     found = [Outside(name=k, sum_ns=v[0], count=round(v[1])) for k, v in sums.items()]
     set_up = _set_up_ns(store, named, phase, processes)
-    rest = outside_ns(store, phase, processes) - set_up - sum(one.sum_ns for one in found)
+    rest = total_ns - set_up - sum(one.sum_ns for one in found)
     found.append(Outside(name=SET_UP, sum_ns=set_up))
     found.sort(key=lambda one: -one.sum_ns)
     return [*found, Outside(name=NOT_IN_A_SPAN, sum_ns=max(0.0, rest))]

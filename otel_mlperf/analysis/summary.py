@@ -32,7 +32,7 @@ from otel_mlperf.analysis.steps import main_phase, read_slowest, read_steps, rea
 from otel_mlperf.store.reader import Store
 
 if TYPE_CHECKING:
-    from otel_mlperf.analysis.findings import Failure
+    from otel_mlperf.analysis.findings import Aggregate, Failure, Steps, WarmUp
     from otel_mlperf.store.runs import RunFolder
 
 
@@ -51,14 +51,11 @@ def summarize(run: RunFolder, rank: int | None = None) -> Summary:
     steps = warm_up = slowest = None
     outside, beside, beyond = [], [], 0.0
     if phase is not None:
-        warm_up = read_warm_up(store, phase)
-        ranks = read_ranks(store, phase, warm_up)
-        steps = read_steps(store, phase, warm_up, aggregates)
-        steps = replace(steps, ranks=ranks, stand_outs=stand_outs(ranks, steps.mean_ns))
+        steps, warm_up = _steps_of(store, phase, aggregates)
         slowest = read_slowest(store, steps, warm_up)
-        outside = outside_steps(store, nodes, phase, processes)
-        beside = beside_steps(nodes, processes)
         beyond = outside_ns(store, phase, processes)
+        outside = outside_steps(store, nodes, phase, processes, beyond)
+        beside = beside_steps(nodes, processes)
     failure, telemetry = processes.failure(), _telemetry(run, processes)
     return Summary(
         id=run.facts.id,
@@ -96,6 +93,14 @@ def summarize(run: RunFolder, rank: int | None = None) -> Summary:
         telemetry=telemetry,
         next=_next(run.short_id, processes.outcome, failure, slowest, telemetry),
     )
+
+
+def _steps_of(store: Store, phase: str, aggregates: list[Aggregate]) -> tuple[Steps, WarmUp | None]:
+    """The figures of a phase's steps, of each rank too, and the step that they leave out."""
+    warm_up = read_warm_up(store, phase)
+    steps, ranks = read_steps(store, phase, warm_up, aggregates), read_ranks(store, phase, warm_up)
+    slow = stand_outs(ranks, steps.mean_ns)
+    return replace(steps, ranks=ranks, stand_outs=slow), warm_up
 
 
 def _count_windows(run: RunFolder, store: Store, rank: int | None) -> int:
