@@ -1,4 +1,4 @@
-"""How do tests start a program that records, and read what it left?"""
+"""How do tests start programs that record, end them, and read what they left?"""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ import os
 import struct
 import subprocess
 import sys
+from contextlib import contextmanager
 from dataclasses import dataclass
 from glob import glob  # unlike pathlib's it bears a folder that goes away
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from servers.running import wait_until
 
@@ -18,7 +19,13 @@ from otel_mlperf.journal.folder import SHARED_MEMORY, SUFFIX
 from otel_mlperf.store.reader import Store
 from otel_mlperf.store.runs import list_runs
 
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+LIMIT_S = 900.0
+"""For a program that takes seconds: so long only on a machine that is very busy."""
 PROGRAMS = Path(__file__).parent / "programs"
+_INCOMPLETE = "incomplete: "
 _INHERITED = ("PATH", "HOME", "LANG", "TMPDIR", "XDG_CACHE_HOME", "VIRTUAL_ENV")
 
 
@@ -30,7 +37,7 @@ def environment(runs: Path, **variables: str) -> dict[str, str]:
 
 @dataclass
 class Ended:
-    """A program that has ended, and the run that it left."""
+    """A program, mostly one that has ended, and the run that it left."""
 
     code: int
     output: str
@@ -42,6 +49,11 @@ class Ended:
     def counted(self) -> tuple[int, int, int]:
         """What the program itself counted: sections, steps, tokens."""
         return struct.unpack("<QQQ", self.count.read_bytes())
+
+    @property
+    def has_counted(self) -> bool:
+        """Whether a step of it has ended."""
+        return self.count.exists() and self.count.stat().st_size > 0 and self.counted[1] > 0
 
     @property
     def folder(self) -> Path:
@@ -62,9 +74,59 @@ class Ended:
         """Waits until the agent has read everything and left."""
         run_id = json.loads((self.folder / "run.json").read_text())["id"]
         place = Path(SHARED_MEMORY, f"otel_mlperf-{os.getuid()}", run_id)
-        wait_until(lambda: not glob(f"{place}/*{SUFFIX}"), 30, "journals to be read")
-        wait_until(lambda: not place.exists(), 60, "the agent to leave")
+        wait_until(lambda: not glob(f"{place}/*{SUFFIX}"), what="journals to be read")
+        wait_until(lambda: not place.exists(), what="the agent to leave")
         return self
+
+    @property
+    def summary(self) -> str:
+        """What its errors end with, once the agent has left.
+
+        A program waits two seconds for its agent and then says that the figures are incomplete:
+        they are asked for again.
+        """
+        if _INCOMPLETE not in self.errors:
+            return self.errors
+        command = [sys.executable, "-m", "otel_mlperf", "summary", str(self.folder)]
+        return subprocess.check_output(command, env=environment(self.runs), text=True)
+
+
+@contextmanager
+def ending(processes: Sequence[subprocess.Popen[Any]]) -> Iterator[None]:
+    """None of ``processes`` is left behind, whatever happens."""
+    try:
+        yield
+    finally:
+        for process in processes:
+            process.kill()
+        for process in processes:
+            process.communicate()
+
+
+class Running:
+    """``loop.py``, which goes on until it is told to end."""
+
+    def __init__(self, runs: Path, *arguments: str, **variables: str) -> None:
+        self.runs = runs
+        self._count, self._until = runs.with_suffix(".count"), runs.with_suffix(".until")
+        command = [sys.executable, PROGRAMS / "loop.py", "--count", self._count]
+        command += ["--until", self._until, "--steps", str(1 << 30), *arguments]
+        self._process = subprocess.Popen(
+            command, env=environment(runs, **variables), stderr=subprocess.PIPE, text=True
+        )
+
+    def __enter__(self) -> Running:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with ending([self._process]):
+            pass
+
+    def end(self) -> Ended:
+        """Lets it finish; its agent goes on."""
+        self._until.touch()
+        _, errors = self._process.communicate(timeout=LIMIT_S)
+        return Ended(self._process.returncode, "", errors, self.runs, self._count)
 
 
 def run_program(runs: Path, *arguments: str, program: str = "loop.py", **variables: str) -> Ended:
@@ -76,7 +138,7 @@ def run_program(runs: Path, *arguments: str, program: str = "loop.py", **variabl
         env=environment(runs, **variables),
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=LIMIT_S,
         check=False,
     )
     return Ended(done.returncode, done.stdout, done.stderr, runs, count)

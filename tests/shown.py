@@ -66,4 +66,4 @@ def instance_of(ended):
 def arrived(servers, instance, steps):
     """Waits until Prometheus has the last metrics of a run."""
     query = f'{names.STEPS.prometheus}{{instance="{instance}",ml_phase="train"}} == {steps}'
-    wait_until(lambda: servers.promql(query), 20, f"{steps} steps")
+    wait_until(lambda: servers.promql(query), what=f"{steps} steps")

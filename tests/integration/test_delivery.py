@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
-import sys
+from functools import partial
+from glob import glob
 from pathlib import Path
 
 import pytest
-from runs import PROGRAMS, Ended, adds_up, environment, run_program
+from runs import Ended, Running, adds_up, run_program
 from servers.running import wait_until
 
 pytestmark = pytest.mark.servers
@@ -22,7 +22,7 @@ def compare_with_jaeger(ended: Ended, servers) -> int:
     for row in ended.rows("SELECT * FROM spans"):
         stored.setdefault(row["trace_id"], {})[row["span_id"]] = row
     for trace, expected in stored.items():
-        wait_until(lambda t=trace, e=expected: len(servers.jaeger_trace(t)) >= len(e), 30, trace)
+        wait_until(lambda t=trace, e=expected: len(servers.jaeger_trace(t)) >= len(e), what=trace)
         found = {span.span_id: span for span in servers.jaeger_trace(trace)}
         assert found.keys() == expected.keys()
         for span_id, span in found.items():
@@ -74,7 +74,7 @@ def test_prometheus_counts_what_the_program_counted(tmp_path, servers) -> None:
     (instance,) = {row["instance_id"] for row in ended.rows("SELECT instance_id FROM processes")}
     which = f'{{instance="{instance}"}}'
 
-    wait_until(lambda: steps_in_prometheus(servers, ended) == 120, 20, "120 steps")
+    wait_until(lambda: steps_in_prometheus(servers, ended) == 120, what="120 steps")
     (tokens,) = servers.promql(f"ml_user_tokens_total{which}")
     assert tokens.value == ended.counted[2] == 360
     (total,) = servers.promql(
@@ -99,8 +99,8 @@ def test_accounts_in_prometheus_add_up_to_what_was_created(tmp_path, servers) ->
         return sum(sample.value for sample in servers.promql(f"{metric}{spans} * {mine}"))
 
     created = ended.counted[0]
-    wait_until(lambda: total("otel_mlperf_items_created_total") == created, 20, "the accounts")
-    wait_until(lambda: total("otel_mlperf_items_total") == created, 20, "the last outcome")
+    wait_until(lambda: total("otel_mlperf_items_created_total") == created, what="the accounts")
+    wait_until(lambda: total("otel_mlperf_items_total") == created, what="the last outcome")
     assert total("otel_mlperf_items_pending") == 0
 
 
@@ -116,39 +116,41 @@ def test_exemplar_opens_a_kept_trace(tmp_path, servers) -> None:
         found = servers.promql_exemplars("ml_training_step_duration_seconds", 600)
         return [e for e in found if e.series.get("instance") == instance]
 
-    wait_until(exemplars, 20, "exemplars")
+    wait_until(exemplars, what="exemplars")
     for exemplar in exemplars():
         assert exemplar.trace_id in kept
-        trace = wait_until(lambda e=exemplar: servers.jaeger_trace(e.trace_id), 20, "its trace")
+        trace = wait_until(lambda e=exemplar: servers.jaeger_trace(e.trace_id), what="its trace")
         names = {span.span_id: span.name for span in trace}
         assert names[exemplar.span_id] == "train.step"
 
 
 def test_agent_killed_in_between_changes_no_count(tmp_path, servers) -> None:
     """With the agent killed and started again the counts are the same, and no id comes twice."""
-    runs, count = tmp_path / "runs", tmp_path / "runs.count"
-    variables = {"OTEL_EXPORTER_OTLP_ENDPOINT": servers.otlp_endpoint}
-    program = subprocess.Popen(
-        [sys.executable, PROGRAMS / "loop.py", "--count", count, "--steps", "400",
-         "--pause", "0.04"],
-        env=environment(runs, **variables), stderr=subprocess.PIPE, text=True,
-    )  # fmt: skip
-    wait_until(lambda: list(runs.glob("*/tables/steps/*.parquet")), 20, "the first tables")
-    os.kill(agent_of(runs), signal.SIGKILL)
-    _, errors = program.communicate(timeout=120)
-    ended = Ended(program.returncode, "", errors, runs, count).settled()
+    endpoint = servers.otlp_endpoint
+    with Running(tmp_path / "runs", "--pause", "0.04", OTEL_EXPORTER_OTLP_ENDPOINT=endpoint) as one:
+        first = wait_for_tables(one.runs)
+        os.kill(first, signal.SIGKILL)
+        wait_until(lambda: agent_of(one.runs) not in (None, first), what="another agent")
+        ended = one.end().settled()
 
-    assert ended.code == 0, errors
+    assert ended.code == 0, ended.errors
     account = ended.accounts()["spans"]["otlp"]
     assert account["created"] == ended.counted[0]
     assert adds_up(account)
     assert (account["lost"], account["pending"]) == ({}, 0)
     compare_with_jaeger(ended, servers)
-    wait_until(lambda: steps_in_prometheus(servers, ended) == 400, 20, "400 steps")
+    steps = ended.counted[1]
+    wait_until(lambda: steps_in_prometheus(servers, ended) == steps, what=f"{steps} steps")
 
 
-def agent_of(runs: Path) -> int:
-    """The process that serves the one run in ``runs``: it holds its log file open."""
+def wait_for_tables(runs: Path) -> int:
+    """Returns the agent, once it has written tables."""
+    wait_until(lambda: list(runs.glob("*/tables/steps/*.parquet")), what="the first tables")
+    return wait_until(lambda: agent_of(runs), what="the agent")
+
+
+def agent_of(runs: Path) -> int | None:
+    """The process that serves the one run in ``runs``, if any: it holds its log file open."""
     for place in Path("/proc").glob("[0-9]*/fd"):
         try:
             targets = [os.readlink(fd) for fd in place.iterdir()]
@@ -156,7 +158,7 @@ def agent_of(runs: Path) -> int:
             continue
         if any(t.startswith(str(runs)) and t.endswith("agent.log") for t in targets):
             return int(place.parent.name)
-    raise AssertionError("no agent serves the run")
+    return None
 
 
 @pytest.mark.parametrize("away", ["at the start", "in between"])
@@ -165,20 +167,15 @@ def test_collector_that_is_away_costs_nothing(tmp_path, servers, collector, away
     own = collector()
     if away == "in between":
         own.start()
-    runs, count = tmp_path / "runs", tmp_path / "runs.count"
-    program = subprocess.Popen(
-        [sys.executable, PROGRAMS / "loop.py", "--count", count, "--steps", "300",
-         "--pause", "0.04"],
-        env=environment(runs, OTEL_EXPORTER_OTLP_ENDPOINT=own.otlp_endpoint),
-        stderr=subprocess.PIPE, text=True,
-    )  # fmt: skip
-    wait_until(lambda: list(runs.glob("*/tables/steps/*.parquet")), 20, "the first tables")
-    if away == "in between":
-        own.kill()
-        wait_until(lambda: list(runs.glob("*/agent/*/requests/*.otlp")), 20, "a waiting request")
-    own.start()
-    _, errors = program.communicate(timeout=120)
-    ended = Ended(program.returncode, "", errors, runs, count).settled()
+    endpoint = own.otlp_endpoint
+    with Running(tmp_path / "runs", "--pause", "0.04", OTEL_EXPORTER_OTLP_ENDPOINT=endpoint) as one:
+        wait_for_tables(one.runs)
+        if away == "in between":
+            own.kill()
+            waiting = partial(glob, f"{one.runs}/*/agent/*/requests/*.otlp")
+            wait_until(waiting, what="a waiting request")
+        own.start()
+        ended = one.end().settled()
 
     account = ended.accounts()["spans"]["otlp"]
     assert account["created"] == ended.counted[0]

@@ -6,7 +6,8 @@ import subprocess
 import sys
 
 import pytest
-from runs import PROGRAMS, Ended, adds_up, environment, run_program
+from runs import LIMIT_S, PROGRAMS, Ended, Running, adds_up, ending, environment, run_program
+from servers.running import wait_until
 
 ENDS = {"finish": 0, "exception": 1, "interrupt": -2, "terminate": -15, "kill": -9, "exit": 7}
 KILLED = ("terminate", "kill", "exit")
@@ -66,27 +67,33 @@ def test_counter_holds_the_sum_that_was_added(tmp_path, end) -> None:
 
 def test_agent_in_a_thread_has_stored_all_when_the_program_ends(tmp_path) -> None:
     """Nobody comes after it, so the run folder is whole and the journal gone."""
-    ended = run_program(
-        tmp_path / "runs", OTEL_MLPERF_AGENT="thread", OTEL_MLPERF_CONSOLE="false"
-    ).settled()
+    quiet = {"OTEL_MLPERF_AGENT": "thread", "OTEL_MLPERF_CONSOLE": "false"}
+    with Running(tmp_path / "runs", "--pause", "0.01", **quiet) as one:
+        wait_until(lambda: list(one.runs.glob("*/tables/steps/*.parquet")), what="the first tables")
+        ended = one.end().settled()
 
-    assert ended.rows("SELECT count(*) AS n FROM steps") == [{"n": 50}]
+    assert ended.rows("SELECT count(*) AS n FROM steps") == [{"n": ended.counted[1]}]
     assert ended.accounts()["spans"]["store"]["created"] == ended.counted[0]
 
 
 def test_agents_in_threads_of_two_ranks_read_each_journal_once(tmp_path) -> None:
     """Two ranks whose agents are threads have each step once: one thread reads for both."""
-    loop = f"exec {sys.executable} {PROGRAMS / 'loop.py'} --count {tmp_path}/$RANK"
-    subprocess.run(
+    runs, until = tmp_path / "runs", tmp_path / "until"
+    ranks = [Ended(0, "", "", runs, tmp_path / rank) for rank in "01"]
+    loop = f"exec {sys.executable} {PROGRAMS / 'loop.py'} --count {tmp_path}/$RANK --until {until}"
+    launcher = subprocess.Popen(
         [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--no-python",
-         "bash", "-c", f"{loop} --steps 100 --pause 0.02"],
-        env=environment(tmp_path / "runs", OTEL_MLPERF_AGENT="thread"),
-        capture_output=True, check=True, timeout=120,
+         "bash", "-c", f"{loop} --steps 1000000 --pause 0.02"],
+        env=environment(runs, OTEL_MLPERF_AGENT="thread"), stderr=subprocess.DEVNULL,
     )  # fmt: skip
-    ended = Ended(0, "", "", tmp_path / "runs", tmp_path / "0").settled()
+    with ending([launcher]):
+        wait_until(lambda: all(rank.has_counted for rank in ranks), what="steps of two ranks")
+        wait_until(lambda: list(runs.glob("*/tables/steps/*.parquet")), what="the first tables")
+        until.touch()
+        assert launcher.wait(LIMIT_S) == 0
+    ended = ranks[0].settled()
 
     assert ended.rows("SELECT rank, count(*) AS n FROM steps GROUP BY rank ORDER BY rank") == [
-        {"rank": 0, "n": 100},
-        {"rank": 1, "n": 100},
+        {"rank": number, "n": rank.counted[1]} for number, rank in enumerate(ranks)
     ]
     assert adds_up(ended.accounts()["spans"]["store"])

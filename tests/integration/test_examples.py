@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from runs import LIMIT_S, Ended
 
 from otel_mlperf.journal.window import read_window
 from otel_mlperf.store.reader import Store
@@ -27,25 +28,27 @@ LINES = {
 
 @pytest.fixture(scope="session")
 def train(tmp_path_factory):
-    """Trains with an example, once a style; gives what it printed and the folder it ran in."""
+    """Trains with an example, once a style; gives what it left, and the folder it ran in."""
     done = {}
 
     def start(*words):
         if words not in done:
             folder = tmp_path_factory.mktemp("example")
             options = ("--epochs", str(EPOCHS), "--checkpoint", str(folder / "digits.pt"))
-            done[words] = (
-                subprocess.run(
-                    [sys.executable, *words, *options],
-                    cwd=EXAMPLES,
-                    env={**os.environ, "OTEL_MLPERF_DIR": str(folder / "runs")},
-                    capture_output=True,
-                    text=True,
-                    timeout=300,
-                    check=False,
-                ),
-                folder,
+            process = subprocess.run(
+                [sys.executable, *words, *options],
+                cwd=EXAMPLES,
+                env={**os.environ, "OTEL_MLPERF_DIR": str(folder / "runs")},
+                capture_output=True,
+                text=True,
+                timeout=LIMIT_S,
+                check=False,
             )
+            runs = folder / "runs"
+            ended = Ended(process.returncode, process.stdout, process.stderr, runs, folder)
+            if list_runs(runs):
+                ended.settled()
+            done[words] = ended, folder
         return done[words]
 
     return start
@@ -73,8 +76,8 @@ def test_training_is_the_same_with_and_without(train, style):
 
     done, folder = train(*LINES[style])
 
-    assert (done.returncode, done.stdout) == (0, plain.stdout), done.stderr
-    assert done.stdout.count("accuracy") == EPOCHS
+    assert (done.code, done.output) == (0, plain.output), done.errors
+    assert done.output.count("accuracy") == EPOCHS
     assert (folder / "digits.pt").read_bytes() == (plain_folder / "digits.pt").read_bytes()
 
 
@@ -134,9 +137,9 @@ def test_terminal_ends_with_the_summary(train, style):
     """The closing text comes last, on stderr, and nothing was lost."""
     done, _ = train(*LINES[style])
 
-    assert "finished · 1 rank, 1 node" in done.stderr
-    assert "telemetry 0 lost" in done.stderr
-    assert done.stderr.splitlines()[-1].startswith("next      otel-mlperf show")
+    assert "finished · 1 rank, 1 node" in done.summary
+    assert "telemetry 0 lost" in done.summary
+    assert done.summary.splitlines()[-1].startswith("next      otel-mlperf show")
 
 
 def test_examples_are_short():

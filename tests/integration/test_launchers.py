@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
-import socket
 import subprocess
 import sys
 
 import pytest
+from runs import LIMIT_S, Ended
+from servers.running import free_ports
 
 from otel_mlperf.store.reader import Store
 from otel_mlperf.store.runs import list_runs
@@ -37,8 +38,7 @@ RUN = ("-m", "otel_mlperf", "run")
 def test_ranks_of_torchrun_are_one_run(tmp_path, words):
     """Both ranks store their steps in one run; a step has one trace id on both."""
     (tmp_path / "train.py").write_text(TRAIN)
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = str(free.getsockname()[1])
+    (port,) = free_ports(1)
     environ = {**os.environ, "OTEL_MLPERF_DIR": "runs", "OMP_NUM_THREADS": "1"}
 
     done = subprocess.run(
@@ -47,15 +47,16 @@ def test_ranks_of_torchrun_are_one_run(tmp_path, words):
         env=environ,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=LIMIT_S,
         check=False,
     )
 
     assert done.returncode == 0, done.stderr
-    (run,) = list_runs(tmp_path / "runs")
+    ended = Ended(0, "", done.stderr, tmp_path / "runs", tmp_path).settled()
+    (run,) = list_runs(ended.runs)
     sql = (
         "SELECT n, count(DISTINCT rank), count(DISTINCT trace_id) FROM steps GROUP BY n ORDER BY n"
     )
     assert Store(run.path).rows(sql) == [(n, 2, 1) for n in range(8)]
     assert run.facts.name == "train"
-    assert "finished · 2 ranks, 1 node" in done.stderr
+    assert "finished · 2 ranks, 1 node" in ended.summary

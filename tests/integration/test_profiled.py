@@ -9,7 +9,7 @@ from collections import Counter
 
 import pytest
 from kineto_traces import event, operator, write_trace
-from runs import adds_up, environment, run_program
+from runs import LIMIT_S, adds_up, environment, run_program
 from servers.running import wait_until
 
 from otel_mlperf import names
@@ -27,7 +27,7 @@ def otel_mlperf(*arguments, runs, **variables):
         env=environment(runs, **variables),
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=LIMIT_S,
         check=False,
     )
     assert done.returncode == 0, done.stderr
@@ -36,7 +36,7 @@ def otel_mlperf(*arguments, runs, **variables):
 
 def in_jaeger(servers, trace, count):
     """The spans of a trace by id, once there are as many."""
-    wait_until(lambda: len(servers.jaeger_trace(trace)) >= count, 60, f"{count} spans of {trace}")
+    wait_until(lambda: len(servers.jaeger_trace(trace)) >= count, what=f"{count} spans of {trace}")
     return {span.span_id: span for span in servers.jaeger_trace(trace)}
 
 

@@ -8,7 +8,7 @@ import subprocess
 import sys
 
 import pytest
-from runs import PROGRAMS, Ended, environment
+from runs import LIMIT_S, PROGRAMS, Ended, ending, environment
 from servers.running import free_ports, wait_until
 
 from otel_mlperf.store.runs import list_runs
@@ -28,7 +28,7 @@ def launch(folder, options, **variables):
             str(PROGRAMS / "ranks.py"), "--meet", str(meeting), "--steps", str(STEPS),
         ],
         env=environment(folder / "runs", OTEL_MLPERF_KEEP_EVERY="1", **variables),
-        capture_output=True, text=True, timeout=120, check=False,
+        capture_output=True, text=True, timeout=LIMIT_S, check=False,
     )  # fmt: skip
     ended = Ended(done.returncode, done.stdout, done.stderr, folder / "runs", folder / "none")
     assert ended.code == 0, ended.errors
@@ -106,8 +106,7 @@ def test_jaeger_shows_a_step_of_all_ranks_as_one_trace(launched, servers):
             lambda t=trace_id, e=expected: (
                 found if len(found := servers.jaeger_trace(t)) >= len(e) else None
             ),
-            30,
-            trace_id,
+            what=trace_id,
         )
         assert len({span.span_id for span in spans}) == len(spans)
         assert expected == {
@@ -124,7 +123,7 @@ def test_prometheus_has_a_series_per_rank(launched, servers):
     )
     query = f'ml_training_steps_total{{instance=~"{instances}"}}'
     wait_until(
-        lambda: sum(one.value for one in servers.promql(query)) == RANKS * STEPS, 20, "all steps"
+        lambda: sum(one.value for one in servers.promql(query)) == RANKS * STEPS, what="all steps"
     )
 
     found = servers.promql(query)
@@ -149,7 +148,7 @@ def test_summary_counts_the_ranks_once(launched):
     """The summary is of two ranks, counts a step of both once, and one rank prints it."""
     done = subprocess.run(
         [sys.executable, "-m", "otel_mlperf", "summary", str(launched.folder), "--json"],
-        capture_output=True, text=True, check=True, timeout=60, env=environment(launched.runs),
+        capture_output=True, text=True, check=True, timeout=LIMIT_S, env=environment(launched.runs),
     )  # fmt: skip
     summary = json.loads(done.stdout)
 
@@ -168,7 +167,8 @@ def test_processes_without_a_launcher_are_runs_of_their_own(tmp_path):
         subprocess.Popen(command, env=environment(tmp_path / "runs"), stderr=subprocess.DEVNULL)
         for _ in range(2)
     ]
-    assert [program.wait(60) for program in programs] == [0, 0]
+    with ending(programs):
+        assert [program.wait(LIMIT_S) for program in programs] == [0, 0]
 
     found = list_runs(tmp_path / "runs")
     assert len({run.facts.id for run in found}) == len(found) == 2

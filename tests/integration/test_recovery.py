@@ -7,13 +7,13 @@ import sys
 
 import pytest
 from fault_server import FaultServer
-from runs import adds_up, environment, run_program
+from runs import LIMIT_S, adds_up, environment, run_program
 
 
 def command(runs, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", "otel_mlperf", *arguments],
-        env=environment(runs, **variables), capture_output=True, text=True, timeout=120,
+        env=environment(runs, **variables), capture_output=True, text=True, timeout=LIMIT_S,
         check=False,
     )  # fmt: skip
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from runs import PROGRAMS, Ended, environment
+from runs import LIMIT_S, PROGRAMS, Ended, environment
 from servers.dashboard import annotations, selectors
 from servers.running import DEPLOY
 from shown import WINDOW_S, Shown, arrived, instance_of
@@ -57,7 +57,7 @@ def shown(servers, tmp_path_factory):
             OTEL_MLPERF_READINGS="comprehensive",
             OTEL_MLPERF_READINGS_INTERVAL="500",
         ),
-        capture_output=True, text=True, timeout=120, check=False,
+        capture_output=True, text=True, timeout=LIMIT_S, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     ended = Ended(0, done.stdout, done.stderr, folder / "runs", folder / "none").settled()
@@ -306,7 +306,7 @@ def test_losses_show_whichever_rank_is_chosen(servers, tmp_path):
             OTEL_MLPERF_JOURNAL_ROWS="2048",
             OTEL_SERVICE_NAME="ranks",
         ),
-        capture_output=True, timeout=120, check=True,
+        capture_output=True, timeout=LIMIT_S, check=True,
     )  # fmt: skip
     ended = Ended(0, "", "", runs, runs).settled()
     instance = instance_of(ended)

@@ -15,9 +15,12 @@ import otel_mlperf as om
 
 
 def meet(folder: Path, place: str) -> None:
-    """Returns when every rank is here; needs no process group."""
+    """Returns when every rank is here; needs no process group. Without its launcher it ends."""
+    launcher = os.getppid()
     (folder / f"{place}-{os.environ.get('RANK', '0')}").touch()
     while len(list(folder.glob(f"{place}-*"))) < int(os.environ.get("WORLD_SIZE", "1")):
+        if os.getppid() != launcher:
+            os._exit(1)
         time.sleep(0.01)
 
 

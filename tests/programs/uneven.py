@@ -1,7 +1,7 @@
 """One of several ranks that wait for each other in every step, with a data loader of given speed.
 
-Each loading, forward pass and wait is a sleep; the program measures them itself, and gives its own
-means as the run's result.
+Loading and the forward pass are sleeps. The program measures them, and its waits, itself, and gives
+its own means as the run's result.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import otel_mlperf as om
 
 RANK = int(os.environ["RANK"])
 RANKS = int(os.environ["WORLD_SIZE"])
+STARTED_BY = os.getppid()
 WORK_S = 0.03
 
 
@@ -28,17 +29,37 @@ class Meeting:
         self._reached = memoryview(self._map).cast("Q")
 
     def wait(self) -> None:
-        """Returns when every rank has come as often as this one."""
+        """Returns when every rank has come as often as this one; ends if nobody is left to see."""
         self._reached[RANK] += 1
         while min(self._reached) < self._reached[RANK]:
+            if os.getppid() != STARTED_BY:
+                os._exit(1)
             time.sleep(0.0005)
 
 
-def batches(steps: int, seconds: float, spent: list[float]):
-    for _ in range(steps):
-        began = time.perf_counter()
-        time.sleep(seconds)
-        spent.append(time.perf_counter() - began)
+class Spent:
+    """Seconds of one kind of work in every step."""
+
+    def __init__(self) -> None:
+        self._seconds: list[float] = []
+
+    def __enter__(self) -> None:
+        self._began = time.perf_counter()
+
+    def __exit__(self, *_: object) -> None:
+        self._seconds.append(time.perf_counter() - self._began)
+
+    @property
+    def mean_s(self) -> float:
+        return sum(self._seconds) / len(self._seconds)
+
+
+def batches(given: argparse.Namespace, loading: Spent):
+    for _ in range(given.steps):
+        if given.until and given.until.exists():
+            return
+        with loading:
+            time.sleep(given.load)
         yield range(8)
 
 
@@ -48,19 +69,20 @@ def main() -> None:
     parser.add_argument("--name", default="uneven")
     parser.add_argument("--steps", type=int, default=40)
     parser.add_argument("--load", type=float, default=0.02)
+    parser.add_argument("--until", type=Path, help="for a rank that is alone")
     given = parser.parse_args()
     meeting = Meeting(given.meet)
-    loading: list[float] = []
-    loader = batches(given.steps, given.load, loading)
+    loading, forward, waiting = Spent(), Spent(), Spent()
+    loader = batches(given, loading)
     with om.start(given.name) as run:
         meeting.wait()
         for batch in om.steps(loader, samples=len, tokens=64, total=2 * given.steps):
-            with om.span("forward"):
+            with om.span("forward"), forward:
                 time.sleep(WORK_S)
-            with om.span("all_reduce"):
+            with om.span("all_reduce"), waiting:
                 meeting.wait()
             om.log(loss=float("nan") if RANK else 1.0, lr=0.1, grad_norm=float(len(batch)))
-        run.result(loading=sum(loading) / given.steps)
+        run.result(loading=loading.mean_s, forward=forward.mean_s, waiting=waiting.mean_s)
 
 
 if __name__ == "__main__":

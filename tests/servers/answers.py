@@ -105,7 +105,7 @@ def prometheus_targets(url: str) -> dict[str, str]:
 
 
 def _get(url: str, fields: dict[str, str] | None = None) -> Any:
-    return _content(urllib3.request("GET", url, fields=fields, timeout=30.0))
+    return _content(urllib3.request("GET", url, fields=fields, timeout=60.0))
 
 
 def _content(answer: urllib3.BaseHTTPResponse) -> Any:

@@ -22,13 +22,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 DEPLOY = Path(__file__).resolve().parents[2] / "deploy"
-READY_S = 60.0
-STOP_S = 15.0
+PATIENCE_S = 300.0
+"""For what comes at once, or in seconds: so long only on a machine that is very busy."""
+STOP_S = 60.0
 
 T = TypeVar("T")
 
 
-def wait_until(condition: Callable[[], T], timeout: float = 30.0, what: str = "") -> T:
+def wait_until(condition: Callable[[], T], timeout: float = PATIENCE_S, what: str = "") -> T:
     """Asks ``condition`` again and again and returns its first true answer.
 
     Raises:
@@ -82,7 +83,7 @@ class Server:
                 self._command, env=self._environment, cwd=self._folder, stdout=log, stderr=log
             )
         try:
-            wait_until(self._ready, READY_S)
+            wait_until(self._ready)
         except TimeoutError:
             self.kill()
             raise RuntimeError(
