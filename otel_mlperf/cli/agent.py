@@ -49,20 +49,21 @@ def recover(run: RunArgument = None) -> None:
     """
     from otel_mlperf.agent.recover import deliver_rest, recover_journals
     from otel_mlperf.errors import Unreachable
+    from otel_mlperf.report.quantities import plural
     from otel_mlperf.store.runs import find_run
 
     found = recover_journals(os.environ, _folders(run))
-    typer.echo(f"{found} journal{'' if found == 1 else 's'} read to the end")
+    typer.echo(f"{plural(found, 'journal')} read to the end")
     if run is None:
         return
     rest = deliver_rest(find_run(run), os.environ)
     if rest.windows:
-        typer.echo(f"{rest.windows} profiler window{'' if rest.windows == 1 else 's'} converted")
-    typer.echo(f"{rest.delivered} requests delivered, {rest.waiting} still waiting")
+        typer.echo(f"{plural(rest.windows, 'profiler window')} converted")
+    typer.echo(f"{plural(rest.delivered, 'request')} delivered, {rest.waiting:,} still waiting")
     if rest.waiting:
         raise Unreachable(
-            f"delivering what waits of run {run}: {rest.waiting} requests were not taken; start "
-            "the server that OTEL_EXPORTER_OTLP_ENDPOINT names, and try again"
+            f"delivering what waits of run {run}: {plural(rest.waiting, 'request')} not taken; "
+            "start the server that OTEL_EXPORTER_OTLP_ENDPOINT names, and try again"
         )
 
 

@@ -33,7 +33,8 @@ def new_file(path: Path, *, is_replaced: bool = False) -> Iterator[BinaryIO]:
             yield file
         os.replace(temporary, path)
     except OSError as error:
-        raise OutputError(f"writing {path}: {error.strerror or error}") from error
+        why = error.strerror or error
+        raise OutputError(f"writing {path}: {why}; --out names another place") from error
     finally:
         with suppress(OSError):
             temporary.unlink()

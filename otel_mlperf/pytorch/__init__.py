@@ -1,4 +1,4 @@
-"""What needs torch: hooks that make the steps of an untouched training script visible.
+"""What needs torch: hooks into untouched scripts, profiler windows, the memory of the allocator.
 
 Nothing here imports torch before the program does.
 """

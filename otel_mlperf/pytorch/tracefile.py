@@ -38,18 +38,21 @@ def write_trace(export: Callable[[str], object], folder: Path, name: str) -> Pat
         temporary = folder / f".{os.getpid()}-{place.name.removesuffix(TRACE_SUFFIX)}.json"
         temporary.touch(mode=0o600)
     except OSError as error:
-        raise StoreError(f"writing a profiler trace to {folder}: {error.strerror}") from error
+        raise StoreError(
+            f"writing a profiler trace to {folder}: {error.strerror}; make room there, or make it "
+            "writable"
+        ) from error
     try:
         export(str(temporary))
         _check(temporary)
         os.replace(temporary, place)
     except OSError as error:
-        raise StoreError(f"writing the profiler trace {place}: {error.strerror}") from error
+        raise StoreError(
+            f"writing the profiler trace {place}: {error.strerror}; make room there"
+        ) from error
     finally:
-        for left in (
-            temporary,
-            temporary.with_name(f"{temporary.name}.tmp"),
-        ):  # the latter Kineto's
+        kinetos = temporary.with_name(f"{temporary.name}.tmp")
+        for left in (temporary, kinetos):
             with suppress(OSError):
                 left.unlink(missing_ok=True)
     return place

@@ -77,7 +77,6 @@ def begin(name: str, config: Config, params: dict[str, Any], tags: list[str], st
 
 
 def _describe(name: str, config: Config, params: dict[str, Any], tags: list[str]) -> JournalMeta:
-
     who = detect_identity(config.run_id, _starts)
     if who.warning:
         log.warning("%s", who.warning)
@@ -136,7 +135,6 @@ def make_recorder(meta: JournalMeta, config: Config) -> Recorder:
 
 
 def _open_run(recorder: Recorder) -> Section:
-
     track = recorder.tracks.current()
     number = recorder.registry.register(names.SPAN_RUN, names.RUN, "")
     section, sid, now = recorder.make(number), recorder.meta.run_span, time.monotonic_ns()

@@ -96,10 +96,8 @@ def await_child(child: subprocess.Popen[bytes] | None, deadline: float) -> None:
         return
     try:
         child.wait(max(0.0, deadline - time.monotonic()))
-    except subprocess.TimeoutExpired:
+    except (subprocess.TimeoutExpired, KeyboardInterrupt):
         child.returncode = 0  # it goes on alone: no ResourceWarning for that
-    except KeyboardInterrupt:
-        child.returncode = 0
 
 
 def summary_environ() -> dict[str, str]:

@@ -1,1 +1,1 @@
-"""Findings as text: for the terminal and for notebooks."""
+"""How findings look: on a terminal, in a notebook, for programs and in viewers of timelines."""

@@ -135,7 +135,7 @@ def _said(summary: Summary, width: int) -> list[Line]:
 def _value(value: object) -> str:
     if not isinstance(value, float):
         return str(value)
-    return f"{value:,.0f}" if value.is_integer() and value < _WHOLE else f"{value:.4g}"
+    return f"{value:,.0f}" if value.is_integer() and abs(value) < _WHOLE else f"{value:.4g}"
 
 
 def _outside(summary: Summary, room: int) -> list[str]:

@@ -234,7 +234,9 @@ def test_what_the_program_said_itself_has_a_line_each(runs, monkeypatch):
     for at, loss in enumerate((0.5, 0.0123, 0.9)):
         time = START + (9 if loss == 0.0123 else at)
         run.row("values", **row, phase="train", name="loss", number=at, time_ns=time, value=loss)
-    run.row("values", **row, phase="train", name="lr", number=2, time_ns=START + 5, value=1e-3)
+    for name, value in (("lr", 1e-3), ("least", -1e300), ("debt", -1e6)):
+        where = {"phase": "train", "number": 2, "time_ns": START + 5}
+        run.row("values", **row, **where, name=name, value=value)
     for name, value in (("ml.user.tokens", 120.0), ("ml.user.tokens", 360.0), ("other", 5.0)):
         at = START + int(value)
         run.row("readings", **row, name=name, labels="{}", time_ns=at, value=value)
@@ -244,7 +246,8 @@ def test_what_the_program_said_itself_has_a_line_each(runs, monkeypatch):
     assert next(line for line in lines if line.startswith("params")).startswith(
         "params    lr 0.001 · batch 32 · note long long"
     )
-    assert "last      loss 0.0123 · lr 0.001" in lines
+    last = next(line for line in lines if line.startswith("last"))
+    assert last == "last      loss 0.0123 · debt -1,000,000 · least -1e+300 · lr 0.001"
     assert "counted   tokens 360" in lines
 
 
