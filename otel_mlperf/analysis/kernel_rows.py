@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 from otel_mlperf.analysis.windows import DeviceFigures, KernelRow
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from otel_mlperf.analysis.windows import WindowFacts
 
@@ -22,41 +22,56 @@ BY: Final[tuple[By, ...]] = (
     "phase",
     "step",
 )
+DEVICE: Final = "device"
+HOST: Final = "host"
+"""Categories of the totals of a place: of what was done there."""
 _PLACES: Final = ("section", "phase", "step")
 
 Rows = list[dict[str, Any]]
 """Of a table."""
 
 
+class Whole(NamedTuple):
+    """What the shares are of."""
+
+    window_ns: int
+    """The time of the windows, or of a step, all ranks together."""
+    busy_ns: int | None
+    """Of the devices; None: none was at work."""
+
+
 def table(
-    rows: Mapping[str, Rows],
-    by: By,
-    devices: Sequence[DeviceFigures],
-    windows: Sequence[WindowFacts],
+    rows: Mapping[str, Rows], by: By, of: Whole, windows: Sequence[WindowFacts]
 ) -> list[KernelRow]:
     """The longest first; streams by how busy they were."""
     if by == "stream":
         return _streams(rows, windows)
-    mine = rows_of(rows, by, devices)
-    busy = sum(one.busy_ns for one in devices)
-    span = sum(one.duration_ns for one in windows)
+    is_device = of.busy_ns is not None
+    mine = rows_of(rows, by, is_device=is_device)
     measured = "total_ns"
-    whole = busy if devices and by != "annotation" else span
+    whole = of.window_ns if of.busy_ns is None or by == "annotation" else of.busy_ns
     if by == "operator":
-        measured = "device_ns" if devices else "self_ns"
-        whole = busy if devices else sum(row["self_ns"] for row in mine)
+        measured = "device_ns" if is_device else "self_ns"
+        whole = whole if is_device else sum(row["self_ns"] for row in mine)
     if by == "step":
         mine = _told_apart(mine, windows)
     found = [_row(part, measured, whole) for part in grouped(mine, ("category", "name")).values()]
     return sorted(found, key=lambda row: (-row.measured_ns, -row.self_ns, row.name))
 
 
-def rows_of(rows: Mapping[str, Rows], by: By, devices: Sequence[DeviceFigures]) -> Rows:
+def rows_of(rows: Mapping[str, Rows], by: By, *, is_device: bool) -> Rows:
     """The totals that are grouped like that; of a place those of the device, where there is one."""
     mine = [row for row in rows["totals"] if row["what"] == by]
     if by in _PLACES:
-        mine = [row for row in mine if row["category"] == ("device" if devices else "host")]
+        mine = [row for row in mine if row["category"] == (DEVICE if is_device else HOST)]
     return mine
+
+
+def count_groups(rows: Mapping[str, Rows], *, is_device: bool) -> dict[str, int]:
+    """How many rows each way to group them has."""
+    return {
+        what: len({row["name"] for row in rows_of(rows, what, is_device=is_device)}) for what in BY
+    }
 
 
 def _told_apart(steps: Rows, windows: Sequence[WindowFacts]) -> Rows:
@@ -126,22 +141,29 @@ def added(rows: Rows, one: dict[str, Any] | None) -> DeviceFigures:
 def _streams(rows: Mapping[str, Rows], windows: Sequence[WindowFacts]) -> list[KernelRow]:
     """The streams by how busy they were; ``share`` is of their windows."""
     keys = ("rank", "device", "stream")
-    figures = device_figures([row for row in rows["streams"] if row["stream"] is not None], keys)
+    streams = grouped([row for row in rows["streams"] if row["stream"] is not None], keys)
     totals = grouped([row for row in rows["totals"] if row["what"] == "stream"], keys)
     several = len({one.rank for one in windows}) > 1
     found = []
-    for one in figures:
-        spent = _row(totals[one.rank, one.device, one.stream], "total_ns", one.window_ns)
-        rank = f"rank {one.rank} " if several else ""
+    for key, part in streams.items():
+        busy, window = (sum(row[name] for row in part) for name in ("busy_ns", "window_ns"))
+        spent = _row(totals[key], "total_ns", window)
+        rank = f"rank {key[0]} " if several else ""
         found.append(
             KernelRow(
                 **{name: getattr(spent, name) for name in KernelRow.UNCHANGED},
                 name=rank + spent.name,
-                measured_ns=one.busy_ns,
-                share=one.busy_ns / one.window_ns if one.window_ns else 0.0,
+                measured_ns=busy,
+                share=busy / window if window else 0.0,
             )
         )
     return sorted(found, key=lambda row: (-row.measured_ns, row.name))
+
+
+def busy_of(devices: Iterable[DeviceFigures]) -> int | None:
+    """The busy time of devices together; None where there is none."""
+    times = [one.busy_ns for one in devices]
+    return sum(times) if times else None
 
 
 def grouped(rows: Rows, keys: tuple[str, ...]) -> dict[tuple[Any, ...], Rows]:

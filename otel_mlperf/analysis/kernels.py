@@ -13,10 +13,12 @@ from typing import TYPE_CHECKING, Any, Final
 from otel_mlperf.analysis.kernel_rows import (
     BY,
     Rows,
+    Whole,
     added,
+    busy_of,
+    count_groups,
     device_figures,
     grouped,
-    rows_of,
     table,
 )
 from otel_mlperf.analysis.profiled import find_unread
@@ -61,11 +63,11 @@ def find_kernels(
     rows: Mapping[str, Rows], source: str, by: By | None = None, world_size: int | None = None
 ) -> Kernels:
     """What the windows come to; by kernel, or by operator where no device was at work."""
-    windows = [_window(row) for row in rows["windows"]]
-    windows.sort(key=lambda one: (one.rank, one.restart, one.start_ns))
+    windows = find_windows(rows)
     whole = [row for row in rows["streams"] if row["stream"] is None]
     devices = device_figures(whole, ("rank", "device"))
     chosen: By = by or ("kernel" if devices else "operator")
+    of = Whole(sum(one.duration_ns for one in windows), busy_of(devices))
     return Kernels(
         source=source,
         by=chosen,
@@ -73,13 +75,19 @@ def find_kernels(
         windows=windows,
         total=added(whole, None) if whole else None,
         devices=devices,
-        rows=table(rows, chosen, devices, windows),
-        groups={what: len({row["name"] for row in rows_of(rows, what, devices)}) for what in BY},
-        collectives=_collectives(rows["totals"]),
-        copies=_copies(rows["copies"]),
+        rows=table(rows, chosen, of, windows),
+        groups=count_groups(rows, is_device=bool(devices)),
+        collectives=find_collectives(rows["totals"]),
+        copies=find_copies(rows["copies"]),
         gaps=_gaps(rows["gaps"]),
         memory=_memory(rows["allocator"]),
     )
+
+
+def find_windows(rows: Mapping[str, Rows]) -> list[WindowFacts]:
+    """Rank by rank, in the order of their times."""
+    found = [_window(row) for row in rows["windows"]]
+    return sorted(found, key=lambda one: (one.rank, one.restart, one.start_ns))
 
 
 def _no_window(run: RunFolder, store: Store, rank: int | None) -> str:
@@ -122,7 +130,7 @@ def _window(row: dict[str, Any]) -> WindowFacts:
     )
 
 
-def _collectives(rows: Rows) -> list[CollectiveFigures]:
+def find_collectives(rows: Rows) -> list[CollectiveFigures]:
     """The longest first; their copies on a device's rows are the kernels."""
     mine = [row for row in rows if row["what"] == "annotation" and row["kind"]]
     mine = [row for row in mine if not row["category"].startswith("gpu_")]
@@ -137,7 +145,8 @@ def _collectives(rows: Rows) -> list[CollectiveFigures]:
     return sorted(found, key=lambda one: (-one.total_ns, one.name))
 
 
-def _copies(rows: Rows) -> list[CopyFigures]:
+def find_copies(rows: Rows) -> list[CopyFigures]:
+    """The longest first, by direction, name and whether the memory was pageable."""
     found = []
     for part in grouped(rows, ("direction", "name", "pageable")).values():
         sizes = [row["bytes"] for row in part if row["bytes"] is not None]

@@ -152,15 +152,36 @@ class AllocatorPeak(msgspec.Struct, frozen=True, kw_only=True):
     reserved_bytes: int | None
 
 
+class StepFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """One profiled step, on every rank that was asked for; times are sums over ranks and devices.
+
+    Device work counts to the step that launched it, however late it ran: how much of the step's
+    own time the device was idle is not told by it.
+    """
+
+    name: str
+    phase: str
+    """Empty: nobody knows it."""
+    number: int
+    ranks: list[int]
+    events: int
+    duration_ns: int
+    busy_ns: int | None
+    """In which a device was at work for it; None: none was."""
+    communication_ns: int | None
+    exposed_communication_ns: int | None
+    """In which nothing was computed for it beside."""
+
+
 class Kernels(msgspec.Struct, frozen=True, kw_only=True):
-    """What the devices did in the windows of a run, or in one trace."""
+    """What the devices did in the windows of a run, in one step of them, or in one trace."""
 
     source: str
     by: str
     world_size: int | None
     windows: list[WindowFacts]
     total: DeviceFigures | None
-    """Over all windows and devices; None: no device was at work."""
+    """Over all windows and devices; None: no device was at work, or it is about one step."""
     devices: list[DeviceFigures]
     rows: list[KernelRow]
     groups: dict[str, int]
@@ -172,3 +193,18 @@ class Kernels(msgspec.Struct, frozen=True, kw_only=True):
     memory: list[AllocatorPeak]
     unread: int = 0
     """Windows of the run that are still to be read."""
+    step: StepFacts | None = None
+    """If it is about one step, this one: rows, collectives and copies are its own."""
+
+    @property
+    def is_device(self) -> bool:
+        """Whether a device was at work."""
+        return self.total is not None or (self.step is not None and self.step.busy_ns is not None)
+
+    @property
+    def communication_ns(self) -> int:
+        """For how long devices communicated."""
+        found = (
+            self.total.communication_ns if self.total else self.step and self.step.communication_ns
+        )
+        return found or 0

@@ -207,7 +207,12 @@ def requests(found: Converted, resource: Mapping[str, object]) -> Iterator[tuple
 
 def sent_rows(found: Converted) -> Iterator[dict[str, Any]]:
     """What is sent, as rows of table ``spans``."""
-    pieces = event_rows(found.spans, found.rank, found.restart, found.window, only_sent=True)
+    return stored_rows(found, only_sent=True)
+
+
+def stored_rows(found: Converted, *, only_sent: bool = False) -> Iterator[dict[str, Any]]:
+    """What a run folder would get, row by row."""
+    pieces = event_rows(found.spans, found.rank, found.restart, found.window, only_sent=only_sent)
     for columns in pieces:
         values = [_listed(column) for column in columns.values()]
         yield from (dict(zip(columns, row, strict=True)) for row in zip(*values, strict=True))

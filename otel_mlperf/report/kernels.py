@@ -10,9 +10,15 @@ from otel_mlperf.report.lines import WIDTH, Line, columns, left, short, text
 from otel_mlperf.report.quantities import duration, percent, plural
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
-    from otel_mlperf.analysis.windows import DeviceFigures, KernelRow, Kernels
+    from otel_mlperf.analysis.windows import (
+        DeviceFigures,
+        KernelRow,
+        Kernels,
+        StepFacts,
+        WindowFacts,
+    )
     from otel_mlperf.report.lines import Style
 
 TOP: Final = 15
@@ -45,6 +51,8 @@ def render_kernels(
 
 def _first(found: Kernels) -> Line:
     total = found.total
+    if found.step is not None:
+        return _of_step(found.step)
     if total is None:
         return _without_device(found)
     line = f", idle {_part(total.idle_ns, total)}, communication "
@@ -53,6 +61,21 @@ def _first(found: Kernels) -> Line:
         line += f" ({_part(total.exposed_communication_ns, total)} exposed)"
     windows = "window" if len(found.windows) == 1 else "windows"
     return [(f"GPU busy {_part(total.busy_ns, total)}", "bold"), (f"{line} of the {windows}", "")]
+
+
+def _of_step(step: StepFacts) -> Line:
+    """What it took on the host, and devices for it: they may have worked on it later."""
+    line = f": {duration(step.duration_ns)}"
+    if len(step.ranks) > 1:
+        line += f" on {plural(len(step.ranks), 'rank')} together"
+    if step.busy_ns is None:
+        line += ", CPU only: no kernel, copy or memset was recorded"
+    else:
+        line += f", GPU busy with it for {duration(step.busy_ns)}"
+    if step.communication_ns:
+        line += f", communication {duration(step.communication_ns)}"
+        line += f" ({duration(step.exposed_communication_ns or 0)} exposed)"
+    return [(step.name, "bold"), (line, "")]
 
 
 def _without_device(found: Kernels) -> Line:
@@ -71,7 +94,7 @@ def _is_empty(found: Kernels) -> bool:
 
 def _collectives(found: Kernels, width: int) -> list[Line]:
     """What went on between ranks, where no kernel shows it."""
-    if not found.collectives or (found.total and found.total.communication_ns):
+    if not found.collectives or found.communication_ns:
         return []
     shown = [
         f"{duration(one.total_ns)} in {one.name} ×{one.calls:,}"
@@ -89,20 +112,23 @@ def _part(ns: int, of: DeviceFigures) -> str:
 
 def _source(found: Kernels, width: int) -> str:
     windows = found.windows
-    ranks = sorted({window.rank for window in windows})
+    ranks = found.step.ranks if found.step else sorted({window.rank for window in windows})
     told = f"rank {ranks[0]}" if len(ranks) == 1 else plural(len(ranks), "rank")
     if len(ranks) == 1 and (found.world_size or 1) > 1:
         told += f" of {found.world_size}"
     parts = ["", told]
-    if len(windows) > 1:
-        parts.append(plural(len(windows), "window"))
-    parts.append(duration(sum(window.duration_ns for window in windows)))
-    parts.append(plural(sum(window.events for window in windows), "event"))
-    steps = sum(len(window.steps) for window in windows)
-    if steps:
-        parts.append(plural(steps, "step"))
+    parts += [plural(found.step.events, "event")] if found.step else _extent(windows)
     rest = " · ".join(parts)
     return short(found.source, max(_NARROWEST, width - columns(rest))) + rest
+
+
+def _extent(windows: Sequence[WindowFacts]) -> Iterable[str]:
+    if len(windows) > 1:
+        yield plural(len(windows), "window")
+    yield duration(sum(window.duration_ns for window in windows))
+    yield plural(sum(window.events for window in windows), "event")
+    if steps := sum(len(window.steps) for window in windows):
+        yield plural(steps, "step")
 
 
 def _each_device(found: Kernels) -> list[Line]:
@@ -155,7 +181,8 @@ def _nothing(found: Kernels) -> Iterable[str]:
     elif found.by in ("kernel", "stream"):
         yield f"no {found.by}: no device was at work"
     else:
-        yield f"no {found.by} in which {'a device' if found.total else 'an operator'} was at work"
+        worker = "a device" if found.is_device else "an operator"
+        yield f"no {found.by} in which {worker} was at work"
     there = [f"--by {by} ({plural(rows, 'row')})" for by, rows in found.groups.items() if rows]
     if there:
         yield f"there is: {', '.join(there)}"
@@ -163,13 +190,14 @@ def _nothing(found: Kernels) -> Iterable[str]:
 
 def _heads(found: Kernels) -> tuple[str, str, str]:
     """What the count and the total are called, and of what the share is."""
+    of_time = "of step" if found.step else "of window"
     if found.by == "operator":
-        return ("calls", "on GPU", "of busy") if found.total else ("calls", "self", "of self")
+        return ("calls", "on GPU", "of busy") if found.is_device else ("calls", "self", "of self")
     if found.by == "stream":
-        return "kernels", "busy", "of window"
-    share = "of busy" if found.total and found.by != "annotation" else "of window"
+        return "kernels", "busy", of_time
+    share = "of busy" if found.is_device and found.by != "annotation" else of_time
     if found.by in ("section", "phase", "step"):
-        return "kernels" if found.total else "operators", "total", share
+        return "kernels" if found.is_device else "operators", "total", share
     return "calls", "total", share
 
 

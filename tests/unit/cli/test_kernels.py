@@ -8,10 +8,11 @@ import subprocess
 import sys
 
 import pytest
-from kineto_traces import operator, real_traces, training_step, write_trace
+from kineto_traces import event, operator, real_traces, training_step, write_trace
 from run_folders import RunFolderBuilder, digits
 
 from otel_mlperf.cli import main
+from otel_mlperf.cli.import_ import import_
 from otel_mlperf.journal.window import Window, write_window
 from otel_mlperf.kineto.counting.numbers import count
 from otel_mlperf.kineto.counting.rows import tables_of
@@ -118,6 +119,47 @@ def test_rows_can_be_grouped_otherwise(tmp_path, command):
     assert lines[3].split()[:4] == ["aten::addmm", "1", "60.5", "µs"]
 
 
+def test_one_step_of_a_trace_is_shown(tmp_path, command):
+    """The other one, and what is in none, are not in its figures; JSON says which it is."""
+    other = [event("ProfilerStep#4", 2000, 90, category="user_annotation"),
+             operator("aten::relu", 2010, 30), operator("aten::after", 3000, 30)]  # fmt: skip
+    path = write_trace(tmp_path / "t.json", [*training_step(), *other])
+
+    code, out, err = command(path, "--step", "3")
+    assert (code, err) == (0, "")
+    assert out.splitlines()[:2] == [
+        "ProfilerStep#3: 500 µs, GPU busy with it for 66.2 µs",
+        "t.json · rank 0 · 8 events",
+    ]
+    assert [line.split()[:2] for line in out.splitlines()[3:]] == [
+        ["sgemm_128x64", "1"],
+        ["relu_kernel", "1"],
+    ]
+    code, out, err = command(path, "--step", "4", "--by", "annotation")
+    assert out.splitlines()[0] == (
+        "ProfilerStep#4: 90.0 µs, CPU only: no kernel, copy or memset was recorded"
+    )
+    assert out.splitlines()[3].split() == ["ProfilerStep#4", "1", "90.0", "µs", "100", "%", "90.0",
+                                           "µs"]  # fmt: skip
+    found = json.loads(command(path, "--step", "4", "--json")[1])
+    assert found["step"]["name"] == "ProfilerStep#4"
+    assert [(row["name"], row["calls"]) for row in found["rows"]] == [("aten::relu", 1)]
+
+
+def test_one_step_of_an_imported_trace_is_that_of_its_file(runs, tmp_path, command, capsys):
+    """Read from the store it is what reading the file gives."""
+    path = write_trace(tmp_path / "t.json", training_step())
+    import_([path], run="elsewhere")
+    capsys.readouterr()
+
+    stored, read = (
+        json.loads(command(source, "--step", "3", "--json")[1]) for source in ("elsewhere", path)
+    )
+
+    for part in ("step", "rows", "copies", "collectives", "groups", "by"):
+        assert stored[part] == read[part], part
+
+
 def test_a_damaged_trace_is_shown_and_ends_with_65(tmp_path, command):
     """What could be read is on stdout; what could not, with its place, on stderr."""
     path = write_trace(tmp_path / "t.json", training_step())
@@ -140,6 +182,8 @@ def test_a_damaged_trace_is_shown_and_ends_with_65(tmp_path, command):
         (["nosuch"], 66, "no run has that name, id or path"),
         (["digits"], 66, "there are none; record one with torch_profile()"),
         (["digits", "--by", "colour"], 2, "--by colour: it is one of kernel, operator,"),
+        (["digits", "--step", "3"], 66, "there are none; record one with torch_profile()"),
+        (["digits", "--phase", "train"], 2, "--phase train: give it with --step"),
     ],
 )
 def test_what_cannot_be_shown_says_why(runs, command, arguments, code, message):
@@ -165,6 +209,19 @@ def test_what_is_no_regular_file_is_said(runs, command, tmp_path):
         code, out, err = command(place)
         assert (code, out) == (65, "")
         assert f"cannot read the trace {place}: it is {what}, not a regular file" in err
+
+
+def test_a_step_that_is_not_there_says_which_are(profiled, tmp_path, command):
+    """Of a run and of a trace; one without steps says so."""
+    quiet = write_trace(tmp_path / "quiet.json", [operator("aten::mm", 0, 30)])
+
+    for source in (profiled, tmp_path / "t.json"):
+        code, out, err = command(source, "--step", "8")
+        assert (code, out) == (66, "")
+        assert err.endswith("it was not profiled; those that were are step 3\n")
+    code, out, err = command(quiet, "--step", "8")
+    assert (code, out) == (66, "")
+    assert "profiler windows of quiet.json: they know of no step; record some" in err
 
 
 @pytest.mark.parametrize("options", [[], ["--json"]])
