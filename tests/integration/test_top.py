@@ -14,9 +14,10 @@ import subprocess
 import sys
 import termios
 import uuid
+from contextlib import contextmanager
 
 import pytest
-from runs import PROGRAMS, environment
+from runs import LIMIT_S, PROGRAMS, ending, environment
 from servers.running import wait_until
 
 LOADS = ("0.02", "0.04")
@@ -30,72 +31,86 @@ def runs(tmp_path):
     return tmp_path / "runs"
 
 
-def start(folder, runs, steps, **variables):
-    """Two ranks that wait for each other; rank 1 loads at half the speed."""
+@contextmanager
+def started(folder, runs, loads, *options, **variables):
+    """Ranks that wait for each other, each with its time to load, for longer than any test."""
     meeting = folder / "meeting"
-    meeting.write_bytes(bytes(16))
+    meeting.write_bytes(bytes(8 * len(loads)))
     shared = variables | {"OTEL_MLPERF_RUN_ID": uuid.uuid4().hex, "OTEL_MLPERF_CONSOLE": "false"}
-    return [
+    made = [
         subprocess.Popen(
-            [sys.executable, PROGRAMS / "uneven.py", "--meet", meeting, "--steps", str(steps),
-             "--load", load],
-            env=environment(runs, RANK=str(rank), WORLD_SIZE="2", **shared),
+            [sys.executable, PROGRAMS / "uneven.py", "--meet", meeting, "--steps", "1000000",
+             "--load", load, *options],
+            env=environment(runs, RANK=str(rank), WORLD_SIZE=str(len(loads)), **shared),
         )
-        for rank, load in enumerate(LOADS)
+        for rank, load in enumerate(loads)
     ]  # fmt: skip
+    with ending(made):
+        wait_until(lambda: list(runs.glob("*/run.json")), what="the run folder")
+        yield made
 
 
 @pytest.fixture(params=["process", "none"])
 def ranks(request, tmp_path, runs):
-    """The two ranks, running for longer than the test; once with an agent and once without."""
-    started = start(tmp_path, runs, 10_000, OTEL_MLPERF_AGENT=request.param)
-    wait_until(lambda: list(runs.glob("*/run.json")), 30, "the run folder")
-    yield started
-    for process in started:
-        process.send_signal(signal.SIGINT)
-    for process in started:
-        process.wait(30)
-    name = [*runs.glob("*/run.json")]
+    """Two ranks, the second loads at half the speed; once with an agent and once without."""
+    with started(tmp_path, runs, LOADS, OTEL_MLPERF_AGENT=request.param) as made:
+        yield made
+        for process in made:
+            process.send_signal(signal.SIGINT)
+        for process in made:
+            process.wait(LIMIT_S)
+    (run,) = runs.glob("*/run.json")
     subprocess.run(
-        [sys.executable, "-m", "otel_mlperf", "recover", name[0].parent],
-        env=environment(runs), capture_output=True, check=False, timeout=60,
+        [sys.executable, "-m", "otel_mlperf", "recover", run.parent],
+        env=environment(runs), capture_output=True, check=False, timeout=LIMIT_S,
     )  # fmt: skip
 
 
 def look(runs, *arguments):
     done = subprocess.run(
-        [*TOP, *arguments], env=environment(runs), capture_output=True, text=True, check=False
-    )
+        [*TOP, *arguments], env=environment(runs), capture_output=True, text=True, check=False,
+        timeout=LIMIT_S,
+    )  # fmt: skip
     assert done.returncode == 0, done.stderr
     return done.stdout
 
 
-def seen(runs, steps):
-    """The run as ``--json`` shows it, once both ranks are seen to have made so many steps."""
+def seen(runs, steps, ranks=2):
+    """The run as ``--json`` shows it, once all ranks are seen to have made so many steps."""
 
     def now():
         found = json.loads(look(runs, "--json"))
         made = [len(rank["step_ns"]) for rank in found["ranks"]]
-        return found if len(made) == 2 and min(made) >= steps else None
+        return found if len(made) == ranks and min(made) >= steps else None
 
-    return wait_until(now, 60, "steps of two ranks")
+    return wait_until(now, what=f"steps of {ranks} ranks")
+
+
+def in_step(runs, after):
+    """The run at a later moment in which nothing held up the ranks, or who looks at them."""
+
+    def now():
+        found = seen(runs, 12)
+        waits = [rank["data_wait"] for rank in found["ranks"]]
+        together = min(rank["step"] for rank in found["ranks"]) >= found["step"] - 1
+        later = found["step"] > after["step"]
+        return found if later and together and waits[1] > 1.3 * waits[0] else None
+
+    return wait_until(now, what="ranks in step, of which one waits for its data")
 
 
 @pytest.mark.usefixtures("ranks")
 def test_ranks_are_seen_as_they_are_now(runs):
     """Steps, open sections, waits and speed of both ranks, whether or not an agent runs."""
     first = seen(runs, 12)
-    later = wait_until(lambda: now if (now := seen(runs, 12))["step"] > first["step"] else None)
+    later = in_step(runs, first)
 
     assert (first["outcome"], first["is_seen"], first["world_size"]) == ("running", True, 2)
     assert first["steps_per_s"] > 0
     for rank in later["ranks"]:
         assert rank["section"] in {"data.load", "forward", "all_reduce", "train.step"}
-        assert 0 <= rank["open_ns"] < 60e9
-        assert rank["step"] >= later["step"] - 1
+        assert rank["open_ns"] >= 0
         assert min(rank["step_ns"]) > 50e6  # each rank works 30 ms and waits for the slower loader
-    waits = [rank["data_wait"] for rank in later["ranks"]]
-    assert waits[1] > 1.3 * waits[0]
     assert set(later["last"]) == {"loss", "lr", "grad_norm"}
 
 
@@ -152,9 +167,9 @@ def test_leaving_gives_the_terminal_back(ranks, runs, screen, number):
     """Frames are on a screen of their own; afterwards cursor, screen and modes are as before."""
     seen(runs, 2)
     shown = screen()
-    wait_until(lambda: len(re.findall("step ms", shown.read())) >= 3, 30, "three frames")
+    wait_until(lambda: len(re.findall("step ms", shown.read())) >= 3, what="three frames")
     shown.process.send_signal(number)
-    code = wait_until(lambda: (shown.read() and shown.process.poll() is not None) or None, 30)
+    code = wait_until(lambda: (shown.read() and shown.process.poll() is not None) or None)
 
     assert code
     assert shown.process.returncode == 0
@@ -169,13 +184,14 @@ def test_leaving_gives_the_terminal_back(ranks, runs, screen, number):
 
 def test_it_leaves_by_itself_when_the_run_has_ended(tmp_path, runs, screen):
     """The last frame stays, and says that the run is over."""
-    started = start(tmp_path, runs, 60)
-    wait_until(lambda: list(runs.glob("*/run.json")), 30, "the run folder")
-    seen(runs, 2)
-    shown = screen()
-    wait_until(lambda: "step ms" in shown.read(), 30, "a frame")
-    assert [process.wait(60) for process in started] == [0, 0]
-    wait_until(lambda: (shown.read(), shown.process.poll())[1] is not None, 60, "the end")
+    until = tmp_path / "until"
+    with started(tmp_path, runs, LOADS[:1], "--until", until) as (alone,):
+        seen(runs, 2, ranks=1)
+        shown = screen()
+        wait_until(lambda: "step ms" in shown.read(), what="a frame")
+        until.touch()
+        assert alone.wait(LIMIT_S) == 0
+    wait_until(lambda: (shown.read(), shown.process.poll())[1] is not None, what="the end")
 
     after = shown.read().partition(LEAVES_SCREEN)[2]
     assert shown.process.returncode == 0
