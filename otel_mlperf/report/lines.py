@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import unicodedata
+from itertools import accumulate, takewhile
 from typing import TYPE_CHECKING, Literal, TextIO
 
 if TYPE_CHECKING:
@@ -49,9 +50,8 @@ def short(raw: str, width: int) -> str:
     line = "".join(char if char.isprintable() else "?" for char in " ".join(raw.split()))
     if columns(line) <= width:
         return line
-    while columns(line) > width - 1:
-        line = line[:-1]
-    return line + "…"
+    used = accumulate(map(columns, line))
+    return line[: sum(1 for _ in takewhile(lambda upto: upto < width, used))] + "…"
 
 
 def left(raw: str, width: int) -> str:

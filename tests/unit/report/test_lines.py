@@ -52,6 +52,11 @@ def test_a_name_is_cut_to_columns_not_letters(raw, cut):
     assert short(raw, 9) == cut
 
 
+def test_a_text_as_long_as_a_book_is_cut():
+    """In one pass: a message of megabytes takes no longer to cut than to read."""
+    assert short("模" * 1_000_000, 10) == "模" * 4 + "…"
+
+
 def test_a_padded_name_takes_exactly_its_columns():
     """Wide letters count twice, marks not at all."""
     assert [columns(left(raw, 8)) for raw in ("a", "模型", "e\u0301", "a long name", "")] == [8] * 5
