@@ -29,6 +29,8 @@ def last_before(
     device may differ by more than a launch takes.
     """
     count = len(keys)
+    if not count or not len(wanted_keys):
+        return np.full(len(wanted_keys), NONE, np.int64)
     all_keys = np.concatenate((keys, wanted_keys))
     asks = np.arange(len(all_keys)) >= count
     order = np.lexsort((asks, np.concatenate((times, wanted_times)), all_keys))

@@ -78,12 +78,12 @@ def find_waiting(
     """
     track = trace.events.track
     answers = np.flatnonzero(forward != NONE)
-    pairs, uses = np.unique(
-        np.stack((track[answers], track[forward[answers]])), axis=1, return_counts=True
-    )
-    usual = np.full(len(trace.tracks) + 1, NONE, np.int64)
-    by_use = np.argsort(uses, kind="stable")
-    usual[pairs[0, by_use]] = pairs[1, by_use]  # the most used is written last
+    count = len(trace.tracks) + 1
+    both = track[answers].astype(np.int64) * count + track[forward[answers]]
+    pairs, uses = np.unique(both, return_counts=True)
+    pairs = pairs[np.argsort(uses, kind="stable")]
+    usual = np.full(count, NONE, np.int64)
+    usual[pairs // count] = pairs % count  # the most used is written last
     outermost = forward[Forest(around).roots()]
     waits = np.where(outermost == NONE, usual[track], np.append(track, NONE)[outermost])
     return np.where(waits == track, NONE, waits)

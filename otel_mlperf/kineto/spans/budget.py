@@ -95,7 +95,9 @@ def _keys(trace: Trace) -> NDArray[np.int64]:
     """Name and category of each event as one number."""
     events = trace.events
     both = events.name.astype(np.int64) << 8 | events.category
-    keys: NDArray[np.int64] = np.unique(both, return_inverse=True)[1].reshape(-1).astype(np.int64)
+    present = np.zeros(int(both.max(initial=0)) + 1, np.bool_)
+    present[both] = True
+    keys: NDArray[np.int64] = np.cumsum(present)[both] - 1
     return keys
 
 

@@ -52,7 +52,7 @@ def example_ranks(
         largest: events that an example of each group may have.
     """
     start, duration = times
-    order = np.lexsort((np.arange(len(start)), start))
+    order = np.argsort(start, kind="stable")
     _, first, member, count = np.unique(
         pattern[order], return_index=True, return_inverse=True, return_counts=True
     )
