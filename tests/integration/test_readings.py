@@ -153,7 +153,7 @@ def test_all_that_the_gpus_give_is_in_prometheus_under_their_ranks(job) -> None:
         told = reader.ask("read")
     rank_of = {uuid_of(0): 1, uuid_of(1): 0}
     found = {}
-    for metric, labels, value, _, device in told:
+    for metric, labels, value, _, device, _ in told:
         if device and metric != names.DEVICE_LOST.name:
             name, of = METRICS[metric].prometheus, {"ml_distributed_rank": str(rank_of[device])}
             (sample,) = job.ask(name, **labels, **of)
