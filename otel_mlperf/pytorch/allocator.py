@@ -13,7 +13,7 @@ import time
 from typing import TYPE_CHECKING, Any, Final
 
 from otel_mlperf import names
-from otel_mlperf.recorder.faults import say_once
+from otel_mlperf.recorder.faults import is_from_handler, say_once
 from otel_mlperf.recorder.start import at_begin
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ class Allocator:
         self._is_broken = False
 
     def look(self, now_ns: int) -> None:
-        """Reads the accounts if it is time to; never raises."""
+        """Reads the accounts if it is time to; raises nothing but what a signal handler did."""
         if now_ns < self._due_ns or self._is_broken:
             return
         try:
@@ -72,8 +72,10 @@ class Allocator:
             began = self._clock()
             self._read(torch, now_ns)
             self._due_ns = now_ns + max(_LEAST_NS, (self._clock() - began) * _SHARE)
-        except Exception as error:  # noqa: BLE001 - a version of torch that answers otherwise
-            self._is_broken = True
+        except Exception as error:
+            if is_from_handler(error):
+                raise
+            self._is_broken = True  # a version of torch that answers otherwise
             say_once("memory of the CUDA allocator is not read: %s: %s",
                      type(error).__name__, error)  # fmt: skip
 

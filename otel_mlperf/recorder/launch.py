@@ -80,7 +80,11 @@ class AgentWatch:
         # program has asked for it to run in this very process.
         module = importlib.import_module("otel_mlperf.agent.thread")
         environ = agent_environ(self._config)
-        self.thread = module.run_in_thread(self._journal, self._meta, environ)
+        try:
+            self.thread = module.run_in_thread(self._journal, self._meta, environ)
+        except RuntimeError as error:  # as many threads as the job may have
+            say_once("the agent cannot be started at all (%s): what is recorded stays in shared "
+                     "memory until 'otel-mlperf recover' reads it", error)  # fmt: skip
 
     def look(self, now: int) -> None:
         """Starts the agent again if its heartbeat has stopped; costs two comparisons else."""
@@ -93,7 +97,7 @@ class AgentWatch:
         self._starts = [s for s in self._starts if now - s < _HOUR_NS] or self._starts[-1:]
         if len(self._starts) > MOST_RESTARTS:
             say_once("the agent has stopped %d times within an hour and is not started again; "
-                     "'otel-mlperf recover' reads what it has not", MOST_RESTARTS)  # fmt: skip
+                     "'otel-mlperf recover' reads what is left", MOST_RESTARTS)  # fmt: skip
             return
         # In a thread: a training step does not wait for a process to start.
         threading.Thread(target=self._restart, name="otel_mlperf-restart", daemon=True).start()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 from types import SimpleNamespace
@@ -148,6 +149,28 @@ def test_torch_that_answers_otherwise(recorder, caplog):
     assert [record.getMessage() for record in caplog.records] == [
         "memory of the CUDA allocator is not read: KeyError: 'reserved_bytes'"
     ]
+
+
+def test_time_limit_meanwhile(recorder):
+    """What a signal handler of the program raises while the account is read is the program's."""
+    faked = fake_torch(Account(peak=1, reserved_peak=1))
+    account = faked.cuda.memory_stats_as_nested_dict
+
+    def end(number, frame):
+        raise TimeoutError
+
+    faked.cuda.memory_stats_as_nested_dict = lambda device: signal.raise_signal(signal.SIGUSR1)
+    before = signal.signal(signal.SIGUSR1, end)
+    allocator = Allocator(recorder, lambda: faked)
+    try:
+        with pytest.raises(TimeoutError):
+            allocator.look(0)
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    faked.cuda.memory_stats_as_nested_dict = account
+    allocator.look(10_000 * MS)
+
+    assert published(recorder)
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -201,6 +202,23 @@ def test_thread_where_no_process_can_start(start, monkeypatch, said):
     recording.run.stop()
 
     assert any("runs in a thread" in text for text in said())
+
+
+def test_neither_process_nor_thread(start, monkeypatch, said):
+    """Where not even a thread can be started the program goes on, and what to do is said."""
+
+    def refuse(self):
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(sys, "executable", "/does/not/exist")
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    monkeypatch.setattr(AgentWatch, "ensure", lambda self: None)
+    recording = start(agent="process")
+    with om.span("work"):
+        pass
+
+    assert [row.name for row in recording.sections()] == ["work"]
+    assert any("otel-mlperf recover" in text for text in said())
 
 
 @pytest.mark.parametrize("how", ["stopped", "never there"])
