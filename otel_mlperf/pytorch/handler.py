@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from otel_mlperf import names
 from otel_mlperf.config import load_config
-from otel_mlperf.recorder.faults import internal_error, say_once
+from otel_mlperf.recorder.faults import internal_error, is_from_handler, say_once
 from otel_mlperf.recorder.span import active
 
 if TYPE_CHECKING:
@@ -32,21 +32,23 @@ class TraceHandler:
         self._watch()
 
     def __call__(self, profile: Any) -> None:
-        """Writes the trace of ``profile``, and calls the program's own handler; never raises."""
+        """Writes the trace of ``profile``, and calls the program's own handler.
+
+        Raises nothing but what a signal handler of the program raised meanwhile.
+        """
         path = None
         try:
             self._watch()
             path = _write(profile, active())
         except Exception as error:  # noqa: BLE001 - torch would raise it into the training
-            say_once("the trace of the program's own profiler is lost: %s: %s",
-                     type(error).__name__, error)  # fmt: skip
+            _say("the trace of the program's own profiler is lost", error)
         if self._also is None:
             return
         try:
             with _copies(profile, path):
                 self._also(profile)
         except Exception as error:  # noqa: BLE001 - torch would raise it into the training
-            say_once("trace_handler(also=…) failed: %s: %s", type(error).__name__, error)
+            _say("trace_handler(also=…) failed", error)
 
     def _watch(self) -> None:
         """Marks from now on the steps that the program's own profilers see."""
@@ -70,6 +72,12 @@ def trace_handler(also: Callable[[Any], object] | None = None) -> Callable[[Any]
             ``tensorboard_trace_handler("./log")`` works as before.
     """
     return TraceHandler(also)
+
+
+def _say(what: str, error: Exception) -> None:
+    if is_from_handler(error):
+        raise error
+    say_once(f"{what}: %s: %s", type(error).__name__, error)
 
 
 def _tell(is_recording: bool) -> None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from otel_mlperf.errors import StoreError
 from otel_mlperf.journal.window import TRACE_SUFFIX
-from otel_mlperf.recorder.faults import log
+from otel_mlperf.recorder.faults import is_from_handler, log
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -28,6 +28,7 @@ def write_trace(export: Callable[[str], object], folder: Path, name: str) -> Pat
 
     Raises:
         StoreError: there is no such file now; says why.
+        OSError: a signal handler of the program raised it meanwhile.
     """
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -47,6 +48,8 @@ def write_trace(export: Callable[[str], object], folder: Path, name: str) -> Pat
         _check(temporary)
         os.replace(temporary, place)
     except OSError as error:
+        if is_from_handler(error):
+            raise  # a time limit of the program, which is an OSError too
         raise StoreError(
             f"writing the profiler trace {place}: {error.strerror}; make room there"
         ) from error

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import signal
 
 import pytest
 from torch.profiler import ProfilerActivity, profile, schedule, tensorboard_trace_handler
@@ -84,6 +85,21 @@ def test_nothing_that_goes_wrong_reaches_the_training(train, said):
         "the trace of the program's own profiler is lost",
         "trace_handler(also=…) failed",
     ]
+
+
+def test_time_limit_reaches_the_training(train):
+    """What a signal handler of the program raises while a trace is written is the program's."""
+    trained = train()
+
+    def end(number, frame):
+        raise TimeoutError("enough")
+
+    before = signal.signal(signal.SIGUSR1, end)
+    try:
+        with pytest.raises(TimeoutError, match="enough"):
+            run_loop(trained.work, 7, also=lambda _: signal.raise_signal(signal.SIGUSR1))
+    finally:
+        signal.signal(signal.SIGUSR1, before)
 
 
 def test_without_a_run_the_trace_is_kept_all_the_same(tmp_path, monkeypatch):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from pathlib import Path
 
 import pytest
@@ -58,6 +59,22 @@ def test_interrupted_export_leaves_nothing(tmp_path):
 
     with pytest.raises(KeyboardInterrupt):
         write_trace(interrupted, tmp_path, "rank0.0")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_time_limit_is_the_programs(tmp_path):
+    """What a signal handler raises meanwhile is no fault of the disk, and leaves nothing."""
+
+    def end(number, frame):
+        raise TimeoutError("enough")
+
+    before = signal.signal(signal.SIGUSR1, end)
+    try:
+        with pytest.raises(TimeoutError, match="enough"):
+            write_trace(lambda path: signal.raise_signal(signal.SIGUSR1), tmp_path, "window")
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+
     assert list(tmp_path.iterdir()) == []
 
 
