@@ -10,7 +10,6 @@ import contextlib
 import logging
 import os
 import subprocess
-import sys
 import time
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -22,6 +21,7 @@ from otel_mlperf.agent.policy import EVERY
 from otel_mlperf.agent.resource import rank_attributes
 from otel_mlperf.agent.results import SUFFIX, count_events, read_converted
 from otel_mlperf.errors import JournalError
+from otel_mlperf.isolated import command
 from otel_mlperf.journal.window import FOLDER, WINDOW_SUFFIX, Window, read_window
 from otel_mlperf.kineto.job import Job
 
@@ -41,10 +41,6 @@ FAILED: Final = "window_failed"
 """Why the events of a window are lost that no try could convert."""
 _RUN_PART: Final = 10
 """The run's trace gets this part of a step's budget from each window: it has many windows."""
-_BOOT: Final = (
-    "import sys; sys.path.extend(sys.argv[2:]); from otel_mlperf.kineto.__main__ import main; "
-    "sys.exit(main(sys.argv[1:2]))"
-)
 
 
 class Found(NamedTuple):
@@ -129,7 +125,7 @@ class Windows:
             self.results.mkdir(exist_ok=True, mode=0o700)
             with (self.results / "log").open("ab") as log:
                 self._child = subprocess.Popen(
-                    command(job),
+                    command("otel_mlperf.kineto.__main__", msgspec.json.encode(job).decode()),
                     stdin=subprocess.DEVNULL,
                     stdout=log,
                     stderr=log,
@@ -205,8 +201,3 @@ def allowance(policy: Policy, window: Window) -> tuple[int, dict[str, int]]:
         for step in window.steps
     }
     return policy.spans_of_rank(window.world_size) // _RUN_PART, by_trace
-
-
-def command(job: Job) -> list[str]:
-    """What starts a conversion, from the very package that is running."""
-    return [sys.executable, "-I", "-c", _BOOT, msgspec.json.encode(job).decode(), *sys.path]

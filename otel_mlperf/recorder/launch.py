@@ -11,11 +11,11 @@ from __future__ import annotations
 import importlib
 import os
 import subprocess
-import sys
 import threading
 import time
 from typing import TYPE_CHECKING
 
+from otel_mlperf.isolated import command
 from otel_mlperf.journal.layout import Word
 from otel_mlperf.recorder.faults import internal_error, say_once
 
@@ -30,14 +30,8 @@ _SILENT_NS = 5_000_000_000
 _END_SILENT_NS = 1_000_000_000
 _GRACE_NS = 20_000_000_000
 _HOUR_NS = 3_600_000_000_000
-# Forks first and imports then: the child that we wait for must be gone in milliseconds.
-_BOOT = """\
-import os, sys
-if os.fork(): os._exit(0)
-sys.path += sys.argv[2:]
-from otel_mlperf.agent.__main__ import main
-sys.exit(main([sys.argv[1]]))
-"""
+_FORK_FIRST = "import os\nif os.fork(): os._exit(0)\n"
+"""Imports come then: the child that we wait for must be gone in milliseconds."""
 _DROPPED = (
     "LD_PRELOAD",
     "CUDA_INJECTION64_PATH",
@@ -135,7 +129,7 @@ def start_process(journal: str, run_folder: str, config: Config) -> None:
     os.makedirs(logs, mode=0o700, exist_ok=True)
     with open(os.path.join(logs, "start.log"), "ab") as log:
         child = subprocess.Popen(
-            [sys.executable, "-I", "-c", _BOOT, journal, *_import_paths()],
+            command("otel_mlperf.agent.__main__", journal, before=_FORK_FIRST),
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
@@ -156,10 +150,3 @@ def agent_environ(config: Config) -> dict[str, str]:
     environ.pop("OTEL_MLPERF_CONFIG", None)
     environ.update(dict.fromkeys(_ONE_THREAD, "1"))
     return environ
-
-
-def _import_paths() -> list[str]:
-    """Where the agent finds this package and what it needs, and nothing of the user's script."""
-    package = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-    installed = [p for p in sys.path if p.rstrip("/").endswith(("site-packages", "dist-packages"))]
-    return list(dict.fromkeys([package, *installed]))
