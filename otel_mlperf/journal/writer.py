@@ -85,9 +85,7 @@ class Journal:
     def __init__(self, path: str, rows: int, meta: JournalMeta) -> None:
         self.path = path
         self.shape = Shape.of_rows(rows)
-        self._fd = _create(path, self.shape.size)
-        # Every page is mapped now: a store into a new one would cost ten times as much later.
-        self.buffer = mmap.mmap(self._fd, self.shape.size, mmap.MAP_SHARED | mmap.MAP_POPULATE)
+        self._fd, self.buffer = _create(path, self.shape.size)
         self.words = memoryview(self.buffer).cast("Q")
         self.floats = memoryview(self.buffer).cast("B").cast("d")
         self.lease = Lease(1, 1 + rows)
@@ -257,8 +255,8 @@ def _type_name(value: object) -> str:
     return f"<{type(value).__qualname__}>"
 
 
-def _create(path: str, size: int) -> int:
-    """A new file of ``size`` bytes, all of them allocated, with this process's lock on it.
+def _create(path: str, size: int) -> tuple[int, mmap.mmap]:
+    """A new file of ``size`` bytes, all of them allocated and mapped, with this process's lock.
 
     The descriptor stays open: closing any descriptor of the file would drop the lock.
     """
@@ -269,6 +267,8 @@ def _create(path: str, size: int) -> int:
     try:
         os.posix_fallocate(fd, 0, size)  # the memory is ours from here: no SIGBUS at a later store
         fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        # Every page is mapped now: a store into a new one would cost ten times as much later.
+        return fd, mmap.mmap(fd, size, mmap.MAP_SHARED | mmap.MAP_POPULATE)
     except OSError as error:
         os.close(fd)
         os.unlink(path)
@@ -276,4 +276,3 @@ def _create(path: str, size: int) -> int:
             f"allocating {size:,} bytes for the journal {path}: {error.strerror}; make room, or "
             "set OTEL_MLPERF_JOURNAL_ROWS lower"
         ) from error
-    return fd

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import signal
 import struct
+import subprocess
+import sys
 import threading
 from typing import TYPE_CHECKING
 
@@ -28,6 +30,35 @@ META = JournalMeta(
     run_id="r", run_name="n", run_folder="/nowhere", service="s", host="h", pid=1, run_span=7,
     monotonic_ns=5, unix_ns=9,
 )  # fmt: skip
+
+
+NO_MEMORY = """
+import resource, sys
+from otel_mlperf.errors import JournalError
+from otel_mlperf.journal.meta import JournalMeta
+from otel_mlperf.journal.writer import Journal
+used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
+resource.setrlimit(resource.RLIMIT_AS, (used + (8 << 20),) * 2)
+meta = JournalMeta(run_id="r", run_name="n", run_folder="/nowhere", service="s", host="h", pid=1,
+                   run_span=7, monotonic_ns=5, unix_ns=9)
+try:
+    Journal(sys.argv[1], 1 << 18, meta)
+except JournalError as error:
+    print(error)
+"""
+
+
+def test_no_memory_for_a_journal_leaves_no_file(tmp_path: Path) -> None:
+    """A process that may not map so much is told what to do, and nothing stays."""
+    done = subprocess.run(
+        [sys.executable, "-c", NO_MEMORY, str(tmp_path / "a.journal")],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+
+    assert "Cannot allocate memory; make room, or set OTEL_MLPERF_JOURNAL_ROWS" in done.stdout
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.fixture
