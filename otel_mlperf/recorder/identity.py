@@ -109,6 +109,6 @@ def _launcher_id() -> str:
 def _number(environ: Mapping[str, str], *variables: str) -> int | None:
     for variable in variables:
         text = environ.get(variable, "").strip()
-        if text.isdigit():
+        if text.isdecimal():
             return int(text)
     return None

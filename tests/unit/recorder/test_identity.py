@@ -24,6 +24,7 @@ MPI = {"OMPI_COMM_WORLD_RANK": "1", "OMPI_COMM_WORLD_LOCAL_RANK": "1",
         (MPI, (1, 1, 2, None)),
         ({"SLURM_JOB_ID": "99", "SLURM_PROCID": "0", "SLURM_NTASKS": "8"}, (0, 0, 1, None)),
         ({"RANK": "x", "WORLD_SIZE": ""}, (0, 0, 1, None)),
+        ({"RANK": "²", "WORLD_SIZE": "-1"}, (0, 0, 1, None)),
         ({"RANK": "2", "WORLD_SIZE": "4"}, (2, 2, 4, None)),
     ],
 )
