@@ -1,4 +1,4 @@
-"""What program is it that starts a run, and what does its environment say of it?"""
+"""What is the program called that starts a run, and what does its environment say of it?"""
 
 from __future__ import annotations
 
@@ -18,11 +18,6 @@ def script_name() -> str:
         return "notebook"
     stem = os.path.splitext(os.path.basename(sys.argv[0] if sys.argv else ""))[0]
     return stem if stem not in ("", "-c", "-m") else "run"
-
-
-def import_root() -> str:
-    """The folder from which this package is imported: children that run it need it, too."""
-    return os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 
 def is_notebook() -> bool:
