@@ -122,6 +122,11 @@ class Running:
         with ending([self._process]):
             pass
 
+    @property
+    def has_counted(self) -> bool:
+        """Whether a step of it has ended."""
+        return Ended(0, "", "", self.runs, self._count).has_counted
+
     def end(self) -> Ended:
         """Lets it finish; its agent goes on."""
         self._until.touch()

@@ -66,7 +66,8 @@ def _serve_locked(folder: Path, environ: Mapping[str, str]) -> None:
         agent.run()
     except Exception:
         # Nobody sees a traceback of a process without a terminal.
-        _log.exception("the agent failed; the journals stay for the next one")
+        if _log.hasHandlers():
+            _log.exception("the agent failed; the journals stay for the next one")
         raise
 
 

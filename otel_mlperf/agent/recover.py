@@ -19,8 +19,9 @@ from otel_mlperf.agent.sender import Sender
 from otel_mlperf.agent.state import load_state, write_state
 from otel_mlperf.agent.tables import Tables
 from otel_mlperf.agent.windows import Windows
-from otel_mlperf.errors import RunServed
+from otel_mlperf.errors import JournalError, RunServed
 from otel_mlperf.journal.folder import SHARED_MEMORY, SUFFIX, journal_folder
+from otel_mlperf.journal.reader import Reader
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -50,14 +51,44 @@ def journal_folders(shared_memory: str = SHARED_MEMORY) -> list[Path]:
     return sorted({path.parent for path in root.glob(f"*/*{SUFFIX}")})
 
 
-def recover_journals(environ: Mapping[str, str], folders: list[Path]) -> int:
-    """Reads the journals that no agent serves; returns how many there were."""
-    found = 0
+class Journals(NamedTuple):
+    """How many journals were read to their end, and why others were not."""
+
+    read: int
+    in_use: int
+    """They lie beside one whose process goes on recording: to read it would not end before that."""
+    failed: list[str]
+
+
+def recover_journals(environ: Mapping[str, str], folders: list[Path]) -> Journals:
+    """Reads the journals that nobody serves and nobody writes; one that is bad stops no other."""
+    read, in_use, failed = 0, 0, []
     for folder in folders:
-        if not is_served(folder):
-            found += len(list(folder.glob(f"*{SUFFIX}")))
+        there = sorted(folder.glob(f"*{SUFFIX}"))
+        if is_served(folder):
+            continue
+        if any(map(is_written, there)):
+            in_use += len(there)
+            continue
+        try:
             serve(folder, dict(environ) | {"OTEL_MLPERF_DRAIN_S": str(PATIENCE_S)})
-    return found
+        except Exception as error:  # noqa: BLE001 - whatever it is, the others are read
+            failed.append(f"{folder}: {type(error).__name__}: {error}")
+        left = sum(path.exists() for path in there)
+        read += len(there) - left
+    return Journals(read, in_use, failed)
+
+
+def is_written(path: Path) -> bool:
+    """Whether the process that made a journal goes on recording; False for what is no journal."""
+    try:
+        reader = Reader(str(path))
+    except JournalError:
+        return False
+    try:
+        return reader.is_owned
+    finally:
+        reader.close()
 
 
 def deliver_rest(run: RunFolder, environ: Mapping[str, str]) -> Recovered:

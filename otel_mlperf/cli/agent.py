@@ -48,12 +48,20 @@ def recover(run: RunArgument = None) -> None:
     Without RUN the journals of all runs of this user on this node are read.
     """
     from otel_mlperf.agent.recover import deliver_rest, recover_journals
-    from otel_mlperf.errors import Unreachable
+    from otel_mlperf.errors import JournalError, Unreachable
     from otel_mlperf.report.quantities import plural
     from otel_mlperf.store.runs import find_run
 
     found = recover_journals(os.environ, _folders(run))
-    typer.echo(f"{plural(found, 'journal')} read to the end")
+    typer.echo(f"{plural(found.read, 'journal')} read to the end")
+    if found.in_use:
+        typer.echo(f"{plural(found.in_use, 'journal')} left alone: the program still runs; "
+                   "'otel-mlperf agent' reads along")  # fmt: skip
+    if found.failed:
+        raise JournalError(
+            "reading journals that were left behind: " + "; ".join(found.failed) + "; they stay "
+            "where they are: the version of otel_mlperf that wrote them may read them"
+        )
     if run is None:
         return
     rest = deliver_rest(find_run(run), os.environ)

@@ -7,7 +7,8 @@ import sys
 
 import pytest
 from fault_server import FaultServer
-from runs import LIMIT_S, adds_up, environment, run_program
+from runs import LIMIT_S, Running, adds_up, environment, run_program
+from servers.running import wait_until
 
 
 def command(runs, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
@@ -33,6 +34,18 @@ def test_journal_that_nobody_read_is_read_by_hand(tmp_path, arguments) -> None:
     assert adds_up(account)
 
 
+def test_journal_of_a_program_that_runs_is_left_alone(tmp_path) -> None:
+    """The command does not wait for its end, and says what would read along."""
+    runs = tmp_path / "runs"
+    with Running(runs, OTEL_MLPERF_AGENT="none") as program:
+        wait_until(lambda: list(runs.glob("*/run.json")), what="the run")
+        wait_until(lambda: program.has_counted, what="its first step")
+        done = command(runs, "recover", "latest")
+
+    assert done.returncode == 0, done.stderr
+    assert "1 journal left alone: the program still runs" in done.stdout
+
+
 def test_what_no_server_took_is_delivered_later(tmp_path) -> None:
     """Requests of a run whose server was away reach it by ``recover``, each span once."""
     runs = tmp_path / "runs"
@@ -48,7 +61,7 @@ def test_what_no_server_took_is_delivered_later(tmp_path) -> None:
 
     assert waiting > 0
     assert refused.returncode == 69
-    assert "were not taken" in refused.stderr
+    assert "not taken" in refused.stderr
     assert done.returncode == 0, done.stderr
     account = ended.accounts()["spans"]["otlp"]
     assert (account["delivered"], account["pending"]) == (waiting, 0)

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pytest
+from by_hand import Program
 
 from otel_mlperf.agent.process import OnlyOne
-from otel_mlperf.agent.recover import deliver_rest
+from otel_mlperf.agent.recover import deliver_rest, recover_journals
 from otel_mlperf.agent.requests import Requests
 from otel_mlperf.errors import RunServed
 from otel_mlperf.store.runs import RunFile, RunFolder
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 @pytest.fixture
@@ -33,3 +39,31 @@ def test_files_of_an_agent_that_is_at_work_are_left_alone(run):
             deliver_rest(run, {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:9"})
 
     assert files(run) == before
+
+
+def left_behind(place: Path, name: str, *entry: object) -> Path:
+    """The folder of a journal whose process is gone; with a cell that stands for ``entry``."""
+    folder, run_folder = place / "shared" / name, place / "runs" / name
+    folder.mkdir(parents=True)
+    run_folder.mkdir(parents=True)
+    program = Program(folder, run_folder)
+    program.step(0)
+    if entry:
+        program.journal.cell(program.journal.entry(entry))
+    program.stop(30)
+    program.journal.release()
+    return folder
+
+
+def test_journal_that_cannot_be_read_stops_no_other(tmp_path):
+    """It is named with its folder and stays there; those of other runs are read."""
+    bad = left_behind(tmp_path, "bad", "cell", "counter", "of another version")
+    good = left_behind(tmp_path, "good")
+    found = recover_journals({}, [bad, good])
+
+    assert (found.read, found.in_use) == (1, 0)
+    (why,) = found.failed
+    assert why.startswith(f"{bad}: ValueError: ")
+    assert list(bad.glob("*.journal"))
+    assert not good.exists()
+    assert list((tmp_path / "runs" / "good" / "tables" / "steps").glob("*.parquet"))
