@@ -37,6 +37,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
     ExportTraceServiceRequest,
     ExportTraceServiceResponse,
 )
+from servers.running import free_ports
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -54,7 +55,7 @@ class FaultServer:
         self._log.touch()
         self._tls = [f"--certificate={certificate}", f"--key={key}"] if certificate else []
         self._process: subprocess.Popen[str] | None = None
-        self.port = 0
+        (self.port,) = free_ports(1)
 
     def __enter__(self) -> FaultServer:
         self.start()
@@ -69,13 +70,15 @@ class FaultServer:
         return f"http{'s' if self._tls else ''}://localhost:{self.port}"
 
     def start(self) -> None:
-        """Start, again at the port of the first start, in mode ``ok``."""
+        """Start, each time at the same port, in mode ``ok``."""
         command = [sys.executable, __file__, f"--port={self.port}", f"--log={self._log}"]
         self._process = subprocess.Popen(
             [*command, *self._tls], stdout=subprocess.PIPE, stdin=subprocess.DEVNULL, text=True
         )
         assert self._process.stdout is not None
-        self.port = int(self._process.stdout.readline())
+        if not self._process.stdout.readline():
+            self.kill()
+            raise RuntimeError(f"the server on port {self.port} ended at its start")
 
     def kill(self) -> None:
         """End it at once: connections are reset, new ones refused."""
@@ -345,7 +348,7 @@ def handle_quietly(server: Faults) -> None:
 
 
 def main() -> None:
-    """Serve until killed; print the port once requests are answered."""
+    """Serve until killed; print a line once requests are answered."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--port", type=int)
     parser.add_argument("--log")
@@ -358,7 +361,7 @@ def main() -> None:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(options.certificate, options.key)
         server.socket = context.wrap_socket(server.socket, server_side=True)
-    print(server.server_port, flush=True)
+    print("ready", flush=True)
     # A test that dies takes its server along.
     threading.Thread(target=lambda: (_until_orphaned(), os._exit(0)), daemon=True).start()
     server.serve_forever()

@@ -6,6 +6,7 @@ interface loads traces from port 9001 of this machine only, so that is where bot
 
 from __future__ import annotations
 
+import errno
 import functools
 import shutil
 import threading
@@ -15,12 +16,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
+from servers.running import wait_until
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 PORT = 9001
 ADDRESS = f"http://localhost:{PORT}"
-READY_MS = 120_000
+READY_MS = 300_000
 _TRACES = "/traces/"
 _TREE = """() => {
     const below = node => node.children.map(child => [child.name, below(child)]);
@@ -59,11 +62,12 @@ class PerfettoUi:
         """Shows a trace."""
         shutil.copy(trace, self._traces)
         with self._browser.new_page(viewport={"width": 1500, "height": 1000}) as page:
+            page.set_default_timeout(READY_MS)
             page.route(lambda url: not url.startswith(ADDRESS), lambda route: route.abort())
             page.goto(f"{ADDRESS}/#!/?url={ADDRESS}{_TRACES}{quote(trace.name)}")
-            page.wait_for_function("window.app && app.trace", timeout=READY_MS)
+            page.wait_for_function("window.app && app.trace")
             # Its plugins fill the tree of tracks when the trace is there.
-            page.wait_for_function("app.trace.workspace.children.length", timeout=READY_MS)
+            page.wait_for_function("app.trace.workspace.children.length")
             yield OpenTrace(page)
 
 
@@ -110,15 +114,27 @@ def perfetto_ui(folder: Path) -> Iterator[PerfettoUi]:
     interface, chromium, playwright = _find_parts()
     with ExitStack() as stack:
         handler = functools.partial(_Handler, interface, folder)
-        server = stack.enter_context(ThreadingHTTPServer(("127.0.0.1", PORT), handler))
+        server = stack.enter_context(wait_until(lambda: _serve(handler), what=f"port {PORT}"))
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
         stack.callback(thread.join)
         stack.callback(server.shutdown)
         driver = stack.enter_context(playwright())
-        browser = driver.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+        browser = driver.chromium.launch(
+            executable_path=chromium, args=["--no-sandbox"], timeout=READY_MS
+        )
         stack.callback(browser.close)
         yield PerfettoUi(browser, folder)
+
+
+def _serve(handler: Any) -> ThreadingHTTPServer | None:
+    """None as long as other tests of this machine have the port."""
+    try:
+        return ThreadingHTTPServer(("127.0.0.1", PORT), handler)
+    except OSError as error:
+        if error.errno != errno.EADDRINUSE:
+            raise
+        return None
 
 
 def _find_parts() -> tuple[Path, str, Any]:

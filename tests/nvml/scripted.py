@@ -23,6 +23,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from servers.running import PATIENCE_S
+
 HERE = Path(__file__).parent
 
 NOT_SUPPORTED, NO_PERMISSION, LOST, MISMATCH, UNKNOWN = 3, 4, 15, 18, 999
@@ -158,8 +160,12 @@ class Reader:
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.close()
-        self._process.wait(timeout=30)
-        self._process.stdout.close()
+        try:
+            self._process.wait(PATIENCE_S)
+        finally:
+            self._process.kill()
+            self._process.wait()
+            self._process.stdout.close()
 
     def ask(self, what: str, *details: object) -> Any:
         """One answer of ``reader.py``, where the questions are."""

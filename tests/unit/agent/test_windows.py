@@ -111,7 +111,7 @@ def until(agent, condition):
         agent.tick()
         return condition()
 
-    wait_until(look, 60)
+    wait_until(look)
 
 
 def test_window_becomes_spans_under_its_sections(program, agent_of, run_folder, server):
