@@ -48,7 +48,7 @@ class Profiled:
             return
         self._is_recording = False
         opened = recorder.stepping.open
-        for step in opened.values():
+        for step in list(opened.values()):
             self._note(step)
         self._still_open = set(opened)
         if not opened:

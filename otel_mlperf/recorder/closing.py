@@ -17,6 +17,7 @@ from otel_mlperf.recorder.context import CURRENT, SectionContext, context_above
 from otel_mlperf.recorder.faults import internal_error
 
 if TYPE_CHECKING:
+    from otel_mlperf.journal.writer import Journal
     from otel_mlperf.recorder.section import Section
     from otel_mlperf.recorder.state import Recorder
 
@@ -45,17 +46,27 @@ def close_sections(recorder: Recorder, run: Section, words: list[str] | None, re
 def _close_unreachable(recorder: Recorder, run: Section, now: int, words: list[str] | None) -> None:
     """Sections of other threads and tasks: what is known of them is in the open table."""
     journal, shape = recorder.journal, recorder.journal.shape
-    for at in range(shape.table_at, shape.table_at + shape.open * OPEN_BYTES, OPEN_BYTES):
+    table = range(shape.table_at, shape.table_at + shape.open * OPEN_BYTES, OPEN_BYTES)
+    left = [at for at in table if journal.words[at >> 3] not in (0, run.sid)]
+    ended = _ended(journal, {journal.words[at >> 3] for at in left}) if left else set()
+    for at in left:
         span, parent, root, track, start, name = OPEN.unpack_from(journal.buffer, at)
-        if not span or span == run.sid:
-            continue
-        flags = int(Kind.SECTION)
-        if words is not None:
-            flags |= Flag.ERROR
-            if journal.payload(span, {"e": [*words[:2], ""]}):
-                flags |= Flag.HAS_PAYLOAD
-        journal.put(start, now, span, parent, root, track, name, flags)
+        if span not in ended:
+            flags = int(Kind.SECTION)
+            if words is not None:
+                flags |= Flag.ERROR
+                if journal.payload(span, {"e": [*words[:2], ""]}):
+                    flags |= Flag.HAS_PAYLOAD
+            journal.put(start, now, span, parent, root, track, name, flags)
         journal.words[at >> 3] = 0
+
+
+def _ended(journal: Journal, spans: set[int]) -> set[int]:
+    """Which of them have a row: their threads were about to clear their entries."""
+    words, first, end = journal.words, journal.shape.ring_at >> 3, journal.shape.size >> 3
+    rows = zip(words[first + 2 : end : 8], words[first + 6 : end : 8], strict=True)
+    ends = (Kind.SECTION, Kind.CANCEL)
+    return {span for span, flags in rows if span in spans and flags >> 32 & 15 in ends}
 
 
 def wait_durable(recorder: Recorder, head: int, deadline: float) -> bool:

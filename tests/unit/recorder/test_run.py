@@ -159,6 +159,29 @@ def test_open_sections_at_stop(recording):
     assert recording.open() == []
 
 
+def test_section_that_is_about_to_end_at_stop(recording):
+    """A thread that has written its row, and not yet cleared its entry, ends its section once."""
+    go_on, is_open = threading.Event(), threading.Event()
+
+    def work():
+        with om.span("beside") as section:
+            more = (section.sid, 0, recording.span, section.track, section.entry, Kind.SECTION)
+            recording.journal.put(section.t0, section.t0 + 1, *more)
+            is_open.set()
+            go_on.wait()
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    is_open.wait()
+    om.stop()
+    go_on.set()
+    thread.join()
+
+    row = recording.one("beside")
+    assert row.end == row.start + 1
+    assert recording.open() == []
+
+
 def test_failed_run(start):
     """An exception that leaves the run's block is recorded on the run and goes on."""
     recording = start()
