@@ -7,6 +7,19 @@ from typing import Final
 # Phases: what a loop of steps is for.
 TRAIN: Final = "train"
 PHASES: Final = ("train", "validate", "test", "predict")
+PHASE_OF: Final = {
+    "training": "train",
+    "eval": "validate",
+    "evaluate": "validate",
+    "evaluation": "validate",
+    "val": "validate",
+    "valid": "validate",
+    "validation": "validate",
+    "testing": "test",
+    "inference": "predict",
+    "prediction": "predict",
+}
+"""The phase that is meant by other words for it."""
 
 # Categories: what kind of work a section does.
 DATA_LOADING: Final = "data_loading"

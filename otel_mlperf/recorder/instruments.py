@@ -60,10 +60,13 @@ class Counter(Instrument, CounterSeries):
         """The series with these labels, for code that counts often: ``c.labels(lang="de")``."""
         return self._sets.find(labels)
 
-    def add(self, value: float = 1, /, **labels: Any) -> None:
-        """Adds ``value``, which must not be negative: ``tokens.add(512, lang="de")``."""
-        if labels:
-            self._sets.find(labels).add(value)
+    def add(self, value: float = 1, /, *more: Any, **labels: Any) -> None:
+        """Adds ``value``, which must not be negative: ``tokens.add(512, lang="de")``.
+
+        Labels may be given as OpenTelemetry has them, too: ``tokens.add(512, {"lang": "de"})``.
+        """
+        if labels or more:
+            self._sets.find(labels, more).add(value)
         else:
             self.record_slowly(value)
 
@@ -73,18 +76,18 @@ class Counter(Instrument, CounterSeries):
         total, low, limit, find = 0.0, 0, MOST, self._sets.find
 
         # What a series does, with labels: calling that would cost a third more.
-        def add(_: Series, value: Any = 1, /, **labels: Any) -> None:
+        def add(_: Series, value: Any = 1, /, *more: Any, **labels: Any) -> None:
             nonlocal total
             try:
                 kind = value.__class__
-                if not labels and (
+                if not (labels or more) and (
                     (kind is int and value >= low)
                     or (kind is float and value >= 0.0 and value <= limit)
                 ):
                     total += value
                     floats[at] = total
-                elif labels:
-                    find(labels).add(value)
+                elif labels or more:
+                    find(labels, more).add(value)
                 else:
                     slowly(value)
             except (OverflowError, ValueError) as error:  # too large, or the memory is given up
@@ -115,10 +118,10 @@ class Gauge(Instrument, GaugeSeries):
         """The series with these labels, for code that sets it often."""
         return self._sets.find(labels)
 
-    def set(self, value: float, /, **labels: Any) -> None:
-        """The value from now on: ``depth.set(3, queue="images")``."""
-        if labels:
-            self._sets.find(labels).set(value)
+    def set(self, value: float, /, *more: Any, **labels: Any) -> None:
+        """The value from now on: ``depth.set(3, queue="images")``; labels as in ``Counter.add``."""
+        if labels or more:
+            self._sets.find(labels, more).set(value)
         else:
             self.record_slowly(value)
 
@@ -128,16 +131,16 @@ class Gauge(Instrument, GaugeSeries):
         least, low, limit, find = -MOST, -HUGE, MOST, self._sets.find
 
         # What a series does, with labels: calling that would cost a third more.
-        def set_value(_: Series, value: Any, /, **labels: Any) -> None:
+        def set_value(_: Series, value: Any, /, *more: Any, **labels: Any) -> None:
             try:
                 kind = value.__class__
-                if not labels and (
+                if not (labels or more) and (
                     (kind is float and value >= least and value <= limit)
                     or (kind is int and value >= low)
                 ):
                     floats[at] = value
-                elif labels:
-                    find(labels).set(value)
+                elif labels or more:
+                    find(labels, more).set(value)
                 else:
                     slowly(value)
             except (OverflowError, ValueError) as error:  # too large, or the memory is given up
@@ -169,10 +172,13 @@ class Histogram(Instrument, HistogramSeries):
         """The series with these labels, for code that records often."""
         return self._sets.find(labels)
 
-    def record(self, value: float, /, **labels: Any) -> None:
-        """Counts ``value``, which must not be negative: ``length.record(87, lang="de")``."""
-        if labels:
-            self._sets.find(labels).record(value)
+    def record(self, value: float, /, *more: Any, **labels: Any) -> None:
+        """Counts ``value``, which must not be negative: ``length.record(87, lang="de")``.
+
+        Labels may be given as in ``Counter.add``.
+        """
+        if labels or more:
+            self._sets.find(labels, more).record(value)
         else:
             self.record_slowly(value)
 

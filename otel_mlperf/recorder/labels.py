@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from otel_mlperf import names
@@ -12,7 +13,7 @@ from otel_mlperf.recorder.faults import internal_error, say_once
 from otel_mlperf.recorder.scrub import clean
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
 S = TypeVar("S")
 _TOO_MANY = "more than {} label sets of {}: later ones are added up in one labelled {}=true"
@@ -33,8 +34,10 @@ class LabelSets(Generic[S]):
         self._known: dict[tuple[Any, ...], S] = {}
         """Series by labels as they are given, where all are text: 1 and True are equal."""
 
-    def find(self, labels: Mapping[str, Any]) -> S:
-        """The series with these labels; never raises."""
+    def find(self, labels: Mapping[str, Any], more: tuple[Any, ...] = ()) -> S:
+        """The series with these labels, and those of ``more``, as OpenTelemetry's; never raises."""
+        if more:
+            labels = self._joined(labels, more)
         try:
             return self._known[tuple(labels.items())]
         except (KeyError, TypeError):
@@ -44,6 +47,14 @@ class LabelSets(Generic[S]):
         except Exception as error:  # noqa: BLE001 - recording never raises
             internal_error(error)
             return self._plain
+
+    def _joined(self, labels: Mapping[str, Any], more: tuple[Any, ...]) -> Mapping[str, Any]:
+        for one in more:
+            if isinstance(one, Mapping):
+                labels = {**one, **labels}
+            elif one is not None:
+                say_once(f"{self._name}: labels are given by name, lang='de'; {one!r:.40} is none")
+        return labels
 
     def _find(self, labels: Mapping[str, Any]) -> S:
         exact = {

@@ -177,7 +177,7 @@ class Phase(_Frame):
     """A phase as a block; steps inside it count for themselves."""
 
     def __init__(self, name: str) -> None:
-        self._name = name
+        self._name = names.PHASE_OF.get(name, name) if isinstance(name, str) else name
         self._opened: list[tuple[Recorder, str, Any]] = []
 
     def _begin(self, recorder: Recorder) -> Section:
@@ -186,9 +186,9 @@ class Phase(_Frame):
         if phase != self._name:
             import difflib
 
-            close = difflib.get_close_matches(str(self._name), names.PHASES, 1) or names.PHASES
-            say_once("phase(%r) is none of train, validate, test, predict: did you mean %r?",
-                     self._name, close[0])  # fmt: skip
+            close = difflib.get_close_matches(str(self._name), names.PHASES, 1)
+            hint = f": did you mean {close[0]!r}?" if close else f"; its steps count as {phase}"
+            say_once(f"phase({self._name!r}) is none of {', '.join(names.PHASES)}{hint}")
         before = recorder.registry.set_phase(phase)
         spans.section_names(recorder.registry.known)
         key = (str(self._name), names.PHASE)
@@ -211,6 +211,8 @@ class Phase(_Frame):
 
 def phase(name: str) -> Block:
     """A block that is a phase of the run: train, validate, test or predict.
+
+    Common words for one of them (``eval``, ``val``, ``inference``, …) mean it.
 
     Its steps count for themselves. Inside an open step it belongs to the run's trace, and the
     step's measured duration leaves it out.

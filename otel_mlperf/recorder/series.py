@@ -10,7 +10,7 @@ then. A value that would have to be fetched from a GPU is never looked at.
 from __future__ import annotations
 
 import sys
-from math import inf, log2
+from math import inf, isfinite, log2
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from otel_mlperf.recorder import span as spans
@@ -50,6 +50,8 @@ class Series:
     """The method that records."""
     low: ClassVar[float] = 0.0
     """The least value that may be recorded."""
+    remedy: ClassVar[str] = "use a gauge"
+    """For what is below it."""
     usual: ClassVar[type[Series]]
     """The class while nothing is recorded."""
 
@@ -78,7 +80,9 @@ class Series:
         try:
             number = plain_number(self.name, value)
             if number < 0 and self.low == 0:
-                say_once(f"{self.name}: a negative value is left out; use a gauge")
+                say_once(f"{self.name}: a negative value is left out; {self.remedy}")
+            if isinstance(value, float) and not isfinite(value):
+                say_once(f"{self.name}: {value} is left out; log() records such values")
             recorder = spans.active()
             if recorder is None or not self.low <= number <= MOST:
                 return
@@ -171,6 +175,7 @@ class HistogramSeries(Series):
 
     __slots__ = ()
     method = "record"
+    remedy = "its buckets are for values from zero on"
 
     def record(self, value: float, /) -> None:
         """Counts ``value``, which must not be negative."""
@@ -181,7 +186,7 @@ class HistogramSeries(Series):
         return self.bind_with(recorder, word, _no_labels)
 
     def bind_with(  # noqa: C901 - closures of one scope
-        self, recorder: Recorder, word: int, find: Callable[[dict[str, Any]], HistogramSeries]
+        self, recorder: Recorder, word: int, find: Callable[..., HistogramSeries]
     ) -> Bound:
         """The same, with what finds the series where labels are given."""
         floats, at, slowly = recorder.journal.floats, word + 1, self.record_slowly
@@ -191,10 +196,10 @@ class HistogramSeries(Series):
         total, limit = 0.0, MOST
         seen: Any = None
 
-        def record(_: Series, value: Any, /, **labels: Any) -> None:  # noqa: C901 - no calls
+        def record(_: Series, value: Any, /, *more: Any, **labels: Any) -> None:  # noqa: C901 - no calls
             nonlocal total, least, most, seen
-            if labels:
-                find(labels).record(value)
+            if labels or more:
+                find(labels, more).record(value)
                 return
             try:
                 kind = value.__class__
@@ -234,5 +239,6 @@ for _class in (CounterSeries, GaugeSeries, HistogramSeries):
     _class.usual = _class
 
 
-def _no_labels(labels: dict[str, Any]) -> HistogramSeries:
-    raise TypeError(f"a series has its labels: {', '.join(labels)} came too late")
+def _no_labels(labels: dict[str, Any], more: tuple[Any, ...]) -> HistogramSeries:
+    late = ", ".join([*labels, *map(str, more)])
+    raise TypeError(f"a series has its labels: {late} came too late")

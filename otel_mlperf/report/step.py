@@ -19,6 +19,7 @@ _CHART = 24
 _NAME = 34
 _SAME = 5
 """Sections of one name in a row that are shown singly."""
+_NOT_KEPT = "measured, not kept (first, every Nth, slow ones are)"
 _RANKS = 16
 _LEAST = 0.001
 """Part of a step's time below which it is not worth a word what lay inside it."""
@@ -40,7 +41,7 @@ def render_step(
         lines.append([(short(line, width), "dim")])
     if not found.is_kept:
         near = ", ".join(map(str, found.nearby)) or "none"
-        lines.append([(f"measured, not kept (1 in 100); kept nearby: {near}", "yellow")])
+        lines.append([(f"{_NOT_KEPT}; kept nearby: {near}", "yellow")])
     for one in found.ranks[:_RANKS]:
         lines.append(_heading(one, found.is_kept))
         if one.spans:

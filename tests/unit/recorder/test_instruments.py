@@ -109,6 +109,39 @@ def test_labels(recording):
     }
 
 
+@pytest.mark.parametrize("is_bound", [False, True])
+def test_labels_as_opentelemetry_has_them(recording, said, is_bound):
+    """A mapping behind the value means the same labels; what is none is left out and said."""
+    counter, gauge, histogram = om.counter("c"), om.gauge("g"), om.histogram("h")
+    if is_bound:
+        counter.add(0), gauge.set(0), histogram.record(0)
+    counter.add(2, {"lang": "de"})
+    counter.add(3, lang="de")
+    counter.add(4, {"lang": "en"}, size="s")
+    counter.add(5, None)
+    gauge.set(6, {"queue": "images"})
+    histogram.record(7, {"lang": "de"})
+    counter.add(1, "de")
+
+    found = series(recording, "counter")
+    assert found["c", (("lang", "de"),)] == 5
+    assert found["c", (("lang", "en"), ("size", "s"))] == 4
+    assert found["c", ()] == 6
+    assert series(recording, "gauge")["g", (("queue", "images"),)] == 6
+    assert head(series(recording, "histogram")["h", (("lang", "de"),)]) is not None
+    assert said() == ["c: labels are given by name, lang='de'; 'de' is none"]
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+def test_value_that_is_no_finite_number_is_said(recording, said, value):
+    """It changes nothing, and is not left out in silence."""
+    om.gauge("depth").set(3)
+    om.gauge("depth").set(value)
+
+    assert series(recording, "gauge") == {("depth", ()): 3}
+    assert said() == [f"depth: {value} is left out; log() records such values"]
+
+
 def test_same_name_is_the_same_object(said):
     """An instrument is found again by its name; a series by its labels."""
     assert om.counter("same", "By") is om.counter("same", "By")
@@ -257,7 +290,7 @@ def test_negative(recording, said):
     assert recording.cells() == {}
     assert said() == [
         "tokens: a negative value is left out; use a gauge",
-        "length: a negative value is left out; use a gauge",
+        "length: a negative value is left out; its buckets are for values from zero on",
     ]
 
 
@@ -269,7 +302,8 @@ def test_gauge_that_nobody_has_set(recording):
 
 
 @settings(
-    suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=60
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+    max_examples=60,
 )
 @given(
     st.lists(

@@ -170,12 +170,29 @@ def test_step_inside_a_step_of_another_phase(recording):
 
 def test_unknown_phase(recording, said):
     """A phase that does not exist is said once, with the nearest one, and changes nothing."""
-    with om.phase("validation"), om.step():
+    with om.phase("validte"), om.step():
+        pass
+    with om.phase("warmup"), om.step():
         pass
 
-    assert recording.one("validation").phase == "train"
-    assert recording.numbers() == [0]
-    assert "'validate'" in said()[0]
+    assert recording.one("validte").phase == "train"
+    assert recording.numbers() == [0, 1]
+    first, second = said()
+    assert "did you mean 'validate'?" in first
+    assert "its steps count as train" in second
+
+
+@pytest.mark.parametrize(
+    ("word", "phase"), [("eval", "validate"), ("val", "validate"), ("inference", "predict")]
+)
+def test_other_word_for_a_phase(recording, said, word, phase):
+    """What people call a phase in other frameworks is that phase."""
+    with om.phase(word), om.step():
+        pass
+
+    assert recording.one(phase).phase == phase
+    assert recording.numbers(f"{phase}.step") == [0]
+    assert said() == []
 
 
 def test_phase_left_by_an_exception(recording):

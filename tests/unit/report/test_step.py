@@ -66,7 +66,7 @@ def test_a_step_that_was_not_kept_says_so_and_shows_what_was_measured(tmp_path):
         """\
 step 30 · train · run 3f2a
 trace 0000000000000000000000000000001f
-measured, not kept (1 in 100); kept nearby: 1, 2, 3, 4, 23
+measured, not kept (first, every Nth, slow ones are); kept nearby: 1, 2, 3, 4, 23
 rank 0 · 50.0 ms · 64 samples
   section              calls     total      self
   data wait                1   17.0 ms   17.0 ms
