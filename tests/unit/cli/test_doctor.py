@@ -96,7 +96,7 @@ def test_a_port_that_nobody_listens_on_stops_there():
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    checks, _ = check_endpoints(endpoint(f"http://127.0.0.1:{port}"))
+        checks, _ = check_endpoints(endpoint(f"http://127.0.0.1:{port}"))
 
     assert checks[1:] == [
         Check(

@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from runs import LIMIT_S
 
 from otel_mlperf.cli.run import Request, interpreter_options, parse_arguments
 from otel_mlperf.errors import UsageError
@@ -115,7 +116,7 @@ def execute(tmp_path):
             input="from stdin",
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=LIMIT_S,
             check=False,
         )
 

@@ -266,7 +266,7 @@ class Interleavings(RuleBasedStateMachine):
 
 
 TestInterleavings = Interleavings.TestCase
-TestInterleavings.settings = settings(max_examples=150, stateful_step_count=60, deadline=None)
+TestInterleavings.settings = settings(max_examples=150, stateful_step_count=60)
 
 
 @pytest.fixture

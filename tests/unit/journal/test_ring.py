@@ -176,7 +176,7 @@ def test_reader_is_pressed_past_a_hole(tmp_path: Path) -> None:
 
 
 @given(st.dictionaries(st.text(max_size=20), st.text(max_size=300) | st.integers(-(2**63), 2**63)))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_payload_survives(tmp_path_factory, content) -> None:
     """What fits MessagePack comes back equal, over as many rows as it takes."""
     writer = Journal(str(tmp_path_factory.mktemp("j") / "a.journal"), 2048, META)

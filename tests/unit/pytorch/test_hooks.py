@@ -7,6 +7,7 @@ import subprocess
 import sys
 
 import pytest
+from runs import LIMIT_S
 
 from otel_mlperf.store.reader import Store
 from otel_mlperf.store.runs import list_runs
@@ -75,7 +76,7 @@ def hooked(tmp_path_factory):
             env=environ,
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=LIMIT_S,
             check=False,
         )
 

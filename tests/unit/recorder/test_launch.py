@@ -12,6 +12,7 @@ import time
 from pathlib import Path
 
 import pytest
+from servers.running import wait_until
 
 import otel_mlperf as om
 from otel_mlperf.config import Config
@@ -22,19 +23,9 @@ from otel_mlperf.recorder.launch import MOST_RESTARTS, AgentWatch, agent_environ
 ROOT = Path(__file__).parents[3]
 
 
-def wait_for(condition):
-    """The first true answer, within half a minute."""
-    deadline = time.monotonic() + 30
-    while time.monotonic() < deadline:
-        if found := condition():
-            return found
-        time.sleep(0.01)
-    raise AssertionError("did not happen")
-
-
 def agent_of(recording):
     """The agent's pid, once it serves the journal."""
-    return wait_for(lambda: recording.word(Word.AGENT_PID))
+    return wait_until(lambda: recording.word(Word.AGENT_PID))
 
 
 def is_gone(pid):
@@ -53,7 +44,7 @@ def served(start):
     recording.may_fail = True  # it cannot be asked once the journal is given up
     recording.reader.close()
     recording.run.stop()
-    wait_for(lambda: not pid or is_gone(pid))
+    wait_until(lambda: not pid or is_gone(pid))
 
 
 def test_agent_is_nobodys_child(served):
@@ -94,7 +85,7 @@ def test_modules_beside_the_script(tmp_path):
     folder = Path(done.stdout.strip() or tmp_path / "none")
 
     assert done.returncode == 0, done.stderr
-    assert wait_for(lambda: list(folder.glob("tables/processes/*")))
+    assert wait_until(lambda: list(folder.glob("tables/processes/*")))
 
 
 def test_environment():
@@ -114,12 +105,12 @@ def test_environment():
 def test_killed_agent_is_started_again(served):
     """An agent that was killed is replaced when a step finds its heartbeat too old."""
     first = agent_of(served)
-    wait_for(lambda: served.word(Word.BEAT))
+    wait_until(lambda: served.word(Word.BEAT))
     os.kill(first, signal.SIGKILL)
-    wait_for(lambda: is_gone(first))
+    wait_until(lambda: is_gone(first))
     served.run._watch.look(time.monotonic_ns() + 60_000_000_000)
 
-    assert wait_for(lambda: served.word(Word.AGENT_PID) not in (0, first))
+    assert wait_until(lambda: served.word(Word.AGENT_PID) not in (0, first))
 
 
 def test_not_started_for_ever(start, monkeypatch, said):
@@ -148,7 +139,7 @@ def test_looked_for_after_an_hour(start, monkeypatch):
     watch._starts = [now]
     watch.look(now + 7_200_000_000_000)
     watch.look(now + 7_210_000_000_000)
-    wait_for(lambda: len(starts) == 2)
+    wait_until(lambda: len(starts) == 2)
 
 
 def test_look_is_cheap_while_the_agent_lives(start, monkeypatch):
@@ -171,7 +162,7 @@ def test_summary_and_notebook(start):
         with om.span("forward"):
             pass
     recording.run.stop()
-    wait_for(lambda: list(recording.run.path.glob("tables/steps/*")))
+    wait_until(lambda: list(recording.run.path.glob("tables/steps/*")))
 
     assert "forward" in json.dumps(recording.run.summary())
     assert recording.run._repr_html_().startswith("<pre>digits")
@@ -198,7 +189,7 @@ def test_thread_where_no_process_can_start(start, monkeypatch, said):
     """Where no process can be started the agent runs in a thread; that is said."""
     monkeypatch.setattr(sys, "executable", "/does/not/exist")
     recording = start(agent="process", drain_s=1)
-    assert wait_for(lambda: recording.word(Word.AGENT_PID)) == os.getpid()
+    assert wait_until(lambda: recording.word(Word.AGENT_PID)) == os.getpid()
     recording.run.stop()
 
     assert any("runs in a thread" in text for text in said())
@@ -238,7 +229,7 @@ def test_end_is_bounded(start, monkeypatch, how):
     took = time.monotonic() - began
     if pid:
         os.kill(pid, signal.SIGKILL)
-        wait_for(lambda: is_gone(pid))
+        wait_until(lambda: is_gone(pid))
 
-    assert 1.5 < took < 10  # a bound against hanging, not a measurement
+    assert 1.5 < took < 60  # a bound against hanging, not a measurement
     assert Reader(with_rows, recording.journal.buffer).is_owned

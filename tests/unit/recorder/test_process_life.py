@@ -13,6 +13,7 @@ import textwrap
 from pathlib import Path
 
 import pytest
+from runs import LIMIT_S
 
 from otel_mlperf.journal.folder import journal_folder
 from otel_mlperf.journal.layout import Kind, Word
@@ -50,7 +51,7 @@ class After:
             capture_output=True,
             text=True,
             check=False,
-            timeout=60,
+            timeout=LIMIT_S,
         )
         self.status, self.out, self.err = done.returncode, done.stdout, done.stderr
         self.path = Path(done.stdout.splitlines()[0])

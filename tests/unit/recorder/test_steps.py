@@ -413,6 +413,13 @@ def test_interrupted_iterables(recording):
     assert not any(row.is_error for row in recording.sections("train.step"))
 
 
+@pytest.mark.parametrize("total", ["many", [3]])
+def test_wrong_total(total):
+    """What is no number of steps is refused at the call."""
+    with pytest.raises(ValueError, match=r"total is .*, expected how many steps"):
+        om.steps([1], total=total)
+
+
 @pytest.mark.parametrize("accumulate", [0, -1, 1.5, "2", True, None])
 def test_wrong_accumulate(accumulate):
     """A number of batches that makes no step is refused at the call."""

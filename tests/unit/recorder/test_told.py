@@ -98,6 +98,12 @@ def test_warning_of_the_node(board, said):
     assert [one.rule for one in heard] == ["A"]
 
 
+def test_what_cannot_be_called_is_refused():
+    """It is said at once, not when the first warning comes."""
+    with pytest.raises(om.ConfigError, match=r"on_warning\(3\): a function"):
+        om.on_warning(3)
+
+
 def test_callback_that_fails(board, said):
     """A callback that raises is said once; others are called, and training goes on."""
     heard = []

@@ -15,7 +15,7 @@ from otel_mlperf.store.reader import Store
 STARTS = st.lists(st.integers(0, 30), max_size=40)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(starts=STARTS, rows=st.integers(1, 10))
 def test_ranges_part_the_rows_without_parting_a_moment(starts, rows):
     """Each row is in one range; a range has no more rows than asked for, but for one moment's."""

@@ -94,10 +94,12 @@ def test_every_row_is_seen_once_while_parts_are_merged(tmp_path):
     done = threading.Event()
 
     def write():
-        for number in range(2, 120):
-            write_part(tmp_path, "values", "a", number, value(number))
-            compact(tmp_path, "values", "a", over=3)
-        done.set()
+        try:
+            for number in range(2, 120):
+                write_part(tmp_path, "values", "a", number, value(number))
+                compact(tmp_path, "values", "a", over=3)
+        finally:
+            done.set()
 
     writer = threading.Thread(target=write)
     writer.start()

@@ -52,7 +52,7 @@ EVENTS = st.lists(
 
 
 @given(events=EVENTS)
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 def test_numbers_hold_together(tmp_path, events):
     """Times add up, nothing exceeds what it is part of, and every view can be shown."""
     path = tmp_path / "any.json"

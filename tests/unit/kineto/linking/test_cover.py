@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from otel_mlperf.kineto.linking.cover import Cover
@@ -70,7 +70,6 @@ _INTERVALS = st.lists(
 )
 
 
-@settings(deadline=None)
 @given(_INTERVALS)
 def test_answers_are_those_of_a_search(intervals) -> None:
     """On random intervals, crossing ones too: the last begun, then the first to end."""

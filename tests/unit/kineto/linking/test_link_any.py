@@ -6,7 +6,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from kineto_traces import BASE_NS, event, flow, write_trace
 
@@ -64,7 +64,6 @@ _SECTIONS = st.lists(
 )
 
 
-@settings(deadline=None)
 @given(st.lists(st.one_of(_EVENTS, _FLOWS), max_size=25), _SECTIONS)
 def test_links_are_sound(entries, rows) -> None:
     """Parents are of the host and end in a root; nobody has a section and a parent."""

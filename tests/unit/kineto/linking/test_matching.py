@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from otel_mlperf.kineto.linking.matching import last_before
@@ -36,7 +36,6 @@ def test_first_candidate_is_meant_where_all_come_later() -> None:
 _PAIRS = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 9)), max_size=16)
 
 
-@settings(deadline=None)
 @given(_PAIRS, _PAIRS)
 def test_matches_are_those_of_a_search(candidates, wanted) -> None:
     """On random keys and times; of candidates at one time the later in the file."""

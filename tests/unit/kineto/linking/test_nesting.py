@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from otel_mlperf.kineto.linking.nesting import find_parents
@@ -70,7 +70,6 @@ _INTERVALS = st.lists(
 )
 
 
-@settings(deadline=None)
 @given(_INTERVALS)
 def test_parents_are_those_of_a_search_of_all_pairs(rows) -> None:
     """On random intervals, many of them equal, touching, empty or crossing."""

@@ -308,7 +308,8 @@ def test_a_file_without_events_is_refused(read, data, found):
 
 
 @settings(
-    max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=300,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(
     place=st.integers(0, len(WHOLE)),

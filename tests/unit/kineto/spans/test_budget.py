@@ -115,7 +115,7 @@ def nested(draw):
     return entries
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(entries=nested(), budget=st.integers(1, 40))
 def test_any_tree_keeps_its_time_and_its_budget(entries, budget, tmp_path_factory):
     """Whatever the tree: nothing is lost, parents are kept, each parent and name rolls up once."""
