@@ -84,12 +84,14 @@ def steps(
         total: how many steps the whole training plans, for the time that is left.
 
     Raises:
-        ValueError: ``accumulate`` is no whole number of at least 1.
+        ValueError: ``accumulate`` is no whole number of at least 1, or ``total`` is no number.
     """
     if isinstance(accumulate, bool) or not isinstance(accumulate, int) or accumulate < 1:
         raise ValueError(
             f"steps(): accumulate is {accumulate!r}, expected a whole number of at least 1"
         )
+    if total is not None and not isinstance(total, int | float):
+        raise ValueError(f"steps(): total is {total!r}, expected how many steps there will be")
     return Steps(iterable, accumulate, samples, tokens, total)
 
 

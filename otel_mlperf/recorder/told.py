@@ -10,6 +10,7 @@ import os
 import threading
 from typing import TYPE_CHECKING, Any
 
+from otel_mlperf.errors import ConfigError
 from otel_mlperf.recorder.faults import internal_error, log, say_once
 from otel_mlperf.recorder.readings import of_rank
 
@@ -30,7 +31,12 @@ def on_warning(callback: Callable[[Warning], object]) -> Callable[[Warning], obj
 
     Args:
         callback: may raise; that is said once.
+
+    Raises:
+        ConfigError: it cannot be called.
     """
+    if not callable(callback):
+        raise ConfigError(f"on_warning({callback!r}): a function of one argument is expected")
     _callbacks.append(callback)
     return callback
 
@@ -95,4 +101,5 @@ def _call(callback: Callable[[Warning], object], warning: Warning) -> None:
     try:
         callback(warning)
     except Exception as error:  # noqa: BLE001 - the program's own; training goes on
-        say_once("on_warning(): the callback failed: %s: %s", type(error).__name__, error)
+        name = getattr(callback, "__qualname__", type(callback).__qualname__)
+        say_once(f"on_warning(): {name} failed: %s: %s", type(error).__name__, error)

@@ -105,12 +105,16 @@ def test_what_cannot_be_called_is_refused():
 
 
 def test_callback_that_fails(board, said):
-    """A callback that raises is said once; others are called, and training goes on."""
+    """Each callback that raises is said once; others are called, and training goes on."""
     heard = []
 
     @om.on_warning
     def fail(warning):
         raise KeyError(warning.rule)
+
+    @om.on_warning
+    def fail_too(warning):
+        raise ValueError(warning.rule)
 
     om.on_warning(heard.append)
     for rules in (("A",), ("A", "B")):
@@ -120,7 +124,8 @@ def test_callback_that_fails(board, said):
     assert [one.rule for one in heard] == ["A", "B"]
     assert said() == [
         "A holds. Act.",
-        "on_warning(): the callback failed: KeyError: 'A'",
+        "on_warning(): test_callback_that_fails.<locals>.fail failed: KeyError: 'A'",
+        "on_warning(): test_callback_that_fails.<locals>.fail_too failed: ValueError: A",
         "B holds. Act.",
     ]
 
