@@ -1,4 +1,4 @@
-"""Of what is a timeline made: which processes, tracks, slices and samples?"""
+"""Of what is a timeline made: which processes, tracks, slices and points?"""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class Slice(NamedTuple):
     """Whether its parent is on another track."""
 
 
-class Sample(NamedTuple):
+class Point(NamedTuple):
     """A value from a moment on."""
 
     track: Track

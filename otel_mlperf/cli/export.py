@@ -102,10 +102,10 @@ def _write_timeline(selected: Selected, file: BinaryIO, form: Format) -> str:
     from otel_mlperf.report.timeline import write_timeline
 
     counts = write_timeline(selected, form, file.write)
-    if not (counts.slices or counts.samples):
+    if not (counts.slices or counts.points):
         raise _nothing(selected, "nothing is stored of it yet")
     return (
-        f"{plural(counts.slices, 'slice')} and {plural(counts.samples, 'value')} "
+        f"{plural(counts.slices, 'slice')} and {plural(counts.points, 'value')} "
         f"on {plural(counts.lines, 'track')}"
     )
 

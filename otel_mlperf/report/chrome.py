@@ -15,7 +15,7 @@ from otel_mlperf.otlp import wire
 from otel_mlperf.report.timeline import line_name, line_place
 
 if TYPE_CHECKING:
-    from otel_mlperf.analysis.tracks import Process, Sample, Slice, Track
+    from otel_mlperf.analysis.tracks import Process, Point, Slice, Track
 
 
 class ChromeFormat:
@@ -76,7 +76,7 @@ class ChromeFormat:
         """Nothing: events are complete."""
         return b""
 
-    def sample(self, line: int, one: Sample) -> bytes:
+    def point(self, line: int, one: Point) -> bytes:
         """A counter's event; viewers know counters by their names."""
         track = one.track
         unit = track.unit or "value"

@@ -16,7 +16,7 @@ from otel_mlperf.otlp import wire
 from otel_mlperf.report.timeline import line_name, line_place
 
 if TYPE_CHECKING:
-    from otel_mlperf.analysis.tracks import Process, Sample, Slice, Track
+    from otel_mlperf.analysis.tracks import Process, Point, Slice, Track
 
 _PROCESS_UUID: Final = 1 << 48
 """Processes are numbered from here, lines of tracks from 1."""
@@ -76,7 +76,7 @@ class PerfettoFormat:
         """The end of the innermost slice on a line."""
         return self._event(end_ns, wire.number(9, _END) + self._on(line))
 
-    def sample(self, line: int, one: Sample) -> bytes:
+    def point(self, line: int, one: Point) -> bytes:
         """A value of a counter."""
         event = wire.number(9, _COUNTER) + self._on(line) + wire.double(44, one.value)
         return self._event(one.time_ns, event)

@@ -6,7 +6,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from otel_mlperf.analysis.lanes import Lanes
-from otel_mlperf.analysis.samples import read_samples
+from otel_mlperf.analysis.points import read_points
 from otel_mlperf.analysis.timeline import read_spans, read_steps, start_of
 from otel_mlperf.analysis.tracks import Tracks
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from otel_mlperf.analysis.selected import Selected
-    from otel_mlperf.analysis.tracks import Sample, Slice, Track
+    from otel_mlperf.analysis.tracks import Point, Slice, Track
 
 _LANES = 1000
 _TRACKS = 100_000
@@ -39,7 +39,7 @@ class Format(Protocol):
         """The end of the slice that began last on a line, of those that are open."""
         ...
 
-    def sample(self, line: int, one: Sample) -> bytes:
+    def point(self, line: int, one: Point) -> bytes:
         """A value of a counter."""
         ...
 
@@ -53,7 +53,7 @@ class Counts(NamedTuple):
 
     lines: int
     slices: int
-    samples: int
+    points: int
 
 
 def line_name(track: Track, lane: int) -> str:
@@ -71,17 +71,17 @@ def write_timeline(selected: Selected, form: Format, write: Callable[[bytes], ob
     """Writes the timeline piece by piece; what is in it."""
     tracks = Tracks(selected.store)
     lines = _Lines(form, write)
-    slices = samples = 0
+    slices = points = 0
     write(form.begin(start_of(selected)))
     for one in chain(read_steps(selected, tracks), read_spans(selected, tracks)):
         slices += 1
         lines.slice(one)
     lines.close()
-    for sample in read_samples(selected, tracks):
-        samples += 1
-        write(form.sample(lines.number(sample.track, 0), sample))
+    for point in read_points(selected, tracks):
+        points += 1
+        write(form.point(lines.number(point.track, 0), point))
     write(form.end())
-    return Counts(len(lines), slices, samples)
+    return Counts(len(lines), slices, points)
 
 
 class _Lines:

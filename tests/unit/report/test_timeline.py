@@ -86,13 +86,13 @@ class Perfetto:
         }
 
     def counter(self, name):
-        """Descriptor and samples of a counter, in ms."""
+        """Descriptor and points of a counter, in ms."""
         [track] = [one for one in self.tracks.values() if one.name == name]
-        samples = [
+        points = [
             ((time - START) // MS, packet.track_event.double_counter_value)
             for time, packet in self.events[track.uuid]
         ]
-        return track.counter, samples
+        return track.counter, points
 
 
 @pytest.fixture(scope="module")
@@ -132,11 +132,11 @@ def test_a_perfetto_trace_has_its_lines_in_order(perfetto):
 
 def test_counters_have_units_and_values(perfetto):
     """Bytes as they were read; processor time as its growth per second up to the next reading."""
-    counter, samples = perfetto.counter("process.memory.usage")
-    assert (counter.unit, samples) == (3, [(0, 1e9), (50, 2e9), (150, 1.5e9)])
-    counter, samples = perfetto.counter("process.cpu.time per second (user)")
+    counter, points = perfetto.counter("process.memory.usage")
+    assert (counter.unit, points) == (3, [(0, 1e9), (50, 2e9), (150, 1.5e9)])
+    counter, points = perfetto.counter("process.cpu.time per second (user)")
     assert counter.unit_name == "s/s"
-    assert samples == [(at, pytest.approx(value)) for at, value in CPUS]
+    assert points == [(at, pytest.approx(value)) for at, value in CPUS]
     assert perfetto.counter("loss (train)")[1] == [(190, 0.5)]
 
 
@@ -274,7 +274,7 @@ def test_steps_and_ranks_are_chosen(run):
     }
     assert one.counter("process.memory.usage")[1] == [(150, 1.5e9)]
     assert [found for found, _ in Perfetto(other).slices()] == RANK_1
-    assert counts == Counts(lines=2, slices=2, samples=2)
+    assert counts == Counts(lines=2, slices=2, points=2)
 
 
 def test_a_step_that_never_was_is_named(run):

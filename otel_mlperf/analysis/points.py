@@ -6,7 +6,7 @@ import json
 from typing import TYPE_CHECKING, Final
 
 from otel_mlperf import names
-from otel_mlperf.analysis.tracks import Kind, Sample
+from otel_mlperf.analysis.tracks import Kind, Point
 from otel_mlperf.store.ranges import time_ranges
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ _ALLOCATOR: Final = (
     "if(device_type = 0, 'CPU', 'device ' || device) AS labels, time_ns, {what}_bytes::DOUBLE, "
     f"'{_BYTES}' AS unit FROM allocator WHERE {{what}}_bytes IS NOT NULL"
 )
-_SAMPLES: Final = (
+_POINTS: Final = (
     "(SELECT rank, restart, name, labels, time_ns, value, NULL AS unit FROM readings "
     "UNION ALL SELECT rank, restart, name, phase, time_ns, value, '' FROM values "
     "UNION ALL SELECT rank, restart, 'step duration', phase, start_ns, duration_ns / 1e6, "
@@ -34,8 +34,8 @@ _SAMPLES: Final = (
 _Labelled = tuple[int | None, int, str, str, str | None]
 
 
-def read_samples(selected: Selected, tracks: Tracks) -> Iterator[Sample]:
-    """The samples of each track in the order of time.
+def read_points(selected: Selected, tracks: Tracks) -> Iterator[Point]:
+    """The points of each track in the order of time.
 
     What only ever grows is shown as its growth per second from each reading to the next:
     (next - this) / (their distance in seconds).
@@ -45,9 +45,9 @@ def read_samples(selected: Selected, tracks: Tracks) -> Iterator[Sample]:
     before: dict[Track, tuple[int, float]] = {}
     wanted: dict[str, object] = {"from": selected.start_ns, "until": selected.end_ns}
     where = "time_ns BETWEEN $from AND $until"
-    for low, high in time_ranges(store, _SAMPLES, "time_ns", where, wanted):
+    for low, high in time_ranges(store, _POINTS, "time_ns", where, wanted):
         rows = store.rows(
-            f"SELECT rank, restart, name, labels, unit, time_ns, value FROM {_SAMPLES} "
+            f"SELECT rank, restart, name, labels, unit, time_ns, value FROM {_POINTS} "
             f"WHERE {where} AND time_ns >= $low AND time_ns < $high ORDER BY time_ns, name, labels",
             low=low,
             high=high,
@@ -57,12 +57,12 @@ def read_samples(selected: Selected, tracks: Tracks) -> Iterator[Sample]:
             track = known.get(labelled := tuple(key)) or _track(tracks, labelled)
             known[labelled] = track
             if not _grows(labelled):
-                yield Sample(track, time_ns, value)
+                yield Point(track, time_ns, value)
                 continue
             then, was = before.get(track, (time_ns, value))
             before[track] = time_ns, value
             if time_ns > then and value >= was:  # else the process began anew
-                yield Sample(track, then, (value - was) / (time_ns - then) * 1e9)
+                yield Point(track, then, (value - was) / (time_ns - then) * 1e9)
 
 
 def _grows(key: _Labelled) -> bool:
