@@ -15,7 +15,7 @@ from otel_mlperf.otlp import wire
 from otel_mlperf.report.timeline import line_name, line_place
 
 if TYPE_CHECKING:
-    from otel_mlperf.analysis.tracks import Process, Point, Slice, Track
+    from otel_mlperf.analysis.tracks import Point, Process, Slice, Track
 
 
 class ChromeFormat:

@@ -16,7 +16,7 @@ from otel_mlperf.otlp import wire
 from otel_mlperf.report.timeline import line_name, line_place
 
 if TYPE_CHECKING:
-    from otel_mlperf.analysis.tracks import Process, Point, Slice, Track
+    from otel_mlperf.analysis.tracks import Point, Process, Slice, Track
 
 _PROCESS_UUID: Final = 1 << 48
 """Processes are numbered from here, lines of tracks from 1."""
