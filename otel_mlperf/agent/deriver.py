@@ -25,9 +25,8 @@ from otel_mlperf.agent.events import (
     Named,
     Polled,
     Read,
-    Reading,
 )
-from otel_mlperf.agent.instruments import Totals, remember
+from otel_mlperf.agent.instruments import Totals, instrument_row, remember
 from otel_mlperf.agent.processes import process_row
 from otel_mlperf.agent.segments import segments
 from otel_mlperf.agent.series import Meter
@@ -46,6 +45,7 @@ if TYPE_CHECKING:
     from otel_mlperf.agent.requests import Requests
     from otel_mlperf.agent.tables import Tables
     from otel_mlperf.journal.reader import Rows
+    from otel_mlperf.names import Metric
 
 _log = logging.getLogger("otel_mlperf.agent")
 _TOTALS_NS: Final = 5 * 10**9
@@ -210,18 +210,28 @@ class Deriver:
         state = self._state
         is_due = mark.unix_ns - state.totalled_ns >= _TOTALS_NS
         state.totalled_ns = mark.unix_ns if is_due else state.totalled_ns
-        totals = Totals(explicit=self._options.explicit)
+        totals, told = Totals(explicit=self._options.explicit), set()
         for journal in state.journals.values():
             rank = self._rank(journal)
             meter = Meter(rank)
             for value in user_values(journal):
-                rows = totals.publish(rank, meter, value)
-                for name, number in rows if is_due or journal.left else ():
-                    reading = Reading("", name, value.labels, number)
-                    self._tables.add_reading(journal.meta, reading, mark.unix_ns)
+                self._describe(rank, value.metric)
+                totals.publish(rank, meter, value)
+            if is_due or journal.left:
+                told.add(rank.instance)
             if not journal.meta.is_child:
                 self._read_rank(journal, meter, mark)
+        for instance, reading in totals.readings():
+            if instance in told:
+                self._tables.add_reading(state.ranks[instance].meta, reading, mark.unix_ns)
         self._tell_lost()
+
+    def _describe(self, rank: RankState, metric: Metric) -> None:
+        """What the numbers of an instrument are, once: the tables of readings do not say."""
+        about = [metric.unit, metric.instrument]
+        if rank.user.get(metric.name) != about:
+            rank.user[metric.name] = about
+            self._tables.add("instruments", instrument_row(rank.meta, metric))
 
     def _tell_lost(self) -> None:
         lost = {rank.instance: dict(rank.lost) for rank in self._state.ranks.values() if rank.live}

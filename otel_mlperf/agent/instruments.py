@@ -6,12 +6,13 @@ had counted. Gauges are as the process that is read last set them.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from otel_mlperf import names
 from otel_mlperf.agent.distributions import Distribution  # noqa: TC001 - msgspec reads it
+from otel_mlperf.agent.events import Reading
 from otel_mlperf.journal.layout import MOST_LABEL_SETS
 
 if TYPE_CHECKING:
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     from otel_mlperf.agent.cells import Value
     from otel_mlperf.agent.series import Meter
     from otel_mlperf.agent.state import RankState
+    from otel_mlperf.journal.meta import JournalMeta
+    from otel_mlperf.names import Metric
 
 _MOST_SERIES = 2 * MOST_LABEL_SETS
 """Of one rank: each process of it keeps to half of that by itself."""
@@ -45,23 +48,31 @@ class Totals:
     def __init__(self, *, explicit: bool) -> None:
         self._explicit = explicit
         self._found: dict[tuple[str, str], Total] = {}
+        self._readings: dict[tuple[str, str], list[Reading]] = {}
 
-    def publish(self, rank: RankState, meter: Meter, value: Value) -> list[tuple[str, float]]:
-        """Adds one process's series to the rank's; returns names and values for the tables."""
+    def publish(self, rank: RankState, meter: Meter, value: Value) -> None:
+        """Adds one process's series to the rank's."""
         metric = value.metric
-        rank.user[metric.name] = [metric.unit, metric.instrument]
         key, labels = place(rank, value)
         total = Total(value.value)
         if value.grows:
             before = self._found.get((rank.instance, key)) or rank.totals.get(key, Total())
             total = self._found[rank.instance, key] = before.plus(value)
+        # The process that is read last has the sum of all: its row takes the others' place.
+        rows = _rows(metric.name, total)
+        self._readings[rank.instance, key] = [Reading("", name, labels, n) for name, n in rows]
         if total.distribution is None:
             meter.put(metric.name, labels, total.value)
-            return [(metric.name, total.value)]
+            return
         exemplar = value.distribution.exemplar if value.distribution else None
         buckets = total.distribution.buckets(explicit=self._explicit)
         meter.put_buckets(metric.name, labels, buckets, exemplar)
-        return list(_rows(metric.name, total.distribution))
+
+    def readings(self) -> Iterator[tuple[str, Reading]]:
+        """For the tables what each series of each rank has come to, once."""
+        for (instance, _), found in self._readings.items():
+            for reading in found:
+                yield instance, reading
 
 
 def remember(rank: RankState, value: Value) -> None:
@@ -83,11 +94,24 @@ def place(rank: RankState, value: Value) -> tuple[str, dict[str, str]]:
     return key, labels
 
 
+def instrument_row(meta: JournalMeta, metric: Metric) -> dict[str, Any]:
+    """The row of table ``instruments``."""
+    return {
+        "rank": meta.rank,
+        "restart": meta.restart,
+        "name": metric.name,
+        "unit": metric.unit,
+        "kind": metric.instrument,
+    }
+
+
 def series_key(name: str, labels: dict[str, str]) -> str:
     """What tells one series of a rank from all others."""
     return "\0".join((name, *(f"{label}\0{value}" for label, value in labels.items())))
 
 
-def _rows(name: str, found: Distribution) -> Iterator[tuple[str, float]]:
-    yield f"{name}.count", float(found.count)
-    yield f"{name}.sum", found.sum
+def _rows(name: str, total: Total) -> list[tuple[str, float]]:
+    found = total.distribution
+    if found is None:
+        return [(name, total.value)]
+    return [(f"{name}.count", float(found.count)), (f"{name}.sum", found.sum)]

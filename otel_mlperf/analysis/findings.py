@@ -175,6 +175,20 @@ class Loss(msgspec.Struct, frozen=True, kw_only=True):
     """What the driver said the first time."""
 
 
+class Series(msgspec.Struct, frozen=True, kw_only=True):
+    """One label set of a counter, gauge or histogram of the program, all ranks together."""
+
+    name: str
+    kind: str
+    """``counter``, ``gauge`` or ``histogram``."""
+    unit: str
+    labels: dict[str, str]
+    value: float = 0.0
+    """A counter's total, a histogram's sum; a gauge as it was set last, on any rank."""
+    count: int | None = None
+    """Values of a histogram."""
+
+
 class Telemetry(msgspec.Struct, frozen=True, kw_only=True):
     """How well the run was recorded."""
 
@@ -212,7 +226,9 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     last: dict[str, float]
     """The last value logged by name."""
     counted: dict[str, float]
-    """The program's own counters, all ranks together."""
+    """The program's own counters and histograms by name, all ranks and labels together."""
+    series: list[Series]
+    """The same with their labels, and its gauges."""
     steps: Steps | None
     warm_up: WarmUp | None
     outside_ns: float

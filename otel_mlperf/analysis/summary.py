@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from otel_mlperf.analysis import accounting
 from otel_mlperf.analysis.devices import read_losses
 from otel_mlperf.analysis.findings import Slowest, Summary, Telemetry
-from otel_mlperf.analysis.logged import read_counted, read_last
+from otel_mlperf.analysis.logged import add_up, read_last, read_series
 from otel_mlperf.analysis.machine import read_machine
 from otel_mlperf.analysis.outside import (
     beside_steps,
@@ -57,6 +57,7 @@ def summarize(run: RunFolder, rank: int | None = None) -> Summary:
         outside = outside_steps(store, nodes, phase, processes, beyond)
         beside = beside_steps(nodes, processes)
     failure, telemetry = processes.failure(), _telemetry(run, processes)
+    series = read_series(store)
     return Summary(
         id=run.facts.id,
         short_id=run.short_id,
@@ -75,7 +76,8 @@ def summarize(run: RunFolder, rank: int | None = None) -> Summary:
         params=run.facts.params,
         result=processes.result(),
         last=read_last(store),
-        counted=read_counted(store),
+        counted=add_up(series),
+        series=series,
         steps=steps,
         warm_up=warm_up,
         outside_ns=beyond,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from otel_mlperf.analysis.logged import GAUGE
 from otel_mlperf.analysis.processes import RUNNING
 from otel_mlperf.analysis.steps import shown
 from otel_mlperf.report.lines import Line, columns, short
@@ -14,13 +15,15 @@ from otel_mlperf.report.quantities import duration, parts, percent, plural
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from otel_mlperf.analysis.findings import Outside, Steps, Summary
+    from otel_mlperf.analysis.findings import Outside, Series, Steps, Summary
 
 _LABEL = 10
 _LEAST_OUTSIDE = 0.01
 _LONGEST_NAME = 28
 _MOST_RANKS = 3
 _MOST_LOSSES = 3
+_MOST_SAID = 8
+"""Lines of what the program told of itself under one label."""
 _WHOLE = 1e12
 """Below it, a number without decimals is written with all its digits."""
 
@@ -119,17 +122,32 @@ def _losses(summary: Summary, width: int) -> list[Line]:
 
 
 def _said(summary: Summary, width: int) -> list[Line]:
-    """What the program told of itself."""
-    lines = []
-    said = (("params", summary.params), ("last", summary.last), ("counted", summary.counted))
-    for label, facts in said:
-        if facts:
-            line = " · ".join(f"{key} {_value(value)}" for key, value in facts.items())
-            lines.append(_labelled(label, short(line, width - _LABEL)))
-    if summary.result:
-        line = ", ".join(f"{key} {_value(value)}" for key, value in summary.result.items())
-        lines.append(_labelled("result", short(line, width - _LABEL)))
+    """What the program told of itself, each on as many lines as it needs."""
+    room, lines = width - _LABEL, []
+    for label, facts in (
+        ("params", summary.params),
+        ("last", summary.last),
+        ("counted", summary.counted),
+        ("gauges", _gauges(summary.series)),
+        ("result", summary.result),
+    ):
+        told = [short(f"{key} {_value(value)}", room) for key, value in facts.items()]
+        between = ", " if label == "result" else " · "
+        found = _wrapped("", told, room, between) if told else []
+        if len(found) > _MOST_SAID:
+            found = [*found[: _MOST_SAID - 1], "… summary --json has all of it"]
+        labels = [label, *[""] * len(found)]
+        lines += [_labelled(one, line) for one, line in zip(labels, found, strict=False)]
     return lines
+
+
+def _gauges(series: list[Series]) -> dict[str, float]:
+    """The gauges as they were set last, by name and labels."""
+    return {
+        f"{one.name} ({', '.join(one.labels.values())})" if one.labels else one.name: one.value
+        for one in series
+        if one.kind == GAUGE
+    }
 
 
 def _value(value: object) -> str:
@@ -158,10 +176,10 @@ def _counts(total: float, part: float) -> bool:
     return part >= _LEAST_OUTSIDE * total > 0 and bool(parts(total, part).strip("0."))
 
 
-def _wrapped(head: str, told: list[str], room: int) -> list[str]:
+def _wrapped(head: str, told: list[str], room: int, between: str = ", ") -> list[str]:
     lines = [head]
     for at, part in enumerate(told):
-        more = part + (", " if at < len(told) - 1 else "")
+        more = part + (between if at < len(told) - 1 else "")
         if columns(lines[-1] + more.rstrip()) > room:
             lines.append("")
         lines[-1] += more

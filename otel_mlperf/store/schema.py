@@ -135,6 +135,15 @@ READINGS: Final = (
 )
 """One row for each reading of process, host or device."""
 
+INSTRUMENTS: Final = (
+    Column("rank", "int32"),
+    Column("restart", "int32"),
+    Column("name", "word"),
+    Column("unit", "word"),
+    Column("kind", "word"),  # counter, gauge, histogram: its readings are <name>.count and .sum
+)
+"""One row for each name under which the program or PyTorch's allocator counts in the process."""
+
 WINDOWS: Final = (
     Column("rank", "int32"),
     Column("restart", "int32"),
@@ -257,6 +266,7 @@ TABLES: Final[dict[str, tuple[Column, ...]]] = {
     "spans": SPANS,
     "values": VALUES,
     "readings": READINGS,
+    "instruments": INSTRUMENTS,
     "windows": WINDOWS,
     "totals": TOTALS,
     "streams": STREAMS,

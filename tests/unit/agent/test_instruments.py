@@ -188,6 +188,40 @@ def test_tables_hold_what_was_recorded(run):
     ]
 
 
+def test_tables_say_what_each_instrument_is(run):
+    """Once: kind and unit, which its readings do not have."""
+    om.counter("tokens", "{token}").add(3, lang="de")
+    om.gauge("depth").set(2)
+    agent = read(run)
+    om.counter("tokens", "{token}").add(3, lang="en")
+    om.histogram("length", "s").record(1.5)
+    agent.mark()
+    agent.flush(time.time_ns())
+
+    rows = Store(run.path).rows(
+        "SELECT name, unit, kind FROM instruments WHERE name LIKE 'ml.user.%' ORDER BY name"
+    )
+    assert rows == [
+        ("ml.user.depth", "", "gauge"),
+        ("ml.user.length", "s", "histogram"),
+        ("ml.user.tokens", "{token}", "counter"),
+    ]
+
+
+def test_readings_beyond_the_limit_keep_their_own_label(run, monkeypatch):
+    """What is added up in the series of the rest is not told as if one label set had it all."""
+    monkeypatch.setattr("otel_mlperf.agent.instruments._MOST_SERIES", 1)
+    for lang in ("de", "en", "fr"):
+        om.counter("tokens").add(2, lang=lang)
+    agent = read(run)
+    agent.flush(time.time_ns())
+
+    rows = Store(run.path).rows(
+        "SELECT labels, value FROM readings WHERE name = 'ml.user.tokens' ORDER BY value"
+    )
+    assert rows == [('{"lang": "de"}', 2.0), ('{"otel.metric.overflow": "true"}', 4.0)]
+
+
 distributions = st.builds(
     Distribution,
     st.floats(0, 1e9),
