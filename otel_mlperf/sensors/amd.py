@@ -108,9 +108,9 @@ class AmdSensor:
             return []
         try:
             said = call.ask(smi, gpu)
-        except smi.AmdSmiException as error:
+        except Exception as error:  # noqa: BLE001 - versions differ in errors and in what answers hold
             self._off_until_s[name] = now_s + AGAIN_S
-            self._say_once(f"GPU {device.uuid} does not give: {call.name} ({error})")
+            self._say_once(f"GPU {device.uuid} does not give: {call.name} ({error!r})")
             return []
         return [device.measurement(metric, extra, value) for metric, extra, value in said]
 
@@ -119,19 +119,15 @@ class AmdSensor:
     ) -> list[Measurement]:
         try:
             processes = smi.amdsmi_get_gpu_process_list(gpu)
-        except smi.AmdSmiException as error:
-            self._say_once(f"GPU {device.uuid} does not give: processes ({error})")
+            used = {one["pid"]: one["memory_usage"]["vram_mem"] for one in processes}
+        except Exception as error:  # noqa: BLE001 - as above
+            self._say_once(f"GPU {device.uuid} does not give: processes ({error!r})")
             return []
+        metric = names.DEVICE_PROCESS_MEMORY.name
         return [
-            Measurement(
-                names.DEVICE_PROCESS_MEMORY.name,
-                device.labels,
-                process["memory_usage"]["vram_mem"],
-                process["pid"],
-                device.uuid,
-            )
-            for process in processes
-            if process["pid"] in ours
+            Measurement(metric, device.labels, size, pid, device.uuid)
+            for pid, size in used.items()
+            if pid in ours
         ]
 
     def _say_once(self, line: str) -> None:

@@ -1,6 +1,7 @@
 """What does ``amdsmi`` look like to who reads it?
 
-Copied as ``amdsmi.py`` to where a test looks for modules. Two GPUs; what ``REFUSED`` names fails.
+Copied as ``amdsmi.py`` to where a test looks for modules. Two GPUs; what ``REFUSED`` names fails,
+and what ``CHANGED`` names answers as another version might.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ class AmdSmiClkType(Enum):
 
 
 REFUSED: set[str] = set()
+CHANGED: set[str] = set()
 CALLS: list[str] = []
 
 
@@ -64,6 +66,8 @@ def amdsmi_get_gpu_asic_info(_):
 
 def amdsmi_get_gpu_activity(gpu):
     asked("activity")
+    if "activity" in CHANGED:
+        return {"gfx": 40}
     return {"gfx_activity": 40 + gpu, "umc_activity": 12, "mm_activity": "N/A"}
 
 

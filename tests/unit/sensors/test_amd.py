@@ -94,6 +94,18 @@ def test_what_amdsmi_refuses_is_absent_and_asked_again_after_five_minutes(
     assert len([line for line in caplog.messages if "does not give: activity" in line]) == 2
 
 
+def test_an_answer_of_another_version_costs_that_reading_alone(amdsmi, with_driver, caplog):
+    """What it does not hold is absent, and said once a GPU; all else is read."""
+    caplog.set_level(logging.INFO)
+    amdsmi.CHANGED.add("activity")
+    sensor = AmdSensor(sys=with_driver)
+    found = by_key(sensor.read())
+
+    assert ("hw.gpu.utilization", "uuid-0", "general") not in found
+    assert found["hw.power", "uuid-0"] == 450
+    assert len([line for line in caplog.messages if "does not give: activity" in line]) == 2
+
+
 def test_a_machine_without_the_driver_never_loads_amdsmi(amdsmi, tmp_path):
     """No amdgpu: nothing is said and nothing asked."""
     sensor = AmdSensor(sys=tmp_path)
