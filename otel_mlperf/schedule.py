@@ -73,13 +73,13 @@ class Schedule:
 
     def is_first(self, position: int) -> bool:
         """Whether a window begins with that step: its warm-up, or what it records."""
-        position -= self.skip_first
-        return position % self.length == self.wait
+        place = (position - self.skip_first) % self.length
+        return place == self.wait and self.action(position) != ""
 
     def is_last(self, position: int) -> bool:
         """Whether a window ends with that step."""
-        position -= self.skip_first
-        return position % self.length == self.length - 1
+        place = (position - self.skip_first) % self.length
+        return place == self.length - 1 and self.action(position) != ""
 
     @property
     def length(self) -> int:

@@ -35,11 +35,11 @@ def test_actions(text, expected):
 
 
 def test_first_and_last_step_of_a_window():
-    """A window begins with its warm-up and ends with its last recorded step."""
-    schedule = Schedule(skip_first=1, wait=2, warmup=1, active=2, repeat=0)
+    """A window begins with its warm-up and ends with its last recorded step; no other step does."""
+    schedule = Schedule(skip_first=6, wait=2, warmup=1, active=2, repeat=2)
 
-    assert [i for i in range(12) if schedule.is_first(i)] == [3, 8]
-    assert [i for i in range(12) if schedule.is_last(i) and i >= 3] == [5, 10]
+    assert [i for i in range(30) if schedule.is_first(i)] == [8, 13]
+    assert [i for i in range(30) if schedule.is_last(i)] == [10, 15]
 
 
 @pytest.mark.parametrize(
