@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import time
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
@@ -23,22 +22,10 @@ class Backoff:
     asks for is a lower bound.
     """
 
-    def __init__(
-        self,
-        clock: Callable[[], float] = time.monotonic,
-        chance: Callable[[], float] | None = None,
-    ) -> None:
-        self._clock = clock
+    def __init__(self, chance: Callable[[], float] | None = None) -> None:
         # Never the shared generator: where the agent is a thread, it is the user's.
         self._chance = chance or random.Random().random
         self._failures = 0
-        self.until = 0.0
-        """The clock's time before which nothing should be tried."""
-
-    @property
-    def ready(self) -> bool:
-        """Whether a try may be made now."""
-        return self._clock() >= self.until
 
     def failed(self, after_s: float | None = None) -> float:
         """Note a failure, after which the server wants ``after_s`` of rest; the seconds to wait."""
@@ -46,10 +33,8 @@ class Backoff:
         share = _LEAST_SHARE + (1 - _LEAST_SHARE) * self._chance()
         wait = most * share if after_s is None else after_s + most * (share - _LEAST_SHARE)
         self._failures += 1
-        self.until = self._clock() + wait
         return wait
 
     def succeeded(self) -> None:
         """Note a success: the next failure begins at one second again."""
         self._failures = 0
-        self.until = 0.0
