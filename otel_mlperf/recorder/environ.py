@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-import re
+from itertools import chain
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 _OF_SIGNALS = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_METRICS_ENDPOINT")
-_PROTOCOL = "OTEL_EXPORTER_OTLP_PROTOCOL"
+_STANDARD = ("OTEL_EXPORTER_OTLP_", "OTEL_TRACES_", "OTEL_METRICS_", "OTEL_METRIC_")
 _EXAMPLE = "http://localhost:4318"
 
 
@@ -31,15 +31,27 @@ def check_environ(environ: Mapping[str, str], endpoint: str) -> None:
     """
     _check_names(environ)
     given = {name: environ.get(name, "").strip() for name in (ENDPOINT, *_OF_SIGNALS)}
-    if endpoint and endpoint != given[ENDPOINT]:
-        given = {"endpoint": endpoint}
-        if not _is_url(endpoint):
-            raise ConfigError(f"endpoint: {_no_url(endpoint)}")
-    for name, value in given.items():
-        if value and not _is_url(value):
-            say_once(f"{name}: {_no_url(value)}; nothing is sent there")
-        elif value and environ.get(_PROTOCOL, "").strip() in ("", "http/protobuf"):
-            _check_port(name, value)
+    argument = endpoint if endpoint and endpoint != given[ENDPOINT] else None
+    if argument is not None:
+        given = {"endpoint": argument}
+        if not _is_url(argument):
+            raise ConfigError(f"endpoint: {_no_url(argument)}")
+    bad = {name: value for name, value in given.items() if value and not _is_url(value)}
+    for name, value in bad.items():
+        say_once(f"{name}: {_no_url(value)}; nothing is sent there")
+    if not bad and (argument or any(name.startswith(_STANDARD) for name in environ)):
+        _check_standard(environ, argument)
+
+
+def _check_standard(environ: Mapping[str, str], endpoint: str | None) -> None:
+    """Says what the agent, which nobody sees, would find wrong with the standard variables."""
+    from otel_mlperf.otlp.settings import read_metric_settings, read_settings
+
+    found = [read_settings(environ, signal, endpoint)[1] for signal in ("traces", "metrics")]
+    of_config = tuple(name for name in known_variables() if name != ENDPOINT)
+    for warning in dict.fromkeys([*chain(*found), *read_metric_settings(environ)[1]]):
+        if not warning.startswith(of_config):  # which has said it
+            say_once(warning)
 
 
 def _check_names(environ: Mapping[str, str]) -> None:
@@ -65,12 +77,3 @@ def _no_url(text: str) -> str:
     # What is no URL may still hold a login in front, or a key behind.
     harmless = text.rpartition("@")[2].partition("?")[0]
     return f"found {harmless!r}, expected a URL like {_EXAMPLE}"
-
-
-def _check_port(name: str, text: str) -> None:
-    url = urlsplit(text)
-    if url.port != 4317:
-        return
-    place = re.sub(r":\d+$", ":4318", url.netloc.rpartition("@")[2])
-    other = url._replace(netloc=place, query="", fragment="").geturl()
-    say_once(f"{name}: 4317 speaks gRPC; you set http/protobuf: use {other}")

@@ -52,7 +52,7 @@ def test_no_secret_is_said(start, monkeypatch, said):
     monkeypatch.setenv(ENDPOINT, "http://me:secret@host:4317?key=secret")
     start()
 
-    assert len(said()) == 2
+    assert len(said()) == 3  # no URL; gRPC's port; a login that is not sent in the open
     assert not any("secret" in text for text in said())
 
 
@@ -75,3 +75,27 @@ def test_right_endpoint(start, said, text):
     start(endpoint=text)
 
     assert said() == []
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "warning"),
+    [
+        ("OTEL_EXPORTER_OTLP_PROTOCOL", "http/jsn", "only http/protobuf is spoken here"),
+        ("OTEL_EXPORTER_OTLP_HEADERS", "secret", "header 1 is not of the form name=value"),
+        ("OTEL_EXPORTER_OTLP_METRICS_TIMEOUT", "soon", "milliseconds are expected"),
+        ("OTEL_METRIC_EXPORT_INTERVAL", "often", "the default 15000 is used"),
+        ("OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE", "delta", "metrics here are cumulat"),
+    ],
+)
+def test_standard_variable_that_the_agent_cannot_use(
+    start, monkeypatch, said, variable, value, warning
+):
+    """It is said where the user looks, not only in the agent's log, and never with a header."""
+    monkeypatch.setenv(ENDPOINT, "http://localhost:4318")
+    monkeypatch.setenv(variable, value)
+    start()
+
+    (message,) = said()
+    assert message.startswith(variable)
+    assert warning in message
+    assert "secret" not in message
