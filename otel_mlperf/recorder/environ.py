@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import difflib
+from dataclasses import fields
 from itertools import chain
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from otel_mlperf.config import ENDPOINT, PREFIX, known_variables
+from otel_mlperf.config import ENDPOINT, PREFIX, Config, known_variables
 from otel_mlperf.errors import ConfigError
 from otel_mlperf.recorder.faults import say_once
 
@@ -48,7 +49,7 @@ def _check_standard(environ: Mapping[str, str], endpoint: str | None) -> None:
     from otel_mlperf.otlp.settings import read_metric_settings, read_settings
 
     found = [read_settings(environ, signal, endpoint)[1] for signal in ("traces", "metrics")]
-    of_config = tuple(name for name in known_variables() if name != ENDPOINT)
+    of_config = tuple({item.metadata["variable"] for item in fields(Config)} - {ENDPOINT})
     for warning in dict.fromkeys([*chain(*found), *read_metric_settings(environ)[1]]):
         if not warning.startswith(of_config):  # which has said it
             say_once(warning)
