@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import difflib
-from dataclasses import fields
 from itertools import chain
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from otel_mlperf.config import ENDPOINT, PREFIX, Config, known_variables
+from otel_mlperf.config import ENDPOINT, PREFIX, known_variables
 from otel_mlperf.errors import ConfigError
 from otel_mlperf.recorder.faults import say_once
 
@@ -17,6 +16,8 @@ if TYPE_CHECKING:
 
 _OF_SIGNALS = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_METRICS_ENDPOINT")
 _STANDARD = ("OTEL_EXPORTER_OTLP_", "OTEL_TRACES_", "OTEL_METRICS_", "OTEL_METRIC_")
+_OF_CONFIG = "OTEL_METRIC_EXPORT_INTERVAL"
+"""What is wrong with it is said when the configuration is read."""
 _EXAMPLE = "http://localhost:4318"
 
 
@@ -49,9 +50,8 @@ def _check_standard(environ: Mapping[str, str], endpoint: str | None) -> None:
     from otel_mlperf.otlp.settings import read_metric_settings, read_settings
 
     found = [read_settings(environ, signal, endpoint)[1] for signal in ("traces", "metrics")]
-    of_config = tuple({item.metadata["variable"] for item in fields(Config)} - {ENDPOINT})
     for warning in dict.fromkeys([*chain(*found), *read_metric_settings(environ)[1]]):
-        if not warning.startswith(of_config):  # which has said it
+        if not warning.startswith(_OF_CONFIG):
             say_once(warning)
 
 
