@@ -118,9 +118,9 @@ class _Turns:
     def before(self) -> None:
         """A batch is asked for: ends what the last one opened, opens what this one needs."""
         try:
-            now = time.monotonic_ns()
             if self._micro is not None:
                 self._end_micro()
+            now = time.monotonic_ns()  # what ends later than its step counts as beside it
             if self._step is not None and self._count >= self._of.accumulate:
                 self._end(now)
             recorder = self._recorder = active()

@@ -261,6 +261,8 @@ def test_accumulate(recording):
     assert [row.root for row in micro] == [s.span for s in steps for _ in range(4)][:10]
     assert [row.attributes[names.MICRO_STEP] for row in micro][:5] == [0, 1, 2, 3, 0]
     assert {row.parent for row in recording.sections("forward")} == {row.span for row in micro}
+    ends = {row.span: row.end for row in steps}
+    assert all(row.end <= ends[row.root] for row in micro)
     assert recording.open() == ["run"]
 
 
