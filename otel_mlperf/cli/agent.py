@@ -49,6 +49,7 @@ def recover(run: RunArgument = None) -> None:
     """
     from otel_mlperf.agent.recover import deliver_rest, recover_journals
     from otel_mlperf.errors import JournalError, Unreachable
+    from otel_mlperf.otlp.settings import read_settings
     from otel_mlperf.report.quantities import plural
     from otel_mlperf.store.runs import find_run
 
@@ -69,10 +70,14 @@ def recover(run: RunArgument = None) -> None:
         typer.echo(f"{plural(rest.windows, 'profiler window')} converted")
     typer.echo(f"{plural(rest.delivered, 'request')} delivered, {rest.waiting:,} still waiting")
     if rest.waiting:
-        raise Unreachable(
-            f"delivering what waits of run {run}: {plural(rest.waiting, 'request')} not taken; "
-            "start the server that OTEL_EXPORTER_OTLP_ENDPOINT names, and try again"
+        server, _ = read_settings(os.environ, "traces")
+        remedy = (
+            f"not taken by {server.endpoint}; start that server, and try again"
+            if server
+            else "kept, for no server is named here; set OTEL_EXPORTER_OTLP_ENDPOINT, and try again"
         )
+        what = plural(rest.waiting, "request")
+        raise Unreachable(f"delivering what waits of run {run}: {what} {remedy}")
 
 
 def _folders(run: str | None) -> list[Path]:

@@ -55,13 +55,16 @@ def test_what_no_server_took_is_delivered_later(tmp_path) -> None:
         ended = run_program(runs, **where).settled()
         waiting = ended.accounts()["spans"]["otlp"]["pending"]
         refused = command(runs, "recover", "latest", **where)
+        nowhere = command(runs, "recover", "latest")
         server.start()
         done = command(runs, "recover", "latest", **where)
         arrived = [span["span_id"] for span in server.spans()]
 
     assert waiting > 0
     assert refused.returncode == 69
-    assert "not taken" in refused.stderr
+    assert f"not taken by {where['OTEL_EXPORTER_OTLP_ENDPOINT']}/v1/traces" in refused.stderr
+    assert nowhere.returncode == 69
+    assert "no server is named here; set OTEL_EXPORTER_OTLP_ENDPOINT" in nowhere.stderr
     assert done.returncode == 0, done.stderr
     account = ended.accounts()["spans"]["otlp"]
     assert (account["delivered"], account["pending"]) == (waiting, 0)
