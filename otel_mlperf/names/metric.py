@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Final, Literal, NamedTuple
 
 Instrument = Literal["counter", "gauge", "updowncounter", "histogram"]
@@ -21,17 +22,20 @@ class Metric(NamedTuple):
     @property
     def prometheus(self) -> str:
         """The name in Prometheus, by its OTLP rules (UnderscoreEscapingWithSuffixes)."""
-        word = _UNIT_WORDS.get(self.unit, "")
-        name = self.name.replace(".", "_")
-        if self.unit == "1" and self.instrument == "gauge":
-            word = "ratio"
-        if word and word not in name.split("_"):
-            name = f"{name}_{word}"
-        return f"{name}_total" if self.instrument == "counter" else name
+        words = _WORDS.findall(self.name)
+        unit = UNIT_WORDS.get(self.unit, "")
+        if unit and unit not in words:
+            words.append(unit)
+        is_share = self.unit == "1" and self.instrument == "gauge"
+        ending = "total" if self.instrument == "counter" else "ratio" if is_share else ""
+        words = [word for word in words if word != ending]
+        return "_".join([*words, ending] if ending else words)
 
 
-_UNIT_WORDS: Final = {
+_WORDS: Final = re.compile(r"[a-zA-Z0-9:]+")
+UNIT_WORDS: Final = {
     "s": "seconds",
+    "ms": "milliseconds",
     "By": "bytes",
     "W": "watts",
     "Hz": "hertz",

@@ -5,11 +5,15 @@ from __future__ import annotations
 import textwrap
 from typing import TYPE_CHECKING, Any, Final
 
-from otel_mlperf.names import METRICS, Metric
+from otel_mlperf.names import LOGGED, METRICS, Metric, user_metric
+from otel_mlperf.names.metric import UNIT_WORDS
+from otel_mlperf.names.sources import levels_of
 from otel_mlperf.report.lines import WIDTH, Line, text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+
+    from otel_mlperf.names.metric import Instrument
 
 _TITLES: Final = {
     "Training": ("ml.",),
@@ -23,6 +27,7 @@ _TITLES: Final = {
 """How the names of a group begin; of several the longest beginning holds."""
 _SI: Final = {"1": "ratio, 0 to 1", "": "none"}
 _INDENT: Final = "    "
+_PAGE_WIDTH: Final = 100
 _HEAD: Final = """\
 # Metrics
 
@@ -32,7 +37,36 @@ semantic conventions 1.44; `ml.*`, `linux.*` and `otel_mlperf.*` are ours. Rank,
 attributes of the resource. Labels are attributes of the points; in Prometheus their dots are
 underscores, and a histogram has three series: `_bucket`, `_sum`, `_count` (one where it is native).
 What a machine cannot give is absent, never zero.
+
+**Read by** says which source reads a metric, and from which level of `readings` on: `basic`, the
+default, `detailed` or `comprehensive`; *more at* a level are further series of it. Readings are
+made every 5 s, at level `comprehensive` every second. What nobody reads is of the run itself,
+whatever the level. Sources, and where readings go: [readings.md](readings.md).
 """
+_COLUMNS: Final = """\
+| metric | Prometheus | kind | unit | labels | read by | meaning |
+|---|---|---|---|---|---|---|
+"""
+_OWN_TITLE: Final = "Your own: ml.user.*"
+_OWN_RULES: Final = (
+    "What `om.counter`, `om.gauge`, `om.histogram` and `om.log` are given is `ml.user.<name>`; "
+    "labels are the keyword arguments, of `log` the phase. Of what `log` is given {logged} have "
+    "metrics of their own. In Prometheus whatever is no letter or digit becomes one underscore, "
+    "a unit becomes a word unless the name has it ({units}), a unit in braces none, a gauge of "
+    "unit `1` ends in `_ratio` and a counter in `_total`."
+)
+_OWN_COLUMNS: Final = """\
+| in the program | metric | Prometheus |
+|---|---|---|
+"""
+_OWN: Final[dict[str, tuple[str, str, Instrument]]] = {
+    'om.counter("img-read", "By").add(512, split="train")': ("img-read", "By", "counter"),
+    'om.counter("tokens", "{token}").add(512)': ("tokens", "{token}", "counter"),
+    'om.gauge("queue.depth").set(3)': ("queue.depth", "", "gauge"),
+    'om.histogram("decode time", "ms").record(8.7)': ("decode time", "ms", "histogram"),
+    "om.log(accuracy=0.98)": ("accuracy", "", "gauge"),
+}
+"""Examples, with name, unit and kind of what each makes."""
 
 
 def groups(metrics: Sequence[Metric] = METRICS) -> list[tuple[str, list[Metric]]]:
@@ -54,12 +88,19 @@ def render_metrics(*, width: int = WIDTH, color: bool = False, unicode: bool = T
     for title, metrics in groups():
         lines += [[(title, "bold")], *(line for metric in metrics for line in _told(metric, width))]
         lines.append([])
-    return text(lines[:-1], color=color, unicode=unicode)
+    lines.append([(_OWN_TITLE, "bold")])
+    for code, metric in own_examples().items():
+        lines += [[(f"  {code}", "cyan")], [(_INDENT + metric.prometheus, "dim")]]
+    return text(lines, color=color, unicode=unicode)
 
 
 def _told(metric: Metric, width: int) -> Iterator[Line]:
     unit = f", {metric.unit}" if metric.unit else ""
-    yield [(f"  {metric.name}", "cyan"), (f"  {metric.instrument}{unit}", "dim")]
+    head, kind, read_by = f"  {metric.name}", f"  {metric.instrument}{unit}", _read_by(metric)
+    fits = len(f"{head}{kind}  {read_by}") <= width
+    yield [(head, "cyan"), (f"{kind}  {read_by}" if fits and read_by else kind, "dim")]
+    if read_by and not fits:
+        yield [(_INDENT + read_by, "dim")]
     for line in textwrap.wrap(metric.meaning, width - len(_INDENT)):
         yield [(_INDENT + line, "")]
     labels = f" {{{', '.join(metric.labels)}}}" if metric.labels else ""
@@ -69,10 +110,18 @@ def _told(metric: Metric, width: int) -> Iterator[Line]:
         yield [(_INDENT + line, "dim")]
 
 
+def own_examples() -> dict[str, Metric]:
+    """Code by which a program records something of its own, and the metric that it makes."""
+    return {
+        code: Metric(user_metric(name), unit, instrument, "Recorded by the program.")
+        for code, (name, unit, instrument) in _OWN.items()
+    }
+
+
 def metric_rows() -> list[dict[str, Any]]:
-    """The same for programs, in the order of the page."""
+    """The same for programs, in the order of the page; levels by the source that reads."""
     return [
-        {**metric._asdict(), "prometheus": metric.prometheus}
+        {**metric._asdict(), "prometheus": metric.prometheus, "read_by": levels_of(metric)}
         for _, metrics in groups()
         for metric in metrics
     ]
@@ -82,14 +131,31 @@ def render_markdown() -> str:
     """The page ``docs/metrics.md``."""
     parts = [_HEAD]
     for title, metrics in groups():
-        parts += [f"\n## {title}\n\n", "| metric | Prometheus | kind | unit | labels | meaning |\n"]
-        parts += ["|---|---|---|---|---|---|\n", *(_row(metric) for metric in metrics)]
-    return "".join(parts)
+        parts += [f"\n## {title}\n\n", _COLUMNS, *(_row(metric) for metric in metrics)]
+    return "".join([*parts, *_own()])
 
 
 def _row(metric: Metric) -> str:
     labels = ", ".join(f"`{label}`" for label in metric.labels)
     unit = _SI.get(metric.unit, f"`{metric.unit}`")
     cells = [f"`{metric.name}`", f"`{metric.prometheus}`", metric.instrument, unit, labels]
+    cells.append(_read_by(metric))
     meaning = metric.meaning.replace("``", "`").replace("|", "\\|")
     return f"| {' | '.join([*cells, meaning])} |\n"
+
+
+def _read_by(metric: Metric) -> str:
+    """``host basic, more at detailed``; empty for what is of the run itself."""
+    return "; ".join(
+        f"{source} {', more at '.join(levels)}" for source, levels in levels_of(metric).items()
+    )
+
+
+def _own() -> Iterator[str]:
+    """The part on what programs record by names of their own."""
+    logged = ", ".join(f"`{name}`" for name in LOGGED)
+    units = ", ".join(f"`{unit}` {word}" for unit, word in UNIT_WORDS.items())
+    rules = textwrap.fill(_OWN_RULES.format(logged=logged, units=units), _PAGE_WIDTH)
+    yield f"\n## {_OWN_TITLE}\n\n{rules}\n\n{_OWN_COLUMNS}"
+    for code, metric in own_examples().items():
+        yield f"| `{code}` | `{metric.name}` | `{metric.prometheus}` |\n"

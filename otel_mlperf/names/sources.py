@@ -1,0 +1,168 @@
+"""Which source reads a metric, and from which level of readings on?
+
+What is not here is of the run itself, whatever the level: its steps, sections and windows, and how
+the package does.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from otel_mlperf.names import device, health, host, process, told
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from otel_mlperf.names.metric import Metric
+
+SOURCES: Final[Mapping[str, Mapping[str, tuple[Metric, ...]]]] = {
+    "host": {
+        "basic": (
+            host.SYSTEM_CPU_TIME,
+            host.SYSTEM_CPU_UTILIZATION,
+            host.SYSTEM_CPU_COUNT,
+            host.SYSTEM_MEMORY,
+            host.SYSTEM_MEMORY_LIMIT,
+            host.SYSTEM_MEMORY_AVAILABLE,
+            host.SYSTEM_MEMORY_UTILIZATION,
+            host.DISK_IO,
+            host.NETWORK_IO,
+            host.PSI_TIME,
+            host.PSI_AVERAGE,
+            host.LOAD_1M,
+        ),
+        "detailed": (
+            host.SYSTEM_CPU_FREQUENCY,
+            host.SYSTEM_MEMORY_SHARED,
+            host.PAGING_USAGE,
+            host.PAGING_UTILIZATION,
+            host.PAGING_FAULTS,
+            host.PAGING_OPERATIONS,
+            host.DISK_OPERATIONS,
+            host.DISK_IO_TIME,
+            host.NETWORK_PACKETS,
+            host.NETWORK_DROPPED,
+            host.NETWORK_ERRORS,
+            host.LOAD_5M,
+            host.LOAD_15M,
+            host.SYSTEM_UPTIME,
+            device.HW_TEMPERATURE,  # of CPUs
+        ),
+        "comprehensive": (host.SYSTEM_CPU_TIME,),  # of each CPU
+    },
+    "process": {
+        "basic": (
+            process.PROCESS_CPU_TIME,
+            process.PROCESS_CPU_UTILIZATION,
+            process.PROCESS_MEMORY,
+            process.PROCESS_MEMORY_UTILIZATION,
+            process.PROCESS_THREADS,
+            process.PROCESS_COUNT,
+            process.PROCESS_UPTIME,
+            process.CGROUP_CPU_LIMIT,
+            process.CGROUP_CPU_TIME,
+            process.CGROUP_PERIODS,
+            process.CGROUP_THROTTLED_PERIODS,
+            process.CGROUP_THROTTLED_TIME,
+            process.CGROUP_MEMORY_LIMIT,
+            process.CGROUP_MEMORY,
+            process.CGROUP_WORKING_SET,
+        ),
+        "detailed": (
+            process.PROCESS_MEMORY_VIRTUAL,
+            process.PROCESS_FAULTS,
+            process.PROCESS_DISK_IO,
+            process.PROCESS_FILES,
+            process.PROCESS_CONTEXT_SWITCHES,
+            process.CGROUP_MEMORY_PEAK,
+            process.CGROUP_OOM_KILLS,
+        ),
+        "comprehensive": (process.PROCESS_MEMORY_PSS,),
+    },
+    "gpu": {
+        "basic": (
+            device.GPU_UTILIZATION,
+            device.MEMORY_BUSY,
+            device.GPU_MEMORY_USAGE,
+            device.GPU_MEMORY_LIMIT,
+            device.GPU_MEMORY_UTILIZATION,
+            device.MEMORY_RESERVED,
+            device.HW_POWER,
+            device.POWER_LIMIT,
+            device.HW_ENERGY,
+            device.HW_TEMPERATURE,
+            device.CLOCK,
+            device.CLOCK_LIMIT,
+            device.THROTTLE,
+            device.HW_ERRORS,
+            device.XID,
+            device.DEVICE_LOST,
+        ),
+        "detailed": (
+            device.GPU_UTILIZATION,  # of encoder and decoder
+            device.HW_TEMPERATURE,  # of the memory
+            device.HW_TEMPERATURE_LIMIT,
+            device.TEMPERATURE_MARGIN,
+            device.THROTTLE_TIME,
+            device.PERFORMANCE_STATE,
+            device.PCIE_GENERATION,
+            device.PCIE_GENERATION_LIMIT,
+            device.PCIE_WIDTH,
+            device.PCIE_WIDTH_LIMIT,
+            device.NVLINK_ACTIVE,
+            device.GPU_IO,
+            device.PAGES_RETIRED,
+            device.ROWS_REMAPPED,
+            device.REPAIR_PENDING,
+            device.REPAIR_FAILED,
+            device.DEVICE_PROCESS_MEMORY,
+        ),
+        "comprehensive": (
+            device.HW_ERRORS,  # of PCIe and NVLink
+            device.DEVICE_PROCESS_UTILIZATION,
+        ),
+    },
+    "filesystem": {
+        "basic": (host.FILESYSTEM_USAGE, host.FILESYSTEM_LIMIT, host.FILESYSTEM_UTILIZATION),
+    },
+    "gc": {
+        "basic": (
+            told.GC_COLLECTIONS,
+            told.GC_COLLECTED,
+            told.GC_UNCOLLECTABLE,
+            told.GC_TIME,
+        ),
+    },
+    "allocator": {
+        "basic": (
+            told.CUDA_MEMORY,
+            told.CUDA_MEMORY_MOST,
+            told.CUDA_MEMORY_SPLIT,
+            told.CUDA_RETRIES,
+            told.CUDA_OOMS,
+        ),
+    },
+    "agent": {
+        "basic": (
+            health.AGENT_CPU_TIME,
+            health.AGENT_MEMORY,
+            health.JOURNAL_USAGE,
+            health.JOURNAL_LIMIT,
+            health.SAMPLER_DURATION,
+            health.SAMPLER_LATE,
+        ),
+    },
+}
+"""By source and level what that level adds; a metric of two levels has more series at the second.
+
+Sources are those of ``readings_off``, and ``agent``, which only level ``none`` switches off.
+"""
+
+
+def levels_of(metric: Metric) -> dict[str, list[str]]:
+    """The sources that read ``metric``, with the levels that add something; empty: of the run."""
+    found = {
+        source: [level for level, metrics in levels.items() if metric in metrics]
+        for source, levels in SOURCES.items()
+    }
+    return {source: levels for source, levels in found.items() if levels}
