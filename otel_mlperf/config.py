@@ -256,8 +256,12 @@ def load_config(
         given = {f.name: v for f in fields(config) if (v := getattr(config, f.name)) != f.default}
     elif isinstance(config, Mapping):
         given = dict(config)
-    elif config is not None:
+    elif isinstance(config, str | os.PathLike):
         path = os.fspath(config)
+    elif config is not None:
+        raise ConfigError(
+            f"start(): config is {config!r:.40}, expected a Config, a mapping or a YAML file's path"
+        )
     from_file = _read_file(path) if path else {}
     given.update(overrides or {})
     _reject_unknown(given, "start()")

@@ -49,6 +49,8 @@ def start(
     """
     global _current
     settings = load_config(config, overrides)
+    if name is not None and not isinstance(name, str):
+        raise ConfigError(f"start(): name is {name!r:.40}, expected a text")
     given, words, number = _checked_params(params), _checked_tags(tags), _checked_step(step)
     if _current is not None and _current.is_active:
         if _current._taken_over is not None:

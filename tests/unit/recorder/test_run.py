@@ -261,6 +261,8 @@ def test_wrong_arguments(tmp_path):
         ({"step": True}, "step is True"),
         ({"params": [1]}, "params is a list, expected a mapping"),
         ({"tags": 3}, "tags is a int, expected a list of words"),
+        ({"name": 3}, "name is 3, expected a text"),
+        ({"config": 3}, "config is 3, expected a Config, a mapping or a YAML"),
     ],
 )
 def test_wrong_facts(tmp_path, arguments, message):
