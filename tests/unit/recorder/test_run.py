@@ -268,7 +268,7 @@ def test_wrong_arguments(tmp_path):
 def test_wrong_facts(tmp_path, arguments, message):
     """What a run is told is checked before any work is done."""
     with pytest.raises(om.ConfigError, match=message):
-        om.start("x", dir=tmp_path / "runs", agent="none", **arguments)
+        om.start(**{"name": "x", "dir": tmp_path / "runs", "agent": "none"} | arguments)
 
     assert not (tmp_path / "runs").exists()
 
