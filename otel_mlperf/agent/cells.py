@@ -138,7 +138,7 @@ def aggregate_rows(journal: JournalState) -> list[dict[str, Any]]:
                 "category": one.category,
                 "parent": one.enclosing,
                 "path": "",
-                "beside": False,
+                "beside": meta.is_child,
                 "aggregate": True,
                 "count": one.entries - count,
                 "sum_ns": one.sum_ns - total,

@@ -121,7 +121,12 @@ class Outside:
         )
 
     def _is_beside(self, span: int, parent: int, track: int) -> bool:
-        """Whether it ran on another track than what is around it; below the run, than the steps."""
+        """Whether it ran on another track than what is around it; below the run, than the steps.
+
+        A forked child runs beside its rank's own process whatever it does.
+        """
+        if self._journal.meta.is_child:
+            return True
         around = self._around.get(parent)
         run = self._journal.meta.run_span
         if self._loops and span != run and (around is None or parent == run):

@@ -86,6 +86,8 @@ class Aggregate(msgspec.Struct, frozen=True, kw_only=True):
     category: str
     enclosing: str
     phase: str
+    beside: bool
+    """Added up by forked children: no part of what their rank's own process did."""
     count: int
     sum_ns: int
     min_ns: int

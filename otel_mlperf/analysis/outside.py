@@ -44,12 +44,22 @@ class Node:
 
     def holds_steps(self, phase: str | None) -> bool:
         """Whether steps of ``phase`` ran inside, so that its time is not outside time."""
-        if self.category in _CONTAINERS or not self.count:
+        if self.category in _CONTAINERS or not self.count or self._encloses(phase):
             return True
-        if self.category == names.PHASE:
+        if self.category == names.PHASE and self.name in names.PHASES:
             return self.name == phase
         known = self.self_ns + sum(node.total_ns for node in self.inside if not node.beside)
         return self.sum_ns - known > _STEPS_INSIDE * self.sum_ns
+
+    def _encloses(self, phase: str | None) -> bool:
+        """Whether a block of ``phase`` is inside, as training in the middle of a validation."""
+        return any(
+            (node.category == names.PHASE and node.name == phase) or node._encloses(phase)
+            for node in self.inside
+        )
+
+
+_ByPath = dict[tuple[str, bool], Node]
 
 
 def read_nodes(store: Store) -> list[Node]:
@@ -61,26 +71,31 @@ def read_nodes(store: Store) -> list[Node]:
         "GROUP BY path, name, beside ORDER BY length(path), beside, start",
         run=names.RUN,
     )
-    by_path: dict[str, Node] = {}
+    by_path: _ByPath = {}
     outermost: list[Node] = []
     for path, name, category, beside, count, total, own, start in found:
         node = Node(path, name, category, beside, int(count), int(total), int(own), start)
         around = path[: -len(name) - 1] if path.endswith("/" + name) else ""
         _place(node, around, by_path, outermost)
-        by_path.setdefault(path, node)
+        by_path.setdefault((path, node.beside), node)
     _in_order(outermost)
     return outermost
 
 
-def _place(node: Node, around: str, by_path: dict[str, Node], outermost: list[Node]) -> None:
+def _place(node: Node, around: str, by_path: _ByPath, outermost: list[Node]) -> None:
     """Puts a node where it belongs; a section around it that has not ended yet is made up."""
-    while around and around not in by_path:
+    while around and not (known := _find(around, node.beside, by_path)):
         # A name may hold a slash itself: then this cuts it in two, which only costs a line.
         above, _, name = around.rpartition("/")
         made_up = Node(around, name, inside=[node], start_ns=node.start_ns)
-        by_path[around] = made_up
+        by_path[around, False] = made_up
         node, around = made_up, above
-    (by_path[around].inside if around else outermost).append(node)
+    (known.inside if around and known else outermost).append(node)
+
+
+def _find(path: str, beside: bool, by_path: _ByPath) -> Node | None:
+    """What is around a section: a forked child may call its own as the main process does."""
+    return by_path.get((path, beside)) or by_path.get((path, not beside))
 
 
 def _in_order(nodes: list[Node]) -> None:
@@ -188,10 +203,10 @@ def _set_up_ns(store: Store, named: list[Node], phase: str, processes: Processes
 def read_aggregates(store: Store) -> list[Aggregate]:
     """Totals of the sections that are only added up, the longest first."""
     found = store.records(
-        "SELECT name, min(category) AS category, parent AS enclosing, phase, "
+        "SELECT name, min(category) AS category, parent AS enclosing, phase, beside, "
         "sum(count)::BIGINT AS count, sum(sum_ns)::BIGINT AS sum_ns, min(min_ns) AS min_ns, "
         "max(max_ns) AS max_ns FROM sections WHERE aggregate "
-        "GROUP BY name, parent, phase ORDER BY sum_ns DESC"
+        "GROUP BY name, parent, phase, beside ORDER BY sum_ns DESC"
     )
     return [Aggregate(**row) for row in found]
 
@@ -201,7 +216,8 @@ def read_tree(nodes: list[Node], aggregates: list[Aggregate], processes: Process
     life, ranks = processes.busy_ns, processes.ranks
     inner: dict[str, int] = {}
     for one in aggregates:
-        inner[one.enclosing] = inner.get(one.enclosing, 0) + one.sum_ns
+        if not one.beside:
+            inner[one.enclosing] = inner.get(one.enclosing, 0) + one.sum_ns
     branches = []
     pending = [(node, 0) for node in reversed(nodes)]
     while pending:

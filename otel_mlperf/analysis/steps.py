@@ -87,7 +87,7 @@ def read_steps(
     )
     rows = _section_rows(store, values, chosen, mean)
     rows.insert(sum(not row.beside for row in rows), _row(NOT_IN_A_SPAN, "", own, own_p95, mean))
-    mine = [one for one in aggregates if one.phase == phase]
+    mine = [one for one in aggregates if one.phase == phase and not one.beside]
     return Steps(
         phase=phase,
         count=count,

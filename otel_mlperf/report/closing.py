@@ -40,6 +40,7 @@ def around_lines(summary: Summary, width: int) -> list[Line]:
     for one in summary.aggregates[:5]:
         mean = duration(one.sum_ns / max(1, one.count))
         where = f" in {shown(one.enclosing)}" if one.enclosing else ""
+        where = " in child processes" if one.beside else where
         line = f"{one.name} ×{one.count:,}: {duration(one.sum_ns)}{where}, mean {mean}"
         lines.append(_labelled("added up", short(line, width - _LABEL)))
     if summary.warm_up:

@@ -469,6 +469,29 @@ def test_section_that_outlives_its_step_ran_beside_it(program, agent_of, run_fol
     assert rows == {"forward": False, "reader": True}
 
 
+def test_sections_of_forked_children_are_beside_their_ranks_own(
+    program, journals, agent_of, run_folder
+) -> None:
+    """Whatever is inside what there, and what they only add up too."""
+    child = Program(journals, run_folder, name="0-2-1", is_child=True)
+    program.section("load", 1, 9)
+    outer = child.section("load", 2, 8)
+    child.section("read", 3, 4, parent=outer)
+    number = child.journal.entry(["cell", "aggregate", "decode", "other", "load", "train"])
+    word = child.journal.cell(number)
+    child.journal.words[word + 1], child.journal.words[word + 2] = 3, 300
+    child.journal.close()
+    program.stop(100)
+    agent_of(program, child).run()
+    child.journal.release()
+
+    rows = {(r["name"], r["beside"]): r["sum_ns"] for r in table(run_folder, "sections")}
+    assert rows == {
+        ("run", False): 100 * MS, ("load", False): 8 * MS, ("load", True): 6 * MS,
+        ("read", True): MS, ("decode", True): 300,
+    }  # fmt: skip
+
+
 def test_run_whose_own_row_found_no_room_has_finished(program, agent_of, run_folder) -> None:
     """A journal that was closed is no killed process, even if its last row was dropped."""
     program.step(0)

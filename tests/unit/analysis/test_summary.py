@@ -186,6 +186,54 @@ def test_background_work_takes_nothing_from_the_time_outside(tmp_path):
     ]
 
 
+def test_forked_children_take_nothing_from_what_their_rank_did_itself(tmp_path):
+    """Sections of the same names, in each other, and added up: all of it is beside."""
+    run = RunFolderBuilder(tmp_path)
+    run.step(0, 40 * MS, {"forward": 50 * MS}, own=0)
+    run.outside("load", 20 * MS, start_ns=START + 10 * MS)
+    run.outside("load", 300 * MS, count=10, self_ns=100 * MS, beside=True)
+    run.outside("load/read", 200 * MS, count=20, beside=True)
+    run.section(
+        None, "decode", 40 * MS, aggregate=True, beside=True, parent="forward", phase="train"
+    )
+    run.process(100 * MS)
+
+    summary = summary_of(run)
+
+    assert rows_of(summary) == [("forward", 50.0), ("not in a span", 0.0)]
+    assert summary.beside == [Outside(name="load", sum_ns=300 * MS, count=10)]
+    assert summary.outside == [
+        Outside(name="load", sum_ns=20 * MS, count=1),
+        Outside(name="set-up", sum_ns=20 * MS),
+        Outside(name="not in a span", sum_ns=10 * MS),
+    ]
+    assert "added up  decode ×1: 40.0 ms in child processes, mean 40.0 ms" in closing_lines(summary)
+
+
+@pytest.mark.parametrize(
+    ("path", "phase"),
+    [("warm", "train"), ("fit/warm", "train"), ("validate", "validate"), ("validate", "train")],
+)
+def test_phases_of_any_name_leave_the_time_outside_as_it_is(tmp_path, path, phase):
+    """Its parts add up to it, whatever a block is called and wherever its steps count."""
+    run = RunFolderBuilder(tmp_path)
+    run.step(0, 100 * MS, {"forward": 50 * MS})
+    run.step(1, 310 * MS, {"forward": 90 * MS}, phase=phase)
+    inner, name = 100 * MS, path.rpartition("/")[2]
+    run.outside(path, 200 * MS, category="phase", start_ns=START + 210 * MS, self_ns=10 * MS)
+    run.outside(f"{path}/read", inner, self_ns=inner, start_ns=START + 210 * MS)
+    if (name, phase) == ("validate", "train"):
+        run.outside("validate/train", 90 * MS, category="phase", self_ns=0)
+    run.process(500 * MS)
+
+    summary = summary_of(run)
+
+    assert summary.outside_ns == (360 if phase == "train" else 450) * MS
+    assert sum(one.sum_ns for one in summary.outside) == pytest.approx(summary.outside_ns)
+    named = {one.name for one in summary.outside}
+    assert ("validate" if phase == "validate" else "read") in named
+
+
 def test_the_train_phase_is_what_a_run_is_about(tmp_path):
     """Validation steps that came first are outside time."""
     run = RunFolderBuilder(tmp_path)
