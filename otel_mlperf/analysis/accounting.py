@@ -57,7 +57,7 @@ def read_accounts(folder: Path) -> Accounts:
     for file in sorted((folder / "accounting").glob("*.json")):
         try:
             found = msgspec.json.decode(file.read_bytes(), type=Accounts)
-        except (OSError, msgspec.DecodeError) as error:
+        except (OSError, ValueError) as error:  # no JSON, no such shape, or no text
             raise StoreError(f"reading {file}: {error}; move it away to read the rest") from error
         for signal, destinations in found.items():
             for destination, account in destinations.items():

@@ -79,7 +79,7 @@ def read_window(path: Path) -> Window:
     """
     try:
         return msgspec.json.decode(path.read_bytes(), type=Window)
-    except (OSError, msgspec.MsgspecError) as error:
+    except (OSError, ValueError) as error:  # no JSON, no such shape, or no text
         raise JournalError(
             f"reading the profiler window {path}: {error}; delete it to leave that window out"
         ) from error

@@ -71,10 +71,11 @@ def test_a_span_that_no_destination_got_is_lost_once(tmp_path):
     assert (lost(accounts), pending(accounts)) == (7, 6)
 
 
-def test_an_account_that_cannot_be_read_is_named(tmp_path):
+@pytest.mark.parametrize("damage", [b"{", b"[]", b'{"\xff": {}}'])
+def test_an_account_that_cannot_be_read_is_named(tmp_path, damage):
     """As every file of the run."""
     (tmp_path / "accounting").mkdir()
-    (tmp_path / "accounting" / "a.json").write_text("{")
+    (tmp_path / "accounting" / "a.json").write_bytes(damage)
 
     with pytest.raises(StoreError, match=r"reading .*a\.json: .*; move it away to read the rest"):
         read_accounts(tmp_path)

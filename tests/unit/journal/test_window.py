@@ -1,0 +1,33 @@
+"""Is the description of a profiler window read as it was written, or refused by name?"""
+
+from __future__ import annotations
+
+import pytest
+
+from otel_mlperf.errors import JournalError
+from otel_mlperf.journal.window import Window, WindowStep, read_window, write_window
+
+WINDOW = Window(
+    run_id="r", restart=0, rank=1, world_size=2, pid=7, number=3, trace="rank1.3.pt.trace.json",
+    parent="00ff", steps=[WindowStep("train", 4, 5, "01", "02")], start=(1, 2), end=(3, 4),
+    activities=["cpu"],
+)  # fmt: skip
+
+
+def test_what_is_written_is_read(tmp_path):
+    """Beside the trace, under its name, with nothing else left there."""
+    place = write_window(tmp_path, WINDOW)
+
+    assert place.name == "rank1.3.window.json"
+    assert read_window(place) == WINDOW
+    assert list(tmp_path.iterdir()) == [place]
+
+
+@pytest.mark.parametrize("damage", [b"", b"{", b"{}", b'{"run_id": "\xff"}'])
+def test_damaged_description_is_named(tmp_path, damage):
+    """With what to do about it, whatever is wrong with the file."""
+    place = tmp_path / "rank1.3.window.json"
+    place.write_bytes(damage)
+
+    with pytest.raises(JournalError, match=r"rank1\.3\.window\.json: .*; delete it to leave"):
+        read_window(place)
