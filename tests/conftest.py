@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import os
 import shutil
+from contextlib import suppress
+from glob import glob
+from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 import pytest
@@ -12,9 +15,11 @@ from nvml import scripted
 from servers import build
 from servers.stack import Stack
 
+from otel_mlperf.journal.folder import SHARED_MEMORY, SUFFIX
+from otel_mlperf.journal.readings import drop_readings
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from pathlib import Path
 
     from servers.running import Collector
 
@@ -22,6 +27,18 @@ if TYPE_CHECKING:
 # How long an example takes says how busy the machine is, not whether a promise holds.
 settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("untimed")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def no_journals_left() -> Iterator[None]:
+    """Takes away what this very process recorded without an agent: it would fill shared memory."""
+    yield
+    for name in glob(f"{SHARED_MEMORY}/otel_mlperf-{os.getuid()}/*/*-{os.getpid()}-*{SUFFIX}"):
+        journal = Path(name)
+        journal.unlink(missing_ok=True)
+        drop_readings(str(journal.parent))
+        with suppress(OSError):
+            journal.parent.rmdir()
 
 
 @pytest.fixture(scope="session")
