@@ -18,6 +18,7 @@ Action = Literal["", "warmup", "active"]
 _ON, _OFF = ("on", "true", "yes", "1"), ("", "off", "false", "no", "0")
 _EVERY = ("run", "epoch")
 _ACTIVITIES = ("cpu", "cuda", "xpu", "mtia", "hpu", "privateuse1")
+_MOST_DIGITS = 18
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -155,7 +156,9 @@ def _given(name: str, value: Any) -> Any:
         hint = _meant(name, _KNOWN) or f"known are {', '.join(_KNOWN)}"
         raise ConfigError(f"reading a profiler schedule: unknown word {name!r}; {hint}")
     if name == "activities":
-        words = value.split("+") if isinstance(value, str) else list(value)
+        if not isinstance(value, str | list | tuple):
+            raise _wrong("activities", value, f"some of {', '.join(_ACTIVITIES)}")
+        words = value.split("+") if isinstance(value, str) else value
         return tuple(str(word).strip().lower() for word in words if str(word).strip())
     return value
 
@@ -163,7 +166,7 @@ def _given(name: str, value: Any) -> Any:
 def _parsed(name: str, value: Any) -> Any:
     """What a text means; itself where it means nothing."""
     if name in _LOWEST:
-        return int(value) if value.isdecimal() else value
+        return int(value) if value.isdecimal() and len(value) <= _MOST_DIGITS else value
     if name in _SWITCHES and value.lower() in _ON + _OFF[1:]:
         return value.lower() in _ON
     return value

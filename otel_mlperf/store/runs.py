@@ -87,7 +87,7 @@ def read_run(path: Path) -> RunFolder:
     file = path / RUN_FILE
     try:
         facts = msgspec.json.decode(file.read_bytes(), type=RunFile)
-    except (OSError, msgspec.DecodeError) as error:
+    except (OSError, ValueError, msgspec.DecodeError) as error:
         raise StoreError(f"reading {file}: {error}; without it the folder is no run") from error
     if facts.format > FORMAT:
         raise StoreError(
@@ -106,7 +106,7 @@ def find_run(run: str = LATEST, folder: Path | None = None) -> RunFolder:
         NoSuchRun: none matches, or several ids begin like that.
         StoreError: it is named by its folder, and is not readable.
     """
-    if (Path(run) / RUN_FILE).is_file():
+    if os.path.isfile(os.path.join(run, RUN_FILE)):
         return read_run(Path(run))
     folder = runs_dir() if folder is None else folder
     runs, bad = scan_runs(folder)

@@ -65,6 +65,7 @@ WRONG = [
     "wait", "wat=1", "wait=x", "wait=-1", "active=0", "repeat=1.5", "every=week",
     "with_stack=perhaps", "activities=tpu", "events=3", {"wait": True}, {"x": 1}, 7,
     "phase=foo", "wait=1,wait=2", {"wait": "1"}, {"with_stack": "yes"}, {"phase": 3},
+    {"activities": 5}, f"wait={'9' * 5000}",
 ]  # fmt: skip
 
 

@@ -115,18 +115,31 @@ def test_without_any_run_it_says_where_it_looked(tmp_path, exists, found):
     )
 
 
+@pytest.mark.parametrize("name", ["x" * 5000, "a\0b", "a/" * 3000])
+def test_what_can_be_no_file_name_is_no_run(runs, name):
+    """It is not found, like any other name."""
+    with pytest.raises(NoSuchRun, match="no run has that name"):
+        find_run(name, runs)
+
+
 def test_runs_are_listed_newest_first(runs):
     """What is no run folder is passed over."""
     assert [run.facts.name for run in list_runs(runs)] == ["other", "mnist", "digits", "digits"]
 
 
 @pytest.mark.parametrize(
-    "content", ["{", '{"id": "bad1", "name": "bad", "started_ns": 1, "params": {"a": NaN}}']
+    "content",
+    [
+        b"{",
+        b'{"id": "bad1", "name": "bad", "started_ns": 1, "params": {"a": NaN}}',
+        b'{"id": "bad1", "name": "\xff", "started_ns": 1}',
+    ],
+    ids=["cut", "no number", "no text"],
 )
 def test_a_run_that_cannot_be_read_hides_no_other(runs, content):
     """Only who names that very run hears of it."""
     (runs / "bad-bad1").mkdir()
-    (runs / "bad-bad1" / "run.json").write_text(content)
+    (runs / "bad-bad1" / "run.json").write_bytes(content)
 
     assert len(list_runs(runs)) == 4
     assert find_run("latest", runs).path.name == "other-job-41.0"
