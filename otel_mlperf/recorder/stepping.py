@@ -105,7 +105,8 @@ class Stepping:
 
     def current(self, phase: str) -> Step | None:
         """The step of ``phase`` that began last and is open."""
-        return next((s for s in reversed(self.open.values()) if s.phase == phase), None)
+        steps = reversed(list(self.open.values()))  # at once: other threads open steps, too
+        return next((step for step in steps if step.phase == phase), None)
 
     def of_root(self, root: int) -> tuple[str, int] | None:
         """Phase and n of the step with that span id; None if it is none, or long ago."""
@@ -241,7 +242,7 @@ class Stepping:
 
     def end_inside(self, section: Section, t1: int, error: list[str] | None) -> None:
         """What encloses steps ends: so do they."""
-        for step in [s for s in self.open.values() if s.around is section]:
+        for step in [s for s in list(self.open.values()) if s.around is section]:
             if self.dropped.settle_one(step.section, error):
                 continue
             if step.is_marked:

@@ -6,12 +6,13 @@ import asyncio
 import gc
 import inspect
 import itertools
+import sys
 import threading
 
 import pytest
 
 import otel_mlperf as om
-from otel_mlperf.journal.layout import Kind
+from otel_mlperf.journal.layout import Kind, Word
 from otel_mlperf.recorder.stepping import Step
 
 
@@ -221,3 +222,31 @@ def test_steps_leave_no_garbage(recording):
 def _steps_alive():
     gc.collect()
     return sum(type(thing) is Step for thing in gc.get_objects())
+
+
+def test_number_is_asked_while_other_threads_open_steps(recording):
+    """``Run.step`` and the end of what encloses steps bear steps that come and go meanwhile."""
+    done = threading.Event()
+
+    def work():
+        while not done.is_set():
+            with om.step():
+                pass
+
+    threads = [threading.Thread(target=work) for _ in range(2)]
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        for thread in threads:
+            thread.start()
+        for _ in range(3000):
+            assert recording.run.step >= 0
+            with om.step(), om.phase("validate"), om.step():
+                pass
+    finally:
+        sys.setswitchinterval(before)
+        done.set()
+        for thread in threads:
+            thread.join()
+
+    assert recording.journal.words[Word.INTERNAL_ERRORS] == 0
