@@ -22,7 +22,7 @@ def read_converted(window: str, instance: str, path: Path) -> Converted | None:
     """The event that a whole result means; None if there is none."""
     try:
         result, begin, check = read_result(path)
-    except (OSError, msgspec.MsgspecError):
+    except (OSError, ValueError, msgspec.MsgspecError):
         return None
     return Converted(
         window=window,
@@ -65,7 +65,7 @@ def count_events(trace: Path) -> int:
 def _is_intact(event: Converted, folder: Path) -> bool:
     try:
         return read_result(folder / event.file)[2] == event.check
-    except (OSError, msgspec.MsgspecError):
+    except (OSError, ValueError, msgspec.MsgspecError):
         return False
 
 

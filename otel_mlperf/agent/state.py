@@ -88,7 +88,10 @@ class JournalState(msgspec.Struct):
     errors: dict[int, list[Any]] = {}
     """Errors on their way up: the section that each reached to where it began (name, step)."""
     left: bool = False
+    alive_ns: int = 0
+    """When somebody last saw its process alive."""
     ended_ns: int = 0
+    """When its run ended; of one that died its last sign of life."""
     outcome: str = "running"
     error: list[str] = []
     error_step: int | None = None
@@ -198,7 +201,7 @@ def load_state(path: Path) -> State:
         return msgspec.msgpack.decode(path.read_bytes(), type=State)
     except FileNotFoundError:
         return State()
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, ValueError) as error:
         raise StoreError(f"reading the agent's state {path}: {error}") from error
 
 

@@ -91,7 +91,7 @@ def read_view(folder: Path, name: str) -> View | None:
     """What it said; None: nothing yet."""
     try:
         return _decode_view((folder / (name + _SEEN)).read_bytes())
-    except (OSError, msgspec.MsgspecError):
+    except (OSError, ValueError, msgspec.MsgspecError):
         return None
 
 
@@ -122,7 +122,7 @@ def read_sampled(folder: Path) -> list[Sampled]:
     """What all samplers have read last, also those that are gone."""
     found = []
     for path in sorted(folder.glob(f"*{_SAMPLED}")):
-        with contextlib.suppress(OSError, msgspec.MsgspecError):
+        with contextlib.suppress(OSError, ValueError, msgspec.MsgspecError):
             found.append(_decode_sampled(path.read_bytes()))
     return found
 

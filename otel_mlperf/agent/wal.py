@@ -53,7 +53,7 @@ class Log:
                 return
             try:
                 event = self._decode(text)
-            except msgspec.DecodeError:
+            except (msgspec.DecodeError, ValueError):
                 # Zeros, which a power cut leaves behind the end, have the checksum of nothing.
                 return
             yield event

@@ -85,7 +85,7 @@ def read_readings(folder: str) -> Published | None:
     try:
         with open(os.path.join(folder, FILE), "rb") as file:
             return _decode(file.read())
-    except (OSError, msgspec.MsgspecError):
+    except (OSError, ValueError, msgspec.MsgspecError):
         return None
 
 

@@ -47,6 +47,7 @@ def test_replay_returns_what_was_appended(tmp_path) -> None:
         (lambda data: data + b"\0\0\0", 5),
         (lambda data: data + bytes(64), 5),
         (lambda data: data + framed(b"\xc0"), 5),
+        (lambda data: data + framed(b"\x81\xa1\xff\xa1\xff"), 5),
         (lambda data: data[:-10] + b"x" + data[-9:], 4),
         (lambda data: data[:8] + b"x" + data[9:], 0),
         (lambda data: b"\xff\xff\xff\xff" + data[4:], 0),
