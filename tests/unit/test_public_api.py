@@ -42,7 +42,7 @@ def test_documented(name):
         ("epochs", "(of, *, start)"),
         ("epoch", "(number)"),
         ("phase", "(name)"),
-        ("log", "(**values)"),
+        ("log", "(*more, **values)"),
         ("counter", "(name, unit)"),
         ("cuda_memory", "(*, reset_peak)"),
         ("gauge", "(name, unit)"),
