@@ -1,0 +1,166 @@
+"""Which tables of ``docs/`` follow from the code, and how are they written?
+
+``python tests/pages.py`` writes them anew, each between the two marks that name it.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import fields
+from pathlib import Path
+
+import yaml
+
+from otel_mlperf.config import Config
+from otel_mlperf.names.sources import levels_of
+from otel_mlperf.rules import RULES
+from otel_mlperf.sensors.levels import LEVELS
+
+ROOT = Path(__file__).parents[1]
+DOCS = ROOT / "docs"
+ALERT_RULES = ROOT / "deploy" / "prometheus" / "rules.yaml"
+THRESHOLD = re.compile(r" > ([\d.]+)$")
+GIB = 1 << 30
+
+
+def table(*rows):
+    """A table, of which the first row is the head."""
+    head, *below = (f"| {' | '.join(row)} |" for row in rows)
+    return "\n".join([head, "|---" * len(rows[0]) + "|", *below]) + "\n"
+
+
+def plain(text):
+    """Docstring text as Markdown."""
+    return text.replace("``", "`")
+
+
+def settings():
+    """Each field of ``Config``."""
+    rows = [("setting", "variable", "default", "meaning")]
+    for item in fields(Config):
+        about = item.metadata
+        others = [f"`{choice}`" for choice in about["choices"] if choice != item.default]
+        either = f"; or {', '.join(others)}" if others else ""
+        cells = (f"`{item.name}`", f"`{about['variable']}`", default(item) + either)
+        rows.append((*cells, plain(about["meaning"])))
+    return table(*rows)
+
+
+def default(item):
+    """As one would write it in a YAML file."""
+    value = item.default
+    if value == "":
+        return "empty"
+    shown = str(value).lower() if isinstance(value, bool) else str(value)
+    size = f" ({value // GIB} GiB)" if item.name.endswith("_bytes") else ""
+    return f"`{shown}`{size}"
+
+
+def warnings():
+    """Each rule by which a run is watched, with the alert of the same name."""
+    alerts = {alert["alert"]: alert for alert in all_alerts()}
+    rows = [("warning", "when", "read from", "what to do", "alert")]
+    for rule in RULES:
+        cells = (f"`{rule.name}`", condition(rule), level(rule), rule.action)
+        rows.append((*cells, alarm(alerts[rule.name])))
+    return table(*rows)
+
+
+class Threshold(float):
+    """A number that is shown as one that is passed."""
+
+    sign = ""
+
+    def __format__(self, spec):
+        shown = float.__format__(self, spec).replace("%", " %")
+        return f"{self.sign} {shown}" if self else "1 or more"
+
+
+class Over(Threshold):
+    sign = "over"
+
+
+class Under(Threshold):
+    sign = "under"
+
+
+def condition(rule):
+    """The rule's summary, with its threshold in the place of the value, and its times."""
+    value = {"above": Over, "below": Under}[rule.comparison](rule.threshold)
+    labels = {label.replace(".", "_"): ", ".join(values) for label, values in rule.measured.where}
+    words = {"hw_name": "a GPU", "system_filesystem_mountpoint": ""} | labels
+    said = rule.summary.format(value=value, **words).removeprefix("only ").replace(" ()", "")
+    lasting = [f"for {time(rule.for_s)}"] if rule.for_s else []
+    within = [f"within {time(rule.over_s)}"] if rule.over_s else []
+    return ", ".join([said[0].upper() + said[1:], *lasting, *within])
+
+
+def time(seconds):
+    """Seconds, or minutes."""
+    return f"{seconds / 60:.0f} min" if seconds >= 60 else f"{seconds:.0f} s"
+
+
+def level(rule):
+    """The level of readings from which on all that the rule looks at is there."""
+    needed = [levels_of(part.metric) for part in (rule.measured, rule.per) if part]
+    firsts = [LEVELS.index(found[0]) for read_by in needed for found in read_by.values()]
+    return LEVELS[max(firsts)] if firsts else "any level, `none` too"
+
+
+def all_alerts():
+    """The alerts that are shipped for Prometheus."""
+    groups = yaml.safe_load(ALERT_RULES.read_text())["groups"]
+    return [alert for group in groups for alert in group["rules"]]
+
+
+def alarm(alert):
+    """How grave it is, and after how long."""
+    after = f" after {alert['for']}" if "for" in alert else ""
+    return alert["labels"]["severity"] + after
+
+
+def alerts_alone():
+    """Alerts that no warning of a run corresponds to."""
+    rows = [("alert", "when", "what to do", "severity")]
+    for alert in all_alerts():
+        if alert["alert"] not in {rule.name for rule in RULES}:
+            about = {key: " ".join(text.split()) for key, text in alert["annotations"].items()}
+            cells = (f"`{alert['alert']}`", described(alert, about["description"]))
+            rows.append((*cells, about["what_to_do"], alarm(alert)))
+    return table(*rows)
+
+
+def described(alert, description):
+    """The alert's own description, with its threshold in the place of the value."""
+    bound = Over(THRESHOLD.search(alert["expr"])[1])
+    shown = {"humanizeDuration": f"over {time(bound)}", "humanizePercentage": f"{bound:.0%}"}
+    return re.sub(r"\{\{ \$value \| (\w+) \}\}", lambda match: shown[match[1]], description)
+
+
+TABLES = {
+    ("configuration.md", "settings"): settings,
+    ("warnings.md", "warnings"): warnings,
+    ("warnings.md", "alerts"): alerts_alone,
+}
+"""What makes a table, by the page that it is on and the name of its marks."""
+
+
+def between(name, text):
+    """``text`` up to the first mark of ``name``, between the marks, and from the second one on."""
+    begin, mark, rest = text.partition(f"<!-- {name}: written by tests/pages.py -->\n")
+    inner, last, end = rest.partition(f"<!-- end of {name} -->")
+    assert mark, f"a mark that begins {name}"
+    assert last, f"a mark that ends {name}"
+    return begin + mark, inner, last + end
+
+
+def main():
+    """Writes the tables."""
+    for (page, name), render in TABLES.items():
+        path = DOCS / page
+        begin, _, end = between(name, path.read_text())
+        path.write_text(begin + render() + end)
+
+
+if __name__ == "__main__":
+    main()
