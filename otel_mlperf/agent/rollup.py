@@ -55,7 +55,8 @@ def _longest(spans: Sequence[Kept], budget: int) -> set[int]:
 def _roll_up(above: int, members: list[Kept]) -> Kept:
     first = min(members, key=lambda m: m.start)
     spent = [m.end - m.start for m in members]
-    digest = blake2b(f"{above:x}/{first.name}/{first.root:x}".encode(), digest_size=8).digest()
+    # Not by parent and name alone: rows that come late are rolled up once more.
+    digest = blake2b(f"{above:x}/{first.name}/{first.span:x}".encode(), digest_size=8).digest()
     return Kept(
         journal=first.journal,
         span=int.from_bytes(digest, "big") or 1,

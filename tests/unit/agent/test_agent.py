@@ -222,6 +222,27 @@ def test_over_budget_is_rolled_up_without_losing_time(
     assert adds_up(accounts(run_folder)["spans"]["store"])
 
 
+def test_late_rows_are_rolled_up_apart(program, agent_of, run_folder) -> None:
+    """What other threads add to a step that has ended is a roll-up of its own, with its own id."""
+    agent = agent_of(program, policy=Policy(spans_per_rank=4))
+    step = program.begin_step(0)
+    for at in range(10):
+        program.section("read", at, at + 1, parent=step, root=step)
+    program.end_step(step, 0, 20)
+    agent.tick()
+    agent.mark()
+    for at in range(10):
+        program.section("read", at, at + 1, parent=step, root=step, track=99)
+    program.stop(30)
+    agent.run()
+
+    spans = table(run_folder, "spans")
+    rolled = [json.loads(s["attributes"])[names.ROLLED_UP] for s in spans if s["kind"] == "rollup"]
+    assert len(rolled) == 2
+    assert sum(rolled) + sum(s["name"] == "read" and s["kind"] == "section" for s in spans) == 20
+    assert len({s["span_id"] for s in spans}) == len(spans)
+
+
 def test_full_store_gives_up_the_oldest_spans_and_counts_them(
     program, agent_of, run_folder
 ) -> None:
