@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from otel_mlperf.analysis.processes import read_processes
+from otel_mlperf.analysis.steps import count_steps, main_phase
 from otel_mlperf.errors import StoreError
 from otel_mlperf.store.reader import Store
 
@@ -27,7 +28,7 @@ class RunLine(msgspec.Struct, frozen=True, kw_only=True):
     outcome: str
     ranks: int
     steps: int
-    """Steps of one rank, all phases."""
+    """Those that its summary is about: training steps of one rank; without any, its first phase."""
     duration_ns: int
     tags: list[str]
 
@@ -39,7 +40,7 @@ def overview(run: RunFolder) -> RunLine:
         store = Store(run.path)
         processes = read_processes(store)
         outcome, ranks, duration = processes.outcome, processes.ranks, processes.duration_ns
-        ((steps,),) = store.rows("SELECT count(DISTINCT (restart, phase, n)) FROM steps")
+        steps = count_steps(store, main_phase(store))
     except StoreError:  # `summary` of that run says what is wrong
         pass
     return RunLine(

@@ -46,6 +46,13 @@ def main_phase(store: Store) -> str | None:
     return names.TRAIN if names.TRAIN in phases else next(iter(phases), None)
 
 
+def count_steps(store: Store, phase: str | None) -> int:
+    """Steps of a phase on one rank, those of each start; none without a phase."""
+    sql = "SELECT count(DISTINCT (restart, n)) FROM steps WHERE phase = $phase"
+    ((count,),) = store.rows(sql, phase=phase)
+    return int(count)
+
+
 def read_warm_up(store: Store, phase: str) -> WarmUp | None:
     """The first step, if it took over twice the median of the others.
 
@@ -81,16 +88,13 @@ def read_steps(
         f"{_rate('samples')}, {_rate('tokens')} FROM chosen",
         **values,
     )
-    (count, ran), *_ = store.rows(
-        "SELECT count(DISTINCT (restart, n)), count(*) FROM steps WHERE phase = $phase",
-        phase=phase,
-    )
+    ((ran,),) = store.rows("SELECT count(*) FROM steps WHERE phase = $phase", phase=phase)
     rows = _section_rows(store, values, chosen, mean)
     rows.insert(sum(not row.beside for row in rows), _row(NOT_IN_A_SPAN, "", own, own_p95, mean))
     mine = [one for one in aggregates if one.phase == phase and not one.beside]
     return Steps(
         phase=phase,
-        count=count,
+        count=count_steps(store, phase),
         mean_ns=mean,
         p50_ns=p50,
         p95_ns=p95,

@@ -13,7 +13,10 @@ def runs(
     as_json: JsonOption = False,
     every: Annotated[bool, typer.Option("--all", help="Not only the newest 20.")] = False,
 ) -> None:
-    """List the runs, newest first."""
+    """List the runs, newest first.
+
+    Their steps are training steps; of a run that does not train those of its first phase.
+    """
     import sys
 
     from otel_mlperf.analysis.runs import overview

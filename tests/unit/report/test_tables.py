@@ -18,8 +18,10 @@ from otel_mlperf.store.runs import list_runs, read_run
 
 
 def test_runs_are_one_line_each(tmp_path):
-    """Newest first, with outcome, steps and time; a damaged one hides no other."""
-    digits(tmp_path).write()
+    """Newest first, with outcome, training steps and time; a damaged one hides no other."""
+    first = digits(tmp_path)
+    first.step(0, 0, {"forward": MS}, phase="validate")
+    first.write()
     other = RunFolderBuilder(
         tmp_path, "a-very-long-name-of-a-run", "77aa", started_ns=(1_760_000_000 + 60) * S
     )
