@@ -10,7 +10,7 @@ from otel_mlperf import names
 from otel_mlperf.agent.kept import section_entry
 from otel_mlperf.agent.state import JournalState, Root
 from otel_mlperf.agent.traces import run_trace, step_trace
-from otel_mlperf.journal.layout import Flag, Kind
+from otel_mlperf.journal.layout import Flag, Kind, Word
 from otel_mlperf.journal.reader import OPEN_TYPE, ROW_TYPE, Parts, Rows, rows_of_kind
 
 if TYPE_CHECKING:
@@ -108,6 +108,7 @@ class Batch:
         journal = self.journal
         if not journal.left:
             return sections
+        journal.ended_ns = _end_of(journal, sections["end"], self.values["start"])
         table = np.frombuffer(journal.open, OPEN_TYPE)
         table = table[~np.isin(table["span"], np.array(journal.stale, np.uint64))]
         rows = np.zeros(len(table), ROW_TYPE)
@@ -171,6 +172,16 @@ class Batch:
         )
         journal.held_marks = 0 if known_root or not later.any() else journal.held_marks + 1
         return not journal.left and journal.held_marks < _PATIENCE
+
+
+def _end_of(journal: JournalState, *known: NDArray[np.uint64]) -> int:
+    """When a journal's run ended; else the last that is known of its process, whoever looks now."""
+    told = journal.words.get(Word.END_TIME)
+    if told:
+        return told
+    begun = np.frombuffer(journal.open, OPEN_TYPE)["start"]
+    newest = [int(times.max()) for times in (*known, begun) if len(times)]
+    return max(journal.alive_ns, journal.words.get(Word.STEP_TIME, 0), *newest)
 
 
 def remember_ended(journal: JournalState) -> None:

@@ -126,7 +126,7 @@ class Deriver:
     def _leave(self, event: Left) -> None:
         self._state.finished.append(event.journal)
         journal = self._state.journals[event.journal]
-        journal.left, journal.ended_ns = True, event.monotonic_ns
+        journal.left, journal.alive_ns = True, max(journal.alive_ns, event.monotonic_ns)
         journal.open, journal.cells, journal.words = event.open, event.cells, event.words
 
     def _mark(self, mark: Mark) -> None:
@@ -135,6 +135,7 @@ class Deriver:
         for name, seen in mark.seen.items():
             journal = state.journals[name]
             journal.open, journal.cells, journal.words = seen.open, seen.cells, seen.words
+            journal.alive_ns = max(journal.alive_ns, seen.alive_ns)
         kept: dict[str, list[Kept]] = {}
         for journal in state.journals.values():
             rank = self._rank(journal)
@@ -157,9 +158,7 @@ class Deriver:
         self.accounts.measured(outcome, dropped)
         if journal.left and not journal.meta.is_child:
             if journal.outcome == "running":
-                # Closed by itself, but the ring had no room for the run's own row.
-                closed = journal.words.get(Word.STATE) == Life.CLOSED
-                journal.outcome = "finished" if closed else "killed"
+                journal.outcome = _outcome(journal)
             self._tables.add("processes", process_row(journal))
             rank.live = False
         return outcome.kept + segments(journal, mark.monotonic_ns)
@@ -256,6 +255,13 @@ class Deriver:
             name = journal.entries.get(int(inner["name"]), ["", "other"])[1]
             age = (mark.monotonic_ns - int(inner["start"])) / 1e9
             meter.set(names.OPEN_AGE.name, {names.SECTION_NAME: name}, max(0.0, age))
+
+
+def _outcome(journal: JournalState) -> str:
+    """How it ended, as far as its header says: the ring had no room for the run's own row."""
+    if journal.words.get(Word.STATE) != Life.CLOSED:
+        return "killed"
+    return "failed" if journal.words.get(Word.FAILED) else "finished"
 
 
 def _lost(journal: JournalState) -> dict[str, int]:

@@ -45,6 +45,7 @@ class Left(msgspec.Struct, array_like=True, tag="left", frozen=True):
 
     journal: str
     monotonic_ns: int
+    """When somebody last saw its process alive, which may be long ago; 0: nobody has."""
     open: bytes
     cells: bytes
     words: dict[int, int]
@@ -57,7 +58,9 @@ class Seen(msgspec.Struct, array_like=True, frozen=True):
     """Open-section table (OPEN_TYPE), taken after the rows."""
     cells: bytes
     words: dict[int, int]
-    """Header words that count something."""
+    """Header words that count something, or say when."""
+    alive_ns: int = 0
+    """As ``monotonic_ns`` of Left."""
 
 
 class Reading(msgspec.Struct, array_like=True, frozen=True):

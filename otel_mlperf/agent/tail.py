@@ -35,6 +35,9 @@ COUNTED: Final = (
     Word.LOST_VALUES,
     Word.INTERNAL_ERRORS,
     Word.STATE,
+    Word.STEP_TIME,
+    Word.END_TIME,
+    Word.FAILED,
 )
 
 
@@ -54,6 +57,7 @@ class Tail:
         self._gone: dict[str, Reader] = {}
         self._read_to: dict[str, int] = {}
         self._unread: dict[str, int] = {}
+        self._alive_ns: dict[str, int] = {}
         self.fullness = 0.0
         """Share of the fullest ring that the last look found new."""
 
@@ -72,9 +76,8 @@ class Tail:
 
     def missing(self, state: State) -> list[Event]:
         """Ends for journals that an agent before has read and whose files are gone."""
-        now = time.monotonic_ns()
         return [
-            Left(name, now, journal.open, journal.cells, journal.words)
+            Left(name, journal.alive_ns, journal.open, journal.cells, journal.words)
             for name, journal in state.journals.items()
             if name not in self._readers and not journal.left
         ]
@@ -91,7 +94,9 @@ class Tail:
         events: list[Event] = []
         self.fullness = 0.0
         for name, reader in list(self._readers.items()):
-            owned = reader.is_owned
+            now, owned = time.monotonic_ns(), reader.is_owned
+            if owned:
+                self._alive_ns[name] = now
             rows = reader.take(final=not owned)
             entries = reader.new_entries()
             if entries:
@@ -123,7 +128,8 @@ class Tail:
             table = reader.open_sections()
             if before and name in before:
                 table = _union(table, np.frombuffer(before[name].open, OPEN_TYPE))
-            found[name] = Seen(table.tobytes(), reader.cells().tobytes(), _words(reader))
+            alive_ns = self._alive_ns[name]
+            found[name] = Seen(table.tobytes(), reader.cells().tobytes(), _words(reader), alive_ns)
         return found
 
     def durable(self) -> None:
@@ -195,12 +201,14 @@ class Tail:
                 self._bad.add(str(error))
                 _log.info("%s", error)
             return False
+        # The agent before this one saw it then; what is here now may have been dead for hours.
+        self._alive_ns[name] = self._readers[name].word(Word.BEAT)
         return True
 
     def _left(self, name: str, reader: Reader) -> Left:
         return Left(
             name,
-            time.monotonic_ns(),
+            self._alive_ns.pop(name),
             reader.open_sections().tobytes(),
             reader.cells().tobytes(),
             _words(reader),

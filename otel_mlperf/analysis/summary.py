@@ -114,11 +114,12 @@ def _count_windows(run: RunFolder, store: Store, rank: int | None) -> int:
 def _telemetry(run: RunFolder, processes: Processes) -> Telemetry:
     accounts = accounting.read_accounts(run.path)
     overhead = sum(one.overhead_ns for one in processes.all)
+    is_recorded = processes.busy_ns and processes.outcome != IMPORTED
     return Telemetry(
         lost=accounting.lost(accounts) if accounts else None,
         pending=accounting.pending(accounts),
         sections_lost=accounting.sections_lost(accounts),
-        overhead=overhead / processes.busy_ns if processes.busy_ns else None,
+        overhead=overhead / processes.busy_ns if is_recorded else None,
     )
 
 

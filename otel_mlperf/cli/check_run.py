@@ -6,6 +6,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from otel_mlperf.analysis.accounting import RING_FULL, ROOM
 from otel_mlperf.analysis.checks import Check
 from otel_mlperf.analysis.processes import RUNNING, read_processes
 from otel_mlperf.analysis.profiled import REMEDIES, read_left_out
@@ -24,14 +25,15 @@ if TYPE_CHECKING:
 
 _SILENT_S: Final = 5.0
 """An agent that has not looked at a journal for so long is gone, or hangs."""
+_FAULT: Final = "this is a fault of otel_mlperf: please report it with agent/*/agent.log"
 _LOSSES: Final = {
-    Word.LOST_RING_FULL: "sections (the ring was full)",
-    Word.LOST_PAYLOADS: "attributes",
-    Word.LOST_OPEN: "sections unseen while open",
-    Word.LOST_ENTRIES: "names beyond the limit",
-    Word.LOST_CELLS: "counters without a cell",
-    Word.LOST_VALUES: "values of log()",
-    Word.INTERNAL_ERRORS: "errors inside the recorder",
+    Word.LOST_RING_FULL: ("spans (the journal was full)", ROOM),
+    Word.LOST_PAYLOADS: ("attributes (the journal was full)", ROOM),
+    Word.LOST_VALUES: ("values of log() (the journal was full)", ROOM),
+    Word.LOST_OPEN: ("spans unseen while open", "larger OTEL_MLPERF_JOURNAL_ROWS="),
+    Word.LOST_CELLS: ("counters without a cell", "larger OTEL_MLPERF_JOURNAL_ROWS="),
+    Word.LOST_ENTRIES: ("names beyond the limit", "fewer names: what varies is an attribute"),
+    Word.INTERNAL_ERRORS: ("errors inside the recorder", _FAULT),
 }
 
 
@@ -96,12 +98,11 @@ def check_journals(
 def _journal(reader: Reader, path: Path, short_id: str, now_ns: int) -> list[Check]:
     what = f"agent, rank {reader.meta.rank}"
     silent_s = (now_ns - reader.word(Word.BEAT)) / 1e9
-    dropped = [
-        f"{count:,} {name}" for word, name in _LOSSES.items() if (count := reader.word(word))
+    checks = [
+        Check("warn", "dropped", f"{count:,} {name}", remedy)
+        for word, (name, remedy) in _LOSSES.items()
+        if (count := reader.word(word))
     ]
-    checks = [Check("warn", "dropped", ", ".join(dropped), "see limits in the README")] * bool(
-        dropped
-    )
     if not reader.is_owned:
         found = f"{path.name} is of a process that has ended"
         checks.append(Check("warn", what, found, f"otel-mlperf recover {short_id}"))
@@ -128,8 +129,10 @@ def check_account(what: str, account: Account, outcome: str, short_id: str) -> C
         missing = account.created - account.ended - account.pending
         return Check(
             "FAIL", what, f"{sum_of}, which leaves {missing:,} unexplained",
-            "this is a fault of otel_mlperf: please report it with agent/*/agent.log",
+            _FAULT,
         )  # fmt: skip
+    if account.lost.get(RING_FULL):
+        return Check("warn", what, sum_of, ROOM)
     if sum(account.lost.values()):
         return Check("warn", what, sum_of, "see agent/*/agent.log in the run folder")
     if account.pending and outcome != RUNNING:

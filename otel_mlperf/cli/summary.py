@@ -23,7 +23,7 @@ def summary(
 ) -> None:
     """Show where the time of a run went."""
     from otel_mlperf.analysis.summary import summarize
-    from otel_mlperf.cli.waiting import wait_until_stored
+    from otel_mlperf.cli.waiting import find_losses, wait_until_stored
     from otel_mlperf.report.console import render_summary
     from otel_mlperf.report.lines import shown_in
     from otel_mlperf.store.runs import find_run
@@ -31,6 +31,7 @@ def summary(
     if wait_stored:
         importlib.import_module("duckdb")  # its loading and the agent's storing overlap
     notes = wait_until_stored(wait_stored or [])
+    notes += find_losses(wait_stored or []) if notes else []
     found = summarize(find_run(run), rank)
     # The closing text belongs to the program's messages, not to its output.
     stream = sys.stderr if closing else sys.stdout

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-import struct
 import time
 
+from otel_mlperf.analysis.accounting import ROOM
 from otel_mlperf.errors import UsageError
 from otel_mlperf.journal.folder import SUFFIX
 from otel_mlperf.journal.layout import WORD, Word
@@ -38,6 +38,17 @@ def _missing(asked: dict[str, int]) -> list[str]:
     ] + [f"rank {rank} has not ended yet" for rank in sorted(others)]
 
 
+def find_losses(wanted: list[str]) -> list[str]:
+    """What journals that are still there have lost for want of room, and what helps."""
+    lost = {path: _word(path, Word.LOST_RING_FULL) for path in dict(map(_parse, wanted))}
+    told = [
+        f"rank {_rank(path)}: {count:,} spans lost, the journal was full"
+        for path, count in lost.items()
+        if count
+    ]
+    return [*told, ROOM] if told else []
+
+
 def _rank(path: str) -> str:
     return os.path.basename(path).partition("-")[0]
 
@@ -58,10 +69,15 @@ def _parse(wanted: str) -> tuple[str, int]:
 
 def _behind(path: str, slot: int) -> int:
     """How many rows up to ``slot`` are not in the tables yet."""
+    stored = _word(path, Word.STORED)
+    return 0 if stored is None else max(0, slot - stored)
+
+
+def _word(path: str, word: Word) -> int | None:
+    """A header word; None where the journal is gone."""
     try:
         with open(path, "rb") as file:
-            file.seek(Word.STORED * WORD)
-            (stored,) = struct.unpack("<Q", file.read(WORD))
-    except (FileNotFoundError, struct.error):
-        return 0
-    return max(0, slot - int(stored))
+            file.seek(word * WORD)
+            return int.from_bytes(file.read(WORD), "little")
+    except FileNotFoundError:
+        return None

@@ -113,6 +113,10 @@ class Word(IntEnum):
     """The request whose outcome is in ANSWER."""
     ANSWER = 13
     """What became of it (see ``control``)."""
+    END_TIME = 14
+    """When the run ended, monotonic ns: its own row may find no room."""
+    FAILED = 15
+    """1: the run ended with an exception."""
     LOST_RING_FULL = 16
     """Section rows for which the ring had no room."""
     LOST_PAYLOADS = 17

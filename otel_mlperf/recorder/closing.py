@@ -23,12 +23,16 @@ if TYPE_CHECKING:
 
 PATIENCE_S = 2.0
 """What a run's end may add to the program's."""
+_ROOM_S = 1.0
+"""Of it, for room in a full ring."""
 _POLL_S = 0.01
 
 
 def close_sections(recorder: Recorder, run: Section, words: list[str] | None, result: Any) -> None:
     """Ends everything that is open: the caller's sections from inside out, the run last."""
-    now = time.monotonic_ns()
+    now, header = time.monotonic_ns(), recorder.journal.words
+    header[Word.END_TIME], header[Word.FAILED] = now, int(words is not None)
+    _await_room(recorder)
     recorder.stepping.end_all(now, words)
     current: Any = CURRENT.get()
     while isinstance(current, SectionContext) and current is not run:
@@ -41,6 +45,17 @@ def close_sections(recorder: Recorder, run: Section, words: list[str] | None, re
     _close_unreachable(recorder, run, now, words)
     recorder.leave(run)
     recorder.close(run, now, words, **({"a": result} if result else {}))
+
+
+def _await_room(recorder: Recorder) -> None:
+    """Where rows were dropped for want of room, those that say how the run ended wait for some."""
+    journal, deadline = recorder.journal, time.monotonic() + _ROOM_S
+    if recorder.config.agent == "none" or not journal.words[Word.LOST_RING_FULL]:
+        return
+    while journal.words[Word.TAIL] + journal.shape.rows <= journal.lease.end:
+        if time.monotonic() >= deadline:
+            return
+        time.sleep(_POLL_S)
 
 
 def _close_unreachable(recorder: Recorder, run: Section, now: int, words: list[str] | None) -> None:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from otel_mlperf.analysis.accounting import ROOM
 from otel_mlperf.analysis.logged import GAUGE
-from otel_mlperf.analysis.processes import RUNNING
+from otel_mlperf.analysis.processes import IMPORTED, RUNNING
 from otel_mlperf.analysis.steps import shown
 from otel_mlperf.report.lines import Line, columns, short
 from otel_mlperf.report.machine import machine_text
@@ -15,9 +16,10 @@ from otel_mlperf.report.quantities import duration, parts, percent, plural
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from otel_mlperf.analysis.findings import Outside, Series, Steps, Summary
+    from otel_mlperf.analysis.findings import Outside, Series, Steps, Summary, Telemetry
 
 _LABEL = 10
+_BETWEEN = " · "
 _LEAST_OUTSIDE = 0.01
 _LONGEST_NAME = 28
 _MOST_RANKS = 3
@@ -133,7 +135,7 @@ def _said(summary: Summary, width: int) -> list[Line]:
         ("result", summary.result),
     ):
         told = [short(f"{key} {_value(value)}", room) for key, value in facts.items()]
-        between = ", " if label == "result" else " · "
+        between = ", " if label == "result" else _BETWEEN
         found = _wrapped("", told, room, between) if told else []
         if len(found) > _MOST_SAID:
             found = [*found[: _MOST_SAID - 1], "… summary --json has all of it"]
@@ -195,29 +197,50 @@ def _part(total: float, one: Outside) -> str:
 def telemetry_lines(summary: Summary, width: int, notes: Sequence[str]) -> list[Line]:
     """How well the run was recorded, where it lies, and the command to type next."""
     facts = summary.telemetry
-    line: Line = [("telemetry ", "dim")]
-    if facts.lost is None:
-        line.append(("not counted yet", ""))
-    else:
-        line.append((f"{facts.lost:,} lost", "red" if facts.lost else ""))
-    if facts.pending and summary.outcome == RUNNING:
-        line.append((f" · {facts.pending:,} still to be sent", ""))
-    if facts.overhead is not None:
-        line.append((f" · {_overhead(facts.overhead)} overhead", ""))
-    stored = f"stored in {readable(summary.path)}"
-    lines = [line]
-    if sum(columns(part) for part, _ in line) + len(stored) + 3 <= width:
-        line.append((f" · {stored}", ""))
-    else:
-        lines.append([(" " * _LABEL, ""), (stored, "")])
+    told, place = _recorded(summary), f"stored in {readable(summary.path)}"
+    stored: Line = [(place, "")]
     if facts.pending and summary.outcome != RUNNING:
         remedy = f"{facts.pending:,} still to be sent: otel-mlperf recover {summary.short_id}"
         notes = [remedy, *notes]
+    taken = _LABEL + sum(columns(part) + len(_BETWEEN) for part, _ in told)
+    if not told or taken + columns(place) <= width:
+        lines = [_joined("telemetry", told + stored)]
+    else:
+        lines = [_joined("telemetry", told), _joined("", stored)]
     lines += [[(" " * _LABEL, ""), (short(note, width - _LABEL), "yellow")] for note in notes]
-    if facts.sections_lost:
-        why = f"{plural(facts.sections_lost, 'section')} lost, shared memory too small"
-        lines.insert(0, [("figures   ", "dim"), (f"incomplete: {why}", "red")])
-    return [*lines, [("next      ", "dim"), (summary.next, "bold")]]
+    return [*_incomplete(facts), *lines, [("next      ", "dim"), (summary.next, "bold")]]
+
+
+def _recorded(summary: Summary) -> Line:
+    """What is known of the recording: of a run that was imported there was none."""
+    facts, told = summary.telemetry, Line()
+    if facts.lost is not None:
+        told.append((f"{facts.lost:,} lost", "red" if facts.lost else ""))
+    elif summary.outcome != IMPORTED:
+        told.append(("not counted yet", ""))
+    if facts.pending and summary.outcome == RUNNING:
+        told.append((f"{facts.pending:,} still to be sent", ""))
+    if facts.overhead is not None:
+        told.append((f"{_overhead(facts.overhead)} overhead", ""))
+    return told
+
+
+def _incomplete(facts: Telemetry) -> list[Line]:
+    """That spans were lost before they were measured, and how to lose none."""
+    if not facts.sections_lost:
+        return []
+    why = f"{plural(facts.sections_lost, 'span')} lost, the journal was full"
+    return [
+        [("figures   ", "dim"), (f"incomplete: {why}", "red")],
+        [(" " * _LABEL, ""), (ROOM, "")],
+    ]
+
+
+def _joined(label: str, told: Line) -> Line:
+    line: Line = [(f"{label:<{_LABEL}}", "dim")]
+    for at, part in enumerate(told):
+        line += [(_BETWEEN, ""), part] if at else [part]
+    return line
 
 
 def _overhead(share: float) -> str:

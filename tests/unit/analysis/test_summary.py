@@ -502,6 +502,17 @@ def test_overhead_is_a_share_of_all_processes_lives(tmp_path):
     assert summary_of(run).telemetry.overhead == 0.0045
 
 
+def test_nothing_is_said_of_a_recording_that_there_was_none_of(tmp_path):
+    """Traces that were imported lost nothing, and cost nothing."""
+    run = RunFolderBuilder(tmp_path)
+    run.process(S, "imported")
+
+    summary = summary_of(run)
+
+    assert (summary.telemetry.lost, summary.telemetry.overhead) == (None, None)
+    assert f"telemetry stored in {run.path}" in closing_lines(summary)
+
+
 @pytest.mark.parametrize(
     ("outcome", "step", "lost", "hint"),
     [

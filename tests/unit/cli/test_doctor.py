@@ -221,6 +221,14 @@ def test_backends_that_are_not_there_are_not_missed(server):
             "finished",
             Check(
                 "warn", "x", "10 created = 7 delivered + 3 lost (ring_full)",
+                "larger OTEL_MLPERF_JOURNAL_ROWS=, or aggregate=True for short spans",
+            ),
+        ),
+        (
+            Account(created=10, delivered=7, lost={"rejected": 3}),
+            "finished",
+            Check(
+                "warn", "x", "10 created = 7 delivered + 3 lost (rejected)",
                 "see agent/*/agent.log in the run folder",
             ),
         ),
@@ -303,12 +311,16 @@ def test_an_agent_is_alive_if_it_looked_at_the_journal_lately(tmp_path, beat_ns,
 
 def test_a_journal_of_a_dead_process_is_to_be_recovered(tmp_path):
     """With what its process had to drop."""
-    journal(tmp_path, 1, LOST_RING_FULL=12, LOST_VALUES=1).release()
+    journal(tmp_path, 1, LOST_RING_FULL=12, LOST_ENTRIES=3).release()
 
     assert check_journals([tmp_path], "3f2a", "running", 100) == [
         Check(
-            "warn", "dropped", "12 sections (the ring was full), 1 values of log()",
-            "see limits in the README",
+            "warn", "dropped", "12 spans (the journal was full)",
+            "larger OTEL_MLPERF_JOURNAL_ROWS=, or aggregate=True for short spans",
+        ),
+        Check(
+            "warn", "dropped", "3 names beyond the limit",
+            "fewer names: what varies is an attribute",
         ),
         Check(
             "warn", "agent, rank 2", "2-4242-0.journal is of a process that has ended",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 import threading
 
-from otel_mlperf.cli.waiting import wait_until_stored
+from otel_mlperf.cli.waiting import find_losses, wait_until_stored
 from otel_mlperf.journal.layout import HEADER_BYTES, WORD, Word
 
 
@@ -43,6 +43,20 @@ def test_what_is_missing_at_the_end_is_said_by_rank(tmp_path):
     assert wait_until_stored([f"{path}:1250"], patience_s=0) == [
         "rank 3: 250 of 1,250 rows are still being stored"
     ]
+
+
+def test_what_found_no_room_is_told_before_anybody_has_counted_it(tmp_path):
+    """With what to do about it; nothing where nothing was lost, or the journal is gone."""
+    full, other = journal(tmp_path, 9), journal(tmp_path, 9, "4-1-0.journal")
+    with full.open("r+b") as file:
+        file.seek(Word.LOST_RING_FULL * WORD)
+        file.write(struct.pack("<Q", 484_042))
+
+    assert find_losses([f"{full}:9", f"{other}:9"]) == [
+        "rank 3: 484,042 spans lost, the journal was full",
+        "larger OTEL_MLPERF_JOURNAL_ROWS=, or aggregate=True for short spans",
+    ]
+    assert find_losses([f"{other}:9", f"{tmp_path}/5-1-0.journal:9"]) == []
 
 
 def test_the_wait_ends_when_the_agent_says_so(tmp_path):

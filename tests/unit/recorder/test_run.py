@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import random
@@ -32,6 +33,34 @@ def test_run_section(recording):
     assert (begin.span, begin.end, begin.root, begin.parent) == (row.span, 0, 0, 0)
     assert (row.category, row.phase, row.parent, row.root) == (names.RUN, "", 0, row.span)
     assert recording.word(Word.STATE) == State.CLOSED
+
+
+@pytest.mark.parametrize("error", [None, ValueError("no")])
+def test_run_that_ends_in_a_full_journal_waits_for_room(start, monkeypatch, error):
+    """Its own row says how it ended; a header word does where there is no room to the last."""
+    recording = start(rows=2048)
+    recorder, none = recording.recorder, recording.recorder.config
+    monkeypatch.setattr("otel_mlperf.recorder.closing._ROOM_S", 60.0)
+    for _ in range(3000):
+        with om.span("tiny"):
+            pass
+
+    def make_room():
+        while not recording.word(Word.END_TIME):
+            os.sched_yield()
+        assert not recording.sections(names.SPAN_RUN)
+        recording.reader.free()
+        recorder.config = none
+
+    recorder.config = dataclasses.replace(none, agent="process")
+    reader = threading.Thread(target=make_room)
+    reader.start()
+    recording.run.__exit__(type(error), error, None)
+    reader.join()
+
+    row = recording.one(names.SPAN_RUN)
+    assert row.end == recording.word(Word.END_TIME)
+    assert row.is_error == bool(recording.word(Word.FAILED)) == bool(error)
 
 
 def test_run_json(start):

@@ -90,7 +90,8 @@ llama · 77aa · finished · 2 of 4 ranks, 2 nodes · 10.0 s
 ranks     rank 1: all_reduce +132 ms
 outside   4.03 s (40 %): not in a span 4.0
 slowest   step 17 on rank 1, 4.10 s (not kept): all_reduce 4.0
-figures   incomplete: 1,000 sections lost, shared memory too small
+figures   incomplete: 1,000 spans lost, the journal was full
+          larger OTEL_MLPERF_JOURNAL_ROWS=, or aggregate=True for short spans
 telemetry 1,000 lost · <0.1 % overhead · stored in otel-runs/llama-77aa
           9,000 still to be sent: otel-mlperf recover 77aa
 next      otel-mlperf doctor 77aa

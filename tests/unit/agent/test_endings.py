@@ -1,0 +1,105 @@
+"""When did a run end, whoever looks at it and whenever?"""
+
+from __future__ import annotations
+
+import pytest
+from by_hand import MS, Program
+
+from otel_mlperf.agent.loop import Agent
+from otel_mlperf.agent.options import Options
+from otel_mlperf.agent.policy import Policy
+from otel_mlperf.agent.tail import Tail
+from otel_mlperf.journal.layout import Kind, Word
+from otel_mlperf.store.reader import Store
+
+BEGAN = 1_700_000_000_000_000_000
+
+
+def logged(program: Program) -> None:
+    """A value given to ``log()`` at 73 ms."""
+    row = (0, 0, 0, program.run, 11, program.name("loss"))
+    program.journal.put(73 * MS, *row, Kind.VALUE)
+
+
+def header(word: Word, at_ms: int):
+    """A time in the journal's header."""
+
+    def store(program: Program) -> None:
+        program.journal.words[word] = at_ms * MS
+
+    return store
+
+
+def ends(run_folder) -> tuple[str, float]:
+    """Outcome of the one process, and when it ended in ms after its begin."""
+    ((outcome, end),) = Store(run_folder).rows("SELECT outcome, end_ns FROM processes")
+    return outcome, (end - BEGAN) / MS
+
+
+def read_when_dead(program: Program, journals) -> None:
+    """Its process is gone, and with it the lock; an agent comes much later."""
+    program.journal.release()
+    Agent(program.meta, Tail(journals), Options(policy=Policy(), sources=frozenset())).run()
+
+
+@pytest.mark.parametrize(
+    ("sign", "end_ms"),
+    [
+        (lambda program: None, 20),
+        (lambda program: program.section("save", 30, 71), 71),
+        (lambda program: program.open("save", 72), 72),
+        (logged, 73),
+        (header(Word.STEP_TIME, 74), 74),
+        (header(Word.BEAT, 75), 75),
+    ],
+    ids=["step", "section", "open section", "value", "begin of a step", "look of an agent"],
+)
+def test_killed_process_ended_with_its_last_sign_of_life(
+    journals, run_folder, sign, end_ms
+) -> None:
+    """Not when somebody found it dead, be that a minute or a day later."""
+    program = Program(journals, run_folder)
+    program.open("run", 0, span=program.run)
+    program.step(10)
+    sign(program)
+    read_when_dead(program, journals)
+
+    assert ends(run_folder) == ("killed", end_ms)
+    spans = Store(run_folder).rows("SELECT max(end_ns) FROM spans WHERE interrupted")
+    assert spans == [(BEGAN + end_ms * MS,)]
+
+
+@pytest.mark.parametrize(("failed", "outcome"), [(0, "finished"), (1, "failed")])
+def test_run_whose_own_row_found_no_room_ended_as_its_header_says(
+    journals, run_folder, failed, outcome
+) -> None:
+    """A full ring costs what it had no room for, not how the run ended, and when."""
+    program = Program(journals, run_folder)
+    program.step(10)
+    program.journal.words[Word.END_TIME] = 50 * MS
+    program.journal.words[Word.FAILED] = failed
+    program.journal.close()
+    read_when_dead(program, journals)
+
+    assert ends(run_folder) == (outcome, 50)
+
+
+def test_agent_that_goes_on_knows_when_the_one_before_saw_the_process_alive(
+    journals, run_folder, agent_of
+) -> None:
+    """Also where the journal itself is gone: then nobody looks at it again."""
+    program = Program(journals, run_folder)
+    program.step(10)
+    first = agent_of(program)
+    first.tick()
+    first.mark()
+    (journal,) = first._state.journals.values()
+    alive_ns = journal.alive_ns
+    del first
+    program.journal.release()
+    (journals / "0-1-1.journal").unlink()
+    Agent(program.meta, Tail(journals), Options(policy=Policy(), sources=frozenset())).run()
+
+    ((outcome, end),) = Store(run_folder).rows("SELECT outcome, end_ns FROM processes")
+    assert (outcome, end) == ("killed", BEGAN + alive_ns)
+    assert alive_ns > 20 * MS
