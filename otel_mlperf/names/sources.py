@@ -67,6 +67,7 @@ SOURCES: Final[Mapping[str, Mapping[str, tuple[Metric, ...]]]] = {
             process.CGROUP_MEMORY_LIMIT,
             process.CGROUP_MEMORY,
             process.CGROUP_WORKING_SET,
+            process.CGROUP_OOM_KILLS,
         ),
         "detailed": (
             process.PROCESS_MEMORY_VIRTUAL,
@@ -75,7 +76,6 @@ SOURCES: Final[Mapping[str, Mapping[str, tuple[Metric, ...]]]] = {
             process.PROCESS_FILES,
             process.PROCESS_CONTEXT_SWITCHES,
             process.CGROUP_MEMORY_PEAK,
-            process.CGROUP_OOM_KILLS,
         ),
         "comprehensive": (process.PROCESS_MEMORY_PSS,),
     },
@@ -91,6 +91,7 @@ SOURCES: Final[Mapping[str, Mapping[str, tuple[Metric, ...]]]] = {
             device.POWER_LIMIT,
             device.HW_ENERGY,
             device.HW_TEMPERATURE,
+            device.TEMPERATURE_MARGIN,
             device.CLOCK,
             device.CLOCK_LIMIT,
             device.THROTTLE,
@@ -102,7 +103,6 @@ SOURCES: Final[Mapping[str, Mapping[str, tuple[Metric, ...]]]] = {
             device.GPU_UTILIZATION,  # of encoder and decoder
             device.HW_TEMPERATURE,  # of the memory
             device.HW_TEMPERATURE_LIMIT,
-            device.TEMPERATURE_MARGIN,
             device.THROTTLE_TIME,
             device.PERFORMANCE_STATE,
             device.PCIE_GENERATION,

@@ -102,10 +102,10 @@ class CgroupSensor:
             names.CGROUP_MEMORY_LIMIT: min(limits) if limits else None,
             names.CGROUP_MEMORY: group.usage_bytes,
             names.CGROUP_WORKING_SET: group.working_set_bytes,
+            names.CGROUP_OOM_KILLS: group.oom_kills,
         }
         if self._is_detailed:
             values[names.CGROUP_MEMORY_PEAK] = group.peak_bytes
-            values[names.CGROUP_OOM_KILLS] = group.oom_kills
         return _measured(pid, values)
 
     def close(self) -> None:

@@ -185,7 +185,7 @@ CALLS: Final = (
     Call("throttle reasons", "basic", _throttle),
     Call("encoder", "detailed", _encoder),
     Call("decoder", "detailed", _decoder),
-    Call("temperature margin", "detailed", _margin),
+    Call("temperature margin", "basic", _margin),
     _threshold(0, "critical", "gpu"),
     _threshold(1, "throttled", "gpu"),
     _threshold(3, "max", "gpu"),
