@@ -265,10 +265,10 @@ def load_config(
     from_file = _read_file(path) if path else {}
     given.update(overrides or {})
     _reject_unknown(given, "start()")
-    return Config(**(from_file | _from_environ(environ) | given))
+    return Config(**(from_file | _from_environ(environ, from_file) | given))
 
 
-def _from_environ(environ: Mapping[str, str]) -> dict[str, Any]:
+def _from_environ(environ: Mapping[str, str], from_file: dict[str, Any]) -> dict[str, Any]:
     found = {}
     for item in fields(Config):
         variable = item.metadata["variable"]
@@ -278,7 +278,7 @@ def _from_environ(environ: Mapping[str, str]) -> dict[str, Any]:
         try:
             found[item.name] = checked(item, text, variable)
         except ConfigError as error:
-            _log.warning("%s; the default %r is used", error, item.default)
+            _log.warning("%s; %r is used", error, from_file.get(item.name, item.default))
     return found
 
 

@@ -125,6 +125,16 @@ def test_bad_variables(caplog, variable, text, field):
     assert repr(text) in record.getMessage()
 
 
+def test_bad_variable_beside_a_file(caplog, tmp_path):
+    """The file's value holds then, and it is that which is said."""
+    (tmp_path / "x.yaml").write_text("keep_every: 7\n")
+    environ = {"OTEL_MLPERF_KEEP_EVERY": "often"}
+
+    assert load_config(tmp_path / "x.yaml", environ=environ).keep_every == 7
+    (record,) = caplog.records
+    assert record.getMessage().endswith("; 7 is used")
+
+
 @pytest.mark.parametrize("text", ["true", "TRUE", "1", "yes", " on "])
 def test_disabled(text):
     """``OTEL_SDK_DISABLED`` is read as people write it."""

@@ -83,7 +83,7 @@ def test_right_endpoint(start, said, text):
         ("OTEL_EXPORTER_OTLP_PROTOCOL", "http/jsn", "only http/protobuf is spoken here"),
         ("OTEL_EXPORTER_OTLP_HEADERS", "secret", "header 1 is not of the form name=value"),
         ("OTEL_EXPORTER_OTLP_METRICS_TIMEOUT", "soon", "milliseconds are expected"),
-        ("OTEL_METRIC_EXPORT_INTERVAL", "often", "the default 15000 is used"),
+        ("OTEL_METRIC_EXPORT_INTERVAL", "often", "100; 15000 is used"),
         ("OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE", "delta", "metrics here are cumulat"),
     ],
 )
