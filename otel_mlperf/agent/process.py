@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import fcntl
 import logging
 import os
@@ -113,24 +112,27 @@ class OnlyOne:
         self._fd = -1
 
     def __enter__(self) -> bool:
+        until = time.monotonic() + _LOCK_WAIT_S
+        while not self._locks():
+            if self._fd < 0 or time.monotonic() > until:
+                return False
+            time.sleep(0.1)
+        return True
+
+    def _locks(self) -> bool:
+        """Whether it is ours now; a file that its last holder has removed is nobody's."""
+        self.__exit__()
         try:
             self._fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        except FileNotFoundError:
+            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return os.path.samestat(os.fstat(self._fd), os.stat(self._path))
+        except OSError:
             return False
-        until = time.monotonic() + _LOCK_WAIT_S
-        while True:
-            try:
-                fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError as error:
-                if error.errno != errno.EWOULDBLOCK or time.monotonic() > until:
-                    return False
-                time.sleep(0.1)
-            else:
-                return True
 
     def __exit__(self, *error: object) -> None:
         if self._fd >= 0:
             os.close(self._fd)
+            self._fd = -1
 
 
 def leave_the_job(run_folder: Path, host: str) -> None:

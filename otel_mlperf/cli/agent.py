@@ -5,12 +5,10 @@ from __future__ import annotations
 import os
 import threading
 import time
-from typing import TYPE_CHECKING, Annotated
+from pathlib import Path
+from typing import Annotated
 
 import typer
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 RunArgument = Annotated[str | None, typer.Argument(help="Only this run: name, id prefix or path.")]
 
@@ -81,13 +79,13 @@ def recover(run: RunArgument = None) -> None:
 
 
 def _folders(run: str | None) -> list[Path]:
-    """Journal folders on this node: of one run, or of all."""
+    """Journal folders on this node: of one run, or those in shared memory of all."""
     from otel_mlperf.agent.recover import journal_folders
-    from otel_mlperf.ids import safe_name
+    from otel_mlperf.journal.folder import SUFFIX, folders_of_run
     from otel_mlperf.store.runs import find_run
 
-    folders = journal_folders()
     if run is None:
-        return folders
-    name = safe_name(find_run(run).facts.id, 128)
-    return [folder for folder in folders if folder.name == name]
+        return journal_folders()
+    found = find_run(run)
+    places = map(Path, folders_of_run(found.facts.id, str(found.path), os.getuid()))
+    return [place for place in places if any(place.glob(f"*{SUFFIX}"))]

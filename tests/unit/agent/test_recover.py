@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import TYPE_CHECKING
 
 import pytest
@@ -67,3 +68,17 @@ def test_journal_that_cannot_be_read_stops_no_other(tmp_path):
     assert list(bad.glob("*.journal"))
     assert not good.exists()
     assert list((tmp_path / "runs" / "good" / "tables" / "steps").glob("*.parquet"))
+
+
+def test_lock_whose_file_was_removed_is_nobodys(tmp_path):
+    """An agent that ends takes the file away: who waited for that one must not think it its own."""
+    held = OnlyOne(tmp_path)
+    assert held.__enter__()
+    (lock,) = tmp_path.iterdir()
+    remover = threading.Timer(0.05, lock.unlink)
+    remover.start()
+    with OnlyOne(tmp_path) as is_mine:
+        remover.join()
+        with OnlyOne(tmp_path) as is_anothers:
+            assert (is_mine, is_anothers) == (True, False)
+    held.__exit__()
