@@ -29,7 +29,9 @@ def test_what_is_written_is_read(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == [FILE]
 
 
-@pytest.mark.parametrize("content", [None, b"", b"\x93", b"{}", b"\x80", b"\x92\x81\xa1\xff\x90\x90"])
+@pytest.mark.parametrize(
+    "content", [None, b"", b"\x93", b"{}", b"\x80", b"\x92\x81\xa1\xff\x90\x90"]
+)
 def test_what_cannot_be_read(tmp_path, content):
     """Without a file, or with one of another version, there are no readings."""
     if content is not None:
