@@ -6,28 +6,23 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from otel_mlperf.analysis.accounting import ROOM
-from otel_mlperf.analysis.logged import GAUGE
 from otel_mlperf.analysis.processes import IMPORTED, RUNNING
 from otel_mlperf.analysis.steps import shown
-from otel_mlperf.report.lines import Line, columns, short
+from otel_mlperf.report.lines import LABEL, Line, columns, labelled, short, wrapped
 from otel_mlperf.report.machine import machine_text
 from otel_mlperf.report.quantities import duration, parts, percent, plural
+from otel_mlperf.report.said import said_lines
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from otel_mlperf.analysis.findings import Outside, Series, Steps, Summary, Telemetry
+    from otel_mlperf.analysis.findings import Outside, Steps, Summary, Telemetry
 
-_LABEL = 10
 _BETWEEN = " · "
 _LEAST_OUTSIDE = 0.01
 _LONGEST_NAME = 28
 _MOST_RANKS = 3
 _MOST_LOSSES = 3
-_MOST_SAID = 8
-"""Lines of what the program told of itself under one label."""
-_WHOLE = 1e12
-"""Below it, a number without decimals is written with all its digits."""
 
 
 def closing_lines(summary: Summary) -> list[str]:
@@ -44,17 +39,17 @@ def around_lines(summary: Summary, width: int) -> list[Line]:
         where = f" in {shown(one.enclosing)}" if one.enclosing else ""
         where = " in child processes" if one.beside else where
         line = f"{one.name} ×{one.count:,}: {duration(one.sum_ns)}{where}, mean {mean}"
-        lines.append(_labelled("added up", short(line, width - _LABEL)))
+        lines.append(labelled("added up", short(line, width - LABEL)))
     if summary.warm_up:
         line = f"step {summary.warm_up.number}: {duration(summary.warm_up.duration_ns)}"
-        lines.append(_labelled("warm-up", f"{line} (not in the figures above)"))
+        lines.append(labelled("warm-up", f"{line} (not in the figures above)"))
     if summary.outside:
         labels = ("outside", "")
-        told = _outside(summary, width - _LABEL)
-        lines += [_labelled(label, line) for label, line in zip(labels, told, strict=False)]
+        told = _outside(summary, width - LABEL)
+        lines += [labelled(label, line) for label, line in zip(labels, told, strict=False)]
     lines += [*_beside(summary, width), *_slowest(summary, width), *_machine(summary, width)]
     lines += _losses(summary, width)
-    return [*lines, *_profiled(summary, width), *_said(summary, width)]
+    return [*lines, *_profiled(summary, width), *said_lines(summary, width)]
 
 
 def _ranks(steps: Steps, width: int) -> list[Line]:
@@ -63,7 +58,7 @@ def _ranks(steps: Steps, width: int) -> list[Line]:
     lines = []
     for label, one in zip(labels, steps.stand_outs, strict=False):
         more = ", ".join(f"{name} +{duration(ns)}" for name, ns in one.more_ns.items())
-        lines.append(_labelled(label, short(f"rank {one.rank}: {more}", width - _LABEL)))
+        lines.append(labelled(label, short(f"rank {one.rank}: {more}", width - LABEL)))
     return lines
 
 
@@ -74,7 +69,7 @@ def _beside(summary: Summary, width: int) -> list[Line]:
         f"{short(one.name, _LONGEST_NAME)} {duration(one.sum_ns)} ×{one.count:,}"
         for one in summary.beside
     )
-    return [_labelled("beside", short(told, width - _LABEL))]
+    return [labelled("beside", short(told, width - LABEL))]
 
 
 def _slowest(summary: Summary, width: int) -> list[Line]:
@@ -85,7 +80,7 @@ def _slowest(summary: Summary, width: int) -> list[Line]:
     what = f"{slow.section} {parts(slow.duration_ns, slow.section_ns)}"
     mark = " (profiled)" if slow.profiled else "" if slow.kept else " (not kept)"
     line = f"step {slow.number}{rank}, {duration(slow.duration_ns)}{mark}: {what}"
-    return [_labelled("slowest", short(line, width - _LABEL))]
+    return [labelled("slowest", short(line, width - LABEL))]
 
 
 def _profiled(summary: Summary, width: int) -> list[Line]:
@@ -99,14 +94,14 @@ def _profiled(summary: Summary, width: int) -> list[Line]:
         told.append(f"{plural(count, 'window')} left out: {reason}")
     labels = ["profiled", *[""] * len(told)]
     return [
-        _labelled(label, short(line, width - _LABEL))
+        labelled(label, short(line, width - LABEL))
         for label, line in zip(labels, told, strict=False)
     ]
 
 
 def _machine(summary: Summary, width: int) -> list[Line]:
-    told = machine_text(summary.machine, width - _LABEL) if summary.machine else ""
-    return [_labelled("machine", told)] if told else []
+    told = machine_text(summary.machine, width - LABEL) if summary.machine else ""
+    return [labelled("machine", told)] if told else []
 
 
 def _losses(summary: Summary, width: int) -> list[Line]:
@@ -120,43 +115,8 @@ def _losses(summary: Summary, width: int) -> list[Line]:
         if one.absent_ns is not None:
             back = f"back after {duration(one.absent_ns)}"
         line = f"{one.name}{rank}{often} after {duration(one.after_ns)}, {back}: {one.text}"
-        lines.append([(f"{label:<{_LABEL}}", "dim"), (short(line, width - _LABEL), "red")])
+        lines.append([(f"{label:<{LABEL}}", "dim"), (short(line, width - LABEL), "red")])
     return lines
-
-
-def _said(summary: Summary, width: int) -> list[Line]:
-    """What the program told of itself, each on as many lines as it needs."""
-    room, lines = width - _LABEL, []
-    for label, facts in (
-        ("params", summary.params),
-        ("last", summary.last),
-        ("counted", summary.counted),
-        ("gauges", _gauges(summary.series)),
-        ("result", summary.result),
-    ):
-        told = [short(f"{key} {_value(value)}", room) for key, value in facts.items()]
-        between = ", " if label == "result" else _BETWEEN
-        found = _wrapped("", told, room, between) if told else []
-        if len(found) > _MOST_SAID:
-            found = [*found[: _MOST_SAID - 1], "… summary --json has all of it"]
-        labels = [label, *[""] * len(found)]
-        lines += [_labelled(one, line) for one, line in zip(labels, found, strict=False)]
-    return lines
-
-
-def _gauges(series: list[Series]) -> dict[str, float]:
-    """The gauges as they were set last, by name and labels."""
-    return {
-        f"{one.name} ({', '.join(one.labels.values())})" if one.labels else one.name: one.value
-        for one in series
-        if one.kind == GAUGE
-    }
-
-
-def _value(value: object) -> str:
-    if not isinstance(value, float):
-        return str(value)
-    return f"{value:,.0f}" if value.is_integer() and abs(value) < _WHOLE else f"{value:.4g}"
 
 
 def _outside(summary: Summary, room: int) -> list[str]:
@@ -168,7 +128,7 @@ def _outside(summary: Summary, room: int) -> list[str]:
         told = [_part(total, one) for one in found[:kept]]
         rest = sum(one.sum_ns for one in found[kept:])
         told += [f"other {parts(total, rest)}"] if _counts(total, rest) else []
-        lines = _wrapped(f"{head}: ", told, room)
+        lines = wrapped(f"{head}: ", told, room)
         if len(lines) <= 2:
             return lines
     return [head]
@@ -177,16 +137,6 @@ def _outside(summary: Summary, room: int) -> list[str]:
 def _counts(total: float, part: float) -> bool:
     """Whether a part is worth its words: enough of the whole, and not written as zero."""
     return part >= _LEAST_OUTSIDE * total > 0 and bool(parts(total, part).strip("0."))
-
-
-def _wrapped(head: str, told: list[str], room: int, between: str = ", ") -> list[str]:
-    lines = [head]
-    for at, part in enumerate(told):
-        more = part + (between if at < len(told) - 1 else "")
-        if columns(lines[-1] + more.rstrip()) > room:
-            lines.append("")
-        lines[-1] += more
-    return lines
 
 
 def _part(total: float, one: Outside) -> str:
@@ -202,12 +152,12 @@ def telemetry_lines(summary: Summary, width: int, notes: Sequence[str]) -> list[
     if facts.pending and summary.outcome != RUNNING:
         remedy = f"{facts.pending:,} still to be sent: otel-mlperf recover {summary.short_id}"
         notes = [remedy, *notes]
-    taken = _LABEL + sum(columns(part) + len(_BETWEEN) for part, _ in told)
+    taken = LABEL + sum(columns(part) + len(_BETWEEN) for part, _ in told)
     if not told or taken + columns(place) <= width:
         lines = [_joined("telemetry", told + stored)]
     else:
         lines = [_joined("telemetry", told), _joined("", stored)]
-    lines += [[(" " * _LABEL, ""), (short(note, width - _LABEL), "yellow")] for note in notes]
+    lines += [[(" " * LABEL, ""), (short(note, width - LABEL), "yellow")] for note in notes]
     return [*_incomplete(facts), *lines, [("next      ", "dim"), (summary.next, "bold")]]
 
 
@@ -232,12 +182,12 @@ def _incomplete(facts: Telemetry) -> list[Line]:
     why = f"{plural(facts.sections_lost, 'span')} lost, the journal was full"
     return [
         [("figures   ", "dim"), (f"incomplete: {why}", "red")],
-        [(" " * _LABEL, ""), (ROOM, "")],
+        [(" " * LABEL, ""), (ROOM, "")],
     ]
 
 
 def _joined(label: str, told: Line) -> Line:
-    line: Line = [(f"{label:<{_LABEL}}", "dim")]
+    line: Line = [(f"{label:<{LABEL}}", "dim")]
     for at, part in enumerate(told):
         line += [(_BETWEEN, ""), part] if at else [part]
     return line
@@ -254,7 +204,3 @@ def readable(path: str) -> str:
         return str(Path(path).resolve().relative_to(Path.cwd()))
     except (ValueError, OSError):
         return path
-
-
-def _labelled(label: str, line: str) -> Line:
-    return [(f"{label:<{_LABEL}}", "dim"), (line, "")]

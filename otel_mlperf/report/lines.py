@@ -17,6 +17,8 @@ Style = Literal["", "bold", "dim", "red", "green", "yellow", "blue", "magenta", 
 Line = list[tuple[str, Style]]
 
 WIDTH = 80
+LABEL = 10
+"""Columns of the word in front of a line."""
 _CODES = {
     "bold": 1,
     "dim": 2,
@@ -65,6 +67,22 @@ def columns(line: str) -> int:
     wide = sum(unicodedata.east_asian_width(char) in "WF" for char in line)
     marks = sum(unicodedata.combining(char) > 0 for char in line)
     return len(line) + wide - marks
+
+
+def wrapped(head: str, told: list[str], room: int, between: str = ", ") -> list[str]:
+    """``head`` and the parts behind it on lines of ``room`` columns; none is cut."""
+    lines = [head]
+    for at, part in enumerate(told):
+        more = part + (between if at < len(told) - 1 else "")
+        if columns(lines[-1] + more.rstrip()) > room:
+            lines.append("")
+        lines[-1] += more
+    return lines
+
+
+def labelled(label: str, line: str) -> Line:
+    """A line behind the word that says what it is about."""
+    return [(f"{label:<{LABEL}}", "dim"), (line, "")]
 
 
 def bar(share: float, full: int = 20) -> str:
