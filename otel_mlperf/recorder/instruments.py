@@ -60,12 +60,14 @@ class Counter(Instrument, CounterSeries):
         """The series with these labels, for code that counts often: ``c.labels(lang="de")``."""
         return self._sets.find(labels)
 
-    def add(self, value: float = 1, /, *more: Any, **labels: Any) -> None:
+    def add(self, value: float = 1, more: Any = None, /, **labels: Any) -> None:
         """Adds ``value``, which must not be negative: ``tokens.add(512, lang="de")``.
 
-        Labels may be given as OpenTelemetry has them, too: ``tokens.add(512, {"lang": "de"})``.
+        Labels may be given as OpenTelemetry has them, too: ``tokens.add(512, {"lang": "de"})``,
+        as long as the counter has not been used without any: its own series then records so fast
+        because it takes nothing but a value.
         """
-        if labels or more:
+        if labels or more is not None:
             self._sets.find(labels, more).add(value)
         else:
             self.record_slowly(value)
@@ -76,18 +78,18 @@ class Counter(Instrument, CounterSeries):
         total, low, limit, find = 0.0, 0, MOST, self._sets.find
 
         # What a series does, with labels: calling that would cost a third more.
-        def add(_: Series, value: Any = 1, /, *more: Any, **labels: Any) -> None:
+        def add(_: Series, value: Any = 1, /, **labels: Any) -> None:
             nonlocal total
             try:
                 kind = value.__class__
-                if not (labels or more) and (
+                if not labels and (
                     (kind is int and value >= low)
                     or (kind is float and value >= 0.0 and value <= limit)
                 ):
                     total += value
                     floats[at] = total
-                elif labels or more:
-                    find(labels, more).add(value)
+                elif labels:
+                    find(labels).add(value)
                 else:
                     slowly(value)
             except (OverflowError, ValueError) as error:  # too large, or the memory is given up
@@ -118,9 +120,9 @@ class Gauge(Instrument, GaugeSeries):
         """The series with these labels, for code that sets it often."""
         return self._sets.find(labels)
 
-    def set(self, value: float, /, *more: Any, **labels: Any) -> None:
+    def set(self, value: float, more: Any = None, /, **labels: Any) -> None:
         """The value from now on: ``depth.set(3, queue="images")``; labels as in ``Counter.add``."""
-        if labels or more:
+        if labels or more is not None:
             self._sets.find(labels, more).set(value)
         else:
             self.record_slowly(value)
@@ -131,16 +133,16 @@ class Gauge(Instrument, GaugeSeries):
         least, low, limit, find = -MOST, -HUGE, MOST, self._sets.find
 
         # What a series does, with labels: calling that would cost a third more.
-        def set_value(_: Series, value: Any, /, *more: Any, **labels: Any) -> None:
+        def set_value(_: Series, value: Any, /, **labels: Any) -> None:
             try:
                 kind = value.__class__
-                if not (labels or more) and (
+                if not labels and (
                     (kind is float and value >= least and value <= limit)
                     or (kind is int and value >= low)
                 ):
                     floats[at] = value
-                elif labels or more:
-                    find(labels, more).set(value)
+                elif labels:
+                    find(labels).set(value)
                 else:
                     slowly(value)
             except (OverflowError, ValueError) as error:  # too large, or the memory is given up
@@ -172,12 +174,12 @@ class Histogram(Instrument, HistogramSeries):
         """The series with these labels, for code that records often."""
         return self._sets.find(labels)
 
-    def record(self, value: float, /, *more: Any, **labels: Any) -> None:
+    def record(self, value: float, more: Any = None, /, **labels: Any) -> None:
         """Counts ``value``, which must not be negative: ``length.record(87, lang="de")``.
 
         Labels may be given as in ``Counter.add``.
         """
-        if labels or more:
+        if labels or more is not None:
             self._sets.find(labels, more).record(value)
         else:
             self.record_slowly(value)

@@ -34,9 +34,9 @@ class LabelSets(Generic[S]):
         self._known: dict[tuple[Any, ...], S] = {}
         """Series by labels as they are given, where all are text: 1 and True are equal."""
 
-    def find(self, labels: Mapping[str, Any], more: tuple[Any, ...] = ()) -> S:
+    def find(self, labels: Mapping[str, Any], more: Any = None) -> S:
         """The series with these labels, and those of ``more``, as OpenTelemetry's; never raises."""
-        if more:
+        if more is not None:
             labels = self._joined(labels, more)
         try:
             return self._known[tuple(labels.items())]
@@ -48,12 +48,13 @@ class LabelSets(Generic[S]):
             internal_error(error)
             return self._plain
 
-    def _joined(self, labels: Mapping[str, Any], more: tuple[Any, ...]) -> Mapping[str, Any]:
-        for one in more:
-            if isinstance(one, Mapping):
-                labels = {**one, **labels}
-            elif one is not None:
-                say_once(f"{self._name}: labels are given by name, lang='de'; {one!r:.40} is none")
+    def _joined(self, labels: Mapping[str, Any], more: Any) -> Mapping[str, Any]:
+        try:
+            if isinstance(more, Mapping):
+                return {**more, **labels}
+            say_once(f"{self._name}: labels are given by name, lang='de'; {more!r:.40} is none")
+        except Exception as error:  # noqa: BLE001 - recording never raises
+            internal_error(error)
         return labels
 
     def _find(self, labels: Mapping[str, Any]) -> S:

@@ -186,7 +186,7 @@ class HistogramSeries(Series):
         return self.bind_with(recorder, word, _no_labels)
 
     def bind_with(  # noqa: C901 - closures of one scope
-        self, recorder: Recorder, word: int, find: Callable[..., HistogramSeries]
+        self, recorder: Recorder, word: int, find: Callable[[dict[str, Any]], HistogramSeries]
     ) -> Bound:
         """The same, with what finds the series where labels are given."""
         floats, at, slowly = recorder.journal.floats, word + 1, self.record_slowly
@@ -196,10 +196,10 @@ class HistogramSeries(Series):
         total, limit = 0.0, MOST
         seen: Any = None
 
-        def record(_: Series, value: Any, /, *more: Any, **labels: Any) -> None:  # noqa: C901 - no calls
+        def record(_: Series, value: Any, /, **labels: Any) -> None:  # noqa: C901 - no calls
             nonlocal total, least, most, seen
-            if labels or more:
-                find(labels, more).record(value)
+            if labels:
+                find(labels).record(value)
                 return
             try:
                 kind = value.__class__
@@ -239,6 +239,5 @@ for _class in (CounterSeries, GaugeSeries, HistogramSeries):
     _class.usual = _class
 
 
-def _no_labels(labels: dict[str, Any], more: tuple[Any, ...]) -> HistogramSeries:
-    late = ", ".join([*labels, *map(str, more)])
-    raise TypeError(f"a series has its labels: {late} came too late")
+def _no_labels(labels: dict[str, Any]) -> HistogramSeries:
+    raise TypeError(f"a series has its labels: {', '.join(labels)} came too late")
