@@ -12,6 +12,7 @@ import typer
 
 from otel_mlperf.cli.commands import JsonOption  # noqa: TC001 - typer reads them
 from otel_mlperf.errors import TraceError, Unreachable, UsageError
+from otel_mlperf.journal.window import WINDOW_SUFFIX
 
 if TYPE_CHECKING:
     from otel_mlperf.cli.importing import Importer
@@ -75,6 +76,7 @@ def import_(
         if out:
             importer.open(out, traces, stack, is_replaced=force)
         said = None if as_json else sys.stderr if is_piped else sys.stdout
+        traces = _without_descriptions(traces)
         found = _all(importer, traces, said)
         if not found:
             _judge(found, len(traces))  # here, so that no file is written
@@ -85,6 +87,12 @@ def import_(
     elif not (run or endpoint or out):
         print("\nnothing was stored or sent: give --run NAME, --endpoint URL or --out FILE")
     _judge(found, len(traces))
+
+
+def _without_descriptions(paths: list[Path]) -> list[Path]:
+    """``profiles/*.json`` names what the recorder says of windows, too: left out beside traces."""
+    traces = [path for path in paths if not path.name.endswith(WINDOW_SUFFIX)]
+    return traces or paths
 
 
 def _all(importer: Importer, traces: list[Path], said: TextIO | None) -> list[Imported]:

@@ -22,8 +22,9 @@ def summary(
     wait_stored: Annotated[list[str] | None, typer.Option("--wait-stored", hidden=True)] = None,
 ) -> None:
     """Show where the time of a run went."""
+    from otel_mlperf.analysis.processes import RUNNING
     from otel_mlperf.analysis.summary import summarize
-    from otel_mlperf.cli.waiting import find_losses, wait_until_stored
+    from otel_mlperf.cli.waiting import find_left, find_losses, wait_until_stored
     from otel_mlperf.report.console import render_summary
     from otel_mlperf.report.lines import shown_in
     from otel_mlperf.store.runs import find_run
@@ -32,7 +33,10 @@ def summary(
         importlib.import_module("duckdb")  # its loading and the agent's storing overlap
     notes = wait_until_stored(wait_stored or [])
     notes += find_losses(wait_stored or []) if notes else []
-    found = summarize(find_run(run), rank)
+    folder = find_run(run)
+    found = summarize(folder, rank)
+    if found.outcome == RUNNING and not closing:
+        notes += find_left(folder)
     # The closing text belongs to the program's messages, not to its output.
     stream = sys.stderr if closing else sys.stdout
     if as_json or as_html:

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import os
 import time
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from otel_mlperf.analysis.accounting import ROOM
 from otel_mlperf.errors import UsageError
-from otel_mlperf.journal.folder import SUFFIX
+from otel_mlperf.journal.folder import SUFFIX, folders_of_run
 from otel_mlperf.journal.layout import WORD, Word
+
+if TYPE_CHECKING:
+    from otel_mlperf.store.runs import RunFolder
 
 PATIENCE_S = 2.0
 _LOOK_EVERY_S = 0.02
@@ -47,6 +52,19 @@ def find_losses(wanted: list[str]) -> list[str]:
         if count
     ]
     return [*told, ROOM] if told else []
+
+
+def find_left(run: RunFolder) -> list[str]:
+    """That processes of a run have ended, and that nobody has read what they left; if it is so."""
+    from otel_mlperf.agent.process import is_served
+    from otel_mlperf.agent.recover import is_written
+
+    owner = run.path.stat().st_uid
+    folders = map(Path, folders_of_run(run.facts.id, str(run.path), owner))
+    journals = [journal for folder in folders for journal in sorted(folder.glob(f"*{SUFFIX}"))]
+    if not journals or any(is_served(path.parent) or is_written(path) for path in journals):
+        return []
+    return [f"its processes have ended, and nobody reads: otel-mlperf recover {run.short_id}"]
 
 
 def _rank(path: str) -> str:

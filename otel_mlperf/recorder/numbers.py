@@ -34,5 +34,5 @@ def plain_number(name: str, value: Any) -> float:
         return math.nan
     except (TypeError, ValueError):  # several numbers, or none
         pass
-    say_once(f"{name} got a {type(value)}, plain numbers are expected; left out")
+    say_once(f"{name} got a {type(value).__name__}, plain numbers are expected; left out")
     return math.nan

@@ -65,7 +65,7 @@ class Values:
         except (TypeError, ValueError, OverflowError):  # several numbers; none that a float holds
             number = None
         if number is None:
-            say_once(f"log(): {name} is a {type(value)}, numbers are expected; left out")
+            say_once(f"log(): {name} is a {type(value).__name__}, numbers are expected; left out")
         else:
             self.write(now, number, where)
 

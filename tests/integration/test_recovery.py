@@ -26,8 +26,12 @@ def test_journal_that_nobody_read_is_read_by_hand(tmp_path, arguments) -> None:
     """A run without an agent is whole after the command, and its journal gone."""
     runs = tmp_path / "runs"
     ended = run_program(runs, "--end", "kill", OTEL_MLPERF_AGENT="none")
+    before = command(runs, "summary")
     done = command(runs, *arguments)
+    after = command(runs, "summary")
 
+    assert "its processes have ended, and nobody reads: otel-mlperf recover" in before.stdout
+    assert "nobody reads" not in after.stdout
     assert done.returncode == 0, done.stderr
     account = ended.settled().accounts()["spans"]["store"]
     assert account["created"] == ended.counted[0] + 3

@@ -83,6 +83,19 @@ def test_without_a_place_it_says_what_is_in_it(trace, capsys):
     assert "nothing was stored or sent: give --run NAME, --endpoint URL or --out FILE" in said
 
 
+def test_descriptions_of_windows_beside_traces_are_left_out(trace, capsys):
+    """``profiles/*.json`` may be given as it is: what is no trace there is not said to be bad."""
+    description = trace.with_name("rank0.0.window.json")
+    description.write_text("{}")
+    import_([description, trace])
+
+    shown = capsys.readouterr()
+    assert trace.name in shown.out
+    assert description.name not in shown.out + shown.err
+    with pytest.raises(TraceError):
+        import_([description])
+
+
 def test_server_gets_the_spans(trace, server, capsys):
     """With parents, attributes and who they are from."""
     import_([trace], endpoint=server.url)
