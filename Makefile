@@ -26,7 +26,8 @@ lint: $(READY)
 	$(BIN)/lint-imports --no-cache
 
 bench: $(READY)
-	@for table in spans instruments overhead agent_cost encoder; do $(BIN)/python tests/bench/$$table.py || exit 1; done
+	@for table in spans instruments overhead agent_cost encoder readings sensors \
+			profile_window trace_encoding trace_reading; do $(BIN)/python tests/bench/$$table.py || exit 1; done
 
 # Built anew when the pins or the package's metadata change; otherwise this costs nothing.
 $(READY): requirements/dev.txt pyproject.toml
