@@ -52,34 +52,49 @@ class Requests:
         self._waiting: dict[int, Request] = {}
         self._settled: dict[int, Outcome] = {}
         self._news: list[Outcome] = []
+        self._made: dict[int, Request] = {}
+        """What an agent before had made after its last state, and perhaps sent."""
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
 
     def load(self, next_number: int, pending: list[int]) -> None:
         """Takes up what another agent left.
 
         ``pending`` are the requests that waited when its last state was written; what it made
-        after that, from ``next_number`` on, is made again by the replay.
+        after that, from ``next_number`` on, is asked for again by the replay.
         """
         self._settled = {outcome.number: outcome for outcome in self._read_log()}
         self._news = [o for o in self._settled.values() if o.number in pending]
         for path in sorted(self._folder.glob("*.otlp")):
             number, signal, items, check = path.name.removesuffix(".otlp").split("-")
             known = self._settled.get(int(number))
-            if int(number) >= next_number or (known and known.check == int(check)):
+            if known and known.check == int(check):
                 path.unlink(missing_ok=True)
                 continue
             size = path.stat().st_size
             request = Request(int(number), signal, int(items), int(check), size)
-            self._waiting[request.number] = request
+            where = self._waiting if request.number < next_number else self._made
+            where[request.number] = request
 
     def add(self, number: int, signal: str, items: int, body: bytes) -> Outcome | None:
-        """Queues a request; what became of it, if an agent before has sent the same."""
+        """Queues a request; what became of it, if an agent before has sent the same.
+
+        What that one had made is sent as it was: what it counted of itself at that time may be
+        other numbers now, and two values of one time are refused by servers, with all beside them.
+        """
         check = zlib.crc32(body)
-        known = self._settled.get(number)
-        if known and known.check == check:
-            return known
+        known, made = self._settled.get(number), self._made.pop(number, None)
         request = Request(number, signal, items, check, len(body))
+        is_known = known and (known.check == check or _is_same(known, signal, items))
+        if made is not None and (is_known or made[:3] != request[:3] or self.body(made) is None):
+            _remove(self._path(made))
+            made = None
+        if is_known:
+            return known
         with self.changed:
+            if made is not None:
+                self._waiting[number] = made
+                self.changed.notify_all()
+                return None
             self._make_room(len(body))
             try:
                 self._write(request, body)
@@ -142,6 +157,8 @@ class Requests:
     def forget(self) -> None:
         """Shortens the log: the state contains every outcome that ``news`` has told."""
         with self._lock:
+            while self._made:
+                _remove(self._path(self._made.popitem()[1]))
             self._settled = {outcome.number: outcome for outcome in self._news}
             lines = "".join(map(_line, self._settled.values()))
             temporary = self._folder / f"{_LOG}.new"
@@ -178,6 +195,12 @@ class Requests:
         except FileNotFoundError:
             return []
         return [outcome for line in lines if (outcome := _parse(line))]
+
+
+def _is_same(known: Outcome, signal: str, items: int) -> bool:
+    """Whether points that were settled are asked for again, whatever their values are now."""
+    settled = known.delivered + sum(known.lost.values())
+    return signal == known.signal == "metrics" and settled == items
 
 
 def _remove(path: Path) -> None:

@@ -64,6 +64,36 @@ def test_replayed_request_that_was_delivered_is_not_sent_again(tmp_path) -> None
     assert after.next("traces").number == 1
 
 
+def test_points_that_were_made_are_sent_as_they_were(tmp_path) -> None:
+    """What an agent counts of itself differs in a replay: two values of one time must not be."""
+    before = outbox(tmp_path)
+    before.add(1, "metrics", 5, b"settled")
+    before.settle(before.next("metrics"), 5, {})
+    before.add(2, "metrics", 5, b"perhaps sent")
+    before.add(3, "metrics", 5, b"of other points")
+    after = outbox(tmp_path)
+
+    assert after.add(1, "metrics", 5, b"settled?").delivered == 5
+    assert after.add(2, "metrics", 5, b"perhaps not!") is None
+    assert after.add(3, "metrics", 6, b"of more points") is None
+    bodies = []
+    while (request := after.next("metrics")) is not None:
+        bodies.append(after.body(request))
+        after.settle(request, request.items, {})
+    assert bodies == [b"perhaps sent", b"of more points"]
+    assert list(tmp_path.glob("*.otlp")) == []
+
+
+def test_what_no_replay_asks_for_is_not_kept(tmp_path) -> None:
+    """The next state is without it: its file goes."""
+    outbox(tmp_path).add(1, "metrics", 5, b"made before a crash")
+    after = outbox(tmp_path)
+    after.forget()
+
+    assert after.next("metrics") is None
+    assert list(tmp_path.glob("*.otlp")) == []
+
+
 def test_outcome_that_a_state_contains_is_not_told_again(tmp_path) -> None:
     """Only outcomes of requests that the state still calls pending are news to the next agent."""
     before = outbox(tmp_path)
