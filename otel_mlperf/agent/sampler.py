@@ -28,7 +28,6 @@ from otel_mlperf.agent.views import (
     write_view,
 )
 from otel_mlperf.errors import JournalError
-from otel_mlperf.journal.layout import State, Word
 from otel_mlperf.journal.reader import Reader
 from otel_mlperf.sensors.deadline import TimedSensor
 from otel_mlperf.sensors.host import PROC
@@ -92,7 +91,7 @@ class _Ranks:
         names = {self.name}
         if key:
             names |= {name for name, view in read_views(self.folder).items() if view.key == key}
-        alive = [reader for name in names if (reader := self._open(name)) and _lives(reader)]
+        alive = [reader for name in names if (reader := self._open(name)) and reader.is_running]
         self.pids = frozenset(reader.meta.pid for reader in alive)
         return bool(alive)
 
@@ -108,10 +107,6 @@ class _Ranks:
             except JournalError:
                 return None
         return self._readers[name]
-
-
-def _lives(reader: Reader) -> bool:
-    return reader.is_owned and reader.word(Word.STATE) != State.CLOSED
 
 
 class _Sampler:

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from otel_mlperf.journal.layout import State, Word
 from otel_mlperf.journal.reader import Reader
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from otel_mlperf.journal.layout import Word
     from otel_mlperf.journal.meta import JournalMeta
     from otel_mlperf.journal.reader import Rows
 
@@ -38,7 +38,7 @@ class Glance:
     @property
     def is_running(self) -> bool:
         """Whether its process still records: it lives, and has not closed the journal."""
-        return self._reader.is_owned and self.word(Word.STATE) == State.RUNNING
+        return self._reader.is_running
 
     def word(self, word: Word) -> int:
         """One header word."""

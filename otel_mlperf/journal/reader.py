@@ -199,8 +199,12 @@ class Reader:
     @property
     def is_pressing(self) -> bool:
         """Whether a look should come soon: it fills up, or has ended."""
-        has_ended = self.word(Word.STATE) == State.CLOSED or not self.is_owned
-        return has_ended or self.ring.is_filling()
+        return not self.is_running or self.ring.is_filling()
+
+    @property
+    def is_running(self) -> bool:
+        """Whether its process still records: it lives, and has not closed the journal."""
+        return self.is_owned and self.word(Word.STATE) == State.RUNNING
 
     @property
     def is_owned(self) -> bool:
