@@ -12,6 +12,8 @@ import os
 import sys
 from typing import Final
 
+HOME: Final = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+"""The folder that this package lies in."""
 _LOAD: Final = """\
 import importlib.util, sys
 sys.path += sys.argv[2:]
@@ -32,6 +34,5 @@ def command(module: str, argument: str, *, before: str = "") -> list[str]:
 
 def _import_paths() -> list[str]:
     """Where this package lies, and what it needs."""
-    home = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
     installed = [p for p in sys.path if p.rstrip("/").endswith(("site-packages", "dist-packages"))]
-    return list(dict.fromkeys([home, *installed]))
+    return list(dict.fromkeys([HOME, *installed]))

@@ -12,6 +12,7 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any
 
+from otel_mlperf.isolated import HOME
 from otel_mlperf.journal.layout import OPEN, OPEN_BYTES, Flag, Kind, Word
 from otel_mlperf.recorder.context import CURRENT, SectionContext, context_above
 from otel_mlperf.recorder.faults import internal_error
@@ -130,7 +131,6 @@ def summary_environ() -> dict[str, str]:
     """The environment of a child that reads: it records nothing and finds this package."""
     environ = dict(os.environ)
     environ["OTEL_SDK_DISABLED"] = "true"
-    package = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-    paths = [package, *filter(None, [environ.get("PYTHONPATH")])]
+    paths = [HOME, *filter(None, [environ.get("PYTHONPATH")])]
     environ["PYTHONPATH"] = os.pathsep.join(paths)
     return environ
