@@ -21,17 +21,17 @@ from otel_mlperf.errors import ConfigError, JournalError, OtelMlperfError, RunAc
 from otel_mlperf.pytorch import out_of_memory as _out_of_memory  # noqa: F401 - looks at each run
 from otel_mlperf.pytorch.cuda_memory import cuda_memory
 from otel_mlperf.pytorch.handler import trace_handler
-from otel_mlperf.pytorch.profile import torch_profile
-from otel_mlperf.recorder.instruments import counter, gauge, histogram
-from otel_mlperf.recorder.log import log
-from otel_mlperf.recorder.loops import epoch, epochs, phase
-from otel_mlperf.recorder.readings import readings
-from otel_mlperf.recorder.run import Run
-from otel_mlperf.recorder.span import span
-from otel_mlperf.recorder.start import start, stop
-from otel_mlperf.recorder.step import mark_step, step
-from otel_mlperf.recorder.steps import steps
-from otel_mlperf.recorder.told import on_warning
+from otel_mlperf.pytorch.profile_call import torch_profile
+from otel_mlperf.recorder.api.epochs import epoch, epochs, phase
+from otel_mlperf.recorder.api.instruments import counter, gauge, histogram
+from otel_mlperf.recorder.api.log import log
+from otel_mlperf.recorder.api.readings import readings
+from otel_mlperf.recorder.api.span import span
+from otel_mlperf.recorder.api.start import start, stop
+from otel_mlperf.recorder.api.step import mark_step, step
+from otel_mlperf.recorder.api.steps import steps
+from otel_mlperf.recorder.api.warnings import on_warning
+from otel_mlperf.recorder.lifecycle.run import Run
 
 __all__ = [
     "Config",

@@ -14,9 +14,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any, Literal
 
+from otel_mlperf.config_field import checked, set_by
 from otel_mlperf.errors import ConfigError
-from otel_mlperf.schedule import schedule_text
-from otel_mlperf.setting import checked, set_by
+from otel_mlperf.profile_schedule import schedule_text
 
 _log = logging.getLogger("otel_mlperf")
 PREFIX = "OTEL_MLPERF_"

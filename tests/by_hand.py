@@ -6,9 +6,9 @@ import itertools
 from typing import TYPE_CHECKING
 
 from otel_mlperf import names
+from otel_mlperf.journal.journal_writer import Journal
 from otel_mlperf.journal.layout import OPEN, Flag, Kind
 from otel_mlperf.journal.meta import JournalMeta
-from otel_mlperf.journal.writer import Journal
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -15,8 +15,8 @@ from nvml import scripted
 from servers import build
 from servers.stack import Stack
 
-from otel_mlperf.journal.folder import SHARED_MEMORY, SUFFIX
-from otel_mlperf.journal.readings import drop_readings
+from otel_mlperf.journal.bulletin import drop_readings
+from otel_mlperf.journal.journal_folder import SHARED_MEMORY, SUFFIX
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING
 import msgspec
 import numpy as np
 
+from otel_mlperf.journal.journal_reader import Parts, Reader, rows_of_kind
+from otel_mlperf.journal.journal_writer import Journal, Lease
 from otel_mlperf.journal.layout import OPEN, OTHER, PAYLOAD_BYTES, ROW, Kind, Word
 from otel_mlperf.journal.meta import JournalMeta
-from otel_mlperf.journal.reader import Parts, Reader, rows_of_kind
-from otel_mlperf.journal.scan import Scan
-from otel_mlperf.journal.writer import Journal, Lease
+from otel_mlperf.journal.ring_scan import Scan
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -12,8 +12,8 @@ from pathlib import Path
 import yaml
 
 from otel_mlperf.config import Config
+from otel_mlperf.findings.live_rules import RULES
 from otel_mlperf.names.sources import levels_of
-from otel_mlperf.rules import RULES
 from otel_mlperf.sensors.levels import LEVELS
 
 ROOT = Path(__file__).parents[1]

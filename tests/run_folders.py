@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
+from otel_mlperf.store.part_writer import write_part
 from otel_mlperf.store.schema import TABLES
-from otel_mlperf.store.writer import write_part
 
 if TYPE_CHECKING:
     from pathlib import Path

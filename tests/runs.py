@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 from servers.running import wait_until
 
-from otel_mlperf.journal.folder import SHARED_MEMORY, SUFFIX
-from otel_mlperf.store.reader import Store
-from otel_mlperf.store.runs import list_runs
+from otel_mlperf.journal.journal_folder import SHARED_MEMORY, SUFFIX
+from otel_mlperf.store.run_folders import list_runs
+from otel_mlperf.store.table_reader import Store
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -6,7 +6,7 @@ from servers.dashboard import every_query
 from servers.running import wait_until
 
 from otel_mlperf import names
-from otel_mlperf.store.runs import read_run
+from otel_mlperf.store.run_folders import read_run
 
 WINDOW_S = 600
 """Every window of every query: longer than the runs of tests."""

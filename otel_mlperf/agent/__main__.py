@@ -16,7 +16,7 @@ def main(argv: list[str]) -> int:
 
     Where another agent does it, reads what that one cannot see.
     """
-    from otel_mlperf.agent.process import first_meta, leave_the_job, serve
+    from otel_mlperf.agent.lifecycle.agent_process import first_meta, leave_the_job, serve
     from otel_mlperf.ids import safe_name
 
     journal = Path(argv[0]).absolute()
@@ -27,7 +27,7 @@ def main(argv: list[str]) -> int:
     leave_the_job(Path(meta.run_folder), safe_name(meta.host))
     code = serve(folder, os.environ)
     if journal.exists():
-        from otel_mlperf.agent.sampler import sample
+        from otel_mlperf.agent.readings.gpu_sidecar import sample
 
         sample(journal, os.environ)
     return code

@@ -24,7 +24,7 @@ def agent(
     Programs start their own agent; this one is for jobs with OTEL_MLPERF_AGENT=none, where one
     process of the node reads for all of them.
     """
-    from otel_mlperf.agent.process import is_served, serve
+    from otel_mlperf.agent.lifecycle.agent_process import is_served, serve
 
     threads: dict[Path, threading.Thread] = {}
     while True:
@@ -45,11 +45,11 @@ def recover(run: RunArgument = None) -> None:
 
     Without RUN the journals of all runs of this user on this node are read.
     """
-    from otel_mlperf.agent.recover import deliver_rest, recover_journals
+    from otel_mlperf.agent.lifecycle.recovery import deliver_rest, recover_journals
     from otel_mlperf.errors import JournalError, Unreachable
-    from otel_mlperf.otlp.settings import read_settings
+    from otel_mlperf.otlp.endpoint_settings import read_settings
     from otel_mlperf.report.quantities import plural
-    from otel_mlperf.store.runs import find_run
+    from otel_mlperf.store.run_folders import find_run
 
     found = recover_journals(os.environ, _folders(run))
     typer.echo(f"{plural(found.read, 'journal')} read to the end")
@@ -80,9 +80,9 @@ def recover(run: RunArgument = None) -> None:
 
 def _folders(run: str | None) -> list[Path]:
     """Journal folders on this node: of one run, or those in shared memory of all."""
-    from otel_mlperf.agent.recover import journal_folders
-    from otel_mlperf.journal.folder import SUFFIX, folders_of_run
-    from otel_mlperf.store.runs import find_run
+    from otel_mlperf.agent.lifecycle.recovery import journal_folders
+    from otel_mlperf.journal.journal_folder import SUFFIX, folders_of_run
+    from otel_mlperf.store.run_folders import find_run
 
     if run is None:
         return journal_folders()

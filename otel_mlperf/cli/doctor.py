@@ -12,20 +12,20 @@ from otel_mlperf.cli.commands import JsonOption, RunArgument  # noqa: TC001 - ty
 from otel_mlperf.errors import Unreachable
 
 if TYPE_CHECKING:
-    from otel_mlperf.analysis.accounting import Accounts
-    from otel_mlperf.analysis.checks import Check
+    from otel_mlperf.analysis.summary.item_accounts import Accounts
+    from otel_mlperf.findings.check import Check
 
 
 def doctor(run: RunArgument = "latest", as_json: JsonOption = False) -> None:
     """Check machine, run, agent, accounting and server; the worst first."""
-    from otel_mlperf.analysis.checks import worst_first
-    from otel_mlperf.cli.check_backends import check_backends
-    from otel_mlperf.cli.check_endpoint import check_endpoints
-    from otel_mlperf.cli.check_machine import check_machine
-    from otel_mlperf.report.checks import render_checks
-    from otel_mlperf.report.json import to_json
+    from otel_mlperf.doctor.check_backends import check_backends
+    from otel_mlperf.doctor.check_endpoint import check_endpoints
+    from otel_mlperf.doctor.check_machine import check_machine
+    from otel_mlperf.findings.check import worst_first
+    from otel_mlperf.report.check_lines import render_checks
+    from otel_mlperf.report.json_output import to_json
     from otel_mlperf.report.lines import shown_in
-    from otel_mlperf.store.runs import runs_dir
+    from otel_mlperf.store.run_folders import runs_dir
 
     of_run, accounts, nodes = _of_run(run)
     checks = check_machine(runs_dir(), nodes) + of_run
@@ -43,12 +43,12 @@ def doctor(run: RunArgument = "latest", as_json: JsonOption = False) -> None:
 
 def _of_run(run: str) -> tuple[list[Check], Accounts, int]:
     """Checks, accounts and number of nodes of the run that is meant, if there is any yet."""
-    from otel_mlperf.analysis.accounting import read_accounts
-    from otel_mlperf.analysis.checks import Check
-    from otel_mlperf.analysis.processes import read_processes
-    from otel_mlperf.cli.check_run import check_run
-    from otel_mlperf.store.reader import Store
-    from otel_mlperf.store.runs import LATEST, find_run, list_runs, runs_dir
+    from otel_mlperf.analysis.summary.item_accounts import read_accounts
+    from otel_mlperf.analysis.summary.run_processes import read_processes
+    from otel_mlperf.doctor.check_run import check_run
+    from otel_mlperf.findings.check import Check
+    from otel_mlperf.store.run_folders import LATEST, find_run, list_runs, runs_dir
+    from otel_mlperf.store.table_reader import Store
 
     if run == LATEST and not list_runs(runs_dir()):
         return [Check("ok", "run", f"none in {runs_dir()} yet")], {}, 1

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import BinaryIO
 
-    from otel_mlperf.analysis.selected import Selected
-    from otel_mlperf.report.timeline import Format
+    from otel_mlperf.analysis.steps.step_selection import Selected
+    from otel_mlperf.report.timeline_files import Format
 
 _NUMBERS: Final = re.compile(r"(\d+)(?:-(\d+))?")
 _UI: Final = "https://ui.perfetto.dev (Open trace file)"
@@ -48,10 +48,10 @@ def export(
     """Write a run into a file: its steps, sections, kernels and readings on one timeline."""
     from pathlib import Path
 
-    from otel_mlperf.analysis.selected import select
-    from otel_mlperf.cli.output import new_file
+    from otel_mlperf.analysis.steps.step_selection import select
     from otel_mlperf.report.quantities import size
-    from otel_mlperf.store.runs import find_run
+    from otel_mlperf.store.run_folders import find_run
+    from otel_mlperf.whole_file import new_file
 
     ending, write = _format(perfetto=perfetto, chrome=chrome, otlp_json=otlp_json)
     numbers = _numbers(steps)
@@ -99,7 +99,7 @@ def _write_chrome(selected: Selected, file: BinaryIO) -> str:
 
 def _write_timeline(selected: Selected, file: BinaryIO, form: Format) -> str:
     from otel_mlperf.report.quantities import plural
-    from otel_mlperf.report.timeline import write_timeline
+    from otel_mlperf.report.timeline_files import write_timeline
 
     counts = write_timeline(selected, form, file.write)
     if not (counts.slices or counts.points):
@@ -111,7 +111,7 @@ def _write_timeline(selected: Selected, file: BinaryIO, form: Format) -> str:
 
 
 def _write_otlp(selected: Selected, file: BinaryIO) -> str:
-    from otel_mlperf.cli.replay import lines
+    from otel_mlperf.replay.span_requests import lines
     from otel_mlperf.report.quantities import plural
 
     count = 0

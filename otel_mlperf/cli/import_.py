@@ -15,8 +15,8 @@ from otel_mlperf.errors import TraceError, Unreachable, UsageError
 from otel_mlperf.journal.window import WINDOW_SUFFIX
 
 if TYPE_CHECKING:
-    from otel_mlperf.cli.importing import Importer
-    from otel_mlperf.report.imported import Imported
+    from otel_mlperf.importing.trace_import import Importer
+    from otel_mlperf.report.import_notes import Imported
 
 TracesArgument = Annotated[
     list[Path], typer.Argument(metavar="TRACE...", help="Files *.json or *.json.gz of a profiler.")
@@ -58,9 +58,9 @@ def import_(
 
     Without --run, --endpoint and --out it says what is in them. The same trace twice is one.
     """
-    from otel_mlperf.cli.imported_run import find_or_none
-    from otel_mlperf.cli.importing import STDOUT, Importer, parse_budget
     from otel_mlperf.cli.send import traces_settings
+    from otel_mlperf.importing.imported_run import find_or_none
+    from otel_mlperf.importing.trace_import import STDOUT, Importer, parse_budget
     from otel_mlperf.otlp.client import Client
 
     is_piped = str(out) == STDOUT
@@ -81,7 +81,7 @@ def import_(
         if not found:
             _judge(found, len(traces))  # here, so that no file is written
     if as_json:
-        from otel_mlperf.report.json import to_json
+        from otel_mlperf.report.json_output import to_json
 
         print(to_json(found))
     elif not (run or endpoint or out):
@@ -98,7 +98,7 @@ def _without_descriptions(paths: list[Path]) -> list[Path]:
 def _all(importer: Importer, traces: list[Path], said: TextIO | None) -> list[Imported]:
     """Imports one after the other; what is no trace is said, and the others still come."""
     from otel_mlperf.cli.progress import Progress
-    from otel_mlperf.report.imported import imported_lines
+    from otel_mlperf.report.import_notes import imported_lines
     from otel_mlperf.report.lines import shown_in, text
 
     found = []

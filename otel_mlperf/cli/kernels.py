@@ -10,9 +10,9 @@ import typer
 from otel_mlperf.cli.commands import JsonOption  # noqa: TC001 - typer reads it
 
 if TYPE_CHECKING:
-    from otel_mlperf.analysis.kernel_rows import By
-    from otel_mlperf.analysis.windows import Kernels
-    from otel_mlperf.store.runs import RunFolder
+    from otel_mlperf.analysis.profiles.kernel_rows import By
+    from otel_mlperf.analysis.profiles.window_shapes import Kernels
+    from otel_mlperf.store.run_folders import RunFolder
 
     _Number = tuple[int, str | None]
     """Of a step, and its phase."""
@@ -59,8 +59,8 @@ def kernels(
     from msgspec.structs import replace
 
     from otel_mlperf.errors import TraceError, UsageError
-    from otel_mlperf.report.json import to_json
-    from otel_mlperf.report.kernels import TOP, render_kernels
+    from otel_mlperf.report.json_output import to_json
+    from otel_mlperf.report.kernel_tables import TOP, render_kernels
     from otel_mlperf.report.lines import shown_in
 
     if phase is not None and step is None:
@@ -78,7 +78,7 @@ def kernels(
 
 
 def _checked(by: str | None) -> By | None:
-    from otel_mlperf.analysis.kernel_rows import BY
+    from otel_mlperf.analysis.profiles.kernel_rows import BY
     from otel_mlperf.errors import UsageError
 
     if by is None:
@@ -92,10 +92,10 @@ def _checked(by: str | None) -> By | None:
 def _find(source: str, by: By | None, rank: int | None, step: _Number | None) -> Kernels:
     from msgspec.structs import replace
 
-    from otel_mlperf.analysis.profiled import find_unread
+    from otel_mlperf.analysis.profiles.recorded_windows import find_unread
     from otel_mlperf.errors import UsageError
-    from otel_mlperf.store.reader import Store
-    from otel_mlperf.store.runs import find_run
+    from otel_mlperf.store.run_folders import find_run
+    from otel_mlperf.store.table_reader import Store
 
     path = Path(source)
     if (path.exists() and not path.is_dir()) or source.endswith(_ENDINGS):
@@ -108,10 +108,14 @@ def _find(source: str, by: By | None, rank: int | None, step: _Number | None) ->
 
 
 def _of_run(run: RunFolder, by: By | None, rank: int | None, step: _Number | None) -> Kernels:
-    from otel_mlperf.analysis.kernels import find_kernels, read_rows
-    from otel_mlperf.analysis.profiled_step import find_step
-    from otel_mlperf.analysis.profiled_steps import choose_step, find_profiled, read_step_events
-    from otel_mlperf.store.reader import Store
+    from otel_mlperf.analysis.profiles.kernel_totals import find_kernels, read_rows
+    from otel_mlperf.analysis.profiles.profiled_step import find_step
+    from otel_mlperf.analysis.profiles.profiled_steps import (
+        choose_step,
+        find_profiled,
+        read_step_events,
+    )
+    from otel_mlperf.store.table_reader import Store
 
     name = f"{run.facts.name} · {run.short_id}"
     rows = read_rows(run, rank)
@@ -124,11 +128,11 @@ def _of_run(run: RunFolder, by: By | None, rank: int | None, step: _Number | Non
 
 
 def _of_trace(path: Path, by: By | None) -> Kernels:
-    from otel_mlperf.analysis.kernels import find_kernels
-    from otel_mlperf.kineto.counting.numbers import count
-    from otel_mlperf.kineto.counting.rows import rows_of
+    from otel_mlperf.analysis.profiles.kernel_totals import find_kernels
+    from otel_mlperf.kineto.counting.window_numbers import count
+    from otel_mlperf.kineto.counting.window_rows import rows_of
     from otel_mlperf.kineto.linking.link import link
-    from otel_mlperf.kineto.reading.reader import read_trace
+    from otel_mlperf.kineto.reading.trace_reader import read_trace
 
     trace = read_trace(path)
     links = link(trace)
@@ -137,10 +141,14 @@ def _of_trace(path: Path, by: By | None) -> Kernels:
 
 
 def _of_trace_step(path: Path, by: By | None, step: _Number) -> Kernels:
-    from otel_mlperf.analysis.profiled_step import find_step
-    from otel_mlperf.analysis.profiled_steps import below_annotation, choose_step, find_profiled
+    from otel_mlperf.analysis.profiles.profiled_step import find_step
+    from otel_mlperf.analysis.profiles.profiled_steps import (
+        below_annotation,
+        choose_step,
+        find_profiled,
+    )
     from otel_mlperf.kineto.convert import convert, stored_rows
-    from otel_mlperf.kineto.counting.rows import rows_of
+    from otel_mlperf.kineto.counting.window_rows import rows_of
 
     found = convert(path)
     rows = rows_of(found.trace, found.numbers, found.links.orphans)

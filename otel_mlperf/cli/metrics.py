@@ -18,9 +18,9 @@ def metrics(
     """List every metric with its kind, unit, labels, name in Prometheus and meaning."""
     import sys
 
-    from otel_mlperf.report.json import to_json
+    from otel_mlperf.report.json_output import to_json
     from otel_mlperf.report.lines import shown_in
-    from otel_mlperf.report.metrics import metric_rows, render_markdown, render_metrics
+    from otel_mlperf.report.metric_pages import metric_rows, render_markdown, render_metrics
 
     if as_json:
         print(to_json(metric_rows()))

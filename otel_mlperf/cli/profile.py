@@ -17,13 +17,13 @@ import typer
 from otel_mlperf.cli.commands import RunArgument  # noqa: TC001 - typer reads them
 from otel_mlperf.errors import JournalError, NotRunning, OtelMlperfError, UsageError
 from otel_mlperf.journal.control import MOST_STEPS, Answer, Control, steps_of
-from otel_mlperf.journal.folder import SUFFIX, folders_of_run
+from otel_mlperf.journal.journal_folder import SUFFIX, folders_of_run
 from otel_mlperf.journal.layout import Word
 from otel_mlperf.journal.window import FOLDER, WINDOW_SUFFIX, read_window
 from otel_mlperf.report.quantities import plural
 
 if TYPE_CHECKING:
-    from otel_mlperf.store.runs import RunFolder
+    from otel_mlperf.store.run_folders import RunFolder
 
 _LOOK_EVERY_S: Final = 0.05
 _READ_EVERY_S: Final = 0.25
@@ -72,7 +72,7 @@ def profile(
     One step goes by with the profiler on, the steps after it are recorded. Without --rank every
     rank on this node is asked. Ctrl-C while it waits takes back what no process has begun.
     """
-    from otel_mlperf.store.runs import find_run
+    from otel_mlperf.store.run_folders import find_run
 
     found = find_run(run)
     journals = _chosen(found, rank or [])
@@ -221,8 +221,8 @@ def _await(run: RunFolder, one: _Asked) -> Path | None:
 
 def _await_reading(run: RunFolder, asked: list[_Asked], traces: dict[int, Path]) -> None:
     """Waits until the agent has read them: from then on ``kernels`` shows them."""
-    from otel_mlperf.analysis.profiled import find_unread
-    from otel_mlperf.store.reader import Store
+    from otel_mlperf.analysis.profiles.recorded_windows import find_unread
+    from otel_mlperf.store.table_reader import Store
 
     names = {trace.name for trace in traces.values()}
     has_agent = any(one.control.word(Word.BEAT) for one in asked)

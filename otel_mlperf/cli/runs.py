@@ -19,11 +19,11 @@ def runs(
     """
     import sys
 
-    from otel_mlperf.analysis.runs import overview
-    from otel_mlperf.report.json import to_json
+    from otel_mlperf.analysis.summary.run_list import overview
+    from otel_mlperf.report.json_output import to_json
     from otel_mlperf.report.lines import shown_in
-    from otel_mlperf.report.runs import render_runs
-    from otel_mlperf.store.runs import runs_dir, scan_runs
+    from otel_mlperf.report.run_table import render_runs
+    from otel_mlperf.store.run_folders import runs_dir, scan_runs
 
     folder = runs_dir()
     found, bad = scan_runs(folder)

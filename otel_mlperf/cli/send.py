@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-import time
 from contextlib import closing
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,10 +13,7 @@ from otel_mlperf.cli.commands import RunArgument  # noqa: TC001 - typer reads th
 from otel_mlperf.errors import ConfigError, Unreachable
 
 if TYPE_CHECKING:
-    from otel_mlperf.otlp.client import Client
-    from otel_mlperf.otlp.settings import SignalSettings
-
-_TRIES = 3
+    from otel_mlperf.otlp.endpoint_settings import SignalSettings
 
 
 def send(
@@ -33,10 +29,11 @@ def send(
 
     Sending twice does no harm: they keep their ids.
     """
-    from otel_mlperf.cli.replay import count_spans, requests
     from otel_mlperf.otlp.client import Client
-    from otel_mlperf.store.reader import Store
-    from otel_mlperf.store.runs import find_run
+    from otel_mlperf.replay.delivery import deliver
+    from otel_mlperf.replay.span_requests import count_spans, requests
+    from otel_mlperf.store.run_folders import find_run
+    from otel_mlperf.store.table_reader import Store
 
     found = find_run(run)
     settings = traces_settings(endpoint)
@@ -61,7 +58,7 @@ def traces_settings(endpoint: str | None) -> SignalSettings:
     Raises:
         ConfigError: nowhere, or a variable cannot be understood.
     """
-    from otel_mlperf.otlp.settings import read_settings
+    from otel_mlperf.otlp.endpoint_settings import read_settings
 
     settings, warnings = read_settings(os.environ, "traces", endpoint)
     if settings is None and warnings:
@@ -74,27 +71,3 @@ def traces_settings(endpoint: str | None) -> SignalSettings:
             "or set OTEL_EXPORTER_OTLP_ENDPOINT"
         )
     return settings
-
-
-def deliver(client: Client, body: bytes) -> int:
-    """Delivers one request, in halves where the server wants it; how many spans it refused.
-
-    Raises:
-        Unreachable: no success after a few tries, or the server does not let us in.
-    """
-    from otel_mlperf.otlp.backoff import Backoff
-    from otel_mlperf.otlp.client import Outcome
-    from otel_mlperf.otlp.split import halves
-
-    backoff = Backoff()
-    for tries_left in reversed(range(_TRIES)):
-        answer = client.post(body)
-        if answer.outcome is Outcome.DELIVERED:
-            return answer.rejected
-        if answer.outcome in (Outcome.REJECTED, Outcome.TOO_LARGE):
-            parts = halves(body)
-            return sum(deliver(client, part) for part in parts) if parts else 1
-        if answer.outcome is Outcome.UNAUTHORIZED or not tries_left:
-            break
-        time.sleep(backoff.failed(answer.after_s))
-    raise Unreachable(f"sending: {answer.reason}")

@@ -34,11 +34,11 @@ def show(
     """
     import sys
 
-    from otel_mlperf.analysis.step import read_step
-    from otel_mlperf.report.json import to_json
+    from otel_mlperf.analysis.steps.one_step import read_step
+    from otel_mlperf.report.json_output import to_json
     from otel_mlperf.report.lines import shown_in
-    from otel_mlperf.report.step import render_step
-    from otel_mlperf.store.runs import find_run
+    from otel_mlperf.report.step_page import render_step
+    from otel_mlperf.store.run_folders import find_run
 
     found = read_step(find_run(run), step, phase, rank, operators=operators)
     if as_json:

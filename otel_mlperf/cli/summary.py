@@ -22,12 +22,12 @@ def summary(
     wait_stored: Annotated[list[str] | None, typer.Option("--wait-stored", hidden=True)] = None,
 ) -> None:
     """Show where the time of a run went."""
-    from otel_mlperf.analysis.processes import RUNNING
-    from otel_mlperf.analysis.summary import summarize
-    from otel_mlperf.cli.waiting import find_left, find_losses, wait_until_stored
-    from otel_mlperf.report.console import render_summary
+    from otel_mlperf.analysis.summary.run_processes import RUNNING
+    from otel_mlperf.analysis.summary.summary import summarize
+    from otel_mlperf.replay.stored_wait import find_left, find_losses, wait_until_stored
     from otel_mlperf.report.lines import shown_in
-    from otel_mlperf.store.runs import find_run
+    from otel_mlperf.report.summary_table import render_summary
+    from otel_mlperf.store.run_folders import find_run
 
     if wait_stored:
         importlib.import_module("duckdb")  # its loading and the agent's storing overlap
@@ -40,7 +40,7 @@ def summary(
     # The closing text belongs to the program's messages, not to its output.
     stream = sys.stderr if closing else sys.stdout
     if as_json or as_html:
-        from otel_mlperf.report.json import to_json
+        from otel_mlperf.report.json_output import to_json
         from otel_mlperf.report.notebook import render_html
 
         print(to_json(found) if as_json else render_html(found), file=stream)

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from otel_mlperf.analysis.processes import RUNNING
+from otel_mlperf.analysis.summary.run_processes import RUNNING
 from otel_mlperf.cli.commands import JsonOption, RunArgument  # noqa: TC001 - typer reads them
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.text import Text
 
-    from otel_mlperf.analysis.live import Live, Watch
+    from otel_mlperf.analysis.live.live_view import Live, Watch
 
 _EVERY_S: Final = 1.0
 
@@ -33,11 +33,11 @@ def top(
 
     Ranks on this node are seen as they are, without any server; others as the run folder has them.
     """
-    from otel_mlperf.analysis.live import Watch
-    from otel_mlperf.report.json import to_json
+    from otel_mlperf.analysis.live.live_view import Watch
+    from otel_mlperf.report.json_output import to_json
     from otel_mlperf.report.lines import shown_in
-    from otel_mlperf.report.top import render_top
-    from otel_mlperf.store.runs import find_run
+    from otel_mlperf.report.live_screen import render_top
+    from otel_mlperf.store.run_folders import find_run
 
     watch = Watch(find_run(run))
     live = watch.look()
@@ -83,7 +83,7 @@ def _watched(watch: Watch, live: Live, every: float, *, color: bool, unicode: bo
 def _frame(live: Live, console: Console, unicode: bool) -> Text:
     from rich.text import Text
 
-    from otel_mlperf.report.top import render_top
+    from otel_mlperf.report.live_screen import render_top
 
     size = console.size
     drawn = render_top(

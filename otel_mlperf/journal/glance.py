@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from otel_mlperf.journal.reader import Reader
+from otel_mlperf.journal.journal_reader import Reader
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from otel_mlperf.journal.journal_reader import Rows
     from otel_mlperf.journal.layout import Word
     from otel_mlperf.journal.meta import JournalMeta
-    from otel_mlperf.journal.reader import Rows
 
 
 class Glance:

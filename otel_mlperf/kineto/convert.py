@@ -13,21 +13,21 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from otel_mlperf import names
-from otel_mlperf.kineto.counting.numbers import count
-from otel_mlperf.kineto.counting.rows import tables_of
+from otel_mlperf.kineto.counting.window_numbers import count
+from otel_mlperf.kineto.counting.window_rows import tables_of
 from otel_mlperf.kineto.linking.collectives import collectives
 from otel_mlperf.kineto.linking.link import link
 from otel_mlperf.kineto.linking.sections import read_sections
 from otel_mlperf.kineto.reading.details import read_details
-from otel_mlperf.kineto.reading.reader import MOST_BYTES, read_trace
-from otel_mlperf.kineto.spans.attributes import collective_attributes, detail_attributes
+from otel_mlperf.kineto.reading.trace_reader import MOST_BYTES, read_trace
 from otel_mlperf.kineto.spans.budget import Budget, choose
 from otel_mlperf.kineto.spans.critical import critical_path
-from otel_mlperf.kineto.spans.places import find_places
-from otel_mlperf.kineto.spans.spans import Spans
+from otel_mlperf.kineto.spans.event_attributes import collective_attributes, detail_attributes
+from otel_mlperf.kineto.spans.event_spans import Spans
 from otel_mlperf.kineto.spans.stored import event_rows
+from otel_mlperf.kineto.spans.trace_assignment import find_places
 from otel_mlperf.otlp import wire
-from otel_mlperf.otlp.spans import cut, encode_spans, span_sizes
+from otel_mlperf.otlp.span_encoding import cut, encode_spans, span_sizes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -36,12 +36,12 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from otel_mlperf.journal.window import Window
-    from otel_mlperf.kineto.counting.numbers import Numbers
-    from otel_mlperf.kineto.events import Trace
+    from otel_mlperf.kineto.counting.window_numbers import Numbers
     from otel_mlperf.kineto.linking.links import Links
     from otel_mlperf.kineto.linking.sections import Sections
     from otel_mlperf.kineto.spans.budget import Plan
-    from otel_mlperf.kineto.spans.places import Places
+    from otel_mlperf.kineto.spans.trace_assignment import Places
+    from otel_mlperf.kineto.trace_events import Trace
 
 REQUEST_BYTES: Final = 2 << 20
 _ROUNDS: Final = 8
@@ -231,8 +231,8 @@ def store(found: Converted, run_folder: Path) -> None:
     Raises:
         StoreError: the disk refuses.
     """
+    from otel_mlperf.store.part_writer import write_part, write_pieces
     from otel_mlperf.store.parts import window_host
-    from otel_mlperf.store.writer import write_part, write_pieces
 
     host = window_host(found.trace.digest)
     numbers = tables_of(

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from otel_mlperf.names import device, health, host, process, told, training
+from otel_mlperf.names import device, health, host, process, runtime, training
 from otel_mlperf.names.attributes import *  # noqa: F403
 from otel_mlperf.names.device import *  # noqa: F403
 from otel_mlperf.names.health import *  # noqa: F403
@@ -18,8 +18,8 @@ from otel_mlperf.names.host import *  # noqa: F403
 from otel_mlperf.names.metric import *  # noqa: F403
 from otel_mlperf.names.metric import Metric
 from otel_mlperf.names.process import *  # noqa: F403
+from otel_mlperf.names.runtime import *  # noqa: F403
 from otel_mlperf.names.spans import *  # noqa: F403
-from otel_mlperf.names.told import *  # noqa: F403
 from otel_mlperf.names.training import *  # noqa: F403
 
 SCHEMA_URL: Final = "https://opentelemetry.io/schemas/1.44.0"
@@ -27,7 +27,7 @@ SCOPE: Final = "otel_mlperf"
 
 METRICS: Final[tuple[Metric, ...]] = tuple(
     value
-    for module in (training, host, process, told, device, health)
+    for module in (training, host, process, runtime, device, health)
     for value in vars(module).values()
     if isinstance(value, Metric)
 )

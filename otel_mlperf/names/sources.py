@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from otel_mlperf.names import device, health, host, process, told
+from otel_mlperf.names import device, health, host, process, runtime
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -127,19 +127,19 @@ SOURCES: Final[Mapping[str, Mapping[str, tuple[Metric, ...]]]] = {
     },
     "gc": {
         "basic": (
-            told.GC_COLLECTIONS,
-            told.GC_COLLECTED,
-            told.GC_UNCOLLECTABLE,
-            told.GC_TIME,
+            runtime.GC_COLLECTIONS,
+            runtime.GC_COLLECTED,
+            runtime.GC_UNCOLLECTABLE,
+            runtime.GC_TIME,
         ),
     },
     "allocator": {
         "basic": (
-            told.CUDA_MEMORY,
-            told.CUDA_MEMORY_MOST,
-            told.CUDA_MEMORY_SPLIT,
-            told.CUDA_RETRIES,
-            told.CUDA_OOMS,
+            runtime.CUDA_MEMORY,
+            runtime.CUDA_MEMORY_MOST,
+            runtime.CUDA_MEMORY_SPLIT,
+            runtime.CUDA_RETRIES,
+            runtime.CUDA_OOMS,
         ),
     },
     "agent": {

@@ -17,13 +17,13 @@ from http.client import BadStatusLine, HTTPException
 from typing import TYPE_CHECKING, Final
 
 from otel_mlperf.otlp import wire
-from otel_mlperf.otlp.settings import grpc_hint
+from otel_mlperf.otlp.endpoint_settings import grpc_hint
 from otel_mlperf.otlp.transport import Reply, Transport
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from otel_mlperf.otlp.settings import SignalSettings
+    from otel_mlperf.otlp.endpoint_settings import SignalSettings
 
 _WAIT_MOST_S: Final = 60.0
 _WORDS_MOST: Final = 200

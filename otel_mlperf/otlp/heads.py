@@ -17,7 +17,7 @@ from otel_mlperf.otlp import wire
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from otel_mlperf.otlp.spans import SpanColumns
+    from otel_mlperf.otlp.span_encoding import SpanColumns
 
 _INTERNAL = 1
 _FLAGS = 0x101

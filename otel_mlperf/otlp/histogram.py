@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from msgspec import Struct, field
 
-from otel_mlperf.otlp.metrics import Exemplar, ExponentialPoint, HistogramPoint
+from otel_mlperf.otlp.metric_encoding import Exemplar, ExponentialPoint, HistogramPoint
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

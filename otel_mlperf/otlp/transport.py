@@ -21,7 +21,7 @@ from urllib.parse import urlsplit
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from otel_mlperf.otlp.settings import SignalSettings
+    from otel_mlperf.otlp.endpoint_settings import SignalSettings
 
 ANSWER_MOST: Final = 64 * 1024
 """Bytes of an answer's body that are read."""

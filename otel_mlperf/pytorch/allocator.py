@@ -13,15 +13,15 @@ import time
 from typing import TYPE_CHECKING, Any, Final
 
 from otel_mlperf import names
-from otel_mlperf.recorder.faults import is_from_handler, say_once
-from otel_mlperf.recorder.start import at_begin
+from otel_mlperf.recorder.api.start import at_begin
+from otel_mlperf.recorder.core.faults import is_from_handler, say_once
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from otel_mlperf.recorder.cells import Labels
-    from otel_mlperf.recorder.run import Run
-    from otel_mlperf.recorder.state import Recorder
+    from otel_mlperf.recorder.core.recorder import Recorder
+    from otel_mlperf.recorder.instruments.cells import Labels
+    from otel_mlperf.recorder.lifecycle.run import Run
 
 _LEAST_NS: Final = 250_000_000
 _SHARE: Final = 1000

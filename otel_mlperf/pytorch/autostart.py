@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
-from otel_mlperf.pytorch.program import detect_program
+from otel_mlperf.pytorch.python_program import detect_program
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, MutableMapping

@@ -13,23 +13,23 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from otel_mlperf import names
-from otel_mlperf.pytorch import guard
-from otel_mlperf.pytorch.device import (
+from otel_mlperf.pytorch import profiler_lock
+from otel_mlperf.pytorch.process_memory import Heap, resident_bytes
+from otel_mlperf.pytorch.profiler_devices import (
     NO_EVENTS,
     choose_activities,
     detect_crashing_graphs,
     quiet,
 )
-from otel_mlperf.pytorch.memory import Heap, resident_bytes
 from otel_mlperf.pytorch.tracefile import has_begun, has_device_events, write_trace
-from otel_mlperf.recorder.faults import internal_error, is_from_handler, log, say_once
+from otel_mlperf.recorder.core.faults import internal_error, is_from_handler, log, say_once
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from otel_mlperf.recorder.state import Recorder
-    from otel_mlperf.schedule import Schedule
+    from otel_mlperf.profile_schedule import Schedule
+    from otel_mlperf.recorder.core.recorder import Recorder
 
 _GROWTH_BYTES: Final = 256 << 20
 _GAVE_WAY: Final = "the program has started a profiler of its own: the window ends where it began"
@@ -101,12 +101,12 @@ class Capture:
         except ImportError as error:
             say_once("torch cannot be imported (%s): nothing is profiled", error)
             return "no_torch"
-        guard.install()
+        profiler_lock.install()
         if detect_crashing_graphs():
             say_once("CUDA graphs crash under a profiler with CUDA before 12.6: nothing is "
                      "profiled")  # fmt: skip
             return "cuda_graphs"
-        if not guard.claim(self):
+        if not profiler_lock.claim(self):
             say_once("another profiler is running in this process: a window is left out")
             return "busy"
         kinds, self.activities, self.problem = choose_activities(self._schedule.activities)
@@ -121,7 +121,7 @@ class Capture:
             with_stack=of.with_stack,
             with_flops=of.with_flops,
         )
-        with quiet(), guard.calling():
+        with quiet(), profiler_lock.calling():
             self._profiler.prepare_trace()
         return None
 
@@ -131,7 +131,7 @@ class Capture:
             return "failed"
         try:
             self._resident, self._heap = resident_bytes(), Heap()
-            with guard.calling():
+            with profiler_lock.calling():
                 self._profiler.start_trace()
             self.start_at, self.is_recording = read_clocks(), True
         except Exception as error:  # noqa: BLE001 - whatever torch raises, training goes on
@@ -161,7 +161,7 @@ class Capture:
     def finish(self, folder: Path, name: str) -> Path | None:
         """Stops the profiler and writes the trace; None if there is none."""
         if self._profiler is None or threading.get_ident() != self._thread:
-            guard.release(self)
+            profiler_lock.release(self)
             return None
         with self._section(names.SPAN_PROFILER_EXPORT) as section:
             self.export_span = section.sid if section is not None else 0
@@ -192,7 +192,7 @@ class Capture:
 
     def _stop(self) -> None:
         profiler = self._profiler
-        with guard.calling():
+        with profiler_lock.calling():
             if not self.is_recording:
                 profiler.start_trace()  # as torch does where a schedule ends in its warm-up
             self.end_at, self.is_recording = read_clocks(), False
@@ -208,17 +208,17 @@ class Capture:
     def _let_go(self) -> None:
         """Frees what torch holds and lets others profile."""
         if self._profiler is None:
-            guard.release(self)
+            profiler_lock.release(self)
             return
         if self.is_recording:
             self.is_recording = False
-            with guard.calling():
+            with profiler_lock.calling():
                 try:
                     self._profiler.stop_trace()
                 except Exception as error:  # noqa: BLE001 - it may never have started
                     internal_error(error)
         self._profiler = self._heap = None
-        guard.release(self)
+        profiler_lock.release(self)
         self._is_over.set()
         grown = resident_bytes() - self._resident
         _Growth.windows += 1

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from otel_mlperf import names
 from otel_mlperf.pytorch.allocator import loaded_torch
-from otel_mlperf.recorder.faults import internal_error
-from otel_mlperf.recorder.span import active, is_compiling
+from otel_mlperf.recorder.api.span import active, is_compiling
+from otel_mlperf.recorder.core.faults import internal_error
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -13,13 +13,13 @@ from otel_mlperf.pytorch.profiled import (
     next_number,
     profiled_of,
 )
-from otel_mlperf.recorder.faults import say_once
+from otel_mlperf.recorder.core.faults import say_once
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from otel_mlperf.pytorch.capture import Capture, Skipped
-    from otel_mlperf.recorder.state import Recorder
+    from otel_mlperf.recorder.core.recorder import Recorder
 
 _METRIC: Final = {
     "busy": names.SKIPPED_BUSY,

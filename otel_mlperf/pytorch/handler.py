@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Any
 
 from otel_mlperf import names
 from otel_mlperf.config import load_config
-from otel_mlperf.recorder.faults import internal_error, is_from_handler, say_once
-from otel_mlperf.recorder.span import active
+from otel_mlperf.recorder.api.span import active
+from otel_mlperf.recorder.core.faults import internal_error, is_from_handler, say_once
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from otel_mlperf.recorder.state import Recorder
+    from otel_mlperf.recorder.core.recorder import Recorder
 
 
 class TraceHandler:
@@ -53,12 +53,12 @@ class TraceHandler:
     def _watch(self) -> None:
         """Marks from now on the steps that the program's own profilers see."""
         if not self._is_watching and "torch.profiler" in sys.modules:
-            from otel_mlperf.pytorch import guard
+            from otel_mlperf.pytorch import profiler_lock
 
             self._is_watching = True
-            guard.install()
-            if _tell not in guard.watchers:
-                guard.watchers.append(_tell)
+            profiler_lock.install()
+            if _tell not in profiler_lock.watchers:
+                profiler_lock.watchers.append(_tell)
 
 
 def trace_handler(also: Callable[[Any], object] | None = None) -> Callable[[Any], None]:
@@ -95,7 +95,7 @@ def _tell(is_recording: bool) -> None:
 
 
 def _write(profile: Any, recorder: Recorder | None) -> Path:
-    from otel_mlperf.pytorch.profile import folder_without_run, name_without_run
+    from otel_mlperf.pytorch.profile_call import folder_without_run, name_without_run
     from otel_mlperf.pytorch.tracefile import tell_place, write_trace
 
     if recorder is None:

@@ -15,17 +15,17 @@ import threading
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from otel_mlperf import names
-from otel_mlperf.pytorch.loop import Loop
+from otel_mlperf.pytorch.loop_finder import Loop
 from otel_mlperf.pytorch.weave import weave
-from otel_mlperf.recorder.batches import count_samples
-from otel_mlperf.recorder.faults import internal_error, say_once
-from otel_mlperf.recorder.span import active, span, watch_torch
+from otel_mlperf.recorder.api.span import active, span, watch_torch
+from otel_mlperf.recorder.core.faults import internal_error, say_once
+from otel_mlperf.recorder.stepping.batch_size import count_samples
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from otel_mlperf.recorder.state import Recorder
-    from otel_mlperf.recorder.stepping import Step
+    from otel_mlperf.recorder.core.recorder import Recorder
+    from otel_mlperf.recorder.stepping.step_recording import Step
 
 # Asked for by number: `current_thread()` would register the threads of autograd with Python.
 _MAIN_THREAD = threading.main_thread().ident

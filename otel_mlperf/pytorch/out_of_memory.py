@@ -14,15 +14,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from otel_mlperf import names
-from otel_mlperf.recorder.faults import internal_error, log
-from otel_mlperf.recorder.start import at_begin
+from otel_mlperf.recorder.api.start import at_begin
+from otel_mlperf.recorder.core.faults import internal_error, log
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from otel_mlperf.recorder.context import SectionContext
-    from otel_mlperf.recorder.run import Run
-    from otel_mlperf.recorder.state import Recorder
+    from otel_mlperf.recorder.core.recorder import Recorder
+    from otel_mlperf.recorder.lifecycle.run import Run
+    from otel_mlperf.recorder.sections.section_context import SectionContext
 
 FOLDER: Final = "memory"
 """Of a run folder."""

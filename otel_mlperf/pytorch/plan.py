@@ -14,16 +14,16 @@ from otel_mlperf.journal.control import Answer
 from otel_mlperf.pytorch.capture import Capture
 from otel_mlperf.pytorch.ending import count_skipped, end_window
 from otel_mlperf.pytorch.profiled import profiled_of
-from otel_mlperf.recorder.faults import log, say_once
+from otel_mlperf.recorder.core.faults import log, say_once
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    from otel_mlperf.profile_schedule import Action, Schedule
     from otel_mlperf.pytorch.capture import Skipped
-    from otel_mlperf.recorder.state import Recorder
-    from otel_mlperf.recorder.stepping import Step
-    from otel_mlperf.schedule import Action, Schedule
+    from otel_mlperf.recorder.core.recorder import Recorder
+    from otel_mlperf.recorder.stepping.step_recording import Step
 
 
 class Plan:

@@ -13,8 +13,8 @@ from otel_mlperf.journal.layout import Flag
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from otel_mlperf.recorder.state import Recorder
-    from otel_mlperf.recorder.stepping import Step
+    from otel_mlperf.recorder.core.recorder import Recorder
+    from otel_mlperf.recorder.stepping.step_recording import Step
 
 _MOST_STEPS: Final = 4096
 """Steps that are listed for one window."""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from otel_mlperf.errors import StoreError
 from otel_mlperf.journal.window import TRACE_SUFFIX
-from otel_mlperf.recorder.faults import is_from_handler, log
+from otel_mlperf.recorder.core.faults import is_from_handler, log
 
 if TYPE_CHECKING:
     from collections.abc import Callable

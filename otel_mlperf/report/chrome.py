@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from otel_mlperf.analysis.tracks import Kind
+from otel_mlperf.analysis.timeline.timeline_tracks import Kind
 from otel_mlperf.otlp import wire
-from otel_mlperf.report.timeline import line_name, line_place
+from otel_mlperf.report.timeline_files import line_name, line_place
 
 if TYPE_CHECKING:
-    from otel_mlperf.analysis.tracks import Point, Process, Slice, Track
+    from otel_mlperf.analysis.timeline.timeline_tracks import Point, Process, Slice, Track
 
 
 class ChromeFormat:

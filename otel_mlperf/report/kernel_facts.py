@@ -11,7 +11,7 @@ from otel_mlperf.report.quantities import duration, plural, size
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from otel_mlperf.analysis.windows import (
+    from otel_mlperf.analysis.profiles.window_shapes import (
         AllocatorPeak,
         CopyFigures,
         DeviceFigures,

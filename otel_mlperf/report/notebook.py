@@ -5,15 +5,15 @@ from __future__ import annotations
 from html import escape
 from typing import TYPE_CHECKING
 
-from otel_mlperf.analysis.steps import NOT_IN_A_SPAN
-from otel_mlperf.report.closing import closing_lines
-from otel_mlperf.report.console import failure_text, heading_text, steps_text
+from otel_mlperf.analysis.steps.step_shares import NOT_IN_A_SPAN
 from otel_mlperf.report.quantities import column_unit, duration, percent
+from otel_mlperf.report.summary_notes import closing_lines
+from otel_mlperf.report.summary_table import failure_text, heading_text, steps_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from otel_mlperf.analysis.findings import Branch, Row, Summary
+    from otel_mlperf.analysis.summary.summary_shapes import Branch, Row, Summary
 
 _CELL = "text-align:right;padding:0 .8em"
 _BAR = "background:#4c78a8;height:.7em;display:inline-block"

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from otel_mlperf.store.reader import Store
+    from otel_mlperf.store.table_reader import Store
 
 ROWS: Final = 20_000
 """Rows held in memory at once."""

@@ -23,16 +23,16 @@ from pathlib import Path
 
 import psutil
 
-from otel_mlperf.sensors.children import ChildFinder
-from otel_mlperf.sensors.cpu import CpuSensor
-from otel_mlperf.sensors.disks import DiskSensor
-from otel_mlperf.sensors.filesystem import FilesystemSensor
-from otel_mlperf.sensors.host import PROC, SYS, HostSensor
-from otel_mlperf.sensors.memory import MemorySensor
-from otel_mlperf.sensors.network import NetworkSensor
-from otel_mlperf.sensors.pressure import PressureSensor
-from otel_mlperf.sensors.process import ProcessSensor
-from otel_mlperf.sensors.usage import ProcessReader, read_pss_bytes
+from otel_mlperf.sensors.host.cpu import CpuSensor
+from otel_mlperf.sensors.host.disks import DiskSensor
+from otel_mlperf.sensors.host.filesystem import FilesystemSensor
+from otel_mlperf.sensors.host.host import PROC, SYS, HostSensor
+from otel_mlperf.sensors.host.host_memory import MemorySensor
+from otel_mlperf.sensors.host.network import NetworkSensor
+from otel_mlperf.sensors.host.pressure import PressureSensor
+from otel_mlperf.sensors.processes.children import ChildFinder
+from otel_mlperf.sensors.processes.training_processes import ProcessSensor
+from otel_mlperf.sensors.processes.usage import ProcessReader, read_pss_bytes
 
 HOST_HZ = 10
 DEFAULT_S = 5.0

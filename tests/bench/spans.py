@@ -24,7 +24,7 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, Spa
 
 import otel_mlperf as om
 from otel_mlperf.journal.layout import Word
-from otel_mlperf.recorder import span as spans
+from otel_mlperf.recorder.api import span as spans
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -14,9 +14,9 @@ from pathlib import Path
 
 import numpy as np
 
-from otel_mlperf.kineto.events import Events
 from otel_mlperf.kineto.linking.link import link
-from otel_mlperf.kineto.reading.reader import read_trace
+from otel_mlperf.kineto.reading.trace_reader import read_trace
+from otel_mlperf.kineto.trace_events import Events
 
 MANY = 1_000_000
 IDS = ("correlation", "external", "sequence")

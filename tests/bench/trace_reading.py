@@ -37,7 +37,7 @@ ARGS = {
 
 def ours(path):
     """Columns, exact times, flows and allocations, digest."""
-    from otel_mlperf.kineto.reading.reader import read_trace
+    from otel_mlperf.kineto.reading.trace_reader import read_trace
 
     start = time.perf_counter()
     count = sum(read_trace(path).counts.values())
@@ -105,7 +105,7 @@ def with_hta(path):
     return time.perf_counter() - start, len(frame)
 
 
-MODULES = {"ours": "otel_mlperf.kineto.reading.reader", "HTA": "hta.common.trace_parser"}
+MODULES = {"ours": "otel_mlperf.kineto.reading.trace_reader", "HTA": "hta.common.trace_parser"}
 METHODS = {"ours": ours, "orjson": with_orjson, "json": with_json, "HTA": with_hta}
 
 

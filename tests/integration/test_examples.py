@@ -11,8 +11,8 @@ import pytest
 from runs import LIMIT_S, Ended
 
 from otel_mlperf.journal.window import read_window
-from otel_mlperf.store.reader import Store
-from otel_mlperf.store.runs import list_runs
+from otel_mlperf.store.run_folders import list_runs
+from otel_mlperf.store.table_reader import Store
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 EPOCHS, STEPS = 2, 44

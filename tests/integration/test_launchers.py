@@ -10,8 +10,8 @@ import pytest
 from runs import LIMIT_S, Ended
 from servers.running import free_ports
 
-from otel_mlperf.store.reader import Store
-from otel_mlperf.store.runs import list_runs
+from otel_mlperf.store.run_folders import list_runs
+from otel_mlperf.store.table_reader import Store
 
 TRAIN = """
 import torch

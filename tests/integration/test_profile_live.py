@@ -14,7 +14,7 @@ from runs import PROGRAMS, environment, run_program
 from servers.running import wait_until
 
 from otel_mlperf.journal.window import read_window
-from otel_mlperf.store.reader import Store
+from otel_mlperf.store.table_reader import Store
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 

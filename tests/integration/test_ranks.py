@@ -11,7 +11,7 @@ import pytest
 from runs import LIMIT_S, PROGRAMS, Ended, ending, environment
 from servers.running import free_ports, wait_until
 
-from otel_mlperf.store.runs import list_runs
+from otel_mlperf.store.run_folders import list_runs
 
 RANKS, STEPS = 2, 20
 PARTS = {"train.step", "data.load", "forward", "backward"}

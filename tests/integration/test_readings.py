@@ -17,8 +17,8 @@ from runs import LIMIT_S, PROGRAMS, Ended, adds_up, ending, environment
 from servers.running import wait_until
 
 from otel_mlperf import names
-from otel_mlperf.sensors.host import HostSensor
-from otel_mlperf.sensors.process import ProcessSensor
+from otel_mlperf.sensors.host.host import HostSensor
+from otel_mlperf.sensors.processes.training_processes import ProcessSensor
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -19,9 +19,9 @@ from runs import PROGRAMS, Ended, adds_up, environment
 from servers.running import wait_until
 
 from otel_mlperf import names
-from otel_mlperf.agent.process import is_served
-from otel_mlperf.journal.folder import SHARED_MEMORY
-from otel_mlperf.journal.readings import read_readings
+from otel_mlperf.agent.lifecycle.agent_process import is_served
+from otel_mlperf.journal.bulletin import read_readings
+from otel_mlperf.journal.journal_folder import SHARED_MEMORY
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

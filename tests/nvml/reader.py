@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 
 from otel_mlperf.sensors.deadline import TimedSensor
-from otel_mlperf.sensors.nvml import NvmlSensor
+from otel_mlperf.sensors.gpus.nvidia.nvidia_gpus import NvmlSensor
 
 DEADLINE_S = 30
 """Longer than a pass takes on the busiest machine: only a clock that is moved gets past it."""

@@ -10,7 +10,7 @@ import urllib3
 from otel_mlperf import names
 from otel_mlperf.otlp import wire
 from otel_mlperf.otlp.histogram import ExponentialBuckets
-from otel_mlperf.otlp.metrics import (
+from otel_mlperf.otlp.metric_encoding import (
     ExponentialHistogram,
     Gauge,
     MetricData,
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from otel_mlperf.names import Metric
-    from otel_mlperf.otlp.metrics import Data
+    from otel_mlperf.otlp.metric_encoding import Data
 
 EVERY_S = 15.0
 

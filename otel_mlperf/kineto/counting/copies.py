@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from otel_mlperf.kineto.counting.work import Kind
-from otel_mlperf.kineto.events import NONE
+from otel_mlperf.kineto.counting.device_work import Kind
+from otel_mlperf.kineto.trace_events import NONE
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from otel_mlperf.kineto.counting.work import Work
-    from otel_mlperf.kineto.events import Trace
+    from otel_mlperf.kineto.counting.device_work import Work
+    from otel_mlperf.kineto.trace_events import Trace
 
 SET: Final = "set"
 OTHER: Final = "other"

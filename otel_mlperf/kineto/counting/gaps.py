@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import numpy as np
 
 from otel_mlperf.kineto.counting.streams import find_waits, window_of
-from otel_mlperf.kineto.events import NONE
+from otel_mlperf.kineto.trace_events import NONE
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from otel_mlperf.kineto.counting.work import Work
-    from otel_mlperf.kineto.events import Trace
+    from otel_mlperf.kineto.counting.device_work import Work
     from otel_mlperf.kineto.linking.links import Links
+    from otel_mlperf.kineto.trace_events import Trace
 
 MOST: Final = 20
 """Gaps that are told of each device."""

@@ -12,17 +12,17 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import numpy as np
 
 from otel_mlperf import names
-from otel_mlperf.kineto.counting.intervals import shared, union
+from otel_mlperf.intervals import shared, union
 from otel_mlperf.kineto.linking.collectives import is_collective
 from otel_mlperf.kineto.linking.roles import Role, find_roles
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from otel_mlperf.kineto.counting.intervals import Intervals
-    from otel_mlperf.kineto.counting.numbers import Numbers
+    from otel_mlperf.intervals import Intervals
     from otel_mlperf.kineto.counting.streams import Stream
-    from otel_mlperf.kineto.events import Trace
+    from otel_mlperf.kineto.counting.window_numbers import Numbers
+    from otel_mlperf.kineto.trace_events import Trace
     from otel_mlperf.names import Metric
 
 _ASKING: Final = ("c10d::", "_c10d_functional::", "record_param_comms")

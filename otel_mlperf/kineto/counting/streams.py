@@ -27,18 +27,18 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from otel_mlperf.kineto.counting.intervals import gaps, shared, sums, union
+from otel_mlperf.intervals import gaps, shared, sums, union
+from otel_mlperf.kineto.counting.device_work import Kind
 from otel_mlperf.kineto.counting.totals import nearest_rank
-from otel_mlperf.kineto.counting.work import Kind
-from otel_mlperf.kineto.events import NONE
 from otel_mlperf.kineto.linking.roles import Role, find_roles
+from otel_mlperf.kineto.trace_events import NONE
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from otel_mlperf.kineto.counting.intervals import Intervals
-    from otel_mlperf.kineto.counting.work import Work
-    from otel_mlperf.kineto.events import Events, Trace
+    from otel_mlperf.intervals import Intervals
+    from otel_mlperf.kineto.counting.device_work import Work
+    from otel_mlperf.kineto.trace_events import Events, Trace
 
 _COMPUTE, _TALK, _COPY = (1 << kind for kind in Kind)
 

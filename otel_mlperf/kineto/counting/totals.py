@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from otel_mlperf.kineto.counting.intervals import sums, union
-from otel_mlperf.kineto.events import NONE
+from otel_mlperf.intervals import sums, union
+from otel_mlperf.kineto.trace_events import NONE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from numpy.typing import NDArray
 
-    from otel_mlperf.kineto.events import Events
+    from otel_mlperf.kineto.trace_events import Events
 
     Integers = NDArray[np.integer[Any]]
 

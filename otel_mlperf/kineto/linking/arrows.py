@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from otel_mlperf.kineto.events import NONE
 from otel_mlperf.kineto.linking.matching import last_before
+from otel_mlperf.kineto.trace_events import NONE
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from otel_mlperf.kineto.events import Trace
+    from otel_mlperf.kineto.trace_events import Trace
 
 
 def find_arrows(

@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
-from otel_mlperf.kineto.events import NONE
 from otel_mlperf.kineto.linking.arrows import find_arrows
 from otel_mlperf.kineto.linking.matching import last_before
 from otel_mlperf.kineto.linking.roles import Role
+from otel_mlperf.kineto.trace_events import NONE
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from otel_mlperf.kineto.events import Trace
+    from otel_mlperf.kineto.trace_events import Trace
 
 _MOST_THREADS: Final = 256
 """Numbers of threads looked at: a file with more was not written by autograd."""

@@ -13,19 +13,19 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 
-from otel_mlperf.kineto.events import NONE
 from otel_mlperf.kineto.linking.elements import count_elements, element_bytes, element_type
 from otel_mlperf.kineto.linking.forest import Forest
 from otel_mlperf.kineto.linking.roles import Role, find_roles
 from otel_mlperf.kineto.reading.details import read_details
+from otel_mlperf.kineto.trace_events import NONE
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from numpy.typing import NDArray
 
-    from otel_mlperf.kineto.events import Trace
     from otel_mlperf.kineto.linking.links import Links
+    from otel_mlperf.kineto.trace_events import Trace
 
 _OPERATOR: Final = "record_param_comms"
 _ANNOTATION: Final = re.compile(r"(nccl|rccl|gloo|ucc|mpi|xccl|hccl|ccl):(?!:)(.+)")

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from otel_mlperf.kineto.linking.steps import Step
+    from otel_mlperf.kineto.linking.step_membership import Step
 
 
 class Place(IntEnum):

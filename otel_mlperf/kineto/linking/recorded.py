@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from otel_mlperf.kineto.events import NONE
+from otel_mlperf.kineto.trace_events import NONE
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from otel_mlperf.kineto.events import Trace
     from otel_mlperf.kineto.linking.sections import Sections
+    from otel_mlperf.kineto.trace_events import Trace
 
 _TWIN_NS: Final = 100_000
 """How far the ends of an annotation may lie from its section's: to open and to close one takes

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from otel_mlperf.kineto.events import NONE
-from otel_mlperf.store.reader import Store
+from otel_mlperf.kineto.trace_events import NONE
+from otel_mlperf.store.table_reader import Store
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from otel_mlperf.kineto.events import NONE
 from otel_mlperf.kineto.linking.forest import Forest
+from otel_mlperf.kineto.trace_events import NONE
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from otel_mlperf.kineto.events import Trace
-    from otel_mlperf.kineto.linking.cover import Cover
+    from otel_mlperf.kineto.linking.innermost import Cover
+    from otel_mlperf.kineto.trace_events import Trace
 
 
 class Open(NamedTuple):

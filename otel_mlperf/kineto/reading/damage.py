@@ -17,7 +17,7 @@ not. The kinds:
 
 from __future__ import annotations
 
-from otel_mlperf.kineto.events import Damage
+from otel_mlperf.kineto.trace_events import Damage
 
 EXAMPLE_CHARACTERS = 120
 

@@ -20,7 +20,7 @@ from otel_mlperf.kineto.reading.source import Source
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from otel_mlperf.kineto.events import Trace
+    from otel_mlperf.kineto.trace_events import Trace
 
 _FIRST_BYTES: Final = 1 << 12
 _NO_LIMIT: Final = 1 << 62

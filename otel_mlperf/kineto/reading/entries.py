@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import msgspec
 
-from otel_mlperf.kineto.events import NONE
+from otel_mlperf.kineto.trace_events import NONE
 
 Whole = int | str | None
 

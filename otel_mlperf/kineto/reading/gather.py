@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from otel_mlperf.kineto.events import NONE, Allocations, Events, Flows
-from otel_mlperf.kineto.reading.columns import (
+from otel_mlperf.kineto.reading.entries import Args, Complete, FlowStart, Instant, MemoryArgs
+from otel_mlperf.kineto.reading.times import NO_TIME
+from otel_mlperf.kineto.reading.value_columns import (
     Growing,
     Index,
     Whole,
@@ -19,14 +20,13 @@ from otel_mlperf.kineto.reading.columns import (
     whole_column,
     whole_columns,
 )
-from otel_mlperf.kineto.reading.entries import Args, Complete, FlowStart, Instant, MemoryArgs
-from otel_mlperf.kineto.reading.times import NO_TIME
+from otel_mlperf.kineto.trace_events import NONE, Allocations, Events, Flows
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from otel_mlperf.kineto.reading.damage import DamageLog
-    from otel_mlperf.kineto.reading.tracks import Tracks
+    from otel_mlperf.kineto.reading.timeline_rows import Tracks
 
 MOST_KINDS: Final = 256
 """Categories that a byte can tell apart; all others are the last of them."""

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from otel_mlperf.kineto.reading.begin_end import Halves
 from otel_mlperf.kineto.reading.entries import (
     KINDS,
     PHASES,
@@ -23,8 +24,7 @@ from otel_mlperf.kineto.reading.entries import (
     Meta,
 )
 from otel_mlperf.kineto.reading.gather import AllocationRows, EventRows, FlowRows
-from otel_mlperf.kineto.reading.halves import Halves
-from otel_mlperf.kineto.reading.tracks import Tracks
+from otel_mlperf.kineto.reading.timeline_rows import Tracks
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

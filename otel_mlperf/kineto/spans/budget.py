@@ -13,17 +13,17 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from otel_mlperf.kineto.events import NONE
 from otel_mlperf.kineto.spans.patterns import NEVER, example_ranks, patterns
 from otel_mlperf.kineto.spans.rollups import RollUps, alone, merged, roll_up, those
+from otel_mlperf.kineto.trace_events import NONE
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from numpy.typing import NDArray
 
-    from otel_mlperf.kineto.events import Trace
-    from otel_mlperf.kineto.spans.places import Places
+    from otel_mlperf.kineto.spans.trace_assignment import Places
+    from otel_mlperf.kineto.trace_events import Trace
 
 DEFAULT_SPANS: Final = 2_000
 _LARGEST_PART: Final = 8

@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from otel_mlperf.kineto.counting.work import find_work
-from otel_mlperf.kineto.events import NONE
+from otel_mlperf.kineto.counting.device_work import find_work
 from otel_mlperf.kineto.linking.roles import Role, find_roles
+from otel_mlperf.kineto.trace_events import NONE
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from otel_mlperf.kineto.events import Trace
     from otel_mlperf.kineto.linking.links import Links
+    from otel_mlperf.kineto.trace_events import Trace
 
 _WAITING: Final = "Synchronize"
 """In the names of calls that return when the device is done."""

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from otel_mlperf.kineto.events import NONE
+from otel_mlperf.kineto.trace_events import NONE
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from otel_mlperf.kineto.events import Trace
-    from otel_mlperf.kineto.spans.places import Places
+    from otel_mlperf.kineto.spans.trace_assignment import Places
+    from otel_mlperf.kineto.trace_events import Trace
 
 OTHERS: Final = NONE
 """The name of a roll-up that holds several names, for which the budget has no room."""

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from otel_mlperf import names
-from otel_mlperf.kineto.events import NONE
-from otel_mlperf.kineto.spans.spans import NO_THREAD, inner_json, roll_up_numbers
+from otel_mlperf.kineto.spans.event_spans import NO_THREAD, inner_json, roll_up_numbers
+from otel_mlperf.kineto.trace_events import NONE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from otel_mlperf.journal.window import Window, WindowStep
-    from otel_mlperf.kineto.spans.spans import Spans
+    from otel_mlperf.kineto.spans.event_spans import Spans
 
 EVENT: Final = "event"
 EVENT_ROLL_UP: Final = "event_rollup"
@@ -68,7 +68,7 @@ def _kept_apart(spans: Spans, rows: NDArray[np.intp]) -> Iterator[tuple[NDArray[
 def _events(
     spans: Spans, rows: NDArray[np.intp], ints: dict[str, NDArray[np.int64]], own: bool
 ) -> Columns:
-    from otel_mlperf.store import columns
+    from otel_mlperf.store import text_columns
 
     events, trace, places = spans.trace.events, spans.trace, spans.places
     start = events.start_ns[rows]
@@ -77,26 +77,28 @@ def _events(
     if own:
         attributes: Any = _attributes(spans, rows, ints, [other for _, other in constant], tail)
     else:
-        inner = columns.words([inner_json(other) for _, other in constant], tail)
-        attributes = columns.json_text(ints, inner)
+        inner = text_columns.words([inner_json(other) for _, other in constant], tail)
+        attributes = text_columns.json_text(ints, inner)
     track, on_host = events.track[rows], ~spans.links.is_device[rows]
     known_threads = on_host & (spans.threads[track] != NO_THREAD)
     return {
-        "trace_id": columns.hex_text(spans.trace_ids[places.trace[rows]]),
-        "span_id": columns.span_hex(spans.ids[rows]),
-        "parent_id": columns.span_hex(spans.parents[rows]),
-        "name": columns.words(trace.names, events.name[rows]),
-        "category": columns.words([shared[names.SECTION_CATEGORY] for shared, _ in constant], tail),
+        "trace_id": text_columns.hex_text(spans.trace_ids[places.trace[rows]]),
+        "span_id": text_columns.span_hex(spans.ids[rows]),
+        "parent_id": text_columns.span_hex(spans.parents[rows]),
+        "name": text_columns.words(trace.names, events.name[rows]),
+        "category": text_columns.words(
+            [shared[names.SECTION_CATEGORY] for shared, _ in constant], tail
+        ),
         # Streams have no thread: a number of their own keeps them apart.
         "track": np.where(known_threads, spans.threads[track], NO_THREAD - 1 - track),
-        "thread": columns.words([one.thread for one in trace.tracks], track),
-        "thread_id": columns.where(known_threads, spans.threads[track]),
+        "thread": text_columns.words([one.thread for one in trace.tracks], track),
+        "thread_id": text_columns.where(known_threads, spans.threads[track]),
         "start_ns": start,
         "end_ns": start + events.duration_ns[rows],
-        "kept": columns.words(["", PROFILED], spans.plan.kept[rows].astype(np.int64)),
+        "kept": text_columns.words(["", PROFILED], spans.plan.kept[rows].astype(np.int64)),
         "attributes": attributes,
-        "links": _links(spans, rows) if own else columns.same("[]", len(rows)),
-        "kind": columns.same(EVENT, len(rows)),
+        "links": _links(spans, rows) if own else text_columns.same("[]", len(rows)),
+        "kind": text_columns.same(EVENT, len(rows)),
     }
 
 
@@ -127,7 +129,7 @@ def _links(spans: Spans, rows: NDArray[np.intp]) -> list[str]:
 
 
 def _roll_ups(spans: Spans) -> Columns:
-    from otel_mlperf.store import columns
+    from otel_mlperf.store import text_columns
 
     found = spans.plan.roll_ups
     known, index = spans.described
@@ -135,17 +137,17 @@ def _roll_ups(spans: Spans) -> Columns:
     numbers = {key: column.tolist() for key, column in roll_up_numbers(found).items()}
     own = (names.SECTION_CATEGORY, names.ML_PHASE)
     return {
-        "trace_id": columns.hex_text(spans.trace_ids[spans.places.anchor_trace[found.anchor]]),
-        "span_id": columns.span_hex(spans.roll_up_ids),
-        "parent_id": columns.span_hex(spans.above_roll_ups),
+        "trace_id": text_columns.hex_text(spans.trace_ids[spans.places.anchor_trace[found.anchor]]),
+        "span_id": text_columns.span_hex(spans.roll_up_ids),
+        "parent_id": text_columns.span_hex(spans.above_roll_ups),
         "name": [name for name, _ in described],
         "category": [attributes[names.SECTION_CATEGORY] for _, attributes in described],
         "track": np.full(len(found), NO_THREAD, np.int64),
-        "thread": columns.same("", len(found)),
-        "thread_id": columns.known([None], np.zeros(len(found), np.int64)),
+        "thread": text_columns.same("", len(found)),
+        "thread_id": text_columns.known([None], np.zeros(len(found), np.int64)),
         "start_ns": found.start_ns,
         "end_ns": found.end_ns,
-        "kept": columns.same(PROFILED, len(found)),
+        "kept": text_columns.same(PROFILED, len(found)),
         "attributes": [
             json.dumps(
                 {key: value for key, value in attributes.items() if key not in own}
@@ -154,8 +156,8 @@ def _roll_ups(spans: Spans) -> Columns:
             )
             for place, (_, attributes) in enumerate(described)
         ],
-        "links": columns.same("[]", len(found)),
-        "kind": columns.same(EVENT_ROLL_UP, len(found)),
+        "links": text_columns.same("[]", len(found)),
+        "kind": text_columns.same(EVENT_ROLL_UP, len(found)),
     }
 
 
@@ -169,16 +171,16 @@ def _common(
     rank: int, restart: int, trace: NDArray[np.int32], steps: Sequence[WindowStep | None]
 ) -> Columns:
     """What follows from the process and from the step."""
-    from otel_mlperf.store import columns
+    from otel_mlperf.store import text_columns
 
     rows = len(trace)
     return {
         "rank": np.full(rows, rank, np.int32),
         "restart": np.full(rows, restart, np.int32),
-        "phase": columns.words([step.phase if step else "" for step in steps], trace),
-        "status": columns.same("unset", rows),
+        "phase": text_columns.words([step.phase if step else "" for step in steps], trace),
+        "status": text_columns.same("unset", rows),
         "interrupted": [False] * rows,
-        "root_id": columns.words([step.span if step else "" for step in steps], trace),
-        "n": columns.known([step.n if step else None for step in steps], trace),
-        "number": columns.known([step.number if step else None for step in steps], trace),
+        "root_id": text_columns.words([step.span if step else "" for step in steps], trace),
+        "n": text_columns.known([step.n if step else None for step in steps], trace),
+        "number": text_columns.known([step.number if step else None for step in steps], trace),
     }

@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 from by_hand import MS, Program
 
-from otel_mlperf.agent.loop import Agent
-from otel_mlperf.agent.options import Options
-from otel_mlperf.agent.policy import Policy
-from otel_mlperf.agent.tail import Tail
+from otel_mlperf.agent.derivation.sampling import Policy
+from otel_mlperf.agent.intake.tail import Tail
+from otel_mlperf.agent.lifecycle.agent_loop import Agent
+from otel_mlperf.agent.model.agent_options import Options
 from otel_mlperf.journal.layout import Kind, Word
-from otel_mlperf.store.reader import Store
+from otel_mlperf.store.table_reader import Store
 
 BEGAN = 1_700_000_000_000_000_000
 

@@ -14,11 +14,10 @@ import pytest
 from fault_server import FaultServer
 from run_folders import S, digits
 
-from otel_mlperf.analysis.accounting import Account
-from otel_mlperf.analysis.checks import Check
-from otel_mlperf.cli.check_backends import check_backends
-from otel_mlperf.cli.check_endpoint import check_endpoints
-from otel_mlperf.cli.check_machine import (
+from otel_mlperf.analysis.summary.item_accounts import Account
+from otel_mlperf.doctor.check_backends import check_backends
+from otel_mlperf.doctor.check_endpoint import check_endpoints
+from otel_mlperf.doctor.check_machine import (
     check_clock,
     check_gpu,
     check_machine,
@@ -27,10 +26,11 @@ from otel_mlperf.cli.check_machine import (
     check_shared_memory,
     check_torch,
 )
-from otel_mlperf.cli.check_run import check_account, check_journals, check_run
+from otel_mlperf.doctor.check_run import check_account, check_journals, check_run
+from otel_mlperf.findings.check import Check
+from otel_mlperf.journal.journal_writer import Journal
 from otel_mlperf.journal.layout import WORD, Word
-from otel_mlperf.journal.writer import Journal
-from otel_mlperf.store.runs import read_run
+from otel_mlperf.store.run_folders import read_run
 
 NO_ENDPOINT = "no endpoint is set: the run folder has it all"
 META = {

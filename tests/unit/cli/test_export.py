@@ -10,8 +10,8 @@ from run_folders import MS, RunFolderBuilder
 from timeline_run import RANK_0, RANK_1, timeline_run
 
 from otel_mlperf.cli.export import export
-from otel_mlperf.cli.output import new_file
 from otel_mlperf.errors import NoSuchRun, NothingToExport, OutputError, UsageError
+from otel_mlperf.whole_file import new_file
 
 FORMATS = {"perfetto": ".perfetto-trace", "chrome": ".json", "otlp_json": ".jsonl"}
 

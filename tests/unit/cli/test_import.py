@@ -26,15 +26,15 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from run_folders import digits
 
 from otel_mlperf import names
-from otel_mlperf.analysis.summary import summarize
+from otel_mlperf.analysis.summary.summary import summarize
 from otel_mlperf.cli.export import export
 from otel_mlperf.cli.import_ import import_
-from otel_mlperf.cli.importing import SERVICE, parse_budget
 from otel_mlperf.errors import ConfigError, NoSuchRun, OutputError, TraceError, UsageError
+from otel_mlperf.importing.trace_import import SERVICE, parse_budget
 from otel_mlperf.kineto.spans.budget import Budget
-from otel_mlperf.report.console import render_summary
-from otel_mlperf.store.reader import Store
-from otel_mlperf.store.runs import find_run
+from otel_mlperf.report.summary_table import render_summary
+from otel_mlperf.store.run_folders import find_run
+from otel_mlperf.store.table_reader import Store
 
 
 @pytest.fixture

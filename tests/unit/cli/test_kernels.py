@@ -14,11 +14,11 @@ from run_folders import RunFolderBuilder, digits
 from otel_mlperf.cli import main
 from otel_mlperf.cli.import_ import import_
 from otel_mlperf.journal.window import Window, write_window
-from otel_mlperf.kineto.counting.numbers import count
-from otel_mlperf.kineto.counting.rows import tables_of
+from otel_mlperf.kineto.counting.window_numbers import count
+from otel_mlperf.kineto.counting.window_rows import tables_of
 from otel_mlperf.kineto.linking.link import link
-from otel_mlperf.kineto.reading.reader import read_trace
-from otel_mlperf.store.writer import write_part
+from otel_mlperf.kineto.reading.trace_reader import read_trace
+from otel_mlperf.store.part_writer import write_part
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ import pytest
 
 from otel_mlperf import names
 from otel_mlperf.cli.commands import call
-from otel_mlperf.report.metrics import render_markdown
+from otel_mlperf.report.metric_pages import render_markdown
 
 
 @pytest.fixture

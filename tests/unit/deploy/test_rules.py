@@ -12,7 +12,7 @@ import yaml
 from servers.dashboard import DASHBOARDS, METRICS, labels_of
 from servers.running import DEPLOY
 
-from otel_mlperf.rules import RULES as RULES_OF_A_RUN
+from otel_mlperf.findings.live_rules import RULES as RULES_OF_A_RUN
 
 RULES = DEPLOY / "prometheus" / "rules.yaml"
 SCENARIOS = Path(__file__).with_name("alerts.yaml")

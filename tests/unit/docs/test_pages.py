@@ -9,16 +9,17 @@ from dataclasses import fields
 import pages
 import pytest
 
-from otel_mlperf.agent import policy, watch
-from otel_mlperf.agent.policy import Policy
-from otel_mlperf.cli.check_backends import JAEGER_VARIABLE, PROMETHEUS_VARIABLE
+from otel_mlperf.agent.derivation import rule_evaluator, sampling
+from otel_mlperf.agent.derivation.sampling import Policy
 from otel_mlperf.config import READING_SOURCES, Config, known_variables, load_config
+from otel_mlperf.doctor.check_backends import JAEGER_VARIABLE, PROMETHEUS_VARIABLE
 from otel_mlperf.errors import ConfigError
-from otel_mlperf.journal.readings import Warning
-from otel_mlperf.otlp.settings import read_metric_settings, read_settings
-from otel_mlperf.recorder import readings as recorded
-from otel_mlperf.recorder.readings import GpuReadings, HostReadings, ProcessReadings, Readings
-from otel_mlperf.sensors import nvml_gpu, usage
+from otel_mlperf.journal.bulletin import Warning
+from otel_mlperf.otlp.endpoint_settings import read_metric_settings, read_settings
+from otel_mlperf.recorder.api import readings as recorded
+from otel_mlperf.recorder.api.readings import GpuReadings, HostReadings, ProcessReadings, Readings
+from otel_mlperf.sensors.gpus.nvidia import nvml_gpu
+from otel_mlperf.sensors.processes import usage
 from otel_mlperf.store import trim
 
 PAGES = sorted(pages.DOCS.glob("*.md"))
@@ -158,7 +159,7 @@ def test_what_a_warning_has_is_named():
     (told,) = re.findall(r"in the main thread, with ([^;]*);", page("warnings.md"))
 
     assert set(re.findall(r"`(\w+)`", told)) <= set(Warning.__struct_fields__)
-    assert f"not held for {watch._CLEAR_S:.0f} s" in flat("warnings.md")
+    assert f"not held for {rule_evaluator._CLEAR_S:.0f} s" in flat("warnings.md")
 
 
 def test_reasons_and_limits_of_traces_are_those_of_the_policy():
@@ -166,19 +167,25 @@ def test_reasons_and_limits_of_traces_are_those_of_the_policy():
     text, limits, own = flat("traces.md"), Policy(), Config()
     found = {cells[0].strip("`"): cells[1:] for cells in rows(page("traces.md"))}
 
-    assert list(found) == [policy.PROFILED, policy.FIRST, policy.EVERY, policy.ERROR, policy.SLOW,
-                           policy.INTERRUPTED]  # fmt: skip
+    assert list(found) == [
+        sampling.PROFILED,
+        sampling.FIRST,
+        sampling.EVERY,
+        sampling.ERROR,
+        sampling.SLOW,
+        sampling.INTERRUPTED,
+    ]
     assert found["first"] == [f"the first {own.first_steps} of each phase", "`first_steps`", ""]
     assert found["every"] == [f"after them one in {own.keep_every}", "`keep_every`", ""]
     assert found["error"][2] == f"{limits.errors_per_minute} a minute"
     assert found["slow"] == [
-        f"those over {own.slow_ratio:.0f} times the median of the last {policy._WINDOW} of their "
-        f"phase, once {policy._ENOUGH} are known", "`slow_ratio`",
+        f"those over {own.slow_ratio:.0f} times the median of the last {sampling._WINDOW} of their "
+        f"phase, once {sampling._ENOUGH} are known", "`slow_ratio`",
         f"{limits.slow_per_minute} a minute",
     ]  # fmt: skip
     assert f"at most `spans_per_rank` ({own.spans_per_rank}) spans" in text
     assert f"together `spans_per_trace` ({own.spans_per_trace})" in text
-    assert f"a share would be under {policy._FEWEST_SPANS}," in text
+    assert f"a share would be under {sampling._FEWEST_SPANS}," in text
     assert (limits.first_steps, limits.keep_every, limits.slow_ratio) == (
         own.first_steps, own.keep_every, own.slow_ratio,
     )  # fmt: skip

@@ -18,9 +18,9 @@ from otel_mlperf.journal.control import (
     parse_answer,
     steps_of,
 )
+from otel_mlperf.journal.journal_writer import Journal
 from otel_mlperf.journal.layout import Word
 from otel_mlperf.journal.meta import JournalMeta
-from otel_mlperf.journal.writer import Journal
 
 ASK = """
 import pathlib, sys

@@ -11,13 +11,13 @@ from by_hand import Program
 from otel_mlperf import names
 from otel_mlperf.errors import JournalError
 from otel_mlperf.journal.glance import Glance
+from otel_mlperf.journal.journal_reader import Reader, rows_of_kind
 from otel_mlperf.journal.layout import Kind, State, Word
-from otel_mlperf.journal.reader import Reader, rows_of_kind
 
 HOLDER = """
 import sys
 from otel_mlperf.journal.meta import JournalMeta
-from otel_mlperf.journal.writer import Journal
+from otel_mlperf.journal.journal_writer import Journal
 meta = JournalMeta(run_id="r", run_name="r", run_folder="/", service="r", host="n", pid=1,
                    run_span=1, monotonic_ns=0, unix_ns=0)
 journal = Journal(sys.argv[1], 2048, meta)

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from journal_model import ROWS, Twin, open_of
 
-from otel_mlperf.journal.folder import SHARED_MEMORY
+from otel_mlperf.journal.journal_folder import SHARED_MEMORY
+from otel_mlperf.journal.journal_writer import Lease
 from otel_mlperf.journal.layout import OPEN, ROW, Word
-from otel_mlperf.journal.writer import Lease
 
 picks = st.integers(0, 1 << 30)
 

@@ -17,9 +17,9 @@ import pytest
 from journal_model import META
 
 from otel_mlperf.errors import JournalError
+from otel_mlperf.journal.journal_reader import Reader
+from otel_mlperf.journal.journal_writer import Journal
 from otel_mlperf.journal.layout import OPEN, OTHER, Kind, Word
-from otel_mlperf.journal.reader import Reader
-from otel_mlperf.journal.writer import Journal
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -17,11 +17,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from otel_mlperf.errors import JournalError
+from otel_mlperf.journal.journal_reader import Parts, Reader, rows_of_kind
+from otel_mlperf.journal.journal_writer import Journal, _pieces
 from otel_mlperf.journal.layout import MAGIC, META_AT, OTHER, Kind, Word
 from otel_mlperf.journal.meta import JournalMeta
-from otel_mlperf.journal.reader import Parts, Reader, rows_of_kind
-from otel_mlperf.journal.scan import Scan
-from otel_mlperf.journal.writer import Journal, _pieces
+from otel_mlperf.journal.ring_scan import Scan
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -36,7 +36,7 @@ NO_MEMORY = """
 import resource, sys
 from otel_mlperf.errors import JournalError
 from otel_mlperf.journal.meta import JournalMeta
-from otel_mlperf.journal.writer import Journal
+from otel_mlperf.journal.journal_writer import Journal
 used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
 resource.setrlimit(resource.RLIMIT_AS, (used + (8 << 20),) * 2)
 meta = JournalMeta(run_id="r", run_name="n", run_folder="/nowhere", service="s", host="h", pid=1,

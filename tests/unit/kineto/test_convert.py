@@ -17,7 +17,7 @@ from otel_mlperf import ids, names
 from otel_mlperf.journal.window import Window, WindowStep
 from otel_mlperf.kineto.convert import convert, requests, sent_rows, store
 from otel_mlperf.kineto.spans.budget import Budget
-from otel_mlperf.store.reader import Store
+from otel_mlperf.store.table_reader import Store
 
 RESOURCE = {names.SERVICE_NAME: "train"}
 BACKWARD = {"Sequence number": 7, "Fwd thread id": 1}

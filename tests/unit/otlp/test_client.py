@@ -17,9 +17,9 @@ from servers.running import wait_until
 
 from otel_mlperf.otlp import wire
 from otel_mlperf.otlp.client import Answer, Client, Outcome
-from otel_mlperf.otlp.metrics import Gauge, MetricData, NumberPoint, encode_metrics
-from otel_mlperf.otlp.settings import Signal, SignalSettings
-from otel_mlperf.otlp.spans import SpanColumns, encode_spans, span_tail
+from otel_mlperf.otlp.endpoint_settings import Signal, SignalSettings
+from otel_mlperf.otlp.metric_encoding import Gauge, MetricData, NumberPoint, encode_metrics
+from otel_mlperf.otlp.span_encoding import SpanColumns, encode_spans, span_tail
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

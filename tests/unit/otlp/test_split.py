@@ -11,7 +11,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 
 from otel_mlperf.otlp import wire
 from otel_mlperf.otlp.histogram import ExplicitBuckets, ExponentialBuckets
-from otel_mlperf.otlp.metrics import (
+from otel_mlperf.otlp.metric_encoding import (
     ExponentialHistogram,
     Gauge,
     Histogram,
@@ -20,7 +20,7 @@ from otel_mlperf.otlp.metrics import (
     Sum,
     encode_metrics,
 )
-from otel_mlperf.otlp.spans import SpanColumns, encode_spans, span_tail
+from otel_mlperf.otlp.span_encoding import SpanColumns, encode_spans, span_tail
 from otel_mlperf.otlp.split import count_items, halves
 
 RESOURCE = wire.encode_resource({"service.name": "digits"})

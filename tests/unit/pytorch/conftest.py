@@ -13,10 +13,10 @@ import pytest
 import torch
 
 import otel_mlperf as om
+from otel_mlperf.journal.journal_reader import Parts, Reader, rows_of_kind
 from otel_mlperf.journal.layout import Flag, Kind, Word
-from otel_mlperf.journal.reader import Parts, Reader, rows_of_kind
 from otel_mlperf.journal.window import Window, read_window
-from otel_mlperf.recorder import faults
+from otel_mlperf.recorder.core import faults
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

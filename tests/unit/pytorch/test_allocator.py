@@ -13,7 +13,7 @@ from fake_cuda import Account, fake_torch
 
 import otel_mlperf as om
 from otel_mlperf import names
-from otel_mlperf.journal.reader import Reader
+from otel_mlperf.journal.journal_reader import Reader
 from otel_mlperf.pytorch.allocator import Allocator, labels_of, loaded_torch
 
 MS = 1_000_000

@@ -9,8 +9,8 @@ import sys
 import pytest
 from runs import LIMIT_S
 
-from otel_mlperf.store.reader import Store
-from otel_mlperf.store.runs import list_runs
+from otel_mlperf.store.run_folders import list_runs
+from otel_mlperf.store.table_reader import Store
 
 SCRIPT = """
 import threading

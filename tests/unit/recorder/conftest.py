@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import otel_mlperf as om
+from otel_mlperf.journal.journal_reader import Parts, Reader, rows_of_kind
 from otel_mlperf.journal.layout import Flag, Kind, Word
-from otel_mlperf.journal.reader import Parts, Reader, rows_of_kind
-from otel_mlperf.recorder import faults
-from otel_mlperf.recorder.context import CURRENT
+from otel_mlperf.recorder.core import faults
+from otel_mlperf.recorder.sections.section_context import CURRENT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -10,7 +10,7 @@ import pytest
 from opentelemetry import trace
 
 import otel_mlperf as om
-from otel_mlperf.recorder.context import CURRENT
+from otel_mlperf.recorder.sections.section_context import CURRENT
 
 
 @om.span

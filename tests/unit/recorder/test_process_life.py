@@ -15,9 +15,9 @@ from pathlib import Path
 import pytest
 from runs import LIMIT_S
 
-from otel_mlperf.journal.folder import journal_folder
+from otel_mlperf.journal.journal_folder import journal_folder
+from otel_mlperf.journal.journal_reader import Parts, Reader, rows_of_kind
 from otel_mlperf.journal.layout import Kind, Word
-from otel_mlperf.journal.reader import Parts, Reader, rows_of_kind
 
 ROOT = Path(__file__).parents[3]
 BEGIN = """

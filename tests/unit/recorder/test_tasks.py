@@ -6,7 +6,7 @@ import asyncio
 import threading
 
 import otel_mlperf as om
-from otel_mlperf.recorder.context import CURRENT
+from otel_mlperf.recorder.sections.section_context import CURRENT
 
 
 def test_gather(recording):

@@ -14,16 +14,16 @@ from nvml.scripted import HERE, Reader, Script
 
 import otel_mlperf as om
 from otel_mlperf import names
-from otel_mlperf.agent.options import Options, read_options
-from otel_mlperf.agent.policy import Policy
-from otel_mlperf.agent.sources import this_machine
+from otel_mlperf.agent.derivation.sampling import Policy
+from otel_mlperf.agent.model.agent_options import Options, read_options
+from otel_mlperf.agent.readings.sensor_set import this_machine
 from otel_mlperf.config import READING_SOURCES
-from otel_mlperf.journal.reader import Reader as JournalReader
+from otel_mlperf.journal.journal_reader import Reader as JournalReader
 from otel_mlperf.names.sources import SOURCES
 from otel_mlperf.pytorch.allocator import Allocator
-from otel_mlperf.sensors.amd import AmdSensor
 from otel_mlperf.sensors.deadline import TimedSensor
-from otel_mlperf.sensors.filesystem import FilesystemSensor
+from otel_mlperf.sensors.gpus.amd.amd_gpus import AmdSensor
+from otel_mlperf.sensors.host.filesystem import FilesystemSensor
 from otel_mlperf.sensors.levels import LEVELS
 
 PID = 4711
@@ -231,7 +231,7 @@ def test_sources_are_those_that_can_be_switched_off():
 def test_what_no_source_reads_is_of_the_run():
     """Every metric of host, hardware and processes has its source."""
     read = {metric for levels in SOURCES.values() for found in levels.values() for metric in found}
-    for module in (names.host, names.device, names.process, names.told):
+    for module in (names.host, names.device, names.process, names.runtime):
         assert {m for m in vars(module).values() if isinstance(m, names.Metric)} <= read
 
 

@@ -8,13 +8,13 @@ from html.parser import HTMLParser
 import pytest
 from run_folders import MS, RunFolderBuilder, S, digits
 
-from otel_mlperf.analysis.checks import Check, worst_first
-from otel_mlperf.analysis.runs import overview
-from otel_mlperf.analysis.summary import summarize
-from otel_mlperf.report.checks import render_checks
+from otel_mlperf.analysis.summary.run_list import overview
+from otel_mlperf.analysis.summary.summary import summarize
+from otel_mlperf.findings.check import Check, worst_first
+from otel_mlperf.report.check_lines import render_checks
 from otel_mlperf.report.notebook import render_html
-from otel_mlperf.report.runs import render_runs
-from otel_mlperf.store.runs import list_runs, read_run
+from otel_mlperf.report.run_table import render_runs
+from otel_mlperf.store.run_folders import list_runs, read_run
 
 
 def test_runs_are_one_line_each(tmp_path):

@@ -8,7 +8,7 @@ import subprocess
 import pytest
 from nvml.scripted import by_key
 
-from otel_mlperf.sensors.nvml import NvmlSensor
+from otel_mlperf.sensors.gpus.nvidia.nvidia_gpus import NvmlSensor
 
 pytestmark = [
     pytest.mark.gpu,

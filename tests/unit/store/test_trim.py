@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from otel_mlperf.store.part_writer import write_part
 from otel_mlperf.store.parts import table_folder
 from otel_mlperf.store.trim import trim
-from otel_mlperf.store.writer import write_part
 
 ROW = {
     "rank": [0], "restart": [0], "trace_id": ["0" * 32], "span_id": ["1" * 16], "parent_id": [""],

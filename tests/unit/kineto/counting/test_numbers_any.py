@@ -7,13 +7,13 @@ import json
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from otel_mlperf.analysis.kernel_rows import BY
-from otel_mlperf.analysis.kernels import find_kernels
-from otel_mlperf.kineto.counting.numbers import count
-from otel_mlperf.kineto.counting.rows import rows_of
+from otel_mlperf.analysis.profiles.kernel_rows import BY
+from otel_mlperf.analysis.profiles.kernel_totals import find_kernels
+from otel_mlperf.kineto.counting.window_numbers import count
+from otel_mlperf.kineto.counting.window_rows import rows_of
 from otel_mlperf.kineto.linking.link import link
-from otel_mlperf.kineto.reading.reader import read_trace
-from otel_mlperf.report.kernels import render_kernels
+from otel_mlperf.kineto.reading.trace_reader import read_trace
+from otel_mlperf.report.kernel_tables import render_kernels
 from otel_mlperf.report.lines import columns
 
 CATEGORIES = (

@@ -11,9 +11,9 @@ from decimal import Decimal
 import pytest
 from kineto_traces import real_traces
 
-from otel_mlperf.kineto.counting.numbers import count
+from otel_mlperf.kineto.counting.window_numbers import count
 from otel_mlperf.kineto.linking.link import link
-from otel_mlperf.kineto.reading.reader import read_trace
+from otel_mlperf.kineto.reading.trace_reader import read_trace
 
 WORK = {"kernel", "gpu_memcpy", "gpu_memset"}
 HOST = {"cpu_op", "user_annotation", "cuda_runtime", "cuda_driver", "python_function"}

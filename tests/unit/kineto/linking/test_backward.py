@@ -6,7 +6,7 @@ import pytest
 from kineto_traces import flow, operator, write_trace
 
 from otel_mlperf.kineto.linking.link import link
-from otel_mlperf.kineto.reading.reader import read_trace
+from otel_mlperf.kineto.reading.trace_reader import read_trace
 
 MAIN, OTHER, ENGINE = 4242, 4300, 4400
 

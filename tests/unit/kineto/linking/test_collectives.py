@@ -7,7 +7,7 @@ from kineto_traces import event, kernel, launch, operator, real_traces, write_tr
 
 from otel_mlperf.kineto.linking.collectives import Collective, collectives, parse_operation
 from otel_mlperf.kineto.linking.link import link
-from otel_mlperf.kineto.reading.reader import read_trace
+from otel_mlperf.kineto.reading.trace_reader import read_trace
 
 ASKED = {
     "Collective name": "_allgather_base",

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from otel_mlperf.kineto.events import NONE
 from otel_mlperf.kineto.linking.forest import Forest
+from otel_mlperf.kineto.trace_events import NONE
 
 
 @st.composite

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from kineto_traces import event, flow, kernel, launch, operator, write_trace
 
-from otel_mlperf.kineto.events import NONE
 from otel_mlperf.kineto.linking.link import Place, link
-from otel_mlperf.kineto.reading.reader import read_trace
+from otel_mlperf.kineto.reading.trace_reader import read_trace
+from otel_mlperf.kineto.trace_events import NONE
 
 EXTERNAL = "External id"
 

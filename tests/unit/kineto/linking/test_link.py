@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from kineto_traces import BASE_NS, PID, event, kernel, launch, operator, write_trace
 
-from otel_mlperf.kineto.events import NONE
 from otel_mlperf.kineto.linking.link import Place, link
 from otel_mlperf.kineto.linking.sections import Sections
-from otel_mlperf.kineto.reading.reader import read_trace
+from otel_mlperf.kineto.reading.trace_reader import read_trace
+from otel_mlperf.kineto.trace_events import NONE
 
 ENGINE = 4400
 STEP_TRACE, RUN_TRACE = 1, 2

@@ -13,7 +13,7 @@ from kineto_traces import BASE_NS, event, flow, write_trace
 from otel_mlperf.kineto.linking.collectives import collectives
 from otel_mlperf.kineto.linking.link import Place, link
 from otel_mlperf.kineto.linking.sections import Sections
-from otel_mlperf.kineto.reading.reader import read_trace
+from otel_mlperf.kineto.reading.trace_reader import read_trace
 
 _CATEGORIES = (
     *("cpu_op", "user_annotation", "python_function", "cuda_runtime", "kernel", "gpu_memcpy"),

@@ -8,7 +8,7 @@ from kineto_reference import DEVICE, Reference
 from kineto_traces import real_traces
 
 from otel_mlperf.kineto.linking.link import Place, link
-from otel_mlperf.kineto.reading.reader import read_trace
+from otel_mlperf.kineto.reading.trace_reader import read_trace
 
 _HERE = [
     pytest.param("", marks=needs_torch, id="this_machine"),

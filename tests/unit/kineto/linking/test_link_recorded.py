@@ -6,7 +6,7 @@ import pytest
 from kineto_recorded import needs_torch, parts_as_sections
 
 from otel_mlperf.kineto.linking.link import Place, link
-from otel_mlperf.kineto.reading.reader import read_trace
+from otel_mlperf.kineto.reading.trace_reader import read_trace
 
 pytestmark = needs_torch
 

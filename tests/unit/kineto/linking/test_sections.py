@@ -7,8 +7,8 @@ import pytest
 from run_folders import MS, START, RunFolderBuilder, S
 
 from otel_mlperf.journal.window import Window, WindowStep
-from otel_mlperf.kineto.events import NONE
 from otel_mlperf.kineto.linking.sections import read_sections, shifted
+from otel_mlperf.kineto.trace_events import NONE
 
 ANCHOR = (START, 5 * S)
 """Unix and monotonic time when the process began."""

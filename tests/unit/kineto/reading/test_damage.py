@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from otel_mlperf.kineto.events import Damage
 from otel_mlperf.kineto.reading.damage import DamageLog
+from otel_mlperf.kineto.trace_events import Damage
 
 
 def test_each_kind_is_counted_from_its_first_place():

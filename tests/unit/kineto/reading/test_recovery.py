@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from kineto_traces import BASE_NS, event, trace_text, training_step
 
 from otel_mlperf.errors import TraceError
-from otel_mlperf.kineto.reading.reader import read_trace
+from otel_mlperf.kineto.reading.trace_reader import read_trace
 
 WHOLE = trace_text(training_step()).encode()
 NAMES = [entry["name"] for entry in training_step() if entry["ph"] == "X"]

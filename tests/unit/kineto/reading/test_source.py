@@ -11,8 +11,8 @@ import pytest
 from kineto_traces import event, trace_text, training_step, write_trace
 
 from otel_mlperf.errors import TraceError
-from otel_mlperf.kineto.reading.reader import read_trace
 from otel_mlperf.kineto.reading.source import PIECE_BYTES
+from otel_mlperf.kineto.reading.trace_reader import read_trace
 
 TEXT = trace_text(training_step()).encode()
 PACKED = gzip.compress(TEXT)
@@ -106,7 +106,7 @@ def test_a_bomb_is_left_early(tmp_path):
         file.write(tail)
     program = (
         "import resource, sys; from pathlib import Path\n"
-        "from otel_mlperf.kineto.reading.reader import read_trace\n"
+        "from otel_mlperf.kineto.reading.trace_reader import read_trace\n"
         "before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss\n"
         "trace = read_trace(Path(sys.argv[1]))\n"
         "grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before\n"

@@ -11,13 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from kineto_traces import event, kernel, launch, operator, real_traces, write_trace
 
-from otel_mlperf.kineto.events import NONE
 from otel_mlperf.kineto.linking.link import link
-from otel_mlperf.kineto.reading.reader import read_trace
+from otel_mlperf.kineto.reading.trace_reader import read_trace
 from otel_mlperf.kineto.spans.budget import choose
 from otel_mlperf.kineto.spans.critical import critical_path
-from otel_mlperf.kineto.spans.places import find_places
 from otel_mlperf.kineto.spans.rollups import OTHERS
+from otel_mlperf.kineto.spans.trace_assignment import find_places
+from otel_mlperf.kineto.trace_events import NONE
 
 
 @cache

@@ -5,7 +5,7 @@ from __future__ import annotations
 from kineto_traces import kernel, launch, operator, write_trace
 
 from otel_mlperf.kineto.linking.link import link
-from otel_mlperf.kineto.reading.reader import read_trace
+from otel_mlperf.kineto.reading.trace_reader import read_trace
 from otel_mlperf.kineto.spans.critical import critical_path
 
 

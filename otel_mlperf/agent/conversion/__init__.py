@@ -1,0 +1,1 @@
+"""Profiler windows, converted in a process beside the agent."""

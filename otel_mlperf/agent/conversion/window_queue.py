@@ -1,0 +1,203 @@
+"""Which profiler windows has nobody converted yet, and how are they converted beside the agent?
+
+The agent never reads a trace: a process of its own does, one at a time, for a limited time. What it
+leaves is one event of the agent's log, so that a new agent makes the same requests of it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import subprocess
+import time
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import msgspec
+
+from otel_mlperf import ids
+from otel_mlperf.agent.conversion.window_results import SUFFIX, count_events, read_converted
+from otel_mlperf.agent.delivery.resource import rank_attributes
+from otel_mlperf.agent.derivation.sampling import EVERY
+from otel_mlperf.agent.model.events import Converted
+from otel_mlperf.errors import JournalError
+from otel_mlperf.isolated_process import command
+from otel_mlperf.journal.window import FOLDER, WINDOW_SUFFIX, Window, read_window
+from otel_mlperf.kineto.job import Job
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from otel_mlperf.agent.derivation.sampling import Policy
+    from otel_mlperf.agent.model.agent_options import Options
+    from otel_mlperf.agent.model.agent_state import State
+
+_log = logging.getLogger("otel_mlperf.agent")
+_POLL_S: Final = 0.05
+TRIES: Final = 3
+LIMIT_S: Final = 600
+FAILED: Final = "window_failed"
+"""Why the events of a window are lost that no try could convert."""
+_RUN_PART: Final = 10
+"""The run's trace gets this part of a step's budget from each window: it has many windows."""
+
+
+class Found(NamedTuple):
+    """A window of a process of this host."""
+
+    name: str
+    instance: str
+    window: Window
+
+
+class Windows:
+    """Finds the windows of a run folder that are this host's, and converts them."""
+
+    def __init__(self, run_folder: Path, folder: Path, options: Options) -> None:
+        self._profiles = run_folder / FOLDER
+        self._run_folder, self._options = run_folder, options
+        self.results = folder / "windows"
+        self._tries: dict[str, int] = {}
+        self._seen: dict[str, Found] = {}
+        self._bad: set[str] = set()
+        self._forgotten: set[str] = set()
+        self._ready: list[str] = []
+        self._child: subprocess.Popen[bytes] | None = None
+        self._at_work = ""
+        self._until_s = 0.0
+
+    @property
+    def waiting(self) -> bool:
+        """Whether a window is still to be converted."""
+        return bool(self._ready or self._at_work)
+
+    def look(self, state: State) -> bool:
+        """Whether windows have come: what was recorded before them has to be stored first."""
+        try:
+            names = [name for name in os.listdir(self._profiles) if name.endswith(WINDOW_SUFFIX)]
+        except OSError:
+            return False
+        known = {*self._seen, *self._bad, *state.windows}
+        return bool(sum(self._add(name, state) for name in sorted(names) if name not in known))
+
+    def _add(self, name: str, state: State) -> bool:
+        try:
+            window = read_window(self._profiles / name)
+        except JournalError as error:
+            self._bad.add(name)  # it is written whole: another look would find the same
+            _log.warning("%s", error)
+            return False
+        instance = ids.instance_id(window.run_id, window.restart, window.rank)
+        if instance in state.ranks:
+            self._seen[name] = Found(name, instance, window)
+        return instance in state.ranks
+
+    def stored(self) -> None:
+        """The sections recorded in the windows seen so far are in the store."""
+        known = {*self._ready, self._at_work}
+        self._ready += [
+            name for name in self._seen if name not in known and self._tries.get(name, 0) < TRIES
+        ]
+
+    def step(self, state: State) -> list[Converted]:
+        """Starts and ends conversions; what has ended."""
+        ended: list[Converted] = []
+        if self._child is not None:
+            ended = self._ended(self._child)
+        if self._child is None and self._ready:
+            self._start(self._ready.pop(0), state)
+        return ended
+
+    def rest(self, state: State) -> Iterator[Converted]:
+        """Converts every window that is left, however long it takes; for ``recover``."""
+        self.look(state)
+        self.stored()
+        while self.waiting:
+            yield from self.step(state)
+            time.sleep(_POLL_S)
+
+    def _start(self, name: str, state: State) -> None:
+        self._at_work, self._until_s = name, time.monotonic() + LIMIT_S
+        self._tries[name] = self._tries.get(name, 0) + 1
+        job = self._job(self._seen[name], state)
+        try:
+            self.results.mkdir(exist_ok=True, mode=0o700)
+            with (self.results / "log").open("ab") as log:
+                self._child = subprocess.Popen(
+                    command("otel_mlperf.kineto.__main__", msgspec.json.encode(job).decode()),
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=log,
+                    cwd="/",
+                    start_new_session=True,
+                )
+        except OSError as error:
+            _log.warning("converting %s: no process can be started: %s", name, error)
+            self._at_work = ""
+
+    def _job(self, found: Found, state: State) -> Job:
+        meta = state.ranks[found.instance].meta
+        spans, by_trace = allowance(self._options.policy, found.window)
+        return Job(
+            window=str(self._profiles / found.name),
+            run_folder=str(self._run_folder),
+            result=str(self._result(found.name)),
+            resource=rank_attributes(meta),
+            is_sent=self._options.traces is not None,
+            spans=spans,
+            by_trace=by_trace,
+            limit_s=LIMIT_S,
+        )
+
+    def _ended(self, child: subprocess.Popen[bytes]) -> list[Converted]:
+        code = child.poll()
+        if code is None and time.monotonic() < self._until_s:
+            return []
+        self._kill()
+        name, self._at_work = self._at_work, ""
+        found = self._seen[name]
+        event = read_converted(name, found.instance, self._result(name)) if code == 0 else None
+        if event is None and self._tries[name] < TRIES:
+            _log.warning("converting %s ended with status %s: tried again", name, code)
+            self._ready.append(name)
+            return []
+        if event is None:
+            events = count_events(self._profiles / found.window.trace)
+            _log.error("converting %s ended with status %s: %d events lost", name, code, events)
+            event = Converted(name, found.instance, events=events, lost=FAILED)
+        del self._seen[name]
+        return [event]
+
+    def _result(self, name: str) -> Path:
+        return self.results / (name.removesuffix(WINDOW_SUFFIX) + SUFFIX)
+
+    def _kill(self) -> None:
+        if self._child is not None:
+            self._child.kill()
+            self._child.wait()
+        self._child = None
+
+    def stop(self) -> None:
+        """Ends a conversion under way; another agent, or ``recover``, does it again."""
+        if self.waiting:
+            _log.warning("%d profiler windows wait for otel-mlperf recover", len(self._seen))
+        self._kill()
+
+    def forget(self, state: State) -> None:
+        """Removes the results that a written state contains."""
+        for name in state.windows.keys() - self._forgotten:
+            with contextlib.suppress(OSError):
+                self._result(name).unlink(missing_ok=True)
+        self._forgotten.update(state.windows)
+
+
+def allowance(policy: Policy, window: Window) -> tuple[int, dict[str, int]]:
+    """How many spans of the run's trace a window may be, and of the trace of each of its steps."""
+    by_trace = {
+        step.trace: policy.spans_of_step(
+            window.rank, window.world_size, bytes.fromhex(step.trace), EVERY
+        )
+        for step in window.steps
+    }
+    return policy.spans_of_rank(window.world_size) // _RUN_PART, by_trace

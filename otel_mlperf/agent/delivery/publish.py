@@ -1,0 +1,84 @@
+"""What does the agent tell the training processes: what was read last, and which warnings hold?
+
+Written beside the journals each time that a source was read, every five seconds at least. It is
+not part of what a new agent replays: it is of the moment.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from typing import TYPE_CHECKING, Final
+
+from otel_mlperf import ids, names
+from otel_mlperf.agent.derivation.rule_evaluator import Watch
+from otel_mlperf.findings.live_rules import RULES
+from otel_mlperf.journal.bulletin import Group, Reading, drop_readings, write_readings
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+    from pathlib import Path
+
+    from otel_mlperf.agent.model.agent_state import State
+    from otel_mlperf.agent.model.events import Read
+    from otel_mlperf.findings.live_rules import Rule
+
+_log = logging.getLogger("otel_mlperf.agent")
+_LEAST_S: Final = 5.0
+_OWN_SOURCES: Final = ("", "journal")
+"""Sources of series that no sensor reads."""
+
+
+class Board:
+    """The file beside the journals of one folder."""
+
+    def __init__(
+        self,
+        folder: Path,
+        rules: Sequence[Rule] = RULES,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._folder, self._clock = str(folder), clock
+        self._watch = Watch(rules)
+        self._wanted = {
+            part.metric.name for rule in rules for part in (rule.measured, rule.per) if part
+        }
+        self._groups: dict[str, Group] = {}
+        self._written_s: float | None = None
+
+    def tell(self, reads: Sequence[Read], state: State) -> None:
+        """Takes what was read; writes it, with the warnings that follow, if it is time to."""
+        now_s = self._clock()
+        for read in reads:
+            found = [Reading(r.journal, r.name, r.labels, r.value) for r in read.readings]
+            self._groups[read.source] = Group(int(now_s * 1e9), found)
+        due = self._written_s is None or now_s - self._written_s >= _LEAST_S
+        if not (reads or due) or not state.journals:
+            return
+        self._written_s = now_s
+        read_now = [reading for group in self._groups.values() for reading in group.readings]
+        known = [*read_now, *worked_out(state, self._wanted)]
+        warnings = self._watch.look(known, now_s, time.time_ns())
+        try:
+            write_readings(self._folder, self._groups, warnings)
+        except OSError as error:
+            _log.info("telling the processes what was read: %s", error)
+
+    def close(self) -> None:
+        """Takes the file away."""
+        drop_readings(self._folder)
+
+
+def worked_out(state: State, wanted: set[str]) -> Iterator[Reading]:
+    """What the agent itself knows of the metrics ``wanted``, as totals: of a histogram its sum."""
+    for name, journal in state.journals.items():
+        meta = journal.meta
+        rank = state.ranks.get(ids.instance_id(meta.run_id, meta.restart, meta.rank))
+        if rank is None or meta.is_child or journal.left:
+            continue
+        for series in rank.series.values():
+            if series.metric in wanted and series.source in _OWN_SOURCES:
+                value = series.buckets.sum if series.buckets else series.value
+                yield Reading(name, series.metric, series.labels, value)
+    lost = sum(sum(account.lost.values()) for account in state.accounts.values())
+    yield Reading("", names.ITEMS.name, {names.OUTCOME: "lost"}, lost)

@@ -1,0 +1,112 @@
+"""Which rows wait for the next part of each table?
+
+Sections of steps come as whole columns, the rest row by row; sections outside steps are summed up
+by path until they are written.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from otel_mlperf.agent.model.span_rows import Kept, span_table
+from otel_mlperf.store.part_writer import compact, write_part
+from otel_mlperf.store.schema import TABLES
+from otel_mlperf.store.trim import trim
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from otel_mlperf.agent.model.events import Reading
+    from otel_mlperf.journal.meta import JournalMeta
+
+Columns = dict[str, list[Any]]
+
+
+class Tables:
+    """Rows since the last flush. They are in the event log until then, so a crash loses none."""
+
+    def __init__(self, folder: Path, host: str) -> None:
+        self._folder = folder
+        self._host = host
+        self.rows: dict[str, list[dict[str, Any]]] = {}
+        self.spans: list[Kept] = []
+        self._sections: Columns = {column.name: [] for column in TABLES["sections"]}
+        self._outside: dict[tuple[Any, ...], dict[str, Any]] = {}
+
+    @property
+    def waiting(self) -> int:
+        """How many rows wait."""
+        rows = sum(map(len, self.rows.values())) + len(self.spans)
+        return rows + len(self._sections["name"]) + len(self._outside)
+
+    def add(self, table: str, row: dict[str, Any]) -> None:
+        """One row."""
+        self.rows.setdefault(table, []).append(row)
+
+    def add_step_sections(self, columns: Columns) -> None:
+        """Rows of table ``sections``, whole columns."""
+        for name, values in columns.items():
+            self._sections[name].extend(values)
+
+    def add_outside(self, row: dict[str, Any]) -> None:
+        """A section outside steps: added up with those of the same path."""
+        key = (row["rank"], row["restart"], row["phase"], row["path"], row["name"], row["beside"])
+        held = self._outside.setdefault(key, row)
+        if held is not row:
+            for field in ("count", "sum_ns", "self_ns"):
+                held[field] += row[field]
+            held["min_ns"] = min(held["min_ns"], row["min_ns"])
+            held["max_ns"] = max(held["max_ns"], row["max_ns"])
+
+    def add_reading(self, meta: JournalMeta | None, reading: Reading, time_ns: int) -> None:
+        """A reading of a rank; of the node where there is no ``meta``."""
+        self.add(
+            "readings",
+            {
+                "rank": meta.rank if meta else None,
+                "restart": meta.restart if meta else 0,
+                "name": reading.name,
+                "labels": json.dumps(reading.labels),
+                "time_ns": time_ns,
+                "value": reading.value,
+            },
+        )
+
+    def write(self, part: int) -> None:
+        """Writes everything that waits as part number ``part`` of its table.
+
+        Raises:
+            StoreError: the disk refuses; the rows still wait, and the next part holds them.
+        """
+        for table, columns in self._columns().items():
+            if columns and any(map(len, columns.values())):
+                write_part(self._folder, table, self._host, part, columns)
+        self.rows, self.spans, self._outside = {}, [], {}
+        self._sections = {column.name: [] for column in TABLES["sections"]}
+
+    def compact(self) -> None:
+        """Merges small parts. A part must be in the state first: a replay writes it again."""
+        for table in TABLES:
+            compact(self._folder, table, self._host)
+
+    def trim(self, most_bytes: int, windows: Sequence[str] = ()) -> int:
+        """Removes the oldest rows over the limit; returns how many spans are gone.
+
+        ``windows`` stand for the host in parts of profiler windows, the oldest first.
+        """
+        return trim(self._folder, self._host, most_bytes, windows)
+
+    def _columns(self) -> dict[str, Columns]:
+        columns = {table: _transposed(rows) for table, rows in self.rows.items()}
+        columns["spans"] = span_table(self.spans)
+        outside = _transposed([*self._outside.values(), *self.rows.get("sections", ())])
+        columns["sections"] = {
+            name: values + outside.get(name, []) for name, values in self._sections.items()
+        }
+        return columns
+
+
+def _transposed(rows: list[dict[str, Any]]) -> Columns:
+    return {name: [row[name] for row in rows] for name in rows[0]} if rows else {}

@@ -1,0 +1,1 @@
+"""What follows from it: steps, self times, which traces are kept, metric series and points."""

@@ -1,0 +1,215 @@
+"""Which of a journal's new rows can be worked out now, and which must wait?"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from otel_mlperf import names
+from otel_mlperf.agent.model.agent_state import JournalState, Root
+from otel_mlperf.agent.model.span_rows import section_entry
+from otel_mlperf.agent.model.trace_ids import run_trace, step_trace
+from otel_mlperf.journal.journal_reader import OPEN_TYPE, ROW_TYPE, Parts, Rows, rows_of_kind
+from otel_mlperf.journal.layout import Flag, Kind, Word
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+INTERRUPTED = 1 << 6
+"""Flag that the agent gives to sections that were open when their process died."""
+_REMEMBERED = 1024
+_PATIENCE = 20
+"""Marks for which rows of an unknown step wait for it."""
+
+
+class Batch:
+    """One journal's rows since the last mark, sorted out.
+
+    ``steps`` are the section rows of ended steps, ``outside`` those of no step. Rows of open steps
+    go back into the state.
+    """
+
+    def __init__(self, journal: JournalState) -> None:
+        self.journal = journal
+        fresh = np.frombuffer(journal.fresh, ROW_TYPE)
+        journal.fresh = b""
+        self._payloads = Parts()
+        payload_rows = np.concatenate(
+            (np.frombuffer(journal.payloads, ROW_TYPE), rows_of_kind(fresh, Kind.PAYLOAD))
+        )
+        self._payloads.feed(payload_rows)
+        self._payload_rows = payload_rows
+        self._begin(fresh)
+        self.values = rows_of_kind(fresh, Kind.VALUE)
+        sections = rows_of_kind(fresh, Kind.SECTION)
+        self.created = len(sections)
+        self._note_stale(sections)
+        sections = self._with_interrupted(sections)
+        held = np.frombuffer(journal.held, ROW_TYPE)
+        self._sections = self._without_cancelled(np.concatenate((held, sections)), fresh)
+        self.steps: Rows
+        self.outside: Rows
+        self._split()
+
+    def payload(self, span: int) -> dict[str, Any]:
+        """What was recorded with the row of ``span``; empty without anything."""
+        found = self._payloads.pop(span)
+        return found if isinstance(found, dict) else {}
+
+    def peek(self, span: int) -> dict[str, Any]:
+        """The same, to be asked for again."""
+        found = self._payloads.ready.get(span)
+        return found if isinstance(found, dict) else {}
+
+    def hold(self, rows: Rows) -> None:
+        """Keeps rows for the next mark, with what was recorded for them."""
+        journal = self.journal
+        journal.held += rows.tobytes()
+        waiting = np.frombuffer(journal.held, ROW_TYPE)["span"]
+        still = np.isin(self._payload_rows["span"], waiting)
+        unfinished = np.isin(
+            self._payload_rows["span"], np.fromiter(self._payloads.unfinished, np.uint64)
+        )
+        journal.payloads = self._payload_rows[still | unfinished].tobytes()
+
+    def _begin(self, fresh: Rows) -> None:
+        journal, meta = self.journal, self.journal.meta
+        for row in rows_of_kind(fresh, Kind.BEGIN):
+            start, number, span, parent, n, track, name, _, _ = (int(v) for v in row.tolist())
+            _, _, category, phase, _ = section_entry(journal, name)
+            if meta.is_child:
+                # A forked child's steps are none of its rank's: they are sections of the run.
+                journal.demoted[span] = parent or meta.run_span
+                continue
+            is_run = category == names.RUN
+            journal.roots[span] = Root(
+                kind="run" if is_run else "step",
+                trace=run_trace(meta) if is_run else step_trace(meta, phase, _signed(n)),
+                phase=phase,
+                n=_signed(n),
+                number=_signed(number),
+                parent=parent,
+                start=start,
+                name=name,
+                track=track,
+            )
+        for row in rows_of_kind(fresh, Kind.FOREIGN):
+            trace = int(row["start"]).to_bytes(8, "big") + int(row["end"]).to_bytes(8, "big")
+            journal.roots[int(row["span"])] = Root(kind="foreign", trace=trace)
+
+    def _note_stale(self, sections: Rows) -> None:
+        """A row is published before its table entry is cleared: a kill in between leaves both."""
+        table = np.frombuffer(self.journal.open, OPEN_TYPE)["span"]
+        known = np.concatenate((sections["span"], np.array(self.journal.stale, np.uint64)))
+        self.journal.stale = table[np.isin(table, known)].tolist()
+
+    def _with_interrupted(self, sections: Rows) -> Rows:
+        journal = self.journal
+        if not journal.left:
+            return sections
+        journal.ended_ns = _end_of(journal, sections["end"], self.values["start"])
+        table = np.frombuffer(journal.open, OPEN_TYPE)
+        table = table[~np.isin(table["span"], np.array(journal.stale, np.uint64))]
+        rows = np.zeros(len(table), ROW_TYPE)
+        for field in ("span", "parent", "root", "track", "start", "name"):
+            rows[field] = table[field]
+        rows["end"] = np.maximum(journal.ended_ns, table["start"])
+        rows["flags"] = Kind.SECTION | Flag.ERROR | INTERRUPTED
+        self.created += len(rows)
+        # Children first, as they would have ended.
+        return np.concatenate((sections, rows[np.argsort(rows["start"])[::-1]]))
+
+    def _without_cancelled(self, sections: Rows, fresh: Rows) -> Rows:
+        """Gives the children of what was cancelled to the section around it."""
+        journal = self.journal
+        for row in rows_of_kind(fresh, Kind.CANCEL):
+            span, parent, root = int(row["span"]), int(row["parent"]), int(row["root"])
+            gone = journal.roots.pop(span, None)
+            if gone:
+                parent, root = gone.parent, journal.meta.run_span
+            journal.cancelled[span] = [parent, root]
+        _forget(journal.cancelled)
+        if journal.demoted and len(sections):
+            sections = _demote(sections, journal.demoted, journal.meta.run_span)
+            _forget(journal.demoted)
+        if journal.cancelled and len(sections):
+            gone_ids = np.fromiter(journal.cancelled, np.uint64)
+            touched = np.isin(sections["parent"], gone_ids) | np.isin(sections["root"], gone_ids)
+            if touched.any():
+                sections = sections.copy()
+                for i in np.flatnonzero(touched).tolist():
+                    _adopt(sections, i, journal.cancelled)
+        return sections
+
+    def _split(self) -> None:
+        journal, rows = self.journal, self._sections
+        roots = np.unique(rows["root"])
+        own_row = set(rows["root"][rows["span"] == rows["root"]].tolist())
+        ended: list[int] = []
+        waiting: list[int] = []
+        for root in roots.tolist():
+            known = journal.roots.get(root)
+            if known is None and root in journal.ended:
+                ended.append(root)
+            elif known is not None and known.kind == "step":
+                (ended if root in own_row else waiting).append(root)
+            elif known is None and root not in own_row and root != journal.meta.run_span:
+                waiting.append(root)
+        of_steps = np.isin(rows["root"], np.array(ended, np.uint64))
+        later = np.isin(rows["root"], np.array(waiting, np.uint64))
+        later &= self._still_patient(later)
+        self.steps = rows[of_steps]
+        self.outside = rows[~of_steps & ~later]
+        journal.held = b""
+        self.hold(rows[later])
+
+    def _still_patient(self, later: NDArray[np.bool_]) -> bool:
+        """Rows whose root never shows (its begin row was dropped) end up in the run's trace."""
+        journal = self.journal
+        known_root = any(
+            root in journal.roots for root in np.unique(self._sections["root"][later]).tolist()
+        )
+        journal.held_marks = 0 if known_root or not later.any() else journal.held_marks + 1
+        return not journal.left and journal.held_marks < _PATIENCE
+
+
+def _end_of(journal: JournalState, *known: NDArray[np.uint64]) -> int:
+    """When a journal's run ended; else the last that is known of its process, whoever looks now."""
+    told = journal.words.get(Word.END_TIME)
+    if told:
+        return told
+    begun = np.frombuffer(journal.open, OPEN_TYPE)["start"]
+    newest = [int(times.max()) for times in (*known, begun) if len(times)]
+    return max(journal.alive_ns, journal.words.get(Word.STEP_TIME, 0), *newest)
+
+
+def remember_ended(journal: JournalState) -> None:
+    """Keeps only the latest steps for which rows of other threads may still come."""
+    _forget(journal.ended)
+
+
+def _forget(table: dict[int, Any]) -> None:
+    for key in list(table)[: max(0, len(table) - _REMEMBERED)]:
+        del table[key]
+
+
+def _demote(sections: Rows, demoted: dict[int, int], run: int) -> Rows:
+    """Makes steps sections of the run: their rows, and those inside them, get its root."""
+    sections = sections.copy()
+    ids_ = np.fromiter(demoted, np.uint64)
+    for i in np.flatnonzero(np.isin(sections["span"], ids_)).tolist():
+        sections["parent"][i] = demoted[int(sections["span"][i])]
+    sections["root"][np.isin(sections["root"], ids_)] = run
+    return sections
+
+
+def _adopt(sections: Rows, i: int, cancelled: dict[int, list[int]]) -> None:
+    while int(sections["root"][i]) in cancelled:
+        sections["root"][i] = cancelled[int(sections["root"][i])][1]
+    while int(sections["parent"][i]) in cancelled:
+        sections["parent"][i] = cancelled[int(sections["parent"][i])][0]
+
+
+def _signed(word: int) -> int:
+    return word - (1 << 64) if word >> 63 else word

@@ -1,0 +1,151 @@
+"""What do the cells of a journal hold: counters, gauges, histograms, aggregated sections?"""
+
+from __future__ import annotations
+
+import functools
+import math
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from otel_mlperf import names
+from otel_mlperf.agent.derivation.distributions import Distribution, distribution
+from otel_mlperf.names import Instrument, Metric
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from otel_mlperf.agent.model.agent_state import JournalState
+
+_OWN = {metric.name: metric for metric in names.METRICS}
+_KINDS: dict[str, Instrument] = {
+    "counter": "counter",
+    "gauge": "gauge",
+    "histogram": "histogram",
+}
+
+
+class Value(NamedTuple):
+    """One series of one journal: a counter's sum, a gauge's last value, or a distribution."""
+
+    metric: Metric
+    labels: dict[str, str]
+    value: float
+    distribution: Distribution | None = None
+
+    @property
+    def grows(self) -> bool:
+        """Whether what other processes of the rank have counted is to be added."""
+        return self.metric.instrument in ("counter", "histogram")
+
+
+class Aggregate(NamedTuple):
+    """An aggregated section: totals so far of one name under one enclosing name and phase."""
+
+    entry: int
+    name: str
+    category: str
+    enclosing: str
+    phase: str
+    entries: int
+    sum_ns: int
+    min_ns: int
+    max_ns: int
+
+
+@functools.lru_cache(maxsize=4096)
+def user_metric(name: str, unit: str, kind: str) -> Metric:
+    """The description of an instrument that the program made."""
+    return Metric(name, unit, _KINDS.get(kind, "gauge"), "Recorded by the program.")
+
+
+class Cell(NamedTuple):
+    """The words of one cell, as integers and as floats: plain lists, because most are alone."""
+
+    words: list[int]
+    floats: list[float]
+
+
+def _by_entry(journal: JournalState) -> Iterator[tuple[int, list[Any], list[Cell]]]:
+    """Number, content and cells of each entry that has cells and is known."""
+    cells = np.frombuffer(journal.cells, np.uint64).reshape(-1, 8)
+    found: dict[int, list[Cell]] = {}
+    for words, floats in zip(cells.tolist(), cells.view(np.float64).tolist(), strict=True):
+        found.setdefault(words[0], []).append(Cell(words, floats))
+    for number, of_entry in found.items():
+        entry = journal.entries.get(number)
+        if entry and entry[0] == "cell":
+            yield number, entry, of_entry
+
+
+def user_values(journal: JournalState) -> list[Value]:
+    """Counters and histograms summed over their cells; gauges that were set."""
+    return [
+        value
+        for _, (_, kind, *about), cells in _by_entry(journal)
+        if kind in _KINDS and (value := _value(journal, kind, about, cells)) is not None
+    ]
+
+
+def _value(journal: JournalState, kind: str, about: list[Any], cells: list[Cell]) -> Value | None:
+    name, unit, pairs = about
+    metric, labels = _OWN.get(name) or user_metric(name, unit, kind), dict(pairs)
+    if kind == "histogram":
+        found = distribution(cells, journal)
+        return Value(metric, labels, found.sum, found) if found.count else None
+    numbers = [cell.floats[1] for cell in cells]
+    if kind == "counter":
+        return Value(metric, labels, sum(numbers))
+    is_set = [number for number in numbers if not math.isnan(number)]
+    return Value(metric, labels, is_set[-1]) if is_set else None
+
+
+def aggregates(journal: JournalState) -> list[Aggregate]:
+    """Aggregated sections that were entered, summed over threads."""
+    found = []
+    for number, (_, kind, *about), cells in _by_entry(journal):
+        entered = [cell.words for cell in cells if cell.words[1]]
+        if kind == "aggregate" and entered:
+            name, category, enclosing, phase = about
+            found.append(
+                Aggregate(
+                    number, name, category, enclosing, phase,
+                    entries=sum(words[1] for words in entered),
+                    sum_ns=sum(words[2] for words in entered),
+                    min_ns=min(words[3] for words in entered),
+                    max_ns=max(words[4] for words in entered),
+                )
+            )  # fmt: skip
+    return found
+
+
+def aggregate_rows(journal: JournalState) -> list[dict[str, Any]]:
+    """Rows of table ``sections`` for what aggregates have grown since the last ones."""
+    rows, meta = [], journal.meta
+    for one in aggregates(journal):
+        count, total = journal.cells_stored.get(one.entry, (0, 0))
+        if one.entries == count:
+            continue
+        journal.cells_stored[one.entry] = [one.entries, one.sum_ns]
+        rows.append(
+            {
+                "rank": meta.rank,
+                "restart": meta.restart,
+                "phase": one.phase,
+                "n": None,
+                "number": None,
+                "name": one.name,
+                "category": one.category,
+                "parent": one.enclosing,
+                "path": "",
+                "beside": meta.is_child,
+                "aggregate": True,
+                "count": one.entries - count,
+                "sum_ns": one.sum_ns - total,
+                "self_ns": one.sum_ns - total,
+                "min_ns": one.min_ns,
+                "max_ns": one.max_ns,
+                "start_ns": meta.unix_ns,
+            }
+        )
+    return rows

@@ -1,0 +1,118 @@
+"""What did the steps that have ended consist of?"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from otel_mlperf.agent.derivation.self_time import self_times
+from otel_mlperf.agent.model.span_rows import section_entry
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from otel_mlperf.agent.model.agent_state import JournalState, Root
+    from otel_mlperf.journal.journal_reader import Rows
+
+
+class StepRows(NamedTuple):
+    """The section rows of ended steps, in order of their step, and what was worked out for each."""
+
+    rows: Rows
+    step: NDArray[np.int64]
+    """Index of each row's step."""
+    self_ns: NDArray[np.int64]
+    duration_ns: NDArray[np.int64]
+    beside: NDArray[np.bool_]
+    """Whether it ran on another track than its step."""
+
+
+class StepFacts(NamedTuple):
+    """One ended step."""
+
+    span: int
+    root: Root
+    start: int
+    end: int
+    duration_ns: int
+    """Without phases and checkpoints inside it."""
+    self_ns: int
+    samples: int | None
+    tokens: int | None
+    epoch: int | None
+    error: bool
+    interrupted: bool
+    profiled: bool
+
+
+def gather(rows: Rows, roots: NDArray[np.uint64], tracks: NDArray[np.uint64]) -> StepRows:
+    """``rows`` of the steps ``roots`` (ids, ascending) that ran on ``tracks``."""
+    step = np.searchsorted(roots, rows["root"]).astype(np.int64)
+    order = np.argsort(step, kind="stable")
+    rows, step = rows[order], step[order]
+    start = rows["start"].astype(np.int64)
+    duration = np.maximum(rows["end"].astype(np.int64) - start, 0)
+    return StepRows(rows, step, self_times(rows), duration, rows["track"] != tracks[step])
+
+
+def sections_by_name(
+    found: StepRows, journal: JournalState, steps: list[tuple[int, Root]]
+) -> dict[str, list[Any]]:
+    """Columns of table ``sections``: a row for each step, name and beside; not the step itself."""
+    inner = found.rows["span"] != found.rows["root"]
+    rows, step, beside = found.rows[inner], found.step[inner], found.beside[inner]
+    if not len(rows):
+        return {}
+    key = (step << 33) | (rows["name"].astype(np.int64) << 1) | beside
+    order = np.argsort(key, kind="stable")
+    first = np.flatnonzero(np.diff(key[order], prepend=-1))
+    duration, own = found.duration_ns[inner][order], found.self_ns[inner][order]
+    start = rows["start"].astype(np.int64)[order]
+    counts = np.diff(first, append=len(order))
+    of_group = order[first]
+    owner = [steps[i][1] for i in step[of_group].tolist()]
+    entries = [section_entry(journal, n) for n in rows["name"][of_group].tolist()]
+    meta, size = journal.meta, len(first)
+    return {
+        "rank": [meta.rank] * size,
+        "restart": [meta.restart] * size,
+        "phase": [root.phase for root in owner],
+        "n": [root.n for root in owner],
+        "number": [root.number for root in owner],
+        "name": [entry[1] for entry in entries],
+        "category": [entry[2] for entry in entries],
+        "parent": [""] * size,
+        "path": [""] * size,
+        "beside": beside[of_group].tolist(),
+        "aggregate": [False] * size,
+        "count": counts.tolist(),
+        "sum_ns": np.add.reduceat(duration, first).tolist(),
+        "self_ns": np.add.reduceat(own, first).tolist(),
+        "min_ns": np.minimum.reduceat(duration, first).tolist(),
+        "max_ns": np.maximum.reduceat(duration, first).tolist(),
+        "start_ns": (np.minimum.reduceat(start, first) - meta.monotonic_ns + meta.unix_ns).tolist(),
+    }
+
+
+def step_row(facts: StepFacts, journal: JournalState, kept: str | None) -> dict[str, Any]:
+    """The row of table ``steps``."""
+    meta, root = journal.meta, facts.root
+    shift = meta.unix_ns - meta.monotonic_ns
+    return {
+        "rank": meta.rank,
+        "restart": meta.restart,
+        "phase": root.phase,
+        "n": root.n,
+        "number": root.number,
+        "epoch": facts.epoch,
+        "start_ns": facts.start + shift,
+        "end_ns": facts.end + shift,
+        "duration_ns": facts.duration_ns,
+        "self_ns": facts.self_ns,
+        "samples": facts.samples,
+        "tokens": facts.tokens,
+        "error": facts.error,
+        "kept": kept,
+        "trace_id": root.trace.hex(),
+    }

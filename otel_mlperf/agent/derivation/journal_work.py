@@ -1,0 +1,82 @@
+"""What do one journal's rows since the last mark mean for tables, metrics and spans?"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from otel_mlperf import names
+from otel_mlperf.agent.derivation.batch import remember_ended
+from otel_mlperf.agent.derivation.cell_values import aggregate_rows
+from otel_mlperf.agent.derivation.outside_work import work_out_outside
+from otel_mlperf.agent.derivation.step_work import work_out_steps
+from otel_mlperf.journal.layout import Flag
+
+if TYPE_CHECKING:
+    from otel_mlperf.agent.derivation.mark_work import Outcome, Task
+
+_MOST_ERRORS: Final = 64
+
+
+def work_out(task: Task) -> Outcome:
+    """Everything that can be said now; rows of open steps wait in the state."""
+    task.journal.sections += task.batch.created
+    _follow_errors(task)
+    _add_aggregates(task)
+    _add_values(task)
+    work_out_outside(task, work_out_steps(task))
+    remember_ended(task.journal)
+    return task.outcome
+
+
+def _follow_errors(task: Task) -> None:
+    """Follows each error on its way up, so that the run's end knows where it began."""
+    journal = task.journal
+    rows = np.concatenate((task.batch.steps, task.batch.outside))
+    rows = rows[rows["flags"] & Flag.ERROR != 0]
+    for i in np.lexsort((-rows["start"].astype(np.int64), rows["end"])).tolist():
+        row = rows[i]
+        root = journal.roots.get(int(row["root"]))
+        number = root.number if root is not None and root.kind == "step" else None
+        began = journal.errors.pop(int(row["span"]), [task.entry(int(row["name"]))[1], number])
+        above = root.parent if root and row["span"] == row["root"] else int(row["parent"])
+        journal.errors[above] = began
+    for span in list(journal.errors)[:-_MOST_ERRORS]:
+        del journal.errors[span]
+
+
+def _add_aggregates(task: Task) -> None:
+    for row in aggregate_rows(task.journal):
+        task.tables.add("sections", row)
+        labels = {
+            names.SECTION_NAME: row["name"],
+            names.SECTION_CATEGORY: row["category"],
+            names.ML_PHASE: row["phase"],
+        }
+        task.meter.add(names.SECTION_SELF_TIME, labels, row["sum_ns"] / 1e9)
+        debts, key = task.rank.debt_ns, f"{row['parent']}/{row['phase']}"
+        debts[key] = debts.get(key, 0) + row["sum_ns"]
+
+
+def _add_values(task: Task) -> None:
+    meta, values = task.journal.meta, task.batch.values
+    numbers = values["end"].copy().view(np.float64)
+    for row, value in zip(values.tolist(), numbers.tolist(), strict=True):
+        time, _, _, number, _, _, entry = row[:7]
+        _, name, _, phase, _ = task.entry(entry)
+        task.tables.add(
+            "values",
+            {
+                "rank": meta.rank,
+                "restart": meta.restart,
+                "phase": phase,
+                "name": name,
+                "number": number - (1 << 64) if number >> 63 else number,
+                "time_ns": time + task.shift_ns,
+                "value": value,
+            },
+        )
+        metric = names.LOGGED.get(name)
+        labels = {names.ML_PHASE: phase} if phase else {}
+        task.meter.set(metric.name if metric else names.user_metric(name), labels, value)

@@ -1,0 +1,75 @@
+"""When did a device stop answering, and when did it come back?
+
+Each is a moment in the run's trace: a span without length, below the run's own. It is an item of
+the accounts like every span. Its id follows from what was read, so a replay makes the same.
+"""
+
+from __future__ import annotations
+
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Any, Final
+
+from otel_mlperf import names
+from otel_mlperf.agent.model.span_rows import Kept
+from otel_mlperf.agent.model.trace_ids import run_trace
+
+if TYPE_CHECKING:
+    from otel_mlperf.agent.model.agent_state import JournalState, State
+    from otel_mlperf.agent.model.events import Read, Reading
+
+_NAMES: Final = {-1: names.SPAN_DEVICE_LOST, -2: names.SPAN_DEVICE_BACK}
+"""By numbers that no process gives: those of its own names are positive."""
+_TRACK: Final = 0
+_THREAD: Final = ["track", _TRACK, -1, "devices", False]
+
+
+def device_spans(state: State, read: Read) -> list[tuple[JournalState, Kept]]:
+    """Spans of the devices that are gone, or there again, since the source was read before.
+
+    Of a device that no rank uses they are in the trace of the node's first rank.
+    """
+    found = []
+    for reading in read.readings:
+        device = reading.labels.get(names.HW_ID, "")
+        if reading.name != names.DEVICE_LOST.name or bool(reading.text) == (device in state.gone):
+            continue
+        journal = state.journals.get(reading.journal) or _first(state)
+        if journal is None:
+            continue
+        if reading.text:
+            state.gone[device] = reading.text
+        else:
+            del state.gone[device]
+        found.append((journal, _span(journal, reading, read.unix_ns)))
+    return found
+
+
+def _first(state: State) -> JournalState | None:
+    own = [one for one in state.journals.values() if not one.meta.is_child]
+    return min(own, key=lambda one: one.meta.rank, default=None)
+
+
+def _span(journal: JournalState, reading: Reading, unix_ns: int) -> Kept:
+    number = -1 if reading.text else -2
+    journal.entries[number] = ["section", _NAMES[number], names.DEVICE, "", {}]
+    journal.tracks[_TRACK] = _THREAD
+    meta = journal.meta
+    at_ns = max(meta.monotonic_ns, unix_ns - meta.unix_ns + meta.monotonic_ns)
+    text = f"{meta.run_span:x}/{reading.labels[names.HW_ID]}/{number}/{unix_ns}"
+    payload: dict[str, Any] = {"a": dict(reading.labels)}
+    if reading.text:
+        payload["e"] = [names.DEVICE_LOST_ERROR, reading.text, ""]
+    return Kept(
+        journal=journal,
+        span=int.from_bytes(blake2b(text.encode(), digest_size=8).digest(), "big") or 1,
+        parent=meta.run_span,
+        trace=run_trace(meta),
+        start=at_ns,
+        end=at_ns,
+        name=number,
+        track=_TRACK,
+        root=meta.run_span,
+        reason=names.DEVICE,
+        error=bool(reading.text),
+        payload=payload,
+    )

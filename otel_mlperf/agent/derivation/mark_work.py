@@ -1,0 +1,70 @@
+"""What is the work on one journal at one mark done with?"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from otel_mlperf import names
+from otel_mlperf.agent.derivation.batch import Batch
+from otel_mlperf.agent.derivation.metric_series import Meter
+from otel_mlperf.agent.model.span_rows import section_entry
+
+if TYPE_CHECKING:
+    from otel_mlperf.agent.delivery.tables import Tables
+    from otel_mlperf.agent.derivation.sampling import Policy
+    from otel_mlperf.agent.model.agent_state import JournalState, RankState
+    from otel_mlperf.agent.model.span_rows import Kept
+
+
+class Outcome:
+    """What became of the span items of one journal at one mark."""
+
+    def __init__(self, created: int = 0, failed: int = 0) -> None:
+        self.created, self.failed = created, failed
+        self.unselected = self.rolled_up = 0
+        self.kept: list[Kept] = []
+
+
+class Task:
+    """One journal's new rows, and where what follows from them goes."""
+
+    def __init__(
+        self,
+        journal: JournalState,
+        rank: RankState,
+        policy: Policy,
+        tables: Tables,
+        *,
+        explicit: bool = False,
+    ) -> None:
+        self.journal, self.rank, self.policy, self.tables = journal, rank, policy, tables
+        self.meter = Meter(rank, explicit=explicit)
+        self.batch = Batch(journal)
+        self.budget = policy.spans_of_rank(journal.meta.world_size)
+        self.outcome = Outcome(self.batch.created)
+
+    @property
+    def shift_ns(self) -> int:
+        """What turns the monotonic times of the journal into Unix times."""
+        return self.journal.meta.unix_ns - self.journal.meta.monotonic_ns
+
+    def entry(self, number: int) -> list[Any]:
+        """Kind, name, category, phase and constant attributes of a section's name."""
+        return section_entry(self.journal, number)
+
+    def labels(self, number: int, phase: str | None = None) -> dict[str, str]:
+        """Labels of a section's series; ``phase`` instead of its own."""
+        _, name, category, own, _ = self.entry(number)
+        return {
+            names.SECTION_NAME: name,
+            names.SECTION_CATEGORY: category,
+            names.ML_PHASE: own if phase is None else phase,
+        }
+
+    def self_time(self, labels: dict[str, str], self_ns: int) -> None:
+        """Adds self time, less what aggregated sections inside have taken of it."""
+        debts, key = self.rank.debt_ns, f"{labels[names.SECTION_NAME]}/{labels[names.ML_PHASE]}"
+        paid = min(debts.get(key, 0), self_ns)
+        if paid:
+            debts[key] -= paid
+        self.meter.add(names.SECTION_SELF_TIME, labels, (self_ns - paid) / 1e9)

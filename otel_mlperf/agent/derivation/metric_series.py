@@ -1,0 +1,132 @@
+"""Which metric series does a rank, or the node, have, and what is in them?
+
+Histograms see every step and section, whatever is kept as spans. A series belongs to the rank, not
+to a process: forked children of a rank add to the same ones.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from otel_mlperf import names
+from otel_mlperf.agent.model.agent_state import RankState, Series, State
+from otel_mlperf.otlp.histogram import Buckets, ExplicitBuckets, ExponentialBuckets
+from otel_mlperf.otlp.metric_encoding import Exemplar
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from otel_mlperf.agent.model.events import Reading
+    from otel_mlperf.names import Metric
+
+MOST_SERIES: Final = 2000
+"""Series of one rank; what comes later is counted in one marked ``otel.metric.overflow``."""
+_MOST_EXEMPLARS: Final = 4
+_ROUNDING: Final = 0.9
+"""A total that falls, but not below this part of itself, has not begun anew: the kernel rounds."""
+_OURS: Final = "otel_mlperf."
+_JOURNAL: Final = "journal"
+"""The source of what processes add up in cells."""
+_COUNTERS: Final = {metric.name for metric in names.METRICS if metric.instrument == "counter"}
+
+
+class Meter:
+    """Adds to the series of one rank or of the node."""
+
+    def __init__(self, owner: RankState | State, *, explicit: bool = False) -> None:
+        self._owner = owner
+        self._kind: type[Buckets] = ExplicitBuckets if explicit else ExponentialBuckets
+
+    def record(self, metric: Metric, labels: dict[str, str], values_ns: NDArray[np.int64]) -> None:
+        """Durations into a histogram in seconds."""
+        series = self._series(metric.name, labels)
+        if series.buckets is None:
+            series.buckets = self._kind()
+        series.buckets.record(values_ns / 1e9)
+
+    def exemplar(
+        self,
+        metric: Metric,
+        labels: dict[str, str],
+        value_ns: int,
+        exemplar: tuple[int, bytes, int],
+    ) -> None:
+        """A duration whose span is kept: Unix time, trace id, span id."""
+        time_ns, trace, span = exemplar
+        series = self._series(metric.name, labels)
+        series.exemplars.append(Exemplar(value_ns / 1e9, time_ns, trace, span))
+        del series.exemplars[:-_MOST_EXEMPLARS]
+
+    def add(self, metric: Metric, labels: dict[str, str], value: float) -> None:
+        """To a counter."""
+        self._series(metric.name, labels).value += value
+
+    def set(self, metric: str, labels: dict[str, str], value: float) -> None:
+        """A gauge, or the total of a counter that somebody else keeps."""
+        series = self._series(metric, labels)
+        series.value, series.gone = value, False
+
+    def put(self, metric: str, labels: dict[str, str], value: float) -> None:
+        """What a process adds up or sets itself, in a number of series that it bounds."""
+        series = self._series(metric, labels, is_bounded=True)
+        series.value, series.gone, series.source = value, False, _JOURNAL
+
+    def put_buckets(
+        self, metric: str, labels: dict[str, str], buckets: Buckets, exemplar: Exemplar | None
+    ) -> None:
+        """The same of a histogram."""
+        series = self._series(metric, labels, is_bounded=True)
+        series.buckets, series.source = buckets, _JOURNAL
+        if exemplar is not None and exemplar.time_ns > series.exemplar_ns:
+            series.exemplar_ns = exemplar.time_ns
+            series.exemplars.append(exemplar)
+            del series.exemplars[:-_MOST_EXEMPLARS]
+
+    def drop(self, metric: Metric) -> None:
+        """Says that a gauge has no value, unless one is set before the next export."""
+        for series in self._owner.series.values():
+            if series.metric == metric.name:
+                series.gone = True
+
+    def drop_source(self, source: str) -> None:
+        """Says that a source's readings have no value, unless they are read again."""
+        for series in self._owner.series.values():
+            if series.source == source:
+                series.gone = True
+
+    def read(self, source: str, reading: Reading, time_ns: int) -> None:
+        """What a sensor said; it bounds its series itself, by what the machine has."""
+        series = self._series(reading.name, reading.labels, is_bounded=True)
+        value = reading.value
+        if reading.name in _COUNTERS:
+            value = _follow(series, value, time_ns)
+        series.value, series.gone = value, False
+        series.source, series.read_ns = source, time_ns
+
+    def _series(self, metric: str, labels: dict[str, str], *, is_bounded: bool = False) -> Series:
+        known = self._owner.series
+        key = "\0".join((metric, *labels, *labels.values()))
+        found = known.get(key)
+        if found is None:
+            if not is_bounded and sum(not one.source for one in known.values()) >= MOST_SERIES:
+                key, labels = metric + "\0overflow", {names.OVERFLOW: "true"}
+                if key in known:
+                    return known[key]
+            found = known[key] = Series(metric, labels)
+        return found
+
+
+def _follow(series: Series, value: float, time_ns: int) -> float:
+    """The value of a total that somebody else counts: it never falls without a new start.
+
+    What it was when first read had come together before, at a rate that nobody knows: it starts
+    there, not at zero. Only our own totals began when we did.
+    """
+    if not series.source:
+        series.start_ns = 0 if series.metric.startswith(_OURS) else time_ns
+    elif value < series.value:
+        if value > series.value * _ROUNDING:
+            return series.value
+        series.start_ns = time_ns
+    return value

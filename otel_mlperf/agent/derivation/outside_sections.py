@@ -1,0 +1,181 @@
+"""What happened outside steps: epochs, validation, checkpoints, set-up, and code without steps?
+
+These sections end one by one, children before parents. Each is measured by its path (the names
+from below the run span); self time comes from how much of it its children have covered.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import numpy as np
+
+from otel_mlperf import names
+from otel_mlperf.agent.derivation.batch import INTERRUPTED
+from otel_mlperf.agent.model.agent_state import Cover
+from otel_mlperf.agent.model.span_rows import section_entry
+from otel_mlperf.journal.journal_reader import OPEN_TYPE
+from otel_mlperf.journal.layout import Flag
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from otel_mlperf.agent.derivation.ended_steps import StepFacts
+    from otel_mlperf.agent.model.agent_state import JournalState
+    from otel_mlperf.journal.journal_reader import Rows
+
+
+_DEEPEST: Final = 32
+"""Names in a path."""
+
+
+class Section(NamedTuple):
+    """One section that ended outside steps."""
+
+    span: int
+    parent: int
+    root: int
+    start: int
+    end: int
+    name: int
+    track: int
+    error: bool
+    interrupted: bool
+    path: tuple[str, ...]
+    """Names from below the run span down to its own."""
+    beside: bool
+    self_ns: int
+
+
+class _Around(NamedTuple):
+    name: int
+    parent: int
+    track: int
+
+
+class Outside:
+    """Works out one journal's sections outside steps, mark by mark."""
+
+    def __init__(self, journal: JournalState, rows: Rows) -> None:
+        self._journal = journal
+        self._rows: list[tuple[int, ...]] = rows.tolist()
+        self._paths: dict[int, tuple[str, ...]] = {}
+        self._around = {
+            span: _Around(name, parent, track)
+            for span, parent, _, track, _, name in np.frombuffer(journal.open, OPEN_TYPE).tolist()
+        }
+        for _, _, span, parent, _, track, name, _, _ in self._rows:
+            self._around[span] = _Around(name, parent, track)
+        begun = [root for root in journal.roots.values() if root.kind == "step"]
+        begun += [ended.root for ended in journal.ended.values()]
+        self._loops = {root.track for root in begun}
+
+    def sections(self, steps: Iterable[StepFacts]) -> list[Section]:
+        """The sections in the order in which they ended; ``steps`` cover what is around them."""
+        intervals = [(s.start, s.end, s.root.parent, s.root.track) for s in steps]
+        for start, end, _, parent, _, track, *_ in self._rows:
+            intervals.append((start, end, parent, track))
+        for start, end, parent, track in sorted(intervals):
+            self._cover(start, end, parent, track)
+        found = [self._section(row) for row in self._rows]
+        self._forget()
+        return found
+
+    def ancestors(self, span: int, known: set[int]) -> set[int]:
+        """The sections around ``span`` up to the run's, or to one whose own are ``known``."""
+        found: set[int] = set()
+        while (around := self._around.get(span)) and around.parent and around.parent not in found:
+            span = around.parent
+            if span in known:
+                break
+            found.add(span)
+        return found
+
+    def _cover(self, start: int, end: int, parent: int, track: int) -> None:
+        around = self._around.get(parent)
+        if around is None or around.track != track:
+            return
+        cover = self._journal.covers.get(parent)
+        if cover is None:
+            cover = self._journal.covers[parent] = Cover(0, 0)
+        cover.covered += max(0, end - max(start, cover.until))
+        cover.until = max(cover.until, end)
+
+    def _section(self, row: tuple[int, ...]) -> Section:
+        start, end, span, parent, root, track, name, flags, _ = row
+        end = max(end, start)
+        cover = self._journal.covers.pop(span, None)
+        return Section(
+            span=span,
+            parent=parent,
+            root=root,
+            start=start,
+            end=end,
+            name=name,
+            track=track,
+            error=bool(flags & Flag.ERROR),
+            interrupted=bool(flags & INTERRUPTED),
+            path=self._path(span),
+            beside=self._is_beside(span, parent, track),
+            self_ns=max(0, end - start - cover.covered) if cover else end - start,
+        )
+
+    def _is_beside(self, span: int, parent: int, track: int) -> bool:
+        """Whether it ran on another track than what is around it; below the run, than the steps.
+
+        A forked child runs beside its rank's own process whatever it does.
+        """
+        if self._journal.meta.is_child:
+            return True
+        around = self._around.get(parent)
+        run = self._journal.meta.run_span
+        if self._loops and span != run and (around is None or parent == run):
+            return track not in self._loops
+        return around is not None and around.track != track
+
+    def _path(self, span: int) -> tuple[str, ...]:
+        """Names from below the run span down to the section's own; deep ones share a path."""
+        chain, at = [span], self._around[span].parent
+        while at not in self._paths and at in self._around and at != chain[-1]:
+            chain.append(at)
+            at = self._around[at].parent
+            if len(chain) > len(self._around):  # ids that name each other
+                break
+        path = self._paths.get(at, ())
+        for below in reversed(chain):
+            entry = section_entry(self._journal, self._around[below].name)
+            if entry[2] != names.RUN and len(path) < _DEEPEST:
+                path = (*path, entry[1])
+            self._paths[below] = path
+        return path
+
+    def _forget(self) -> None:
+        """Covers of what is neither open nor here belong to sections that never end."""
+        for span in [s for s in self._journal.covers if s not in self._around]:
+            del self._journal.covers[span]
+
+
+def outside_row(sections: list[Section], journal: JournalState) -> dict[str, Any]:
+    """The row of table ``sections`` for sections of one name, path and *beside*."""
+    meta, first = journal.meta, sections[0]
+    _, name, category, phase, _ = section_entry(journal, first.name)
+    durations = [section.end - section.start for section in sections]
+    return {
+        "rank": meta.rank,
+        "restart": meta.restart,
+        "phase": phase,
+        "n": None,
+        "number": None,
+        "name": name,
+        "category": category,
+        "parent": first.path[-2] if len(first.path) > 1 else "",
+        "path": "/".join(first.path),
+        "beside": first.beside,
+        "aggregate": False,
+        "count": len(sections),
+        "sum_ns": sum(durations),
+        "self_ns": sum(section.self_ns for section in sections),
+        "min_ns": min(durations),
+        "max_ns": max(durations),
+        "start_ns": min(s.start for s in sections) - meta.monotonic_ns + meta.unix_ns,
+    }

@@ -1,0 +1,42 @@
+"""How does a process's life so far look in the run folder?"""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import TYPE_CHECKING, Any
+
+from otel_mlperf import ids
+
+if TYPE_CHECKING:
+    from otel_mlperf.agent.model.agent_state import JournalState
+
+_GPU_DEVICES = ("/dev/nvidiactl", "/dev/kfd")
+
+
+def process_row(journal: JournalState) -> dict[str, Any]:
+    """The row of table ``processes``."""
+    meta = journal.meta
+    shift = meta.unix_ns - meta.monotonic_ns
+    error_type, error_message = [*journal.error, "", ""][:2]
+    return {
+        "rank": meta.rank,
+        "restart": meta.restart,
+        "local_rank": meta.local_rank,
+        "world_size": meta.world_size,
+        "pid": meta.pid,
+        "host": meta.host,
+        "service": meta.service,
+        "start_ns": meta.unix_ns,
+        "end_ns": journal.ended_ns + shift if journal.ended_ns else 0,
+        "outcome": journal.outcome,
+        "error_type": error_type,
+        "error_message": error_message,
+        "error_step": journal.error_step,
+        "error_section": journal.error_section,
+        "result": json.dumps(journal.result, default=str, ensure_ascii=False),
+        "sections": journal.sections,
+        "overhead_ns": journal.sections * meta.cost_ns,
+        "instance_id": ids.instance_id(meta.run_id, meta.restart, meta.rank),
+        "has_gpu": any(map(os.path.exists, _GPU_DEVICES)),
+    }

@@ -1,0 +1,85 @@
+"""How does a trace stay within what a screen can show, without losing time?
+
+Over budget, the longest sections stay (with everything above them); the rest is rolled up: one
+span for each parent and name, with count, sum, min and max. Durations of spans and roll-ups add up
+to the trace's total exactly.
+"""
+
+from __future__ import annotations
+
+from hashlib import blake2b
+from typing import TYPE_CHECKING
+
+from otel_mlperf import names
+from otel_mlperf.agent.model.span_rows import Kept
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+def within_budget(spans: Sequence[Kept], budget: int) -> list[Kept]:
+    """``spans`` of one trace and rank, at most about ``budget`` of them, roll-ups included."""
+    if len(spans) <= budget:
+        return list(spans)
+    kept = _longest(spans, budget)
+    parents = {span.span: span.parent for span in spans}
+    groups: dict[tuple[int, int], list[Kept]] = {}
+    for span in spans:
+        if span.span not in kept:
+            above = span.parent
+            while above in parents and above not in kept:
+                above = parents[above]
+            groups.setdefault((above, span.name), []).append(span)
+    return [span for span in spans if span.span in kept] + [
+        _roll_up(above, members) for (above, _), members in groups.items()
+    ]
+
+
+def _longest(spans: Sequence[Kept], budget: int) -> set[int]:
+    """Ids of the longest spans whose parents are kept too, half of the budget left for the rest."""
+    by_id = {span.span: span for span in spans}
+    kept: set[int] = set()
+    for span in sorted(spans, key=lambda s: s.start - s.end):
+        chain: dict[int, None] = {}
+        at = span
+        while at.span not in kept:
+            chain[at.span] = None
+            if at.parent not in by_id or at.parent in chain:
+                break
+            at = by_id[at.parent]
+        if len(kept) + len(chain) <= max(1, budget // 2):
+            kept.update(chain)
+    return kept
+
+
+def _roll_up(above: int, members: list[Kept]) -> Kept:
+    first = min(members, key=lambda m: m.start)
+    spent = [m.end - m.start for m in members]
+    # Not by parent and name alone: rows that come late are rolled up once more.
+    digest = blake2b(f"{above:x}/{first.name}/{first.span:x}".encode(), digest_size=8).digest()
+    return Kept(
+        journal=first.journal,
+        span=int.from_bytes(digest, "big") or 1,
+        parent=above,
+        trace=first.trace,
+        start=first.start,
+        end=max(m.end for m in members),
+        name=first.name,
+        track=first.track,
+        root=first.root,
+        reason=first.reason,
+        error=any(m.error for m in members),
+        n=first.n,
+        number=first.number,
+        epoch=first.epoch,
+        kind="rollup",
+        rolled_up=len(members),
+        payload={
+            "a": {
+                names.ROLLED_UP: len(members),
+                names.ROLLED_UP_SUM: sum(spent),
+                names.ROLLED_UP_MIN: min(spent),
+                names.ROLLED_UP_MAX: max(spent),
+            }
+        },
+    )

@@ -1,0 +1,119 @@
+"""Which warnings hold, by the rules and by what is measured?
+
+A warning begins when its condition has held for as long as its rule says, is the same one as long
+as it goes on, and ends when the condition has not held for half a minute: one that comes and goes
+is one warning.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, Final
+
+from otel_mlperf.findings.live_rules import RULES
+from otel_mlperf.journal.bulletin import Reading, Warning
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from otel_mlperf.findings.live_rules import Part, Rule
+
+_CLEAR_S: Final = 30.0
+_ENOUGH: Final = 0.5
+"""Part of its time for which a ratio of growths must be known."""
+
+Key = tuple[str, tuple[str, ...]]
+"""Journal, and the values of the labels that the rule distinguishes by."""
+Sums = dict[Key, float]
+
+
+class _Growth:
+    """How two totals have grown lately."""
+
+    def __init__(self) -> None:
+        self._known: deque[tuple[float, float, float]] = deque()
+
+    def over(self, now_s: float, over_s: float, total: float, per: float) -> tuple[float, float]:
+        """Their growth over as much of the time as is known; nothing where they began anew."""
+        known = self._known
+        if known and (total < known[-1][1] or per < known[-1][2]):
+            known.clear()
+        known.append((now_s, total, per))
+        while len(known) > 1 and known[1][0] <= now_s - over_s:
+            known.popleft()
+        return total - known[0][1], per - known[0][2]
+
+    @property
+    def known_s(self) -> float:
+        """For how long they are known."""
+        return self._known[-1][0] - self._known[0][0]
+
+
+class Watch:
+    """Judges what is measured, one moment after the other."""
+
+    def __init__(self, rules: Sequence[Rule] = RULES) -> None:
+        self._rules = rules
+        self._growths: dict[tuple[str, Key], _Growth] = {}
+        self._since: dict[tuple[str, Key], float] = {}
+        self._held: dict[tuple[str, Key], float] = {}
+        self._active: dict[tuple[str, Key], Warning] = {}
+
+    def look(self, readings: Iterable[Reading], now_s: float, unix_ns: int) -> list[Warning]:
+        """The warnings that hold, those that began first in front."""
+        by_metric: dict[str, list[Reading]] = {}
+        for reading in readings:
+            by_metric.setdefault(reading.metric, []).append(reading)
+        for rule in self._rules:
+            for key, value in self._values(rule, by_metric, now_s).items():
+                if value > rule.threshold if rule.comparison == "above" else value < rule.threshold:
+                    self._holds(rule, key, value, now_s, unix_ns)
+                else:
+                    self._since.pop((rule.name, key), None)
+        for name in [n for n, held_s in self._held.items() if now_s - held_s >= _CLEAR_S]:
+            del self._held[name]
+            self._active.pop(name, None)
+            self._since.pop(name, None)
+        return list(self._active.values())
+
+    def _holds(self, rule: Rule, key: Key, value: float, now_s: float, unix_ns: int) -> None:
+        name = (rule.name, key)
+        self._held[name] = now_s
+        since_s = self._since.setdefault(name, now_s)
+        if name in self._active or now_s - since_s < rule.for_s:
+            return
+        journal, labels = key[0], dict(zip(rule.by, key[1], strict=True))
+        words = {label.replace(".", "_"): text for label, text in labels.items()}
+        summary = rule.summary.format(value=value, **words)
+        began_ns = unix_ns - int((now_s - since_s) * 1e9)
+        self._active[name] = Warning(
+            rule.name, journal, labels, value, began_ns, summary, rule.action
+        )
+
+    def _values(self, rule: Rule, by_metric: dict[str, list[Reading]], now_s: float) -> Sums:
+        measured = _sums(rule, rule.measured, by_metric)
+        per = _sums(rule, rule.per, by_metric) if rule.per is not None else {}
+        found: Sums = {}
+        for key, value in measured.items():
+            whole = per.get(key, 0.0)
+            if rule.over_s:
+                growth = self._growths.setdefault((rule.name, key), _Growth())
+                value, whole = growth.over(now_s, rule.over_s, value, whole)  # noqa: PLW2901
+                if rule.per is not None and growth.known_s < rule.over_s * _ENOUGH:
+                    continue
+            if rule.per is None:
+                found[key] = value
+            elif whole > 0:
+                found[key] = value / whole
+        return found
+
+
+def _sums(rule: Rule, part: Part, by_metric: dict[str, list[Reading]]) -> Sums:
+    """The values of a metric, by what the rule distinguishes, those of other labels added up."""
+    found: Sums = {}
+    for reading in by_metric.get(part.metric.name, ()):
+        labels = reading.labels
+        if all(labels.get(label) in values for label, values in part.where):
+            key = (reading.journal, tuple(labels.get(label, "") for label in rule.by))
+            found[key] = found.get(key, 0.0) + reading.value
+    return found

@@ -1,0 +1,198 @@
+"""What follows from the steps that have ended: rows, histograms, and which are kept as spans?"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from otel_mlperf import names
+from otel_mlperf.agent.derivation.batch import INTERRUPTED
+from otel_mlperf.agent.derivation.ended_steps import (
+    StepFacts,
+    StepRows,
+    gather,
+    sections_by_name,
+    step_row,
+)
+from otel_mlperf.agent.derivation.rollup import within_budget
+from otel_mlperf.agent.derivation.sampling import INTERRUPTED as WAS_INTERRUPTED
+from otel_mlperf.agent.derivation.sampling import reason_to_keep
+from otel_mlperf.agent.model.agent_state import Ended
+from otel_mlperf.agent.model.span_rows import Kept
+from otel_mlperf.agent.model.trace_ids import run_trace
+from otel_mlperf.journal.layout import Flag
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from otel_mlperf.agent.derivation.mark_work import Task
+    from otel_mlperf.agent.model.agent_state import Root
+    from otel_mlperf.journal.journal_reader import Rows
+
+_LIMIT: Final = 1 << 63
+
+
+def work_out_steps(task: Task) -> list[StepFacts]:
+    """Works out the rows of ended steps; returns the steps that ended by themselves."""
+    rows, journal = task.batch.steps, task.journal
+    if not len(rows):
+        return []
+    roots = np.unique(rows["root"])
+    known = [journal.roots.get(r) or journal.ended[r].root for r in roots.tolist()]
+    found = gather(rows, roots, np.array([root.track for root in known], np.uint64))
+    facts = list(_facts(task, found, known))
+    for step in facts:
+        _end(task, step)
+    ends = np.array([journal.ended[root].end for root in roots.tolist()], np.int64)
+    # What goes on after its step (a generator that feeds the loop) ran beside it, not in it.
+    found.beside[:] |= found.rows["end"].astype(np.int64) > ends[found.step]
+    _record_durations(task, facts)
+    interrupted = [step.span for step in facts if step.interrupted]
+    measured = list(zip(roots.tolist(), known, strict=True))
+    _measure(task, _without(found, interrupted), measured)
+    for i, (span, root) in enumerate(measured):
+        _keep(task, found.rows[found.step == i], root, span)
+    return [step for step in facts if not step.interrupted]
+
+
+def _facts(task: Task, found: StepRows, known: list[Root]) -> list[StepFacts]:
+    own = np.flatnonzero(found.rows["span"] == found.rows["root"])
+    facts = []
+    for i in own[np.argsort(found.rows["end"][own])].tolist():
+        row, span = found.rows[i], int(found.rows["span"][i])
+        payload = task.batch.peek(span)
+        excluded = int(payload.get("x") or 0)
+        flags = int(row["flags"])
+        facts.append(
+            StepFacts(
+                span=span,
+                root=known[int(found.step[i])],
+                start=int(row["start"]),
+                end=int(max(row["end"], row["start"])),
+                duration_ns=max(0, int(found.duration_ns[i]) - excluded),
+                self_ns=max(0, int(found.self_ns[i]) - excluded),
+                samples=_whole(payload.get("n")),
+                tokens=_whole(payload.get("t")),
+                epoch=_epoch(payload),
+                error=bool(flags & Flag.ERROR),
+                interrupted=bool(flags & INTERRUPTED),
+                profiled=bool(flags & Flag.PROFILED),
+            )
+        )
+    return facts
+
+
+def _end(task: Task, step: StepFacts) -> None:
+    """Measures an ended step and decides whether it is kept."""
+    journal, root = task.journal, step.root
+    journal.roots.pop(step.span, None)
+    if step.interrupted:
+        journal.ended[step.span] = Ended(root, WAS_INTERRUPTED, step.end)
+        return
+    labels = {names.ML_PHASE: root.phase}
+    kept = reason_to_keep(
+        task.policy, task.rank, root.phase, root.n, step.duration_ns, step.end,
+        error=step.error, profiled=step.profiled,
+    )  # fmt: skip
+    if kept:
+        mark = (step.end + task.shift_ns, root.trace, step.span)
+        task.meter.exemplar(names.STEP_DURATION, labels, step.duration_ns, mark)
+    _count(task, step, labels)
+    task.tables.add("steps", step_row(step, journal, kept))
+    journal.ended[step.span] = Ended(root, kept, step.end)
+
+
+def _count(task: Task, step: StepFacts, labels: dict[str, str]) -> None:
+    meter = task.meter
+    meter.add(names.STEPS, labels, 1)
+    if step.samples is not None:
+        meter.add(names.SAMPLES, labels, step.samples)
+    if step.tokens is not None:
+        meter.add(names.TOKENS, labels, step.tokens)
+    meter.set(names.STEP_NUMBER.name, labels, step.root.number)
+    meter.set(names.LAST_STEP_TIME.name, {}, (step.end + task.shift_ns) / 1e9)
+    task.self_time(task.labels(step.root.name), step.self_ns)
+
+
+def _record_durations(task: Task, steps: list[StepFacts]) -> None:
+    """The steps of a mark in one go: a histogram costs as much for one value as for many."""
+    by_phase: dict[str, list[int]] = {}
+    for step in steps:
+        if not step.interrupted:
+            by_phase.setdefault(step.root.phase, []).append(step.duration_ns)
+    for phase, durations in by_phase.items():
+        task.meter.record(names.STEP_DURATION, {names.ML_PHASE: phase}, np.array(durations))
+
+
+def _measure(task: Task, found: StepRows, steps: list[tuple[int, Root]]) -> None:
+    """Sections of steps: per-step rows, histograms, self time."""
+    task.tables.add_step_sections(sections_by_name(found, task.journal, steps))
+    inner = found.rows["span"] != found.rows["root"]
+    name, duration = found.rows["name"][inner], found.duration_ns[inner]
+    own, beside = found.self_ns[inner], found.beside[inner]
+    for number in np.unique(name).tolist():
+        of_name = name == number
+        labels = task.labels(number)
+        task.meter.record(names.SECTION_DURATION, labels, duration[of_name])
+        task.self_time(labels, int(own[of_name & ~beside].sum()))
+
+
+def _keep(task: Task, rows: Rows, root: Root, span: int) -> None:
+    reason = task.journal.ended[span].kept
+    if reason is None:
+        task.outcome.unselected += len(rows)
+        return
+    meta = task.journal.meta
+    budget = task.policy.spans_of_step(meta.rank, meta.world_size, root.trace, reason)
+    if budget == 1:
+        task.outcome.unselected += int((rows["span"] != span).sum())
+        rows = rows[rows["span"] == span]
+    spans = [_kept(task, row, root, reason) for row in rows]
+    for kept in spans:
+        if kept.span == span:
+            kept.parent = 0
+            if root.parent:
+                kept.links = [(run_trace(meta), root.parent)]
+    final = within_budget(spans, budget)
+    task.outcome.rolled_up += len(spans) - sum(kept.kind == "section" for kept in final)
+    task.outcome.kept += final
+
+
+def _kept(task: Task, row: Any, root: Root, reason: str) -> Kept:
+    flags, span = int(row["flags"]), int(row["span"])
+    payload = task.batch.payload(span)
+    return Kept(
+        journal=task.journal,
+        span=span,
+        parent=int(row["parent"]),
+        trace=root.trace,
+        start=int(row["start"]),
+        end=int(max(row["end"], row["start"])),
+        name=int(row["name"]),
+        track=int(row["track"]),
+        root=int(row["root"]),
+        reason=reason,
+        error=bool(flags & Flag.ERROR),
+        interrupted=bool(flags & INTERRUPTED),
+        payload=payload,
+        n=root.n,
+        number=root.number,
+        epoch=_epoch(payload),
+    )
+
+
+def _epoch(payload: dict[str, Any]) -> int | None:
+    return _whole((payload.get("a") or {}).get(names.TRAINING_EPOCH))
+
+
+def _whole(value: object) -> int | None:
+    """A number that the tables can hold: programs may give anything, and one must not stop all."""
+    if isinstance(value, int) and not isinstance(value, bool) and -_LIMIT <= value < _LIMIT:
+        return value
+    return None
+
+
+def _without(found: StepRows, interrupted: list[int]) -> StepRows:
+    stays: NDArray[np.bool_] = ~np.isin(found.rows["root"], np.array(interrupted, np.uint64))
+    return StepRows(*(column[stays] for column in found))  # type: ignore[arg-type]  # in order

@@ -1,0 +1,225 @@
+"""Which journals are there on this node, and what is new in each?
+
+Turns memory into events. What was read is freed only after the events are durable.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from otel_mlperf.agent.model.events import Event, Joined, Left, Named, Polled, Seen
+from otel_mlperf.errors import JournalError
+from otel_mlperf.journal.journal_folder import SUFFIX
+from otel_mlperf.journal.journal_reader import OPEN_TYPE, Reader, Rows
+from otel_mlperf.journal.layout import ROW_BYTES, Word
+
+if TYPE_CHECKING:
+    import mmap
+
+    from otel_mlperf.agent.model.agent_state import State
+    from otel_mlperf.journal.meta import JournalMeta
+
+_log = logging.getLogger("otel_mlperf.agent")
+COUNTED: Final = (
+    Word.LOST_RING_FULL,
+    Word.LOST_PAYLOADS,
+    Word.LOST_OPEN,
+    Word.LOST_ENTRIES,
+    Word.LOST_CELLS,
+    Word.LOST_VALUES,
+    Word.INTERNAL_ERRORS,
+    Word.STATE,
+    Word.STEP_TIME,
+    Word.END_TIME,
+    Word.FAILED,
+)
+
+
+class Tail:
+    """Reads every journal of one folder.
+
+    Args:
+        folder: where the journals lie.
+        own: journals of this very process by path, whose files must not be opened again.
+    """
+
+    def __init__(self, folder: Path, own: dict[str, mmap.mmap] | None = None) -> None:
+        self.folder = folder
+        self._own = own or {}
+        self._readers: dict[str, Reader] = {}
+        self._bad: set[str] = set()
+        self._gone: dict[str, Reader] = {}
+        self._read_to: dict[str, int] = {}
+        self._unread: dict[str, int] = {}
+        self._alive_ns: dict[str, int] = {}
+        self.fullness = 0.0
+        """Share of the fullest ring that the last look found new."""
+
+    def __len__(self) -> int:
+        return len(self._readers)
+
+    def resume(self, state: State) -> None:
+        """Goes on where the events of another agent end."""
+        for name, journal in state.journals.items():
+            if not journal.left and self._open(name):
+                self._readers[name].resume(journal.next, journal.holes)
+        for name in state.finished:
+            # Read to its end by an agent that could not say so in the tables.
+            if self._open(name):
+                self._gone[name] = self._readers.pop(name)
+
+    def missing(self, state: State) -> list[Event]:
+        """Ends for journals that an agent before has read and whose files are gone."""
+        return [
+            Left(name, journal.alive_ns, journal.open, journal.cells, journal.words)
+            for name, journal in state.journals.items()
+            if name not in self._readers and not journal.left
+        ]
+
+    def find(self) -> list[Joined]:
+        """Journals that are new since the last call."""
+        names = {name for name in os.listdir(self.folder) if name.endswith(SUFFIX)}
+        names |= {Path(path).name for path in self._own}
+        new = sorted(names - self._readers.keys() - self._gone.keys() - self._bad)
+        return [Joined(name, self._readers[name].meta) for name in new if self._open(name)]
+
+    def poll(self) -> list[Event]:
+        """Names and rows that are new; at a journal's end also its end."""
+        events: list[Event] = []
+        self.fullness = 0.0
+        for name, reader in list(self._readers.items()):
+            now, owned = time.monotonic_ns(), reader.is_owned
+            if owned:
+                self._alive_ns[name] = now
+            rows = reader.take(final=not owned)
+            entries = reader.new_entries()
+            if entries:
+                events.append(Named(name, entries))
+            if len(rows):
+                ring = reader.ring
+                events.append(Polled(name, ring.next, list(ring.holes), rows.tobytes()))
+                self._read_to[name] = ring.next
+                self._unread[name] = max(self._unread.get(name, 0), len(rows))
+                self.fullness = max(self.fullness, len(rows) / reader.word(Word.ROWS))
+            if not owned or reader.is_closed:
+                events.append(self._left(name, reader))
+                self._gone[name] = self._readers.pop(name)
+        return events
+
+    @property
+    def is_pressing(self) -> bool:
+        """Whether a journal fills up or has ended: some microseconds, where a look takes more."""
+        return any(reader.is_pressing for reader in self._readers.values())
+
+    def seen(self, before: dict[str, Seen] | None = None) -> dict[str, Seen]:
+        """Table, cells and counters of each journal as they are now.
+
+        With what was seen ``before`` the last poll, the table also has what has ended since: rows
+        of the poll may have it as parent.
+        """
+        found = {}
+        for name, reader in self._readers.items():
+            table = reader.open_sections()
+            if before and name in before:
+                table = _union(table, np.frombuffer(before[name].open, OPEN_TYPE))
+            alive_ns = self._alive_ns[name]
+            found[name] = Seen(table.tobytes(), reader.cells().tobytes(), _words(reader), alive_ns)
+        return found
+
+    def durable(self) -> None:
+        """The events of the last poll are on disk: their slots are free again."""
+        now = time.monotonic_ns()
+        for reader in [*self._readers.values(), *self._gone.values()]:
+            reader.free()
+            reader.set_word(Word.DURABLE, reader.ring.next - 1)
+            reader.set_word(Word.BEAT, now)
+            reader.set_word(Word.AGENT_PID, os.getpid())
+
+    def stored(self) -> None:
+        """Tables hold what has been read: says so, and removes the journals that have ended."""
+        for name, slot in self._read_to.items():
+            reader = self._readers.get(name) or self._gone.get(name)
+            if reader:
+                reader.set_word(Word.STORED, slot - 1)
+        self._read_to.clear()
+        for name, reader in list(self._gone.items()):
+            reader.set_word(Word.STORED, max(reader.ring.next - 1, reader.word(Word.HEAD)))
+            reader.close()
+            (self.folder / name).unlink(missing_ok=True)
+            self._own.pop(str(self.folder / name), None)
+            self._bad.discard(name)
+            del self._gone[name]
+
+    def still_there(self, names: list[str]) -> list[str]:
+        """Which of the journals ``names`` have a file."""
+        return [name for name in names if (self.folder / name).exists()]
+
+    @property
+    def ended_main(self) -> bool:
+        """Whether a rank's own journal has ended and is not in the tables yet."""
+        return any(not reader.meta.is_child for reader in self._gone.values())
+
+    def mains(self) -> dict[str, JournalMeta]:
+        """What the own journal of each rank says of its process."""
+        return {n: r.meta for n, r in self._readers.items() if not r.meta.is_child}
+
+    def take_fullest(self) -> dict[int, tuple[int, int]]:
+        """By process of each rank: bytes found unread at one look, and the size of that ring.
+
+        Of all looks since the last call, and of the rank's forked children too, the fullest.
+        """
+        found: dict[int, tuple[int, int]] = {}
+        pids = {meta.rank: meta.pid for meta in self.mains().values()}
+        for name, reader in self._readers.items():
+            pid, rows = pids.get(reader.meta.rank), reader.word(Word.ROWS)
+            if pid is not None:
+                unread = self._unread.get(name, 0)
+                most, limit = found.get(pid, (0, 0))
+                if unread * limit >= most * rows:
+                    found[pid] = unread * ROW_BYTES, rows * ROW_BYTES
+        self._unread.clear()
+        return found
+
+    def close(self) -> None:
+        """Gives up every mapping."""
+        for reader in [*self._readers.values(), *self._gone.values()]:
+            reader.close()
+
+    def _open(self, name: str) -> bool:
+        path = str(self.folder / name)
+        try:
+            self._readers[name] = Reader(path, self._own.get(path))
+        except JournalError as error:
+            # A process is still making it, or it is none of ours: looked at again next time.
+            if str(error) not in self._bad:
+                self._bad.add(str(error))
+                _log.info("%s", error)
+            return False
+        # The agent before this one saw it then; what is here now may have been dead for hours.
+        self._alive_ns[name] = self._readers[name].word(Word.BEAT)
+        return True
+
+    def _left(self, name: str, reader: Reader) -> Left:
+        return Left(
+            name,
+            self._alive_ns.pop(name),
+            reader.open_sections().tobytes(),
+            reader.cells().tobytes(),
+            _words(reader),
+        )
+
+
+def _words(reader: Reader) -> dict[int, int]:
+    return {int(word): value for word in COUNTED if (value := reader.word(word))}
+
+
+def _union(now: Rows, before: Rows) -> Rows:
+    both = np.concatenate((now, before))
+    _, first = np.unique(both["span"], return_index=True)
+    return both[np.sort(first)]

@@ -1,0 +1,224 @@
+"""What does the agent do, and when?
+
+Twice a second, and sooner when a glance shows that a journal fills up or has ended, it reads the
+journals and makes what it read durable; every second it works that out; the tables follow more and
+more rarely. When the last journal has ended it delivers what waits, for a limited time, and leaves.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from otel_mlperf.agent.conversion.window_queue import Windows
+from otel_mlperf.agent.delivery.accounts import write_report
+from otel_mlperf.agent.delivery.publish import Board
+from otel_mlperf.agent.delivery.requests import Requests
+from otel_mlperf.agent.delivery.sender import Sender
+from otel_mlperf.agent.delivery.tables import Tables
+from otel_mlperf.agent.intake.write_ahead_log import Log
+from otel_mlperf.agent.lifecycle.event_processor import Deriver
+from otel_mlperf.agent.model.agent_state import State, load_state, write_state
+from otel_mlperf.agent.model.events import Event, Joined, Left, Mark
+from otel_mlperf.agent.readings.reading_rounds import Readings, find_used
+from otel_mlperf.agent.readings.sensor_set import this_machine
+from otel_mlperf.errors import StoreError
+from otel_mlperf.ids import safe_name
+from otel_mlperf.store.parts import last_number, window_host
+from otel_mlperf.store.schema import TABLES
+
+if TYPE_CHECKING:
+    from otel_mlperf.agent.intake.tail import Tail
+    from otel_mlperf.agent.model.agent_options import Options
+    from otel_mlperf.agent.readings.sensor_set import Machine
+    from otel_mlperf.journal.meta import JournalMeta
+
+_log = logging.getLogger("otel_mlperf.agent")
+LOOK_S: Final = 0.5
+GLANCE_S: Final = 0.1
+_BUSY: Final = 0.1
+"""Share of a ring that one look found new, from which on the next one comes soon."""
+_BUSY_POLL_S: Final = 0.01
+_MARK_NS: Final = 10**9
+_LAST_S: Final = 2.0
+"""For the last request, once everything else is delivered."""
+_COMPACT_EVERY: Final = 16
+"""Parts after which it is looked whether there are enough to be merged."""
+_MOST_WAITING: Final = 50_000
+"""Rows at which the tables are written whatever the time: they are in memory."""
+
+
+class Agent:
+    """The agent of one run on one node."""
+
+    def __init__(
+        self, meta: JournalMeta, tail: Tail, options: Options, machine: Machine | None = None
+    ) -> None:
+        """``machine`` has the sensors to read; those of this one that ``options`` ask for."""
+        self.run_folder = Path(meta.run_folder)
+        self._host = safe_name(meta.host)
+        self._folder = self.run_folder / "agent" / self._host
+        self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        self._tail, self._options = tail, options
+        self._state_path = self._folder / "state"
+        self._state: State = self._load()
+        self._requests = Requests(self._folder / "requests", options.outbox_bytes)
+        self._requests.load(self._state.request, self._state.pending)
+        self._tables = Tables(self.run_folder, self._host)
+        self._windows = Windows(self.run_folder, self._folder, options)
+        self._deriver = Deriver(
+            self._state, self._tables, options, self._requests, self._windows.results
+        )
+        self._log = Log(self._folder, self._state.segment)
+        self._sender = Sender(self._requests, options)
+        machine = machine or this_machine(options, self.run_folder, tail.take_fullest, tail.folder)
+        self._readings = Readings(
+            machine, options.readings_s, used=partial(find_used, self._state.journals)
+        )
+        self._board = Board(tail.folder)
+        self._unlogged: list[Event] = []
+        self._marked_ns = time.monotonic_ns()
+        self._replay()
+
+    def _load(self) -> State:
+        try:
+            return load_state(self._state_path)
+        except StoreError as error:
+            # Begins anew behind everything that is there, rather than not at all.
+            _log.warning("%s; kept as %s.bad", error, self._state_path)
+            self._state_path.replace(self._state_path.with_suffix(".bad"))
+            used = [last_number(self.run_folder, table, self._host) for table in TABLES]
+            segments = [0, *(int(p.name[4:]) for p in self._folder.glob("wal-*"))]
+            return State(segment=max(segments) + 1, part=max(used) + 1, request=time.time_ns())
+
+    def _replay(self) -> None:
+        events = 0
+        for event in self._log.replay():
+            self._deriver.apply(event)
+            events += 1
+        if events:
+            _log.info("went on after another agent: %d events replayed", events)
+        self._tail.resume(self._state)
+        self._take(self._tail.missing(self._state))
+        self._sender.start()
+
+    def run(self) -> None:
+        """Until the last journal has ended and what waits is delivered, or the time is over."""
+        while True:
+            began = time.monotonic()
+            self.tick()
+            if not len(self._tail) and not self._state.journals:
+                break
+            self._pause(began)
+        until = time.monotonic() + self._options.drain_s
+        while self._windows.waiting and time.monotonic() < until:
+            self._take([*self._windows.step(self._state)])
+            time.sleep(GLANCE_S)
+        if self._sender.drain(max(0.0, until - time.monotonic())):
+            self._deriver.settle()
+            self._deriver.tell_accounts(time.time_ns())
+            self._sender.drain(_LAST_S)
+        self.finish()
+
+    def _pause(self, began: float) -> None:
+        """Until the time of the next look, or until a glance shows that it should come sooner."""
+        until = began + (LOOK_S if self._tail.fullness < _BUSY else _BUSY_POLL_S)
+        while (left_s := until - time.monotonic()) > 0:
+            time.sleep(min(left_s, GLANCE_S))
+            if self._tail.is_pressing:
+                break
+
+    def tick(self) -> None:
+        """One look at the sensors and the journals: a rank's last readings are before its end."""
+        read = self._readings.step(self._tail.mains())
+        new = self._tail.find()
+        if any(not one.meta.is_child for one in new):
+            self._readings.hasten()
+        self._take([*read, *new, *self._tail.poll(), *self._windows.step(self._state)])
+        self._board.tell(read, self._state)
+        now = time.monotonic_ns()
+        if self._tail.ended_main or now - self._marked_ns >= _MARK_NS or not len(self._tail):
+            self.mark()
+
+    def mark(self) -> None:
+        """Works out what has come."""
+        before = self._tail.seen()
+        window = self._windows.look(self._state)  # before the rows: those of its sections are there
+        self._take(self._tail.poll())
+        now, unix = time.monotonic_ns(), time.time_ns()
+        last = not len(self._tail)
+        flush = last or window or self._tail.ended_main or self._is_flush_due(unix)
+        self._marked_ns = now
+        seen = self._tail.seen(before)
+        self._take([Mark(now, unix, seen, last)])
+        self._log.sync()
+        self._deriver.settle()
+        if flush:
+            self.flush(unix)
+
+    def finish(self) -> None:
+        """Writes the state a last time; what still waits stays in the outbox."""
+        self._windows.stop()
+        self._readings.close()
+        self._board.close()
+        self._sender.stop()
+        self._deriver.settle()
+        self.flush(time.time_ns())
+        self._log.close()
+        self._tail.close()
+
+    def _take(self, events: list[Event]) -> None:
+        # Refused by the disk, events wait for the next try, and their rows stay in the ring.
+        self._unlogged += events
+        if self._log.append(self._unlogged):
+            self._logged()
+        for event in events:
+            self._deriver.apply(event)
+            if isinstance(event, Joined | Left):
+                _log.info("%s: %s", event.journal, type(event).__name__.lower())
+
+    def _logged(self) -> None:
+        """What has been read is durable: its slots can be written again."""
+        self._unlogged.clear()
+        self._tail.durable()
+
+    def _is_flush_due(self, unix_ns: int) -> bool:
+        """Every 2 s at first, then after a sixth of the run's age, a minute at most."""
+        age = unix_ns - (self._state.began_ns or unix_ns)
+        interval = min(max(2 * 10**9, age // 6), 60 * 10**9)
+        waited = unix_ns - self._state.flushed_ns
+        return waited >= interval or self._tables.waiting > _MOST_WAITING
+
+    def flush(self, unix_ns: int) -> None:
+        """Writes tables, state and accounts; what was read until here is then stored."""
+        state = self._state
+        try:
+            if self._tables.waiting:
+                self._tables.write(state.part)
+                state.part += 1
+            self._deriver.accounts.stored()
+            state.flushed_ns = unix_ns
+            state.segment = self._log.next_segment()
+            state.pending = self._requests.pending
+            state.finished = self._tail.still_there(state.finished)
+            write_state(self._state_path, state)
+            self._logged()
+            self._requests.forget()
+            self._log.drop_before(state.segment)
+            self._windows.forget(state)
+            if not state.part % _COMPACT_EVERY:
+                self._tables.compact()
+            windows = [window_host(digest) for digest in state.windows.values() if digest]
+            gone = self._tables.trim(self._options.store_bytes, windows)
+            self._deriver.accounts.removed(gone)
+            write_report(
+                self.run_folder, self._host, self._deriver.accounts.report(self._requests.waiting)
+            )
+        except (OSError, StoreError) as error:
+            _log.warning("writing the run folder: %s", str(error))  # its frames hold mappings
+            return
+        self._tail.stored()
+        self._windows.stored()

@@ -1,0 +1,143 @@
+"""What did runs leave behind that nobody reads any more?
+
+Journals of processes that were killed together with their agent, and profiler windows that were not
+converted and requests that no server had taken when the agent's time was over.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from otel_mlperf.agent.conversion.window_queue import Windows
+from otel_mlperf.agent.delivery.accounts import write_report
+from otel_mlperf.agent.delivery.requests import Requests
+from otel_mlperf.agent.delivery.sender import Sender
+from otel_mlperf.agent.delivery.tables import Tables
+from otel_mlperf.agent.lifecycle.agent_process import is_served, serve
+from otel_mlperf.agent.lifecycle.event_processor import Deriver
+from otel_mlperf.agent.model.agent_options import Options, read_options
+from otel_mlperf.agent.model.agent_state import load_state, write_state
+from otel_mlperf.errors import JournalError, RunServed
+from otel_mlperf.journal.journal_folder import SHARED_MEMORY, SUFFIX, journal_folder
+from otel_mlperf.journal.journal_reader import Reader
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from otel_mlperf.store.run_folders import RunFolder
+
+PATIENCE_S = 5.0
+"""For a server that does not answer; somebody waits at the terminal."""
+
+
+class Recovered(NamedTuple):
+    """What was found and done."""
+
+    journals: int
+    """Journals read to their end."""
+    delivered: int
+    """Requests that a server took now."""
+    waiting: int
+    """Requests that still wait: there is no server, or it does not answer."""
+    windows: int
+    """Profiler windows that were converted now."""
+
+
+def journal_folders(shared_memory: str = SHARED_MEMORY) -> list[Path]:
+    """The journal folders of this user's runs on this node that hold a journal."""
+    root = Path(shared_memory) / f"otel_mlperf-{os.getuid()}"
+    return sorted({path.parent for path in root.glob(f"*/*{SUFFIX}")})
+
+
+class Journals(NamedTuple):
+    """How many journals were read to their end, and why others were not."""
+
+    read: int
+    in_use: int
+    """They lie beside one whose process goes on recording: to read it would not end before that."""
+    failed: list[str]
+
+
+def recover_journals(environ: Mapping[str, str], folders: list[Path]) -> Journals:
+    """Reads the journals that nobody serves and nobody writes; one that is bad stops no other."""
+    read, in_use, failed = 0, 0, []
+    for folder in folders:
+        there = sorted(folder.glob(f"*{SUFFIX}"))
+        if is_served(folder):
+            continue
+        if any(map(is_written, there)):
+            in_use += len(there)
+            continue
+        try:
+            serve(folder, dict(environ) | {"OTEL_MLPERF_DRAIN_S": str(PATIENCE_S)})
+        except Exception as error:  # noqa: BLE001 - whatever it is, the others are read
+            failed.append(f"{folder}: {type(error).__name__}: {error}")
+        left = sum(path.exists() for path in there)
+        read += len(there) - left
+    return Journals(read, in_use, failed)
+
+
+def is_written(path: Path) -> bool:
+    """Whether the process that made a journal goes on recording; False for what is no journal."""
+    try:
+        reader = Reader(str(path))
+    except JournalError:
+        return False
+    try:
+        return reader.is_owned
+    finally:
+        reader.close()
+
+
+def deliver_rest(run: RunFolder, environ: Mapping[str, str]) -> Recovered:
+    """Converts the profiler windows and sends the requests that wait in a run's folder.
+
+    Raises:
+        RunServed: an agent of this node is at it, whose files would change under its hands.
+    """
+    run_folder = run.path
+    if _is_served(run):
+        raise RunServed(
+            f"delivering what waits of run {run.short_id}: its agent still runs on this node and "
+            "delivers by itself; try again when it has ended"
+        )
+    options = read_options(environ)
+    places = sorted((run_folder / "agent").glob("*/requests"))
+    found = [_deliver(run_folder, place.parent, options) for place in places]
+    return Recovered(*map(sum, zip(*found, strict=True))) if found else Recovered(0, 0, 0, 0)
+
+
+def _is_served(run: RunFolder) -> bool:
+    places = (
+        journal_folder(run.facts.id, str(run.path)),
+        journal_folder(run.facts.id, str(run.path), ""),
+    )
+    return any(is_served(Path(place)) for place in places)
+
+
+def _deliver(run_folder: Path, place: Path, options: Options) -> Recovered:
+    state = load_state(place / "state")
+    requests = Requests(place / "requests", options.outbox_bytes)
+    requests.load(state.request, state.pending)
+    windows = Windows(run_folder, place, options)
+    tables = Tables(run_folder, place.name)
+    deriver = Deriver(state, tables, options, requests, windows.results)
+    converted = 0
+    for event in windows.rest(state):
+        deriver.apply(event)
+        converted += not event.lost
+    before = len(requests.pending)
+    if options.traces or options.metrics:
+        sender = Sender(requests, options)
+        sender.start()
+        sender.drain(PATIENCE_S)
+        sender.stop()
+    deriver.settle()
+    state.pending = requests.pending
+    write_state(place / "state", state)
+    requests.forget()
+    windows.forget(state)
+    write_report(run_folder, place.name, deriver.accounts.report(requests.waiting))
+    return Recovered(0, before - len(state.pending), len(state.pending), converted)

@@ -1,0 +1,78 @@
+"""Which settings does the agent work by?"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from otel_mlperf.agent.derivation.sampling import Policy
+from otel_mlperf.config import READING_SOURCES, load_config
+from otel_mlperf.otlp.endpoint_settings import SignalSettings, read_metric_settings, read_settings
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from otel_mlperf.config import Config
+    from otel_mlperf.sensors.levels import Level
+
+_log = logging.getLogger("otel_mlperf.agent")
+_OFTEN_NS = 5 * 10**9
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """What the agent was started with; None for a signal that goes nowhere."""
+
+    policy: Policy
+    traces: SignalSettings | None = None
+    metrics: SignalSettings | None = None
+    explicit: bool = False
+    """Whether histograms have explicit buckets."""
+    metrics_ns: int = 15 * 10**9
+    metrics_often_ns: int = _OFTEN_NS
+    """The same in the first two minutes, in which everything is new."""
+    outbox_bytes: int = 1 << 30
+    store_bytes: int = 1 << 30
+    drain_s: float = 30.0
+    readings: Level | Literal["none"] = "none"
+    sources: frozenset[str] = frozenset(READING_SOURCES)
+    readings_s: float = 5.0
+    """Between two readings."""
+
+
+def read_options(environ: Mapping[str, str]) -> Options:
+    """The options that environment variables give; what is wrong with them goes to the log."""
+    config = load_config(environ=environ)
+    traces, wrong_traces = read_settings(environ, "traces")
+    metrics, wrong_metrics = read_settings(environ, "metrics")
+    kind, wrong_kind = read_metric_settings(environ)
+    for warning in dict.fromkeys([*wrong_traces, *wrong_metrics, *wrong_kind]):
+        _log.warning("%s", warning)
+    interval = config.metric_interval_ms * 1_000_000
+    return Options(
+        policy=Policy(
+            first_steps=config.first_steps,
+            keep_every=config.keep_every,
+            slow_ratio=config.slow_ratio,
+            spans_per_trace=config.spans_per_trace,
+            spans_per_rank=config.spans_per_rank,
+        ),
+        traces=traces,
+        metrics=metrics,
+        explicit=kind.explicit_buckets,
+        metrics_ns=interval,
+        metrics_often_ns=min(interval, _OFTEN_NS),
+        outbox_bytes=config.outbox_bytes,
+        store_bytes=config.store_bytes,
+        drain_s=config.drain_s,
+        readings=config.readings,
+        sources=frozenset(READING_SOURCES).difference(config.readings_off.split(",")),
+        readings_s=_readings_s(config),
+    )
+
+
+def _readings_s(config: Config) -> float:
+    if config.readings_interval_ms:
+        return config.readings_interval_ms / 1e3
+    return 1.0 if config.readings == "comprehensive" else 5.0

@@ -1,0 +1,215 @@
+"""What does the agent know that it could not read again from a journal?
+
+One tree of structs, written whole after every flush; a new agent loads it and replays the events
+that came after. Rows that wait (their step has not ended) are kept as the bytes that came.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any, Literal
+
+import msgspec
+
+from otel_mlperf.agent.derivation.instrument_totals import Total
+from otel_mlperf.errors import StoreError
+from otel_mlperf.journal.meta import JournalMeta
+from otel_mlperf.otlp.histogram import Buckets
+from otel_mlperf.otlp.metric_encoding import Exemplar
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+class Root(msgspec.Struct):
+    """A span that makes a trace and has not ended: a step, a run, or somebody else's trace."""
+
+    kind: Literal["step", "run", "foreign"]
+    trace: bytes
+    """16 bytes."""
+    phase: str = ""
+    n: int = 0
+    number: int = 0
+    parent: int = 0
+    """For a step the run-trace section around it."""
+    start: int = 0
+    name: int = 0
+    track: int = 0
+
+
+class Ended(msgspec.Struct, array_like=True):
+    """A step that ended lately: rows of other threads may still come for it."""
+
+    root: Root
+    kept: str | None
+    end: int = 0
+
+
+class Cover(msgspec.Struct, array_like=True):
+    """How much of an open section its children have covered so far."""
+
+    until: int
+    covered: int
+
+
+class JournalState(msgspec.Struct):
+    """One journal: where reading goes on, what its numbers mean, what waits."""
+
+    meta: JournalMeta
+    next: int = 1
+    holes: list[int] = []
+    entries: dict[int, list[Any]] = {}
+    tracks: dict[int, list[Any]] = {}
+    roots: dict[int, Root] = {}
+    ended: dict[int, Ended] = {}
+    cancelled: dict[int, list[int]] = {}
+    """Sections that never were: id to the parent and root that their children get."""
+    demoted: dict[int, int] = {}
+    """Steps of a forked child, which are sections of the run: id to parent."""
+    fresh: bytes = b""
+    """Rows since the last mark."""
+    held: bytes = b""
+    """Section rows whose step, or whose parent, has not been seen yet."""
+    held_marks: int = 0
+    payloads: bytes = b""
+    """Payload rows whose section has not come yet."""
+    stale: list[int] = []
+    """Ids in the open table for which there is a row."""
+    open: bytes = b""
+    words: dict[int, int] = {}
+    cells: bytes = b""
+    cells_stored: dict[int, list[int]] = {}
+    """Aggregates as last written to the tables: entry to count and sum."""
+    covers: dict[int, Cover] = {}
+    forced: set[int] = set()
+    """Open sections that are kept whatever happens: a child of theirs was."""
+    segments: dict[int, int] = {}
+    """Sections open for long: id to the segments sent."""
+    errors: dict[int, list[Any]] = {}
+    """Errors on their way up: the section that each reached to where it began (name, step)."""
+    left: bool = False
+    alive_ns: int = 0
+    """When somebody last saw its process alive."""
+    ended_ns: int = 0
+    """When its run ended; of one that died its last sign of life."""
+    outcome: str = "running"
+    error: list[str] = []
+    error_step: int | None = None
+    error_section: str = ""
+    result: dict[str, Any] = {}
+    sections: int = 0
+    ring_full: int = 0
+    """Sections dropped by the full ring that are in the accounts."""
+
+
+class Series(msgspec.Struct):
+    """One metric series of a rank or of the node: a sum, a last value or a histogram."""
+
+    metric: str
+    labels: dict[str, str]
+    value: float = 0.0
+    buckets: Buckets | None = None
+    exemplars: list[Exemplar] = []
+    exemplar_ns: int = 0
+    """Time of the newest exemplar that a process gave: each is sent once."""
+    sent: bool = False
+    """Whether a zero point has started it at the server."""
+    gone: bool = False
+    """Whether it has no value any more: the server is told once, then it is forgotten."""
+    source: str = ""
+    """Of the readings that it belongs to; empty: it is worked out at each mark from rows."""
+    read_ns: int = 0
+    """When it was read last."""
+    start_ns: int = 0
+    """Since when a total has been followed that began before that; 0: from zero, by ourselves."""
+
+
+class RankState(msgspec.Struct):
+    """What is summed up for a rank over all its processes."""
+
+    meta: JournalMeta
+    instance: str
+    series: dict[str, Series] = {}
+    totals: dict[str, Total] = {}
+    """What series of journals that have ended had counted, by key."""
+    places: set[str] = set()
+    """Keys of the labelled series that processes of the rank keep themselves."""
+    lost: dict[str, int] = {}
+    """What journals that have ended had lost beside rows, by reason."""
+    user: dict[str, list[str]] = {}
+    """Unit and instrument of what the program itself counts, by metric name."""
+    debt_ns: dict[str, int] = {}
+    """Aggregated time, by enclosing name and phase, that its self time has still to give up."""
+    step_ns: dict[str, list[int]] = {}
+    """The last hundred durations by phase, or by section name outside steps."""
+    seen: dict[str, int] = {}
+    """How many sections of a name were seen outside steps: first and every hundredth are kept."""
+    run_spans: int = 0
+    """Spans sent of the run's trace."""
+    lately: dict[str, list[int]] = {}
+    """Times at which a trace was kept for being slow or in error, over the last minute."""
+    live: bool = True
+
+
+class Account(msgspec.Struct):
+    """What became of the items of one signal at one destination."""
+
+    created: int = 0
+    delivered: int = 0
+    rolled_up: int = 0
+    unselected: int = 0
+    lost: dict[str, int] = {}
+
+
+class State(msgspec.Struct):
+    """Everything; ``segment`` is the first of the event log that it does not contain."""
+
+    segment: int = 1
+    journals: dict[str, JournalState] = {}
+    finished: list[str] = []
+    """Journals that were read to their end and whose files may still be there."""
+    ranks: dict[str, RankState] = {}
+    series: dict[str, Series] = {}
+    """Of the node: the accounts, and readings of no rank in particular."""
+    accounts: dict[str, Account] = {}
+    """By "signal/destination"."""
+    part: int = 1
+    """Number of the next table part."""
+    request: int = 1
+    """Number of the next request."""
+    pending: list[int] = []
+    """Requests whose outcome is not in the accounts."""
+    windows: dict[str, str] = {}
+    """Profiler windows that are done with, by the name of their description: the digest of the
+    trace; empty for one that could not be converted."""
+    gone: dict[str, str] = {}
+    """Devices that do not answer: ``hw.id`` to what was said about it."""
+    began_ns: int = 0
+    exported_ns: int = 0
+    totalled_ns: int = 0
+    """When the totals of the program's own metrics were stored last."""
+    flushed_ns: int = 0
+
+
+def load_state(path: Path) -> State:
+    """The state at ``path``; a new one if there is none yet.
+
+    Raises:
+        StoreError: it is damaged, or from another version.
+    """
+    try:
+        return msgspec.msgpack.decode(path.read_bytes(), type=State)
+    except FileNotFoundError:
+        return State()
+    except (msgspec.DecodeError, ValueError) as error:
+        raise StoreError(f"reading the agent's state {path}: {error}") from error
+
+
+def write_state(path: Path, state: State) -> None:
+    """Replaces the state at ``path``, whole or not at all."""
+    temporary = path.with_suffix(".new")
+    with temporary.open("wb") as file:
+        file.write(msgspec.msgpack.encode(state))
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.replace(path)

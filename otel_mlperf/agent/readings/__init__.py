@@ -1,0 +1,1 @@
+"""What is read beside the journals: host, processes, control groups and GPUs."""

@@ -1,0 +1,166 @@
+"""Who reads the GPUs that a rank sees and the agent of its node does not?
+
+Every rank starts an agent; all but one find that the node is served. Such a one lives in the
+control group of its rank, so where GPUs are hidden from the agent it stays as a *sampler*: it reads
+NVML and nothing else, hands that over, and ends when the ranks that see the same GPUs have ended.
+The training process has no part in it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import time
+from typing import TYPE_CHECKING, Final
+
+from otel_mlperf.agent.lifecycle.agent_process import OnlyOne
+from otel_mlperf.agent.model.agent_options import read_options
+from otel_mlperf.agent.readings.gpu_visibility import (
+    AGENT,
+    SAMPLER,
+    Sampled,
+    View,
+    detect_place,
+    drop_sampled,
+    read_view,
+    read_views,
+    write_sampled,
+    write_view,
+)
+from otel_mlperf.errors import JournalError
+from otel_mlperf.journal.journal_reader import Reader
+from otel_mlperf.sensors.deadline import TimedSensor
+from otel_mlperf.sensors.gpus.nvidia.nvidia_gpus import NvmlSensor
+from otel_mlperf.sensors.host.host import PROC
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from otel_mlperf.agent.model.agent_options import Options
+    from otel_mlperf.sensors.levels import Level
+
+_log = logging.getLogger("otel_mlperf.agent")
+_AGENT_S: Final = 60.0
+"""For how long the agent's word on what it sees is waited for: a driver may take long to load."""
+_LOOK_S: Final = 0.5
+"""Between two looks whether the ranks still live."""
+
+
+def sample(journal: Path, environ: Mapping[str, str], proc: Path = PROC) -> None:
+    """Reads what the rank of ``journal`` sees and the agent does not, until that rank has ended.
+
+    Returns at once where nothing is hidden, or nobody wants readings of GPUs.
+    """
+    options = read_options(environ)
+    if options.readings == "none" or "gpu" not in options.sources:
+        return
+    place, ranks = detect_place(environ, proc), _Ranks(journal)
+    try:
+        agent = _wait_for_agent(ranks)
+        if ranks.pids and (agent is None or agent.place != place):
+            _Sampler(ranks, place, options, options.readings, proc).run(agent)
+    except OSError as error:
+        _log.info("the sampler of %s ends: %s", journal.name, error)
+    finally:
+        ranks.close()
+        with contextlib.suppress(OSError):
+            journal.parent.rmdir()  # empty where the agent was there last and we wrote after it
+
+
+def _wait_for_agent(ranks: _Ranks) -> View | None:
+    until_s = time.monotonic() + _AGENT_S
+    while ranks.look() and time.monotonic() < until_s:
+        if (view := read_view(ranks.folder, AGENT)) is not None:
+            return view
+        time.sleep(_LOOK_S)
+    return None
+
+
+class _Ranks:
+    """The rank of one journal, and others that see the same GPUs."""
+
+    def __init__(self, journal: Path) -> None:
+        self.folder, self.name = journal.parent, journal.name
+        self.pids: frozenset[int] = frozenset()
+        """The processes that live."""
+        self._readers: dict[str, Reader] = {}
+
+    def look(self, key: str = "") -> bool:
+        """Whether any lives: its own, else one that says the same of what it sees."""
+        names = {self.name}
+        if key:
+            names |= {name for name, view in read_views(self.folder).items() if view.key == key}
+        alive = [reader for name in names if (reader := self._open(name)) and reader.is_running]
+        self.pids = frozenset(reader.meta.pid for reader in alive)
+        return bool(alive)
+
+    def close(self) -> None:
+        """Gives up the journals."""
+        for reader in self._readers.values():
+            reader.close()
+
+    def _open(self, name: str) -> Reader | None:
+        if name not in self._readers:
+            try:
+                self._readers[name] = Reader(str(self.folder / name))
+            except JournalError:
+                return None
+        return self._readers[name]
+
+
+class _Sampler:
+    """Reads GPUs for one rank, and for those that see the same."""
+
+    def __init__(
+        self, ranks: _Ranks, place: str, options: Options, level: Level, proc: Path
+    ) -> None:
+        self._ranks, self._place, self._interval_s = ranks, place, options.readings_s
+        self._sensor = NvmlSensor(level=level, pids=lambda: ranks.pids, proc=proc)
+        self._timed = TimedSensor("gpu", self._sensor)
+
+    def run(self, agent: View | None) -> None:
+        """Until there is nothing to read that the agent does not see."""
+        try:
+            if not self._find_gpus():
+                return
+            view = View(self._place, self._sensor.devices)
+            if agent is not None and agent.ids == view.ids:
+                return
+            write_view(self._ranks.folder, self._ranks.name, view)
+            with OnlyOne(self._ranks.folder, view.key + SAMPLER) as is_mine:
+                if is_mine:
+                    _log.info("%s: a sampler reads its GPUs", self._ranks.name)
+                    self._serve(view)
+        finally:
+            self._timed.close()
+
+    def _find_gpus(self) -> bool:
+        """Whether there is any; a driver that hangs is asked until the rank has ended."""
+        while self._ranks.look():
+            late = self._timed.late
+            self._timed.read()
+            if self._sensor.devices or self._timed.late == late:
+                return bool(self._sensor.devices)
+            time.sleep(_LOOK_S)
+        return False
+
+    def _serve(self, view: View) -> None:
+        folder, due_s = self._ranks.folder, time.monotonic()
+        try:
+            while self._ranks.look(view.key):
+                agent = read_view(folder, AGENT)
+                if agent is not None and agent.ids == view.ids:
+                    return  # another agent has come, from here
+                if time.monotonic() >= due_s:
+                    due_s = time.monotonic() + self._interval_s
+                    write_sampled(folder, view.key, self._read())
+                time.sleep(min(_LOOK_S, self._interval_s))
+        finally:
+            drop_sampled(folder, view.key)
+
+    def _read(self) -> Sampled:
+        """One pass; how long it took is of the first rank, since each node has one agent."""
+        pid = min(self._ranks.pids, default=0)
+        found = [one if one.device else one._replace(pid=pid) for one in self._timed.read()]
+        return Sampled(time.monotonic_ns(), found)

@@ -1,0 +1,159 @@
+"""When is each source read, and of which rank is what it says?
+
+A reading of a training process is its rank's. So is that of a GPU which the rank uses: PyTorch
+tells once there are tensors on it, before that the variables that the process was started with.
+Everything else is the node's.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Final
+
+from otel_mlperf import names
+from otel_mlperf.agent.model.events import Read, Reading
+from otel_mlperf.agent.readings.gpu_visibility import find_ids
+from otel_mlperf.sensors.gpus.visible_devices import device_of
+from otel_mlperf.sensors.host.host import PROC
+from otel_mlperf.sensors.kernel_files import read_once
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Mapping, Sequence
+    from pathlib import Path
+
+    from otel_mlperf.agent.model.agent_state import JournalState
+    from otel_mlperf.agent.readings.sensor_set import Machine
+    from otel_mlperf.journal.meta import JournalMeta
+    from otel_mlperf.sensors.gpus.gpu import Device
+    from otel_mlperf.sensors.measurement import Measurement
+
+Mains = dict[str, "JournalMeta"]
+"""The journals of ranks that live, by name."""
+Used = dict[str, frozenset[str]]
+"""``hw.id`` of the GPUs that a process has tensors on, by its journal."""
+_NODE: Final = ""
+_SOON_S: Final = 1.0
+
+
+class Readings:
+    """Reads the sources of a machine, one interval after the other."""
+
+    def __init__(
+        self,
+        machine: Machine,
+        interval_s: float,
+        *,
+        used: Callable[[], Used] = dict,
+        clock: Callable[[], float] = time.monotonic,
+        proc: Path = PROC,
+    ) -> None:
+        self._used = used
+        self._machine, self._interval_s = machine, interval_s
+        self._clock, self._proc = clock, proc
+        self._due_s = clock()
+        self._wanted: set[str] = set()
+        self._waiting: set[str] = set()
+        self._owners: tuple[object, dict[str, str]] = (None, {})
+
+    def hasten(self) -> None:
+        """There is somebody new: the next reading comes soon, with others that come meanwhile."""
+        self._due_s = min(self._due_s, self._clock() + _SOON_S)
+
+    def step(self, mains: Mains) -> list[Read]:
+        """Begins what is due, and takes what is there; waits for nothing."""
+        now_s = self._clock()
+        if mains and now_s >= self._due_s:
+            self._due_s += self._interval_s
+            if self._due_s <= now_s:
+                self._due_s = now_s + self._interval_s
+            self._machine.pids = frozenset(meta.pid for meta in mains.values())
+            self._wanted = set(self._machine.sources)
+        return [
+            self._event(name, found, mains)
+            for name in self._machine.sources
+            if (found := self._take(name)) is not None
+        ]
+
+    def _take(self, name: str) -> list[Measurement] | None:
+        source = self._machine.sources[name]
+        if name in self._wanted and name not in self._waiting:
+            self._wanted.remove(name)
+            self._waiting.add(name)
+            source.begin()
+        if name not in self._waiting:
+            return None
+        found = source.take()
+        if found is not None:
+            self._waiting.remove(name)
+        return found
+
+    def _event(self, source: str, found: list[Measurement], mains: Mains) -> Read:
+        by_pid = {meta.pid: name for name, meta in mains.items()}
+        owners: dict[str, str] = {}
+        if any(one.device for one in found):
+            owners = self._owners_of(self._machine.devices(), mains)
+        readings = []
+        for metric, labels, value, pid, device, text in found:
+            journal = by_pid.get(pid) if pid else owners.get(device, _NODE)
+            if journal is not None:  # else the process has just ended
+                readings.append(Reading(journal, metric, labels, float(value), text))
+        return Read(source, time.time_ns(), readings)
+
+    def _owners_of(self, devices: Sequence[Device], mains: Mains) -> dict[str, str]:
+        used = self._used()
+        views = self._machine.views()
+        known = (devices, tuple(mains), used, views)
+        if self._owners[0] != known:
+            self._owners = (known, find_owners(devices, mains, used, self._proc, views))
+        return self._owners[1]
+
+    def close(self) -> None:
+        """Closes every source."""
+        for source in self._machine.sources.values():
+            source.close()
+
+
+def find_used(journals: Mapping[str, JournalState]) -> Used:
+    """What PyTorch's allocator says in each journal."""
+    return {
+        name: frozenset(
+            value
+            for kind, *content in journal.entries.values()
+            if kind == "cell" and content[1] == names.CUDA_MEMORY.name
+            for key, value in content[3]
+            if key == names.HW_ID
+        )
+        for name, journal in journals.items()
+    }
+
+
+def find_owners(
+    devices: Sequence[Device],
+    mains: Mapping[str, JournalMeta],
+    used: Used,
+    proc: Path,
+    views: Mapping[str, Sequence[Device]] | None = None,
+) -> dict[str, str]:
+    """The journal of the rank that uses each device, by ``hw.id``.
+
+    A rank counts what it sees itself: ``views``, for those that do not see ``devices``. Of several
+    that claim one device it is the rank in the agent's own control group: where each task has a
+    container of its own, all count from zero, and the agent sees what its task sees. Else it is the
+    first rank.
+    """
+    claims: dict[str, list[str]] = {}
+    for name, meta in sorted(mains.items(), key=lambda item: item[1].rank):
+        seen = (views or {}).get(name, devices)
+        told: Collection[str] = used.get(name, frozenset()) & find_ids(seen)
+        for uuid in told or filter(None, (device_of(meta.local_rank, meta.visible, seen),)):
+            claims.setdefault(uuid, []).append(name)
+    return {
+        uuid: ranks[0] if len(ranks) == 1 else _nearest(ranks, mains, proc)
+        for uuid, ranks in claims.items()
+    }
+
+
+def _nearest(ranks: list[str], mains: Mapping[str, JournalMeta], proc: Path) -> str:
+    ours = read_once(proc / "self" / "cgroup")
+    beside = (one for one in ranks if read_once(proc / str(mains[one].pid) / "cgroup") == ours)
+    return next(beside, ranks[0])

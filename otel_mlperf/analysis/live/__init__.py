@@ -1,0 +1,1 @@
+"""What does a run do right now?"""

@@ -1,0 +1,201 @@
+"""What do the ranks of a run on this node do now, as their journals show it?"""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import msgspec
+import numpy as np
+
+from otel_mlperf import names
+from otel_mlperf.analysis.live.live_steps import MOST_STEPS, StepSeen
+from otel_mlperf.errors import JournalError
+from otel_mlperf.journal.bulletin import read_readings
+from otel_mlperf.journal.glance import Glance
+from otel_mlperf.journal.journal_folder import SHARED_MEMORY, SUFFIX, folders_of_run
+from otel_mlperf.journal.journal_reader import Parts, rows_of_kind
+from otel_mlperf.journal.layout import Kind, Word
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from otel_mlperf.analysis.live.live_readings import Value
+    from otel_mlperf.journal.bulletin import Warning
+    from otel_mlperf.journal.journal_reader import Rows
+    from otel_mlperf.store.run_folders import RunFolder
+
+_MOST_ROWS: Final = 1 << 15
+
+
+class Published(NamedTuple):
+    """What the agent of this node has said last."""
+
+    readings: list[Value]
+    read_ns: int
+    warnings: list[str]
+    """What is the case, of the conditions in ``rules`` that hold."""
+
+
+class Looked(msgspec.Struct, frozen=True, kw_only=True):
+    """One rank, as its journal shows it."""
+
+    host: str
+    step: int | None
+    """Number of the step that began last."""
+    phase: str
+    section: str
+    open_ns: int | None
+    steps: list[StepSeen]
+    last: dict[str, float]
+
+
+def look(run: RunFolder, now_ns: int) -> dict[int, Looked]:
+    """The ranks that run on this node, by number; those of other users are not seen."""
+    found: dict[int, Looked] = {}
+    for path in _journals(run):
+        try:
+            glance = Glance(path)
+        except JournalError:  # it has just gone, or belongs to somebody else
+            continue
+        try:
+            if glance.is_running and not glance.meta.is_child:
+                found[glance.meta.rank] = look_at(glance, now_ns - time.monotonic_ns())
+        finally:
+            glance.close()
+    return dict(sorted(found.items()))
+
+
+def published(run: RunFolder, now_ns: int) -> Published | None:
+    """What the agent of this node has read last, and when (Unix time); None: nothing yet."""
+    shift_ns = now_ns - time.monotonic_ns()
+    for folder in _folders(run):
+        found = read_readings(str(folder))
+        if found is None or not found.groups:
+            continue
+        values: list[Value] = [
+            (_rank_of(one.journal), one.metric, one.labels, one.value)
+            for group in found.groups.values()
+            for one in group.readings
+        ]
+        read_ns = max(group.monotonic_ns for group in found.groups.values()) + shift_ns
+        return Published(values, read_ns, [_warned(one) for one in found.warnings])
+    return None
+
+
+def _warned(one: Warning) -> str:
+    rank = _rank_of(one.journal)
+    return one.summary if rank is None else f"rank {rank}: {one.summary}"
+
+
+def _rank_of(journal: str) -> int | None:
+    rank = journal.partition("-")[0]
+    return int(rank) if rank.isdecimal() else None
+
+
+def _folders(run: RunFolder) -> list[Path]:
+    owner = run.path.stat().st_uid
+    found = folders_of_run(run.facts.id, str(run.path), owner, SHARED_MEMORY)
+    return [Path(folder) for folder in found]
+
+
+def _journals(run: RunFolder) -> Iterator[Path]:
+    for folder in _folders(run):
+        try:
+            yield from sorted(folder.glob(f"*{SUFFIX}"))
+        except OSError:  # somebody else's
+            continue
+
+
+def look_at(glance: Glance, shift_ns: int) -> Looked:
+    """One journal; ``shift_ns`` is Unix time - the monotonic clock, now."""
+    rows = glance.newest_rows(_MOST_ROWS)
+    section, open_ns = _innermost(glance)
+    phase, steps = _steps(glance.entries, rows, shift_ns)
+    number = glance.word(Word.STEP)
+    return Looked(
+        host=glance.meta.host,
+        step=_signed(number) if glance.word(Word.STEP_TIME) else None,
+        phase=phase,
+        section=section,
+        open_ns=open_ns,
+        steps=steps,
+        last=_logged(glance.entries, rows),
+    )
+
+
+def _innermost(glance: Glance) -> tuple[str, int | None]:
+    """The innermost open section of the main thread: that in which the run's own is open."""
+    table = glance.open_sections()
+    if not len(table):
+        return "", None
+    main = table[table["track"] == table["track"][np.argmin(table["start"])]]
+    inner = main[np.argmax(main["start"])]
+    name = glance.entries.get(int(inner["name"]), ["", "other"])[1]
+    return name, max(0, time.monotonic_ns() - int(inner["start"]))
+
+
+def _steps(entries: dict[int, list[Any]], rows: Rows, shift_ns: int) -> tuple[str, list[StepSeen]]:
+    """The phase of the newest steps, training before others, and the steps."""
+    sections = rows_of_kind(rows, Kind.SECTION)
+    of_step = np.isin(sections["name"], _numbers(entries, names.STEP))
+    own = sections[of_step & (sections["span"] == sections["root"])]
+    phases = [entries[number][3] for number in own["name"].tolist()]
+    phase = names.TRAIN if names.TRAIN in phases else phases[-1] if phases else ""
+    own = own[[one == phase for one in phases]][-MOST_STEPS:]
+    payloads, begins = Parts(), rows_of_kind(rows, Kind.BEGIN)
+    payloads.feed(rows_of_kind(rows, Kind.PAYLOAD))
+    numbers = dict(zip(begins["span"].tolist(), begins["end"].tolist(), strict=True))
+    waited = _waited(entries, sections, own)
+    found = []
+    for row in own:
+        span, start, end = (int(row[field]) for field in ("span", "start", "end"))
+        if span not in numbers:  # its begin has been written over
+            continue
+        payload = payloads.ready.get(span) or {}
+        found.append(
+            StepSeen(
+                number=_signed(numbers[span]),
+                start_ns=start + shift_ns,
+                end_ns=end + shift_ns,
+                duration_ns=max(0, end - start - int(payload.get("x") or 0)),
+                waited_ns=waited.get(span, 0),
+                samples=payload.get("n"),
+                tokens=payload.get("t"),
+            )
+        )
+    return phase, found
+
+
+def _waited(entries: dict[int, list[Any]], sections: Rows, steps: Rows) -> dict[int, int]:
+    """Time that each step waited for data in its own thread, by the step's span."""
+    tracks = dict(zip(steps["span"].tolist(), steps["track"].tolist(), strict=True))
+    waits = sections[np.isin(sections["name"], _numbers(entries, names.DATA_LOADING))]
+    outer = waits[~np.isin(waits["parent"], waits["span"])]
+    found: dict[int, int] = {}
+    for root, track, start, end in outer[["root", "track", "start", "end"]].tolist():
+        if tracks.get(root) == track:
+            found[root] = found.get(root, 0) + max(0, end - start)
+    return found
+
+
+def _numbers(entries: dict[int, list[Any]], category: str) -> list[int]:
+    return [
+        number
+        for number, content in entries.items()
+        if content[0] == "section" and content[2] == category
+    ]
+
+
+def _logged(entries: dict[int, list[Any]], rows: Rows) -> dict[str, float]:
+    values = rows_of_kind(rows, Kind.VALUE)
+    numbers = values["end"].copy().view(np.float64).tolist()
+    found: dict[str, float] = {}
+    for entry, value in zip(values["name"].tolist(), numbers, strict=True):
+        found[entries.get(entry, ["", "other"])[1]] = value
+    return found
+
+
+def _signed(word: int) -> int:
+    return word - (1 << 64) if word >> 63 else word

@@ -1,0 +1,118 @@
+"""What does a run folder say of a run's last moments, and what was read last?"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from otel_mlperf import names
+from otel_mlperf.analysis.live.live_readings import ASKED
+from otel_mlperf.analysis.live.live_steps import MOST_STEPS, StepSeen
+from otel_mlperf.analysis.steps.step_shares import main_phase
+from otel_mlperf.analysis.summary.logged import read_last
+from otel_mlperf.analysis.summary.run_processes import read_processes
+from otel_mlperf.store.table_reader import Store
+
+if TYPE_CHECKING:
+    from otel_mlperf.analysis.live.live_readings import Value
+    from otel_mlperf.store.run_folders import RunFolder
+
+_LATE_NS: Final = 60 * 10**9
+"""A reading so much older than the newest is of something that is gone."""
+
+
+class StoredRank(msgspec.Struct, kw_only=True):
+    """One rank as the run folder has it."""
+
+    host: str
+    outcome: str
+    steps: list[StepSeen] = []
+
+
+class Stored(msgspec.Struct, frozen=True, kw_only=True):
+    """A run as its folder has it."""
+
+    outcome: str
+    phase: str
+    last_ns: int
+    """The last moment that anything is known of."""
+    read_ns: int
+    """When anything was read last; 0: never."""
+    steps_expected: int | None
+    last: dict[str, float]
+    ranks: dict[int, StoredRank]
+    readings: list[Value]
+
+
+def read(run: RunFolder) -> Stored:
+    """The last steps, values and readings.
+
+    Raises:
+        StoreError: a file of the run cannot be read.
+    """
+    store = Store(run.path)
+    processes = read_processes(store)
+    ranks = {
+        one.rank: StoredRank(host=one.host, outcome=one.outcome) for one in processes.last_of_rank
+    }
+    phase = main_phase(store) or ""
+    for rank, step in _steps(store, phase):
+        if rank in ranks:
+            ranks[rank].steps.append(step)
+    readings = _readings(store)
+    return Stored(
+        outcome=processes.outcome,
+        phase=phase,
+        last_ns=processes.last_ns,
+        read_ns=max((at for _, at in readings), default=0),
+        steps_expected=_expected(store),
+        last=read_last(store),
+        ranks=ranks,
+        readings=[value for value, _ in readings],
+    )
+
+
+def _steps(store: Store, phase: str) -> list[tuple[int, StepSeen]]:
+    """The last steps of each rank's last process, in their order."""
+    found = store.rows(
+        "WITH last AS (SELECT * FROM steps WHERE phase = $phase QUALIFY row_number() OVER "
+        "(PARTITION BY rank ORDER BY restart DESC, n DESC) <= $most), "
+        "waits AS (SELECT rank, restart, n, sum(self_ns)::BIGINT AS waited FROM sections "
+        "WHERE phase = $phase AND n NOTNULL AND NOT beside AND category = $data GROUP BY ALL) "
+        "SELECT rank, number, start_ns, end_ns, duration_ns, coalesce(waited, 0), samples, tokens "
+        "FROM last LEFT JOIN waits USING (rank, restart, n) ORDER BY rank, restart, n",
+        phase=phase,
+        most=MOST_STEPS,
+        data=names.DATA_LOADING,
+    )
+    return [(rank, StepSeen(*step)) for rank, *step in found]
+
+
+def _readings(store: Store) -> list[tuple[Value, int]]:
+    """The newest value of each series that is shown, with its time; of what is gone nothing."""
+    found = store.rows(
+        "SELECT rank, name, labels, arg_max(value, time_ns), max(time_ns) AS at FROM readings "
+        "WHERE name IN (SELECT unnest($asked)) "
+        "AND time_ns > (SELECT max(time_ns) FROM readings) - $late GROUP BY rank, name, labels",
+        asked=list(ASKED),
+        late=_LATE_NS,
+    )
+    newest: dict[tuple[int | None, str], int] = {}
+    for rank, name, _, _, at in found:
+        newest[rank, name] = max(at, newest.get((rank, name), 0))
+    return [
+        ((rank, name, json.loads(labels or "{}"), value), at)
+        for rank, name, labels, value, at in found
+        if at == newest[rank, name]
+    ]
+
+
+def _expected(store: Store) -> int | None:
+    found = store.rows(
+        "SELECT arg_max(value, time_ns) FROM readings WHERE name = $name",
+        name=names.STEPS_EXPECTED.name,
+    )
+    value = found[0][0]
+    return None if value is None else int(value)

@@ -1,0 +1,238 @@
+"""What does a run do right now, or did at its end?
+
+Ranks on this node are looked at in their journals, so that it is true to the moment and needs
+neither agent nor server; others, GPUs, and a run that has ended, as far as the run folder has them.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import msgspec
+
+from otel_mlperf.analysis.live import live_journals, live_store
+from otel_mlperf.analysis.live.live_readings import Usage, find_devices, find_usage
+from otel_mlperf.analysis.summary import item_accounts
+from otel_mlperf.analysis.summary.run_processes import RUNNING
+
+if TYPE_CHECKING:
+    from otel_mlperf.analysis.live.live_journals import Looked, Published
+    from otel_mlperf.analysis.live.live_readings import Device
+    from otel_mlperf.analysis.live.live_steps import StepSeen
+    from otel_mlperf.analysis.live.live_store import Stored, StoredRank
+    from otel_mlperf.store.run_folders import RunFolder
+
+_STORE_EVERY_NS: Final = 5 * 10**9
+SPARK_STEPS: Final = 24
+
+
+class RankNow(msgspec.Struct, frozen=True, kw_only=True):
+    """One rank."""
+
+    rank: int
+    host: str
+    outcome: str
+    step: int | None
+    """Number of the step that began last."""
+    section: str
+    """The innermost open section of its main thread; empty: none, or not seen from here."""
+    open_ns: int | None
+    """For how long it has been open."""
+    step_ns: list[int]
+    """Durations of the last steps, the newest last."""
+    data_wait: float | None
+    """Waiting for data / duration, of the last steps."""
+    last_step_ns: int | None
+    """Time since a step ended."""
+    memory_bytes: float | None
+    cpus: float | None
+    """CPUs in use, by process and workers."""
+
+
+class Live(msgspec.Struct, frozen=True, kw_only=True):
+    """A run at one moment."""
+
+    id: str
+    short_id: str
+    name: str
+    outcome: str
+    is_seen: bool
+    """Whether a process of it runs on this node, so that ranks are shown as they are now."""
+    at_ns: int
+    duration_ns: int
+    world_size: int
+    phase: str
+    step: int | None
+    steps_expected: int | None
+    left_ns: int | None
+    """Steps that are left x the time from one step to the next."""
+    mean_ns: float | None
+    steps_per_s: float | None
+    samples_per_s: float | None
+    tokens_per_s: float | None
+    data_wait: float | None
+    last: dict[str, float]
+    """What the program logged last, by name."""
+    ranks: list[RankNow]
+    devices: list[Device]
+    readings_age_ns: int | None
+    warnings: list[str]
+    """Conditions that hold now, on this node."""
+    lost: int | None
+
+
+class _Rates(NamedTuple):
+    """How much goes on in a second."""
+
+    steps: float | None
+    samples: float | None
+    tokens: float | None
+
+
+class Watch:
+    """Looks at one run again and again."""
+
+    def __init__(self, run: RunFolder) -> None:
+        self._run = run
+        self._stored: Stored | None = None
+        self._read_ns = 0
+
+    def look(self) -> Live:
+        """The run now.
+
+        Raises:
+            StoreError: a file of the run cannot be read.
+        """
+        now_ns = time.time_ns()
+        looked = live_journals.look(self._run, now_ns)
+        if self._stored is None or now_ns - self._read_ns >= _STORE_EVERY_NS:
+            self._stored, self._read_ns = live_store.read(self._run), now_ns
+        elif not looked and self._stored.outcome == RUNNING:
+            self._stored, self._read_ns = live_store.read(self._run), now_ns  # it has just ended
+        published = live_journals.published(self._run, now_ns) if looked else None
+        return _merged(self._run, self._stored, looked, now_ns, published)
+
+
+def _merged(
+    run: RunFolder,
+    stored: Stored,
+    looked: dict[int, Looked],
+    now_ns: int,
+    published: Published | None = None,
+) -> Live:
+    outcome = RUNNING if looked else stored.outcome
+    at_ns = now_ns if outcome == RUNNING else stored.last_ns
+    ranks = sorted(stored.ranks.keys() | looked.keys())
+    steps = {rank: _steps_of(rank, stored, looked) for rank in ranks}
+    all_steps = [step for one in steps.values() for step in one]
+    rates = _rates(steps, at_ns)
+    readings, read_ns, warnings = published or (stored.readings, stored.read_ns, [])
+    step = max((s.number for s in all_steps), default=None)
+    expected = stored.steps_expected
+    accounts = item_accounts.read_accounts(run.path)
+    last = dict(stored.last)
+    for one in reversed(looked.values()):  # the lowest rank's word counts
+        last |= one.last
+    return Live(
+        id=run.facts.id,
+        short_id=run.short_id,
+        name=run.facts.name,
+        outcome=outcome,
+        is_seen=bool(looked),
+        at_ns=at_ns,
+        duration_ns=max(0, at_ns - run.facts.started_ns),
+        world_size=max(run.facts.world_size, len(ranks)),
+        phase=next((one.phase for one in looked.values() if one.steps), stored.phase),
+        step=step,
+        steps_expected=expected,
+        left_ns=_left_ns(step, expected, rates.steps) if outcome == RUNNING else None,
+        mean_ns=sum(s.duration_ns for s in all_steps) / len(all_steps) if all_steps else None,
+        steps_per_s=rates.steps,
+        samples_per_s=rates.samples,
+        tokens_per_s=rates.tokens,
+        data_wait=_waited(all_steps),
+        last=last,
+        ranks=_ranks(stored, looked, steps, find_usage(readings), at_ns),
+        devices=find_devices(readings),
+        readings_age_ns=max(0, at_ns - read_ns) if read_ns else None,
+        warnings=warnings,
+        lost=item_accounts.lost(accounts) if accounts else None,
+    )
+
+
+def _ranks(
+    stored: Stored,
+    looked: dict[int, Looked],
+    steps: dict[int, list[StepSeen]],
+    usage: dict[int, Usage],
+    at_ns: int,
+) -> list[RankNow]:
+    return [
+        _rank(stored.ranks.get(rank), looked.get(rank), rank, seen, usage.get(rank, Usage()), at_ns)
+        for rank, seen in steps.items()
+    ]
+
+
+def _steps_of(rank: int, stored: Stored, looked: dict[int, Looked]) -> list[StepSeen]:
+    if rank in looked and looked[rank].steps:
+        return looked[rank].steps
+    return stored.ranks[rank].steps if rank in stored.ranks else []
+
+
+def _rank(
+    known: StoredRank | None,
+    looked: Looked | None,
+    rank: int,
+    steps: list[StepSeen],
+    usage: Usage,
+    at_ns: int,
+) -> RankNow:
+    number = steps[-1].number if steps else None
+    return RankNow(
+        rank=rank,
+        host=looked.host if looked else known.host if known else "",
+        outcome=RUNNING if looked else known.outcome if known else RUNNING,
+        step=looked.step if looked and looked.step is not None else number,
+        section=looked.section if looked else "",
+        open_ns=looked.open_ns if looked else None,
+        step_ns=[step.duration_ns for step in steps[-SPARK_STEPS:]],
+        data_wait=_waited(steps),
+        last_step_ns=max(0, at_ns - steps[-1].end_ns) if steps else None,
+        memory_bytes=usage.memory_bytes,
+        cpus=usage.cpus,
+    )
+
+
+def _waited(steps: list[StepSeen]) -> float | None:
+    """Waiting for data / duration of the steps."""
+    duration = sum(step.duration_ns for step in steps)
+    return sum(step.waited_ns for step in steps) / duration if duration else None
+
+
+def _rates(steps: dict[int, list[StepSeen]], at_ns: int) -> _Rates:
+    """Rates of now.
+
+    Of each rank: what the steps that are seen have / the time from the begin of the first of them
+    until now, so that a rank which hangs becomes slower and slower. Steps are the mean of the
+    ranks, since each makes all of them; samples and tokens are their sum.
+    """
+    rates: list[float] = []
+    sums: dict[str, float] = {}
+    for seen in steps.values():
+        if not seen or at_ns <= seen[0].start_ns:
+            continue
+        seconds = (at_ns - seen[0].start_ns) / 1e9
+        rates.append(len(seen) / seconds)
+        for what in ("samples", "tokens"):
+            counted = [value for step in seen if (value := getattr(step, what)) is not None]
+            if counted:
+                sums[what] = sums.get(what, 0.0) + sum(counted) / seconds
+    mean = sum(rates) / len(rates) if rates else None
+    return _Rates(mean, sums.get("samples"), sums.get("tokens"))
+
+
+def _left_ns(step: int | None, expected: int | None, steps_per_s: float | None) -> int | None:
+    if step is None or not expected or not steps_per_s:
+        return None
+    return max(0, round((expected - step - 1) / steps_per_s * 1e9))

@@ -1,0 +1,1 @@
+"""What did the devices do in profiler windows?"""

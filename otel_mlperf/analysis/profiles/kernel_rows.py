@@ -1,0 +1,174 @@
+"""Into which rows do the totals of windows go, by whatever they are grouped?"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
+
+from otel_mlperf.analysis.profiles.window_shapes import DeviceFigures, KernelRow
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from otel_mlperf.analysis.profiles.window_shapes import WindowFacts
+
+By = Literal["kernel", "operator", "annotation", "stream", "section", "phase", "step"]
+BY: Final[tuple[By, ...]] = (
+    "kernel",
+    "operator",
+    "annotation",
+    "stream",
+    "section",
+    "phase",
+    "step",
+)
+DEVICE: Final = "device"
+HOST: Final = "host"
+"""Categories of the totals of a place: of what was done there."""
+_PLACES: Final = ("section", "phase", "step")
+
+Rows = list[dict[str, Any]]
+"""Of a table."""
+
+
+class Whole(NamedTuple):
+    """What the shares are of."""
+
+    window_ns: int
+    """The time of the windows, or of a step, all ranks together."""
+    busy_ns: int | None
+    """Of the devices; None: none was at work."""
+
+
+def table(
+    rows: Mapping[str, Rows], by: By, of: Whole, windows: Sequence[WindowFacts]
+) -> list[KernelRow]:
+    """The longest first; streams by how busy they were."""
+    if by == "stream":
+        return _streams(rows, windows)
+    is_device = of.busy_ns is not None
+    mine = rows_of(rows, by, is_device=is_device)
+    measured = "total_ns"
+    whole = of.window_ns if of.busy_ns is None or by == "annotation" else of.busy_ns
+    if by == "operator":
+        measured = "device_ns" if is_device else "self_ns"
+        whole = whole if is_device else sum(row["self_ns"] for row in mine)
+    if by == "step":
+        mine = _told_apart(mine, windows)
+    found = [_row(part, measured, whole) for part in grouped(mine, ("category", "name")).values()]
+    return sorted(found, key=lambda row: (-row.measured_ns, -row.self_ns, row.name))
+
+
+def rows_of(rows: Mapping[str, Rows], by: By, *, is_device: bool) -> Rows:
+    """The totals that are grouped like that; of a place those of the device, where there is one."""
+    mine = [row for row in rows["totals"] if row["what"] == by]
+    if by in _PLACES:
+        mine = [row for row in mine if row["category"] == (DEVICE if is_device else HOST)]
+    return mine
+
+
+def count_groups(rows: Mapping[str, Rows], *, is_device: bool) -> dict[str, int]:
+    """How many rows each way to group them has."""
+    return {
+        what: len({row["name"] for row in rows_of(rows, what, is_device=is_device)}) for what in BY
+    }
+
+
+def _told_apart(steps: Rows, windows: Sequence[WindowFacts]) -> Rows:
+    """Steps of one name in several windows, by their rank, else by their trace: each is its own."""
+    traces = {one.digest: one.trace for one in windows}
+    of_name = grouped(steps, ("name",))
+    of_rank = grouped(steps, ("name", "rank"))
+    found = []
+    for row in steps:
+        name, rank = row["name"], row["rank"]
+        more = f" · rank {rank}" if len({one["rank"] for one in of_name[name,]}) > 1 else ""
+        more += f" · {traces[row['digest']]}" if len(of_rank[name, rank]) > 1 else ""
+        found.append(row | {"name": name + more})
+    return found
+
+
+def _row(rows: Rows, measured: str, whole: int) -> KernelRow:
+    """One name; its section is that with most of its time in all windows."""
+    first = rows[0]
+    single = first if len(rows) == 1 else {}
+    count, total = sum(row["count"] for row in rows), sum(row["total_ns"] for row in rows)
+    in_section: dict[str, int] = defaultdict(int)
+    for row in rows:
+        in_section[row["section"]] += row["section_ns"]
+    spent = sum(row[measured] for row in rows)
+    return KernelRow(
+        name=first["name"],
+        category=first["category"],
+        kind=first["kind"],
+        section=max(in_section, key=lambda name: (in_section[name], name)),
+        calls=count,
+        total_ns=total,
+        self_ns=sum(row["self_ns"] for row in rows),
+        device_ns=sum(row["device_ns"] for row in rows),
+        measured_ns=spent,
+        share=spent / whole if whole else 0.0,
+        mean_ns=total / count,
+        min_ns=min(row["min_ns"] for row in rows),
+        max_ns=max(row["max_ns"] for row in rows),
+        p50_ns=single.get("p50_ns"),
+        p95_ns=single.get("p95_ns"),
+    )
+
+
+def device_figures(rows: Rows, keys: tuple[str, ...]) -> list[DeviceFigures]:
+    """Of each device, or stream, by what tells them apart."""
+    parts = grouped(rows, keys)
+    return [added(parts[key], parts[key][0]) for key in sorted(parts)]
+
+
+def added(rows: Rows, one: dict[str, Any] | None) -> DeviceFigures:
+    """The figures of several windows, devices or streams; ``one`` if it is only one of these."""
+    single = rows[0] if len(rows) == 1 else {}
+    delays = [row["delay_max_ns"] for row in rows if row["delay_max_ns"] is not None]
+    sums = {name: sum(row[name] for row in rows) for name in DeviceFigures.ADDED}
+    return DeviceFigures(
+        rank=one["rank"] if one else None,
+        device=one["device"] if one else None,
+        stream=one["stream"] if one else None,
+        delay_p50_ns=single.get("delay_p50_ns"),
+        delay_p95_ns=single.get("delay_p95_ns"),
+        delay_max_ns=max(delays, default=None),
+        **sums,
+    )
+
+
+def _streams(rows: Mapping[str, Rows], windows: Sequence[WindowFacts]) -> list[KernelRow]:
+    """The streams by how busy they were; ``share`` is of their windows."""
+    keys = ("rank", "device", "stream")
+    streams = grouped([row for row in rows["streams"] if row["stream"] is not None], keys)
+    totals = grouped([row for row in rows["totals"] if row["what"] == "stream"], keys)
+    several = len({one.rank for one in windows}) > 1
+    found = []
+    for key, part in streams.items():
+        busy, window = (sum(row[name] for row in part) for name in ("busy_ns", "window_ns"))
+        spent = _row(totals[key], "total_ns", window)
+        rank = f"rank {key[0]} " if several else ""
+        found.append(
+            KernelRow(
+                **{name: getattr(spent, name) for name in KernelRow.UNCHANGED},
+                name=rank + spent.name,
+                measured_ns=busy,
+                share=busy / window if window else 0.0,
+            )
+        )
+    return sorted(found, key=lambda row: (-row.measured_ns, row.name))
+
+
+def busy_of(devices: Iterable[DeviceFigures]) -> int | None:
+    """The busy time of devices together; None where there is none."""
+    times = [one.busy_ns for one in devices]
+    return sum(times) if times else None
+
+
+def grouped(rows: Rows, keys: tuple[str, ...]) -> dict[tuple[Any, ...], Rows]:
+    """Rows that have the same in the columns ``keys``, by these."""
+    found: dict[tuple[Any, ...], Rows] = defaultdict(list)
+    for row in rows:
+        found[tuple(row[key] for key in keys)].append(row)
+    return found

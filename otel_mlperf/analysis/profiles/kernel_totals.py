@@ -1,0 +1,190 @@
+"""What did the devices do in the profiler windows of a run, or in one trace?
+
+From the rows of the tables ``windows``, ``totals``, ``streams``, ``copies``, ``gaps`` and
+``allocator``, whether a run folder has them or they were counted just now. Counts and times of
+several windows add up; quantiles do not, and are there for a single window only.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, Final
+
+from otel_mlperf.analysis.profiles.kernel_rows import (
+    BY,
+    Rows,
+    Whole,
+    added,
+    busy_of,
+    count_groups,
+    device_figures,
+    grouped,
+    table,
+)
+from otel_mlperf.analysis.profiles.recorded_windows import find_unread
+from otel_mlperf.analysis.profiles.window_shapes import (
+    AllocatorPeak,
+    CollectiveFigures,
+    CopyFigures,
+    GapFigures,
+    Kernels,
+    WindowFacts,
+)
+from otel_mlperf.errors import NoSuchWindow
+from otel_mlperf.store.table_reader import Store
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from otel_mlperf.analysis.profiles.kernel_rows import By
+    from otel_mlperf.store.run_folders import RunFolder
+
+_TABLES: Final = ("windows", "streams", "copies", "gaps", "allocator")
+_GAPS: Final = 20
+
+
+def read_rows(run: RunFolder, rank: int | None = None) -> dict[str, Rows]:
+    """The rows of all windows of a run; of one ``rank``, if it is given.
+
+    Raises:
+        NoSuchWindow: the run, or that rank of it, has none.
+        StoreError: a file of the run cannot be read.
+    """
+    store = Store(run.path, rank)
+    rows = {table: store.records(f"SELECT * FROM {table}") for table in _TABLES}
+    if not rows["windows"]:
+        raise NoSuchWindow(_no_window(run, store, rank))
+    shown = ", ".join(f"'{what}'" for what in BY)
+    rows["totals"] = store.records(f"SELECT * FROM totals WHERE what IN ({shown})")
+    return rows
+
+
+def find_kernels(
+    rows: Mapping[str, Rows], source: str, by: By | None = None, world_size: int | None = None
+) -> Kernels:
+    """What the windows come to; by kernel, or by operator where no device was at work."""
+    windows = find_windows(rows)
+    whole = [row for row in rows["streams"] if row["stream"] is None]
+    devices = device_figures(whole, ("rank", "device"))
+    chosen: By = by or ("kernel" if devices else "operator")
+    of = Whole(sum(one.duration_ns for one in windows), busy_of(devices))
+    return Kernels(
+        source=source,
+        by=chosen,
+        world_size=world_size,
+        windows=windows,
+        total=added(whole, None) if whole else None,
+        devices=devices,
+        rows=table(rows, chosen, of, windows),
+        groups=count_groups(rows, is_device=bool(devices)),
+        collectives=find_collectives(rows["totals"]),
+        copies=find_copies(rows["copies"]),
+        gaps=_gaps(rows["gaps"]),
+        memory=_memory(rows["allocator"]),
+    )
+
+
+def find_windows(rows: Mapping[str, Rows]) -> list[WindowFacts]:
+    """Rank by rank, in the order of their times."""
+    found = [_window(row) for row in rows["windows"]]
+    return sorted(found, key=lambda one: (one.rank, one.restart, one.start_ns))
+
+
+def _no_window(run: RunFolder, store: Store, rank: int | None) -> str:
+    of_rank = "" if rank is None else f" of rank {rank}"
+    tried = f"looking for profiler windows{of_rank} in run {run.short_id}"
+    if unread := len(find_unread(run, store, rank)):
+        many = f"{unread:,} windows are" if unread > 1 else "1 window is"
+        return (
+            f"{tried}: {many} still being read; try again in a moment, or, where no agent runs any "
+            f"more, otel-mlperf recover {run.short_id}"
+        )
+    others = Store(run.path).rows("SELECT DISTINCT rank FROM windows ORDER BY rank")
+    if others:
+        known = ", ".join(str(other) for (other,) in others)
+        return f"{tried}: there are none; ranks {known} have some"
+    return (
+        f"{tried}: there are none; record one with torch_profile() or trace_handler(), or give the "
+        "path of a trace"
+    )
+
+
+def _window(row: dict[str, Any]) -> WindowFacts:
+    categories = json.loads(row["categories"])
+    return WindowFacts(
+        rank=row["rank"],
+        restart=row["restart"],
+        trace=row["trace"],
+        digest=row["digest"],
+        start_ns=row["start_ns"],
+        duration_ns=row["end_ns"] - row["start_ns"],
+        is_unix_time=row["is_unix_time"],
+        steps=json.loads(row["steps"]),
+        events=sum(count for count, _ in categories.values()),
+        categories={name: count for name, (count, _) in categories.items()},
+        orphans=json.loads(row["orphans"]),
+        damage=[
+            {"kind": kind, "occurrences": count, "offset": offset, "example": example}
+            for kind, count, offset, example in json.loads(row["damage"])
+        ],
+    )
+
+
+def find_collectives(rows: Rows) -> list[CollectiveFigures]:
+    """The longest first; their copies on a device's rows are the kernels."""
+    mine = [row for row in rows if row["what"] == "annotation" and row["kind"]]
+    mine = [row for row in mine if not row["category"].startswith("gpu_")]
+    found = [
+        CollectiveFigures(
+            name=name,
+            calls=sum(row["count"] for row in part),
+            total_ns=sum(row["total_ns"] for row in part),
+        )
+        for (name,), part in grouped(mine, ("name",)).items()
+    ]
+    return sorted(found, key=lambda one: (-one.total_ns, one.name))
+
+
+def find_copies(rows: Rows) -> list[CopyFigures]:
+    """The longest first, by direction, name and whether the memory was pageable."""
+    found = []
+    for part in grouped(rows, ("direction", "name", "pageable")).values():
+        sizes = [row["bytes"] for row in part if row["bytes"] is not None]
+        sized = sum(row["sized_ns"] for row in part)
+        found.append(
+            CopyFigures(
+                direction=part[0]["direction"],
+                name=part[0]["name"],
+                pageable=part[0]["pageable"],
+                calls=sum(row["count"] for row in part),
+                total_ns=sum(row["total_ns"] for row in part),
+                bytes=sum(sizes) if sizes else None,
+                bytes_per_s=sum(sizes) * 1e9 / sized if sizes and sized else None,
+            )
+        )
+    return sorted(found, key=lambda one: (-one.total_ns, one.name))
+
+
+def _gaps(rows: Rows) -> list[GapFigures]:
+    longest = sorted(rows, key=lambda row: (-row["duration_ns"], row["start_ns"]))[:_GAPS]
+    names = ("rank", "device", "start_ns", "duration_ns", "cause", "operator", "thread", "next")
+    return [GapFigures(**{name: row[name] for name in names}) for row in longest]
+
+
+def _memory(rows: Rows) -> list[AllocatorPeak]:
+    """The highest point of each device's allocator over all windows."""
+    parts = grouped(rows, ("rank", "device_type", "device"))
+    return [
+        AllocatorPeak(
+            rank=rank,
+            device_type=kind,
+            device=device,
+            allocated_bytes=_most(row["peak_bytes"] for row in parts[rank, kind, device]),
+            reserved_bytes=_most(row["reserved_bytes"] for row in parts[rank, kind, device]),
+        )
+        for rank, kind, device in sorted(parts)
+    ]
+
+
+def _most(values: Iterable[int | None]) -> int | None:
+    return max((value for value in values if value is not None), default=None)

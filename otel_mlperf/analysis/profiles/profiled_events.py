@@ -1,0 +1,186 @@
+"""What is every event of a profiled step: its kind of work, its own time, what it belongs to?
+
+As windows are counted, from the rows of single events: an event's own time is without what lies
+inside it on its thread, and a kernel belongs to the innermost operator above it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import msgspec
+
+from otel_mlperf import names
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from otel_mlperf.analysis.profiles.profiled_steps import StepEvents
+
+KERNEL: Final = "kernel"
+OPERATOR: Final = "operator"
+ANNOTATION: Final = "annotation"
+_PYTHON: Final = "python"
+_BESIDE: Final = "beside"
+"""On a device, and no work."""
+_ORDER: Final = {ANNOTATION: 0, _PYTHON: 1, OPERATOR: 2}
+"""Of equal intervals the lower is around the others; what is none of these is innermost."""
+_INNERMOST: Final = 3
+
+
+class Event(msgspec.Struct, eq=False):
+    """One event of the step."""
+
+    rank: int
+    span: str
+    parent: str
+    name: str
+    category: str
+    """As the trace writes it."""
+    what: str
+    kind: str
+    track: int
+    start_ns: int
+    end_ns: int
+    more: dict[str, Any]
+    own_ns: int = 0
+    device_ns: int = 0
+    """Of work that it launched itself."""
+    section: str = ""
+    is_inside: bool = False
+    """Whether an operator is around it."""
+
+    @property
+    def duration_ns(self) -> int:
+        """How long it took."""
+        return self.end_ns - self.start_ns
+
+
+class _Above(NamedTuple):
+    """What there is above an event."""
+
+    depth: int
+    annotation: str
+    """Name of the innermost that a person put there."""
+    operator: Event | None
+    anchor: str
+    """Id of what is no event."""
+
+
+def find_events(
+    found: StepEvents, known: Mapping[tuple[str, str], tuple[str, str]], step: str
+) -> list[Event]:
+    """The events of a step.
+
+    Args:
+        found: their rows, and the sections above them.
+        known: category and name to what an event of theirs is, and its kind.
+        step: the step's name, which is no section.
+    """
+    events = [_event(row, known) for row in found.events]
+    tree = _Tree(events, step)
+    tracks: dict[tuple[int, int], list[Event]] = defaultdict(list)
+    for event in events:
+        above = tree.above(event)
+        name, is_step = found.sections.get(above.anchor, ("", True))
+        event.section = (above.annotation or name) if is_step else name
+        if event.what == KERNEL and above.operator is not None:
+            above.operator.device_ns += event.duration_ns
+        if event.what not in (KERNEL, _BESIDE):
+            tracks[event.rank, event.track].append(event)
+    for there in tracks.values():
+        there.sort(key=lambda event: (event.start_ns, -event.end_ns))
+        _settle_ties(there, tree)
+        _take_out(there)
+    return events
+
+
+def _event(row: Mapping[str, Any], known: Mapping[tuple[str, str], tuple[str, str]]) -> Event:
+    more = json.loads(row["attributes"])
+    category = more[names.PROFILER_ACTIVITY]
+    what, kind = known.get((category, row["name"]), ("", ""))
+    if what != KERNEL and more.get(names.ASYNCHRONOUS):
+        what = _BESIDE
+    return Event(
+        rank=row["rank"],
+        span=row["span_id"],
+        parent=row["parent_id"],
+        name=row["name"],
+        category=category,
+        what=_PYTHON if not what and _PYTHON in category else what,
+        kind=kind,
+        track=row["track"],
+        start_ns=row["start_ns"],
+        end_ns=row["end_ns"],
+        more=more,
+        own_ns=row["end_ns"] - row["start_ns"],
+    )
+
+
+class _Tree:
+    """Who is above whom."""
+
+    def __init__(self, events: Iterable[Event], step: str) -> None:
+        self._by_id = {(event.rank, event.span): event for event in events}
+        self._step = step
+        self._below: dict[tuple[int, str], _Above] = {}
+
+    def above(self, event: Event) -> _Above:
+        """What is above one event; each is looked at once, however deep they nest."""
+        way = []
+        key = (event.rank, event.parent)
+        while key not in self._below and key in self._by_id:
+            way.append(self._by_id[key])
+            key = (key[0], way[-1].parent)
+        found = self._below.get(key) or _Above(0, "", None, key[1])
+        for one in reversed(way):
+            is_name = one.what == ANNOTATION and not one.kind and one.name != self._step
+            found = _Above(
+                found.depth + 1,
+                one.name if is_name else found.annotation,
+                one if one.what == OPERATOR else found.operator,
+                found.anchor,
+            )
+            self._below[one.rank, one.span] = found
+        return found
+
+
+def _settle_ties(there: list[Event], tree: _Tree) -> None:
+    """Puts events of equal times in the order in which they contain each other."""
+    begin = 0
+    for end in range(1, len(there) + 1):
+        first = there[begin]
+        if end < len(there) and _times(there[end]) == _times(first):
+            continue
+        if end - begin > 1:
+            there[begin:end] = sorted(
+                there[begin:end],
+                key=lambda one: (_ORDER.get(one.what, _INNERMOST), tree.above(one).depth),
+            )
+        begin = end
+
+
+def _times(event: Event) -> tuple[int, int]:
+    return event.start_ns, event.end_ns
+
+
+def _take_out(there: list[Event]) -> None:
+    """What lies inside another one is no time of that one's own.
+
+    ``there`` begin one after the other; of those that begin at once the outer ones come first.
+    """
+    open_: list[Event] = []
+    until: list[int] = []
+    for event in there:
+        while open_ and (open_[-1].end_ns < event.end_ns or open_[-1].end_ns <= event.start_ns):
+            open_.pop()
+            until.pop()
+        if open_:
+            around = open_[-1]
+            around.own_ns -= max(0, event.end_ns - max(event.start_ns, until[-1]))
+            until[-1] = max(until[-1], event.end_ns)
+            event.is_inside = around.is_inside or around.what == OPERATOR
+        open_.append(event)
+        until.append(event.start_ns)

@@ -1,0 +1,198 @@
+"""What do the events of one profiled step come to, as rows of the tables of windows?
+
+As the tables themselves are counted, from the rows of single events: quantiles by nearest rank, the
+time of an operator's own without what lies inside it on its thread.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from otel_mlperf import names
+from otel_mlperf.analysis.profiles.kernel_rows import DEVICE, HOST, grouped
+from otel_mlperf.analysis.profiles.profiled_events import ANNOTATION, KERNEL, OPERATOR, find_events
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from otel_mlperf.analysis.profiles.kernel_rows import Rows
+    from otel_mlperf.analysis.profiles.profiled_events import Event
+    from otel_mlperf.analysis.profiles.profiled_steps import ProfiledStep, StepEvents
+
+_COMMUNICATION: Final = "communication"
+_COMPUTE: Final = "compute"
+
+
+class StepRows(NamedTuple):
+    """A step's part of the tables, and how long devices were at work for it."""
+
+    rows: dict[str, Rows]
+    busy_ns: int | None
+    communication_ns: int | None
+    exposed_communication_ns: int | None
+
+
+def count_step(
+    tables: Mapping[str, Rows], chosen: Sequence[ProfiledStep], found: StepEvents
+) -> StepRows:
+    """Counts a step; ``tables`` are of the whole windows, and know what is behind a name."""
+    known = {(row["category"], row["name"]): (row["what"], row["kind"]) for row in tables["totals"]}
+    events = find_events(found, known, chosen[0].name)
+    work = [event for event in events if event.what == KERNEL]
+    digests = {one.rank: one.digest for one in chosen}
+    rows = {
+        "totals": [*_by_name(events, digests), *_by_place(events, work, chosen[0], digests)],
+        "streams": _streams(work, found.lengths_ns),
+        "copies": _copies(work, tables["copies"]),
+    }
+    rows["totals"] += _by_stream(work, digests)
+    if not work:
+        return StepRows(rows, None, None, None)
+    talk = _busy(event for event in work if event.kind == _COMMUNICATION)
+    compute = _busy(event for event in work if event.kind == _COMPUTE)
+    both = _busy(event for event in work if event.kind in (_COMMUNICATION, _COMPUTE))
+    return StepRows(rows, _busy(work), talk, both - compute)
+
+
+def _by_name(events: Iterable[Event], digests: Mapping[int, str]) -> Rows:
+    groups: dict[tuple[Any, ...], list[Event]] = defaultdict(list)
+    for event in events:
+        if event.what in (KERNEL, OPERATOR, ANNOTATION):
+            groups[event.rank, event.what, event.category, event.name].append(event)
+    found = []
+    for (rank, what, category, name), part in groups.items():
+        section, spent = _main_section(part)
+        more = {
+            "digest": digests.get(rank, ""),
+            "kind": part[0].kind,
+            "section": section,
+            "section_ns": spent,
+            "device_ns": sum(event.device_ns for event in part),
+        }
+        found.append(_total(rank, what, category, name, part) | more)
+    return found
+
+
+def _main_section(part: Iterable[Event]) -> tuple[str, int]:
+    """The section with most of their time, and how much that is."""
+    spent: dict[str, int] = defaultdict(int)
+    for event in part:
+        if event.section:
+            spent[event.section] += event.duration_ns
+    return min(spent.items(), key=lambda one: (-one[1], one[0]), default=("", 0))
+
+
+def _by_place(
+    events: Iterable[Event],
+    work: Iterable[Event],
+    step: ProfiledStep,
+    digests: Mapping[int, str],
+) -> Rows:
+    outermost = [event for event in events if event.what == OPERATOR and not event.is_inside]
+    found = []
+    for category, part in ((DEVICE, work), (HOST, outermost)):
+        groups: dict[tuple[int, str, str], list[Event]] = defaultdict(list)
+        for event in part:
+            groups[event.rank, "step", step.name].append(event)
+            if step.phase:
+                groups[event.rank, "phase", step.phase].append(event)
+            if event.section:
+                groups[event.rank, "section", event.section].append(event)
+        found += [
+            _total(rank, what, category, name, mine) | {"digest": digests.get(rank, "")}
+            for (rank, what, name), mine in groups.items()
+        ]
+    return found
+
+
+def _total(rank: int, what: str, category: str, name: str, part: Sequence[Event]) -> dict[str, Any]:
+    times = sorted(event.duration_ns for event in part)
+    return {
+        "rank": rank,
+        "what": what,
+        "category": category,
+        "name": name,
+        "device": None,
+        "stream": None,
+        "kind": "",
+        "section": "",
+        "section_ns": 0,
+        "count": len(part),
+        "total_ns": sum(times),
+        "self_ns": sum(event.own_ns for event in part),
+        "device_ns": 0,
+        "min_ns": times[0],
+        "max_ns": times[-1],
+        "p50_ns": times[(len(times) * 50 + 99) // 100 - 1],
+        "p95_ns": times[(len(times) * 95 + 99) // 100 - 1],
+    }
+
+
+def _by_stream(work: Iterable[Event], digests: Mapping[int, str]) -> Rows:
+    found = []
+    for (rank, device, stream), part in _of_streams(work).items():
+        name = f"device {device} stream {stream}"
+        own = {"device": device, "stream": stream, "digest": digests.get(rank, "")}
+        found.append(_total(rank, "stream", DEVICE, name, part) | own)
+    return found
+
+
+def _streams(work: Iterable[Event], lengths_ns: Mapping[int, int]) -> Rows:
+    return [
+        {
+            "rank": rank,
+            "device": device,
+            "stream": stream,
+            "busy_ns": _union(part),
+            "window_ns": lengths_ns.get(rank, 0),
+        }
+        for (rank, device, stream), part in _of_streams(work).items()
+    ]
+
+
+def _of_streams(work: Iterable[Event]) -> dict[tuple[int, int, int], list[Event]]:
+    """By rank, device and stream; what does not tell them is of none."""
+    found: dict[tuple[int, int, int], list[Event]] = defaultdict(list)
+    for event in work:
+        device, stream = (event.more.get(key) for key in (names.DEVICE_INDEX, names.STREAM_ID))
+        if device is not None and stream is not None:
+            found[event.rank, device, stream].append(event)
+    return found
+
+
+def _copies(work: Iterable[Event], known: Rows) -> Rows:
+    about = {row["name"]: (row["direction"], row["pageable"]) for row in known}
+    rows = []
+    for event in work:
+        if event.name in about:
+            direction, pageable = about[event.name]
+            size = event.more.get(names.MEMCPY_SIZE)
+            rows.append(
+                {
+                    "direction": direction,
+                    "name": event.name,
+                    "pageable": pageable,
+                    "count": 1,
+                    "total_ns": event.duration_ns,
+                    "sized_ns": event.duration_ns if size is not None else 0,
+                    "bytes": size,
+                }
+            )
+    return rows
+
+
+def _busy(work: Iterable[Event]) -> int:
+    """For how long something of it was going on, added up over devices."""
+    rows = [{"rank": e.rank, "device": e.more.get(names.DEVICE_INDEX), "event": e} for e in work]
+    parts = grouped(rows, ("rank", "device")).values()
+    return sum(_union([row["event"] for row in part]) for part in parts)
+
+
+def _union(part: Iterable[Event]) -> int:
+    covered, until = 0, None
+    for event in sorted(part, key=lambda event: event.start_ns):
+        begin = event.start_ns if until is None else max(event.start_ns, until)
+        covered += max(0, event.end_ns - begin)
+        until = event.end_ns if until is None else max(until, event.end_ns)
+    return covered

@@ -1,0 +1,167 @@
+"""Which steps did profiler windows record, and which of their events belong to one of them?
+
+A recorded step has its events in its own trace. Where only the profiler's annotation
+``ProfilerStep#5`` shows it, they are that annotation and everything below it.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from itertools import groupby
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from otel_mlperf import names
+from otel_mlperf.errors import NoSuchStep
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from otel_mlperf.analysis.profiles.kernel_rows import Rows
+    from otel_mlperf.store.table_reader import Store
+
+_LABEL: Final = re.compile(r"(?:(?P<phase>.+) step |ProfilerStep#)(?P<number>-?\d+)")
+_COLUMNS: Final = "rank, span_id, parent_id, name, track, start_ns, end_ns, attributes"
+_SAME: Final = "kind = 'event' AND phase = $phase AND number = $number AND restart = $restart"
+_NEWEST: Final = f"{_SAME} AND n = (SELECT max(n) FROM spans WHERE {_SAME})"
+
+
+class ProfiledStep(NamedTuple):
+    """A step as a window names it."""
+
+    name: str
+    phase: str
+    """Empty: only an annotation shows it."""
+    number: int
+    rank: int
+    restart: int
+    digest: str
+    """Of the window."""
+
+
+class StepEvents(NamedTuple):
+    """What is known of a step, on all ranks."""
+
+    events: Rows
+    """Rows of table ``spans``, of the kind *event*."""
+    sections: dict[str, tuple[str, bool]]
+    """Id of each recorded section above them to its name, and whether it is the step itself."""
+    lengths_ns: dict[int, int]
+    """Of the step, by rank."""
+
+
+def find_profiled(windows: Rows) -> list[ProfiledStep]:
+    """The steps that windows name, rank by rank in their order."""
+    found = []
+    for row in sorted(windows, key=lambda row: (row["rank"], row["restart"], row["start_ns"])):
+        for name in json.loads(row["steps"]):
+            if told := _LABEL.fullmatch(name):
+                key = (row["rank"], row["restart"], row["digest"])
+                found.append(ProfiledStep(name, told["phase"] or "", int(told["number"]), *key))
+    return found
+
+
+def choose_step(
+    known: Sequence[ProfiledStep], number: int, phase: str | None, looked_at: str
+) -> list[ProfiledStep]:
+    """The step of that number on each rank; of a number in several phases, that of the training.
+
+    A number that was used again means the newest.
+
+    Raises:
+        NoSuchStep: it was not profiled; names those that were.
+    """
+    same = [one for one in known if one.number == number and phase in (None, one.phase)]
+    if not same:
+        raise NoSuchStep(_no_such_step(known, number, phase, looked_at))
+    phases = {one.phase for one in same}
+    chosen = names.TRAIN if names.TRAIN in phases else max(phases)
+    newest = max(one.restart for one in same if one.phase == chosen)
+    return [one for one in same if (one.phase, one.restart) == (chosen, newest)]
+
+
+def _no_such_step(
+    known: Sequence[ProfiledStep], number: int, phase: str | None, looked_at: str
+) -> str:
+    which = f"{phase} step {number}" if phase else f"step {number}"
+    tried = f"looking for {which} in the profiler windows of {looked_at}"
+    if not known:
+        return f"{tried}: they know of no step; record some with otel_mlperf.steps()"
+    of_phase: dict[str, set[int]] = {}
+    for one in known:
+        of_phase.setdefault(one.phase, set()).add(one.number)
+    there = ", ".join(f"{name or 'step'} {_listed(of)}" for name, of in of_phase.items())
+    return f"{tried}: it was not profiled; those that were are {there}"
+
+
+def _listed(numbers: Iterable[int]) -> str:
+    """``11-13, 55-57``."""
+    runs = [
+        [number for _, number in part]
+        for _, part in groupby(enumerate(sorted(numbers)), lambda pair: pair[1] - pair[0])
+    ]
+    return ", ".join(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs)
+
+
+def read_step_events(store: Store, chosen: Sequence[ProfiledStep]) -> StepEvents:
+    """The events of a step and what is above them.
+
+    Raises:
+        NoSuchStep: they had to make room for newer ones.
+        StoreError: a file of the run cannot be read.
+    """
+    first = chosen[0]
+    found = _recorded(store, first) if first.phase else _annotated(store, first.name)
+    if not found.events:
+        raise NoSuchStep(
+            f"looking for the events of {first.name}: they had to make room for newer ones when "
+            "the run folder reached its size; its totals are left: --by step"
+        )
+    return found
+
+
+def _recorded(store: Store, step: ProfiledStep) -> StepEvents:
+    values = {"phase": step.phase, "number": step.number, "restart": step.restart}
+    events = store.records(f"SELECT {_COLUMNS} FROM spans WHERE {_NEWEST}", **values)
+    above = store.records(
+        "SELECT rank, span_id, name, end_ns - start_ns AS length_ns, root_id = span_id AS is_step "
+        "FROM spans WHERE kind = 'section' AND restart = $restart AND span_id IN "
+        f"(SELECT unnest([parent_id, root_id]) FROM spans WHERE {_NEWEST})",
+        **values,
+    )
+    return StepEvents(
+        events,
+        {row["span_id"]: (row["name"], row["is_step"]) for row in above},
+        {row["rank"]: row["length_ns"] for row in above if row["is_step"]},
+    )
+
+
+def _annotated(store: Store, name: str) -> StepEvents:
+    of_name = "SELECT rank, trace_id FROM spans WHERE kind = 'event' AND name = $name"
+    events = store.records(
+        f"SELECT {_COLUMNS} FROM spans WHERE kind = 'event' AND (rank, trace_id) IN ({of_name})",
+        name=name,
+    )
+    return below_annotation(events, name)
+
+
+def below_annotation(events: Rows, name: str) -> StepEvents:
+    """The annotations of that name, and everything below them."""
+    by_id = {row["span_id"]: row for row in events}
+    inside: dict[str, bool] = {}
+    for row in events:
+        way = []
+        at: Mapping[str, Any] | None = row
+        while at is not None and at["span_id"] not in inside and at["name"] != name:
+            way.append(at["span_id"])
+            at = by_id.get(at["parent_id"])
+        is_inside = at is not None and (at["name"] == name or inside[at["span_id"]])
+        inside |= dict.fromkeys(way, is_inside)
+        inside.setdefault(row["span_id"], is_inside)
+    lengths: dict[int, int] = {}
+    for row in events:
+        # The device's copy of the annotation lies below it.
+        if row["name"] == name and not inside.get(row["parent_id"]):
+            length = row["end_ns"] - row["start_ns"]
+            lengths[row["rank"]] = max(length, lengths.get(row["rank"], 0))
+    return StepEvents([row for row in events if inside[row["span_id"]]], {}, lengths)

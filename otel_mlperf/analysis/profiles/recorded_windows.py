@@ -1,0 +1,69 @@
+"""Which profiler windows does a run have: read into its tables, still to be read, left out?"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from otel_mlperf import names
+from otel_mlperf.analysis.steps.step_shares import PROFILED
+from otel_mlperf.errors import JournalError
+from otel_mlperf.journal.window import FOLDER, WINDOW_SUFFIX, read_window
+
+if TYPE_CHECKING:
+    from otel_mlperf.store.run_folders import RunFolder
+    from otel_mlperf.store.table_reader import Store
+
+REMEDIES: Final = {
+    "another profiler was running": "let one run at a time, or join it with om.trace_handler()",
+    "the program had not imported torch": "import torch before the window begins",
+    "windows before have made the process grow too far": "record fewer or shorter windows",
+    "CUDA graphs crash under a profiler with CUDA before 12.6": "use CUDA 12.6 or later",
+    "the trace could not be recorded or written": "see the program's stderr",
+    "it ended before their first step": "begin earlier: with a smaller wait",
+}
+"""What to do about each reason for which windows are left out."""
+_METRICS: Final = (
+    names.SKIPPED_BUSY,
+    names.SKIPPED_NO_TORCH,
+    names.SKIPPED_MEMORY,
+    names.SKIPPED_CUDA_GRAPHS,
+    names.SKIPPED_FAILED,
+    names.SKIPPED_NOT_REACHED,
+)
+
+
+def find_unread(run: RunFolder, store: Store, rank: int | None = None) -> list[str]:
+    """Names of the traces that the run's processes have finished, and no table holds yet."""
+    known = {tuple(row) for row in store.rows("SELECT rank, restart, trace FROM windows")}
+    unread = []
+    for path in sorted((run.path / FOLDER).glob(f"*{WINDOW_SUFFIX}")):
+        try:
+            window = read_window(path)
+        except JournalError:
+            continue  # nobody will read it, and the agent's log says so
+        is_known = (window.rank, window.restart, window.trace) in known
+        if not is_known and rank in (None, window.rank):
+            unread.append(window.trace)
+    return unread
+
+
+def count_profiled(store: Store, phase: str | None) -> int:
+    """Steps of the phase, of any rank, in which a profiler recorded."""
+    ((count,),) = store.rows(
+        "SELECT count(DISTINCT (restart, n)) FROM steps WHERE phase = $phase AND kept = $kept",
+        phase=phase,
+        kept=PROFILED,
+    )
+    return int(count)
+
+
+def read_left_out(store: Store) -> dict[str, int]:
+    """How many windows were left out, all ranks together, by the reason in words."""
+    found = store.rows(
+        "SELECT name, sum(last)::BIGINT FROM (SELECT name, arg_max(value, time_ns) AS last "
+        "FROM readings WHERE list_contains($names, name) GROUP BY name, rank, restart, labels) "
+        "GROUP BY name ORDER BY sum(last) DESC, name",
+        names=[metric.name for metric in _METRICS],
+    )
+    reasons = {metric.name: why for metric, why in zip(_METRICS, REMEDIES, strict=True)}
+    return {reasons[name]: count for name, count in found if count}

@@ -1,0 +1,163 @@
+"""Which operators and kernels ran under each section of a profiled step, rolled up by name?
+
+The time of an operator is its own: without the operators and sections in it on the same thread. So
+what the operators of a section's thread took is a part of the section's own time, and adds up with
+what was in none. Kernels run beside the host: their times are on the device, and add up over its
+streams. Annotations and frames of Python are passed over: sections may lie inside them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+import msgspec
+
+from otel_mlperf import names
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from otel_mlperf.store.table_reader import Store
+
+Place = Literal["here", "beside", "device"]
+_PASSED_OVER: Final = frozenset({"user_annotation", "gpu_user_annotation", "python_function"})
+_PLACES: Final[tuple[Place, ...]] = ("here", "beside", "device")
+_Row = dict[str, Any]
+
+
+class Operator(msgspec.Struct, frozen=True, kw_only=True):
+    """All operators, or all kernels, of one name directly under one section."""
+
+    name: str
+    count: int
+    self_ns: int
+    """In no other operator and no section of the same thread; on a device the whole duration."""
+    place: Place
+    """``here``: on the section's thread; ``beside``: on another one; or on a ``device``."""
+
+
+def read_operators(store: Store, step: _Row, sections: list[_Row]) -> dict[str, list[Operator]]:
+    """By the span id of the section, those of its thread first, then by time.
+
+    Args:
+        store: of the run.
+        step: trace id, rank and restart.
+        sections: the rows of the step's kept spans that are no events; what is under none of them
+            counts for the first.
+    """
+    events = store.records(
+        "SELECT span_id, parent_id, name, category, track, thread_id, start_ns, end_ns, "
+        "attributes FROM spans WHERE trace_id = $trace AND rank = $rank "
+        "AND restart = $restart AND kind = 'event' ORDER BY start_ns, end_ns DESC",
+        trace=step["trace_id"],
+        rank=step["rank"],
+        restart=step["restart"],
+    )
+    if not events or not sections:
+        return {}
+    return _rolled_up(_Events(events, sections))
+
+
+class _Events:
+    """The events of a step, and what is directly above each that counts."""
+
+    def __init__(self, events: list[_Row], sections: list[_Row]) -> None:
+        self._by_id = {row["span_id"]: row for row in events}
+        self.sections = {row["span_id"]: row for row in sections}
+        self._first: str = sections[0]["span_id"]
+        self.counted = [row for row in events if not _is_passed_over(row)]
+        self._is_counted = {row["span_id"] for row in self.counted}
+        self.own = {row["span_id"]: row["end_ns"] - row["start_ns"] for row in self.counted}
+        self.section = {row["span_id"]: self._section(row) for row in self.counted}
+        for row in self.counted:
+            if not _is_device(row):
+                self._take_out(row, self._above(row))
+        directly: dict[str, list[_Row]] = defaultdict(list)
+        for row in self.counted:
+            if not _is_device(row):
+                directly[self.section[row["span_id"]]].append(row)
+        for inner in sections:
+            self._take_out(inner, _around(inner, directly.get(inner["parent_id"], [])))
+
+    def _above(self, row: _Row) -> _Row | None:
+        """The nearest counted event above."""
+        above = self._by_id.get(row["parent_id"])
+        while above is not None and above["span_id"] not in self._is_counted:
+            above = self._by_id.get(above["parent_id"])
+        return above
+
+    def _section(self, row: _Row) -> str:
+        span: str = row["parent_id"]
+        while span in self._by_id:
+            span = self._by_id[span]["parent_id"]
+        return span if span in self.sections else self._first
+
+    def _take_out(self, inner: _Row, outer: _Row | None) -> None:
+        """What is inside another one on its thread is no time of that one's own."""
+        if outer is None or outer["thread_id"] != inner["thread_id"] or _is_device(outer):
+            return
+        end = min(inner["end_ns"], outer["end_ns"])
+        self.own[outer["span_id"]] -= max(0, end - max(inner["start_ns"], outer["start_ns"]))
+
+    def place(self, row: _Row) -> Place:
+        """Where an event ran, seen from its section."""
+        if _is_device(row):
+            return "device"
+        section = self.sections[self.section[row["span_id"]]]
+        return "here" if row["thread_id"] == section["thread_id"] else "beside"
+
+
+def _around(inner: _Row, operators: list[_Row]) -> _Row | None:
+    """The innermost operator in which a section lies; its parent is a section all the same."""
+    around = [
+        row
+        for row in operators
+        if row["start_ns"] <= inner["start_ns"]
+        and row["end_ns"] >= inner["end_ns"]
+        and row["thread_id"] == inner["thread_id"]
+    ]
+    return min(around, key=lambda row: row["end_ns"] - row["start_ns"], default=None)
+
+
+def _rolled_up(events: _Events) -> dict[str, list[Operator]]:
+    grouped: dict[tuple[str, Place, str], list[int]] = defaultdict(list)
+    for row in events.counted:
+        span = row["span_id"]
+        own = max(0, events.own[span])
+        grouped[events.section[span], events.place(row), row["name"]].append(own)
+    found: dict[str, list[Operator]] = defaultdict(list)
+    for (section, place, name), times in grouped.items():
+        found[section].append(
+            Operator(name=name, count=len(times), self_ns=sum(times), place=place)
+        )
+    return {section: _ordered(of) for section, of in found.items()}
+
+
+def add_up(lists: Iterable[list[Operator]]) -> list[Operator]:
+    """Those of several sections of one name together."""
+    grouped: dict[tuple[str, Place], list[Operator]] = defaultdict(list)
+    for one in (one for of in lists for one in of):
+        grouped[one.name, one.place].append(one)
+    return _ordered(
+        Operator(
+            name=name,
+            count=sum(one.count for one in of),
+            self_ns=sum(one.self_ns for one in of),
+            place=place,
+        )
+        for (name, place), of in grouped.items()
+    )
+
+
+def _ordered(found: Iterable[Operator]) -> list[Operator]:
+    return sorted(found, key=lambda one: (_PLACES.index(one.place), -one.self_ns, one.name))
+
+
+def _is_device(row: _Row) -> bool:
+    return bool(row["category"] == names.KERNEL)
+
+
+def _is_passed_over(row: _Row) -> bool:
+    return json.loads(row["attributes"] or "{}").get(names.PROFILER_ACTIVITY) in _PASSED_OVER

@@ -1,0 +1,89 @@
+"""Which rows of a run belong to the steps and ranks that somebody asked for?
+
+As SQL over the views of a store, so that the rest is never read.
+"""
+
+from __future__ import annotations
+
+from types import MappingProxyType
+from typing import TYPE_CHECKING, NamedTuple
+
+from otel_mlperf import names
+from otel_mlperf.analysis.steps.step_shares import main_phase
+from otel_mlperf.analysis.summary.run_processes import no_such_rank
+from otel_mlperf.errors import NoSuchStep
+from otel_mlperf.store.table_reader import Store
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from otel_mlperf.store.run_folders import RunFolder
+
+_TRACES = (
+    "SELECT trace_id FROM steps WHERE phase = $phase AND number BETWEEN $first AND $last "
+    "UNION SELECT trace_id FROM spans "  # of a step that was open when its process died
+    "WHERE phase = $phase AND n IS NOT NULL AND number BETWEEN $first AND $last"
+)
+
+_ANYTHING = (
+    "SELECT 1 FROM processes UNION ALL SELECT 1 FROM steps UNION ALL SELECT 1 FROM spans LIMIT 1"
+)
+
+
+class Selected(NamedTuple):
+    """A run, or some of its steps and ranks."""
+
+    run: RunFolder
+    store: Store
+    """Without the rows of other ranks."""
+    wanted: str = "true"
+    """SQL: is a row of table ``steps`` or ``spans`` wanted?"""
+    values: Mapping[str, object] = MappingProxyType({})
+    """What ``$name`` stands for in it."""
+    start_ns: int = -(1 << 63)
+    end_ns: int = (1 << 63) - 1
+    """From when to when are moments wanted."""
+
+
+def select(
+    run: RunFolder,
+    numbers: tuple[int, int] | None = None,
+    rank: int | None = None,
+) -> Selected:
+    """What is asked for: everything, or steps by their first and last number.
+
+    Of these all that lies in their traces, also what a profiler window saw. Training steps are
+    meant, where there are some.
+
+    Raises:
+        NoSuchRun: nothing is known of that rank.
+        NoSuchStep: no step has such a number, or none on that rank.
+    """
+    store = Store(run.path, rank)
+    if rank is not None and not store.rows(_ANYTHING):
+        raise no_such_rank(run, rank)
+    if numbers is None:
+        return Selected(run, store)
+    phase = main_phase(store) or names.TRAIN
+    values: dict[str, object] = {"phase": phase, "first": numbers[0], "last": numbers[1]}
+    ((start, end),) = store.rows(
+        f"SELECT min(start_ns), max(end_ns) FROM (SELECT start_ns, end_ns, trace_id FROM steps "
+        f"UNION ALL SELECT start_ns, end_ns, trace_id FROM spans) WHERE trace_id IN ({_TRACES})",
+        **values,
+    )
+    if start is None:
+        raise NoSuchStep(_no_such_step(store, run, numbers, phase))
+    return Selected(run, store, f"trace_id IN ({_TRACES})", values, start, end)
+
+
+def _no_such_step(store: Store, run: RunFolder, numbers: tuple[int, int], phase: str) -> str:
+    first, last = numbers
+    which = f"step {first}" if first == last else f"steps {first} to {last}"
+    found = store.rows(
+        "SELECT phase, min(number), max(number) FROM steps GROUP BY phase ORDER BY min(start_ns)"
+    )
+    there = ", ".join(f"{name} {least} to {most}" for name, least, most in found) or "none"
+    return (
+        f"looking for {phase} {which} of run {run.short_id}: there is none; "
+        f"the steps that ended are {there}"
+    )

@@ -1,0 +1,1 @@
+"""What is there to say about a whole run?"""

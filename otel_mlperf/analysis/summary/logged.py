@@ -1,0 +1,76 @@
+"""What did the program itself say: the last value of each name, what it counted and measured?"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Final
+
+from msgspec.structs import replace
+
+from otel_mlperf import names
+from otel_mlperf.analysis.summary.summary_shapes import Series
+
+if TYPE_CHECKING:
+    from otel_mlperf.store.table_reader import Store
+
+COUNTER: Final = "counter"
+GAUGE: Final = "gauge"
+HISTOGRAM: Final = "histogram"
+_UNKNOWN: Final = (COUNTER, "")
+_Kinds = dict[str, tuple[str, str]]
+# A total only grows: the largest is the last, also where rows of one moment hold parts of it.
+_LAST = """SELECT name, labels, sum(most), first(newest ORDER BY read_ns DESC, rank) FROM (
+    SELECT name, labels, rank, max(value) AS most, arg_max(value, time_ns) AS newest,
+           max(time_ns) AS read_ns
+    FROM readings WHERE starts_with(name, $before) GROUP BY name, labels, rank, restart
+) GROUP BY name, labels ORDER BY name, labels"""
+
+
+def read_last(store: Store) -> dict[str, float]:
+    """The last value given to ``log()`` by name, in the order in which the names came up."""
+    found = store.rows(
+        "SELECT name, arg_max(value, time_ns) FROM values GROUP BY name ORDER BY min(time_ns), name"
+    )
+    return dict(found)
+
+
+def read_series(store: Store) -> list[Series]:
+    """The program's own counters, gauges and histograms, each label set by itself.
+
+    What was counted is added up over ranks and restarts. A gauge is as it was set last, on the rank
+    that set it last.
+    """
+    before, found = names.user_metric(""), dict[tuple[str, str], Series]()
+    kinds: _Kinds = {
+        name: (kind, unit)
+        for name, kind, unit in store.rows("SELECT DISTINCT name, kind, unit FROM instruments")
+    }
+    for stored, labels, total, last in store.rows(_LAST, before=before):
+        name, part = _parted(stored, kinds)
+        kind, unit = kinds.get(name, _UNKNOWN)
+        one = found.get((name, labels)) or Series(
+            name=name.removeprefix(before), kind=kind, unit=unit, labels=json.loads(labels)
+        )
+        more = {"count": int(total)} if part else {"value": last if kind == GAUGE else total}
+        found[name, labels] = replace(one, **more)
+    return list(found.values())
+
+
+def _parted(stored: str, kinds: _Kinds) -> tuple[str, bool]:
+    """Name of the instrument that a reading is of, and whether it is a histogram's count."""
+    name, _, part = stored.rpartition(".")
+    if part in ("count", "sum") and kinds.get(name, _UNKNOWN)[0] == HISTOGRAM:
+        return name, part == "count"
+    return stored, False
+
+
+def add_up(series: list[Series]) -> dict[str, float]:
+    """What counters and histograms come to by name, all their label sets together."""
+    found: dict[str, float] = {}
+    for one in series:
+        parts = {one.name: one.value}
+        if one.kind == HISTOGRAM:
+            parts = {f"{one.name}.count": float(one.count or 0), f"{one.name}.sum": one.value}
+        for name, value in parts.items() if one.kind != GAUGE else ():
+            found[name] = found.get(name, 0.0) + value
+    return found

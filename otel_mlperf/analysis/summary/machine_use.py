@@ -1,0 +1,130 @@
+"""How busy were the machines of a run, and what of them was used?"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, NamedTuple
+
+from otel_mlperf import names
+from otel_mlperf.analysis.summary.summary_shapes import Gpu, Machine
+
+if TYPE_CHECKING:
+    from otel_mlperf.store.table_reader import Store
+
+_IDLE = ("idle", "iowait")
+_GENERAL = "general"
+
+
+class _Read(NamedTuple):
+    """All readings of one metric with the same labels, whatever rank they are of."""
+
+    labels: dict[str, str]
+    mean: float
+    least: float
+    most: float
+    ranks: int
+
+
+_Found = dict[str, list[_Read]]
+
+
+def read_machine(store: Store) -> Machine | None:
+    """What the readings say of the machines; None where too little was read.
+
+    CPU: the mean over the time of 1 - idle - iowait. Where the processes may use only some of the
+    CPUs (a container) what the rank's processes used of those; absent with several ranks, which may
+    share them or not. Memory: the most that was in use, total - available; with a limit below the
+    total, the largest working set.
+    """
+    found = _read(store)
+    gpus = _gpus(found)
+    cpus, share = _cpu(found)
+    used, total = _memory(found)
+    if share is None and not gpus:
+        return None
+    return Machine(
+        cpus=cpus, cpu_share=share, memory_bytes=used, memory_limit_bytes=total, gpus=gpus
+    )
+
+
+def _read(store: Store) -> _Found:
+    rows = store.rows(
+        "SELECT name, labels, avg(value), min(value), max(value), count(DISTINCT rank) "
+        "FROM readings WHERE name IN (SELECT unnest($names)) GROUP BY name, labels",
+        names=[metric.name for metric in _METRICS],
+    )
+    found: _Found = {}
+    for name, labels, *values in rows:
+        found.setdefault(name, []).append(_Read(json.loads(labels), *values))
+    return found
+
+
+_METRICS = (
+    names.SYSTEM_CPU_UTILIZATION,
+    names.SYSTEM_CPU_COUNT,
+    names.SYSTEM_MEMORY_LIMIT,
+    names.SYSTEM_MEMORY_AVAILABLE,
+    names.CGROUP_CPU_LIMIT,
+    names.CGROUP_MEMORY_LIMIT,
+    names.CGROUP_WORKING_SET,
+    names.PROCESS_CPU_UTILIZATION,
+    names.GPU_UTILIZATION,
+    names.GPU_MEMORY_USAGE,
+    names.HW_TEMPERATURE,
+)
+
+
+def _one(found: _Found, metric: names.Metric) -> _Read | None:
+    return next(iter(found.get(metric.name, ())), None)
+
+
+def _cpu(found: _Found) -> tuple[float | None, float | None]:
+    count, limit = _one(found, names.SYSTEM_CPU_COUNT), _one(found, names.CGROUP_CPU_LIMIT)
+    if limit and (count is None or limit.least < count.most):
+        of_processes = found.get(names.PROCESS_CPU_UTILIZATION.name)
+        is_known = of_processes and limit.ranks == 1
+        return limit.least, sum(one.mean for one in of_processes or ()) if is_known else None
+    idle = [
+        one.mean
+        for one in found.get(names.SYSTEM_CPU_UTILIZATION.name, ())
+        if one.labels.get(names.CPU_MODE) in _IDLE
+    ]
+    return count.most if count else None, max(0.0, 1 - sum(idle)) if idle else None
+
+
+def _memory(found: _Found) -> tuple[float | None, float | None]:
+    total, limit = _one(found, names.SYSTEM_MEMORY_LIMIT), _one(found, names.CGROUP_MEMORY_LIMIT)
+    if limit and (total is None or limit.least < total.most):
+        used = _one(found, names.CGROUP_WORKING_SET)
+        return used and used.most, limit.least
+    free = _one(found, names.SYSTEM_MEMORY_AVAILABLE)
+    return (total.most - free.least, total.most) if total and free else (None, None)
+
+
+def _gpus(found: _Found) -> list[Gpu]:
+    """In the order of their names; MIG instances count with their GPU."""
+    busy = _by_gpu(found, names.GPU_UTILIZATION)
+    memory = _by_gpu(found, names.GPU_MEMORY_USAGE)
+    heat = _by_gpu(found, names.HW_TEMPERATURE)
+    return [
+        Gpu(
+            id=gpu[2],
+            name=gpu[1],
+            busy_share=busy[gpu].mean if gpu in busy else None,
+            memory_bytes=memory[gpu].most if gpu in memory else None,
+            temperature_c=heat[gpu].most if gpu in heat else None,
+        )
+        for gpu in sorted({*busy, *memory, *heat})
+    ]
+
+
+def _by_gpu(found: _Found, metric: names.Metric) -> dict[tuple[int, str, str], _Read]:
+    """By length of the name, name and id."""
+    return {
+        (len(name), name, one.labels[names.HW_ID]): one
+        for one in found.get(metric.name, ())
+        if (name := one.labels.get(names.HW_NAME, "")).startswith("gpu")
+        and names.HW_PARENT not in one.labels
+        and one.labels.get(names.HW_GPU_TASK, _GENERAL) == _GENERAL
+        and one.labels.get(names.HW_SENSOR_LOCATION) != "memory"
+    }

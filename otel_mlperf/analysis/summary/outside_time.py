@@ -1,0 +1,245 @@
+"""What does a run do when it is not in a step?"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from otel_mlperf import names
+from otel_mlperf.analysis.steps.step_shares import NOT_IN_A_SPAN, shown
+from otel_mlperf.analysis.summary.summary_shapes import Aggregate, Branch, Outside
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from otel_mlperf.analysis.summary.run_processes import Processes
+    from otel_mlperf.store.table_reader import Store
+
+SET_UP = "set-up"
+_CONTAINERS = (names.EPOCH, names.RUN)
+_STEPS_INSIDE = 0.02
+"""Share of a section's time, in no section inside it, from which on there were steps inside."""
+
+
+@dataclass(slots=True)
+class Node:
+    """A section outside steps, by its path; all its calls on all ranks together."""
+
+    path: str
+    name: str
+    category: str = names.OTHER
+    beside: bool = False
+    count: int = 0
+    sum_ns: int = 0
+    self_ns: int = 0
+    start_ns: int = 0
+    inside: list[Node] = field(default_factory=list)
+
+    @property
+    def total_ns(self) -> int:
+        """Its time so far; of a section that has not ended, that of those inside it."""
+        if self.count or not self.inside:
+            return self.sum_ns
+        return sum(node.total_ns for node in self.inside if not node.beside)
+
+    def holds_steps(self, phase: str | None) -> bool:
+        """Whether steps of ``phase`` ran inside, so that its time is not outside time."""
+        if self.category in _CONTAINERS or not self.count or self._encloses(phase):
+            return True
+        if self.category == names.PHASE and self.name in names.PHASES:
+            return self.name == phase
+        known = self.self_ns + sum(node.total_ns for node in self.inside if not node.beside)
+        return self.sum_ns - known > _STEPS_INSIDE * self.sum_ns
+
+    def _encloses(self, phase: str | None) -> bool:
+        """Whether a block of ``phase`` is inside, as training in the middle of a validation."""
+        return any(
+            (node.category == names.PHASE and node.name == phase) or node._encloses(phase)
+            for node in self.inside
+        )
+
+
+_ByPath = dict[tuple[str, bool], Node]
+
+
+def read_nodes(store: Store) -> list[Node]:
+    """The outermost sections outside steps, each with those inside it, in order of their start."""
+    found = store.rows(
+        "SELECT path, name, min(category), beside, sum(count), sum(sum_ns), "
+        "sum(self_ns), min(start_ns) AS start FROM sections "
+        "WHERE n IS NULL AND NOT aggregate AND category <> $run "
+        "GROUP BY path, name, beside ORDER BY length(path), beside, start",
+        run=names.RUN,
+    )
+    by_path: _ByPath = {}
+    outermost: list[Node] = []
+    for path, name, category, beside, count, total, own, start in found:
+        node = Node(path, name, category, beside, int(count), int(total), int(own), start)
+        around = path[: -len(name) - 1] if path.endswith("/" + name) else ""
+        _place(node, around, by_path, outermost)
+        by_path.setdefault((path, node.beside), node)
+    _in_order(outermost)
+    return outermost
+
+
+def _place(node: Node, around: str, by_path: _ByPath, outermost: list[Node]) -> None:
+    """Puts a node where it belongs; a section around it that has not ended yet is made up."""
+    while around and not (known := _find(around, node.beside, by_path)):
+        # A name may hold a slash itself: then this cuts it in two, which only costs a line.
+        above, _, name = around.rpartition("/")
+        made_up = Node(around, name, inside=[node], start_ns=node.start_ns)
+        by_path[around, False] = made_up
+        node, around = made_up, above
+    (known.inside if around and known else outermost).append(node)
+
+
+def _find(path: str, beside: bool, by_path: _ByPath) -> Node | None:
+    """What is around a section: a forked child may call its own as the main process does."""
+    return by_path.get((path, beside)) or by_path.get((path, not beside))
+
+
+def _in_order(nodes: list[Node]) -> None:
+    pending = [nodes]
+    while pending:
+        level = pending.pop()
+        level.sort(key=lambda node: (node.beside, node.start_ns))
+        pending += [node.inside for node in level]
+
+
+def entries(nodes: list[Node], phase: str | None) -> Iterator[Node]:
+    """The outermost sections that hold no steps themselves."""
+    pending = list(nodes)
+    while pending:
+        node = pending.pop(0)
+        if node.beside:
+            continue
+        if node.holds_steps(phase):
+            pending += node.inside
+        else:
+            yield node
+
+
+def beside_steps(nodes: list[Node], processes: Processes) -> list[Outside]:
+    """What went on on other threads and tasks, in no step; a rank's mean, longest first.
+
+    It takes no time from anything: it may well be longer than all the time outside.
+    """
+    sums: dict[str, list[int]] = {}
+    pending = list(nodes)
+    while pending:
+        node = pending.pop()
+        if not node.beside:
+            pending += node.inside
+            continue
+        total = sums.setdefault(shown(node.name), [0, 0])
+        total[0] += node.total_ns
+        total[1] += node.count
+    ranks = processes.ranks
+    found = [
+        Outside(name=name, sum_ns=total / ranks, count=round(count / ranks))
+        for name, (total, count) in sums.items()
+    ]
+    return sorted(found, key=lambda one: -one.sum_ns)
+
+
+def outside_steps(
+    store: Store, nodes: list[Node], phase: str, processes: Processes, total_ns: float
+) -> list[Outside]:
+    """What the ``total_ns`` outside the steps of ``phase`` went into; a rank's mean, longest first.
+
+    Set-up is the time before the first step that is in no named section; what else is in none comes
+    last.
+    """
+    named = list(entries(nodes, phase))
+    ranks = processes.ranks
+    sums: dict[str, list[float]] = {}
+    for node in named:
+        total = sums.setdefault(shown(node.name), [0.0, 0.0])
+        total[0] += node.sum_ns / ranks
+        total[1] += node.count / ranks
+    found = [Outside(name=k, sum_ns=v[0], count=round(v[1])) for k, v in sums.items()]
+    set_up = _set_up_ns(store, named, phase, processes)
+    rest = total_ns - set_up - sum(one.sum_ns for one in found)
+    found.append(Outside(name=SET_UP, sum_ns=set_up))
+    found.sort(key=lambda one: -one.sum_ns)
+    return [*found, Outside(name=NOT_IN_A_SPAN, sum_ns=max(0.0, rest))]
+
+
+def outside_ns(store: Store, phase: str, processes: Processes) -> float:
+    """The life of a rank without its steps of ``phase``, mean over the ranks."""
+    (steps,), *_ = store.rows(
+        "SELECT sum(duration_ns) FROM steps WHERE phase = $phase", phase=phase
+    )
+    return max(0.0, (processes.busy_ns - int(steps)) / processes.ranks)
+
+
+def _set_up_ns(store: Store, named: list[Node], phase: str, processes: Processes) -> float:
+    first = {
+        (rank, restart): start
+        for rank, restart, start in store.rows(
+            "SELECT rank, restart, min(start_ns) FROM steps WHERE phase = $phase GROUP BY ALL",
+            phase=phase,
+        )
+    }
+    before = {
+        (rank, restart): int(total)
+        for rank, restart, total in store.rows(
+            "SELECT s.rank, s.restart, sum(s.sum_ns) FROM sections s JOIN (SELECT rank, restart, "
+            "min(start_ns) AS first FROM steps WHERE phase = $phase GROUP BY ALL) "
+            "USING (rank, restart) WHERE s.n IS NULL AND NOT s.beside AND s.start_ns < first "
+            "AND list_contains($paths, s.path) GROUP BY ALL",
+            phase=phase,
+            paths=[node.path for node in named],
+        )
+    }
+    total = 0
+    for one in processes.all:
+        key = (one.rank, one.restart)
+        if key in first:
+            total += max(0, first[key] - one.start_ns - before.get(key, 0))
+    return total / processes.ranks
+
+
+def read_aggregates(store: Store) -> list[Aggregate]:
+    """Totals of the sections that are only added up, the longest first."""
+    found = store.records(
+        "SELECT name, min(category) AS category, parent AS enclosing, phase, beside, "
+        "sum(count)::BIGINT AS count, sum(sum_ns)::BIGINT AS sum_ns, min(min_ns) AS min_ns, "
+        "max(max_ns) AS max_ns FROM sections WHERE aggregate "
+        "GROUP BY name, parent, phase, beside ORDER BY sum_ns DESC"
+    )
+    return [Aggregate(**row) for row in found]
+
+
+def read_tree(nodes: list[Node], aggregates: list[Aggregate], processes: Processes) -> list[Branch]:
+    """The sections of a run without steps, and last the time that is in none of them."""
+    life, ranks = processes.busy_ns, processes.ranks
+    inner: dict[str, int] = {}
+    for one in aggregates:
+        if not one.beside:
+            inner[one.enclosing] = inner.get(one.enclosing, 0) + one.sum_ns
+    branches = []
+    pending = [(node, 0) for node in reversed(nodes)]
+    while pending:
+        node, depth = pending.pop()
+        pending += [(below, depth + 1) for below in reversed(node.inside)]
+        # Several paths may end in the enclosing name; the first takes what it can.
+        taken = min(inner.get(node.name, 0), node.self_ns)
+        inner[node.name] = inner.get(node.name, 0) - taken
+        own = node.self_ns - taken
+        branches.append(_branch(node, depth, own, life, ranks))
+    rest = max(0, life - sum(node.total_ns for node in nodes if not node.beside))
+    left = Node("", NOT_IN_A_SPAN, count=0, sum_ns=rest, self_ns=rest)
+    return [*branches, _branch(left, 0, rest, life, ranks)]
+
+
+def _branch(node: Node, depth: int, own: int, life: int, ranks: int) -> Branch:
+    return Branch(
+        name=shown(node.name),
+        depth=depth,
+        count=round(node.count / ranks),
+        sum_ns=node.total_ns / ranks,
+        self_ns=own / ranks,
+        share=own / life if life else 0.0,
+        beside=node.beside,
+    )

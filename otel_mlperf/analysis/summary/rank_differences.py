@@ -1,0 +1,61 @@
+"""Which rank is slower than the others, and in what?"""
+
+from __future__ import annotations
+
+from statistics import median_low
+from typing import TYPE_CHECKING, Any, Final
+
+from otel_mlperf.analysis.steps.step_shares import NOT_IN_A_SPAN, OWN, shown
+from otel_mlperf.analysis.summary.summary_shapes import RankFigures, StandOut
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from otel_mlperf.analysis.summary.summary_shapes import WarmUp
+    from otel_mlperf.store.table_reader import Store
+
+_LONGER: Final = 1.2
+"""Times the median of the ranks."""
+_MATTERS: Final = 0.05
+"""Share of the mean step."""
+
+
+def read_ranks(store: Store, phase: str, warm_up: WarmUp | None) -> list[RankFigures]:
+    """The mean step of each rank, and what of it each section took itself."""
+    values: dict[str, Any] = {"phase": phase, "first": 1 if warm_up else 0}
+    steps = store.rows(
+        f"{OWN} SELECT rank, count(*), avg(duration_ns), avg(self_ns) FROM chosen "
+        "GROUP BY rank ORDER BY rank",
+        **values,
+    )
+    sections: dict[int, dict[str, float]] = {rank: {} for rank, *_ in steps}
+    counts = {rank: count for rank, count, *_ in steps}
+    for rank, name, own in store.rows(
+        f"{OWN} SELECT rank, name, sum(own) FROM own WHERE NOT beside "
+        "GROUP BY rank, name ORDER BY avg(since), name",
+        **values,
+    ):
+        sections[rank][shown(name)] = float(own) / counts[rank]
+    return [
+        RankFigures(
+            rank=rank, count=count, mean_ns=mean, sections=sections[rank] | {NOT_IN_A_SPAN: own}
+        )
+        for rank, count, mean, own in steps
+    ]
+
+
+def stand_outs(ranks: Sequence[RankFigures], mean_ns: float) -> list[StandOut]:
+    """What takes a rank far longer than its likes, the rank that loses most by it first."""
+    found: dict[int, dict[str, float]] = {}
+    for name in dict.fromkeys(name for one in ranks for name in one.sections):
+        means = {one.rank: one.sections.get(name, 0.0) for one in ranks}
+        # Of two the shorter one is usual: the longer one is what there is to tell.
+        usual = median_low(means.values())
+        for rank, mean in means.items():
+            if mean > _LONGER * usual and mean - usual > _MATTERS * mean_ns:
+                found.setdefault(rank, {})[name] = mean - usual
+    sorted_ranks = sorted(found, key=lambda rank: (-sum(found[rank].values()), rank))
+    return [
+        StandOut(rank=rank, more_ns=dict(sorted(found[rank].items(), key=lambda one: -one[1])))
+        for rank in sorted_ranks
+    ]

@@ -1,0 +1,57 @@
+"""What is worth knowing of a run in one line?"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from otel_mlperf.analysis.steps.step_shares import count_steps, main_phase
+from otel_mlperf.analysis.summary.run_processes import read_processes
+from otel_mlperf.errors import StoreError
+from otel_mlperf.store.table_reader import Store
+
+if TYPE_CHECKING:
+    from otel_mlperf.store.run_folders import RunFolder
+
+UNREADABLE = "unreadable"
+
+
+class RunLine(msgspec.Struct, frozen=True, kw_only=True):
+    """One run of a list."""
+
+    id: str
+    short_id: str
+    name: str
+    path: str
+    started_ns: int
+    outcome: str
+    ranks: int
+    steps: int
+    """Those that its summary is about: training steps of one rank; without any, its first phase."""
+    duration_ns: int
+    tags: list[str]
+
+
+def overview(run: RunFolder) -> RunLine:
+    """The line of one run; one that cannot be read is shown as such and hides no other."""
+    outcome, ranks, steps, duration = UNREADABLE, 0, 0, 0
+    try:
+        store = Store(run.path)
+        processes = read_processes(store)
+        outcome, ranks, duration = processes.outcome, processes.ranks, processes.duration_ns
+        steps = count_steps(store, main_phase(store))
+    except StoreError:  # `summary` of that run says what is wrong
+        pass
+    return RunLine(
+        id=run.facts.id,
+        short_id=run.short_id,
+        name=run.facts.name,
+        path=str(run.path),
+        started_ns=run.facts.started_ns,
+        outcome=outcome,
+        ranks=ranks,
+        steps=steps,
+        duration_ns=duration,
+        tags=run.facts.tags,
+    )

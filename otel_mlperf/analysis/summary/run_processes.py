@@ -1,0 +1,136 @@
+"""Who took part in a run, for how long, and how did it end?"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from otel_mlperf.analysis.summary.summary_shapes import Failure
+from otel_mlperf.errors import NoSuchRun
+from otel_mlperf.store.table_reader import Store
+
+if TYPE_CHECKING:
+    from otel_mlperf.store.run_folders import RunFolder
+
+RUNNING = "running"
+FINISHED = "finished"
+IMPORTED = "imported"
+"""Of a process that only traces from elsewhere tell of: nobody saw its end."""
+_RANKS_TOLD = 16
+_WORST_FIRST = ("failed", "killed", "interrupted", RUNNING, FINISHED, IMPORTED)
+
+
+class Process(msgspec.Struct, frozen=True, kw_only=True):
+    """One row of table ``processes``."""
+
+    rank: int
+    restart: int
+    world_size: int
+    pid: int
+    host: str
+    start_ns: int
+    end_ns: int
+    outcome: str
+    error_type: str
+    error_message: str
+    error_step: int | None
+    error_section: str
+    result: str
+    overhead_ns: int
+    has_gpu: bool
+
+
+class Processes(msgspec.Struct, frozen=True):
+    """All processes of a run, and the last moment that anything is known of."""
+
+    all: list[Process]
+    last_ns: int
+
+    @property
+    def last_of_rank(self) -> list[Process]:
+        """The newest process of each rank, by rank: earlier ones were restarted."""
+        newest = {one.rank: one for one in sorted(self.all, key=lambda p: (p.restart, p.start_ns))}
+        return [newest[rank] for rank in sorted(newest)]
+
+    @property
+    def outcome(self) -> str:
+        """The worst that happened to any rank; ``running`` before anything is known."""
+        found = {one.outcome for one in self.last_of_rank}
+        return next((outcome for outcome in _WORST_FIRST if outcome in found), RUNNING)
+
+    @property
+    def ranks(self) -> int:
+        """How many ranks are seen here, at least one."""
+        return len(self.last_of_rank) or 1
+
+    @property
+    def nodes(self) -> int:
+        """How many machines are seen here, at least one."""
+        return len({one.host for one in self.all}) or 1
+
+    @property
+    def duration_ns(self) -> int:
+        """From the first start to the last end."""
+        if not self.all:
+            return 0
+        return max(map(self.end_of, self.all)) - min(one.start_ns for one in self.all)
+
+    @property
+    def busy_ns(self) -> int:
+        """The lives of all processes, added up."""
+        return sum(self.end_of(one) - one.start_ns for one in self.all)
+
+    def end_of(self, process: Process) -> int:
+        """When it ended, or was last heard of."""
+        return max(process.end_ns or self.last_ns, process.start_ns)
+
+    def failure(self) -> Failure | None:
+        """The first end that was not a good one: what comes after it may be its consequence."""
+        outcome = self.outcome
+        bad = [one for one in self.last_of_rank if one.outcome == outcome]
+        if not bad or outcome in (FINISHED, RUNNING, IMPORTED):
+            return None
+        first = min(bad, key=self.end_of)
+        return Failure(
+            rank=first.rank,
+            step=first.error_step,
+            section=first.error_section,
+            type=first.error_type,
+            message=first.error_message,
+        )
+
+    def result(self) -> dict[str, Any]:
+        """What was given to ``Run.result()``; of several ranks, the lowest one's word counts."""
+        merged: dict[str, Any] = {}
+        for one in reversed(self.last_of_rank):
+            merged |= json.loads(one.result or "{}")
+        return merged
+
+
+def read_processes(store: Store) -> Processes:
+    """The processes of a run, and its last sign of life."""
+    columns = ", ".join(Process.__struct_fields__)
+    found = store.records(f"SELECT {columns} FROM processes ORDER BY restart, rank, start_ns")
+    last = store.rows(
+        "SELECT max(t) FROM (SELECT max(end_ns) t FROM processes UNION ALL "
+        "SELECT max(start_ns) FROM processes UNION ALL SELECT max(end_ns) FROM steps UNION ALL "
+        "SELECT max(start_ns) FROM sections UNION ALL SELECT max(time_ns) FROM readings)"
+    )
+    return Processes([Process(**row) for row in found], last[0][0] or 0)
+
+
+def no_such_rank(run: RunFolder, rank: int) -> NoSuchRun:
+    """What to say of a rank of which nothing is known: which ones there are."""
+    there = [
+        known
+        for (known,) in Store(run.path).rows(
+            "SELECT rank FROM processes UNION SELECT rank FROM steps UNION SELECT rank FROM spans "
+            "ORDER BY rank"
+        )
+    ]
+    known = ", ".join(map(str, there[:_RANKS_TOLD])) + " …" * (len(there) > _RANKS_TOLD)
+    return NoSuchRun(
+        f"looking for rank {rank} of run {run.short_id}: its ranks are {known or 'not known'}"
+    )

@@ -1,0 +1,152 @@
+"""What is there to say about a run, exact for the whole of it?"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+from otel_mlperf.analysis.profiles.recorded_windows import (
+    count_profiled,
+    find_unread,
+    read_left_out,
+)
+from otel_mlperf.analysis.steps.step_shares import (
+    main_phase,
+    read_slowest,
+    read_steps,
+    read_warm_up,
+)
+from otel_mlperf.analysis.summary import item_accounts
+from otel_mlperf.analysis.summary.device_losses import read_losses
+from otel_mlperf.analysis.summary.logged import add_up, read_last, read_series
+from otel_mlperf.analysis.summary.machine_use import read_machine
+from otel_mlperf.analysis.summary.outside_time import (
+    beside_steps,
+    outside_ns,
+    outside_steps,
+    read_aggregates,
+    read_nodes,
+    read_tree,
+)
+from otel_mlperf.analysis.summary.rank_differences import read_ranks, stand_outs
+from otel_mlperf.analysis.summary.run_processes import (
+    IMPORTED,
+    RUNNING,
+    Processes,
+    no_such_rank,
+    read_processes,
+)
+from otel_mlperf.analysis.summary.summary_shapes import Slowest, Summary, Telemetry
+from otel_mlperf.store.table_reader import Store
+
+if TYPE_CHECKING:
+    from otel_mlperf.analysis.summary.summary_shapes import Aggregate, Failure, Steps, WarmUp
+    from otel_mlperf.store.run_folders import RunFolder
+
+
+def summarize(run: RunFolder, rank: int | None = None) -> Summary:
+    """The summary of a run folder, finished or not; of one ``rank``, if it is given.
+
+    Raises:
+        NoSuchRun: no process of that rank is known.
+        StoreError: a file of the run cannot be read.
+    """
+    store = Store(run.path, rank)
+    processes = read_processes(store)
+    if rank is not None and not processes.all:
+        raise no_such_rank(run, rank)
+    phase, nodes, aggregates = main_phase(store), read_nodes(store), read_aggregates(store)
+    steps = warm_up = slowest = None
+    outside, beside, beyond = [], [], 0.0
+    if phase is not None:
+        steps, warm_up = _steps_of(store, phase, aggregates)
+        slowest = read_slowest(store, steps, warm_up)
+        beyond = outside_ns(store, phase, processes)
+        outside = outside_steps(store, nodes, phase, processes, beyond)
+        beside = beside_steps(nodes, processes)
+    failure, telemetry = processes.failure(), _telemetry(run, processes)
+    series = read_series(store)
+    return Summary(
+        id=run.facts.id,
+        short_id=run.short_id,
+        name=run.facts.name,
+        path=str(run.path),
+        outcome=processes.outcome,
+        restarts=max((one.restart for one in processes.all), default=0),
+        rank=rank,
+        ranks=processes.ranks,
+        world_size=max([run.facts.world_size, *(one.world_size for one in processes.all)]),
+        nodes=processes.nodes,
+        started_ns=run.facts.started_ns,
+        duration_ns=processes.duration_ns,
+        has_gpu=any(one.has_gpu for one in processes.all),
+        failure=failure,
+        params=run.facts.params,
+        result=processes.result(),
+        last=read_last(store),
+        counted=add_up(series),
+        series=series,
+        steps=steps,
+        warm_up=warm_up,
+        outside_ns=beyond,
+        outside_share=beyond * processes.ranks / processes.busy_ns if processes.busy_ns else 0.0,
+        outside=outside,
+        beside=beside,
+        slowest=slowest,
+        machine=read_machine(store),
+        losses=read_losses(store, run.facts.started_ns),
+        windows=_count_windows(run, store, rank),
+        windows_left_out=read_left_out(store),
+        profiled_steps=count_profiled(store, phase),
+        tree=[] if steps else read_tree(nodes, aggregates, processes),
+        aggregates=aggregates,
+        telemetry=telemetry,
+        next=_next(run.short_id, processes.outcome, failure, slowest, telemetry),
+    )
+
+
+def _steps_of(store: Store, phase: str, aggregates: list[Aggregate]) -> tuple[Steps, WarmUp | None]:
+    """The figures of a phase's steps, of each rank too, and the step that they leave out."""
+    warm_up = read_warm_up(store, phase)
+    steps, ranks = read_steps(store, phase, warm_up, aggregates), read_ranks(store, phase, warm_up)
+    slow = stand_outs(ranks, steps.mean_ns)
+    return replace(steps, ranks=ranks, stand_outs=slow), warm_up
+
+
+def _count_windows(run: RunFolder, store: Store, rank: int | None) -> int:
+    """Those in the tables, imported ones too, and those that nobody has read yet."""
+    ((read,),) = store.rows("SELECT count(*) FROM windows")
+    return int(read) + len(find_unread(run, store, rank))
+
+
+def _telemetry(run: RunFolder, processes: Processes) -> Telemetry:
+    accounts = item_accounts.read_accounts(run.path)
+    overhead = sum(one.overhead_ns for one in processes.all)
+    is_recorded = processes.busy_ns and processes.outcome != IMPORTED
+    return Telemetry(
+        lost=item_accounts.lost(accounts) if accounts else None,
+        pending=item_accounts.pending(accounts),
+        sections_lost=item_accounts.sections_lost(accounts),
+        overhead=overhead / processes.busy_ns if is_recorded else None,
+    )
+
+
+def _next(
+    short_id: str,
+    outcome: str,
+    failure: Failure | None,
+    slowest: Slowest | None,
+    telemetry: Telemetry,
+) -> str:
+    """The one command that is worth typing now."""
+    if outcome == IMPORTED:
+        return f"otel-mlperf kernels {short_id}"
+    if telemetry.lost:
+        return f"otel-mlperf doctor {short_id}"
+    if failure is not None and failure.step is not None:
+        return f"otel-mlperf show {short_id} --step {failure.step}"
+    if slowest is not None:
+        kept = slowest.number if slowest.kept_number is None else slowest.kept_number
+        return f"otel-mlperf show {short_id} --step {kept}"
+    return f"otel-mlperf {'summary' if outcome == RUNNING else 'doctor'} {short_id}"

@@ -1,0 +1,172 @@
+"""What happened when in a run, and on which track?
+
+Read piece by piece: a run of a million spans is never in memory as a whole.
+"""
+
+from __future__ import annotations
+
+import json
+from itertools import groupby
+from typing import TYPE_CHECKING, Any, Final
+
+from otel_mlperf import names
+from otel_mlperf.analysis.timeline.timeline_tracks import Kind, Slice
+from otel_mlperf.store.ranges import time_ranges
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from otel_mlperf.analysis.steps.step_selection import Selected
+    from otel_mlperf.analysis.timeline.timeline_tracks import Track, Tracks
+
+_EVENT: Final = "event"
+_ROLL_UP: Final = "rollup"
+_SHOWN: Final = "kind <> 'event_rollup'"
+"""Every event of a profiler window is a row; what stands for many of them would be shown twice."""
+_TASK: Final = "task "
+_UNKNOWN: Final = "unknown thread"
+"""Of the profiler's own span, and of threads that it has no name for."""
+_TRACE_ID: Final = "trace_id"
+"""Argument of a root, to be looked for in a server."""
+_STATUS: Final = "status"
+_Row = dict[str, Any]
+_Devices = dict[tuple[int, int, str, int], int]
+
+
+def start_of(selected: Selected) -> int:
+    """The first moment that a timeline shows; 0 if it is empty."""
+    ((first,),) = selected.store.rows(
+        f"SELECT min(t) FROM (SELECT min(start_ns) t FROM steps WHERE {selected.wanted} "
+        f"UNION ALL SELECT min(start_ns) FROM spans WHERE {selected.wanted} "
+        "UNION ALL SELECT min(time_ns) FROM readings WHERE time_ns >= $from "
+        "UNION ALL SELECT min(time_ns) FROM values WHERE time_ns >= $from)",
+        **{**selected.values, "from": selected.start_ns},
+    )
+    return first or 0
+
+
+def read_steps(selected: Selected, tracks: Tracks) -> Iterator[Slice]:
+    """Every step, whether its spans were kept or not, on a track of its own."""
+    for row in (row for rows, _ in _pieces(selected, "steps") for row in rows):
+        track = tracks.find((row["rank"], row["restart"]), Kind.STEPS, "steps")
+        shown = ("epoch", "duration_ns", "self_ns", "samples", "tokens", "kept", _TRACE_ID)
+        arguments = {key: row[key] for key in shown if row[key] is not None}
+        arguments |= {"error": True} if row["error"] else {}
+        name = f"{row['phase']} {row['number']}"
+        end = max(row["start_ns"], row["end_ns"])
+        yield Slice(track, row["start_ns"], end, name, row["phase"], arguments)
+
+
+def read_spans(selected: Selected, tracks: Tracks) -> Iterator[Slice]:
+    """Every kept span, by its start, longer ones and parents first."""
+    devices = _devices(selected)
+    for rows, range_ in _pieces(selected, "spans"):
+        causes: dict[str, list[int]] = {}
+        for cause, effect in selected.store.rows(_across(selected, "cause"), **range_):
+            causes.setdefault(cause, []).append(int(effect, 16))
+        led = {effect for _, effect in selected.store.rows(_across(selected, "effect"), **range_)}
+        for row in _parents_first(rows):
+            arguments = json.loads(row["attributes"] or "{}")
+            yield Slice(
+                _track(row, arguments, devices, tracks),
+                row["start_ns"],
+                max(row["start_ns"], row["end_ns"]),
+                _name(row, arguments),
+                row["category"],
+                arguments | _own_arguments(row),
+                int(row["span_id"], 16),
+                int(row["parent_id"] or "0", 16),
+                tuple(causes.get(row["span_id"], ())),
+                row["span_id"] in led,
+            )
+
+
+def _pieces(selected: Selected, table: str) -> Iterator[tuple[list[_Row], dict[str, Any]]]:
+    """Pieces of a table in the order of time, and the values that stand for their range."""
+    wanted, values, order = selected.wanted, selected.values, "start_ns, end_ns DESC, "
+    if table == "spans":
+        wanted, order = f"{wanted} AND {_SHOWN}", f"{order} span_id"
+    else:
+        order = f"{order} n"
+    for low, high in time_ranges(selected.store, table, "start_ns", wanted, values):
+        range_ = {**values, "low": low, "high": high}
+        sql = f"SELECT * FROM {table} WHERE {wanted} AND {_between(table)} ORDER BY {order}"
+        yield selected.store.records(sql, **range_), range_
+
+
+def _devices(selected: Selected) -> _Devices:
+    """The device of each stream, by rank, restart, name and track: not every row names it."""
+    index = f"""regexp_extract(attributes, '"{names.DEVICE_INDEX}": ([0-9]+)', 1)"""
+    rows = selected.store.rows(
+        f"SELECT rank, restart, thread, track, max(try_cast({index} AS INTEGER)) FROM spans "
+        f"WHERE kind = '{_EVENT}' AND category = '{names.KERNEL}' GROUP BY ALL"
+    )
+    return {tuple(key): device for *key, device in rows if device is not None}
+
+
+def _across(selected: Selected, which: str) -> str:
+    """What was caused from another track, where the one or the other (``which``) is in the range.
+
+    Sections by sections around them, and what a device did by the operator that launched it. Other
+    events lie under what is around them for want of a cause, and that may hold thousands.
+    """
+    return (
+        f"WITH chosen AS (SELECT * FROM spans WHERE {selected.wanted}) "
+        "SELECT cause.span_id, effect.span_id FROM chosen cause JOIN chosen effect "
+        "ON effect.parent_id = cause.span_id AND effect.rank = cause.rank "
+        "AND effect.restart = cause.restart AND effect.kind = cause.kind "
+        f"AND (effect.kind <> '{_EVENT}' OR effect.category = '{names.KERNEL}') "
+        "AND (effect.track <> cause.track OR effect.thread <> cause.thread) "
+        f"WHERE {_between(which)} ORDER BY effect.start_ns"
+    )
+
+
+def _between(table: str) -> str:
+    return f"{table}.start_ns >= $low AND {table}.start_ns < $high"
+
+
+def _parents_first(rows: Iterable[_Row]) -> Iterator[_Row]:
+    """Of spans with the same start and end, those that others are in come first."""
+    for _, group in groupby(rows, lambda row: (row["start_ns"], row["end_ns"])):
+        same = {row["span_id"]: row for row in group}
+        while same:
+            span = next(iter(same))
+            above = [span]
+            while (span := same[span]["parent_id"]) in same and span not in above:
+                above.append(span)
+            for span in reversed(above):
+                yield same.pop(span)
+
+
+def _track(row: _Row, attributes: dict[str, Any], devices: _Devices, tracks: Tracks) -> Track:
+    """The track of a span: of a device its stream, of the host its thread or task.
+
+    The recorder and profilers know a thread by different numbers; the native one both have.
+    """
+    process, name, native = (row["rank"], row["restart"]), row["thread"].strip(), row["thread_id"]
+    if row["category"] == names.KERNEL and native is None:
+        known = devices.get((*process, row["thread"], row["track"]))
+        device = attributes.get(names.DEVICE_INDEX, known)
+        is_told = device is None or name.lower().startswith("device")
+        return tracks.find(process, Kind.DEVICE, name if is_told else f"device {device} · {name}")
+    if row["kind"] == _EVENT and native is None:
+        return tracks.find(process, Kind.UNKNOWN, name or _UNKNOWN)
+    is_task = native is None or name.startswith(_TASK)
+    key = ("track", row["track"]) if is_task else ("thread", native)
+    shown = name or f"thread {row['track']}"
+    is_roll_up = row["kind"] == _ROLL_UP
+    return tracks.find(process, Kind.THREAD, shown, key, rolls_up=is_roll_up)
+
+
+def _name(row: _Row, attributes: dict[str, Any]) -> str:
+    count = attributes.get(names.ROLLED_UP) if row["kind"] == _ROLL_UP else None
+    return str(row["name"]) if count is None else f"{row['name']} ×{count}"
+
+
+def _own_arguments(row: _Row) -> dict[str, Any]:
+    own: dict[str, Any] = {}
+    if row["span_id"] == row["root_id"]:
+        own[_TRACE_ID] = row["trace_id"]
+    if row["status"] == "error":
+        own[_STATUS] = row["status"]
+    return own

@@ -1,0 +1,134 @@
+"""Of what is a timeline made: which processes, tracks, slices and points?"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable
+
+    from otel_mlperf.store.table_reader import Store
+
+
+_NODES_PID: Final = 1_000_000_000
+
+
+class Kind(enum.IntEnum):
+    """What a track holds; in the order in which a process shows its tracks."""
+
+    STEPS = 0
+    THREAD = 1
+    DEVICE = 2
+    UNKNOWN = 3
+    COUNTER = 4
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Process:
+    """A rank between two restarts; or what belongs to no rank."""
+
+    pid: int
+    """Its rank, unless that is another's: viewers tell processes apart by it."""
+    name: str
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Track:
+    """A row of the timeline."""
+
+    process: Process
+    kind: Kind
+    name: str
+    place: int
+    """Counts the tracks of this kind in the process from 0, in the order of their first item."""
+    unit: str = ""
+    """Of a counter: UCUM."""
+    rolls_up: bool = False
+    """Whether it holds what was rolled up, below the track of the same place."""
+
+
+class Slice(NamedTuple):
+    """Something that lasted."""
+
+    track: Track
+    start_ns: int
+    end_ns: int
+    name: str
+    category: str
+    arguments: dict[str, Any]
+    span: int = 0
+    """Its id; 0: nothing refers to it."""
+    parent: int = 0
+    leads_to: tuple[int, ...] = ()
+    """Ids of the slices on other tracks that it caused."""
+    is_led: bool = False
+    """Whether its parent is on another track."""
+
+
+class Point(NamedTuple):
+    """A value from a moment on."""
+
+    track: Track
+    time_ns: int
+    value: float
+
+
+class Tracks:
+    """The processes of a run, and their tracks as they come up."""
+
+    def __init__(self, store: Store) -> None:
+        rows = store.rows(
+            "SELECT rank, restart, any_value(host ORDER BY start_ns) FROM processes "
+            "GROUP BY rank, restart"
+        )
+        self._hosts = {(rank, restart): host for rank, restart, host in rows}
+        ((most,),) = store.rows(
+            "SELECT max(rank) FROM (SELECT rank FROM processes UNION ALL SELECT rank FROM steps "
+            "UNION ALL SELECT rank FROM spans)"
+        )
+        self._ranks = (most or 0) + 1
+        self._processes: dict[tuple[int | None, int], Process] = {}
+        self._tracks: dict[Hashable, Track] = {}
+        self._places: dict[Hashable, int] = {}
+        self._counts: dict[tuple[Process, Kind], int] = {}
+
+    def find(
+        self,
+        process: tuple[int | None, int],
+        kind: Kind,
+        name: str,
+        known_by: Hashable = None,
+        *,
+        unit: str = "",
+        rolls_up: bool = False,
+    ) -> Track:
+        """The track of rank and restart that is known by this, else by its name.
+
+        Made when it is new: it keeps the name that it is called first.
+        """
+        key = (process, kind, name if known_by is None else known_by)
+        track = self._tracks.get((key, rolls_up))
+        if track is None:
+            owner = self._processes.get(process) or self._new_process(*process)
+            place = self._places.setdefault(key, self._counts.get((owner, kind), 0))
+            self._counts[owner, kind] = max(place + 1, self._counts.get((owner, kind), 0))
+            shown = f"{name} · rolled up" if rolls_up else name
+            track = Track(owner, kind, shown, place, unit, rolls_up)
+            self._tracks[key, rolls_up] = track
+        return track
+
+    def _new_process(self, rank: int | None, restart: int) -> Process:
+        if rank is None:
+            hosts = sorted(set(self._hosts.values()))
+            where = hosts[0] if len(hosts) == 1 else "all nodes"
+            made = Process(_NODES_PID, f"readings · {where}")
+        else:
+            # Viewers sort by name: every rank has as many digits.
+            digits = len(str(self._ranks - 1))
+            words = [f"rank {rank:0{digits}}", self._hosts.get((rank, restart), "")]
+            words += [f"restart {restart}"] if restart else []
+            made = Process(rank + restart * self._ranks, " · ".join(filter(None, words)))
+        self._processes[rank, restart] = made
+        return made

@@ -1,0 +1,145 @@
+"""Is this machine fit for recording?"""
+
+from __future__ import annotations
+
+import ctypes
+import importlib.metadata
+import importlib.util
+import os
+import platform
+import shutil
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from otel_mlperf.findings.check import Check
+from otel_mlperf.journal.journal_folder import SHARED_MEMORY, fitting_rows
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_ROWS: Final = 131_072
+"""Rows of a journal where there is room: see ``Config.rows``."""
+_LEAST_DISK: Final = 1 << 30
+_NO_ROOM: Final = 1 << 20
+_DRIVER: Final = Path("/proc/driver/nvidia/version")
+_CLOCK_FROM: Final = 1_704_067_200
+"""The year 2024: a clock before it was never set."""
+_UNSYNCHRONISED: Final = 5
+"""What adjtimex(2) returns (TIME_ERROR)."""
+
+
+def check_machine(runs_folder: Path, nodes: int) -> list[Check]:
+    """Disk, Python, torch, GPU, shared memory and clock; a full disk comes before all else."""
+    return [
+        check_runs_folder(runs_folder),
+        check_python(),
+        check_torch(),
+        check_gpu(_DRIVER),
+        check_shared_memory(SHARED_MEMORY),
+        check_clock(time.time, clock_state(), nodes),
+    ]
+
+
+def check_python() -> Check:
+    """The interpreter and the system."""
+    found = f"{platform.python_version()} on {sys.platform} {platform.machine()}"
+    if sys.platform != "linux":
+        return Check("warn", "python", found, "crash-safe recording needs Linux")
+    return Check("ok", "python", found)
+
+
+def check_torch() -> Check:
+    """Whether torch is there; it is not imported."""
+    if importlib.util.find_spec("torch") is None:
+        return Check("ok", "torch", "not installed; only `otel-mlperf run` would hook it")
+    try:
+        return Check("ok", "torch", importlib.metadata.version("torch"))
+    except importlib.metadata.PackageNotFoundError:
+        return Check("ok", "torch", "found, of unknown version")
+
+
+def check_gpu(driver: Path) -> Check:
+    """Whether the kernel has an NVIDIA driver."""
+    try:
+        words = driver.read_text().partition("\n")[0].split()
+    except OSError:
+        return Check("ok", "gpu", "no NVIDIA driver here; times are those of the host")
+    version = next((word for word in words if word[0].isdigit()), "of unknown version")
+    return Check("ok", "gpu", f"NVIDIA driver {version}; section times are host time")
+
+
+def check_shared_memory(folder: str) -> Check:
+    """Whether a journal of full size fits where it is fast."""
+    if not os.path.isdir(folder) or not os.access(folder, os.W_OK | os.X_OK):
+        return Check(
+            "warn", "shared memory", f"{folder} is not writable: journals go to the run folder, "
+            "where a busy disk can hold up the program",
+            f"make {folder} writable",
+        )  # fmt: skip
+    room = os.statvfs(folder)
+    free = f"{_size(room.f_bavail * room.f_frsize)} free in {folder}"
+    rows = fitting_rows(folder, _ROWS)
+    if rows < _ROWS:
+        return Check(
+            "warn", "shared memory", f"{free}: journals have {rows:,} rows instead of {_ROWS:,}",
+            "give the container more (docker run --shm-size=1g)",
+        )  # fmt: skip
+    return Check("ok", "shared memory", free)
+
+
+def check_runs_folder(folder: Path) -> Check:
+    """Whether runs can be stored."""
+    there = folder.absolute()
+    while not there.exists() and there != there.parent:
+        there = there.parent
+    if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
+        return Check(
+            "FAIL", "run folder", f"{folder} cannot be written", "set OTEL_MLPERF_DIR elsewhere"
+        )
+    return check_room(folder, shutil.disk_usage(there).free)
+
+
+def check_room(folder: Path, free: int) -> Check:
+    """Whether ``free`` bytes are enough for what a run stores."""
+    if free < _NO_ROOM:
+        full = f"{folder} has {_size(free)} free: nothing can be stored"
+        return Check("FAIL", "run folder", full, "make room, or set OTEL_MLPERF_DIR elsewhere")
+    found = f"{folder} is writable, {_size(free)} free"
+    if free < _LEAST_DISK:
+        return Check("warn", "run folder", found, "make room, or set OTEL_MLPERF_DIR elsewhere")
+    return Check("ok", "run folder", found)
+
+
+def check_clock(now: Callable[[], float], state: int | None, nodes: int) -> Check:
+    """Whether times of the nodes can be compared; ``state`` as adjtimex(2) gives it."""
+    if now() < _CLOCK_FROM:
+        return Check(
+            "FAIL", "clock", f"it says {time.strftime('%d %b %Y', time.gmtime(now()))}",
+            "set it: spans of another year are not found",
+        )  # fmt: skip
+    if state == _UNSYNCHRONISED and nodes > 1:
+        return Check(
+            "warn", "clock", f"the kernel says that nothing synchronises it, and {nodes} nodes "
+            "train together", "start chronyd or systemd-timesyncd on each of them",
+        )  # fmt: skip
+    if state == _UNSYNCHRONISED:
+        return Check("ok", "clock", "set; not synchronised, which matters to several nodes only")
+    return Check("ok", "clock", "set" if state is None else "set and synchronised")
+
+
+def clock_state() -> int | None:
+    """The clock's state from adjtimex(2), read only; None where it cannot be asked."""
+    try:
+        return int(ctypes.CDLL(None).adjtimex(ctypes.create_string_buffer(512)))
+    except (OSError, AttributeError):
+        return None
+
+
+def _size(count: float) -> str:
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if count < 1024:
+            return f"{count:.0f} {unit}"
+        count /= 1024
+    return f"{count:.1f} TiB"

@@ -1,0 +1,140 @@
+"""Is a run recorded as it should be: is its agent alive, does every item have its fate?"""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from otel_mlperf.analysis.profiles.recorded_windows import REMEDIES, read_left_out
+from otel_mlperf.analysis.summary.item_accounts import RING_FULL, ROOM
+from otel_mlperf.analysis.summary.run_processes import RUNNING, read_processes
+from otel_mlperf.errors import JournalError
+from otel_mlperf.findings.check import Check
+from otel_mlperf.journal.journal_folder import SHARED_MEMORY, SUFFIX, folders_of_run
+from otel_mlperf.journal.journal_reader import Reader
+from otel_mlperf.journal.layout import Word
+from otel_mlperf.report.quantities import plural
+from otel_mlperf.store.table_reader import Store
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from otel_mlperf.analysis.summary.item_accounts import Account, Accounts
+    from otel_mlperf.store.run_folders import RunFolder
+
+_SILENT_S: Final = 5.0
+"""An agent that has not looked at a journal for so long is gone, or hangs."""
+_FAULT: Final = "this is a fault of otel_mlperf: please report it with agent/*/agent.log"
+_LOSSES: Final = {
+    Word.LOST_RING_FULL: ("spans (the journal was full)", ROOM),
+    Word.LOST_PAYLOADS: ("attributes (the journal was full)", ROOM),
+    Word.LOST_VALUES: ("values of log() (the journal was full)", ROOM),
+    Word.LOST_OPEN: ("spans unseen while open", "larger OTEL_MLPERF_JOURNAL_ROWS="),
+    Word.LOST_CELLS: ("counters without a cell", "larger OTEL_MLPERF_JOURNAL_ROWS="),
+    Word.LOST_ENTRIES: ("names beyond the limit", "fewer names: what varies is an attribute"),
+    Word.INTERNAL_ERRORS: ("errors inside the recorder", _FAULT),
+}
+
+
+def check_run(
+    run: RunFolder, accounts: Accounts, shared_memory: str = SHARED_MEMORY
+) -> list[Check]:
+    """The agent of a run, its journals and its accounting."""
+    store = Store(run.path)
+    outcome = read_processes(store).outcome
+    owner = run.path.stat().st_uid
+    folders = folders_of_run(run.facts.id, str(run.path), owner, shared_memory)
+    checks = check_journals(map(Path, folders), run.short_id, outcome, time.monotonic_ns())
+    checks += check_profiler(read_left_out(store))
+    for signal, destinations in accounts.items():
+        for destination, account in destinations.items():
+            what = f"{signal} → {destination}"
+            checks.append(check_account(what, account, outcome, run.short_id))
+    if not accounts:
+        checks.append(
+            Check(
+                "warn",
+                "accounting",
+                "no agent has counted yet",
+                f"otel-mlperf recover {run.short_id}",
+            )
+        )
+    return checks
+
+
+def check_profiler(left_out: dict[str, int]) -> list[Check]:
+    """Which profiler windows are missing, and why."""
+    return [
+        Check("warn", "profiler", f"{plural(count, 'window')} left out: {why}", REMEDIES[why])
+        for why, count in left_out.items()
+    ]
+
+
+def check_journals(
+    folders: Iterable[Path], short_id: str, outcome: str, now_ns: int
+) -> list[Check]:
+    """Whether somebody reads the run's journals, and what its processes dropped."""
+    checks: list[Check] = []
+    paths = [path for folder in folders for path in sorted(folder.glob(f"*{SUFFIX}"))]
+    for path in paths:
+        try:
+            reader = Reader(str(path))
+        except JournalError as error:
+            checks.append(Check("warn", "journal", str(error), "remove it"))
+            continue
+        checks += _journal(reader, path, short_id, now_ns)
+        reader.close()
+    if not paths:
+        if outcome == RUNNING:
+            return [
+                Check("warn", "agent", "the run did not end, and has no journal on this node",
+                      "look on the node where it runs; if it is gone, its end was not seen")
+            ]  # fmt: skip
+        return [Check("ok", "agent", "nothing left to read: it has ended")]
+    return checks
+
+
+def _journal(reader: Reader, path: Path, short_id: str, now_ns: int) -> list[Check]:
+    what = f"agent, rank {reader.meta.rank}"
+    silent_s = (now_ns - reader.word(Word.BEAT)) / 1e9
+    checks = [
+        Check("warn", "dropped", f"{count:,} {name}", remedy)
+        for word, (name, remedy) in _LOSSES.items()
+        if (count := reader.word(word))
+    ]
+    if not reader.is_owned:
+        found = f"{path.name} is of a process that has ended"
+        checks.append(Check("warn", what, found, f"otel-mlperf recover {short_id}"))
+    elif not reader.word(Word.BEAT):
+        checks.append(Check("FAIL", what, "nobody has read its journal", "otel-mlperf agent"))
+    elif silent_s > _SILENT_S:
+        found = f"its journal was read last {silent_s:.0f} s ago"
+        checks.append(Check("FAIL", what, found, "see agent/*/agent.log in the run folder"))
+    else:
+        pid = reader.word(Word.AGENT_PID)
+        checks.append(Check("ok", what, f"process {pid} read its journal {silent_s:.1f} s ago"))
+    return checks
+
+
+def check_account(what: str, account: Account, outcome: str, short_id: str) -> Check:
+    """Whether every item is accounted for, and none lost."""
+    terms = [f"{account.delivered:,} delivered"]
+    terms += [f"{account.rolled_up:,} rolled up"] if account.rolled_up else []
+    terms += [f"{account.unselected:,} measured only"] if account.unselected else []
+    terms += [f"{account.pending:,} pending"] if account.pending else []
+    terms += [f"{count:,} lost ({reason})" for reason, count in account.lost.items() if count]
+    sum_of = f"{account.created:,} created = {' + '.join(terms)}"
+    if not account.adds_up:
+        missing = account.created - account.ended - account.pending
+        return Check(
+            "FAIL", what, f"{sum_of}, which leaves {missing:,} unexplained",
+            _FAULT,
+        )  # fmt: skip
+    if account.lost.get(RING_FULL):
+        return Check("warn", what, sum_of, ROOM)
+    if sum(account.lost.values()):
+        return Check("warn", what, sum_of, "see agent/*/agent.log in the run folder")
+    if account.pending and outcome != RUNNING:
+        return Check("warn", what, sum_of, f"otel-mlperf recover {short_id}")
+    return Check("ok", what, sum_of)

@@ -1,0 +1,250 @@
+"""What has a process written into its journal since the last look?
+
+Everything comes out as a copy: the process goes on writing, and the agent frees what it has read.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import struct
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from otel_mlperf.errors import JournalError
+from otel_mlperf.journal.layout import (
+    HEADER_BYTES,
+    MAGIC,
+    META_AT,
+    PART_SHIFT,
+    PARTS_SHIFT,
+    ROW_BYTES,
+    WORD,
+    Kind,
+    Shape,
+    State,
+    Word,
+)
+from otel_mlperf.journal.meta import JournalMeta
+from otel_mlperf.journal.owner import has_owner
+from otel_mlperf.journal.ring_scan import Scan
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+
+Rows = NDArray[np.void]
+ROW_TYPE: Final = np.dtype(
+    [
+        ("start", "<u8"),
+        ("end", "<u8"),
+        ("span", "<u8"),
+        ("parent", "<u8"),
+        ("root", "<u8"),
+        ("track", "<u8"),
+        ("name", "<u4"),
+        ("flags", "<u4"),
+        ("seq", "<u8"),
+    ]
+)
+OPEN_TYPE: Final = np.dtype(
+    [(field, "<u8") for field in ("span", "parent", "root", "track", "start", "name")]
+)
+_PART_TYPE: Final = np.dtype(
+    [("head", "V16"), ("span", "<u8"), ("tail", "V28"), ("flags", "<u4"), ("seq", "<u8")]
+)
+
+
+class Parts:
+    """Puts the pieces of payloads and entries together, whatever order they are seen in."""
+
+    def __init__(self) -> None:
+        self._open: dict[int, dict[int, bytes]] = {}
+        self.ready: dict[int, Any] = {}
+        """Decoded contents by span id, or by entry number."""
+
+    def feed(self, rows: Rows) -> None:
+        """Takes PAYLOAD rows; what is complete and decodes appears in ``ready``."""
+        parts = rows.view(_PART_TYPE)
+        for head, key, tail, flags, _seq in parts.tolist():
+            count = flags >> PARTS_SHIFT
+            pieces = self._open.setdefault(key, {})
+            pieces[flags >> PART_SHIFT & 0xFFF] = head + tail
+            if len(pieces) == count:
+                del self._open[key]
+                self._decode(key, b"".join(pieces[i] for i in sorted(pieces)))
+
+    def _decode(self, key: int, text: bytes) -> None:
+        (length,) = struct.unpack_from("<I", text)
+        try:
+            self.ready[key] = msgspec.msgpack.decode(text[4 : 4 + length])
+        except ValueError:  # torn by a kill, in the middle of a letter perhaps: its section is kept
+            return
+
+    @property
+    def unfinished(self) -> list[int]:
+        """Keys of which some pieces are missing."""
+        return list(self._open)
+
+    def pop(self, key: int) -> Any:
+        """The content for ``key``, once; None where there is none."""
+        self._open.pop(key, None)
+        return self.ready.pop(key, None)
+
+
+class Reader:
+    """The reading side of one journal.
+
+    Args:
+        path: the file; opened here unless ``buffer`` is given.
+        buffer: the writer's own mapping. A process that writes a journal must not open its file
+            again: closing any descriptor of it would drop the lock.
+        is_writable: whether the words of the reader may be stored; else the file is mapped for
+            reading only.
+
+    Raises:
+        JournalError: not a journal, or not all there.
+    """
+
+    def __init__(
+        self, path: str, buffer: mmap.mmap | None = None, *, is_writable: bool = True
+    ) -> None:
+        self.path = path
+        self._fd = -1
+        if buffer is None:
+            self._fd, buffer = _map(path, is_writable=is_writable)
+        self._map = buffer
+        self.words = memoryview(buffer).cast("Q")
+        try:
+            if self.words[Word.MAGIC] != MAGIC:
+                raise JournalError(f"reading the journal {path}: it does not start as one does")
+            self.meta = self._read_meta()
+            self._lay_out()
+        except JournalError:
+            self._release()
+            raise
+
+    def _lay_out(self) -> None:
+        words = self.words
+        shape = Shape(words[Word.ROWS], words[Word.CELLS], words[Word.OPEN], words[Word.CHUNKS])
+        if len(self._map) < shape.size:
+            raise JournalError(
+                f"reading the journal {self.path}: {len(self._map):,} of {shape.size:,} bytes"
+            )
+        self._table = np.frombuffer(self._map, OPEN_TYPE, shape.open, shape.table_at)
+        self._cells = np.frombuffer(self._map, "<u8", shape.cells * 8, shape.cells_at)
+        chunks = np.frombuffer(self._map, ROW_TYPE, shape.chunks, shape.entries_at)
+        self.ring = Scan(np.frombuffer(self._map, ROW_TYPE, shape.rows, shape.ring_at))
+        self._chunks = Scan(chunks)
+        self._was_closed = False
+        self._entries = Parts()
+
+    def _read_meta(self) -> JournalMeta:
+        (length,) = struct.unpack_from("<I", self._map, META_AT)
+        try:
+            text = self._map[META_AT + 4 : META_AT + 4 + length]
+            return msgspec.msgpack.decode(text, type=JournalMeta)
+        except ValueError as error:
+            raise JournalError(f"reading the journal {self.path}: metadata: {error}") from error
+
+    def resume(self, first: int, holes: Iterable[int]) -> None:
+        """Goes on where another reader's durable record ended."""
+        free = self.word(Word.TAIL)  # a hole below it was given up: its place may be written again
+        self.ring.next, self.ring.holes = first, sorted(h for h in holes if h >= free)
+
+    def take(self, *, final: bool = False) -> Rows:
+        """Rows of every kind that were published since the last call."""
+        self._was_closed = self.word(Word.STATE) == State.CLOSED
+        return self.ring.take(final=final)
+
+    def new_entries(self) -> dict[int, list[Any]]:
+        """What was registered since the last call: entry number to content (see ``layout``)."""
+        self._entries.feed(self._chunks.take())
+        ready, self._entries.ready = self._entries.ready, {}
+        return ready
+
+    def cells(self) -> NDArray[np.uint64]:
+        """A copy of the cells in use, eight words each, the entry number first."""
+        cells = self._cells.reshape(-1, 8)
+        used = int(np.count_nonzero(cells[:, 0]))
+        return cells[:used].copy() if cells[:used, 0].all() else cells[cells[:, 0] != 0]
+
+    def open_sections(self) -> Rows:
+        """A copy of the sections that are open; a row may have been published for some of them."""
+        table = self._table.copy()
+        # The name is stored last: without it a kill came in between, and nothing had begun.
+        is_open: Rows = table[(table["span"] != 0) & (table["name"] != 0)]
+        return is_open
+
+    def word(self, word: Word) -> int:
+        """One header word."""
+        return int(self.words[word])
+
+    def set_word(self, word: Word, value: int) -> None:
+        """Stores one of the words that belong to the reader."""
+        self.words[word] = value
+
+    def free(self) -> None:
+        """Makes room: every slot that was read may be written again, holes and later ones not."""
+        self.words[Word.TAIL] = self.ring.freeable()
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether the last look began when all rows were written, and has reached them."""
+        return self._was_closed and self.ring.next > self.word(Word.HEAD)
+
+    @property
+    def is_pressing(self) -> bool:
+        """Whether a look should come soon: it fills up, or has ended."""
+        return not self.is_running or self.ring.is_filling()
+
+    @property
+    def is_running(self) -> bool:
+        """Whether its process still records: it lives, and has not closed the journal."""
+        return self.is_owned and self.word(Word.STATE) == State.RUNNING
+
+    @property
+    def is_owned(self) -> bool:
+        """Whether the process that made the journal still lives: it holds a lock on the file."""
+        return self._fd < 0 or has_owner(self._fd)
+
+    def close(self) -> None:
+        """Gives up the mapping; every array taken from here was a copy."""
+        del self._table, self._cells, self.ring, self._chunks
+        self._release()
+
+    def _release(self) -> None:
+        self.words.release()
+        if self._fd >= 0:
+            self._map.close()
+            os.close(self._fd)
+
+
+def rows_of_kind(rows: Rows, kind: Kind) -> Rows:
+    """The rows of one kind, in the same order."""
+    found: Rows = rows[rows["flags"] & 15 == kind]
+    return found
+
+
+def _map(path: str, *, is_writable: bool) -> tuple[int, mmap.mmap]:
+    mode, access = os.O_RDONLY, mmap.ACCESS_READ
+    if is_writable:
+        mode, access = os.O_RDWR, mmap.ACCESS_WRITE
+    try:
+        fd = os.open(path, mode | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except OSError as error:
+        raise JournalError(f"reading the journal {path}: {error.strerror}") from error
+    try:
+        size = os.fstat(fd).st_size
+        if size < HEADER_BYTES + ROW_BYTES or size % WORD:
+            raise JournalError(f"reading the journal {path}: its {size} bytes are none")
+        return fd, mmap.mmap(fd, size, access=access)
+    except (OSError, ValueError) as error:
+        os.close(fd)
+        raise JournalError(f"reading the journal {path}: {error}") from error
+    except JournalError:
+        os.close(fd)
+        raise

@@ -1,0 +1,123 @@
+"""Which slots of a ring have been published since the last look?
+
+Rows come out as copies in slot order. A slot that was drawn but not stored (a *hole*: its writer is
+in between, or was killed) is read past at once and looked at again; its place is freed only when
+three quarters of the ring lie behind it.
+"""
+
+from __future__ import annotations
+
+import platform
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from otel_mlperf.journal.journal_reader import Rows
+
+_BLOCK: Final = 2048
+_GLANCES: Final = (10, 5, 2)
+"""Parts of a ring: one slot alone may be a hole."""
+# Elsewhere a row's last word can become visible before the words in front of it.
+_STORES_IN_ORDER: Final = platform.machine() in ("x86_64", "AMD64", "i686")
+
+
+class Scan:
+    """Walks slots in order through an array of 64-byte rows, remembering the holes.
+
+    Where the processor may show a row's last word before the others (``in_order`` is False), a row
+    counts from the second look that sees it.
+    """
+
+    def __init__(self, ring: Rows, *, in_order: bool = _STORES_IN_ORDER) -> None:
+        self._ring = ring
+        self._mask = np.uint64(len(ring) - 1)
+        self._in_order = in_order
+        self.next = 1
+        """The first slot that no look has reached."""
+        self.holes: list[int] = []
+        self._seen = 0
+        """The last slot that the look before saw published, and the holes that it saw filled."""
+        self._filled: list[int] = []
+
+    def take(self, *, final: bool = False) -> Rows:
+        """A copy of every row published since the last look; ``final`` looks past all holes."""
+        twice = not (self._in_order or final)
+        found = [self._late(twice)]
+        known, end = len(self.holes), self.next + len(self._ring)
+        while self.next < end:
+            slots = np.arange(self.next, min(self.next + _BLOCK, end), dtype=np.uint64)
+            at = slots & self._mask
+            published = self._published(slots, at, twice)
+            if not published.any():
+                if not final:
+                    break
+                self.next += len(slots)
+                continue
+            last = int(np.flatnonzero(published)[-1]) + 1
+            self.holes += slots[:last][~published[:last]].tolist()
+            found.append(self._ring[at[:last][published[:last]]])
+            self.next += last
+        if twice:
+            self._look_ahead()
+        elif len(self.holes) > known:
+            # A look takes its time, more if it loses its processor: what was not there when it
+            # passed, but before the rows behind, may be there by now and is no hole then.
+            found.append(self._late(twice))
+        rows: Rows = np.concatenate(found)
+        return rows
+
+    def _published(
+        self, slots: NDArray[np.uint64], at: NDArray[np.uint64], twice: bool
+    ) -> NDArray[np.bool_]:
+        published: NDArray[np.bool_] = self._ring["seq"][at] == slots
+        return published & (slots <= np.uint64(self._seen)) if twice else published
+
+    def _late(self, twice: bool) -> Rows:
+        slots = np.array(self.holes, np.uint64)
+        at = slots & self._mask
+        published = self._ring["seq"][at] == slots
+        if twice:
+            published &= np.isin(slots, np.array(self._filled, np.uint64))
+        self.holes = slots[~published].tolist()
+        late: Rows = self._ring[at[published]]
+        return late
+
+    def _look_ahead(self) -> None:
+        """Remembers what is there now, for the next look to take."""
+        slots = np.array(self.holes, np.uint64)
+        self._filled = slots[self._ring["seq"][slots & self._mask] == slots].tolist()
+        at = self.next
+        while at < self.next + len(self._ring):
+            slots = np.arange(at, at + _BLOCK, dtype=np.uint64)
+            published = np.flatnonzero(self._ring["seq"][slots & self._mask] == slots)
+            if not len(published):
+                break
+            self._seen = int(slots[published[-1]])
+            at += _BLOCK
+
+    def is_filling(self) -> bool:
+        """Whether a tenth of the array waits for the next look, found without looking at it all."""
+        far = (len(self._ring) // part for part in _GLANCES)
+        return any(self._ring["seq"][self.next + ahead & int(self._mask)] == self.next + ahead
+                   for ahead in far)  # fmt: skip
+
+    def freeable(self) -> int:
+        """The first slot that must not be written again yet; gives up holes that are too old."""
+        oldest = self.next - len(self._ring) * 3 // 4
+        self.holes = [slot for slot in self.holes if slot >= oldest]
+        return self.holes[0] if self.holes else self.next
+
+    def newest(self, most: int) -> Rows:
+        """A copy of at most so many rows, the newest, whether they were taken or not."""
+        ring = self._ring
+        last = int(ring["seq"].max())
+        first = max(1, last - min(most, len(ring)) + 1)
+        slots = np.arange(first, last + 1, dtype=np.uint64)
+        at = slots & self._mask
+        rows: Rows = ring[at]
+        # Whole before and after the copy: nothing was written over it meanwhile.
+        whole: Rows = rows[(rows["seq"] == slots) & (ring["seq"][at] == slots)]
+        return whole

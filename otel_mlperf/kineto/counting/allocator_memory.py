@@ -1,0 +1,99 @@
+"""How much memory had the allocator of each device given out, over the window?
+
+From the ``[memory]`` instants. *Allocated* and *reserved* are the allocator's own totals after each
+change; traces of the CPU often lack them, and then only the change since the window began is known:
+``change = bytes allocated - bytes freed``. What was allocated before and is freed inside counts as
+freed, so a change may be negative.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import numpy as np
+
+from otel_mlperf.kineto.trace_events import NONE
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from otel_mlperf.kineto.trace_events import Trace
+
+MOST_POINTS: Final = 512
+
+
+class Memory(NamedTuple):
+    """What the allocator of one device did; the arrays are its timeline, one item for each part."""
+
+    device_type: int
+    """0 CPU, 1 CUDA, as ``c10::DeviceType``."""
+    device: int
+    allocations: int
+    frees: int
+    allocated_bytes: int
+    """Sum over the allocations of the window."""
+    freed_bytes: int
+    peak_allocated_bytes: int | None
+    peak_reserved_bytes: int | None
+    peak_change_bytes: int
+    """The most that was allocated since the window began, less what was freed."""
+    peak_ns: int
+    """When the allocator had given out most, by its own total or else by the change."""
+    time_ns: NDArray[np.int64]
+    """Of the last change in each part of the timeline."""
+    allocated: NDArray[np.int64]
+    """After that change; NONE where the trace does not say."""
+    peak: NDArray[np.int64]
+    """The most allocated in that part; NONE where the trace does not say."""
+    reserved: NDArray[np.int64]
+    """The most reserved in that part; NONE where the trace does not say."""
+    change: NDArray[np.int64]
+
+
+def follow_memory(trace: Trace) -> list[Memory]:
+    """The allocators of a trace, by device; none where memory was not profiled."""
+    made = trace.allocations
+    keys = np.unique(np.stack([made.device_type, made.device]), axis=1).T.tolist()
+    return [
+        _follow(trace, kind, device, (made.device_type == kind) & (made.device == device))
+        for kind, device in keys
+    ]
+
+
+def _follow(trace: Trace, device_type: int, device: int, mine: NDArray[np.bool_]) -> Memory:
+    made = trace.allocations
+    rows = np.flatnonzero(mine)
+    rows = rows[np.argsort(made.time_ns[rows], kind="stable")]
+    time_ns, size = made.time_ns[rows], made.size[rows]
+    allocated, reserved = made.allocated[rows], made.reserved[rows]
+    change = np.cumsum(size)
+    first, last = _parts(time_ns)
+    said = bool((allocated != NONE).any())
+    return Memory(
+        device_type=device_type,
+        device=device,
+        allocations=int((size > 0).sum()),
+        frees=int((size < 0).sum()),
+        allocated_bytes=int(size[size > 0].sum()),
+        freed_bytes=-int(size[size < 0].sum()),
+        peak_allocated_bytes=int(allocated.max()) if said else None,
+        peak_reserved_bytes=int(reserved.max()) if (reserved != NONE).any() else None,
+        peak_change_bytes=max(int(change.max()), 0),
+        peak_ns=int(time_ns[(allocated if said else change).argmax()]),
+        time_ns=time_ns[last],
+        allocated=allocated[last],
+        peak=np.maximum.reduceat(allocated, first),
+        reserved=np.maximum.reduceat(reserved, first),
+        change=change[last],
+    )
+
+
+def _parts(time_ns: NDArray[np.int64]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """The first and last change of each part: every change its own, or else equal times."""
+    n = len(time_ns)
+    if n <= MOST_POINTS:
+        return np.arange(n), np.arange(n)
+    span = int(time_ns[-1] - time_ns[0]) + 1
+    part = (time_ns - time_ns[0]) // -(-span // MOST_POINTS)
+    first = np.flatnonzero(np.diff(part, prepend=-1))
+    return first, np.append(first[1:], n) - 1

@@ -1,0 +1,120 @@
+"""To which section, step and phase does each event of a trace count?"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import numpy as np
+
+from otel_mlperf.kineto.linking.collectives import is_collective
+from otel_mlperf.kineto.linking.forest import Forest
+from otel_mlperf.kineto.linking.innermost import Cover
+from otel_mlperf.kineto.linking.links import Place
+from otel_mlperf.kineto.linking.roles import Role, find_roles
+from otel_mlperf.kineto.linking.threads import find_waiting
+from otel_mlperf.kineto.trace_events import NONE
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from otel_mlperf.journal.window import Window
+    from otel_mlperf.kineto.linking.links import Links
+    from otel_mlperf.kineto.linking.sections import Sections
+    from otel_mlperf.kineto.linking.step_membership import Step
+    from otel_mlperf.kineto.trace_events import Trace
+
+_STEP: Final = ".step"
+
+
+class Belonging(NamedTuple):
+    """Where each event counts; NONE: nowhere. The arrays have one item for each event."""
+
+    section: NDArray[np.int64]
+    sections: list[str]
+    step: NDArray[np.int64]
+    steps: list[str]
+    phase: NDArray[np.int64]
+    phases: list[str]
+
+
+def find_belonging(
+    trace: Trace, links: Links, sections: Sections, window: Window | None = None
+) -> Belonging:
+    """The section, step and phase of each event.
+
+    The section is the innermost recorded one. Where there is none, or only a step, it is the
+    innermost annotation, without those of steps and single collectives. The phase
+    is that of a recorded step; annotations of steps do not tell it.
+    """
+    section, names = _sections(trace, links, sections)
+    told = [_step_and_phase(step, sections, window) for step in links.steps]
+    labels = [label for label, _ in told]
+    phases = sorted({phase for _, phase in told if phase})
+    place = {phase: at for at, phase in enumerate(phases)}
+    of_step = np.array([place.get(phase, NONE) for _, phase in told] + [NONE], np.int64)
+    step = links.step.astype(np.int64)
+    return Belonging(section, names, step, labels, of_step[step], phases)
+
+
+def _sections(
+    trace: Trace, links: Links, sections: Sections
+) -> tuple[NDArray[np.int64], list[str]]:
+    recorded = _self_or_above(links, links.section != NONE)
+    of_section = np.append(links.section, NONE)[recorded]
+    annotation = _annotations(trace, links)
+    name = np.append(trace.events.name, NONE)[annotation]
+    is_step = np.append(sections.is_step, True)[of_section]
+    words = sorted({*sections.name, *(trace.names[one] for one in np.unique(name[name != NONE]))})
+    place = {word: at for at, word in enumerate(words)}
+    of_recorded = np.array([place[word] for word in sections.name] + [NONE], np.int64)[of_section]
+    of_name = np.array([place.get(word, NONE) for word in trace.names] + [NONE], np.int64)[name]
+    inner = is_step & (of_name != NONE)
+    return np.where(inner, of_name, of_recorded), words
+
+
+def _annotations(trace: Trace, links: Links) -> NDArray[np.int32]:
+    """The row of the innermost annotation that each event counts to.
+
+    Autograd runs the backward pass on threads of its own: what has no annotation there counts to
+    the one that was open on the thread that waits for it.
+    """
+    is_section = _is_section(trace, links)
+    forest, events = Forest(links.parent), trace.events
+    above = forest.nearest(is_section)
+    root = forest.roots()
+    there = np.full(len(events), NONE, np.int32)
+    waiting = find_waiting(trace, links.around, links.forward)
+    for track in np.unique(events.track[is_section]).tolist():
+        rows = np.flatnonzero(is_section & (events.track == track))
+        cover = Cover(events.start_ns[rows], events.start_ns[rows] + events.duration_ns[rows])
+        mine = np.flatnonzero((waiting == track) & ~links.is_device)
+        there[mine] = np.append(rows, NONE)[cover.at(events.start_ns[mine])]
+    found: NDArray[np.int32] = np.where(above == NONE, there[root], above)
+    return found
+
+
+def _self_or_above(links: Links, wanted: NDArray[np.bool_]) -> NDArray[np.int32]:
+    rows = np.arange(len(wanted), dtype=np.int32)
+    found: NDArray[np.int32] = np.where(wanted, rows, Forest(links.parent).nearest(wanted))
+    return found
+
+
+def _is_section(trace: Trace, links: Links) -> NDArray[np.bool_]:
+    """Whether an event is an annotation that a person put around a part of the program."""
+    single = np.array([is_collective(name) for name in trace.names] or [False])
+    found: NDArray[np.bool_] = (find_roles(trace) == Role.ANNOTATION) & ~single[trace.events.name]
+    found &= links.place != Place.TWIN
+    found[[step.row for step in links.steps if step.row != NONE]] = False
+    return found
+
+
+def _step_and_phase(step: Step, sections: Sections, window: Window | None) -> tuple[str, str]:
+    """How a step is called, and its phase, empty if it is not known."""
+    if step.section == NONE:
+        return step.name, ""
+    span = f"{int(sections.span_id[step.section]):016x}"
+    for known in window.steps if window is not None else ():
+        if known.span == span:
+            return f"{known.phase} step {known.number}", known.phase
+    phase = step.name.removesuffix(_STEP)
+    return step.name, phase if phase != step.name else ""

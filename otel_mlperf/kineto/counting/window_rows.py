@@ -1,0 +1,130 @@
+"""Which rows does a counted window leave in the tables of its run folder?
+
+Every row bears the digest of the trace: parts named by it replace each other, so that a window that
+is imported twice is there once.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, fields
+from typing import TYPE_CHECKING, Any
+
+from otel_mlperf.kineto.counting.streams import Delays, Stream
+from otel_mlperf.kineto.counting.window_numbers import STEP
+from otel_mlperf.kineto.trace_events import NONE
+from otel_mlperf.store.schema import TABLES
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from otel_mlperf.journal.window import Window
+    from otel_mlperf.kineto.counting.allocator_memory import Memory
+    from otel_mlperf.kineto.counting.window_numbers import Numbers, Total
+    from otel_mlperf.kineto.trace_events import Trace
+
+Row = dict[str, Any]
+Columns = dict[str, list[Any]]
+
+
+def tables_of(
+    trace: Trace,
+    numbers: Numbers,
+    orphans: dict[str, int],
+    *,
+    window: Window | None = None,
+    rank: int | None = None,
+) -> dict[str, Columns]:
+    """The columns of each table of a window, for ``store.writer.write_part``.
+
+    Rank and restart are those of the ``window``; of a trace without one, ``rank`` or else the
+    trace's own or else 0.
+    """
+    return {
+        table: _columns(table, rows)
+        for table, rows in rows_of(trace, numbers, orphans, window=window, rank=rank).items()
+        if rows
+    }
+
+
+def rows_of(
+    trace: Trace,
+    numbers: Numbers,
+    orphans: dict[str, int],
+    *,
+    window: Window | None = None,
+    rank: int | None = None,
+) -> dict[str, list[Row]]:
+    """The rows of each table of a window, as a query over the store would give them."""
+    of_trace = trace.rank or 0 if rank is None else rank
+    common = {
+        "rank": of_trace if window is None else window.rank,
+        "restart": 0 if window is None else window.restart,
+        "digest": trace.digest,
+    }
+    rows: dict[str, Iterable[Row]] = {
+        "windows": [_window(trace, numbers, orphans, window)],
+        "totals": map(_total, numbers.totals),
+        "streams": map(_stream, [*numbers.devices, *numbers.streams]),
+        "copies": map(asdict, numbers.copies),
+        "gaps": (gap._asdict() for gap in numbers.gaps),
+        "allocator": (point for memory in numbers.memory for point in _timeline(memory)),
+    }
+    return {table: [common | row for row in given] for table, given in rows.items()}
+
+
+def _window(trace: Trace, numbers: Numbers, orphans: dict[str, int], window: Window | None) -> Row:
+    return {
+        "number": None if window is None else window.number,
+        "trace": trace.path.name,
+        "start_ns": numbers.start_ns,
+        "end_ns": numbers.end_ns,
+        "is_unix_time": trace.is_unix_time,
+        "steps": json.dumps(_steps_with_events(numbers)),
+        "categories": json.dumps(numbers.categories),
+        "orphans": json.dumps(orphans),
+        "damage": json.dumps(trace.damage),
+    }
+
+
+def _steps_with_events(numbers: Numbers) -> list[str]:
+    """The steps in which something ran: a profiler may start at the end of one."""
+    known = {total.name for total in numbers.totals if total.what == STEP}
+    return [name for name in numbers.steps if name in known]
+
+
+def _total(total: Total) -> Row:
+    row: Row = asdict(total)
+    figures: Row = row.pop("figures")
+    return row | figures
+
+
+def _stream(stream: Stream) -> Row:
+    row = {one.name: getattr(stream, one.name) for one in fields(Stream) if one.name != "delays"}
+    delays = stream.delays
+    counts = {"launches": delays.launches, "early": delays.early}
+    return row | counts | {f"delay_{name}": getattr(delays, name) for name in Delays._fields[2:]}
+
+
+def _timeline(memory: Memory) -> Iterable[Row]:
+    columns = (memory.time_ns, memory.allocated, memory.peak, memory.reserved, memory.change)
+    for time_ns, allocated, peak, reserved, change in zip(
+        *(column.tolist() for column in columns), strict=True
+    ):
+        yield {
+            "device_type": memory.device_type,
+            "device": memory.device,
+            "time_ns": time_ns,
+            "allocated_bytes": _said(allocated),
+            "peak_bytes": _said(peak),
+            "reserved_bytes": _said(reserved),
+            "change_bytes": change,
+        }
+
+
+def _said(value: int) -> int | None:
+    return None if value == NONE else value
+
+
+def _columns(table: str, rows: list[Row]) -> Columns:
+    return {column.name: [row[column.name] for row in rows] for column in TABLES[table]}

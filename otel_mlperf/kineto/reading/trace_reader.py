@@ -1,0 +1,118 @@
+"""How does a trace file become columns, in bounded memory?
+
+The file is read once, as a stream: fields before the list of events, the list block by block,
+fields after it. Memory is a few mebibytes beside the columns themselves, whatever the file holds.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from otel_mlperf.errors import TraceError
+from otel_mlperf.kineto.reading.blocks import decode, last_between
+from otel_mlperf.kineto.reading.damage import DamageLog
+from otel_mlperf.kineto.reading.distributed import find_distributed
+from otel_mlperf.kineto.reading.fields import Fields
+from otel_mlperf.kineto.reading.recovery import LONGEST_ENTRY, Recovery
+from otel_mlperf.kineto.reading.source import Source
+from otel_mlperf.kineto.reading.table import Table
+from otel_mlperf.kineto.reading.text import Text
+from otel_mlperf.kineto.trace_events import Trace
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+MOST_BYTES: Final = 8 << 30
+_UNIX_TIME_NS: Final = 10**17
+"""1973: what counts from the start of a machine or process is far below."""
+
+
+def read_trace(
+    path: Path, *, max_bytes: int = MOST_BYTES, progress: Callable[[int], None] | None = None
+) -> Trace:
+    """Read a Chrome trace as PyTorch's profiler writes them, plain or gzip.
+
+    ``progress`` is told how many bytes of the file have been read. Damage is skipped, and listed in
+    ``Trace.damage``; not more than ``max_bytes`` of uncompressed text are read.
+
+    Raises:
+        TraceError: nothing can be read: no such file, not a regular one, or no list of events.
+    """
+    damage = DamageLog()
+    table = Table(damage)
+    with Source(path, damage, max_bytes) as source, Text(source, progress) as text:
+        fields = Fields(text, damage)
+        found = fields.open()
+        if not found:
+            raise _no_events(path, source, damage)
+        recovery = Recovery(table, damage, is_bare=fields.is_bare)
+        while found:
+            _read_events(text, table, recovery)
+            found = fields.find_events()
+        digest = source.digest()
+    return _trace(path, table, fields.values, damage, digest)
+
+
+def _read_events(text: Text, table: Table, recovery: Recovery) -> None:
+    """Read the list of events up to its end."""
+    while True:
+        between = last_between(text.data)
+        if between is None:
+            if len(text.data) < LONGEST_ENTRY and text.more():
+                continue
+        else:
+            end, begin = between
+            block = decode(memoryview(text.data)[:end])
+            if block is not None:
+                table.add(block.entries, block.positions() + text.offset)
+                text.drop(begin)
+                text.more()
+                continue
+        taken = recovery.take(text.data, text.offset, is_last=text.ended)
+        text.drop(taken.size)
+        if taken.ended:
+            return
+        text.more()
+
+
+def _trace(
+    path: Path, table: Table, values: dict[str, Any], damage: DamageLog, digest: str
+) -> Trace:
+    base = values.get("baseTimeNanoseconds")
+    base_ns = int(base) if isinstance(base, int | str) and str(base).isdecimal() else 0
+    base_ns = base_ns if base_ns < 2**62 else 0
+    table.halves.close()
+    events = table.events.finish(base_ns)
+    distributed = find_distributed(values)
+    devices = values.get("deviceProperties")
+    return Trace(
+        path=path,
+        events=events,
+        names=table.events.names(),
+        categories=table.events.categories(),
+        tracks=table.tracks.all(),
+        flows=table.flows.finish(base_ns),
+        flow_kinds=table.flows.kinds(),
+        allocations=table.allocations.finish(base_ns),
+        damage=damage.all(),
+        counts=table.counts(),
+        is_unix_time=bool(len(events) and events.start_ns[len(events) // 2] > _UNIX_TIME_NS),
+        rank=distributed.rank,
+        world_size=distributed.world_size,
+        backend=distributed.backend,
+        devices=[d for d in devices if isinstance(d, dict)] if isinstance(devices, list) else [],
+        header={k: v for k, v in values.items() if isinstance(v, str | int | bool | None)},
+        digest=digest,
+    )
+
+
+def _no_events(path: Path, source: Source, damage: DamageLog) -> TraceError:
+    if not source.text_bytes:
+        found = "it is empty"
+    else:
+        kinds = ", ".join(sorted({item.kind for item in damage.all()} - {"truncated"}))
+        found = 'it has no list "traceEvents"' + (f" ({kinds})" if kinds else "")
+    return TraceError(
+        f"cannot read the trace {path}: {found}; name a file that torch.profiler has exported"
+    )

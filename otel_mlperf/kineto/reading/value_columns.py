@@ -1,0 +1,179 @@
+"""How do the values of many entries become a column, at some nanoseconds each?
+
+Values are taken attribute by attribute, so that numpy converts a column at once. What it refuses is
+looked at value by value, and counted.
+"""
+
+from __future__ import annotations
+
+from itertools import chain
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+from msgspec.structs import astuple
+
+from otel_mlperf.kineto.reading.times import NO_TIME, parse_times, why_no_time
+from otel_mlperf.kineto.trace_events import NONE
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+
+    import msgspec
+    from numpy.typing import DTypeLike, NDArray
+
+    from otel_mlperf.kineto.reading.damage import DamageLog
+
+Whole = type[np.signedinteger[Any]]
+LONGEST_WHOLE: Final = 20
+"""Characters of the longest number that 64 bits can hold."""
+FEWEST_ROWS: Final = 1 << 12
+
+
+class Index(dict[Any, int]):
+    """Numbers things in the order in which they are first asked for."""
+
+    def __init__(self, key: Callable[[Any], Hashable] | None = None, most: int = 1 << 31) -> None:
+        """``key`` says what is the same thing; all beyond ``most`` are the last."""
+        super().__init__()
+        self._key = key
+        self._most = most
+        self._numbers: dict[Hashable, int] = {}
+
+    def __missing__(self, value: Any) -> int:
+        thing = self._key(value) if self._key else value
+        number = self._numbers.get(thing)
+        if number is None:
+            number = len(self._numbers)
+            if number >= self._most:
+                return self._most - 1
+            self._numbers[thing] = number
+        self[value] = number
+        return number
+
+    def column(self, values: Iterable[Any], count: int, dtype: DTypeLike) -> NDArray[Any]:
+        """The number of each of the ``count`` values."""
+        return np.fromiter(map(self.__getitem__, values), dtype, count)
+
+    def things(self) -> list[Any]:
+        """What the numbers stand for."""
+        return list(self._numbers)
+
+
+def whole_columns(
+    holders: Sequence[msgspec.Struct],
+    dtypes: Mapping[str, Whole],
+    positions: NDArray[np.int64],
+    damage: DamageLog,
+) -> dict[str, NDArray[np.signedinteger[Any]]]:
+    """All fields of the holders as columns; ``dtypes`` names them, in the order of their type."""
+    values = chain.from_iterable(map(astuple, holders))
+    try:
+        flat = np.fromiter(values, np.int64, len(holders) * len(dtypes))
+    except (TypeError, ValueError, OverflowError):
+        return {
+            name: whole_column(name, holders, dtype, positions, damage)
+            for name, dtype in dtypes.items()
+        }
+    columns = zip(dtypes.items(), flat.reshape(-1, len(dtypes)).T, strict=True)
+    return {
+        name: column
+        if _fits(column, dtype)
+        else whole_column(name, holders, dtype, positions, damage)
+        for (name, dtype), column in columns
+    }
+
+
+def whole_column(
+    attribute: str,
+    holders: Sequence[Any],
+    dtype: Whole,
+    positions: NDArray[np.int64],
+    damage: DamageLog,
+) -> NDArray[np.signedinteger[Any]]:
+    """An attribute of each holder as integers, NONE where it is none or does not fit."""
+    take = attrgetter(attribute)
+    try:
+        column = np.fromiter(map(take, holders), np.int64, len(holders))
+    except (TypeError, ValueError, OverflowError):
+        pass
+    else:
+        if _fits(column, dtype):
+            return column
+    limits = np.iinfo(dtype)
+    values = zip(map(take, holders), positions.tolist(), strict=True)
+    wholes = (_whole(value, limits, attribute, position, damage) for value, position in values)
+    return np.fromiter(wholes, dtype, len(holders))
+
+
+def _fits(column: NDArray[np.int64], dtype: Whole) -> bool:
+    if dtype is np.int64 or not len(column):
+        return True
+    limits = np.iinfo(dtype)
+    return bool(column.min() >= limits.min and column.max() <= limits.max)
+
+
+def _whole(
+    value: Any, limits: np.iinfo[Any], attribute: str, position: int, damage: DamageLog
+) -> int:
+    if value is None:
+        return NONE
+    text = str(value).removesuffix(".0")
+    if not text.removeprefix("-").isdecimal() or len(text) > LONGEST_WHOLE:
+        kind = "number_too_long" if text.removeprefix("-").isdecimal() else "wrong_type"
+        damage.add(kind, position, f"{attribute}: {value!r:.80}")
+        return NONE
+    whole = int(text)
+    if not limits.min <= whole <= limits.max:
+        damage.add("out_of_range", position, f"{attribute}: {value!r:.80}")
+        return NONE
+    return whole
+
+
+def time_column(
+    attribute: str, holders: Sequence[Any], positions: NDArray[np.int64], damage: DamageLog
+) -> NDArray[np.int64]:
+    """A time of each holder in nanoseconds, NO_TIME (and counted) where it has none."""
+    take = attrgetter(attribute)
+    times = parse_times(lambda: map(take, holders), len(holders))
+    if len(times) and times.min() == NO_TIME:
+        for row in np.flatnonzero(times == NO_TIME).tolist():
+            value = take(holders[row])
+            example = f"{attribute}: {value!r:.80}"
+            damage.add(why_no_time(value), int(positions[row]), example)
+    return times
+
+
+class Growing:
+    """Columns of equal length that grow by blocks.
+
+    What is reserved and not yet written is no memory yet; to hold blocks until their number is
+    known would take twice the memory in the end.
+    """
+
+    def __init__(self, **dtypes: DTypeLike) -> None:
+        self._arrays: dict[str, NDArray[Any]] = {
+            name: np.empty(FEWEST_ROWS, dtype) for name, dtype in dtypes.items()
+        }
+        self._size = 0
+        self._capacity = FEWEST_ROWS
+
+    def add(self, count: int, **columns: NDArray[Any]) -> None:
+        """One block of ``count`` rows: every column."""
+        begin, self._size = self._size, self._size + count
+        while self._size > self._capacity:
+            self._double(begin)
+        for name, array in self._arrays.items():
+            array[begin : self._size] = columns[name]
+
+    def columns(self) -> dict[str, NDArray[Any]]:
+        """The columns, of no more than their length; nothing can be added any more."""
+        for array in self._arrays.values():
+            array.resize(self._size, refcheck=False)
+        return self._arrays
+
+    def _double(self, used: int) -> None:
+        self._capacity *= 2
+        for name, array in self._arrays.items():
+            self._arrays[name] = np.empty(self._capacity, array.dtype)
+            self._arrays[name][:used] = array[:used]

@@ -1,0 +1,107 @@
+"""Which attributes does an event get as a span?
+
+Constant ones follow from name and category; numbers are columns; the rest lies in the event's
+``args`` and is read for the spans that are sent.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import TYPE_CHECKING, Any, Final
+
+from otel_mlperf import names
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from numpy.typing import NDArray
+
+    from otel_mlperf.kineto.linking.collectives import Collective
+    from otel_mlperf.kineto.trace_events import Trace
+
+_COPY_KIND = re.compile(r"^Memcpy (\S+)")
+_LONGEST: Final = 1024
+"""Characters of one text: shapes of hundreds of tensors help nobody on a screen."""
+_DIMENSIONS: Final = 3
+_PER_CENT: Final = 100
+
+
+def span_category(category: str, *, is_device: bool) -> str:
+    """The category of ours that a category of Kineto's belongs to."""
+    return names.KERNEL if is_device or category.startswith("gpu_") else names.OPERATOR
+
+
+def constant_attributes(
+    name: str, category: str, problem: str = "", *, is_device: bool
+) -> dict[str, Any]:
+    """What all events of one name and category have; ``problem`` is their window's."""
+    found: dict[str, Any] = {names.PROFILER_ACTIVITY: category}
+    if problem:
+        found[names.PROFILER_PROBLEM] = problem
+    if is_device:
+        found[names.ASYNCHRONOUS] = True
+    kind = _COPY_KIND.match(name) if category == "gpu_memcpy" else None
+    if kind:
+        found[names.MEMCPY_KIND] = kind[1]
+    return found
+
+
+def numbers(trace: Trace) -> dict[str, NDArray[Any]]:
+    """The columns that are attributes wherever they are not NONE."""
+    events = trace.events
+    return {
+        names.DEVICE_INDEX: events.device,
+        names.STREAM_ID: events.stream,
+        names.CORRELATION_ID: events.correlation,
+        names.SEQUENCE_NUMBER: events.sequence,
+        names.MEMCPY_SIZE: events.bytes,
+    }
+
+
+def detail_attributes(args: Mapping[str, Any]) -> dict[str, Any]:
+    """What the ``args`` of one event say beyond the columns; nothing that has another type."""
+    found: dict[str, Any] = {}
+    for key, name in _WHOLE.items():
+        if _is_whole(args.get(key)):
+            found[name] = args[key]
+    for key, name in _SIZES.items():
+        size = args.get(key)
+        if isinstance(size, list) and len(size) == _DIMENSIONS and all(map(_is_whole, size)):
+            found[name] = size
+    occupancy = args.get("est. achieved occupancy %")
+    if isinstance(occupancy, int | float) and not isinstance(occupancy, bool):
+        found[names.KERNEL_OCCUPANCY] = occupancy / _PER_CENT
+    for key, name in _LISTS.items():
+        if isinstance(args.get(key), list) and any(args[key]):
+            found[name] = json.dumps(args[key], ensure_ascii=False)[:_LONGEST]
+    return found
+
+
+def collective_attributes(found: Collective, duration_ns: int | None) -> dict[str, Any]:
+    """What is known of a collective operation; with a duration, of the kernel that did it."""
+    known: dict[str, Any] = {
+        names.COLLECTIVE_OPERATION: found.operation,
+        names.COLLECTIVE_BACKEND: found.backend,
+        names.COLLECTIVE_GROUP: found.group,
+        names.COLLECTIVE_GROUP_SIZE: found.group_size,
+        names.COLLECTIVE_SIZE: found.message_bytes,
+        names.COLLECTIVE_TYPE: found.element_type,
+        names.COLLECTIVE_SEQUENCE: found.sequence,
+        names.COLLECTIVE_ALGORITHM: found.algorithm,
+    }
+    if duration_ns and found.bus_bytes is not None:
+        known[names.COLLECTIVE_BUS_BANDWIDTH] = found.bus_bytes * 1e9 / duration_ns
+    return {name: value for name, value in known.items() if value is not None}
+
+
+def _is_whole(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+_WHOLE: Final = {
+    "registers per thread": names.KERNEL_REGISTERS,
+    "shared memory": names.KERNEL_SHARED_MEMORY,
+}
+_SIZES: Final = {"grid": names.KERNEL_GRID, "block": names.KERNEL_BLOCK}
+_LISTS: Final = {"Input Dims": names.INPUT_SHAPES, "Input type": names.INPUT_TYPES}

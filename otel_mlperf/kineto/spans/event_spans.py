@@ -1,0 +1,250 @@
+"""How do the events of a trace become spans: columns for the encoder, and rows for the run folder?
+
+The same ids, parents, times and attributes in both. What is sent is what the plan keeps, and its
+roll-ups; the run folder gets every event.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from otel_mlperf import names
+from otel_mlperf.kineto.spans.event_attributes import constant_attributes, numbers, span_category
+from otel_mlperf.kineto.spans.rollups import OTHERS
+from otel_mlperf.kineto.spans.span_ids import roll_up_ids, span_ids
+from otel_mlperf.kineto.trace_events import NONE
+from otel_mlperf.otlp.span_encoding import Link, SpanColumns, link_blocks, span_extra, span_tail
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from numpy.typing import NDArray
+
+    from otel_mlperf.kineto.linking.links import Links
+    from otel_mlperf.kineto.spans.budget import Plan
+    from otel_mlperf.kineto.spans.rollups import RollUps
+    from otel_mlperf.kineto.spans.trace_assignment import Places
+    from otel_mlperf.kineto.trace_events import Trace
+
+NO_THREAD: Final = -1
+_NATIVE_ID = re.compile(r"[0-9]{1,18}")
+
+
+@dataclass(frozen=True)
+class Spans:
+    """The events of a trace as spans."""
+
+    trace: Trace
+    links: Links
+    places: Places
+    plan: Plan
+    own: dict[int, dict[str, Any]] = field(default_factory=dict)
+    """Row to the attributes that are its alone, beyond the columns of numbers."""
+    problem: str = ""
+    """Why events are missing; of all spans."""
+
+    @cached_property
+    def ids(self) -> NDArray[np.uint64]:
+        """The span id of each event."""
+        return span_ids(self.trace.digest, self.trace.events.position)
+
+    @cached_property
+    def parents(self) -> NDArray[np.uint64]:
+        """The id of the span above each event; 0: none."""
+        above = self.places.forest.parent
+        anchors = self.places.anchor_span[self.places.anchor]
+        return np.where(above == NONE, anchors, self.ids[above])
+
+    @cached_property
+    def trace_ids(self) -> NDArray[np.uint8]:
+        """The traces' ids, shape (traces, 16)."""
+        return np.frombuffer(b"".join(self.places.traces), np.uint8).reshape(-1, 16)
+
+    @cached_property
+    def threads(self) -> NDArray[np.int64]:
+        """Of each track the native id of its thread, as far as it is a number."""
+        tids = (
+            one.tid if _NATIVE_ID.fullmatch(one.tid) else NO_THREAD for one in self.trace.tracks
+        )
+        return np.array([int(tid) for tid in tids], np.int64)
+
+    def kept(self) -> Iterator[SpanColumns]:
+        """What the plan keeps: those that have the same numbers together."""
+        rows = np.flatnonzero(self.plan.kept)
+        for part, ints in self.by_numbers(rows):
+            yield self._columns(part, ints)
+
+    def by_numbers(
+        self, rows: NDArray[np.intp]
+    ) -> Iterator[tuple[NDArray[np.intp], dict[str, NDArray[np.int64]]]]:
+        """Rows that have the same numbers, and these."""
+        known = numbers(self.trace)
+        mask = np.zeros(len(rows), np.int64)
+        for bit, column in enumerate(known.values()):
+            mask |= (column[rows] != NONE).astype(np.int64) << bit
+        for one in np.unique(mask).tolist():
+            part = rows[mask == one]
+            yield (
+                part,
+                {
+                    key: column[part].astype(np.int64)
+                    for bit, (key, column) in enumerate(known.items())
+                    if one >> bit & 1
+                },
+            )
+
+    def _columns(self, rows: NDArray[np.intp], ints: dict[str, NDArray[np.int64]]) -> SpanColumns:
+        events = self.trace.events
+        known, tail = self.tails(rows)
+        start = np.maximum(events.start_ns[rows], 0)
+        return SpanColumns(
+            trace_id=self.trace_ids[self.places.trace[rows]],
+            span_id=self.ids[rows],
+            parent_id=self.parents[rows],
+            start_ns=start.astype(np.uint64),
+            end_ns=(start + events.duration_ns[rows]).astype(np.uint64),
+            tail=tail,
+            tails=[self._tail(row) for row in known.tolist()],
+            extra=self._extra(rows),
+            ints=ints,
+        )
+
+    def _extra(self, rows: NDArray[np.intp]) -> dict[int, bytes]:
+        """What single spans have beyond their tails, by their place among the rows."""
+        linked = np.flatnonzero(self.has_link[rows])
+        forward = self.links.forward[rows[linked]]
+        blocks = link_blocks(self.trace_ids[self.places.trace[forward]], self.ids[forward])
+        extra = dict(zip(linked.tolist(), blocks, strict=True))
+        if not self.own:
+            return extra
+        for place, row in enumerate(rows.tolist()):
+            if row in self.own:
+                extra[place] = span_extra(self.own[row]) + extra.get(place, b"")
+        return extra
+
+    @cached_property
+    def has_link(self) -> NDArray[np.bool_]:
+        """Whether an event has a link: backward operators, to their forward operator.
+
+        None from what is sent to what is not: servers do not know it.
+        """
+        forward, kept = self.links.forward, self.plan.kept
+        linked: NDArray[np.bool_] = (forward != NONE) & (kept[forward] | ~kept)
+        return linked
+
+    def tails(self, rows: NDArray[np.intp]) -> tuple[NDArray[np.intp], NDArray[np.int32]]:
+        """One row for each combination of what is constant, and which of them each row has."""
+        events = self.trace.events
+        key = events.name[rows].astype(np.int64)
+        for column, width in (
+            (events.category, 256),
+            (events.track, len(self.trace.tracks)),
+            (self.places.trace, len(self.places.traces)),
+        ):
+            key = key * width + column[rows]
+        _, first, index = np.unique(key, return_index=True, return_inverse=True)
+        return rows[first], index.reshape(-1).astype(np.int32)
+
+    def constant(self, row: int) -> tuple[dict[str, Any], dict[str, Any]]:
+        """The constant attributes of an event: those that are columns in the store, and others."""
+        trace = self.trace
+        track = trace.tracks[trace.events.track[row]]
+        category = trace.categories[trace.events.category[row]]
+        is_device = bool(self.links.is_device[row])
+        shared: dict[str, Any] = {
+            names.SECTION_CATEGORY: span_category(category, is_device=is_device)
+        }
+        if phase := self.places.phases[self.places.trace[row]]:
+            shared[names.ML_PHASE] = phase
+        thread = int(self.threads[trace.events.track[row]])
+        if thread != NO_THREAD and not is_device:
+            shared[names.THREAD_ID] = thread
+            if track.thread:
+                shared[names.THREAD_NAME] = track.thread
+        name = trace.names[trace.events.name[row]]
+        return shared, constant_attributes(name, category, self.problem, is_device=is_device)
+
+    def _tail(self, row: int) -> bytes:
+        shared, others = self.constant(row)
+        return span_tail(self.trace.names[self.trace.events.name[row]], shared | others)
+
+    def links_of(self, row: int) -> list[Link]:
+        """The links of one event."""
+        if not self.has_link[row]:
+            return []
+        forward = int(self.links.forward[row])
+        return [Link(self.places.traces[self.places.trace[forward]], int(self.ids[forward]))]
+
+    def roll_ups(self) -> SpanColumns:
+        """The spans that stand for the rest."""
+        found = self.plan.roll_ups
+        start = np.maximum(found.start_ns, 0)
+        known, tail = self.described
+        return SpanColumns(
+            trace_id=self.trace_ids[self.places.anchor_trace[found.anchor]],
+            span_id=self.roll_up_ids,
+            parent_id=self.above_roll_ups,
+            start_ns=start.astype(np.uint64),
+            end_ns=np.maximum(found.end_ns, start).astype(np.uint64),
+            tail=tail,
+            tails=[span_tail(name, attributes) for name, attributes in known],
+            ints=roll_up_numbers(found),
+        )
+
+    @cached_property
+    def roll_up_ids(self) -> NDArray[np.uint64]:
+        """The span id of each roll-up."""
+        first = self.trace.events.position[self.plan.roll_ups.first]
+        return roll_up_ids(self.trace.digest, first)
+
+    @cached_property
+    def above_roll_ups(self) -> NDArray[np.uint64]:
+        """The id of the span above each roll-up; 0: none."""
+        found = self.plan.roll_ups
+        anchors = self.places.anchor_span[found.anchor]
+        return np.where(found.above == NONE, anchors, self.ids[found.above])
+
+    @cached_property
+    def described(self) -> tuple[list[tuple[str, dict[str, Any]]], NDArray[np.int32]]:
+        """Names and constant attributes of roll-ups, and which of them each has."""
+        found = self.plan.roll_ups
+        trace = self.places.anchor_trace[found.anchor].astype(np.int64)
+        key = (found.name.astype(np.int64) + 1) * 256 + found.category
+        key = (key * len(self.places.traces) + trace) * 2 + self.links.is_device[found.first]
+        _, first, index = np.unique(key, return_index=True, return_inverse=True)
+        known = [self._roll_up(place) for place in first.tolist()]
+        return known, index.reshape(-1).astype(np.int32)
+
+    def _roll_up(self, place: int) -> tuple[str, dict[str, Any]]:
+        found, trace = self.plan.roll_ups, self.trace
+        category = trace.categories[found.category[place]]
+        is_device = bool(self.links.is_device[found.first[place]])
+        attributes: dict[str, Any] = {
+            names.SECTION_CATEGORY: span_category(category, is_device=is_device)
+        }
+        if phase := self.places.phases[self.places.anchor_trace[found.anchor[place]]]:
+            attributes[names.ML_PHASE] = phase
+        attributes |= constant_attributes("", category, self.problem, is_device=is_device)
+        name = int(found.name[place])
+        return (names.OTHER if name == OTHERS else trace.names[name]), attributes
+
+
+def roll_up_numbers(found: RollUps) -> dict[str, NDArray[np.int64]]:
+    """What a roll-up says of the events that it stands for."""
+    return {
+        names.ROLLED_UP: found.count,
+        names.ROLLED_UP_SUM: found.sum_ns,
+        names.ROLLED_UP_MIN: found.min_ns,
+        names.ROLLED_UP_MAX: found.max_ns,
+    }
+
+
+def inner_json(attributes: dict[str, Any]) -> str:
+    """A JSON object without its braces."""
+    return json.dumps(attributes, ensure_ascii=False)[1:-1]

@@ -1,0 +1,177 @@
+"""In which trace does each event go out, and under which span?
+
+A step is a trace. In a run it is the recorded step's, and what nothing in the profile is above
+hangs under the recorded section that was open; without a run, each step that the profile shows is a
+trace by itself, and what is outside of them is one more. A stack of Python functions is no parent
+in what is sent: its events are rolled up under what is above them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from otel_mlperf import ids
+from otel_mlperf.kineto.linking.forest import Forest
+from otel_mlperf.kineto.linking.links import Place
+from otel_mlperf.kineto.linking.roles import Role, find_roles
+from otel_mlperf.kineto.spans.span_ids import trace_id
+from otel_mlperf.kineto.trace_events import NONE
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from numpy.typing import NDArray
+
+    from otel_mlperf.journal.window import Window
+    from otel_mlperf.kineto.linking.links import Links
+    from otel_mlperf.kineto.linking.sections import Sections
+    from otel_mlperf.kineto.linking.step_membership import Step
+    from otel_mlperf.kineto.trace_events import Trace
+
+_OUTSIDE: Final = "outside"
+
+
+@dataclass(frozen=True)
+class Places:
+    """Where each event belongs in what is sent."""
+
+    forest: Forest
+    """Without what is rolled up in any case, and without what a recorded section shows already."""
+    anchor: NDArray[np.int32]
+    """Of each event the anchor of the root above it: an index into the next two."""
+    anchor_span: NDArray[np.uint64]
+    """The span above the roots that hang there; 0: none."""
+    anchor_trace: NDArray[np.int32]
+    """Index into ``traces``."""
+    traces: list[bytes]
+    """16 bytes each."""
+    recorded: list[int]
+    """Of each trace how many recorded sections it has from this process."""
+    phases: list[str]
+    """Of each trace the phase of its step; empty where it is none."""
+    hidden: NDArray[np.bool_]
+    """Events that a recorded section shows already."""
+    never: NDArray[np.bool_]
+    """Events that are rolled up whatever the budget."""
+
+    @cached_property
+    def trace(self) -> NDArray[np.int32]:
+        """Of each event the trace that it is in."""
+        return self.anchor_trace[self.anchor]
+
+
+def find_places(
+    trace: Trace,
+    links: Links,
+    sections: Sections | None = None,
+    window: Window | None = None,
+    *,
+    whole: bool = False,
+) -> Places:
+    """Works out the places of all events.
+
+    Args:
+        trace: the events.
+        links: what ``link`` found for them.
+        sections: the recorded sections that ``links`` refers to.
+        window: of a run; without it the file stands for itself.
+        whole: whether Python functions are spans as well.
+    """
+    hidden = links.place == Place.TWIN
+    python = find_roles(trace) == Role.PYTHON
+    never = np.zeros(len(hidden), bool) if whole else python & ~hidden
+    parent = Forest(links.parent).nearest(~(hidden | never))
+    root, step, section = _of_roots(links, parent, sections)
+    known = _Anchors(trace.digest, sections, window)
+    keys, inverse = np.unique(_keys(section, step, links.steps), return_inverse=True)
+    anchors = np.array([known.at(key, links.steps) for key in keys.tolist()], np.int32)
+    return Places(
+        forest=Forest(parent),
+        anchor=anchors[inverse.reshape(-1)][root] if len(root) else root,
+        anchor_span=np.array(known.spans, np.uint64),
+        anchor_trace=np.array(known.of_trace, np.int32),
+        traces=list(known.traces),
+        recorded=list(known.recorded()),
+        phases=known.phases(),
+        hidden=hidden,
+        never=never,
+    )
+
+
+def _of_roots(
+    links: Links, parent: NDArray[np.int32], sections: Sections | None
+) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int32]]:
+    """The root above each event, and of each event as a root its step and recorded section.
+
+    Changes ``parent``: the annotation of a step that was not recorded is a root, and what ran on
+    other threads in its time hangs under it.
+    """
+    section = np.full(len(parent), NONE, np.int32)
+    if sections is not None:
+        above = Forest(links.parent).nearest(links.section != NONE)
+        section = np.where(links.section != NONE, links.section, links.section[above])
+        section[(above == NONE) & (links.section == NONE)] = NONE
+    rows = np.array([step.row for step in links.steps], np.int64)
+    annotated = rows[rows != NONE]
+    parent[annotated] = NONE
+    loose = (parent == NONE) & (links.step != NONE) & (section == NONE)
+    loose[annotated] = False
+    loose = np.flatnonzero(loose)
+    parent[loose] = rows[links.step[loose]]
+    return Forest(parent).roots(), links.step, section
+
+
+def _keys(
+    section: NDArray[np.int32], step: NDArray[np.int32], steps: list[Step]
+) -> NDArray[np.int64]:
+    """One number for what a root hangs on: a section (from 0 on), or a step (from -2 down)."""
+    of_step = np.array([one.section for one in steps] or [NONE], np.int64)
+    recorded = np.where(step != NONE, of_step[step], NONE)
+    keys: NDArray[np.int64] = np.where(section != NONE, section, recorded).astype(np.int64)
+    return np.where((keys == NONE) & (step != NONE), -2 - step.astype(np.int64), keys)
+
+
+class _Anchors:
+    """Collects the traces and the spans in them that roots hang under."""
+
+    def __init__(self, digest: str, sections: Sections | None, window: Window | None) -> None:
+        self._digest, self._sections, self._window = digest, sections, window
+        self.traces: dict[bytes, int] = {}
+        self.spans: list[int] = []
+        self.of_trace: list[int] = []
+
+    def at(self, key: int, steps: list[Step]) -> int:
+        """The index of the anchor for a key of ``_keys``."""
+        trace, span = self._find(key, steps)
+        self.spans.append(span)
+        self.of_trace.append(self.traces.setdefault(trace, len(self.traces)))
+        return len(self.spans) - 1
+
+    def _find(self, key: int, steps: list[Step]) -> tuple[bytes, int]:
+        if key >= 0 and self._sections is not None:
+            return self._sections.trace_id[key].tobytes(), int(self._sections.span_id[key])
+        window = self._window
+        if window is not None:
+            trace = ids.run_trace_id(window.run_id, window.restart).to_bytes(16, "big")
+            return trace, int(window.parent or "0", 16)
+        if key <= -2:
+            return trace_id(self._digest, f"{-2 - key} {steps[-2 - key].name}"), 0
+        return trace_id(self._digest, _OUTSIDE), 0
+
+    def recorded(self) -> Iterator[int]:
+        """How many recorded sections each trace has."""
+        found = self._sections
+        for trace in self.traces:
+            same = 0 if found is None else (found.trace_id == np.frombuffer(trace, np.uint8))
+            yield int(np.all(same, axis=1).sum()) if found is not None else 0
+
+    def phases(self) -> list[str]:
+        """The phase of each trace's step."""
+        known = {}
+        if self._window is not None:
+            known = {step.trace: step.phase for step in self._window.steps}
+        return [known.get(trace.hex(), "") for trace in self.traces]

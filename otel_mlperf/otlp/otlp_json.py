@@ -1,0 +1,160 @@
+"""How do spans become lines of OTLP/JSON, as the Collector's file exporter writes them?
+
+One line is one ``ExportTraceServiceRequest``: ids in hexadecimal, 64-bit integers as text, which
+the Collector's ``otlpjsonfile`` receiver and other readers take back.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from otel_mlperf import names
+from otel_mlperf.otlp import wire
+from otel_mlperf.otlp.stored_spans import own_fields, shared_attributes
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from otel_mlperf.otlp.span_encoding import Event, Link
+
+LINE_BYTES: Final = 1 << 20
+"""As long as a line may be for the Collector to read it, unless it is told otherwise."""
+_DEEPEST: Final = 16
+_INTERNAL: Final = 1
+_ERROR: Final = 2
+_FLAGS: Final = 0x101
+_INT64: Final = range(-(1 << 63), 1 << 63)
+_Json = dict[str, Any]
+
+
+def encode_lines(
+    resource: Mapping[str, object], rows: Iterable[Mapping[str, Any]]
+) -> Iterator[bytes]:
+    """Lines, line feed included, that hold the spans of one resource.
+
+    ``rows`` have the columns of the run folder's table ``spans``; ``resource`` its attributes. A
+    line takes ``LINE_BYTES`` at most, or holds one span alone.
+    """
+    before, after = _envelope(resource)
+    room = LINE_BYTES - len(before) - len(after)
+    spans: list[bytes] = []
+    used = 0
+    for row in rows:
+        span = msgspec.json.encode(_span(row))
+        used += len(span) + 1
+        if used > room and spans:
+            yield before + b",".join(spans) + after
+            spans, used = [], len(span) + 1
+        spans.append(span)
+    if spans:
+        yield before + b",".join(spans) + after
+
+
+def _envelope(resource: Mapping[str, object]) -> tuple[bytes, bytes]:
+    """What stands before and after the spans of a line."""
+    empty: list[_Json] = []
+    line = {
+        "resourceSpans": [
+            {
+                "schemaUrl": names.SCHEMA_URL,
+                "resource": {"attributes": _attributes(resource)},
+                "scopeSpans": [
+                    {
+                        "schemaUrl": names.SCHEMA_URL,
+                        "scope": {"name": names.SCOPE},
+                        "spans": empty,
+                    }
+                ],
+            }
+        ]
+    }
+    encoded = msgspec.json.encode(line)
+    end = len(b"]}]}]}")
+    return encoded[:-end], encoded[-end:] + b"\n"
+
+
+def _span(row: Mapping[str, Any]) -> _Json:
+    own = own_fields(row)
+    found: _Json = {
+        "traceId": row["trace_id"],
+        "spanId": row["span_id"],
+        "parentSpanId": row["parent_id"] or "",
+        "flags": _FLAGS,
+        "name": _text(row["name"]),
+        "kind": _INTERNAL,
+        "startTimeUnixNano": str(row["start_ns"]),
+        "endTimeUnixNano": str(row["end_ns"]),
+        "attributes": _attributes(shared_attributes(row) | own.attributes),
+    }
+    if own.error is not None:
+        found["status"] = {"message": _text(own.error), "code": _ERROR}
+    if own.events:
+        found["events"] = [_event(event) for event in own.events]
+    if own.links:
+        found["links"] = [_link(link) for link in own.links]
+    return found
+
+
+def _event(event: Event) -> _Json:
+    return {
+        "timeUnixNano": str(event.time_ns),
+        "name": _text(event.name),
+        "attributes": _attributes(event.attributes),
+    }
+
+
+def _link(link: Link) -> _Json:
+    return {
+        "traceId": link.trace_id.hex(),
+        "spanId": f"{link.span_id:016x}",
+        "attributes": _attributes(link.attributes),
+        "flags": _FLAGS,
+    }
+
+
+def _attributes(attributes: Mapping[str, object], depth: int = 0) -> list[_Json]:
+    return [
+        {"key": _text(str(key)), "value": _value(value, depth)}
+        for key, value in attributes.items()
+        if key
+    ]
+
+
+def _value(value: object, depth: int) -> _Json:
+    """An ``AnyValue``, of the kinds that ``wire.any_value`` chooses for what JSON can hold."""
+    for kind, encode in _SCALARS:
+        if isinstance(value, kind):
+            return encode(value)
+    if isinstance(value, list) and depth < _DEEPEST:
+        return {"arrayValue": {"values": [_value(item, depth + 1) for item in value]}}
+    if isinstance(value, Mapping) and depth < _DEEPEST:
+        return {"kvlistValue": {"values": _attributes(value, depth + 1)}}
+    return {"stringValue": type(value).__qualname__}
+
+
+def _integer(value: int) -> _Json:
+    return {"intValue" if value in _INT64 else "stringValue": str(value)}
+
+
+def _double(value: float) -> _Json:
+    if math.isfinite(value):
+        return {"doubleValue": value}
+    return {"doubleValue": "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"}
+
+
+def _text(value: str) -> str:
+    """The text without lone surrogates, which no JSON can carry."""
+    return value if value.isascii() else wire.utf8(value).decode()
+
+
+_SCALARS: Final[tuple[tuple[type, Callable[[Any], _Json]], ...]] = (
+    (str, lambda value: {"stringValue": _text(value)}),
+    (bool, lambda value: {"boolValue": value}),  # before int, whose subclass it is
+    (int, _integer),
+    (float, _double),
+    (type(None), lambda _: {}),
+)

@@ -1,0 +1,80 @@
+"""How much memory does the process use, and how many events does a running profiler hold?
+
+torch says nothing of a profiler's events before it has stopped. They lie on the heap, and between
+two steps of a training nothing else there grows: malloc's own account, divided by what an event
+was measured to take (220 bytes; shapes make it twice that, stacks and allocations bring many
+small ones), gives their number to within a factor of two.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import os
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from otel_mlperf.profile_schedule import Schedule
+
+_FIELDS: Final = ("arena", "ordblks", "smblks", "hblks", "hblkhd", "usmblks", "fsmblks",
+                  "uordblks", "fordblks", "keepcost")  # fmt: skip
+_PAGE: Final = os.sysconf("SC_PAGE_SIZE")
+_PLAIN_BYTES: Final = 220
+_SHAPES_BYTES: Final = 475
+_SMALL_BYTES: Final = 150
+
+
+class _Wide(ctypes.Structure):
+    _fields_ = [(name, ctypes.c_size_t) for name in _FIELDS]
+
+
+class _Narrow(ctypes.Structure):
+    _fields_ = [(name, ctypes.c_uint) for name in _FIELDS]
+
+
+def resident_bytes() -> int:
+    """Memory of the process that is in RAM."""
+    with open("/proc/self/statm", "rb") as file:
+        return int(file.read().split()[1]) * _PAGE
+
+
+class Heap:
+    """By how much the heap has grown since this was made."""
+
+    def __init__(self) -> None:
+        self._read, self._bits = _detect_account()
+        self._start = self._read()
+
+    def growth_bytes(self) -> int:
+        """Bytes in use beyond those at the start; 0 where malloc keeps no account, or it shrank."""
+        grown = (self._read() - self._start) % (1 << self._bits)
+        return 0 if grown >> (self._bits - 1) else grown
+
+    def events(self, schedule: Schedule) -> int:
+        """About how many events a profiler has recorded meanwhile."""
+        return self.growth_bytes() // event_bytes(schedule)
+
+
+def event_bytes(schedule: Schedule) -> int:
+    """Heap that one event takes."""
+    if schedule.with_stack or schedule.profile_memory:
+        return _SMALL_BYTES
+    return _SHAPES_BYTES if schedule.record_shapes or schedule.with_flops else _PLAIN_BYTES
+
+
+def _detect_account() -> tuple[Callable[[], int], int]:
+    """What reads malloc's account, and how many bits it has before it starts again at 0."""
+    library = ctypes.CDLL(None)
+    for name, kind, bits in (("mallinfo2", _Wide, 64), ("mallinfo", _Narrow, 32)):
+        function = getattr(library, name, None)
+        if function is not None:
+            function.restype = kind
+            return functools.partial(_in_use, function), bits
+    return lambda: 0, 64
+
+
+def _in_use(ask: Callable[[], Any]) -> int:
+    account = ask()
+    return int(account.uordblks + account.hblkhd)

@@ -1,0 +1,158 @@
+"""Is a profiler running in this process, ours or somebody else's?
+
+torch bears one at a time: a second one, in whatever thread, empties the first, whose export then
+ends in a segmentation fault. So ours never starts while another is there, and gives way when one
+comes. Seen are the profilers of ``torch.profiler`` and ``torch.autograd.profiler`` between start
+and stop, also while their schedule waits: each may begin to record at any step.
+"""
+
+from __future__ import annotations
+
+import functools
+import gc
+import sys
+import threading
+import weakref
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Protocol
+
+from otel_mlperf.recorder.core.faults import internal_error
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+
+class Owner(Protocol):
+    """Who runs a profiler of ours."""
+
+    def give_way(self) -> None:
+        """Another profiler is about to start: returns when ours has stopped."""
+
+
+class _Ours(threading.local):
+    """Whether the calling thread is inside one of our own calls to torch."""
+
+    is_calling = False
+
+
+_ours = _Ours()
+_claim = threading.Lock()
+_owner: Owner | None = None
+_others: weakref.WeakSet[Any] = weakref.WeakSet()
+_is_installed = False
+watchers: list[Callable[[bool], None]] = []
+"""Called when somebody else's profiler begins to record (True), and when it ends (False)."""
+
+
+def install() -> None:
+    """Sees from now on every profiler that starts and stops; torch has been imported."""
+    global _is_installed
+    if _is_installed:
+        return
+    _is_installed = True
+    backend = sys.modules["torch.autograd.profiler"].profile
+    frontend = sys.modules["torch.profiler.profiler"].profile
+    _others.update(found for found in _left_running(frontend))
+    _wrap(frontend, "start", before=_arrives)
+    _wrap(frontend, "stop", after=_leaves)
+    _wrap(backend, "_prepare_trace", before=_arrives)
+    _wrap(backend, "_start_trace", after=lambda _: _tell(is_recording=True))
+    _wrap(backend, "__exit__", after=_leaves_for_good)
+
+
+def claim(owner: Owner) -> bool:
+    """Takes the right to run a profiler; False while another one is there."""
+    global _owner
+    if not _claim.acquire(blocking=False):
+        return False
+    if len(_others) or sys.modules["torch.autograd.profiler"]._is_profiler_enabled:
+        _claim.release()
+        return False
+    _owner = owner
+    return True
+
+
+def release(owner: Owner) -> None:
+    """Gives the right back, if the owner still has it."""
+    global _owner
+    if _owner is owner:
+        _owner = None
+        _claim.release()
+
+
+@contextmanager
+def calling() -> Iterator[None]:
+    """Around our own calls to torch's profiler."""
+    _ours.is_calling = True
+    try:
+        yield
+    finally:
+        _ours.is_calling = False
+
+
+def _left_running(kind: type) -> list[Any]:
+    """Profilers that were started before anybody looked: between their start and stop.
+
+    Asked for once in a process, and only if torch itself says that there may be one.
+    """
+    tracker = getattr(sys.modules["torch.autograd.profiler"], "KinetoStepTracker", None)
+    if not getattr(tracker, "_step_dict", None):
+        return []
+    return [
+        found
+        for found in gc.get_objects()
+        if type(found) is kind and getattr(found, "step_rec_fn", None) is not None
+    ]
+
+
+def _wrap(
+    kind: Any,
+    name: str,
+    before: Callable[[Any], None] | None = None,
+    after: Callable[[Any], None] | None = None,
+) -> None:
+    function = getattr(kind, name, None)
+    if function is None:  # another version of torch: what it calls otherwise is not seen
+        return
+
+    @functools.wraps(function)
+    def call(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if _ours.is_calling:
+            return function(self, *args, **kwargs)
+        if before is not None:
+            _safely(before, self)
+        try:
+            return function(self, *args, **kwargs)
+        finally:
+            if after is not None:
+                _safely(after, self)
+
+    setattr(kind, name, call)
+
+
+def _arrives(profiler: Any) -> None:
+    _others.add(profiler)
+    owner = _owner
+    if owner is not None:
+        owner.give_way()
+
+
+def _leaves(profiler: Any) -> None:
+    _others.discard(profiler)
+
+
+def _leaves_for_good(profiler: Any) -> None:
+    _others.discard(profiler)
+    _tell(is_recording=False)
+
+
+def _tell(*, is_recording: bool) -> None:
+    for watcher in watchers:
+        watcher(is_recording)
+
+
+def _safely(call: Callable[[Any], None], profiler: Any) -> None:
+    try:
+        call(profiler)
+    except Exception as error:  # noqa: BLE001 - the program's own profiler goes on
+        internal_error(error)

@@ -1,0 +1,178 @@
+"""How does a decorated function record its calls, whatever kind of function it is?
+
+The wrapper is of the same kind (``iscoroutinefunction`` and the like stay true), adds one frame,
+and passes through while nothing is recorded or torch.compile traces it. A generator's section is
+current only while its body runs: the consumer never sees it.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from typing import TYPE_CHECKING, Any
+
+from otel_mlperf import names
+from otel_mlperf.recorder.api.span import Handle, short_way, wrap_function
+from otel_mlperf.recorder.core.faults import say_once
+from otel_mlperf.recorder.sections.section_context import CURRENT, SectionContext
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable, Generator
+    from contextvars import Token
+
+
+def decorate(handle: Handle, function: Any) -> Any:
+    """``function``, recorded under the handle's name, or its own."""
+    if isinstance(function, staticmethod | classmethod):
+        return type(function)(decorate(handle, function.__func__))
+    if inspect.isclass(function) or not callable(function):
+        say_once("span() decorates functions; %r is left as it is", function)
+        return function
+    name = handle.name
+    if name is None:
+        qualified = getattr(function, "__qualname__", None) or type(function).__qualname__
+        name = qualified.rpartition("<locals>.")[2]
+    attributes = {**_code_attributes(function), **(handle.attributes or {})}
+    own = Handle(name, handle.category, attributes, aggregate=handle.aggregate)
+    return _wrapper_of(function)(own, function)
+
+
+def _code_attributes(function: Any) -> dict[str, Any]:
+    code = getattr(inspect.unwrap(function), "__code__", None)
+    if code is None:
+        return {}
+    module, name = getattr(function, "__module__", ""), getattr(function, "__qualname__", "")
+    return {
+        names.CODE_FUNCTION: f"{module}.{name}",
+        names.CODE_FILE: code.co_filename,
+        names.CODE_LINE: code.co_firstlineno,
+    }
+
+
+def _wrapper_of(function: Any) -> Callable[[Handle, Any], Any]:
+    if inspect.isasyncgenfunction(function):
+        return _wrap_async_generator
+    if inspect.isgeneratorfunction(function):
+        return _wrap_generator
+    if inspect.iscoroutinefunction(function):
+        return _wrap_coroutine
+    return wrap_function
+
+
+def _wrap_coroutine(handle: Handle, function: Any) -> Any:
+    @functools.wraps(function)
+    async def wrapper(*args: Any, **kwargs: Any) -> Any:
+        section = short_way(handle)
+        if section is None:
+            return await function(*args, **kwargs)
+        with section:
+            return await function(*args, **kwargs)
+
+    return wrapper
+
+
+class _Body:
+    """The section of a generator: current while the body runs, and only then."""
+
+    __slots__ = ("_inside", "_is_current", "_section", "_token")
+
+    def __init__(self, handle: Handle) -> None:
+        self._section = section = short_way(handle)
+        # What is only added up, or not recorded after all, is in nobody's context.
+        self._is_current = isinstance(section, SectionContext)
+        if section is not None:
+            self._inside = section.__enter__()
+        if self._is_current:
+            self._token: Token[Any] | None = getattr(section, "token", None)
+            self._suspend()
+
+    def run(self, step: Callable[..., Any], *args: Any) -> Any:
+        """Runs the body up to its next ``yield``."""
+        self._resume()
+        try:
+            return step(*args)
+        finally:
+            self._suspend()
+
+    async def wait(self, step: Callable[..., Awaitable[Any]], *args: Any) -> Any:
+        """The same for an async generator."""
+        self._resume()
+        try:
+            return await step(*args)
+        finally:
+            self._suspend()
+
+    def end(self, error: BaseException | None = None) -> None:
+        """The body is finished."""
+        section = self._section
+        if self._is_current:
+            section.token = CURRENT.set(section)
+        if section is not None:
+            section.__exit__(type(error) if error else None, error, None)
+
+    def _resume(self) -> None:
+        if self._is_current:
+            # What the body itself has open at its yield becomes current again with it.
+            self._token = CURRENT.set(self._inside)
+
+    def _suspend(self) -> None:
+        if not self._is_current or self._token is None:
+            return
+        self._inside = CURRENT.get()
+        try:
+            CURRENT.reset(self._token)
+        except (ValueError, RuntimeError):
+            return  # the body was run in another context, which is gone with its task
+
+
+def _wrap_generator(handle: Handle, function: Any) -> Any:
+    @functools.wraps(function)
+    def wrapper(*args: Any, **kwargs: Any) -> Generator[Any, Any, Any]:
+        generator = function(*args, **kwargs)
+        body = _Body(handle)
+        try:
+            value = body.run(generator.__next__)
+            while True:
+                try:
+                    sent = yield value
+                except GeneratorExit:
+                    body.run(generator.close)
+                    raise
+                except BaseException as error:  # noqa: BLE001 - it belongs to the body
+                    value = body.run(generator.throw, error)
+                else:
+                    value = body.run(generator.send, sent)
+        except StopIteration as stop:
+            body.end()
+            return stop.value
+        except BaseException as error:
+            body.end(error)
+            raise
+
+    return wrapper
+
+
+def _wrap_async_generator(handle: Handle, function: Any) -> Any:
+    @functools.wraps(function)
+    async def wrapper(*args: Any, **kwargs: Any) -> AsyncIterator[Any]:
+        generator = function(*args, **kwargs)
+        body = _Body(handle)
+        try:
+            value = await body.wait(generator.__anext__)
+            while True:
+                try:
+                    sent = yield value
+                except GeneratorExit:
+                    await body.wait(generator.aclose)
+                    raise
+                except BaseException as error:  # noqa: BLE001 - it belongs to the body
+                    value = await body.wait(generator.athrow, error)
+                else:
+                    value = await body.wait(generator.asend, sent)
+        except StopAsyncIteration:
+            body.end()
+        except BaseException as error:
+            body.end(error)
+            raise
+
+    return wrapper

@@ -1,0 +1,257 @@
+"""Which counters, gauges and histograms does the program have?
+
+The same name is the same object, in every run of the process, and may be made before one starts. An
+instrument is itself its series without labels. Labels are given in the call, or once with
+``labels()``, which returns one series and saves looking it up.
+"""
+
+from __future__ import annotations
+
+from math import inf
+from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeVar
+
+from otel_mlperf import names
+from otel_mlperf.recorder.core.attribute_values import UNNAMED, safe_name_text
+from otel_mlperf.recorder.core.faults import internal_error, say_once
+from otel_mlperf.recorder.core.number_values import try_slowly
+from otel_mlperf.recorder.instruments.cells import Labels, content_of
+from otel_mlperf.recorder.instruments.instrument_series import (
+    HUGE,
+    MOST,
+    Bound,
+    CounterSeries,
+    GaugeSeries,
+    HistogramSeries,
+    Series,
+)
+from otel_mlperf.recorder.instruments.labels import LabelSets
+
+if TYPE_CHECKING:
+    from otel_mlperf.recorder.core.recorder import Recorder
+
+_MOST_INSTRUMENTS: Final = 2000
+_TOO_MANY = "more than %d instruments: later ones count as '%s'; put what varies into labels"
+
+
+class Instrument(Series):
+    """What has a name; its own series is the one without labels."""
+
+    __slots__ = ("_sets", "unit")
+    kind: ClassVar[str]
+
+    def __init__(self, name: str, unit: str) -> None:
+        super().__init__(name, _content(self.kind, name, unit))
+        self.unit = unit
+
+
+class Counter(Instrument, CounterSeries):
+    """A sum that only grows, ``ml.user.<name>``; made by ``counter()``."""
+
+    __slots__ = ()
+    kind = "counter"
+
+    def __init__(self, name: str, unit: str) -> None:
+        super().__init__(name, unit)
+        self._sets: LabelSets[CounterSeries] = LabelSets(
+            name, self, lambda labels: CounterSeries(name, _content("counter", name, unit, labels))
+        )
+
+    def labels(self, **labels: Any) -> CounterSeries:
+        """The series with these labels, for code that counts often: ``c.labels(lang="de")``."""
+        return self._sets.find(labels)
+
+    def add(self, value: float = 1, more: Any = None, /, **labels: Any) -> None:
+        """Adds ``value``, which must not be negative: ``tokens.add(512, lang="de")``.
+
+        Labels may be given as OpenTelemetry has them, too: ``tokens.add(512, {"lang": "de"})``,
+        as long as the counter has not been used without any: its own series then records so fast
+        because it takes nothing but a value.
+        """
+        if labels or more is not None:
+            self._sets.find(labels, more).add(value)
+        else:
+            self.record_slowly(value)
+
+    def bind(self, recorder: Recorder, word: int) -> Bound:
+        """What records into the cell at ``word``, or with the labels that it is given."""
+        floats, at, slowly = recorder.journal.floats, word + 1, self.record_slowly
+        total, low, limit, find = 0.0, 0, MOST, self._sets.find
+
+        # What a series does, with labels: calling that would cost a third more.
+        def add(_: Series, value: Any = 1, /, **labels: Any) -> None:
+            nonlocal total
+            try:
+                kind = value.__class__
+                if not labels and (
+                    (kind is int and value >= low)
+                    or (kind is float and value >= 0.0 and value <= limit)
+                ):
+                    total += value
+                    floats[at] = total
+                elif labels:
+                    find(labels).add(value)
+                else:
+                    slowly(value)
+            except (OverflowError, ValueError) as error:  # too large, or the memory is given up
+                try_slowly(slowly, value, error)
+            except Exception as error:  # noqa: BLE001 - recording never raises
+                internal_error(error)
+
+        def end() -> None:
+            nonlocal low, limit
+            low, limit = HUGE, -MOST
+
+        return Bound(add, end)
+
+
+class Gauge(Instrument, GaugeSeries):
+    """A value that goes up and down, ``ml.user.<name>``; made by ``gauge()``."""
+
+    __slots__ = ()
+    kind = "gauge"
+
+    def __init__(self, name: str, unit: str) -> None:
+        super().__init__(name, unit)
+        self._sets: LabelSets[GaugeSeries] = LabelSets(
+            name, self, lambda labels: GaugeSeries(name, _content("gauge", name, unit, labels))
+        )
+
+    def labels(self, **labels: Any) -> GaugeSeries:
+        """The series with these labels, for code that sets it often."""
+        return self._sets.find(labels)
+
+    def set(self, value: float, more: Any = None, /, **labels: Any) -> None:
+        """The value from now on: ``depth.set(3, queue="images")``; labels as in ``Counter.add``."""
+        if labels or more is not None:
+            self._sets.find(labels, more).set(value)
+        else:
+            self.record_slowly(value)
+
+    def bind(self, recorder: Recorder, word: int) -> Bound:
+        """What records into the cell at ``word``, or with the labels that it is given."""
+        floats, at, slowly = recorder.journal.floats, word + 1, self.record_slowly
+        least, low, limit, find = -MOST, -HUGE, MOST, self._sets.find
+
+        # What a series does, with labels: calling that would cost a third more.
+        def set_value(_: Series, value: Any, /, **labels: Any) -> None:
+            try:
+                kind = value.__class__
+                if not labels and (
+                    (kind is float and value >= least and value <= limit)
+                    or (kind is int and value >= low)
+                ):
+                    floats[at] = value
+                elif labels:
+                    find(labels).set(value)
+                else:
+                    slowly(value)
+            except (OverflowError, ValueError) as error:  # too large, or the memory is given up
+                try_slowly(slowly, value, error)
+            except Exception as error:  # noqa: BLE001 - recording never raises
+                internal_error(error)
+
+        def end() -> None:
+            nonlocal low, limit
+            low, limit = HUGE, -inf
+
+        return Bound(set_value, end)
+
+
+class Histogram(Instrument, HistogramSeries):
+    """How values are distributed, ``ml.user.<name>``; made by ``histogram()``."""
+
+    __slots__ = ()
+    kind = "histogram"
+
+    def __init__(self, name: str, unit: str) -> None:
+        super().__init__(name, unit)
+        kind = self.kind
+        self._sets: LabelSets[HistogramSeries] = LabelSets(
+            name, self, lambda labels: HistogramSeries(name, _content(kind, name, unit, labels))
+        )
+
+    def labels(self, **labels: Any) -> HistogramSeries:
+        """The series with these labels, for code that records often."""
+        return self._sets.find(labels)
+
+    def record(self, value: float, more: Any = None, /, **labels: Any) -> None:
+        """Counts ``value``, which must not be negative: ``length.record(87, lang="de")``.
+
+        Labels may be given as in ``Counter.add``.
+        """
+        if labels or more is not None:
+            self._sets.find(labels, more).record(value)
+        else:
+            self.record_slowly(value)
+
+    def bind(self, recorder: Recorder, word: int) -> Bound:
+        """What records into the cell at ``word``, or with the labels that it is given."""
+        return self.bind_with(recorder, word, self._sets.find)
+
+
+for _class in (Counter, Gauge, Histogram):
+    _class.usual = _class
+
+
+def _content(kind: str, name: str, unit: str, labels: Labels = ()) -> tuple[Any, ...]:
+    return content_of(kind, names.user_metric(name), unit, labels)
+
+
+def counter(name: str, unit: str = "") -> Counter:
+    """A counter of the program's own, published as ``ml.user.<name>``.
+
+    ``c.add(5)``, ``c.add(5, lang="de")``; for code that counts often ``c.labels(lang="de")`` once
+    and then ``.add(5)``. Adding while nothing is recorded does nothing.
+
+    Args:
+        name: the same name is the same counter.
+        unit: UCUM (``By``, ``s``, ``{token}``), or empty.
+    """
+    return _instrument(Counter, name, unit)
+
+
+def gauge(name: str, unit: str = "") -> Gauge:
+    """A gauge of the program's own, published as ``ml.user.<name>``: ``g.set(3, queue="images")``.
+
+    Args:
+        name: the same name is the same gauge.
+        unit: UCUM (``By``, ``s``, ``{item}``), or empty.
+    """
+    return _instrument(Gauge, name, unit)
+
+
+def histogram(name: str, unit: str = "") -> Histogram:
+    """A histogram of the program's own, published as ``ml.user.<name>``.
+
+    ``h.record(87, lang="de")``. Buckets need no choice: eight for each doubling, of any size.
+
+    Args:
+        name: the same name is the same histogram.
+        unit: UCUM (``By``, ``s``, ``{token}``), or empty.
+    """
+    return _instrument(Histogram, name, unit)
+
+
+_Made = TypeVar("_Made", Counter, Gauge, Histogram)
+_instruments: dict[str, Counter | Gauge | Histogram] = {}
+
+
+def _instrument(kind: type[_Made], name: Any, unit: Any) -> _Made:
+    text, word = safe_name_text(name), safe_name_text(unit) if unit else ""
+    if text == UNNAMED:
+        say_once(f"{kind.kind}(): a name is expected; without one it counts as '{UNNAMED}'")
+    if text not in _instruments and len(_instruments) >= _MOST_INSTRUMENTS:
+        say_once(_TOO_MANY, _MOST_INSTRUMENTS, names.OTHER)
+        text, word = names.OTHER, ""
+    found = _instruments.get(text) or _instruments.setdefault(text, kind(text, word))
+    if not isinstance(found, kind):
+        other = f"{text}.{kind.kind}"
+        say_once(
+            "%s is a %s already; the %s is published as %s", text, found.kind, kind.kind, other
+        )
+        again = _instruments.get(other)
+        found = again if isinstance(again, kind) else kind(other, word)
+        _instruments[other] = found
+    if found.unit != word:
+        say_once(f"{text} counts in '{found.unit}' already; the unit '{word}' is left out")
+    return found

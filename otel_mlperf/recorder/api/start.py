@@ -1,0 +1,129 @@
+"""Which run is active, and what does ``start()`` do about another one?"""
+
+from __future__ import annotations
+
+import operator
+import os
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from otel_mlperf.config import load_config
+from otel_mlperf.errors import ConfigError, RunActive
+from otel_mlperf.recorder.core.attribute_values import safe_name_text
+from otel_mlperf.recorder.core.faults import log, say_once
+from otel_mlperf.recorder.lifecycle.program_name import is_interactive, script_name
+from otel_mlperf.recorder.lifecycle.run import Run
+
+if TYPE_CHECKING:
+    from otel_mlperf.config import Config
+
+_current: Run | None = None
+at_begin: list[Callable[[Run], None]] = []
+"""Called when a run has begun: what parts above the recorder add to it."""
+
+
+def start(
+    name: str | None = None,
+    *,
+    params: Mapping[str, Any] | None = None,
+    tags: Iterable[str] = (),
+    step: int = 0,
+    config: Config | Mapping[str, Any] | str | os.PathLike[str] | None = None,
+    **overrides: Any,
+) -> Run:
+    """Begins a run, which is also a context manager.
+
+    Args:
+        name: what the run is called; the script's name by default.
+        params: hyperparameters, kept in the run folder.
+        tags: words to find the run by; a text alone is one of them.
+        step: number of the first training step, for a resumed training.
+        config: a ``Config``, a mapping, or the path of a YAML file.
+        **overrides: single settings of ``Config``.
+
+    Raises:
+        RunActive: another run of this process is active.
+        ConfigError: an argument or the configuration file is wrong.
+        JournalError: there is no room for the journal.
+    """
+    global _current
+    settings = load_config(config, overrides)
+    if name is not None and not isinstance(name, str):
+        raise ConfigError(f"start(): name is {name!r:.40}, expected a text")
+    given, words, number = _checked_params(params), _checked_tags(tags), _checked_step(step)
+    if _current is not None and _current.is_active:
+        if _current._taken_over is not None:
+            return _take_over(_current, settings, given, words, number)
+        if not is_interactive():
+            raise RunActive(
+                f"starting a run: {_current.name!r} ({_current.id[:8]}) is still active in this "
+                "process; stop() it first, or use 'with start(...)'"
+            )
+        log.warning("the run %r is finished, because another one starts", _current.name)
+        _current.stop()
+    text = safe_name_text(name or script_name())
+    if settings.disabled or not sys.platform.startswith("linux"):
+        if not settings.disabled:
+            say_once("otel_mlperf records on Linux only (%s found): nothing is recorded",
+                     sys.platform)  # fmt: skip
+        return Run(text)
+    from otel_mlperf.recorder.lifecycle.begin import begin
+    from otel_mlperf.recorder.lifecycle.environment_check import check_environ
+
+    check_environ(os.environ, settings.endpoint)
+    _current = begin(text, settings, given, words, number)
+    for call in at_begin:
+        call(_current)
+    return _current
+
+
+def _checked_params(params: Any) -> dict[str, Any]:
+    if params is not None and not isinstance(params, Mapping):
+        raise ConfigError(
+            f"start(): params is a {type(params).__name__}, expected a mapping of names to values "
+            "(vars(arguments), say)"
+        )
+    return dict(params or {})
+
+
+def _checked_tags(tags: Any) -> list[str]:
+    if isinstance(tags, str):
+        return [tags]
+    if not isinstance(tags, Iterable):
+        raise ConfigError(f"start(): tags is a {type(tags).__name__}, expected a list of words")
+    return list(map(str, tags))
+
+
+def _checked_step(step: Any) -> int:
+    try:
+        if not isinstance(step, bool):
+            return operator.index(step)
+    except TypeError:
+        pass
+    raise ConfigError(f"start(): step is {step!r}, expected a whole number")
+
+
+def _take_over(
+    run: Run, settings: Config, params: dict[str, Any], tags: list[str], step: int
+) -> Run:
+    """Goes on with a run that was begun on the program's behalf, under the name that it has."""
+    from otel_mlperf.recorder.lifecycle.run_folder import add_facts
+
+    assert run._recorder is not None
+    assert run._taken_over is not None
+    if settings != run._recorder.config:
+        say_once("settings given to start() come too late under 'otel-mlperf run': "
+                 "set OTEL_MLPERF_* variables")  # fmt: skip
+    run._recorder.stepping.set_next_number(step)
+    if run._recorder.meta.rank == 0:
+        add_facts(run._recorder.meta.run_folder, params, tags)
+    taken_over, run._taken_over = run._taken_over, None
+    taken_over()
+    return run
+
+
+def stop() -> None:
+    """Ends the active run; does nothing without one."""
+    if _current is not None:
+        _current.stop()

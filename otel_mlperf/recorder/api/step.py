@@ -1,0 +1,162 @@
+"""What do ``step`` and ``mark_step`` do where a loop is not ours to wrap?"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import time
+from typing import TYPE_CHECKING, Any, TypeVar, overload
+
+from otel_mlperf import names
+from otel_mlperf.recorder.api.span import Invisible, active, is_compiling
+from otel_mlperf.recorder.core.faults import internal_error, say_once
+from otel_mlperf.recorder.core.scrub import is_failure
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import TracebackType
+
+    from otel_mlperf.recorder.api.block import Decorator
+    from otel_mlperf.recorder.core.recorder import Recorder
+    from otel_mlperf.recorder.stepping.step_recording import Step
+
+F = TypeVar("F", bound="Callable[..., Any]")
+_NESTED = (
+    "a step was opened inside a step of the same phase: the outer one counts, the inner one is "
+    "recorded as a plain section"
+)
+_UNENTERED = (
+    "a step() was made and never entered: write 'with step():', or call mark_step() where there "
+    "is no block"
+)
+
+
+_Opened = tuple["Recorder", "Step | None", Any, "_Opened | None"]
+"""What was entered last, and what before it: one block may be entered again inside itself."""
+
+
+class StepBlock:
+    """One step as a block: ``with step():``."""
+
+    def __init__(
+        self,
+        number: int | None = None,
+        samples: int | None = None,
+        tokens: int | None = None,
+        name: str = names.STEP,
+    ) -> None:
+        self._number, self._samples, self._tokens = number, samples, tokens
+        self._name = name
+        """What it is called where it is not a step but a section of one."""
+        self._opened: _Opened | None = None
+        self._is_used = False
+
+    def __enter__(self) -> Any:
+        self._is_used = True
+        try:
+            recorder = active()
+            if recorder is None or is_compiling():
+                return Invisible()
+            step = recorder.stepping.begin(self._number)
+            if step is None:
+                say_once(_NESTED)
+                section = recorder.enter(self._name, names.OTHER)
+            else:
+                section = step.section
+                step.samples, step.tokens = self._samples, self._tokens
+            self._opened = recorder, step, section, self._opened
+        except Exception as error:  # noqa: BLE001 - recording never raises
+            internal_error(error)
+            return Invisible()
+        return section
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._opened is None:
+            return
+        t1 = time.monotonic_ns()
+        try:
+            recorder, step, section, self._opened = self._opened
+            if step is None:
+                section.__exit__(kind, error, trace)
+            else:
+                failed = error is not None and is_failure(error)
+                words = recorder.describe(section, error) if failed else None
+                recorder.stepping.end(step, t1, words)
+        except Exception as problem:  # noqa: BLE001 - recording never raises
+            internal_error(problem)
+
+    def set(self, **attributes: Any) -> None:
+        """Nothing is recorded: what ``with`` gives is the open step."""
+
+    def __call__(self, function: F) -> F:
+        """Decorates a function: each call is a step."""
+        self._is_used = True
+        decorated: F = _decorate(function, self._number, self._samples, self._tokens)
+        return decorated
+
+    def __del__(self) -> None:
+        if not getattr(self, "_is_used", True):
+            say_once(_UNENTERED)
+
+
+@overload
+def step(number: F, /) -> F: ...
+@overload
+def step(
+    number: int | None = None, /, *, samples: int | None = None, tokens: int | None = None
+) -> Decorator: ...
+def step(number: Any = None, /, *, samples: int | None = None, tokens: int | None = None) -> Any:
+    """A block or a function that is one step of the current phase.
+
+    Args:
+        number: the program's own number for it; else it counts on.
+        samples: how many samples it works on.
+        tokens: how many tokens.
+    """
+    if callable(number):
+        return _decorate(number, None, samples, tokens)
+    if is_compiling():
+        return Invisible()
+    return StepBlock(number, samples, tokens)
+
+
+def mark_step(number: int | None = None) -> None:
+    """One step is over and the next begins: for code that has only a place to call.
+
+    The first call opens a step, each later one ends it and opens the next. The one still open when
+    what encloses it ends is taken back.
+    """
+    try:
+        recorder = None if is_compiling() else active()
+        if recorder is not None and not recorder.stepping.mark(number):
+            say_once("mark_step() inside a step of the same phase does nothing")
+    except Exception as error:  # noqa: BLE001 - recording never raises
+        internal_error(error)
+
+
+def _decorate(function: Any, number: Any, samples: Any, tokens: Any) -> Any:
+    if isinstance(function, staticmethod | classmethod):
+        return type(function)(_decorate(function.__func__, number, samples, tokens))
+    name = getattr(function, "__qualname__", names.STEP).rpartition("<locals>.")[2]
+    if inspect.iscoroutinefunction(function):
+
+        @functools.wraps(function)
+        async def wait(*args: Any, **kwargs: Any) -> Any:
+            with StepBlock(number, samples, tokens, name):
+                return await function(*args, **kwargs)
+
+        return wait
+
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if is_compiling():
+            return function(*args, **kwargs)
+        with StepBlock(number, samples, tokens, name):
+            return function(*args, **kwargs)
+
+    return call

@@ -1,0 +1,288 @@
+"""What does ``steps`` do around each ``next()`` of a loop over batches?
+
+A step opens before ``next()``, so that the wait for data is part of it (child ``data.load``), and
+ends at the following ``next()``. Iterators are objects, not generators: leaving the loop drops
+them, which ends the step at once.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, cast
+
+from otel_mlperf import names
+from otel_mlperf.recorder.api.span import active, is_compiling, span
+from otel_mlperf.recorder.core.faults import internal_error, say_once
+from otel_mlperf.recorder.core.scrub import describe_exception, is_failure
+from otel_mlperf.recorder.stepping.abandoned_loops import is_suspicious
+from otel_mlperf.recorder.stepping.batch_size import count_samples, count_tokens
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+
+    from otel_mlperf.recorder.core.recorder import Recorder
+    from otel_mlperf.recorder.stepping.step_recording import Step
+
+T = TypeVar("T")
+
+
+class Steps(Generic[T]):
+    """An iterable whose passes are recorded as steps; see ``steps()``."""
+
+    def __init__(
+        self,
+        iterable: Iterable[T],
+        accumulate: int = 1,
+        samples: Literal["auto"] | int | Callable[[Any], int] | None = "auto",
+        tokens: int | Callable[[Any], int] | None = None,
+        total: int | None = None,
+    ) -> None:
+        self.iterable = iterable
+        self.accumulate = accumulate
+        self.samples, self.tokens, self.total = samples, tokens, total
+
+    def __len__(self) -> int:
+        return len(self.iterable)  # type: ignore[arg-type]
+
+    def __iter__(self) -> Iterator[T]:
+        """A new pass."""
+        inner = iter(self.iterable)
+        recorder = active()
+        if recorder is None or is_compiling():
+            return inner
+        _expect(recorder, self)
+        return StepIterator(self, inner)
+
+    def __aiter__(self) -> AsyncIterator[T]:
+        """A new asynchronous pass."""
+        inner: AsyncIterator[T] = aiter(cast("Any", self.iterable))
+        recorder = active()
+        if recorder is None:
+            return inner
+        _expect(recorder, self)
+        return AsyncStepIterator(self, inner)
+
+
+def steps(
+    iterable: Iterable[T],
+    *,
+    accumulate: int = 1,
+    samples: Literal["auto"] | int | Callable[[Any], int] | None = "auto",
+    tokens: int | Callable[[Any], int] | None = None,
+    total: int | None = None,
+) -> Steps[T]:
+    """Makes the turns of a loop steps.
+
+    Works with ``async for`` too, may be iterated again and again, and keeps ``len()``.
+
+    Args:
+        iterable: what gives the batches.
+        accumulate: so many batches are one step, with a ``micro_step`` section each.
+        samples: samples of a batch: a number, a function of the batch, None, or "auto": the leading
+            dimension (its shape is read, never its content).
+        tokens: tokens of a batch: a number or a function of the batch.
+        total: how many steps the whole training plans, for the time that is left.
+
+    Raises:
+        ValueError: ``accumulate`` is no whole number of at least 1, or ``total`` is no number.
+    """
+    if isinstance(accumulate, bool) or not isinstance(accumulate, int) or accumulate < 1:
+        raise ValueError(
+            f"steps(): accumulate is {accumulate!r}, expected a whole number of at least 1"
+        )
+    if total is not None and not isinstance(total, int | float):
+        raise ValueError(f"steps(): total is {total!r}, expected how many steps there will be")
+    return Steps(iterable, accumulate, samples, tokens, total)
+
+
+def _expect(recorder: Recorder, of: Steps[Any]) -> None:
+    try:
+        if of.total is not None:
+            metric = names.STEPS_EXPECTED
+            recorder.cells.set(metric.name, metric.unit, float(of.total))
+    except Exception as error:  # noqa: BLE001 - recording never raises
+        internal_error(error)
+
+
+class _Turns:
+    """The step that is open between two batches; shared by both kinds of iterators."""
+
+    def __init__(self, of: Steps[Any]) -> None:
+        self._of = of
+        self._recorder: Recorder | None = None
+        self._step: Step | None = None
+        self._micro: Any = None
+        self._count = 0
+        self._wait: Any = None
+
+    def before(self) -> None:
+        """A batch is asked for: ends what the last one opened, opens what this one needs."""
+        try:
+            if self._micro is not None:
+                self._end_micro()
+            now = time.monotonic_ns()  # what ends later than its step counts as beside it
+            if self._step is not None and self._count >= self._of.accumulate:
+                self._end(now)
+            recorder = self._recorder = active()
+            if recorder is None:
+                return
+            if self._step is None:
+                self._count = 0
+                self._step = recorder.stepping.begin()
+                if self._step is None:
+                    say_once("steps() inside a step of the same phase: the outer step counts")
+            if self._of.accumulate > 1 and self._step is not None:
+                number = {names.MICRO_STEP: self._count}
+                self._micro = recorder.enter(names.SPAN_MICRO_STEP, names.OTHER, **number)
+            self._wait = span(names.SPAN_DATA).__enter__()
+        except Exception as error:  # noqa: BLE001 - recording never raises
+            internal_error(error)
+
+    def after(self, batch: Any) -> None:
+        """The batch is there."""
+        try:
+            wait, self._wait = self._wait, None
+            if wait is not None:
+                wait.__exit__(None, None, None)
+            self._count += 1
+            step = self._step
+            if step is not None:
+                samples, tokens = self._of.samples, self._of.tokens
+                if samples is not None:
+                    step.samples = _added(step.samples, count_samples(batch, samples))
+                if tokens is not None:
+                    step.tokens = _added(step.tokens, count_tokens(batch, tokens))
+        except Exception as error:  # noqa: BLE001 - recording never raises
+            internal_error(error)
+
+    def exhausted(self) -> None:
+        """There was no batch: what was opened for it never was."""
+        try:
+            recorder, self._recorder = self._recorder, None
+            if recorder is None:
+                return
+            for section in (self._wait, self._micro):
+                if section is not None:
+                    recorder.leave(section)
+                    recorder.stepping.cancel_section(section)
+            self._wait = self._micro = None
+            step, self._step = self._step, None
+            if step is None:
+                return
+            if self._count:
+                recorder.stepping.end(step)
+            else:
+                recorder.stepping.cancel(step)
+        except Exception as error:  # noqa: BLE001 - recording never raises
+            internal_error(error)
+
+    def failed(self, error: BaseException) -> None:
+        """The iterable raised: so did the step."""
+        try:
+            recorder, step = self._recorder, self._step
+            if self._wait is not None:
+                self._wait.__exit__(type(error), error, None)
+            self._end_micro(error)
+            self._wait = self._step = self._recorder = None
+            if recorder is not None and step is not None:
+                with_text = recorder.config.exception_text
+                words = describe_exception(error, with_text=with_text)
+                recorder.stepping.end(step, 0, words if is_failure(error) else None)
+        except Exception as problem:  # noqa: BLE001 - recording never raises
+            internal_error(problem)
+
+    def close(self) -> None:
+        """The loop is over before its end."""
+        try:
+            self._end_micro()
+            self._end(time.monotonic_ns())
+        except Exception as error:  # noqa: BLE001 - recording never raises
+            internal_error(error)
+
+    def drop(self) -> None:
+        """Nobody holds the iterator any more."""
+        step, recorder = self._step, self._recorder
+        if step is None or recorder is None or not step.section.at:
+            return
+        try:
+            self._end_micro()
+            stepping = recorder.stepping
+            end = stepping.ending(step)
+            stepping.dropped.add(step.section, end, is_suspicious=is_suspicious(3))
+        except Exception as error:  # noqa: BLE001 - recording never raises
+            internal_error(error)
+
+    def _end(self, t1: int) -> None:
+        step, self._step = self._step, None
+        if step is not None and self._recorder is not None:
+            self._recorder.stepping.end(step, t1)
+
+    def _end_micro(self, error: BaseException | None = None) -> None:
+        micro, self._micro = self._micro, None
+        if micro is not None:
+            micro.__exit__(type(error) if error else None, error, None)
+
+
+class StepIterator(_Turns, Generic[T]):
+    """One pass."""
+
+    def __init__(self, of: Steps[T], inner: Iterator[T]) -> None:
+        super().__init__(of)
+        self._inner = inner
+
+    def __iter__(self) -> StepIterator[T]:
+        return self
+
+    def __len__(self) -> int:
+        return len(self._of)
+
+    def __next__(self) -> T:
+        self.before()
+        try:
+            batch = next(self._inner)
+        except StopIteration:
+            self.exhausted()
+            raise
+        except BaseException as error:
+            self.failed(error)
+            raise
+        self.after(batch)
+        return batch
+
+    def __del__(self) -> None:
+        self.drop()
+
+
+class AsyncStepIterator(_Turns, Generic[T]):
+    """One asynchronous pass."""
+
+    def __init__(self, of: Steps[T], inner: AsyncIterator[T]) -> None:
+        super().__init__(of)
+        self._inner = inner
+
+    def __aiter__(self) -> AsyncStepIterator[T]:
+        return self
+
+    async def __anext__(self) -> T:
+        self.before()
+        try:
+            batch = await anext(self._inner)
+        except StopAsyncIteration:
+            self.exhausted()
+            raise
+        except BaseException as error:
+            self.failed(error)
+            raise
+        self.after(batch)
+        return batch
+
+    async def aclose(self) -> None:
+        """Ends the pass."""
+        self.close()
+
+    def __del__(self) -> None:
+        self.drop()
+
+
+def _added(total: int | None, more: int | None) -> int | None:
+    return total if more is None else (total or 0) + more

@@ -1,0 +1,105 @@
+"""Of what does the agent warn, and who is told?
+
+The program, at the begin of a step in its main thread, and the terminal: once for each warning
+until it has cleared. No server is needed for that.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from typing import TYPE_CHECKING, Any
+
+from otel_mlperf.errors import ConfigError
+from otel_mlperf.recorder.api.readings import of_rank
+from otel_mlperf.recorder.core.faults import internal_error, log, say_once
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from otel_mlperf.journal.bulletin import Warning
+    from otel_mlperf.recorder.core.recorder import Recorder
+
+_LOOK_NS = 1_000_000_000
+
+
+def on_warning(callback: Callable[[Warning], object]) -> Callable[[Warning], object]:
+    """Calls ``callback`` when something is wrong: memory near its limit, a hot GPU, a full disk.
+
+    Once for each warning until it has cleared, when a step begins, in the main thread. A warning
+    has ``rule``, ``summary``, ``action``, ``value``, ``labels``. Also a decorator.
+
+    Args:
+        callback: may raise; that is said once.
+
+    Raises:
+        ConfigError: it cannot be called.
+    """
+    if not callable(callback):
+        raise ConfigError(f"on_warning({callback!r}): a function of one argument is expected")
+    _callbacks.append(callback)
+    return callback
+
+
+_callbacks: list[Callable[[Warning], object]] = []
+
+
+class Told:
+    """Tells of one run's warnings, each once until it has cleared."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        from otel_mlperf.journal import bulletin as file
+
+        self._recorder = recorder
+        self._folder, self._own = os.path.split(recorder.journal.path)
+        self._path = os.path.join(self._folder, file.FILE)
+        self._read = file.read_readings
+        self._due_ns = self._changed_ns = 0
+        self._said: set[Any] = set()
+
+    def look(self, now_ns: int) -> None:
+        """Looks once a second whether there is something new."""
+        if now_ns < self._due_ns or threading.get_ident() != threading.main_thread().ident:
+            return
+        self._due_ns = now_ns + _LOOK_NS
+        try:
+            changed_ns = os.stat(self._path).st_mtime_ns
+        except OSError:
+            return
+        if changed_ns != self._changed_ns:
+            self._changed_ns = changed_ns
+            published = self._read(self._folder)
+            if published is not None:
+                self._tell(of_rank(self._own, published.warnings))
+
+    def _tell(self, warnings: list[Warning]) -> None:
+        active_now = {_key(warning): warning for warning in warnings}
+        self._said &= active_now.keys()
+        for key, warning in active_now.items():
+            if key not in self._said:
+                self._said.add(key)
+                self._say(warning)
+                for callback in _callbacks:
+                    _call(callback, warning)
+
+    def _say(self, warning: Warning) -> None:
+        """On the terminal; what is of the whole node is said by one of its ranks."""
+        if self._recorder.config.console and (
+            warning.journal or self._recorder.meta.local_rank == 0
+        ):
+            try:
+                log.warning("%s. %s", warning.summary, warning.action)
+            except Exception as error:  # noqa: BLE001 - a broken log handler of the program
+                internal_error(error)
+
+
+def _key(warning: Warning) -> tuple[Any, ...]:
+    return (warning.rule, warning.journal, *warning.labels.values())
+
+
+def _call(callback: Callable[[Warning], object], warning: Warning) -> None:
+    try:
+        callback(warning)
+    except Exception as error:  # noqa: BLE001 - the program's own; training goes on
+        name = getattr(callback, "__qualname__", type(callback).__qualname__)
+        say_once(f"on_warning(): {name} failed: %s: %s", type(error).__name__, error)

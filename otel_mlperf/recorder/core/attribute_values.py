@@ -1,0 +1,130 @@
+"""How do values of any kind become attributes that every backend can hold?
+
+Numbers, text and short lists of them as they are, cut to the limits; a tensor or an array by its
+type and shape alone, because reading its content would wait for the GPU; anything else by the name
+of its type, because its ``repr`` is the program's code.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from enum import Enum
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+from otel_mlperf.recorder.core.scrub import clean
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+NAME_BYTES = 256
+TEXT_BYTES = 4096
+MOST = 64
+UNNAMED = "unnamed"
+_MOST_ITEMS = 128
+_INT64 = 1 << 63
+_LISTS = (list, tuple, set, frozenset, range)
+
+
+def safe_attributes(given: Mapping[Any, Any]) -> dict[str, Any]:
+    """At most 64 attributes whose values every backend can hold; ``None`` values are left out."""
+    if len(given) <= MOST and all(map(_is_safe, given, given.values())):
+        return dict(given)
+    found: dict[str, Any] = {}
+    for key, value in given.items():
+        if len(found) >= MOST:
+            break
+        if value is not None:
+            found[safe_name_text(key)] = safe_value(value)
+    return found
+
+
+def _is_safe(key: Any, value: Any) -> bool:
+    """Whether an attribute can be stored as it is, judged by what most are like."""
+    kind = type(value)
+    if type(key) is not str or not key or len(key) > NAME_BYTES or not key.isascii():
+        return False
+    if kind is str:
+        return len(value) <= NAME_BYTES and value.isascii()
+    return kind is float or kind is bool or (kind is int and -_INT64 <= value < _INT64)
+
+
+def safe_name_text(name: Any) -> str:
+    """A name of a section or attribute: text of at most 256 bytes, never empty."""
+    if type(name) is str and name.isascii() and 0 < len(name) <= NAME_BYTES and "\0" not in name:
+        return name
+    text = name if isinstance(name, str) else _type_name(name) if name is not None else ""
+    return clean(text, NAME_BYTES) or UNNAMED
+
+
+def safe_value(value: Any) -> Any:
+    """One value as a bool, int, float, text or list of those."""
+    kind = type(value)
+    if kind is bool or kind is float:
+        return value
+    if kind is int:
+        return value if -_INT64 <= value < _INT64 else _long(value)
+    if kind is str:
+        return value if len(value) <= 64 and value.isascii() else clean(value, TEXT_BYTES)
+    try:
+        return _other_value(value)
+    except Exception:  # noqa: BLE001 - properties and __len__ are the program's code
+        return _type_name(value)
+
+
+def _other_value(value: Any) -> Any:
+    if isinstance(value, Enum):
+        return safe_value(value.value) if not isinstance(value.value, Enum) else value.name
+    if isinstance(value, bool | int | float | str):
+        plain = next(kind for kind in (bool, int, float, str) if isinstance(value, kind))
+        return safe_value(plain(value))
+    if isinstance(value, bytes):
+        return clean(value[:TEXT_BYTES].decode("utf-8", "replace"), TEXT_BYTES)
+    if isinstance(value, os.PathLike):
+        return clean(str(os.fspath(value)), TEXT_BYTES)
+    if isinstance(value, _LISTS):
+        return _list(islice(value, _MOST_ITEMS))
+    return _by_shape(value)
+
+
+def _list(items: Iterable[Any]) -> list[Any]:
+    """Items of one kind, as OpenTelemetry asks; text where the kinds differ."""
+    found = [
+        _nested(item) if isinstance(item, _LISTS) else safe_value(item)
+        for item in items
+        if item is not None
+    ]
+    kinds = {type(item) for item in found}
+    if kinds == {int, float}:
+        return [float(item) for item in found]
+    if len(kinds) <= 1:
+        return found
+    return [str(item) for item in found]
+
+
+def _nested(value: Any) -> str:
+    """A list in a list as text, no deeper: lists may hold themselves."""
+    items = islice(value, _MOST_ITEMS)
+    found = [_type_name(i) if isinstance(i, _LISTS) else safe_value(i) for i in items]
+    return clean(str(found), TEXT_BYTES)
+
+
+def _by_shape(value: Any) -> Any:
+    numpy = sys.modules.get("numpy")
+    if numpy is not None and isinstance(value, numpy.generic):
+        return safe_value(value.item())
+    shape, dtype = getattr(value, "shape", None), getattr(value, "dtype", None)
+    if shape is None or dtype is None:
+        return _type_name(value)
+    sizes = ", ".join(str(int(size)) for size in shape)
+    return clean(f"{type(value).__name__}({str(dtype).removeprefix('torch.')}, [{sizes}])", 256)
+
+
+def _long(value: int) -> str:
+    # str() of a number with thousands of digits is refused by Python and slow below that.
+    return str(value) if value.bit_length() < 4096 else hex(value)[:TEXT_BYTES]
+
+
+def _type_name(value: Any) -> str:
+    return clean(f"<{type(value).__qualname__}>", NAME_BYTES)

@@ -1,0 +1,115 @@
+"""Which number stands for a section's name, category and phase?
+
+Names are registered in the journal once for each phase, so that a row's number says it all.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from otel_mlperf import names
+from otel_mlperf.journal.layout import MAX_ENTRIES, OTHER
+from otel_mlperf.recorder.core.attribute_values import safe_attributes, safe_name_text
+from otel_mlperf.recorder.core.faults import say_once
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from otel_mlperf.recorder.api.span import Handle
+
+OUTSIDE = frozenset((names.CHECKPOINT, names.PHASE, names.EPOCH, names.PROFILER))
+"""Categories that belong to the run's trace even inside a step."""
+TOO_MANY_NAMES = (
+    "more than %d section names: later ones are recorded as 'other'; put what varies into "
+    "attributes, not into the name"
+)
+
+
+class Registry:
+    """The names of one journal.
+
+    Args:
+        entry: registers content in the journal and returns its number.
+        first_time: called when a name is new: the program may have imported something since.
+    """
+
+    def __init__(
+        self, entry: Callable[[Sequence[object]], int], first_time: Callable[[], None]
+    ) -> None:
+        self._journal_entry, self._first_time = entry, first_time
+        self.phase = names.TRAIN
+        self.known: dict[Any, int] = {}
+        """Numbers of the current phase, by what is looked up: a name, a category with it, …"""
+        self._known_of = {names.TRAIN: self.known}
+        self._outside: dict[tuple[str, Any], int] = {}
+        self.outside: set[int] = set()
+        """Numbers of names whose sections belong to the run's trace even inside a step."""
+        self._about: dict[int, tuple[str, str, Mapping[str, Any] | None]] = {}
+
+    def entry(
+        self,
+        key: Any,
+        name: str,
+        category: str | None = None,
+        constant: Mapping[str, Any] | None = None,
+    ) -> int:
+        """The number of a name in the current phase; registers it under ``key`` if it is new."""
+        number = self.known.get(key) or self._outside.get((self.phase, key))
+        if number is not None:
+            return number
+        self._first_time()
+        text = safe_name_text(name)
+        kind = implied_category(text) if category is None else safe_name_text(category)
+        number = self.register(text, kind, self.phase, constant)
+        if number == OTHER:
+            say_once(TOO_MANY_NAMES, MAX_ENTRIES)
+        elif kind in OUTSIDE:
+            self._outside[self.phase, key] = number
+            self.outside.add(number)
+        else:
+            self.known[key] = number  # what is found here takes the short way
+        return number
+
+    def register(
+        self, name: str, category: str, phase: str, constant: Mapping[str, Any] | None = None
+    ) -> int:
+        """Gives a name a number in the journal; OTHER when there is none left."""
+        number = self._journal_entry(["section", name, category, phase, dict(constant or {})])
+        if number != OTHER:
+            self._about[number] = (name, category, constant)
+        return number
+
+    def entry_of_handle(self, handle: Handle) -> int:
+        """The number of a decorated function's name, or of a stored handle's."""
+        number = self.known.get(handle)
+        if number is not None:
+            return number
+        constant = safe_attributes(handle.attributes or {})
+        name = safe_name_text(handle.name)
+        # By content: a function decorated anew in each call is still one name.
+        number = self.entry(
+            (name, handle.category, repr(constant)), name, handle.category, constant
+        )
+        if number not in self.outside and len(self.known) < 4 * MAX_ENTRIES:
+            self.known[handle] = number
+        return number
+
+    def about(self, entry: int) -> tuple[str, str]:
+        """Name and category behind a number."""
+        return self.described(entry)[:2]
+
+    def described(self, entry: int) -> tuple[str, str, Mapping[str, Any] | None]:
+        """Name, category and constant attributes as they were registered."""
+        return self._about.get(entry, ("other", names.OTHER, None))
+
+    def set_phase(self, phase: str) -> str:
+        """Makes ``phase`` the current one; returns the one before."""
+        before, self.phase = self.phase, phase
+        self.known = self._known_of.setdefault(phase, {})
+        return before
+
+
+def implied_category(name: str) -> str:
+    """The category that a name stands for: of its whole, else of its last part after a dot."""
+    known = names.CATEGORY_OF
+    return known.get(name) or known.get(name.rpartition(".")[2]) or names.OTHER

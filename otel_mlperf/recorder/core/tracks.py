@@ -1,0 +1,88 @@
+"""On which track does the calling code run: a thread, or a task of asyncio?
+
+Sections of one track nest; sections of another ran *beside* them. A thread's track is its ident, a
+task's a small number, given back when the task is gone. Both are registered in the journal by name.
+"""
+
+from __future__ import annotations
+
+import itertools
+import sys
+import threading
+import weakref
+from typing import TYPE_CHECKING, Any
+
+from otel_mlperf.recorder.core.attribute_values import safe_name_text
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+_MOST_NAMED = 512
+"""So many tasks, and threads, get a name in the journal: entries are a limited good there."""
+
+
+_running_loop: Callable[[], Any] | None = None
+
+
+def find_running_loop() -> Callable[[], Any] | None:
+    """The function that tells whether this thread runs an event loop; None without asyncio."""
+    global _running_loop
+    if _running_loop is None:
+        _running_loop = getattr(sys.modules.get("asyncio.events"), "_get_running_loop", None)
+    return _running_loop
+
+
+def is_in_task() -> bool:
+    """Whether the caller runs in an event loop: then its thread is not its track."""
+    running_loop = _running_loop or find_running_loop()
+    return running_loop is not None and running_loop() is not None
+
+
+class Tracks:
+    """The tracks of one journal."""
+
+    def __init__(self, entry: Callable[[Sequence[object]], int]) -> None:
+        self._entry = entry
+        self._known = threading.local()
+        self._numbers: dict[int, int] = {}
+        self._free: list[int] = []
+        self._next = itertools.count(1).__next__
+        self._thread = itertools.count(1).__next__
+
+    def current(self) -> int:
+        """The track of the caller, registered if it is new."""
+        if is_in_task():
+            task = sys.modules["asyncio"].current_task()
+            if task is not None:
+                return self._task_number(task)
+        ident = threading.get_ident()
+        # Thread-local: idents are used again for later threads.
+        if getattr(self._known, "ident", None) != ident:
+            self._known.ident = ident
+            self._register_thread(ident)
+        return ident
+
+    def _register_thread(self, ident: int) -> None:
+        if self._thread() > _MOST_NAMED:
+            return
+        # Never threading.current_thread(): it makes a dummy that outlives a foreign thread.
+        thread = threading._active.get(ident)  # type: ignore[attr-defined]
+        name = thread.name if thread is not None else "thread"
+        self._entry(["track", ident, threading.get_native_id(), safe_name_text(name), False])
+
+    def _task_number(self, task: Any) -> int:
+        key = id(task)
+        number = self._numbers.get(key)
+        if number is None:
+            is_new = not self._free
+            number = self._next() if is_new else self._free.pop()
+            self._numbers[key] = number
+            weakref.finalize(task, self._give_back, key).atexit = False
+            if is_new and number <= _MOST_NAMED:
+                self._entry(["track", number, threading.get_native_id(), f"task {number}", True])
+        return number
+
+    def _give_back(self, key: int) -> None:
+        number = self._numbers.pop(key, None)
+        if number is not None:
+            self._free.append(number)

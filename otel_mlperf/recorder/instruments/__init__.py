@@ -1,0 +1,1 @@
+"""Counters, gauges, histograms, aggregated sections and logged values."""

@@ -1,0 +1,150 @@
+"""How does ``log()`` record a value without ever waiting for a GPU?
+
+Plain numbers become a row at once. A tensor on a device is copied asynchronously into pinned
+memory; its row, with the time and step of the call, is written once the copy is seen to be done.
+"""
+
+from __future__ import annotations
+
+import struct
+import sys
+import time
+from collections import deque
+from typing import TYPE_CHECKING, Any
+
+from otel_mlperf import names
+from otel_mlperf.journal.layout import Kind, Word
+from otel_mlperf.recorder.core.attribute_values import safe_name_text
+from otel_mlperf.recorder.core.faults import internal_error, say_once
+from otel_mlperf.recorder.sections.section import root_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from otel_mlperf.recorder.core.recorder import Recorder
+
+_MASK = (1 << 64) - 1
+_SLOTS = 256
+_BITS = struct.Struct("<d")
+Where = tuple[int, int, int, int, int]
+"""Section, step number, root, track and name of a value."""
+
+
+class Values:
+    """The logged values of one journal."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        self._recorder = recorder
+        self._late: Late | None = None
+
+    def log(self, values: dict[str, Any]) -> None:
+        """One row for each value; those on a device follow later."""
+        self.publish()
+        recorder, now = self._recorder, time.monotonic_ns()
+        section, track = recorder.places.surrounding()
+        step = recorder.stepping.around(section) or recorder.stepping.current(
+            recorder.registry.phase
+        )
+        number = step.number if step else recorder.stepping.next_number(recorder.registry.phase)
+        sid, root = (section.sid, root_of(section)) if section is not None else (0, 0)
+        for name, value in values.items():
+            text = safe_name_text(name)
+            entry = recorder.registry.entry(("log", text), text, names.OTHER)
+            where = (sid, number & _MASK, root, track, entry)
+            try:
+                self._one(text, value, now, where)
+            except Exception as error:  # noqa: BLE001 - one bad value does not lose the others
+                internal_error(error)
+
+    def _one(self, name: str, value: Any, now: int, where: Where) -> None:
+        if _is_tensor(value):
+            self._tensor(name, value, now, where)
+            return
+        try:
+            number = float(value) if hasattr(value, "__float__") else None
+        except (TypeError, ValueError, OverflowError):  # several numbers; none that a float holds
+            number = None
+        if number is None:
+            say_once(f"log(): {name} is a {type(value).__name__}, numbers are expected; left out")
+        else:
+            self.write(now, number, where)
+
+    def _tensor(self, name: str, tensor: Any, now: int, where: Where) -> None:
+        if tensor.numel() != 1:
+            say_once(f"log(): {name} is a tensor of {tensor.numel()} values, one is expected; "
+                     "left out")  # fmt: skip
+        elif tensor.device.type == "cpu":
+            self.write(now, float(tensor.detach()), where)
+        elif tensor.device.type != "meta":
+            if self._late is None:
+                self._late = Late()
+            if not self._late.copy(tensor, now, where):
+                self._recorder.journal.count(Word.LOST_VALUES)
+
+    def write(self, time_ns: int, value: float, where: Where) -> None:
+        """Writes the row of one value."""
+        bits = int.from_bytes(_BITS.pack(value), "little")
+        sid, number, root, track, entry = where
+        self._recorder.journal.put(
+            time_ns, bits, sid, number, root, track, entry, Kind.VALUE, Word.LOST_VALUES
+        )
+
+    def publish(self) -> None:
+        """Writes the rows of the values whose copies have arrived."""
+        if self._late is None or self._recorder.is_retired:
+            return
+        try:
+            for time_ns, value, where in self._late.arrived():
+                self.write(time_ns, value, where)
+        except Exception as error:  # noqa: BLE001 - after an error on the device none ever arrives
+            internal_error(error)
+            late, self._late = self._late, None
+            self._recorder.journal.count(Word.LOST_VALUES, len(late.waiting))
+
+    def finish(self, deadline_ns: int) -> None:
+        """Publishes what still arrives before the deadline; counts the rest."""
+        self.publish()
+        while self._late is not None and self._late.waiting and time.monotonic_ns() < deadline_ns:
+            time.sleep(0.001)
+            self.publish()
+        if self._late is not None and self._late.waiting:
+            self._recorder.journal.count(Word.LOST_VALUES, len(self._late.waiting))
+
+
+class Late:
+    """Copies of device tensors that are under way, oldest first."""
+
+    def __init__(self) -> None:
+        self._torch: Any = sys.modules["torch"]
+        self._slots = self._torch.empty(_SLOTS, dtype=self._torch.float64, pin_memory=True)
+        self._next = 0
+        self.waiting: deque[tuple[Any, int, int, Where]] = deque()
+
+    def copy(self, tensor: Any, time_ns: int, where: Where) -> bool:
+        """Starts a copy; False where none can be: too many under way, a graph being captured."""
+        if len(self.waiting) >= _SLOTS or not _can_copy(self._torch, tensor.device):
+            return False
+        slot = self._next
+        with self._torch.no_grad():
+            self._slots[slot].copy_(tensor.detach().reshape(()), non_blocking=True)
+            event = self._torch.get_device_module(tensor.device).Event()
+            event.record()
+        self._next = (slot + 1) % _SLOTS
+        self.waiting.append((event, slot, time_ns, where))
+        return True
+
+    def arrived(self) -> Iterator[tuple[int, float, Where]]:
+        """Time, value and place of the copies that are done, in the order of their calls."""
+        while self.waiting and self.waiting[0][0].query():
+            _, slot, time_ns, where = self.waiting.popleft()
+            yield time_ns, float(self._slots[slot]), where
+
+
+def _is_tensor(value: Any) -> bool:
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(value, torch.Tensor)
+
+
+def _can_copy(torch: Any, device: Any) -> bool:
+    # Inside a CUDA graph the copy would become part of the graph, and the event an error.
+    return device.type != "cuda" or not torch.cuda.is_current_stream_capturing()

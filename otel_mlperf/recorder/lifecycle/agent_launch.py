@@ -1,0 +1,152 @@
+"""How is the agent started, watched and started again?
+
+It is a process of its own that outlives this one: started through a short-lived child, so that it
+is nobody's child here (``os.wait()`` of the program never sees it) and leaves no zombie. It gets no
+file descriptor of the job and an isolated ``sys.path``: a ``queue.py`` beside the user's script
+must not break it.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import subprocess
+import threading
+import time
+from typing import TYPE_CHECKING
+
+from otel_mlperf.isolated_process import command
+from otel_mlperf.journal.layout import Word
+from otel_mlperf.recorder.core.faults import internal_error, say_once
+
+if TYPE_CHECKING:
+    from otel_mlperf.config import Config
+    from otel_mlperf.journal.journal_writer import Journal
+    from otel_mlperf.journal.meta import JournalMeta
+
+MOST_RESTARTS = 5
+"""In an hour."""
+_SILENT_NS = 5_000_000_000
+_END_SILENT_NS = 1_000_000_000
+_GRACE_NS = 20_000_000_000
+_HOUR_NS = 3_600_000_000_000
+_FORK_FIRST = "import os\nif os.fork(): os._exit(0)\n"
+"""Imports come then: the child that we wait for must be gone in milliseconds."""
+_DROPPED = (
+    "LD_PRELOAD",
+    "CUDA_INJECTION64_PATH",
+    "NVTX_INJECTION64_PATH",
+    "RANK",
+    "LOCAL_RANK",
+    "WORLD_SIZE",
+)
+_ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+
+
+class AgentWatch:
+    """Starts the agent for one journal and looks after it at step boundaries."""
+
+    def __init__(self, journal: Journal, meta: JournalMeta, config: Config) -> None:
+        self._journal, self._meta, self._config = journal, meta, config
+        self._starts: list[int] = []
+        self._next_look = 0
+        self.thread: threading.Thread | None = None
+        """The agent, where it is not a process."""
+
+    def start(self) -> None:
+        """Starts the agent: in a thread, which is said, where no process can be started."""
+        now = time.monotonic_ns()
+        self._starts.append(now)
+        self._next_look = now + _SILENT_NS
+        if self._config.agent == "thread":
+            self._start_thread()
+        elif self._config.agent == "process":
+            try:
+                start_process(self._journal.path, self._meta.run_folder, self._config)
+            except (OSError, subprocess.SubprocessError) as error:
+                say_once(
+                    "the agent cannot be started as a process (%s): it runs in a thread", error
+                )
+                self._start_thread()
+
+    def _start_thread(self) -> None:
+        # By name: the recorder must not import the agent (numpy, the run folder, OTLP) unless the
+        # program has asked for it to run in this very process.
+        module = importlib.import_module("otel_mlperf.agent.lifecycle.agent_thread")
+        environ = agent_environ(self._config)
+        try:
+            self.thread = module.run_in_thread(self._journal, self._meta, environ)
+        except RuntimeError as error:  # as many threads as the job may have
+            say_once("the agent cannot be started at all (%s): what is recorded stays in shared "
+                     "memory until 'otel-mlperf recover' reads it", error)  # fmt: skip
+
+    def look(self, now: int) -> None:
+        """Starts the agent again if its heartbeat has stopped; costs two comparisons else."""
+        if now < self._next_look or self._config.agent != "process":
+            return
+        self._next_look = now + _SILENT_NS
+        if not self._is_silent(now, _SILENT_NS):
+            return
+        # The last one stays, however old: the next look counts from it.
+        self._starts = [s for s in self._starts if now - s < _HOUR_NS] or self._starts[-1:]
+        if len(self._starts) > MOST_RESTARTS:
+            say_once("the agent has stopped %d times within an hour and is not started again; "
+                     "'otel-mlperf recover' reads what is left", MOST_RESTARTS)  # fmt: skip
+            return
+        # In a thread: a training step does not wait for a process to start.
+        threading.Thread(target=self._restart, name="otel_mlperf-restart", daemon=True).start()
+
+    def ensure(self) -> None:
+        """At the end, which nobody looks at later: starts an agent if there is none any more."""
+        if self._config.agent == "process" and self._is_silent(time.monotonic_ns(), _END_SILENT_NS):
+            self._restart()
+
+    def _is_silent(self, now: int, most_ns: int) -> bool:
+        """Whether the agent is gone; one that has just been started is given time to load."""
+        beat, started = self._journal.words[Word.BEAT], self._starts[-1]
+        if beat < started:
+            return now - started > _GRACE_NS
+        return now - beat > most_ns
+
+    def _restart(self) -> None:
+        try:
+            self.start()
+        except Exception as error:  # noqa: BLE001 - recording never raises
+            internal_error(error)
+
+
+def start_process(journal: str, run_folder: str, config: Config) -> None:
+    """Starts an agent for a journal and those beside it, and returns when it is on its own.
+
+    A second agent for the same folder ends by itself, a lock makes it one; or it stays to read what
+    the first cannot see.
+
+    Raises:
+        OSError: no process can be started.
+        subprocess.SubprocessError: it did not get away from this one.
+    """
+    logs = os.path.join(run_folder, "agent")
+    os.makedirs(logs, mode=0o700, exist_ok=True)
+    with open(os.path.join(logs, "start.log"), "ab") as log:
+        child = subprocess.Popen(
+            command("otel_mlperf.agent.__main__", journal, before=_FORK_FIRST),
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            cwd="/",
+            env=agent_environ(config),
+            start_new_session=True,
+            close_fds=True,
+        )
+    if child.wait(timeout=10):
+        raise subprocess.SubprocessError(f"exit status {child.returncode}, see {log.name}")
+
+
+def agent_environ(config: Config) -> dict[str, str]:
+    """The agent's environment: this one's, the settings in force, nothing that hooks into it."""
+    environ = {key: value for key, value in os.environ.items() if key not in _DROPPED}
+    environ.update(config.to_environ())
+    environ["OTEL_MLPERF_DIR"] = os.path.abspath(config.dir)
+    environ.pop("OTEL_MLPERF_CONFIG", None)
+    environ.update(dict.fromkeys(_ONE_THREAD, "1"))
+    return environ

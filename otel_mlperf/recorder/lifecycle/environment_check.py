@@ -1,0 +1,80 @@
+"""Which variables and endpoints does nobody understand, so that they would be ignored silently?"""
+
+from __future__ import annotations
+
+import difflib
+from itertools import chain
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from otel_mlperf.config import ENDPOINT, PREFIX, known_variables
+from otel_mlperf.errors import ConfigError
+from otel_mlperf.recorder.core.faults import say_once
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_OF_SIGNALS = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_METRICS_ENDPOINT")
+_STANDARD = ("OTEL_EXPORTER_OTLP_", "OTEL_TRACES_", "OTEL_METRICS_", "OTEL_METRIC_")
+_OF_CONFIG = "OTEL_METRIC_EXPORT_INTERVAL"
+"""What is wrong with it is said when the configuration is read."""
+_EXAMPLE = "http://localhost:4318"
+
+
+def check_environ(environ: Mapping[str, str], endpoint: str) -> None:
+    """Says once what is wrong with the environment.
+
+    Args:
+        environ: the environment.
+        endpoint: the one in force.
+
+    Raises:
+        ConfigError: the endpoint is no URL, and is not the environment's.
+    """
+    _check_names(environ)
+    given = {name: environ.get(name, "").strip() for name in (ENDPOINT, *_OF_SIGNALS)}
+    argument = endpoint if endpoint and endpoint != given[ENDPOINT] else None
+    if argument is not None:
+        given = {"endpoint": argument}
+        if not _is_url(argument):
+            raise ConfigError(f"endpoint: {_no_url(argument)}")
+    bad = {name: value for name, value in given.items() if value and not _is_url(value)}
+    for name, value in bad.items():
+        say_once(f"{name}: {_no_url(value)}; nothing is sent there")
+    if not bad and (argument or any(name.startswith(_STANDARD) for name in environ)):
+        _check_standard(environ, argument)
+
+
+def _check_standard(environ: Mapping[str, str], endpoint: str | None) -> None:
+    """Says what the agent, which nobody sees, would find wrong with the standard variables."""
+    from otel_mlperf.otlp.endpoint_settings import read_metric_settings, read_settings
+
+    found = [read_settings(environ, signal, endpoint)[1] for signal in ("traces", "metrics")]
+    for warning in dict.fromkeys([*chain(*found), *read_metric_settings(environ)[1]]):
+        if not warning.startswith(_OF_CONFIG):
+            say_once(warning)
+
+
+def _check_names(environ: Mapping[str, str]) -> None:
+    known = known_variables()
+    for name in environ:
+        if name.startswith(PREFIX) and name not in known:
+            endings = [one.removeprefix(PREFIX) for one in known]
+            close = difflib.get_close_matches(name.removeprefix(PREFIX), endings, 1, 0.5)
+            hint = f"did you mean {PREFIX}{close[0]}?" if close else "see help(otel_mlperf.Config)"
+            say_once(f"{name} is not known and has no effect; {hint}")
+
+
+def _is_url(text: str) -> bool:
+    try:
+        url = urlsplit(text)
+        usable = url.scheme in ("http", "https") and bool(url.hostname) and url.port != 0
+    except ValueError:
+        return False
+    return usable and text.isprintable() and " " not in text
+
+
+def _no_url(text: str) -> str:
+    # What is no URL may still hold a login in front, or a key behind.
+    harmless = text.rpartition("@")[2].partition("?")[0]
+    return f"found {harmless!r}, expected a URL like {_EXAMPLE}"

@@ -1,0 +1,253 @@
+"""What happens between ``start()`` and ``stop()``?
+
+There is one active run in a process. Starting may raise, at once and clearly; from then on nothing
+does. Stopping is idempotent, also at exit and after Ctrl-C, and bounded in time.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import sys
+import time
+from typing import TYPE_CHECKING, Any
+
+from otel_mlperf import names
+from otel_mlperf.errors import OtelMlperfError, RunActive
+from otel_mlperf.recorder.api import span as spans
+from otel_mlperf.recorder.core.attribute_values import safe_attributes
+from otel_mlperf.recorder.core.faults import count_with, internal_error
+from otel_mlperf.recorder.core.scrub import describe_exception, is_failure
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+    from types import TracebackType
+
+    from otel_mlperf.recorder.core.recorder import Recorder
+    from otel_mlperf.recorder.lifecycle.agent_launch import AgentWatch
+    from otel_mlperf.recorder.sections.section import Section
+
+
+class Run:
+    """An active run, or a finished one; made by ``start()``. Also a context manager."""
+
+    def __init__(
+        self,
+        name: str,
+        recorder: Recorder | None = None,
+        section: Section | None = None,
+        watch: AgentWatch | None = None,
+    ) -> None:
+        self.name = name
+        """What it is called, among other runs of the same script."""
+        self._recorder = recorder
+        self._section = section
+        self._watch = watch
+        self._result: dict[str, Any] = {}
+        self._is_open = recorder is not None
+        self._pid = os.getpid()
+        self._failure: list[str] | None = None
+        self._hook: Any = None
+        self._taken_over: Callable[[], None] | None = None
+        self.before_end: list[Callable[[], None]] = []
+        """Called when it ends, as long as it still records."""
+
+    @property
+    def id(self) -> str:
+        """The run's id, the same for all its ranks; empty if nothing is recorded."""
+        return self._recorder.meta.run_id if self._recorder else ""
+
+    @property
+    def path(self) -> Path | None:
+        """The run folder; None if nothing is recorded."""
+        from pathlib import Path
+
+        return Path(self._recorder.meta.run_folder) if self._recorder else None
+
+    @property
+    def is_active(self) -> bool:
+        """Whether it records, in this process: what a fork inherits is not active."""
+        return self._is_open and self._pid == os.getpid()
+
+    @property
+    def step(self) -> int:
+        """Number of the open training step, else of the next one. Set it after a rollback."""
+        if self._recorder is None:
+            return 0
+        step = self._recorder.stepping.current(names.TRAIN)
+        return step.number if step else self._recorder.stepping.next_number()
+
+    @step.setter
+    def step(self, number: int) -> None:
+        if self._recorder is not None:
+            self._recorder.stepping.set_next_number(int(number))
+
+    def result(self, **values: Any) -> None:
+        """What came out of the run: ``run.result(accuracy=0.93)``; shown when runs are compared."""
+        try:
+            self._result.update(safe_attributes(values))
+        except Exception as error:  # noqa: BLE001 - recording never raises
+            internal_error(error)
+
+    def stop(self) -> None:
+        """Ends the run; calling it again does nothing."""
+        self._stop(None)
+
+    def lend(self, taken_over: Callable[[], None]) -> None:
+        """Begun on behalf of a program: its own ``start()`` goes on with this run.
+
+        Args:
+            taken_over: called when that happens.
+        """
+        self._taken_over = taken_over
+
+    def summary(self) -> dict[str, Any]:
+        """The run's summary so far, as ``otel-mlperf summary --json`` gives it.
+
+        Raises:
+            OtelMlperfError: it could not be made; says why.
+        """
+        import msgspec
+
+        found: dict[str, Any] = msgspec.json.decode(self._read("--json"))
+        return found
+
+    def _repr_html_(self) -> str:
+        """The summary as a notebook shows it."""
+        import html
+
+        try:
+            return f"<pre>{html.escape(self._read())}</pre>"
+        except (OtelMlperfError, OSError) as error:
+            return f"<pre>{html.escape(str(error))}</pre>"
+
+    def __repr__(self) -> str:
+        state = "active" if self._is_open else "finished" if self._recorder else "not recorded"
+        return f"<Run {self.name!r} {self.id[:8]} {state}>"
+
+    def __enter__(self) -> Run:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._stop(error)
+
+    def _read(self, *options: str) -> str:
+        import subprocess
+
+        from otel_mlperf.recorder.lifecycle.closing import summary_environ
+
+        if self._recorder is None:
+            raise OtelMlperfError("reading the run's summary: nothing was recorded (never started)")
+        folder = self._recorder.meta.run_folder
+        child = subprocess.run(
+            [sys.executable, "-P", "-m", "otel_mlperf", "summary", folder, *options],
+            env=summary_environ() | {"NO_COLOR": "1"},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if child.returncode:
+            raise OtelMlperfError(f"reading the summary of {folder}: {child.stderr.strip()}")
+        return child.stdout
+
+    def _stop(self, error: BaseException | None) -> None:
+        if not self.is_active:
+            return
+        self._is_open = False
+        try:
+            self._close(error)
+        except Exception as problem:  # noqa: BLE001 - recording never raises
+            internal_error(problem)
+
+    def _close(self, error: BaseException | None) -> None:
+        from otel_mlperf.recorder.lifecycle import closing
+
+        recorder, section = self._recorder, self._section
+        assert recorder is not None
+        assert section is not None
+        deadline = time.monotonic() + closing.PATIENCE_S
+        self._unhook()
+        self._call_before_end()
+        words = self._failure
+        if error is not None and is_failure(error):
+            recorder.tell_failure(section, error)
+            words = describe_exception(error, with_text=recorder.config.exception_text)
+        spans.activate(None)
+        recorder.values.finish(time.monotonic_ns() + 200_000_000)
+        recorder.binding.retire()
+        result = {f"{names.RESULT}{key}": value for key, value in self._result.items()}
+        closing.close_sections(recorder, section, words, result)
+        head = recorder.journal.close()
+        recorder.retire()
+        count_with(None)
+        self._wait(head, deadline)
+
+    def _call_before_end(self) -> None:
+        for call in self.before_end:
+            try:
+                call()
+            except Exception as problem:  # noqa: BLE001 - the run ends all the same
+                internal_error(problem)
+
+    def _wait(self, head: int, deadline: float) -> None:
+        from otel_mlperf.recorder.lifecycle import closing
+
+        recorder = self._recorder
+        assert recorder is not None
+        if recorder.config.agent == "none":
+            return
+        if self._watch is not None:
+            self._watch.ensure()
+        child = None
+        if recorder.config.console and recorder.meta.local_rank == 0 and recorder.meta.rank == 0:
+            path, folder = recorder.journal.path, recorder.meta.run_folder
+            child = closing.print_summary(folder, path, head)
+        if self._watch is not None and self._watch.thread is not None:
+            # It dies with this process: what it has not stored and sent by then waits for recover.
+            closing.wait_stored(recorder, deadline)
+            if recorder.meta.world_size == 1:
+                self._watch.thread.join(max(0.0, deadline - time.monotonic()))
+            closing.await_child(child, deadline)
+            return
+        is_durable = closing.wait_durable(recorder, head, deadline)
+        closing.await_child(child, deadline)
+        if is_durable:
+            recorder.journal.release()
+
+    # -- failures of a script that did not write ``with`` ----------------------------------------
+
+    def hook_in(self) -> None:
+        """Sees from now on the exception, or the exit, that ends the program."""
+        before = sys.excepthook
+
+        def hook(kind: Any, error: Any, trace: Any) -> None:
+            self._note_failure(error)
+            before(kind, error, trace)
+
+        self._hook = (hook, before)
+        sys.excepthook = hook
+        atexit.register(self.stop)
+
+    def _unhook(self) -> None:
+        if self._hook is not None and sys.excepthook is self._hook[0]:
+            sys.excepthook = self._hook[1]
+        atexit.unregister(self.stop)
+
+    def _note_failure(self, error: Any) -> None:
+        try:
+            recorder = self._recorder
+            if isinstance(error, RunActive):
+                return  # what could not start has failed, not this one
+            if recorder is not None and self._is_open and is_failure(error):
+                if self._section is not None:
+                    recorder.tell_failure(self._section, error)
+                with_text = recorder.config.exception_text
+                self._failure = describe_exception(error, with_text=with_text)
+        except Exception as problem:  # noqa: BLE001 - the program's exception goes on
+            internal_error(problem)

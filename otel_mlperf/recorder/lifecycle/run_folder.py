@@ -1,0 +1,151 @@
+"""Which run folder does a run get, and which restart of its rank is this?"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import socket
+import time
+from typing import TYPE_CHECKING, Any
+
+# Not the standard library's: a ``json.py`` beside the program would be imported in its place.
+import msgspec
+
+from otel_mlperf.errors import ConfigError
+from otel_mlperf.ids import safe_name
+from otel_mlperf.recorder.core.json_values import plain
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+_RANDOM_ID = re.compile(r"([0-9a-f]{32})(\.\d+)?")
+_FORMAT = 1
+
+
+def prepare_folder(parent: str, run_id: str, name: str, facts: Mapping[str, Any]) -> str:
+    """Creates the run's folder with its ``run.json``, or finds the one that another rank made.
+
+    Returns:
+        Its absolute path, ``<parent>/<name>-<start of the id>``.
+
+    Raises:
+        ConfigError: it cannot be created.
+    """
+    parent = os.path.abspath(parent)
+    about = {"format": _FORMAT, "id": run_id, "name": name, "started_ns": time.time_ns(),
+             "host": socket.gethostname(), **facts}  # fmt: skip
+    for short in short_ids(run_id):
+        folder = os.path.join(parent, f"{safe_name(name)}-{short}")
+        try:
+            os.makedirs(folder, mode=0o700, exist_ok=True)
+            if _claim(folder, run_id, about):
+                return folder
+        except OSError as error:
+            with contextlib.suppress(OSError):
+                os.rmdir(folder)
+            raise ConfigError(
+                f"creating the run folder {folder}: {error.strerror}; set OTEL_MLPERF_DIR to a "
+                "folder that can be written"
+            ) from error
+    raise ConfigError(
+        f"creating a run folder in {parent}: every name for the run {run_id} is taken"
+    )
+
+
+def short_ids(run_id: str) -> list[str]:
+    """What may stand for the id in a path, shortest first: four characters are usually enough."""
+    match = _RANDOM_ID.fullmatch(run_id)
+    if match is None:
+        return [safe_name(run_id), safe_name(f"{run_id}-{os.urandom(4).hex()}", 100)]
+    text, suffix = match[1], match[2] or ""
+    return [text[:length] + suffix for length in (4, 8, 16, 32)]
+
+
+def _claim(folder: str, run_id: str, about: Mapping[str, Any]) -> bool:
+    """Whether the folder is this run's, now or already; never two runs' at once."""
+    path = os.path.join(folder, "run.json")
+    if not os.path.exists(path):
+        temporary = _write_beside(path, about)
+        try:
+            os.link(temporary, path)  # fails where another rank was first
+        except FileExistsError:
+            pass
+        except OSError:  # a file system without links
+            os.replace(temporary, path)
+        finally:
+            if os.path.exists(temporary):
+                os.unlink(temporary)
+    try:
+        return bool(_read(path).get("id") == run_id)
+    except (msgspec.MsgspecError, ValueError, AttributeError):
+        return False
+
+
+def _read(path: str) -> Any:
+    with open(path, "rb") as file:
+        return msgspec.json.decode(file.read())
+
+
+def _write_beside(path: str, about: Mapping[str, Any]) -> str:
+    """Writes the facts to a file that nobody reads yet."""
+    temporary = f"{os.path.dirname(path)}/.run-{os.getpid()}-{os.urandom(4).hex()}"
+    text = msgspec.json.format(msgspec.json.encode(plain(about)), indent=1)
+    try:
+        with open(temporary, "wb") as file:
+            file.write(text)
+    except OSError:
+        with contextlib.suppress(OSError):
+            os.unlink(temporary)
+        raise
+    return temporary
+
+
+def add_facts(folder: str, params: Mapping[str, Any], tags: Sequence[str]) -> None:
+    """Adds what became known of a run after it had begun."""
+    path = os.path.join(folder, "run.json")
+    about = _read(path)
+    about["params"] = {**about.get("params", {}), **params}
+    about["tags"] = [*about.get("tags", []), *map(str, tags)]
+    os.replace(_write_beside(path, about), path)
+
+
+def count_restart(folder: str, rank: int, known: int | None) -> int:
+    """Which start of this rank it is, from 0: the launcher's count, else earlier starts here."""
+    starts = os.path.join(folder, "starts")
+    restart = known or 0
+    try:
+        os.makedirs(starts, mode=0o700, exist_ok=True)
+        return _draw_restart(starts, rank, restart, known)
+    except OSError as error:
+        discard_start(folder)
+        raise ConfigError(
+            f"noting the start in {starts}: {error.strerror}; set OTEL_MLPERF_DIR to a folder that "
+            "can be written"
+        ) from error
+
+
+def discard_start(folder: str, start: str = "") -> None:
+    """Takes a start back that has failed, and the folder with it if there was no other."""
+    starts = os.path.join(folder, "starts")
+    if start:
+        with contextlib.suppress(OSError):
+            os.unlink(os.path.join(starts, start))
+    with contextlib.suppress(OSError):
+        os.rmdir(starts)
+        if os.listdir(folder) == ["run.json"]:
+            os.unlink(os.path.join(folder, "run.json"))
+            os.rmdir(folder)
+
+
+def _draw_restart(starts: str, rank: int, restart: int, known: int | None) -> int:
+    while True:
+        try:
+            path = os.path.join(starts, f"{rank}-{restart}")
+            os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600))
+        except FileExistsError:
+            if known is not None:
+                return known
+            restart += 1
+        else:
+            return restart

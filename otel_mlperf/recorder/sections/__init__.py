@@ -1,0 +1,1 @@
+"""How a section is opened, placed and closed."""

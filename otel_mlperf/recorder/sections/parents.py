@@ -1,0 +1,140 @@
+"""Where does a section belong: which parent, which trace, which track?
+
+The common case, a section around this one on the same track, is decided in ``section``. Here is
+the rest: contexts of other libraries, finished parents, threads, tasks, forks, no context at all.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Any
+
+from opentelemetry.trace.propagation import _SPAN_KEY
+
+from otel_mlperf import ids
+from otel_mlperf.journal.layout import Kind, Word
+from otel_mlperf.recorder.sections.section import PARENTS, Section, inner_of, root_of
+from otel_mlperf.recorder.sections.section_context import (
+    CURRENT,
+    SECTION_KEY,
+    SectionContext,
+    SectionSpan,
+    context_above,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from otel_mlperf.recorder.core.recorder import Recorder
+
+_REMEMBERED = 2048
+_MASK = (1 << 64) - 1
+
+
+class Places:
+    """Finds the place of each section of one recorder."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        self._recorder = recorder
+        self._home = threading.get_ident()
+        """The thread in which the run was started: there everything belongs to the run."""
+        self._foreign: dict[int, int] = {}
+        """Trace ids of others to the keys that stand for them in rows."""
+
+    def place(self, above: Any, sid: int) -> tuple[bytes, int]:
+        """Parents and track for a section when its context is not simply the one around it."""
+        track = self._recorder.tracks.current()
+        found = self.resolve(above, track)
+        if isinstance(found, SectionContext):
+            if found.track == track:
+                return found.inner or inner_of(found), track
+            return PARENTS.pack(found.sid, root_of(found), track), track
+        if found is not None:
+            return PARENTS.pack(*found, track), track
+        return PARENTS.pack(0, sid, track), track
+
+    def resolve(self, above: Any, track: int) -> Section | tuple[int, int] | None:
+        """The open section around, or parent and root where the parent is somebody else's span.
+
+        None: neither; the section is a trace of its own.
+        """
+        while isinstance(above, SectionContext):
+            if above.__class__ is self._recorder.new_section:
+                if above.at:
+                    return above
+                later = successor_of(above)
+                if later is not None:
+                    return later
+            elif self._recorder.meta.is_child:
+                # Inherited through a fork: its journal belongs to the parent process.
+                return self._recorder.meta.run_span, self._recorder.meta.run_span
+            above = context_above(above)
+        found = self._resolve_context(above, track) if above else None
+        if found is None and self._recorder.outer and threading.get_ident() == self._home:
+            return self._recorder.outer[-1]
+        return found
+
+    def _resolve_context(
+        self, context: Mapping[str, Any], track: int
+    ) -> Section | tuple[int, int] | None:
+        """The same for a context that others made, perhaps out of one of ours."""
+        ours = context.get(SECTION_KEY)
+        inside = self.resolve(ours, track) if ours is not None else None
+        span = context.get(_SPAN_KEY)
+        if span is None:
+            return inside
+        if isinstance(span, SectionSpan):
+            section = span.section
+            if section.__class__ is self._recorder.new_section and section.at:
+                return section
+            return inside
+        theirs = span.get_span_context()
+        if not theirs.is_valid:
+            return inside
+        if isinstance(inside, SectionContext) and self.trace_of(inside)[0] == theirs.trace_id:
+            return theirs.span_id, root_of(inside)
+        return theirs.span_id, self._foreign_root(theirs.trace_id)
+
+    def _foreign_root(self, trace_id: int) -> int:
+        key = self._foreign.get(trace_id)
+        if key is None:
+            while len(self._foreign) >= _REMEMBERED:
+                self._foreign.pop(next(iter(self._foreign)), None)
+            key = self._foreign[trace_id] = self._recorder.next_id()
+            self._recorder.journal.put(
+                trace_id >> 64, trace_id & _MASK, key, 0, 0, 0, 0, Kind.FOREIGN, Word.LOST_FRAME
+            )
+        return key
+
+    def surrounding(self) -> tuple[Section | None, int]:
+        """The open section of ours that the caller is in, and its track."""
+        track = self._recorder.tracks.current()
+        found = self.resolve(CURRENT.get(), track)
+        return (found if isinstance(found, Section) else None), track
+
+    def trace_of(self, section: SectionContext) -> tuple[int, bool]:
+        """The section's trace id, and whether that trace is among those that are always kept."""
+        root, meta, config = root_of(section), self._recorder.meta, self._recorder.config
+        if root == meta.run_span:
+            return ids.run_trace_id(meta.run_id, meta.restart), True
+        step = self._recorder.stepping.of_root(root)
+        if step is not None:
+            phase, n = step
+            kept = n < config.first_steps or n % config.keep_every == 0
+            return ids.trace_id(meta.run_id, meta.restart, phase, n), kept
+        for trace_id, key in list(self._foreign.items()):
+            if key == root:
+                return trace_id, True
+        return ids.lone_trace_id(meta.run_id, root), True
+
+
+def successor_of(section: SectionContext) -> Section | None:
+    """The open step that a finished section was in, or that came after the step that it was."""
+    extra = section.extra
+    step = extra.step if extra is not None else None
+    if step is not None:
+        if step.section.at:
+            return step.section  # type: ignore[no-any-return]
+        extra = step.section.extra
+    latest = extra.latest if extra is not None else None
+    return latest[0].section if latest and latest[0].section.at else None

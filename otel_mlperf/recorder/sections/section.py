@@ -1,0 +1,268 @@
+"""How is a section opened and closed at the least cost?
+
+Two clock reads, one set and reset of a ContextVar, two stores into shared memory. Everything that
+is not the common case (attributes, errors, another thread's parent, a full table) takes the long
+way through ``Recorder``.
+
+``bind`` makes a class whose methods reach one journal through closure cells. Every field is set
+before the object becomes current, because a signal handler may open sections in between; the row is
+published before the open table's entry is cleared, because a kill may come in between. Retiring the
+class (the run was stopped, or the process is a fork) points it at scratch memory, so that sections
+which are still open become inert without a test on the hot path.
+"""
+
+from __future__ import annotations
+
+import mmap
+import struct
+import sys
+import threading
+import time
+from typing import TYPE_CHECKING, Any
+
+from otel_mlperf.journal.layout import OPEN, ROW, Flag, Kind, Word
+from otel_mlperf.recorder.core.faults import internal_error
+from otel_mlperf.recorder.core.tracks import find_running_loop
+from otel_mlperf.recorder.sections.half_entered import NO_ENTRY, rescue_enter, rescue_exit
+from otel_mlperf.recorder.sections.section_context import (
+    CURRENT,
+    Attributes,
+    SectionContext,
+    surface,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import TracebackType
+
+    from otel_mlperf.journal.journal_writer import Pieces
+    from otel_mlperf.recorder.core.recorder import Recorder
+
+PARENTS = struct.Struct("<QQQ")
+"""Parent, root and track: the same three fields of a row and of an open-table entry."""
+# The layout's structs with those three as one piece of bytes, made once for all children. A native
+# "L" is stored a quarter faster than "Q" where the two are the same.
+_IS_NATIVE = sys.byteorder == "little" and struct.calcsize("@L") == struct.calcsize("<Q")
+_ROW = struct.Struct("@LLL24sIIL" if _IS_NATIVE else "<QQQ24sIIQ")
+OPEN_ENTRY = struct.Struct("@L24sLL" if _IS_NATIVE else "<Q24sQQ")
+assert _ROW.size == ROW.size
+assert OPEN_ENTRY.size == OPEN.size
+
+SLOW = -1
+"""A fresh section's id when entering it must not take the short way."""
+# Plain numbers: looking up a member of an enum costs ten times what a global does.
+_BEGIN = int(Kind.BEGIN)
+_STEP, _STEP_TIME = int(Word.STEP), int(Word.STEP_TIME)
+_LOST_FRAME = Word.LOST_FRAME
+_HAS_PAYLOAD = int(Flag.HAS_PAYLOAD)
+_SECTION = int(Kind.SECTION)
+_WITH_PAYLOAD = int(Kind.SECTION | Flag.HAS_PAYLOAD)
+
+
+def reset_and_surface(token: Any) -> None:
+    """Leaves a section that was still open when the recording ended."""
+    CURRENT.reset(token)
+    surface()
+
+
+def inner_of(section: SectionContext) -> bytes:
+    """Parents and track for the section's children on the same track."""
+    _, root, track = PARENTS.unpack(section.chunk)
+    section.inner = PARENTS.pack(section.sid, root, track)
+    return section.inner
+
+
+def root_of(section: SectionContext) -> int:
+    """The span that makes the section's trace."""
+    return int(PARENTS.unpack(section.chunk)[1])
+
+
+class Binding:
+    """One journal's section class, and what may be changed about it later."""
+
+    __slots__ = ("begin_step", "end_step", "retire", "section", "watch_asyncio")
+
+    def __init__(
+        self,
+        section: type[Section],
+        begin_step: Callable[[Section, int, int, int, int], None],
+        end_step: Callable[[Section, int, int, Pieces], None],
+        retire: Callable[[], None],
+        watch_asyncio: Callable[[], None],
+    ) -> None:
+        self.section = section
+        self.begin_step = begin_step
+        self.end_step = end_step
+        self.retire = retire
+        self.watch_asyncio = watch_asyncio
+
+
+class Section(SectionContext):
+    """What ``with`` holds: one entering of one section."""
+
+    __slots__ = ()
+
+    def __enter__(self) -> Section:
+        raise NotImplementedError  # each journal's class has its own
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        raise NotImplementedError
+
+    def __call__(self, function: Any) -> Any:
+        """Decorates a function, for ``@span("name")``."""
+        from otel_mlperf.recorder.api.span import Handle
+
+        try:
+            name, category, constant = self.recorder.registry.described(self.entry)
+            own = self.extra.attributes if self.extra is not None else None
+            return Handle(name, category, {**(constant or {}), **(own or {})})(function)
+        except Exception as error:  # noqa: BLE001 - recording never raises
+            internal_error(error)
+            return function
+
+
+def bind(recorder: Recorder) -> Binding:  # noqa: C901, PLR0915 - closures of one scope, by design
+    """A section class for the recorder's journal."""
+    journal = recorder.journal
+    buffer: Any = journal.buffer
+    words = journal.words
+    ring: Any = memoryview(journal.buffer)[journal.shape.ring_at :]
+    mask = journal.shape.rows - 1
+    pop, push = journal.free.pop, journal.free.append
+    put, put_open = _ROW.pack_into, OPEN_ENTRY.pack_into
+    get_current, set_current, reset_current = CURRENT.get, CURRENT.set, CURRENT.reset
+    get_ident, clock, next_id = threading.get_ident, time.monotonic_ns, recorder.next_id
+    renew, place = recorder.renew, recorder.places.place
+    payload = recorder.payload
+    running_loop = find_running_loop()  # None while asyncio is not imported
+
+    class BoundSection(Section):
+        __slots__ = ()
+
+        def __enter__(self) -> Section:
+            above = None
+            try:
+                if self.sid:
+                    return recorder.enter_slow(self)
+                self.sid = sid = next_id()
+                track = get_ident()
+                above = get_current()
+                if (
+                    above.__class__ is BoundSection
+                    and above.at
+                    and above.track == track
+                    and (running_loop is None or running_loop() is None)
+                ):
+                    chunk = above.inner or inner_of(above)
+                else:
+                    chunk, track = place(above, sid)
+                self.chunk = chunk
+                self.track = track
+                self.inner = None
+                self.at = at = pop()
+                self.t0 = t0 = clock()
+                put_open(buffer, at, sid, chunk, t0, self.entry)
+                self.token = set_current(self)
+            except BaseException as error:  # noqa: BLE001 - decided there
+                return rescue_enter(recorder, self, error, above)
+            return self
+
+        def __exit__(
+            self,
+            kind: type[BaseException] | None,
+            error: BaseException | None,
+            trace: TracebackType | None,
+        ) -> None:
+            slot = t1 = 0
+            try:
+                t1 = clock()
+                flags = _SECTION
+                extra = self.extra
+                if kind is not None or extra is not None:
+                    if kind is not None or extra.__class__ is not Attributes:
+                        recorder.exit_slow(self, t1, error)
+                        return
+                    if payload(self.sid, {"a": extra.attributes}):
+                        flags = _WITH_PAYLOAD
+                reset_current(self.token)
+                lease = journal.lease
+                slot = lease.take()
+                if slot < lease.end or (slot := renew(lease)):
+                    put(
+                        ring, (slot & mask) << 6, self.t0, t1, self.sid, self.chunk,
+                        self.entry, flags, slot,
+                    )  # fmt: skip
+                at = self.at
+                self.at = 0
+                words[at >> 3] = 0
+                push(at)
+            except BaseException as problem:  # noqa: BLE001 - decided there
+                rescue_exit(recorder, self, t1, slot, problem)
+
+    BoundSection.recorder = recorder
+
+    def begin_step(section: Section, track: int, link: int, n: int, number: int) -> None:
+        """Opens a step's section, which has its id and entry, and makes it current."""
+        sid = section.sid
+        section.track = track
+        section.inner = None
+        section.chunk = chunk = PARENTS.pack(0, sid, track)
+        section.t0 = t0 = clock()
+        lease = journal.lease
+        slot = lease.take()
+        if slot < lease.end or (slot := renew(lease, _LOST_FRAME)):
+            about = PARENTS.pack(link, n, track)
+            put(ring, (slot & mask) << 6, t0, number, sid, about, section.entry, _BEGIN, slot)
+        try:
+            section.at = at = pop()
+        except IndexError:
+            section.at = NO_ENTRY
+            journal.count(Word.LOST_OPEN)
+        else:
+            put_open(buffer, at, sid, chunk, t0, section.entry)
+        section.token = set_current(section)
+        words[_STEP] = number
+        words[_STEP_TIME] = t0
+
+    def end_step(section: Section, t1: int, flags: int, pieces: Pieces) -> None:
+        """Ends a step that has nothing but a payload, cut already."""
+        at = section.at
+        if not at:
+            return
+        try:  # noqa: SIM105 - suppress() costs 0.5 µs
+            reset_current(section.token)
+        except (ValueError, RuntimeError):
+            pass  # entered in another context, or left before
+        flags |= _SECTION
+        if pieces and not recorder.is_retired and journal.put_payload(section.sid, pieces):
+            flags |= _HAS_PAYLOAD
+        lease = journal.lease
+        slot = lease.take()
+        if slot < lease.end or (slot := renew(lease)):
+            put(
+                ring, (slot & mask) << 6, section.t0, t1, section.sid, section.chunk,
+                section.entry, flags, slot,
+            )  # fmt: skip
+        section.at = 0
+        if at != NO_ENTRY:
+            words[at >> 3] = 0
+            push(at)
+
+    def retire() -> None:
+        nonlocal buffer, words, ring, reset_current
+        buffer = mmap.mmap(-1, journal.shape.size)
+        words = memoryview(buffer).cast("Q")
+        ring = memoryview(buffer)[journal.shape.ring_at :]
+        reset_current = reset_and_surface
+
+    def watch_asyncio() -> None:
+        nonlocal running_loop
+        if running_loop is None:
+            running_loop = find_running_loop()  # None while asyncio is not imported
+
+    return Binding(BoundSection, begin_step, end_step, retire, watch_asyncio)

@@ -1,0 +1,102 @@
+"""Was an iterator dropped because its loop was left, or because an exception goes through it?
+
+A finalizer cannot see the exception that is on its way: the interpreter hides it. But it sees at
+which instruction the frame of the loop stands: ``break`` and ``return`` take the iterator from the
+stack by an instruction of their own; an exception leaves the frame at the one that raised.
+
+What may have failed is kept as dropped until something tells: the exception arrives at an enclosing
+section, or the program goes on.
+"""
+
+from __future__ import annotations
+
+import opcode
+import sys
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from otel_mlperf.recorder.sections.section_context import CURRENT, SectionContext, context_above
+
+if TYPE_CHECKING:
+    from otel_mlperf.recorder.core.recorder import Recorder
+    from otel_mlperf.recorder.sections.section import Section
+
+End = Callable[[int, "list[str] | None"], None]
+"""Writes what was dropped, given its end and the error, if there was one."""
+_CALM = ("POP_TOP", "POP_ITER", "END_FOR", "RETURN", "DELETE", "STORE", "YIELD", "RESUME", "NOP")
+
+
+def is_suspicious(depth: int) -> bool:
+    """Whether the frame ``depth`` levels up may be left by an exception.
+
+    Also true where a function written in C (``zip``) held the iterator: nothing is known then.
+    """
+    try:
+        frame = sys._getframe(depth)
+    except ValueError:  # the interpreter ends
+        return False
+    name = opcode.opname[frame.f_code.co_code[frame.f_lasti]]
+    return not name.startswith(_CALM)
+
+
+class _One(NamedTuple):
+    section: Section
+    end_ns: int
+    end: End
+
+
+class Dropped:
+    """Steps and epochs of one recorder whose iterators are gone and whose outcome is not known."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        self._recorder = recorder
+        self._waiting: list[_One] = []
+
+    def __bool__(self) -> bool:
+        return bool(self._waiting)
+
+    def add(self, section: Section, end: End, *, is_suspicious: bool) -> None:
+        """A loop's iterator is gone: by ``break``, or perhaps by an exception.
+
+        Args:
+            section: the step or epoch that the loop was in.
+            end: writes it.
+            is_suspicious: whether an exception may be on its way.
+        """
+        now = time.monotonic_ns()
+        if not is_suspicious:
+            end(now, None)
+            return
+        if CURRENT.get() is section:
+            self._recorder.leave(section)
+        self._waiting.append(_One(section, now, end))
+
+    def settle(self, error: list[str] | None) -> None:
+        """Ends them all: failed if an exception came out of their loops."""
+        while self._waiting:
+            one = self._waiting.pop(0)
+            one.end(one.end_ns, error)
+
+    def settle_inside(self, section: Section, error: list[str]) -> None:
+        """Ends those inside a section that the exception has reached."""
+        for one in list(self._waiting):
+            if _encloses(section, one.section):
+                self._waiting.remove(one)
+                one.end(one.end_ns, error)
+
+    def settle_one(self, section: Section, error: list[str] | None) -> bool:
+        """Ends the one that ``section`` is; False if it was not dropped."""
+        for one in self._waiting:
+            if one.section is section:
+                self._waiting.remove(one)
+                one.end(one.end_ns, error)
+                return True
+        return False
+
+
+def _encloses(outer: Section, inner: Section) -> bool:
+    above: Any = inner
+    while isinstance(above, SectionContext) and above is not outer:
+        above = context_above(above)
+    return above is outer

@@ -1,0 +1,46 @@
+"""How many samples and tokens does a batch hold, judged by its shape alone?"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Literal
+
+from otel_mlperf.recorder.core.faults import internal_error
+
+_DEPTH = 4
+
+
+def count_samples(batch: Any, samples: Literal["auto"] | int | Callable[[Any], int]) -> int | None:
+    """Samples in the batch; None where they cannot be known without reading its content."""
+    if samples == "auto":
+        try:
+            return _leading(batch, _DEPTH)
+        except Exception:  # noqa: BLE001 - shapes of foreign objects
+            return None
+    return count_tokens(batch, samples)
+
+
+def count_tokens(batch: Any, amount: int | Callable[[Any], int]) -> int | None:
+    """How many the program says that there are in the batch; None if it gives no number."""
+    try:
+        found = amount(batch) if callable(amount) else amount
+        return int(found) if isinstance(found, int | float) else None
+    except Exception as error:  # noqa: BLE001 - the program's function
+        internal_error(error)
+        return None
+
+
+def _leading(batch: Any, depth: int) -> int | None:
+    shape = getattr(batch, "shape", None)
+    if shape is not None:
+        return int(shape[0]) if len(shape) else 1
+    if depth == 0 or isinstance(batch, str | bytes):
+        return None
+    if isinstance(batch, Mapping):
+        found = (_leading(value, depth - 1) for value in batch.values())
+        return next((size for size in found if size is not None), None)
+    if isinstance(batch, list | tuple):
+        if batch and (size := _leading(batch[0], depth - 1)) is not None:
+            return size
+        return len(batch) if isinstance(batch, list) else None
+    return None

@@ -1,0 +1,1 @@
+"""How does what a run folder holds become requests again?"""

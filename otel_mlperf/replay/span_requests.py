@@ -1,0 +1,116 @@
+"""How do a run folder's spans become requests again, as the agent would have sent them?
+
+Ids are those of the first time, so that a server which has a span already has it once.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from otel_mlperf import names
+from otel_mlperf.analysis.steps.step_selection import Selected
+from otel_mlperf.otlp import wire
+from otel_mlperf.otlp.otlp_json import encode_lines
+from otel_mlperf.otlp.span_encoding import SpanColumns, cut, encode_spans, span_extra, span_tail
+from otel_mlperf.otlp.stored_spans import own_fields, shared_attributes
+from otel_mlperf.store.ranges import time_ranges
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from otel_mlperf.store.run_folders import RunFolder
+    from otel_mlperf.store.table_reader import Store
+
+REQUEST_BYTES: Final = 1 << 20
+SENT: Final = "(kind <> 'event' OR kept <> '')"
+"""Of a profiler window all events are stored, and those go out that its budget has room for."""
+_Row = dict[str, Any]
+
+
+def count_spans(store: Store) -> int:
+    """How many spans of a run folder go to servers."""
+    ((count,),) = store.rows(f"SELECT count(*) FROM spans WHERE {SENT}")
+    return int(count)
+
+
+def requests(run: RunFolder, store: Store) -> Iterator[tuple[int, bytes]]:
+    """The requests of a run, each with its number of spans: by rank, then by time."""
+    scope = wire.encode_scope(names.SCOPE)
+    for attributes, rows in _pages(Selected(run, store)):
+        resource = wire.encode_resource(attributes)
+        for piece in cut(_columns(rows), REQUEST_BYTES):
+            yield len(piece), encode_spans(resource, scope, piece, names.SCHEMA_URL)
+
+
+def lines(selected: Selected) -> Iterator[tuple[int, bytes]]:
+    """The same spans as lines of OTLP/JSON, in pieces, each with its number of spans."""
+    for attributes, rows in _pages(selected):
+        yield len(rows), b"".join(encode_lines(attributes, rows))
+
+
+def _pages(selected: Selected) -> Iterator[tuple[dict[str, Any], list[_Row]]]:
+    """Resource and rows of some spans."""
+    store = selected.store
+    where = f"{SENT} AND {selected.wanted} AND rank = $rank AND restart = $restart"
+    for rank, restart in store.rows("SELECT DISTINCT rank, restart FROM spans ORDER BY ALL"):
+        resource = resource_of(selected.run, store, rank, restart)
+        values = {**selected.values, "rank": rank, "restart": restart}
+        for low, high in time_ranges(store, "spans", "start_ns", where, values):
+            sql = f"SELECT * FROM spans WHERE {where} AND start_ns >= $low AND start_ns < $high "
+            rows = store.records(f"{sql} ORDER BY start_ns, span_id", low=low, high=high, **values)
+            yield resource, rows
+
+
+def resource_of(run: RunFolder, store: Store, rank: int, restart: int) -> dict[str, Any]:
+    """The resource attributes of a rank, as far as the run folder has them."""
+    found = store.records(
+        "SELECT * FROM processes WHERE rank = $rank AND restart = $restart ORDER BY start_ns",
+        rank=rank,
+        restart=restart,
+    )
+    attributes = {
+        names.SERVICE_NAME: run.facts.name,
+        names.RUN_ID: run.facts.id,
+        names.RUN_NAME: run.facts.name,
+        names.RANK: rank,
+        names.RESTART: restart,
+    }
+    for process in found[:1]:
+        attributes |= {
+            names.SERVICE_NAME: process["service"],
+            names.SERVICE_INSTANCE_ID: process["instance_id"],
+            names.HOST_NAME: process["host"],
+            names.LOCAL_RANK: process["local_rank"],
+            names.WORLD_SIZE: process["world_size"],
+        }
+    return attributes
+
+
+def _columns(rows: list[_Row]) -> SpanColumns:
+    tails: dict[bytes, int] = {}
+    tail = [tails.setdefault(_tail(row), len(tails)) for row in rows]
+    return SpanColumns(
+        trace_id=np.frombuffer(
+            b"".join(bytes.fromhex(row["trace_id"]) for row in rows), np.uint8
+        ).reshape(-1, 16),
+        span_id=np.array([int(row["span_id"], 16) for row in rows], np.uint64),
+        parent_id=np.array([int(row["parent_id"] or "0", 16) for row in rows], np.uint64),
+        start_ns=np.array([row["start_ns"] for row in rows], np.uint64),
+        end_ns=np.array([row["end_ns"] for row in rows], np.uint64),
+        tail=np.array(tail, np.int32),
+        tails=list(tails),
+        extra={at: more for at, row in enumerate(rows) if (more := _extra(row))},
+    )
+
+
+def _tail(row: _Row) -> bytes:
+    return span_tail(row["name"], shared_attributes(row))
+
+
+def _extra(row: _Row) -> bytes:
+    own = own_fields(row)
+    if not (own.attributes or own.events or own.links) and own.error is None:
+        return b""
+    return span_extra(own.attributes, own.links, own.events, own.error)

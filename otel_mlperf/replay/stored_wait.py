@@ -1,0 +1,101 @@
+"""Has the agent stored all that a process has written?"""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from otel_mlperf.analysis.summary.item_accounts import ROOM
+from otel_mlperf.errors import UsageError
+from otel_mlperf.journal.journal_folder import SUFFIX, folders_of_run
+from otel_mlperf.journal.layout import WORD, Word
+
+if TYPE_CHECKING:
+    from otel_mlperf.store.run_folders import RunFolder
+
+PATIENCE_S = 2.0
+_LOOK_EVERY_S = 0.02
+
+
+def wait_until_stored(wanted: list[str], patience_s: float = PATIENCE_S) -> list[str]:
+    """Waits until the rows ``JOURNAL:SLOT`` are in the tables; a sentence for each that is not.
+
+    A journal that is gone has been drained: the agent removes it when all of it is stored. Other
+    ranks of the node, which end at about the same time, are waited for as well.
+    """
+    asked = dict(map(_parse, wanted))
+    end = time.monotonic() + patience_s
+    while (missing := _missing(asked)) and time.monotonic() < end:
+        time.sleep(_LOOK_EVERY_S)
+    return missing
+
+
+def _missing(asked: dict[str, int]) -> list[str]:
+    behind = {path: left for path, slot in asked.items() if (left := _behind(path, slot))}
+    ranks = {_rank(path) for path in asked}
+    beside = {os.path.dirname(path) for path in asked}
+    others = {_rank(name) for folder in beside for name in _journals(folder)} - ranks
+    return [
+        f"rank {_rank(path)}: {left:,} of {asked[path]:,} rows are still being stored"
+        for path, left in behind.items()
+    ] + [f"rank {rank} has not ended yet" for rank in sorted(others)]
+
+
+def find_losses(wanted: list[str]) -> list[str]:
+    """What journals that are still there have lost for want of room, and what helps."""
+    lost = {path: _word(path, Word.LOST_RING_FULL) for path in dict(map(_parse, wanted))}
+    told = [
+        f"rank {_rank(path)}: {count:,} spans lost, the journal was full"
+        for path, count in lost.items()
+        if count
+    ]
+    return [*told, ROOM] if told else []
+
+
+def find_left(run: RunFolder) -> list[str]:
+    """That processes of a run have ended, and that nobody has read what they left; if it is so."""
+    from otel_mlperf.agent.lifecycle.agent_process import is_served
+    from otel_mlperf.agent.lifecycle.recovery import is_written
+
+    owner = run.path.stat().st_uid
+    folders = map(Path, folders_of_run(run.facts.id, str(run.path), owner))
+    journals = [journal for folder in folders for journal in sorted(folder.glob(f"*{SUFFIX}"))]
+    if not journals or any(is_served(path.parent) or is_written(path) for path in journals):
+        return []
+    return [f"its processes have ended, and nobody reads: otel-mlperf recover {run.short_id}"]
+
+
+def _rank(path: str) -> str:
+    return os.path.basename(path).partition("-")[0]
+
+
+def _journals(folder: str) -> list[str]:
+    try:
+        return [name for name in os.listdir(folder) if name.endswith(SUFFIX)]
+    except OSError:
+        return []
+
+
+def _parse(wanted: str) -> tuple[str, int]:
+    path, _, slot = wanted.rpartition(":")
+    if not path or not slot.isdecimal():
+        raise UsageError(f"--wait-stored {wanted}: JOURNAL:SLOT is expected")
+    return path, int(slot)
+
+
+def _behind(path: str, slot: int) -> int:
+    """How many rows up to ``slot`` are not in the tables yet."""
+    stored = _word(path, Word.STORED)
+    return 0 if stored is None else max(0, slot - stored)
+
+
+def _word(path: str, word: Word) -> int | None:
+    """A header word; None where the journal is gone."""
+    try:
+        with open(path, "rb") as file:
+            file.seek(word * WORD)
+            return int.from_bytes(file.read(WORD), "little")
+    except FileNotFoundError:
+        return None

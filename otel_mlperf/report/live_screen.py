@@ -1,0 +1,242 @@
+"""How does a running job look on a terminal, from moment to moment?"""
+
+from __future__ import annotations
+
+import math
+import time
+from typing import TYPE_CHECKING, Final
+
+from otel_mlperf import names
+from otel_mlperf.analysis.live.live_view import SPARK_STEPS
+from otel_mlperf.analysis.summary.run_processes import RUNNING
+from otel_mlperf.report.lines import WIDTH, Line, Style, bar, columns, left, short, text
+from otel_mlperf.report.quantities import column_unit, duration, figures, percent, plural, rate
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from otel_mlperf.analysis.live.live_readings import Device
+    from otel_mlperf.analysis.live.live_view import Live, RankNow
+    from otel_mlperf.report.quantities import Unit
+
+_TICKS: Final = "▁▂▃▄▅▆▇█"
+_ASCII_TICKS: Final = "_.-:=+*#"
+_STUCK_NS: Final = 60 * 10**9
+_WAIT_YELLOW, _WAIT_RED = 0.1, 0.3
+_NEARLY: Final = 0.95
+_OUTCOMES: Final[dict[str, Style]] = {"finished": "green", RUNNING: "cyan"}
+_FEW_LINES: Final = 10
+_MOST_LOGGED: Final = 6
+_MOST_WARNINGS: Final = 4
+_FIXED: Final = 42
+"""Columns of a rank's line beside its section and the course of its steps."""
+_NARROWEST: Final = 11
+"""Columns for a section, or for an outcome in its place."""
+
+
+def render_top(
+    live: Live,
+    *,
+    width: int = WIDTH,
+    height: int | None = None,
+    color: bool = False,
+    unicode: bool = True,
+) -> str:
+    """One frame as text; in a terminal of ``height`` lines the ranks that fit."""
+    return text(top_lines(live, width, height, unicode=unicode), color=color, unicode=unicode)
+
+
+def top_lines(
+    live: Live, width: int = WIDTH, height: int | None = None, *, unicode: bool = True
+) -> list[Line]:
+    """One frame as styled lines."""
+    heading = [*_heading(live, width), *_figures(live, width)]
+    devices = [line for one in live.devices for line in _device(one, width)]
+    warnings: list[Line] = [[(f"! {short(one, width - 2)}", "yellow")] for one in live.warnings]
+    foot = [*warnings[:_MOST_WARNINGS], _foot(live, width)]
+    room = None
+    if height is not None:
+        room = max(1, height - len(heading) - len(devices) - len(foot) - 2)
+        devices = devices[: max(0, height - _FEW_LINES)]
+    lines = [*heading, *_ranks(live, width, room, unicode), *devices, *foot]
+    lines = [_cut(line, width) for line in lines]
+    return lines if height is None else lines[:height]
+
+
+def _heading(live: Live, width: int) -> list[Line]:
+    ranks = plural(len(live.ranks), "rank")
+    if live.world_size > len(live.ranks):
+        ranks = f"{len(live.ranks)} of {live.world_size} ranks"
+    rest = f" · {ranks} · {duration(live.duration_ns)}"
+    before = f" · {live.short_id} · "
+    at = time.strftime("%H:%M:%S", time.localtime(live.at_ns / 1e9))
+    room = width - columns(before + live.outcome + rest) - len(at) - 2
+    name = short(live.name, max(8, room))
+    style = _OUTCOMES.get(live.outcome, "red")
+    filled = columns(name + before + live.outcome + rest)
+    gap = " " * max(2, width - filled - len(at))
+    return [
+        [(name, "bold"), (before, ""), (live.outcome, style), (rest, ""), (f"{gap}{at}", "dim")]
+    ]
+
+
+def _figures(live: Live, width: int) -> list[Line]:
+    if live.step is None:
+        what = "no step yet" if live.outcome == RUNNING else "no step was made"
+        return [[(what, "dim")], *_logged(live, width)]
+    of = f" of {live.steps_expected:,}" if live.steps_expected else ""
+    line: Line = [(f"{_word(live.phase)} {live.step:,}{of}", "bold")]
+    more = [
+        (live.mean_ns, duration, ""),
+        (live.steps_per_s, rate, " steps/s"),
+        (live.samples_per_s, rate, " samples/s"),
+        (live.tokens_per_s, rate, " tokens/s"),
+    ]
+    for value, written, unit in more:
+        part = f" · {written(value)}{unit}" if value is not None else ""
+        if sum(columns(known) for known, _ in line) + columns(part) <= width:
+            line.append((part, ""))
+    lines = [line]
+    if live.data_wait is not None:
+        share: Line = [
+            (f"data wait {percent(live.data_wait)} ", ""),
+            (bar(live.data_wait), _wait_style(live.data_wait)),
+        ]
+        if live.left_ns is not None:
+            share.append((f"  {duration(live.left_ns)} left", ""))
+        lines.append(share)
+    return [*lines, *_logged(live, width)]
+
+
+def _word(phase: str) -> str:
+    return "step" if phase in (names.TRAIN, "") else f"{phase} step"
+
+
+def _wait_style(share: float) -> Style:
+    return "red" if share > _WAIT_RED else "yellow" if share > _WAIT_YELLOW else "green"
+
+
+def _logged(live: Live, width: int) -> list[Line]:
+    words = [f"{name} {value:.4g}" for name, value in list(live.last.items())[:_MOST_LOGGED]]
+    bad = any(not math.isfinite(value) for value in live.last.values())
+    return [[(short(" · ".join(words), width), "red" if bad else "")]] if words else []
+
+
+def _ranks(live: Live, width: int, room: int | None, unicode: bool) -> list[Line]:
+    if not live.ranks:
+        return [[("no process has recorded yet", "dim")]]
+    shown = live.ranks
+    if room is not None and len(shown) > room:
+        # Who is stuck longest, where not all have room.
+        oldest = sorted(shown, key=lambda one: -(one.open_ns or 0))[: max(1, room - 1)]
+        shown = sorted(oldest, key=lambda one: one.rank)
+    unit = column_unit(max((max(one.step_ns) for one in shown if one.step_ns), default=0))
+    free = width - _FIXED
+    section = min(
+        max(_NARROWEST, *(columns(one.section) for one in shown)),
+        max(_NARROWEST, free - SPARK_STEPS),
+    )
+    steps = max(0, min(SPARK_STEPS, free - section))
+    title = (
+        f"{'rank':>5}{'step':>9}  {left('open now', section)}{'for':>9}"
+        f"{f'step {unit.name}':>9}  {'':{steps}}{'wait':>6}"
+    )
+    lines: list[Line] = [[(title, "dim")]]
+    ticks = _TICKS if unicode else _ASCII_TICKS
+    lines += [_rank(one, unit, (section, steps), ticks) for one in shown]
+    if len(shown) < len(live.ranks):
+        more = f"and {len(live.ranks) - len(shown)} more, whose sections opened later"
+        lines.append([(f"{'':5}{more}", "dim")])
+    return lines
+
+
+def _rank(one: RankNow, unit: Unit, widths: tuple[int, int], ticks: str) -> Line:
+    section, steps = widths
+    last = unit.number(one.step_ns[-1]) if one.step_ns else ""
+    step = f"{one.step:,}" if one.step is not None else "–"
+    open_now, age = one.section, duration(one.open_ns) if one.open_ns is not None else ""
+    style: Style = "red" if (one.open_ns or 0) > _STUCK_NS else ""
+    if not one.section:
+        open_now, style = one.outcome, _OUTCOMES.get(one.outcome, "red")
+    course = sparkline(one.step_ns[max(0, len(one.step_ns) - steps) :], ticks)
+    line: Line = [
+        (f"{one.rank:>5}{step:>9}  ", ""),
+        (f"{left(open_now, section)}{age:>9}", style),
+    ]
+    if one.data_wait is not None:
+        line += [
+            (f"{last:>9}  ", ""),
+            (f"{course:<{steps}}", "cyan"),
+            (f"{percent(one.data_wait):>6}", _wait_style(one.data_wait)),
+        ]
+    return line
+
+
+def sparkline(values: Sequence[float], ticks: str = _TICKS) -> str:
+    """A character for each value, from zero to twice their median: an outlier is a full one."""
+    if not values:
+        return ""
+    top = 2 * sorted(values)[len(values) // 2] or 1
+    most = len(ticks) - 1
+    return "".join(ticks[min(most, round(value / top * most))] for value in values)
+
+
+def _device(one: Device, width: int) -> list[Line]:
+    whose = f" rank {one.rank}" if one.rank is not None else ""
+    line: Line = [(left(f"{one.name}{whose}", 13), "")]
+    if one.utilization is not None:
+        line += [
+            (left(bar(one.utilization, 10), 11), "green"),
+            (f"{percent(one.utilization):>5}", ""),
+        ]
+    if one.memory_bytes is not None and one.memory_limit_bytes:
+        share = one.memory_bytes / one.memory_limit_bytes
+        full = f" {figures(one.memory_bytes / 2**30)} of {figures(one.memory_limit_bytes / 2**30)}"
+        line += [
+            ("  ", ""),
+            (left(bar(share, 10), 10), "red" if share > _NEARLY else "blue"),
+            (f"{full} GiB", ""),
+        ]
+    for value, unit in ((one.power_w, "W"), (one.temperature_c, "°C")):
+        line.append((f"  {value:.0f} {unit}" if value is not None else "", ""))
+    why = "  " + ", ".join(one.throttled)
+    if one.throttled and sum(columns(part) for part, _ in line) + columns(why) > width:
+        return [line, [(f"     held back:{why[1:]}", "yellow")]]
+    return [[*line, (why, "yellow")]]
+
+
+def _cut(line: Line, width: int) -> Line:
+    """As much of a line as there is room for."""
+    found: Line = []
+    for part, style in line:
+        room = width - sum(columns(known) for known, _ in found)
+        if columns(part) > room:
+            blanks = part[: len(part) - len(part.lstrip())]
+            return (
+                [*found, (blanks + short(part, room - len(blanks)), style)] if room > 3 else found
+            )
+        found.append((part, style))
+    return found
+
+
+def _foot(live: Live, width: int) -> Line:
+    words = []
+    ages = [one.last_step_ns for one in live.ranks if one.last_step_ns is not None]
+    if live.outcome != RUNNING:
+        words.append(f"it has ended ({live.outcome}): this is how it was last")
+    elif ages:
+        words.append(f"last step {duration(min(ages))} ago")
+    if live.outcome == RUNNING and not live.is_seen:
+        words.append("not on this node: as far as the run folder says")
+    memory = [one.memory_bytes for one in live.ranks if one.memory_bytes is not None]
+    cpus = [one.cpus for one in live.ranks if one.cpus is not None]
+    if cpus:
+        words.append(f"{figures(sum(cpus))} CPUs")
+    if memory:
+        words.append(f"{figures(sum(memory) / 2**30)} GiB")
+    if live.readings_age_ns is not None and live.outcome == RUNNING:
+        words.append(f"read {duration(live.readings_age_ns)} ago")
+    if live.lost:
+        words.append(f"{live.lost:,} lost")
+    late = live.outcome == RUNNING and bool(ages) and min(ages) > _STUCK_NS
+    return [(short(" · ".join(words), width), "red" if late or live.lost else "dim")]

@@ -1,0 +1,57 @@
+"""How do the machines of a run look on one line?"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from otel_mlperf.report.lines import columns
+from otel_mlperf.report.quantities import figures, percent
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from otel_mlperf.analysis.summary.summary_shapes import Gpu, Machine
+
+_GIB: Final = 2**30
+
+
+def machine_text(machine: Machine, width: int) -> str:
+    """``cpu 41 % of 8, 12.3 of 64.0 GiB · gpu 0: 87 %, 61.0 GiB, 62 °C``, as far as there is room.
+
+    Of several GPUs the range of their shares, and what the fullest and the hottest have.
+    """
+    told = ""
+    for part in (_host(machine), _gpus(machine.gpus)):
+        longer = " · ".join(filter(None, (told, part)))
+        if columns(longer) <= width:
+            told = longer
+    return told
+
+
+def _host(machine: Machine) -> str:
+    words = []
+    if machine.cpu_share is not None and machine.cpus is not None:
+        words.append(f"cpu {percent(machine.cpu_share)} of {machine.cpus:g}")
+    if machine.memory_bytes is not None and machine.memory_limit_bytes is not None:
+        used, limit = machine.memory_bytes / _GIB, machine.memory_limit_bytes / _GIB
+        words.append(f"{figures(used)} of {figures(limit)} GiB")
+    return ", ".join(words)
+
+
+def _gpus(gpus: list[Gpu]) -> str:
+    shares = _known(gpus, lambda gpu: gpu.busy_share)
+    memory = _known(gpus, lambda gpu: gpu.memory_bytes)
+    heat = _known(gpus, lambda gpu: gpu.temperature_c)
+    most = "≤ " if len(gpus) > 1 else ""
+    words = []
+    if shares:
+        least = f"{shares[0] * 100:.0f}–" if round(100 * (shares[-1] - shares[0])) else ""
+        words.append(f"{least}{percent(shares[-1])}")
+    words += [f"{most}{figures(memory[-1] / _GIB)} GiB"] if memory else []
+    words += [f"{most}{heat[-1]:.0f} °C"] if heat else []
+    which = f"{len(gpus)} gpus" if len(gpus) > 1 else "".join(f"gpu {one.name[3:]}" for one in gpus)
+    return f"{which}: {', '.join(words)}" if words else ""
+
+
+def _known(gpus: list[Gpu], value: Callable[[Gpu], float | None]) -> list[float]:
+    return sorted(found for gpu in gpus if (found := value(gpu)) is not None)

@@ -1,0 +1,58 @@
+"""How does the list of runs look on a terminal?"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from otel_mlperf.report.lines import WIDTH, Line, columns, left, short, text
+from otel_mlperf.report.quantities import duration, plural
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from otel_mlperf.analysis.summary.run_list import RunLine
+    from otel_mlperf.report.lines import Style
+
+_STYLES: dict[str, Style] = {"finished": "green", "running": "cyan", "imported": "dim"}
+
+
+def render_runs(
+    runs: Sequence[RunLine],
+    folder: str,
+    more: int = 0,
+    bad: Sequence[str] = (),
+    *,
+    color: bool = False,
+    unicode: bool = True,
+) -> str:
+    """One line for each run; ``more`` were left out, of the folders ``bad`` nothing is known."""
+    lines: list[Line] = [[(f"no runs in {folder}", "")]]
+    if runs:
+        lines = _table(runs)
+    if more:
+        lines.append([(f"and {plural(more, 'older run')}: --all lists them", "dim")])
+    for name in bad:
+        lines.append([(short(f"{name}: its run.json cannot be read", WIDTH), "yellow")])
+    return text(lines, color=color, unicode=unicode)
+
+
+def _table(runs: Sequence[RunLine]) -> list[Line]:
+    name = min(max(4, *(columns(run.name) for run in runs)), 24)
+    short_id = min(max(4, *(columns(run.short_id) for run in runs)), 12)
+    title = f"{left('id', short_id)}  {left('name', name)}  {'started':<12}  {'outcome':<11}"
+    tags = "  tags" if any(run.tags for run in runs) else ""
+    lines: list[Line] = [[(f"{title}{'steps':>9}{'time':>12}{tags}", "dim")]]
+    room = WIDTH - columns(f"{title}{'steps':>9}{'time':>12}  ")
+    for run in runs:
+        started = time.strftime("%d %b %H:%M", time.localtime(run.started_ns / 1e9))
+        lines.append(
+            [
+                (f"{left(run.short_id, short_id)}  ", "bold"),
+                (f"{left(run.name, name)}  {started:<12}  ", ""),
+                (f"{run.outcome:<11}", _STYLES.get(run.outcome, "red")),
+                (f"{run.steps:>9,}{duration(run.duration_ns):>12}", ""),
+                ("  " + short(" ".join(run.tags), max(8, room)) if run.tags else "", "dim"),
+            ]
+        )
+    return lines

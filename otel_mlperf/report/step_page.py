@@ -1,0 +1,188 @@
+"""How does one step look on a terminal?"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from otel_mlperf import names
+from otel_mlperf.analysis.profiles.section_operators import add_up
+from otel_mlperf.analysis.steps.step_shares import shown
+from otel_mlperf.report.lines import WIDTH, Line, columns, left, short, text
+from otel_mlperf.report.operator_lines import LEGEND, operator_lines
+from otel_mlperf.report.quantities import duration, plural
+
+if TYPE_CHECKING:
+    from otel_mlperf.analysis.steps.step_shapes import RankStep, Span, StepFindings
+    from otel_mlperf.report.lines import Style
+
+_CHART = 24
+_NAME = 34
+_SAME = 5
+"""Sections of one name in a row that are shown singly."""
+_NOT_KEPT = "measured, not kept (first, every Nth, slow ones are)"
+_RANKS = 16
+_LEAST = 0.001
+"""Part of a step's time below which it is not worth a word what lay inside it."""
+
+
+def render_step(
+    found: StepFindings, *, width: int = WIDTH, color: bool = False, unicode: bool = True
+) -> str:
+    """The spans of each rank that kept them as a tree; else what was measured."""
+    epoch = f" · epoch {found.epoch}" if found.epoch is not None else ""
+    title = f"step {found.number}"
+    lines: list[Line] = [
+        [(title, "bold"), (f" · {found.phase}{epoch} · run {found.short_id}", "")],
+        [(f"trace {found.trace_id}", "dim")],
+    ]
+    if found.chosen:
+        others = ", ".join(map(str, found.kept))
+        line = f"the slowest step that was kept; --step N shows another: {others}"
+        lines.append([(short(line, width), "dim")])
+    if not found.is_kept:
+        near = ", ".join(map(str, found.nearby)) or "none"
+        lines.append([(f"{_NOT_KEPT}; kept nearby: {near}", "yellow")])
+    for one in found.ranks[:_RANKS]:
+        lines.append(_heading(one, found.is_kept))
+        if one.spans:
+            lines += _tree(one.spans, width)
+        elif not found.is_kept:
+            lines += _measured(one)
+    if any(span.operators for one in found.ranks[:_RANKS] for span in one.spans):
+        lines.append([(LEGEND, "dim")])
+    if len(found.ranks) > _RANKS:
+        lines.append([(f"and {plural(len(found.ranks) - _RANKS, 'rank')} more: --rank N", "dim")])
+    return text(lines, color=color, unicode=unicode)
+
+
+def _heading(one: RankStep, others_kept: bool) -> Line:
+    facts = [duration(one.duration_ns) + _outside(one)]
+    facts += [f"{one.samples:,} samples"] if one.samples is not None else []
+    facts += [f"{one.tokens:,} tokens"] if one.tokens is not None else []
+    if one.kept or others_kept:
+        facts.append(f"kept: {one.kept}" if one.kept else "measured, not kept")
+    line: Line = [(f"rank {one.rank}", "bold"), (" · " + " · ".join(facts), "")]
+    return [*line, (" · failed", "red")] if one.is_error else line
+
+
+def _outside(one: RankStep) -> str:
+    """What the step's span holds that is no time of the step."""
+    if one.outside_ns < _LEAST * one.duration_ns:
+        return ""
+    what = f": {', '.join(one.outside)}" if one.outside else ""
+    return f" ({duration(one.outside_ns)} of its span outside it{what})"
+
+
+def _tree(spans: list[Span], width: int) -> list[Line]:
+    begin = min(span.start_ns for span in spans)
+    whole = max(max(span.start_ns + span.duration_ns for span in spans) - begin, 1)
+    chart = max(8, min(_CHART, width - _NAME - 24))
+    title = f"  {left('span', _NAME)}{'time':>10}{'self':>10}"
+    lines: list[Line] = [[(title, "dim")]]
+    for at, span in enumerate(spans):
+        if (row := _place_in_row(spans, at)) > _SAME:
+            continue
+        more = _others(spans, at) if row == _SAME else []
+        if more:
+            lines += [_summed(more), *_operators(spans, at)]
+            continue
+        line = f"  {_label(span)}"
+        line += f"{duration(span.duration_ns):>10}{duration(span.self_ns):>10}  "
+        style: Style = "red" if span.is_error else "dim" if span.beside else "cyan"
+        lines.append([(line, ""), (_bar(span, begin, whole, chart), style)])
+        lines += [*_error(spans, at, width), *_operators(spans, at)]
+    return lines
+
+
+def _operators(spans: list[Span], at: int) -> list[Line]:
+    """Those under a span; those of leaves of the same name in a row together, below the last."""
+    span, alike = spans[at], [spans[at]]
+    if _is_leaf(spans, at):
+        place, after = _place_in_row(spans, at), _others(spans, at)[1:]
+        if after and place < _SAME:
+            return []
+        alike = [*spans[at - place : at + 1], *after]
+    found = add_up(one.operators for one in alike)
+    own = sum(one.self_ns for one in alike)
+    indent = 2 * min(span.depth, 10) + 2
+    return operator_lines(found, own, indent, _NAME)
+
+
+def _label(span: Span) -> str:
+    name = shown(span.name)
+    count = span.attributes.get(names.ROLLED_UP)
+    name = f"{name} ×{count:,}" if count else name
+    name = f"{name} ({span.thread or 'beside'})" if span.beside else name
+    indent = "  " * min(span.depth, 10)
+    return indent + left(name, _NAME - len(indent))
+
+
+def _bar(span: Span, begin: int, whole: int, chart: int) -> str:
+    at = min(int((span.start_ns - begin) / whole * chart), chart - 1)
+    size = max(1, round(span.duration_ns / whole * chart))
+    return " " * at + "▇" * min(size, chart - at)
+
+
+def _place_in_row(spans: list[Span], at: int) -> int:
+    """How many leaves of the same name and depth stand directly before this one."""
+    span, before = spans[at], 0
+    if not _is_leaf(spans, at):
+        return 0
+    while before <= _SAME and at - before > 0 and _same(spans, at - before - 1, span):
+        before += 1
+    return before
+
+
+def _others(spans: list[Span], at: int) -> list[Span]:
+    """The leaves of the same name from here on, if they are too many to show."""
+    end = at
+    while end < len(spans) and _same(spans, end, spans[at]):
+        end += 1
+    return spans[at:end] if end - at > 1 else []
+
+
+def _same(spans: list[Span], at: int, span: Span) -> bool:
+    other = spans[at]
+    return (other.name, other.depth) == (span.name, span.depth) and _is_leaf(spans, at)
+
+
+def _is_leaf(spans: list[Span], at: int) -> bool:
+    return at + 1 == len(spans) or spans[at + 1].depth <= spans[at].depth
+
+
+def _summed(more: list[Span]) -> Line:
+    indent = "  " * min(more[0].depth, 10)
+    name = f"{len(more):,} more {shown(more[0].name)}"
+    total = duration(sum(span.duration_ns for span in more))
+    return [(f"  {indent}{left(name, _NAME - len(indent))}{total:>10}", "dim")]
+
+
+def _error(spans: list[Span], at: int, width: int) -> list[Line]:
+    """The exception that crossed a span, told at the innermost one that it crossed."""
+    told = _words(spans[at])
+    below = at + 1
+    while below < len(spans) and spans[below].depth > spans[at].depth:
+        if _words(spans[below]) == told:
+            return []
+        below += 1
+    indent = "  " * (min(spans[at].depth, 10) + 2)
+    return [[(indent + short(told, width - len(indent)), "red")]] if told else []
+
+
+def _words(span: Span) -> str:
+    if span.attributes.get(names.INTERRUPTED):
+        return "open when its process ended"
+    keys = (names.EXCEPTION_TYPE, names.EXCEPTION_MESSAGE)
+    return ": ".join(str(span.attributes[key]) for key in keys if span.attributes.get(key))
+
+
+def _measured(one: RankStep) -> list[Line]:
+    width = max(_NAME // 2, *(columns(section.name) for section in one.sections)) + 1
+    width = min(width, _NAME)
+    title = f"  {left('section', width)}{'calls':>8}{'total':>10}{'self':>10}"
+    lines: list[Line] = [[(title, "dim")]]
+    for section in one.sections:
+        line = f"  {left(section.name, width)}{section.count:>8,}"
+        line += f"{duration(section.sum_ns):>10}{duration(section.self_ns):>10}"
+        lines.append([(line, ""), ("  beside" if section.beside else "", "dim")])
+    return lines

@@ -1,0 +1,206 @@
+"""What does a summary say below its table?"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from otel_mlperf.analysis.steps.step_shares import shown
+from otel_mlperf.analysis.summary.item_accounts import ROOM
+from otel_mlperf.analysis.summary.run_processes import IMPORTED, RUNNING
+from otel_mlperf.report.lines import LABEL, Line, columns, labelled, short, wrapped
+from otel_mlperf.report.machine_line import machine_text
+from otel_mlperf.report.program_values import said_lines
+from otel_mlperf.report.quantities import duration, parts, percent, plural
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from otel_mlperf.analysis.summary.summary_shapes import Outside, Steps, Summary, Telemetry
+
+_BETWEEN = " · "
+_LEAST_OUTSIDE = 0.01
+_LONGEST_NAME = 28
+_MOST_RANKS = 3
+_MOST_LOSSES = 3
+
+
+def closing_lines(summary: Summary) -> list[str]:
+    """All of it as plain lines of any length."""
+    lines = around_lines(summary, 1000) + telemetry_lines(summary, 1000, ())
+    return ["".join(part for part, _ in line).rstrip() for line in lines]
+
+
+def around_lines(summary: Summary, width: int) -> list[Line]:
+    """Slow ranks, warm-up, outside time, slowest step, machines, what the program said itself."""
+    lines = _ranks(summary.steps, width) if summary.steps else []
+    for one in summary.aggregates[:5]:
+        mean = duration(one.sum_ns / max(1, one.count))
+        where = f" in {shown(one.enclosing)}" if one.enclosing else ""
+        where = " in child processes" if one.beside else where
+        line = f"{one.name} ×{one.count:,}: {duration(one.sum_ns)}{where}, mean {mean}"
+        lines.append(labelled("added up", short(line, width - LABEL)))
+    if summary.warm_up:
+        line = f"step {summary.warm_up.number}: {duration(summary.warm_up.duration_ns)}"
+        lines.append(labelled("warm-up", f"{line} (not in the figures above)"))
+    if summary.outside:
+        labels = ("outside", "")
+        told = _outside(summary, width - LABEL)
+        lines += [labelled(label, line) for label, line in zip(labels, told, strict=False)]
+    lines += [*_beside(summary, width), *_slowest(summary, width), *_machine(summary, width)]
+    lines += _losses(summary, width)
+    return [*lines, *_profiled(summary, width), *said_lines(summary, width)]
+
+
+def _ranks(steps: Steps, width: int) -> list[Line]:
+    """The ranks that take far longer than the others, and in what."""
+    labels = ["ranks", *[""] * (_MOST_RANKS - 1)]
+    lines = []
+    for label, one in zip(labels, steps.stand_outs, strict=False):
+        more = ", ".join(f"{name} +{duration(ns)}" for name, ns in one.more_ns.items())
+        lines.append(labelled(label, short(f"rank {one.rank}: {more}", width - LABEL)))
+    return lines
+
+
+def _beside(summary: Summary, width: int) -> list[Line]:
+    if not summary.beside:
+        return []
+    told = ", ".join(
+        f"{short(one.name, _LONGEST_NAME)} {duration(one.sum_ns)} ×{one.count:,}"
+        for one in summary.beside
+    )
+    return [labelled("beside", short(told, width - LABEL))]
+
+
+def _slowest(summary: Summary, width: int) -> list[Line]:
+    slow = summary.slowest
+    if slow is None:
+        return []
+    rank = f" on rank {slow.rank}" if summary.ranks > 1 else ""
+    what = f"{slow.section} {parts(slow.duration_ns, slow.section_ns)}"
+    mark = " (profiled)" if slow.profiled else "" if slow.kept else " (not kept)"
+    line = f"step {slow.number}{rank}, {duration(slow.duration_ns)}{mark}: {what}"
+    return [labelled("slowest", short(line, width - LABEL))]
+
+
+def _profiled(summary: Summary, width: int) -> list[Line]:
+    """Windows that were recorded, and those that were not."""
+    told = []
+    if summary.windows:
+        steps = f", {summary.profiled_steps:,} of the steps above" * bool(summary.profiled_steps)
+        windows = plural(summary.windows, "window")
+        told.append(f"{windows}{steps} · otel-mlperf kernels {summary.short_id}")
+    for reason, count in summary.windows_left_out.items():
+        told.append(f"{plural(count, 'window')} left out: {reason}")
+    labels = ["profiled", *[""] * len(told)]
+    return [
+        labelled(label, short(line, width - LABEL))
+        for label, line in zip(labels, told, strict=False)
+    ]
+
+
+def _machine(summary: Summary, width: int) -> list[Line]:
+    told = machine_text(summary.machine, width - LABEL) if summary.machine else ""
+    return [labelled("machine", told)] if told else []
+
+
+def _losses(summary: Summary, width: int) -> list[Line]:
+    """The devices that stopped answering."""
+    lines: list[Line] = []
+    labels = ["lost", *[""] * (_MOST_LOSSES - 1)]
+    for label, one in zip(labels, summary.losses, strict=False):
+        rank = f" of rank {one.rank}" if summary.ranks > 1 else ""
+        often = f", {one.count} times, first" if one.count > 1 else ""
+        back = "still gone"
+        if one.absent_ns is not None:
+            back = f"back after {duration(one.absent_ns)}"
+        line = f"{one.name}{rank}{often} after {duration(one.after_ns)}, {back}: {one.text}"
+        lines.append([(f"{label:<{LABEL}}", "dim"), (short(line, width - LABEL), "red")])
+    return lines
+
+
+def _outside(summary: Summary, room: int) -> list[str]:
+    """The total and its parts in two lines at most; what does not fit is added up."""
+    total = summary.outside_ns
+    head = f"{duration(total)} ({percent(summary.outside_share)})"
+    found = [one for one in summary.outside if _counts(total, one.sum_ns)]
+    for kept in range(len(found), 0, -1):
+        told = [_part(total, one) for one in found[:kept]]
+        rest = sum(one.sum_ns for one in found[kept:])
+        told += [f"other {parts(total, rest)}"] if _counts(total, rest) else []
+        lines = wrapped(f"{head}: ", told, room)
+        if len(lines) <= 2:
+            return lines
+    return [head]
+
+
+def _counts(total: float, part: float) -> bool:
+    """Whether a part is worth its words: enough of the whole, and not written as zero."""
+    return part >= _LEAST_OUTSIDE * total > 0 and bool(parts(total, part).strip("0."))
+
+
+def _part(total: float, one: Outside) -> str:
+    times = f" ×{one.count:,}" if one.count is not None and one.count > 1 else ""
+    return f"{short(one.name, _LONGEST_NAME)} {parts(total, one.sum_ns)}{times}"
+
+
+def telemetry_lines(summary: Summary, width: int, notes: Sequence[str]) -> list[Line]:
+    """How well the run was recorded, where it lies, and the command to type next."""
+    facts = summary.telemetry
+    told, place = _recorded(summary), f"stored in {readable(summary.path)}"
+    stored: Line = [(place, "")]
+    if facts.pending and summary.outcome != RUNNING:
+        remedy = f"{facts.pending:,} still to be sent: otel-mlperf recover {summary.short_id}"
+        notes = [remedy, *notes]
+    taken = LABEL + sum(columns(part) + len(_BETWEEN) for part, _ in told)
+    if not told or taken + columns(place) <= width:
+        lines = [_joined("telemetry", told + stored)]
+    else:
+        lines = [_joined("telemetry", told), _joined("", stored)]
+    lines += [[(" " * LABEL, ""), (short(note, width - LABEL), "yellow")] for note in notes]
+    return [*_incomplete(facts), *lines, [("next      ", "dim"), (summary.next, "bold")]]
+
+
+def _recorded(summary: Summary) -> Line:
+    """What is known of the recording: of a run that was imported there was none."""
+    facts, told = summary.telemetry, Line()
+    if facts.lost is not None:
+        told.append((f"{facts.lost:,} lost", "red" if facts.lost else ""))
+    elif summary.outcome != IMPORTED:
+        told.append(("not counted yet", ""))
+    if facts.pending and summary.outcome == RUNNING:
+        told.append((f"{facts.pending:,} still to be sent", ""))
+    if facts.overhead is not None:
+        told.append((f"{_overhead(facts.overhead)} overhead", ""))
+    return told
+
+
+def _incomplete(facts: Telemetry) -> list[Line]:
+    """That spans were lost before they were measured, and how to lose none."""
+    if not facts.sections_lost:
+        return []
+    why = f"{plural(facts.sections_lost, 'span')} lost, the journal was full"
+    return [
+        [("figures   ", "dim"), (f"incomplete: {why}", "red")],
+        [(" " * LABEL, ""), (ROOM, "")],
+    ]
+
+
+def _joined(label: str, told: Line) -> Line:
+    line: Line = [(f"{label:<{LABEL}}", "dim")]
+    for at, part in enumerate(told):
+        line += [(_BETWEEN, ""), part] if at else [part]
+    return line
+
+
+def _overhead(share: float) -> str:
+    """Tenths of a percent; less than that is said so, not rounded to nothing."""
+    return "<0.1 %" if 0 < share < 0.0005 else f"{share * 100:.1f} %"
+
+
+def readable(path: str) -> str:
+    """A path as seen from here, if that is shorter."""
+    try:
+        return str(Path(path).resolve().relative_to(Path.cwd()))
+    except (ValueError, OSError):
+        return path

@@ -1,0 +1,212 @@
+"""How does a summary look on a terminal of 80 columns?"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from otel_mlperf import names
+from otel_mlperf.analysis.steps.step_shares import NOT_IN_A_SPAN, shown
+from otel_mlperf.analysis.summary.run_processes import IMPORTED, RUNNING
+from otel_mlperf.report.lines import WIDTH, Line, Style, bar, columns, left, short, text
+from otel_mlperf.report.quantities import (
+    Unit,
+    column_unit,
+    duration,
+    percent,
+    plural,
+    rate,
+)
+from otel_mlperf.report.summary_notes import around_lines, telemetry_lines
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from otel_mlperf.analysis.summary.summary_shapes import Branch, Row, Steps, Summary
+
+_MOST_ROWS = 14
+_MOST_BRANCHES = 40
+_NO_SECTIONS = {
+    RUNNING: "no step and no section has ended",
+    IMPORTED: "no step was recorded: otel-mlperf import has made this run of traces",
+}
+_NOTHING = "no PyTorch loop was seen; use om.steps and om.span in the script, see README"
+_NAME = 13
+_LONGEST_NAME = 28
+_OUTCOMES: dict[str, Style] = {"finished": "green", "running": "cyan", "imported": "dim"}
+_COLORS: dict[str, Style] = {
+    names.DATA_LOADING: "yellow",
+    names.FORWARD: "green",
+    names.BACKWARD: "blue",
+    names.OPTIMIZER: "magenta",
+    names.COMMUNICATION: "red",
+    "": "dim",
+}
+
+
+def render_summary(
+    summary: Summary,
+    *,
+    width: int = WIDTH,
+    color: bool = False,
+    unicode: bool = True,
+    notes: Sequence[str] = (),
+) -> str:
+    """The closing text; ``notes`` are further lines about the telemetry."""
+    lines = _heading(summary, width)
+    if summary.steps:
+        lines += _steps(summary, summary.steps, width)
+    else:
+        lines += _tree(summary, width)
+    lines += around_lines(summary, width)
+    lines += telemetry_lines(summary, width, notes)
+    return text(lines, color=color, unicode=unicode)
+
+
+def heading_text(summary: Summary) -> str:
+    """Which run it is and how it ended, on one line."""
+    return "".join(part for part, _ in _heading(summary, 1000)[-1])
+
+
+def steps_text(steps: Steps) -> str:
+    """The figures of the steps on one line."""
+    return "".join(part for part, _ in _figures(steps, 1000))
+
+
+def _heading(summary: Summary, width: int) -> list[Line]:
+    lines: list[Line] = []
+    if summary.failure:
+        lines.append([(short(failure_text(summary), width), "red")])
+    of = f" of {summary.world_size}" if summary.world_size > summary.ranks else ""
+    ranks = plural(summary.ranks, "rank") if not of else f"{summary.ranks}{of} ranks"
+    where = f"{ranks}, {plural(summary.nodes, 'node')}"
+    if summary.rank is not None:
+        where = f"rank {summary.rank} of {summary.world_size}"
+    again = f" · restarted {summary.restarts}×" if summary.restarts else ""
+    rest = f"{again} · {where} · {duration(summary.duration_ns)}"
+    before = f" · {summary.short_id} · "
+    room = width - columns(before) - columns(summary.outcome) - columns(rest)
+    style = _OUTCOMES.get(summary.outcome, "red")
+    name = short(summary.name, max(8, room))
+    return [*lines, [(name, "bold"), (before, ""), (summary.outcome, style), (rest, "")]]
+
+
+def failure_text(summary: Summary) -> str:
+    """How the run ended if not well: ``failed at step 37 in forward: RuntimeError: …``."""
+    failure = summary.failure
+    if failure is None:
+        return ""
+    words = [summary.outcome]
+    if failure.step is not None:
+        words.append(f"at step {failure.step}")
+    if failure.section:
+        words.append(f"in {shown(failure.section)}")
+    if summary.ranks > 1:
+        words.append(f"on rank {failure.rank}")
+    why = [part for part in (failure.type, failure.message) if part]
+    return ": ".join([" ".join(words), *why])
+
+
+def _steps(summary: Summary, steps: Steps, width: int) -> list[Line]:
+    heading = "one step (host time)" if summary.has_gpu else "one step"
+    return [_figures(steps, width), *_table(heading, steps.rows, column_unit(steps.mean_ns))]
+
+
+def _figures(steps: Steps, width: int) -> Line:
+    unit = column_unit(steps.mean_ns)
+    which = "step" if steps.phase == names.TRAIN else f"{steps.phase} step"
+    figures = (
+        f" · mean {unit.number(steps.mean_ns)} {unit.name}"
+        f"  p50 {unit.number(steps.p50_ns)}  p95 {unit.number(steps.p95_ns)}"
+    )
+    line: Line = [(plural(steps.count, which), "bold"), (figures, "")]
+    for value, word in ((steps.tokens_per_s, "tokens/s"), (steps.samples_per_s, "samples/s")):
+        more = f" · {rate(value)} {word}" if value is not None else ""
+        if sum(columns(part) for part, _ in line) + columns(more) <= width:
+            line.append((more, ""))
+    return line
+
+
+def _table(heading: str, rows: list[Row], unit: Unit) -> list[Line]:
+    main = _cut([row for row in rows if not row.beside])
+    beside = _cut([row for row in rows if row.beside])
+    width = max(_NAME, columns(heading) + 2, *(columns(row.name) for row in (*main, *beside)))
+    width = min(width, _LONGEST_NAME)
+    numbers = [unit.number(row.mean_ns) for row in (*main, *beside)]
+    mean = max(7, *(len(number) + 2 for number in numbers))
+    p95 = max(6, *(len(unit.number(row.p95_ns or 0)) + 2 for row in (*main, *beside)))
+    title = f"  {left(heading, width)}{f'mean {unit.name}':>{mean}}{'p95':>{p95}}  share"
+    lines: list[Line] = [[(title, "dim")]]
+    lines += [_row(row, unit, (width, mean, p95)) for row in main]
+    if beside:
+        lines.append([("  beside the step", "dim")])
+        lines += [_row(row, unit, (width, mean, p95)) for row in beside]
+    return lines
+
+
+def _row(row: Row, unit: Unit, widths: tuple[int, int, int]) -> Line:
+    width, mean, p95 = widths
+    late = "–" if row.p95_ns is None else unit.number(row.p95_ns)
+    line = f"  {left(row.name, width)}{unit.number(row.mean_ns):>{mean}}{late:>{p95}}"
+    if row.beside:
+        return [(line, "")]
+    line += f"{percent(row.share):>7}  "
+    return [(line, ""), (bar(row.share), _COLORS.get(row.category, "cyan"))]
+
+
+def _cut(rows: list[Row]) -> list[Row]:
+    """The rows that matter, in their order; the others as one."""
+    if len(rows) <= _MOST_ROWS:
+        return rows
+    largest = sorted(rows, key=lambda row: (row.name == NOT_IN_A_SPAN, row.mean_ns))
+    most = {row.name for row in largest[-_MOST_ROWS + 1 :]}
+    others = [row for row in rows if row.name not in most]
+    kept = [row for row in rows if row.name in most]
+    rest = type(others[0])(
+        name=f"{len(others)} others",
+        category="",
+        mean_ns=sum(row.mean_ns for row in others),
+        p95_ns=None,
+        share=sum(row.share for row in others),
+        beside=others[0].beside,
+    )
+    at = len(kept) - (kept[-1].name == NOT_IN_A_SPAN)
+    return [*kept[:at], rest, *kept[at:]]
+
+
+def _tree(summary: Summary, width: int) -> list[Line]:
+    branches = _largest(summary.tree)
+    if not any(one.count for one in branches):
+        return [[(_NO_SECTIONS.get(summary.outcome, _NOTHING), "dim")]]
+    names_of = [f"{'  ' * min(one.depth, 8)}{one.name}" for one in branches]
+    column = min(max(_NAME, *map(columns, names_of)) + 1, 34)
+    title = f"  {left('section', column)}{'calls':>9}{'total':>10}{'self':>10}  share"
+    lines: list[Line] = [[(title, "dim")]]
+    for name, one in zip(names_of, branches, strict=True):
+        lines.append(_branch(name, one, column))
+    if len(branches) < len(summary.tree):
+        lines.append([(f"  {len(summary.tree) - len(branches)} smaller ones", "dim")])
+    return lines
+
+
+def _branch(name: str, one: Branch, column: int) -> Line:
+    indent = len(name) - len(name.lstrip())
+    label = name[:indent] + left(name[indent:], column - indent)
+    calls = f"{one.count:,}" if one.count else ""
+    total = duration(one.sum_ns) if one.count else ""
+    line = f"  {label}{calls:>9}{total:>10}{duration(one.self_ns):>10}"
+    if one.beside:
+        return [(line, ""), (" beside", "dim")]
+    style: Style = "dim" if one.name == NOT_IN_A_SPAN else "cyan"
+    return [(f"{line}{percent(one.share):>7}  ", ""), (bar(one.share, 14), style)]
+
+
+def _largest(tree: list[Branch]) -> list[Branch]:
+    """The tree without its smallest branches; a branch is never shown without those around it."""
+    if len(tree) <= _MOST_BRANCHES:
+        return tree
+    least = sorted((one.sum_ns for one in tree), reverse=True)[_MOST_BRANCHES - 1]
+    kept: list[Branch] = []
+    for one in tree[:-1]:
+        if one.sum_ns >= least and one.depth <= (kept[-1].depth + 1 if kept else 0):
+            kept.append(one)
+    return [*kept, tree[-1]]

@@ -1,0 +1,123 @@
+"""How does a run's timeline get into a file, whatever the format that a viewer opens?"""
+
+from __future__ import annotations
+
+from itertools import chain
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+from otel_mlperf.analysis.timeline.lanes import Lanes
+from otel_mlperf.analysis.timeline.run_timeline import read_spans, read_steps, start_of
+from otel_mlperf.analysis.timeline.timeline_points import read_points
+from otel_mlperf.analysis.timeline.timeline_tracks import Tracks
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from otel_mlperf.analysis.steps.step_selection import Selected
+    from otel_mlperf.analysis.timeline.timeline_tracks import Point, Slice, Track
+
+_LANES = 1000
+_TRACKS = 100_000
+
+
+class Format(Protocol):
+    """Turns the parts of a timeline into bytes; each line of a track has a number from 1."""
+
+    def begin(self, start_ns: int) -> bytes:
+        """What stands before all; ``start_ns`` is the first moment."""
+        ...
+
+    def line(self, number: int, track: Track, lane: int) -> bytes:
+        """A line that is new."""
+        ...
+
+    def slice(self, line: int, one: Slice) -> bytes:
+        """A slice that begins; those that are open on its line are around it."""
+        ...
+
+    def ended(self, line: int, end_ns: int) -> bytes:
+        """The end of the slice that began last on a line, of those that are open."""
+        ...
+
+    def point(self, line: int, one: Point) -> bytes:
+        """A value of a counter."""
+        ...
+
+    def end(self) -> bytes:
+        """What stands after all."""
+        ...
+
+
+class Counts(NamedTuple):
+    """What is in a file."""
+
+    lines: int
+    slices: int
+    points: int
+
+
+def line_name(track: Track, lane: int) -> str:
+    """What a viewer shows beside a line."""
+    return f"{track.name} ({lane + 1})" if lane else track.name
+
+
+def line_place(track: Track, lane: int) -> int:
+    """By what a viewer sorts the lines of a process: below each track what was rolled up of it."""
+    place = min(2 * track.place + track.rolls_up, _TRACKS - 1) * _LANES
+    return track.kind * _TRACKS * _LANES + place + min(lane, _LANES - 1)
+
+
+def write_timeline(selected: Selected, form: Format, write: Callable[[bytes], object]) -> Counts:
+    """Writes the timeline piece by piece; what is in it."""
+    tracks = Tracks(selected.store)
+    lines = _Lines(form, write)
+    slices = points = 0
+    write(form.begin(start_of(selected)))
+    for one in chain(read_steps(selected, tracks), read_spans(selected, tracks)):
+        slices += 1
+        lines.slice(one)
+    lines.close()
+    for point in read_points(selected, tracks):
+        points += 1
+        write(form.point(lines.number(point.track, 0), point))
+    write(form.end())
+    return Counts(len(lines), slices, points)
+
+
+class _Lines:
+    """Gives every slice a line on which it nests."""
+
+    def __init__(self, form: Format, write: Callable[[bytes], object]) -> None:
+        self._form = form
+        self._write = write
+        self._lanes: dict[Track, Lanes] = {}
+        self._numbers: dict[tuple[Track, int], int] = {}
+
+    def __len__(self) -> int:
+        return len(self._numbers)
+
+    def number(self, track: Track, lane: int) -> int:
+        """The number of a line, which is told of when it is new."""
+        number = self._numbers.get((track, lane))
+        if number is None:
+            number = self._numbers[track, lane] = len(self._numbers) + 1
+            self._write(self._form.line(number, track, lane))
+        return number
+
+    def slice(self, one: Slice) -> None:
+        """Places one slice; they come by their start."""
+        lanes = self._lanes.get(one.track)
+        if lanes is None:
+            lanes = self._lanes[one.track] = Lanes()
+        placed = lanes.place(one.start_ns, one.end_ns, one.span, one.parent)
+        self._end(one.track, placed.ended)
+        self._write(self._form.slice(self.number(one.track, placed.lane), one))
+
+    def close(self) -> None:
+        """Ends what is open."""
+        for track, lanes in self._lanes.items():
+            self._end(track, lanes.close())
+
+    def _end(self, track: Track, ended: list[tuple[int, int]]) -> None:
+        for lane, end_ns in ended:
+            self._write(self._form.ended(self.number(track, lane), end_ns))

@@ -1,0 +1,96 @@
+"""How many CPUs may a control group use, and how often was it stopped for using more?"""
+
+from __future__ import annotations
+
+from itertools import chain
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from otel_mlperf.sensors.kernel_files import KeptFile, field, number
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from otel_mlperf.sensors.cgroups.membership import Chain
+
+_MICRO: Final = 1e6
+_NANO: Final = 1e9
+
+
+class CpuReading(NamedTuple):
+    """What the kernel says of the group whose quota is tightest; None: it does not say."""
+
+    limit_cpus: float | None = None
+    cpu_s: float | None = None
+    periods: int | None = None
+    throttled_periods: int | None = None
+    throttled_s: float | None = None
+
+
+def parse_cpu_list(text: bytes) -> int | None:
+    """How many CPUs a list such as ``0-3,8`` names; None for any other text."""
+    count = 0
+    for part in text.strip().split(b","):
+        first, dash, last = part.partition(b"-")
+        low, high = number(first), number(last if dash else first)
+        if low is None or high is None or high < low:
+            return None
+        count += high - low + 1
+    return count
+
+
+def parse_quota(quota_and_period: bytes) -> float | None:
+    """CPUs that a quota allows: quota / period. None: no limit (``max``; ``-1`` in version 1)."""
+    words = quota_and_period.split()
+    if len(words) != 2:
+        return None
+    quota, period = number(words[0]), number(words[1])
+    return quota / period if quota and period else None
+
+
+def parse_throttling(text: bytes) -> CpuReading:
+    """Of ``cpu.stat``; microseconds in version 2, nanoseconds in version 1."""
+    micro, nano = field(text, b"throttled_usec "), field(text, b"throttled_time ")
+    return CpuReading(
+        cpu_s=_seconds(field(text, b"usage_usec "), _MICRO),
+        periods=field(text, b"nr_periods "),
+        throttled_periods=field(text, b"nr_throttled "),
+        throttled_s=_seconds(nano, _NANO) if micro is None else _seconds(micro, _MICRO),
+    )
+
+
+def _seconds(count: int | None, in_a_second: float) -> float | None:
+    return None if count is None else count / in_a_second
+
+
+class CpuGroup:
+    """The CPU quotas of a group and of those above it."""
+
+    def __init__(self, groups: Chain, times: Chain | None) -> None:
+        """``times``: the groups that version 1 counts CPU time in, apart from the quotas."""
+        limits = ["cpu.max"] if groups.version == 2 else ["cpu.cfs_quota_us", "cpu.cfs_period_us"]
+        self._limits = [[KeptFile(at / name) for name in limits] for at in groups.folders]
+        self._stats = [KeptFile(at / "cpu.stat") for at in groups.folders]
+        self._times = _usage_files(times)
+
+    def read(self) -> CpuReading:
+        """Of the group whose quota is tightest; of the innermost if none has one."""
+        tightest, limit = 0, None
+        for at, files in enumerate(self._limits):
+            cpus = parse_quota(b" ".join(file.read() for file in files))
+            if cpus is not None and (limit is None or cpus < limit):
+                tightest, limit = at, cpus
+        found = parse_throttling(self._stats[tightest].read())._replace(limit_cpus=limit)
+        if found.cpu_s is None and len(self._times) == len(self._stats):
+            used = number(self._times[tightest].read().strip())
+            found = found._replace(cpu_s=_seconds(used, _NANO))
+        return found
+
+    def close(self) -> None:
+        """Closes its files."""
+        for file in chain.from_iterable((*self._limits, self._stats, self._times)):
+            file.close()
+
+
+def _usage_files(times: Chain | None) -> list[KeptFile]:
+    folders: tuple[Path, ...] = times.folders if times and times.version == 1 else ()
+    return [KeptFile(folder / "cpuacct.usage") for folder in folders]

@@ -1,0 +1,128 @@
+"""In which control groups is a process, and where are their files?
+
+``/proc/<pid>/cgroup`` says the group of each controller, ``/proc/<pid>/mountinfo`` where trees are
+mounted. In a container the mounted tree may begin below the machine's root; what is above it cannot
+be seen, and counts for nothing.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple, get_args
+
+from otel_mlperf.sensors.kernel_files import KeptFile, read_once
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+Controller = Literal["memory", "cpu", "cpuacct"]
+_UNIFIED: Final = ""
+_MOUNT_FIELDS: Final = 10
+_HOME: Final = PurePosixPath("/sys")
+
+
+class Mount(NamedTuple):
+    """A tree of control groups."""
+
+    controllers: tuple[str, ...]
+    """Of version 1; of version 2 ``("",)``, as in ``/proc/<pid>/cgroup``."""
+    root: str
+    """The group that the mount point shows."""
+    point: str
+
+
+class Chain(NamedTuple):
+    """The folders of a group and of all groups above it, the innermost first."""
+
+    version: int
+    folders: tuple[Path, ...]
+
+
+def parse_membership(text: bytes) -> dict[str, str]:
+    """Path of the group by controller; ``""`` stands for version 2."""
+    found: dict[str, str] = {}
+    for line in text.decode("utf-8", "replace").split("\n"):
+        number, _, rest = line.partition(":")
+        controllers, colon, path = rest.partition(":")
+        if colon and number.isdigit() and path.startswith("/"):
+            for controller in controllers.split(","):
+                found.setdefault(controller, path)
+    return found
+
+
+def parse_mounts(text: bytes) -> list[Mount]:
+    """Mounted trees of ``/proc/<pid>/mountinfo``."""
+    found = []
+    for line in text.decode("utf-8", "replace").split("\n"):
+        words = line.split(" ")
+        # Optional fields come before the dash, so what is behind it is counted from the end.
+        if len(words) < _MOUNT_FIELDS - 1 or words[-4] != "-":
+            continue
+        kind, options = words[-3], words[-1].split(",")
+        if kind == "cgroup2":
+            found.append(Mount((_UNIFIED,), words[3], words[4]))
+        elif kind == "cgroup":
+            found.append(Mount(tuple(options), words[3], words[4]))
+    return found
+
+
+def find_chain(
+    controller: Controller, groups: dict[str, str], mounts: Sequence[Mount], sys: Path
+) -> Chain | None:
+    """The groups that ``controller`` counts the process in; None where they cannot be seen."""
+    version = 1 if controller in groups else 2
+    wanted = controller if version == 1 else _UNIFIED
+    path = groups.get(wanted)
+    if path is None or ".." in PurePosixPath(path).parts:
+        return None
+    for mount in mounts:
+        if wanted in mount.controllers:
+            below = _below(path, mount.root)
+            top = _at(mount.point, sys)
+            steps = [top.joinpath(*below[:n]) for n in range(len(below), -1, -1)]
+            return Chain(version, tuple(steps))
+    return None
+
+
+def _below(path: str, root: str) -> tuple[str, ...]:
+    """The way from the mounted group to the process's; none where it is not below it."""
+    try:
+        return PurePosixPath(path).relative_to(root).parts
+    except ValueError:
+        return ()
+
+
+def _at(point: str, sys: Path) -> Path:
+    try:
+        return sys / PurePosixPath(point).relative_to(_HOME)
+    except ValueError:
+        return Path(point)
+
+
+class Membership:
+    """The groups of one process; followed when it is moved to others."""
+
+    def __init__(self, pid: int, proc: Path, sys: Path) -> None:
+        self._file = KeptFile(proc / str(pid) / "cgroup")
+        self._sys = sys
+        self._mounts = parse_mounts(read_once(proc / str(pid) / "mountinfo"))
+        self._text = b""
+        self._chains: dict[Controller, Chain | None] = {}
+
+    def read(self) -> None:
+        """Looks which groups the process is in now."""
+        text = self._file.read()
+        if text != self._text or not self._chains:
+            self._text, groups = text, parse_membership(text)
+            self._chains = {
+                controller: find_chain(controller, groups, self._mounts, self._sys)
+                for controller in get_args(Controller)
+            }
+
+    def chain(self, controller: Controller) -> Chain | None:
+        """As read last."""
+        return self._chains.get(controller)
+
+    def close(self) -> None:
+        """Closes its file."""
+        self._file.close()

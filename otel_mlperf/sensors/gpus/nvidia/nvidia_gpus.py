@@ -1,0 +1,165 @@
+"""What do the NVIDIA GPUs of this machine say?
+
+Through NVML, the library that comes with the driver and that ``nvidia-smi`` uses, so there is
+nothing to install. Without it, without a driver or with one that does not fit the library, the
+sensor is off, says so once and looks again after five minutes. A GPU that stops answering is
+absent and counted; NVML is started anew, later and later, until the GPU is back.
+
+Its calls may hang: read it through ``TimedSensor``, in whose thread everything here happens.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from otel_mlperf import names
+from otel_mlperf.sensors.gpus.host_pids import find_host_pids
+from otel_mlperf.sensors.gpus.nvidia.nvml_devices import find_gpus
+from otel_mlperf.sensors.gpus.nvidia.nvml_gpu import Gpu
+from otel_mlperf.sensors.gpus.nvidia.nvml_processes import ProcessReader
+from otel_mlperf.sensors.gpus.nvidia.nvml_xids import Xids
+from otel_mlperf.sensors.measurement import Measurement
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection
+    from types import ModuleType
+
+    from otel_mlperf.sensors.gpus.gpu import Device
+    from otel_mlperf.sensors.levels import Level
+
+_log = logging.getLogger("otel_mlperf.sensors")
+
+ABSENT_S: Final = 300.0
+"""After how long a missing library or driver is looked for again."""
+LOST_S: Final = 5.0
+"""After how long a lost GPU is looked for again; twice as long each time, up to ABSENT_S."""
+
+
+class NvmlSensor:
+    """Readings of every NVIDIA GPU, and what our processes use of them."""
+
+    def __init__(
+        self,
+        *,
+        level: Level = "detailed",
+        pids: Callable[[], Collection[int]] = tuple,
+        proc: Path = Path("/proc"),
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """``pids`` gives our own processes, by their numbers here; ``proc`` is where they are."""
+        self.devices: tuple[Device, ...] = ()
+        """As last found, lost ones too; replaced as a whole, so any thread may look at it."""
+        self._level = level
+        self._pids = pids
+        self._proc = proc
+        self._clock = clock
+        self._nvml: ModuleType | None = None
+        self._gpus: list[Gpu] = []
+        self._losses: dict[str, int] = {}
+        self._labels: dict[str, dict[str, str]] = {}
+        self._gone: dict[str, tuple[Device, str]] = {}
+        self._look_at_s: float | None = clock()
+        self._wait_s = LOST_S
+        self._said: set[str] = set()
+        self._xids = Xids()
+        self._processes = ProcessReader(level)
+
+    def read(self) -> list[Measurement]:
+        """One pass over all GPUs."""
+        now_s = self._clock()
+        if self._look_at_s is not None and now_s >= self._look_at_s:
+            self._look(now_s)
+        found: list[Measurement] = []
+        if self._nvml is not None:
+            ours = find_host_pids(self._pids(), self._proc)
+            for gpu in list(self._gpus):
+                found += self._read_gpu(self._nvml, gpu, ours, now_s)
+            found += self._xids.read(self._nvml)
+        return found + [self._told_losses(uuid, count) for uuid, count in self._losses.items()]
+
+    def close(self) -> None:
+        """Gives NVML back."""
+        if self._nvml is not None:
+            self._stop(self._nvml)
+
+    def _told_losses(self, uuid: str, count: int) -> Measurement:
+        _, why = self._gone.get(uuid, (None, ""))
+        labels = self._labels[uuid]
+        return Measurement(names.DEVICE_LOST.name, labels, count, device=uuid, text=why)
+
+    def _read_gpu(
+        self, nvml: ModuleType, gpu: Gpu, ours: Collection[int], now_s: float
+    ) -> list[Measurement]:
+        uuid = gpu.device.uuid
+        try:
+            found = gpu.read(now_s) + self._processes.read(gpu, ours, now_s)
+        except nvml.NVMLError as error:
+            self._lose(gpu, str(error), now_s)
+            return []
+        gpu.say_refusals()
+        if uuid in self._gone:
+            del self._gone[uuid]
+            _log.info("GPU %s answers again", uuid)
+            self._wait_s = self._wait_s if self._gone else LOST_S
+        return found
+
+    def _lose(self, gpu: Gpu, reason: str, now_s: float) -> None:
+        self._gpus.remove(gpu)
+        uuid = gpu.device.uuid
+        if uuid not in self._gone:
+            self._gone[uuid] = gpu.device, reason
+            self._losses[uuid] += 1
+            _log.warning("GPU %s has stopped answering: %s; NVML is started anew", uuid, reason)
+        if self._look_at_s is None:
+            self._look_at_s = now_s + self._wait_s
+
+    def _look(self, now_s: float) -> None:
+        self._look_at_s = None
+        if self._gone:
+            self._wait_s = min(2 * self._wait_s, ABSENT_S)
+        if self._nvml is not None:
+            self._stop(self._nvml)
+        import pynvml
+
+        try:
+            pynvml.nvmlInit()
+            self._nvml = pynvml
+            found, silent = find_gpus(pynvml, self._proc)
+        except pynvml.NVMLError as error:
+            self._turn_off(f"NVML: {error}", now_s)
+            return
+        if not found and not silent:
+            self._turn_off("NVML: no GPU that this user may see", now_s)
+            return
+        self._gpus = [Gpu(pynvml, one, self._level, self._said) for one in found]
+        self._xids.listen(pynvml, self._gpus)
+        self._remember([one.device for one in found])
+        if silent or self._gone.keys() - {one.device.uuid for one in found}:
+            self._look_at_s = now_s + self._wait_s
+
+    def _remember(self, devices: list[Device]) -> None:
+        there = {device.uuid for device in devices}
+        # A lost one keeps its place: processes go on counting it.
+        lost = [device for uuid, (device, _) in self._gone.items() if uuid not in there]
+        self.devices = tuple(sorted([*devices, *lost], key=lambda device: device.number))
+        for device in devices:
+            self._labels[device.uuid] = device.labels
+            self._losses.setdefault(device.uuid, 0)
+
+    def _turn_off(self, reason: str, now_s: float) -> None:
+        if self._nvml is not None:
+            self._stop(self._nvml)
+        self._look_at_s = now_s + (self._wait_s if self._gone else ABSENT_S)
+        if reason not in self._said:
+            self._said.add(reason)
+            _log.info("no readings of NVIDIA GPUs (looked for again every 5 minutes): %s", reason)
+
+    def _stop(self, nvml: ModuleType) -> None:
+        self._nvml, self._gpus = None, []
+        try:
+            nvml.nvmlShutdown()
+        except nvml.NVMLError as error:
+            _log.debug("NVML did not shut down: %s", error)

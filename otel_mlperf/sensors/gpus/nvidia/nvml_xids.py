@@ -1,0 +1,83 @@
+"""Which errors did the driver report of its GPUs (XID) since we listen?
+
+NVML tells an error once, to those who listen, and remembers none.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from typing import TYPE_CHECKING, Any, Final
+
+from otel_mlperf import names
+from otel_mlperf.sensors.gpus.gpu import GPU
+from otel_mlperf.sensors.measurement import Measurement
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from types import ModuleType
+
+    from otel_mlperf.sensors.gpus.gpu import Handle
+    from otel_mlperf.sensors.gpus.nvidia.nvml_gpu import Gpu
+
+AT_MOST: Final = 1000
+"""Errors taken in one pass; a storm of them must not hold up the readings."""
+
+
+class Xids:
+    """Counts per GPU, kept when the library is started anew."""
+
+    def __init__(self) -> None:
+        self._labels: dict[str, dict[str, str]] = {}
+        self._counts: dict[str, int] = {}
+        self._last: dict[str, int] = {}
+        self._set: Any = None
+        self._uuid_at: dict[int, str] = {}
+
+    def listen(self, nvml: ModuleType, gpus: Iterable[Gpu]) -> None:
+        """Asks to be told of errors from now on, where a GPU can tell; once per start of NVML."""
+        self._uuid_at = {}
+        try:
+            self._set = nvml.nvmlEventSetCreate()
+        except nvml.NVMLError:
+            self._set = None
+            return
+        for gpu in gpus:
+            try:
+                nvml.nvmlDeviceRegisterEvents(
+                    gpu.handle, nvml.nvmlEventTypeXidCriticalError, self._set
+                )
+            except nvml.NVMLError:
+                continue
+            uuid = gpu.device.uuid
+            self._uuid_at[_address(gpu.handle)] = uuid
+            self._labels[uuid] = gpu.device.labels
+            self._counts.setdefault(uuid, 0)
+
+    def read(self, nvml: ModuleType) -> list[Measurement]:
+        """What was told since the last pass, counted."""
+        self._take(nvml)
+        found = []
+        for uuid, count in self._counts.items():
+            labels = self._labels[uuid]
+            kind = labels | GPU | {names.ERROR_TYPE: "xid"}
+            found.append(Measurement(names.HW_ERRORS.name, kind, count, device=uuid))
+            if uuid in self._last:
+                found.append(Measurement(names.XID.name, labels, self._last[uuid], device=uuid))
+        return found
+
+    def _take(self, nvml: ModuleType) -> None:
+        if not self._uuid_at:
+            return
+        for _ in range(AT_MOST):
+            try:
+                event = nvml.nvmlEventSetWait_v2(self._set, 0)
+            except nvml.NVMLError:  # a timeout: there is nothing more to tell
+                return
+            uuid = self._uuid_at.get(_address(event.device))
+            if uuid is not None:
+                self._counts[uuid] += 1
+                self._last[uuid] = int(event.eventData)
+
+
+def _address(handle: Handle) -> int:
+    return ctypes.cast(handle, ctypes.c_void_p).value or 0

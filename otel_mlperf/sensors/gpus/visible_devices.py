@@ -1,0 +1,123 @@
+"""Which GPUs does a process see, and which one is a rank's?
+
+A process counts the GPUs that CUDA shows it from zero; NVML counts those of the machine. Between
+the two stand variables of the process. The rules are those of the CUDA driver, which no document
+gives in full: the first entry that names no GPU ends the list, one that is named twice empties it,
+a number is read as far as its digits go, and of several MIG instances a process sees the first.
+Where the rules do not tell (GPUs of different models in the order of their speed), nothing is said.
+"""
+
+from __future__ import annotations
+
+import re
+from itertools import takewhile
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from otel_mlperf.sensors.gpus.gpu import Device
+
+CUDA: Final = "CUDA_VISIBLE_DEVICES"
+ORDER: Final = "CUDA_DEVICE_ORDER"
+CONTAINER: Final = "NVIDIA_VISIBLE_DEVICES"
+VARIABLES: Final = (CUDA, ORDER, CONTAINER)
+"""All that have a say."""
+
+_ALL: Final = frozenset({"", "all", "none", "void"})
+_NUMBER: Final = re.compile(r"[+-]?[0-9]+")
+
+
+def find_visible(environ: Mapping[str, str], devices: Sequence[Device]) -> list[str]:
+    """UUIDs of the GPUs and instances that a process with ``environ`` sees, in its own order.
+
+    Args:
+        environ: The variables of the process, as they were when it first used CUDA.
+        devices: All that NVML shows, in its order.
+    """
+    given = _given_by_container(environ.get(CONTAINER, ""), devices)
+    listed = environ.get(CUDA)
+    if listed is None:
+        chosen = given if _order_is_known(environ, given) else []
+    elif listed.startswith(("GPU-", "MIG-")):
+        return _first_instance_alone(_find_named(listed, given), given)
+    else:
+        chosen = _find_numbered(listed, given) if _order_is_known(environ, given) else []
+    uuids = [uuid for device in chosen for uuid in _parts(device)]
+    return _first_instance_alone(uuids, given)
+
+
+def device_of(local_rank: int, environ: Mapping[str, str], devices: Sequence[Device]) -> str:
+    """UUID of the GPU that a rank uses by custom: the only one it sees, else number ``local_rank``.
+
+    Empty where that cannot be told.
+    """
+    visible = find_visible(environ, devices)
+    if len(visible) == 1:
+        return visible[0]
+    return visible[local_rank] if 0 <= local_rank < len(visible) else ""
+
+
+def _given_by_container(listed: str, devices: Sequence[Device]) -> list[Device]:
+    """What the container runtime lets through, in the order of the PCI bus.
+
+    Inside the container NVML shows no more than that already; then the list names all that there
+    is, or numbers of the host that do not exist here, and leaves everything as it is.
+    """
+    wanted = [entry.strip() for entry in listed.split(",")]
+    if listed.strip() in _ALL:
+        return list(devices)
+    by_name = {str(device.number): device for device in devices}
+    by_name |= {device.uuid: device for device in devices}
+    if not all(entry in by_name for entry in wanted):
+        return list(devices)
+    chosen = {by_name[entry].uuid for entry in wanted}
+    return [device for device in devices if device.uuid in chosen]
+
+
+def _order_is_known(environ: Mapping[str, str], devices: Sequence[Device]) -> bool:
+    """Whether CUDA counts in the order of the PCI bus: when told to, or when all are as fast."""
+    return environ.get(ORDER) == "PCI_BUS_ID" or len({device.model for device in devices}) <= 1
+
+
+def _find_numbered(listed: str, devices: Sequence[Device]) -> list[Device]:
+    matches = takewhile(bool, (_NUMBER.match(entry.strip()) for entry in listed.split(",")))
+    numbers = list(
+        takewhile(lambda number: number >= 0, (int(match[0]) for match in matches if match))
+    )
+    if len(set(numbers)) < len(numbers):
+        return []
+    return [devices[number] for number in takewhile(lambda n: n < len(devices), numbers)]
+
+
+def _find_named(listed: str, devices: Sequence[Device]) -> list[str]:
+    known, kind = _known_names(devices), listed[:4]
+    entries = list(takewhile(lambda entry: entry.startswith(kind), listed.split(",")))
+    if len(set(entries)) < len(entries):
+        return []
+    found: list[str] = []
+    for entry in entries:
+        match = {uuid for name, uuid in known.items() if name.startswith(entry)}
+        if len(match) != 1:
+            break
+        found += match
+    return found if len(set(found)) == len(found) else []
+
+
+def _known_names(devices: Sequence[Device]) -> dict[str, str]:
+    known = {device.uuid: device.uuid for device in devices}
+    for device in devices:
+        for one in device.instances:
+            old = f"MIG-{device.uuid}/{one.gpu_instance}/{one.compute_instance}"
+            known[one.uuid] = known[old] = one.uuid
+    return known
+
+
+def _parts(device: Device) -> list[str]:
+    return [one.uuid for one in device.instances] or [device.uuid]
+
+
+def _first_instance_alone(uuids: list[str], devices: Sequence[Device]) -> list[str]:
+    """A process that sees an instance sees that one and nothing else."""
+    instances = {one.uuid for device in devices for one in device.instances}
+    return next(([uuid] for uuid in uuids if uuid in instances), uuids)

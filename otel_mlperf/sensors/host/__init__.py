@@ -1,0 +1,1 @@
+"""The host as a whole: CPUs, memory, disks, network, pressure."""

@@ -1,0 +1,66 @@
+"""How is the host, as a whole?"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from otel_mlperf import names
+from otel_mlperf.sensors.host.cpu import CpuSensor
+from otel_mlperf.sensors.host.disks import DiskSensor
+from otel_mlperf.sensors.host.host_memory import MemorySensor
+from otel_mlperf.sensors.host.network import NetworkSensor
+from otel_mlperf.sensors.host.pressure import PressureSensor
+from otel_mlperf.sensors.host.temperature import Thermometer, find_thermometers
+from otel_mlperf.sensors.kernel_files import KeptFile
+from otel_mlperf.sensors.levels import Level, includes
+from otel_mlperf.sensors.measurement import Measurement
+
+if TYPE_CHECKING:
+    from otel_mlperf.sensors.measurement import Sensor
+
+PROC: Final = Path("/proc")
+SYS: Final = Path("/sys")
+_UPTIME: Final = re.compile(rb"(\d{1,12}\.\d\d) ")
+
+
+def parse_uptime(text: bytes) -> float | None:
+    """Seconds since the start, of ``/proc/uptime``."""
+    found = _UPTIME.match(text)
+    return float(found[1]) if found else None
+
+
+class HostSensor:
+    """CPUs, memory, disks, network and pressure; from ``detailed`` on temperature and uptime."""
+
+    def __init__(self, level: Level = "detailed", *, proc: Path = PROC, sys: Path = SYS) -> None:
+        self._parts: list[Sensor] = [
+            CpuSensor(level, proc, sys),
+            MemorySensor(level, proc),
+            DiskSensor(level, proc, sys),
+            NetworkSensor(level, proc, sys),
+            PressureSensor(level, proc),
+        ]
+        self._uptime = KeptFile(proc / "uptime", may_lack=False)
+        self._is_detailed = includes(level, "detailed")
+        self._thermometers: list[Thermometer] = []
+        if self._is_detailed:
+            self._thermometers = find_thermometers(sys)
+
+    def read(self) -> list[Measurement]:
+        """What all of them say."""
+        found = [measurement for part in self._parts for measurement in part.read()]
+        if self._is_detailed:
+            for thermometer in self._thermometers:
+                found += thermometer.read()
+            uptime_s = parse_uptime(self._uptime.read())
+            if uptime_s is not None:
+                found.append(Measurement(names.SYSTEM_UPTIME.name, {}, uptime_s))
+        return found
+
+    def close(self) -> None:
+        """Closes their files."""
+        self._uptime.close()
+        for part in self._parts:
+            part.close()

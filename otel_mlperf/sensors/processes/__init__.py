@@ -1,0 +1,1 @@
+"""Training processes and their children."""

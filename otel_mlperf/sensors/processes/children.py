@@ -1,0 +1,94 @@
+"""Which processes has a training process started, and which of them load its data?"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple
+
+from otel_mlperf.sensors.kernel_files import KeptFile, entries, number, read_once
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator
+    from pathlib import Path
+
+    from otel_mlperf.sensors.processes.proc_stat import Stat
+
+Role = Literal["worker", "other"]
+_TORCH_WORKER: Final = b"pt_data_worker"
+_SPAWNED: Final = b"--multiprocessing-fork"
+_FORK_SERVER: Final = b"multiprocessing.forkserver"
+_THREADS_EVERY: Final = 6
+"""Looks between two at the children that other threads than the first have started."""
+
+
+class Commands(NamedTuple):
+    """Command lines as the kernel has them."""
+
+    own: bytes
+    parent: bytes
+    is_parent_training: bool
+
+
+def role_of(name: bytes, commands: Commands) -> Role:
+    """``worker``: a process of multiprocessing, as DataLoader workers are; ``other``: the rest.
+
+    PyTorch names its workers since 2.6. Any other worker was forked and never became another
+    program, so it has the command line of the training process or of the fork server; or it was
+    spawned, which its command line says.
+    """
+    if name == _TORCH_WORKER or _SPAWNED in commands.own:
+        return "worker"
+    forks = commands.is_parent_training or _FORK_SERVER in commands.parent
+    return "worker" if forks and commands.own == commands.parent else "other"
+
+
+class ChildFinder:
+    """Finds descendants of one process by the lists that the kernel keeps of children."""
+
+    def __init__(self, pid: int, proc: Path) -> None:
+        self._pid, self._proc = pid, proc
+        self._lists: dict[int, KeptFile] = {}
+        self._looks = 0
+
+    def find(self, known: Collection[int], never: Collection[int]) -> set[int]:
+        """Descendants that are not ``known`` yet; what ``never`` names is left out with its own.
+
+        Those of other threads than the first are found some looks later.
+        """
+        in_all_threads = self._looks % _THREADS_EVERY == 0
+        self._looks += 1
+        for pid in [pid for pid in self._lists if pid != self._pid and pid not in known]:
+            self._lists.pop(pid).close()
+        found: set[int] = set()
+        waiting = [self._pid, *known]
+        while waiting:
+            for child in self._children(waiting.pop(), in_all_threads=in_all_threads):
+                if child not in never and child not in known and child not in found:
+                    found.add(child)
+                    waiting.append(child)
+        return found
+
+    def _children(self, pid: int, *, in_all_threads: bool) -> Iterator[int]:
+        folder = self._proc / str(pid) / "task"
+        if in_all_threads:
+            texts = [read_once(folder / thread / "children") for thread in entries(folder)]
+        else:
+            if pid not in self._lists:
+                self._lists[pid] = KeptFile(folder / str(pid) / "children")
+            texts = [self._lists[pid].read()]
+        for word in b" ".join(texts).split():
+            child = number(word)
+            if child is not None:
+                yield child
+
+    def role(self, pid: int, stat: Stat) -> Role:
+        """What a child is for."""
+        own, parent = self._command(pid), self._command(stat.parent)
+        return role_of(stat.command, Commands(own, parent, stat.parent == self._pid))
+
+    def _command(self, pid: int) -> bytes:
+        return read_once(self._proc / str(pid) / "cmdline")
+
+    def close(self) -> None:
+        """Closes its files."""
+        for file in self._lists.values():
+            file.close()

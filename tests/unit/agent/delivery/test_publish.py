@@ -1,0 +1,135 @@
+"""Do the processes learn what was read and what is wrong, as one file beside the journals?"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from otel_mlperf import names
+from otel_mlperf.agent.delivery.publish import Board
+from otel_mlperf.agent.derivation.metric_series import Meter
+from otel_mlperf.agent.derivation.sampling import Policy
+from otel_mlperf.agent.intake.tail import Tail
+from otel_mlperf.agent.lifecycle.agent_loop import Agent
+from otel_mlperf.agent.model.agent_options import Options
+from otel_mlperf.agent.model.agent_state import Account
+from otel_mlperf.agent.model.events import Read, Reading
+from otel_mlperf.agent.readings.sensor_set import Machine
+from otel_mlperf.journal.bulletin import FILE, read_readings
+from otel_mlperf.sensors.measurement import Measurement
+
+MEMORY = names.PROCESS_MEMORY.name
+
+
+class Clock:
+    now_s = 100.0
+
+    def __call__(self):
+        return self.now_s
+
+
+@pytest.fixture
+def state(program, agent_of):
+    """What an agent knows that has looked at the journal of one rank."""
+    agent = agent_of(program)
+    agent.tick()
+    agent.mark()
+    yield agent._state
+    agent.finish()
+
+
+def test_readings_are_told(journals, state):
+    """Each source's last readings are there with their time, whoever was read when."""
+    clock = Clock()
+    board = Board(journals, clock=clock)
+    board.tell([Read("process", 1, [Reading("0-1-1.journal", MEMORY, {}, 5.0)])], state)
+    clock.now_s = 101.0
+    board.tell([Read("host", 2, [Reading("", names.LOAD_1M.name, {}, 0.5)])], state)
+    clock.now_s = 102.0
+    board.tell([Read("process", 3, [Reading("0-1-1.journal", MEMORY, {}, 6.0)])], state)
+
+    groups = read_readings(str(journals)).groups
+    assert {source: group.monotonic_ns / 1e9 for source, group in groups.items()} == {
+        "process": 102.0,
+        "host": 101.0,
+    }
+    assert [(one.journal, one.metric, one.value) for one in groups["process"].readings] == [
+        ("0-1-1.journal", MEMORY, 6.0)
+    ]
+
+
+def test_written_when_something_was_read(journals, state):
+    """It is written when something was read, and every five seconds anyway, not each time."""
+    clock = Clock()
+    board = Board(journals, clock=clock)
+    board.tell([], state)
+    first = (journals / FILE).stat().st_ino
+    clock.now_s += 4
+    board.tell([], state)
+    same = (journals / FILE).stat().st_ino
+    (journals / FILE).unlink()
+    clock.now_s += 1
+    board.tell([], state)
+
+    assert first == same
+    assert (journals / FILE).exists()
+    board.close()
+    assert not (journals / FILE).exists()
+
+
+def test_warnings_of_what_the_agent_works_out(journals, state):
+    """A wait for data and a loss, which no sensor reads, are warned of too."""
+    clock = Clock()
+    board = Board(journals, clock=clock)
+    (rank,) = state.ranks.values()
+    meter = Meter(rank)
+    labels = {names.SECTION_NAME: "data.load", names.SECTION_CATEGORY: names.DATA_LOADING,
+              names.ML_PHASE: names.TRAIN}  # fmt: skip
+    for _ in range(20):
+        meter.add(names.SECTION_SELF_TIME, labels, 2.0)
+        meter.record(names.STEP_DURATION, {names.ML_PHASE: names.TRAIN}, np.array([5 * 10**9]))
+        board.tell([], state)
+        clock.now_s += 5
+    state.accounts["spans/otlp"] = Account(lost={"ring_full": 3})
+    board.tell([], state)
+
+    found = read_readings(str(journals)).warnings
+    assert [(one.rule, one.journal, one.summary) for one in found] == [
+        ("DataWait", "0-1-1.journal", "training waits for data for 40% of its time"),
+        ("TelemetryLost", "", "3 spans or metric points were lost"),
+    ]
+
+
+def test_folder_that_is_gone(tmp_path, state):
+    """A folder that somebody has removed is no reason to fail."""
+    Board(tmp_path / "gone").tell([], state)
+
+    assert not (tmp_path / "gone").exists()
+
+
+class Sensor:
+    """A source that says one thing."""
+
+    def begin(self):
+        return True
+
+    def take(self):
+        return [Measurement(MEMORY, {names.PROCESS_ROLE: "main"}, 7.0, pid=1)]
+
+    def close(self):
+        pass
+
+
+def test_agent_tells_and_cleans_up(program, journals, run_folder):
+    """An agent keeps the file while it runs, and takes it away when it leaves."""
+    tail = Tail(journals, {program.journal.path: program.journal.buffer})
+    agent = Agent(program.meta, tail, Options(policy=Policy()), Machine({"process": Sensor()}))
+    agent._readings._due_s = 0.0
+    for _ in range(3):
+        agent.tick()
+    during = read_readings(str(journals))
+    agent.finish()
+
+    (reading,) = during.groups["process"].readings
+    assert (reading.journal, reading.value) == ("0-1-1.journal", 7.0)
+    assert not (journals / FILE).exists()

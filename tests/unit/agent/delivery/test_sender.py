@@ -1,0 +1,65 @@
+"""The thread that sends, whatever it is given."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+from fault_server import FaultServer
+
+from otel_mlperf.agent.delivery.requests import Requests
+from otel_mlperf.agent.delivery.sender import Sender
+from otel_mlperf.agent.derivation.sampling import Policy
+from otel_mlperf.agent.model.agent_options import Options
+from otel_mlperf.otlp.endpoint_settings import read_settings
+
+FOR_EVER_S = 900
+
+
+@pytest.fixture
+def server(tmp_path):
+    """A receiver."""
+    (tmp_path / "server").mkdir()
+    with FaultServer(tmp_path / "server") as found:
+        yield found
+
+
+@pytest.fixture
+def requests(tmp_path):
+    """An empty outbox."""
+    return Requests(tmp_path / "requests", 1 << 20)
+
+
+@pytest.fixture
+def sender(server, requests):
+    """Sends the traces of the outbox to the receiver."""
+    traces, _ = read_settings({}, "traces", server.url)
+    made = Sender(requests, Options(policy=Policy(), traces=traces))
+    yield made
+    made.stop()
+    for thread in threading.enumerate():
+        if thread.name == "otel_mlperf traces":
+            thread.join()
+
+
+def test_request_that_cannot_be_sent_stops_no_other(server, requests, sender) -> None:
+    """What the agent itself fails at is counted as lost, and the next request goes out."""
+    server.mode("early", code=400, times=1)
+    requests.add(1, "traces", 7, b"\xff is no request")
+    requests.add(2, "traces", 0, b"")
+    sender.start()
+
+    assert sender.drain(FOR_EVER_S)
+    assert [(o.number, o.lost) for o in requests.news()] == [(1, {"internal": 7}), (2, {})]
+
+
+def test_request_that_the_disk_has_damaged_is_not_sent(tmp_path, server, requests, sender) -> None:
+    """A file that a power cut has emptied is lost; its items are not called delivered."""
+    requests.add(1, "traces", 7, b"\x0a\x00")
+    (file,) = (tmp_path / "requests").glob("*.otlp")
+    file.write_bytes(b"")
+    sender.start()
+
+    assert sender.drain(FOR_EVER_S)
+    assert [(o.delivered, o.lost) for o in requests.news()] == [(0, {"outbox_io": 7})]
+    assert server.requests() == []

@@ -1,0 +1,84 @@
+"""What is read and delivered by hand, beside agents that do it themselves."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING
+
+import pytest
+from by_hand import Program
+
+from otel_mlperf.agent.delivery.requests import Requests
+from otel_mlperf.agent.lifecycle.agent_process import OnlyOne
+from otel_mlperf.agent.lifecycle.recovery import deliver_rest, recover_journals
+from otel_mlperf.errors import RunServed
+from otel_mlperf.store.run_folders import RunFile, RunFolder
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@pytest.fixture
+def run(run_folder):
+    """A run whose journals found no room in shared memory, with a request that waits."""
+    (run_folder / "journals").mkdir()
+    Requests(run_folder / "agent" / "node" / "requests", 1 << 20).add(1, "traces", 5, b"waits")
+    return RunFolder(run_folder, RunFile(id="not-in-shared-memory", name="digits", started_ns=0))
+
+
+def files(run):
+    """What an agent works with."""
+    return {path: path.read_bytes() for path in run.path.glob("agent/**/*") if path.is_file()}
+
+
+def test_files_of_an_agent_that_is_at_work_are_left_alone(run):
+    """While it serves the run, nothing of its is sent, written or removed, and it is said."""
+    before = files(run)
+    with OnlyOne(run.path / "journals") as is_mine:
+        assert is_mine
+        with pytest.raises(RunServed, match="its agent still runs on this node"):
+            deliver_rest(run, {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:9"})
+
+    assert files(run) == before
+
+
+def left_behind(place: Path, name: str, *entry: object) -> Path:
+    """The folder of a journal whose process is gone; with a cell that stands for ``entry``."""
+    folder, run_folder = place / "shared" / name, place / "runs" / name
+    folder.mkdir(parents=True)
+    run_folder.mkdir(parents=True)
+    program = Program(folder, run_folder)
+    program.step(0)
+    if entry:
+        program.journal.cell(program.journal.entry(entry))
+    program.stop(30)
+    program.journal.release()
+    return folder
+
+
+def test_journal_that_cannot_be_read_stops_no_other(tmp_path):
+    """It is named with its folder and stays there; those of other runs are read."""
+    bad = left_behind(tmp_path, "bad", "cell", "counter", "of another version")
+    good = left_behind(tmp_path, "good")
+    found = recover_journals({}, [bad, good])
+
+    assert (found.read, found.in_use) == (1, 0)
+    (why,) = found.failed
+    assert why.startswith(f"{bad}: ValueError: ")
+    assert list(bad.glob("*.journal"))
+    assert not good.exists()
+    assert list((tmp_path / "runs" / "good" / "tables" / "steps").glob("*.parquet"))
+
+
+def test_lock_whose_file_was_removed_is_nobodys(tmp_path):
+    """An agent that ends takes the file away: who waited for that one must not think it its own."""
+    held = OnlyOne(tmp_path)
+    assert held.__enter__()
+    (lock,) = tmp_path.iterdir()
+    remover = threading.Timer(0.05, lock.unlink)
+    remover.start()
+    with OnlyOne(tmp_path) as is_mine:
+        remover.join()
+        with OnlyOne(tmp_path) as is_anothers:
+            assert (is_mine, is_anothers) == (True, False)
+    held.__exit__()

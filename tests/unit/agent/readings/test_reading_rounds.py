@@ -1,0 +1,424 @@
+"""When sources are read, whose is what they say, and what becomes of it."""
+
+from __future__ import annotations
+
+import json
+import threading
+
+import pyarrow.parquet as pq
+import pytest
+from by_hand import Program
+from kernel_files import write_files
+
+from otel_mlperf import names
+from otel_mlperf.agent.derivation.sampling import Policy
+from otel_mlperf.agent.intake.tail import Tail
+from otel_mlperf.agent.lifecycle.agent_loop import Agent
+from otel_mlperf.agent.model.agent_options import Options, read_options
+from otel_mlperf.agent.readings.reading_rounds import Readings, find_owners
+from otel_mlperf.agent.readings.sensor_set import DirectSensor, Machine, this_machine
+from otel_mlperf.journal.layout import Word
+from otel_mlperf.journal.meta import JournalMeta
+from otel_mlperf.sensors.deadline import TimedSensor
+from otel_mlperf.sensors.gpus.gpu import Device
+from otel_mlperf.sensors.measurement import Measurement
+
+GPUS = tuple(Device(f"GPU-{number}", number, "H100") for number in range(4))
+LOAD = Measurement(names.LOAD_1M.name, {}, 1.5)
+
+
+def utilization(gpu: int, value: float = 0.5) -> Measurement:
+    device = GPUS[gpu]
+    return Measurement(names.GPU_UTILIZATION.name, device.labels, value, device=device.uuid)
+
+
+def energy(joules: float) -> Measurement:
+    return Measurement(names.HW_ENERGY.name, GPUS[0].labels, joules, device=GPUS[0].uuid)
+
+
+class Told:
+    """A sensor that says what it is told to, one pass after the other; the last again and again."""
+
+    def __init__(self, *passes: list[Measurement]) -> None:
+        self.passes = list(passes)
+        self.reads = 0
+
+    def read(self) -> list[Measurement]:
+        self.reads += 1
+        return self.passes.pop(0) if len(self.passes) > 1 else self.passes[0]
+
+    def close(self) -> None:
+        self.passes = [[]]
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now_s = 100.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+def meta(rank: int = 0, pid: int = 1, **visible: str) -> JournalMeta:
+    return JournalMeta(
+        run_id="r", run_name="n", run_folder="/x", service="s", host="h", pid=pid, rank=rank,
+        local_rank=rank, run_span=7, monotonic_ns=5, unix_ns=9, visible=visible,
+    )  # fmt: skip
+
+
+def machine(devices=(), **sensors: Told) -> Machine:
+    sources = {name: DirectSensor(name, sensor) for name, sensor in sensors.items()}
+    return Machine(sources, lambda: devices)
+
+
+@pytest.fixture
+def agent_with(journals):
+    """Makes an agent that reads the given sensors in each of its looks."""
+
+    def start(machine: Machine, *programs: Program, **options) -> Agent:
+        own = {p.journal.path: p.journal.buffer for p in programs}
+        given = Options(policy=Policy(), readings_s=0.0, **options)
+        return Agent(programs[0].meta, Tail(journals, own), given, machine)
+
+    return start
+
+
+def stored(run_folder):
+    rows = []
+    for part in sorted((run_folder / "tables" / "readings").glob("*.parquet")):
+        rows += pq.read_table(part).to_pylist()
+    return [row for row in rows if not row["name"].startswith("otel_mlperf.")]
+
+
+def values(series):
+    """Values by metric and last label of what has not ended."""
+    return {
+        (one.metric, *list(one.labels.values())[-1:]): one.value
+        for one in series.values()
+        if one.source and not one.gone and not one.metric.startswith("otel_mlperf.")
+    }
+
+
+def look(agent: Agent) -> None:
+    agent.tick()
+    agent.mark()
+
+
+def test_each_reading_is_of_its_rank_its_device_or_the_node(
+    journals, run_folder, agent_with
+) -> None:
+    """A process's are its rank's, a GPU's of the rank that uses it, all others the node's."""
+    ranks = [Program(journals, run_folder, rank, world=2) for rank in (0, 1)]
+    ranks[1].journal.release()
+    said = [LOAD, utilization(0), utilization(3), Measurement(names.PROCESS_UPTIME.name, {}, 7, 1)]
+    agent = agent_with(machine(GPUS, host=Told(said)), ranks[0])
+    look(agent)
+    look(agent)
+    ranks[0].stop(10)
+    agent.run()
+    ranks[0].journal.release()
+
+    by_rank = {(row["rank"], row["name"], row["labels"]) for row in stored(run_folder)}
+    assert by_rank == {
+        (0, names.PROCESS_UPTIME.name, "{}"),
+        (0, names.GPU_UTILIZATION.name, json.dumps(GPUS[0].labels)),
+        (None, names.GPU_UTILIZATION.name, json.dumps(GPUS[3].labels)),
+        (None, names.LOAD_1M.name, "{}"),
+    }
+
+
+def test_reading_of_a_process_that_has_just_ended_is_nobodys(program, agent_with) -> None:
+    """It is left out: the node is no process."""
+    gone = Measurement(names.PROCESS_UPTIME.name, {}, 7, 99)
+    agent = agent_with(machine(process=Told([gone, LOAD])), program)
+    look(agent)
+    look(agent)
+
+    assert values(agent._state.series) == {(names.LOAD_1M.name,): 1.5}
+
+
+def test_gpus_are_mapped_by_what_the_processes_started_with(tmp_path) -> None:
+    """The list of a rank counts, not the number alone; what it cannot see is not its own."""
+    mains = {
+        "a": meta(0, CUDA_VISIBLE_DEVICES="2,3"),
+        "b": meta(1, CUDA_VISIBLE_DEVICES="2,3"),
+        "c": meta(2, CUDA_VISIBLE_DEVICES="GPU-0"),
+        "d": meta(3, CUDA_VISIBLE_DEVICES=""),
+    }
+
+    owners = find_owners(GPUS, mains, {}, tmp_path)
+    assert owners == {"GPU-2": "a", "GPU-3": "b", "GPU-0": "c"}
+
+
+def test_gpu_that_several_ranks_claim_is_of_the_first(tmp_path) -> None:
+    """Sums over ranks stay right: a device counts once."""
+    mains = {"b": meta(1, CUDA_VISIBLE_DEVICES="0"), "a": meta(0, CUDA_VISIBLE_DEVICES="0")}
+
+    assert find_owners(GPUS, mains, {}, tmp_path) == {"GPU-0": "a"}
+
+
+def test_gpu_that_several_tasks_claim_is_of_the_agents_task(tmp_path) -> None:
+    """Where each task counts from zero the agent sees that of the task which it is in."""
+    for pid, group in (("self", "task_1"), ("10", "task_0"), ("11", "task_1")):
+        (tmp_path / pid).mkdir()
+        (tmp_path / pid / "cgroup").write_text(f"0::/job/{group}\n")
+    mains = {
+        "a": meta(0, 10, CUDA_VISIBLE_DEVICES="0"),
+        "b": meta(1, 11, CUDA_VISIBLE_DEVICES="0"),
+    }
+
+    assert find_owners(GPUS[:1], mains, {}, tmp_path) == {"GPU-0": "b"}
+
+
+def test_pytorch_knows_better_which_gpus_a_rank_uses(program, agent_with) -> None:
+    """Once there are tensors on a GPU it is the rank's, whatever its number says; also several."""
+    agent = agent_with(
+        machine(GPUS, gpu=Told([utilization(number) for number in range(4)])), program
+    )
+    used = names.GPU_UTILIZATION.name
+    look(agent)
+    look(agent)
+    (rank,) = agent._state.ranks.values()
+    before = set(values(rank.series))
+    for number in (2, 3):
+        labels = [[names.DEVICE_INDEX, "0"], [names.HW_ID, f"GPU-{number}"]]
+        program.journal.entry(["cell", "gauge", names.CUDA_MEMORY.name, "By", labels])
+    look(agent)
+    agent.tick()
+
+    assert before == {(used, "gpu0")}
+    assert set(values(rank.series)) == {(used, "gpu2"), (used, "gpu3")}
+
+
+def test_sources_are_read_once_in_an_interval(tmp_path) -> None:
+    """As soon as there is a rank, then every five seconds; a time missed is not made up for."""
+    clock, sensor = Clock(), Told([LOAD])
+    readings = Readings(machine(host=sensor), 5.0, clock=clock)
+    assert readings.step({}) == []
+    seen = []
+    for _ in range(240):
+        seen += [clock.now_s for _ in readings.step({"a": meta()})]
+        clock.now_s += 0.125
+    clock.now_s += 60
+    readings.step({"a": meta()})
+    readings.step({"a": meta()})
+
+    assert seen == [100.0, 105.0, 110.0, 115.0, 120.0, 125.0]
+    assert sensor.reads == 7
+
+
+def test_new_ranks_are_read_soon_and_together(tmp_path) -> None:
+    """Those that come within a second share one reading."""
+    clock, sensor = Clock(), Told([LOAD])
+    readings = Readings(machine(host=sensor), 60.0, clock=clock)
+    readings.step({"a": meta()})
+    for new in range(3):
+        clock.now_s += 0.3
+        readings.hasten()
+        readings.step({"a": meta(), "b": meta(new)})
+    assert sensor.reads == 1
+    clock.now_s += 0.5
+    readings.step({"a": meta(), "b": meta(1)})
+
+    assert sensor.reads == 2
+
+
+def test_source_that_hangs_keeps_no_other_waiting(tmp_path) -> None:
+    """Readings of the others go on; of the hanging one its lateness is said, and no value."""
+    hangs, clock = threading.Event(), Clock()
+
+    class Hanging(Told):
+        def read(self):
+            hangs.wait()
+            return super().read()
+
+    gpu = TimedSensor("gpu", Hanging([utilization(0)]), clock=clock)
+    host = Told([LOAD])
+    both = Machine({"gpu": gpu, "host": DirectSensor("host", host)}, lambda: GPUS)
+    readings = Readings(both, 5.0, clock=clock)
+    try:
+        events = []
+        for _ in range(100):
+            events += readings.step({"a": meta()})
+            clock.now_s += 0.1
+    finally:
+        hangs.set()
+        readings.close()
+    late = [
+        (reading.name, reading.value)
+        for event in events
+        if event.source == "gpu"
+        for reading in event.readings
+        if reading.name != names.SAMPLER_DURATION.name
+    ]
+
+    assert host.reads == 2
+    assert late == [(names.SAMPLER_LATE.name, 1.0), (names.SAMPLER_LATE.name, 2.0)]
+
+
+def test_sensor_with_a_fault_costs_its_readings_alone(program, agent_with) -> None:
+    """An exception in one sensor ends neither the agent nor the other sensors."""
+
+    class Broken(Told):
+        def read(self):
+            raise ZeroDivisionError
+
+    agent = agent_with(machine(process=Broken([]), host=Told([LOAD])), program)
+    look(agent)
+    look(agent)
+    agent.finish()
+
+    assert values(agent._state.series) == {(names.LOAD_1M.name,): 1.5}
+
+
+def test_what_is_not_said_any_more_has_ended(program, agent_with) -> None:
+    """A device that stops answering is absent, whatever else its source says, and may come back."""
+    sensor = Told([utilization(0), utilization(1)], [utilization(1)], [utilization(0, 0.7)])
+    agent = agent_with(machine(GPUS, gpu=sensor, host=Told([LOAD])), program)
+    found = []
+    look(agent)
+    for _ in range(3):
+        agent.tick()
+        (rank,) = agent._state.ranks.values()
+        found.append({**values(agent._state.series), **values(rank.series)})
+
+    load, used = {(names.LOAD_1M.name,): 1.5}, names.GPU_UTILIZATION.name
+    assert found == [
+        {(used, "gpu0"): 0.5, (used, "gpu1"): 0.5} | load,
+        {(used, "gpu1"): 0.5} | load,
+        {(used, "gpu0"): 0.7} | load,
+    ]
+
+
+def test_agent_that_goes_on_repeats_no_reading(program, agent_with, run_folder) -> None:
+    """What an agent had read and not stored is stored once by the next, with its time."""
+    agent = agent_with(machine(host=Told([LOAD])), program)
+    for _ in range(3):
+        agent.tick()
+    times = [one.read_ns for one in agent._state.series.values()]
+    del agent
+    other = agent_with(machine(host=Told([])), program)
+    replayed = [one.read_ns for one in other._state.series.values()]
+    program.stop(10)
+    other.run()
+
+    assert replayed == times
+    assert len(stored(run_folder)) == 2
+
+
+def test_totals_that_began_before_start_where_they_are(program, agent_with) -> None:
+    """A counter starts at its first reading, and anew where it has fallen; it never falls else."""
+    readings = [5000.0, 5100.0, 5099.0, 5200.0, 7.0, 9.0]
+    agent = agent_with(machine(GPUS, gpu=Told(*[[energy(one)] for one in readings])), program)
+    look(agent)
+    found = []
+    for _ in readings:
+        agent.tick()
+        (rank,) = agent._state.ranks.values()
+        (one,) = [s for s in rank.series.values() if s.metric == names.HW_ENERGY.name]
+        found.append((one.value, one.start_ns, one.read_ns))
+
+    assert [value for value, _, _ in found] == [5000.0, 5100.0, 5100.0, 5200.0, 7.0, 9.0]
+    starts = [start for _, start, _ in found]
+    first, again = found[0][2], found[4][2]
+    assert starts == [first] * 4 + [again] * 2
+
+
+def test_level_and_switches_choose_the_sources(tmp_path) -> None:
+    """Each source can be switched off; the level ``none`` reads nothing, not even ourselves."""
+
+    def sources(**environ: str) -> list[str]:
+        options = read_options({f"OTEL_MLPERF_{key}": value for key, value in environ.items()})
+        made = this_machine(options, tmp_path, dict, tmp_path)
+        for source in made.sources.values():
+            source.close()
+        return list(made.sources)
+
+    assert sources() == ["host", "process", "gpu", "task_gpus", "filesystem", "agent"]
+    assert sources(READINGS_OFF="gpu, host") == ["process", "filesystem", "agent"]
+    assert sources(READINGS="none") == []
+
+
+@pytest.mark.parametrize(
+    ("environ", "seconds"),
+    [({}, 5.0), ({"OTEL_MLPERF_READINGS": "comprehensive"}, 1.0),
+     ({"OTEL_MLPERF_READINGS": "detailed", "OTEL_MLPERF_READINGS_INTERVAL": "250"}, 0.25)],
+)  # fmt: skip
+def test_interval_is_that_of_the_level_unless_given(environ, seconds) -> None:
+    """Five seconds; one at the highest level."""
+    assert read_options(environ).readings_s == seconds
+
+
+def test_agent_says_how_it_does_itself(program, agent_with, run_folder) -> None:
+    """CPU time and memory of its process, and how much it found unread in the journal at once."""
+    options = read_options({"OTEL_MLPERF_READINGS_OFF": "host,process,gpu,filesystem"})
+    tail = Tail(run_folder.parent / "journals", {program.journal.path: program.journal.buffer})
+    agent = Agent(program.meta, tail, options)
+    agent.tick()
+    for i in range(50):
+        program.step(i * 10)
+    agent.tick()
+    agent._readings._due_s = 0.0
+    agent.tick()
+    (rank,) = agent._state.ranks.values()
+    of_rank = {one.metric: one.value for one in rank.series.values() if one.source}
+    of_node = {one.metric: one.value for one in agent._state.series.values() if one.source}
+
+    assert of_rank[names.JOURNAL_USAGE.name] == (50 * 4) * 64
+    assert of_rank[names.JOURNAL_LIMIT.name] == (1 << 14) * 64
+    assert of_node[names.AGENT_CPU_TIME.name] > 0
+    assert 10 << 20 < of_node[names.AGENT_MEMORY.name] < 10 << 30
+
+
+def test_what_a_journal_lost_beside_rows_is_told(program, journals, run_folder, agent_of) -> None:
+    """By reason, over all processes of the rank, also those that have ended."""
+    child = Program(journals, run_folder, name="0-2-1", is_child=True)
+    program.journal.words[Word.LOST_CELLS] = 3
+    child.journal.words[Word.LOST_CELLS] = 2
+    child.journal.words[Word.INTERNAL_ERRORS] = 1
+    agent = agent_of(program, child)
+    look(agent)
+    child.journal.close()
+    look(agent)
+    agent.finish()
+    child.journal.release()
+    (rank,) = agent._state.ranks.values()
+    lost = {
+        one.labels[names.ERROR_TYPE]: one.value
+        for one in rank.series.values()
+        if one.metric == names.JOURNAL_LOST.name
+    }
+
+    assert lost == {"cells": 5, "internal": 1}
+
+
+def test_container_is_told_its_own_limits(program, agent_with, tmp_path) -> None:
+    """Of a machine of 8 processors and 64 MB a pod that may use 2.5 of them and 32 MB of that."""
+    pod = "sys/fs/cgroup/pod/"
+    write_files(
+        tmp_path,
+        {
+            "proc/meminfo": "MemTotal: 64000 kB\nMemFree: 1000 kB\nMemAvailable: 9000 kB\n",
+            "proc/1/status": "Cpus_allowed_list:\t0-7\n",
+            "proc/1/cgroup": "0::/pod\n",
+            "proc/1/mountinfo": "30 23 0:26 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n",
+            f"{pod}memory.max": "32000000\n",
+            f"{pod}cpu.max": "250000 100000\n",
+            f"{pod}cpu.stat": "nr_periods 90\nnr_throttled 30\nthrottled_usec 1500000\n",
+        },
+    )
+    options = Options(policy=Policy(), readings="basic", sources=frozenset({"host", "process"}))
+    here = this_machine(options, tmp_path, dict, proc=tmp_path / "proc", sys=tmp_path / "sys")
+    agent = agent_with(here, program)
+    look(agent)
+    look(agent)
+    (rank,) = agent._state.ranks.values()
+
+    assert values(rank.series) == {
+        (names.CGROUP_CPU_LIMIT.name,): 2.5,
+        (names.CGROUP_MEMORY_LIMIT.name,): 32_000_000,
+        (names.CGROUP_PERIODS.name,): 90,
+        (names.CGROUP_THROTTLED_PERIODS.name,): 30,
+        (names.CGROUP_THROTTLED_TIME.name,): 1.5,
+    }
+    assert values(agent._state.series)[names.SYSTEM_MEMORY_LIMIT.name,] == 64_000 << 10

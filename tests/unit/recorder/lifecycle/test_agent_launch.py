@@ -1,0 +1,240 @@
+"""Is the agent started on its own feet, watched, and never waited for too long?"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from servers.running import wait_until
+
+import otel_mlperf as om
+from otel_mlperf.config import Config
+from otel_mlperf.journal.journal_reader import Reader
+from otel_mlperf.journal.layout import Word
+from otel_mlperf.recorder.lifecycle.agent_launch import (
+    MOST_RESTARTS,
+    AgentWatch,
+    agent_environ,
+    start_process,
+)
+
+ROOT = Path(__file__).parents[4]
+
+
+def agent_of(recording):
+    """The agent's pid, once it serves the journal."""
+    return wait_until(lambda: recording.word(Word.AGENT_PID))
+
+
+def is_gone(pid):
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except FileNotFoundError:
+        return True
+
+
+@pytest.fixture
+def served(start):
+    """A run with an agent as a process; both are gone afterwards."""
+    recording = start(agent="process", drain_s=1)
+    yield recording
+    pid = recording.word(Word.AGENT_PID)
+    recording.may_fail = True  # it cannot be asked once the journal is given up
+    recording.reader.close()
+    recording.run.stop()
+    wait_until(lambda: not pid or is_gone(pid))
+
+
+def test_agent_is_nobodys_child(served):
+    """It is not a child of the program, in a session of its own, with none of its files."""
+    pid = agent_of(served)
+
+    with pytest.raises(ChildProcessError):
+        os.waitpid(pid, os.WNOHANG)
+    stat = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    assert int(stat[1]) != os.getpid()
+    assert int(stat[3]) != os.getsid(0)
+    assert os.readlink(f"/proc/{pid}/cwd") == "/"
+    links = {os.readlink(f"/proc/{pid}/fd/{fd}") for fd in os.listdir(f"/proc/{pid}/fd")}
+    assert not links & {os.readlink(f"/proc/self/fd/{fd}") for fd in (1, 2)} - {"/dev/null"}
+    assert int(stat[16]) == 10
+
+
+def test_modules_beside_the_script(tmp_path):
+    """A ``queue.py`` beside the script does not break the agent, nor does PYTHONPATH."""
+    for name in ("queue.py", "json.py", "numpy.py"):
+        (tmp_path / name).write_text("raise RuntimeError('not for you')\n")
+    (tmp_path / "script.py").write_text(
+        f"import sys; here = sys.path.pop(0); sys.path.insert(0, {str(ROOT)!r})\n"
+        "import otel_mlperf as om\n"
+        "with om.start('x', console=False, dir=sys.argv[1], drain_s=1) as run:\n"
+        "    with om.span('work'): pass\n"
+        "print(run.path)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "script.py", str(tmp_path / "runs")],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(tmp_path)} | {"PYTHONSAFEPATH": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    # The program itself imports json: what is tested is the agent, which must have stored the run.
+    folder = Path(done.stdout.strip() or tmp_path / "none")
+
+    assert done.returncode == 0, done.stderr
+    assert wait_until(lambda: list(folder.glob("tables/processes/*")))
+
+
+def test_environment():
+    """The agent gets the settings in force, and nothing that hooks into processes."""
+    os.environ["LD_PRELOAD"] = ""
+    try:
+        environ = agent_environ(Config(rows=4096, dir="here"))
+    finally:
+        del os.environ["LD_PRELOAD"]
+
+    assert environ["OTEL_MLPERF_JOURNAL_ROWS"] == "4096"
+    assert environ["OTEL_MLPERF_DIR"] == os.path.abspath("here")
+    assert environ["OMP_NUM_THREADS"] == "1"
+    assert "LD_PRELOAD" not in environ
+
+
+def test_killed_agent_is_started_again(served):
+    """An agent that was killed is replaced when a step finds its heartbeat too old."""
+    first = agent_of(served)
+    wait_until(lambda: served.word(Word.BEAT))
+    os.kill(first, signal.SIGKILL)
+    wait_until(lambda: is_gone(first))
+    served.run._watch.look(time.monotonic_ns() + 60_000_000_000)
+
+    assert wait_until(lambda: served.word(Word.AGENT_PID) not in (0, first))
+
+
+def test_not_started_for_ever(start, monkeypatch, said):
+    """After five starts within an hour it is given up, and said once."""
+    recording = start()
+    starts = []
+    monkeypatch.setattr(AgentWatch, "start", lambda self: starts.append(1))
+    config = Config(agent="process")
+    watch = AgentWatch(recording.journal, recording.recorder.meta, config)
+    now = time.monotonic_ns()
+    watch._starts = [now] * (MOST_RESTARTS + 1)
+    for minute in range(1, 20):
+        watch.look(now + minute * 60_000_000_000)
+
+    assert starts == []
+    assert len([text for text in said() if "not started again" in text]) == 1
+
+
+def test_looked_for_after_an_hour(start, monkeypatch):
+    """An agent that is gone after an hour is started again, also if that takes its time."""
+    recording = start()
+    starts = []
+    monkeypatch.setattr(AgentWatch, "_restart", lambda self: starts.append(1))
+    watch = AgentWatch(recording.journal, recording.recorder.meta, Config(agent="process"))
+    now = time.monotonic_ns()
+    watch._starts = [now]
+    watch.look(now + 7_200_000_000_000)
+    watch.look(now + 7_210_000_000_000)
+    wait_until(lambda: len(starts) == 2)
+
+
+def test_look_is_cheap_while_the_agent_lives(start, monkeypatch):
+    """While the heartbeat is young, looking starts nothing."""
+    recording = start()
+    monkeypatch.setattr(AgentWatch, "start", lambda self: 1 / 0)
+    watch = AgentWatch(recording.journal, recording.recorder.meta, Config(agent="process"))
+    watch._starts = [time.monotonic_ns()]
+    later = time.monotonic_ns() + 60_000_000_000
+    recording.reader.set_word(Word.BEAT, later)
+    watch.look(later)
+
+
+def test_summary_and_notebook(start):
+    """A finished run gives its summary as data, and as what a notebook shows."""
+    recording = start("digits", agent="process", drain_s=1)
+    recording.reader.close()
+    recording.may_fail = True
+    for _ in om.steps([[1, 2]] * 3):
+        with om.span("forward"):
+            pass
+    recording.run.stop()
+    wait_until(lambda: list(recording.run.path.glob("tables/steps/*")))
+
+    assert "forward" in json.dumps(recording.run.summary())
+    assert recording.run._repr_html_().startswith("<pre>digits")
+
+
+def test_summary_of_nothing(monkeypatch):
+    """A run that recorded nothing says so."""
+    monkeypatch.setenv("OTEL_SDK_DISABLED", "true")
+    run = om.start("x")
+
+    with pytest.raises(om.OtelMlperfError, match="nothing was recorded"):
+        run.summary()
+    assert "nothing was recorded" in run._repr_html_()
+
+
+def test_process_that_cannot_start(tmp_path, monkeypatch):
+    """A launcher that fails is an error with the place of its log."""
+    monkeypatch.setattr(sys, "executable", "/bin/false")
+    with pytest.raises(subprocess.SubprocessError, match=r"start\.log"):
+        start_process(str(tmp_path), str(tmp_path), Config())
+
+
+def test_thread_where_no_process_can_start(start, monkeypatch, said):
+    """Where no process can be started the agent runs in a thread; that is said."""
+    monkeypatch.setattr(sys, "executable", "/does/not/exist")
+    recording = start(agent="process", drain_s=1)
+    assert wait_until(lambda: recording.word(Word.AGENT_PID)) == os.getpid()
+    recording.run.stop()
+
+    assert any("runs in a thread" in text for text in said())
+
+
+def test_neither_process_nor_thread(start, monkeypatch, said):
+    """Where not even a thread can be started the program goes on, and what to do is said."""
+
+    def refuse(self):
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(sys, "executable", "/does/not/exist")
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    monkeypatch.setattr(AgentWatch, "ensure", lambda self: None)
+    recording = start(agent="process")
+    with om.span("work"):
+        pass
+
+    assert [row.name for row in recording.sections()] == ["work"]
+    assert any("otel-mlperf recover" in text for text in said())
+
+
+@pytest.mark.parametrize("how", ["stopped", "never there"])
+def test_end_is_bounded(start, monkeypatch, how):
+    """With an agent that does not answer, stopping takes its two seconds and no more."""
+    if how == "never there":
+        monkeypatch.setattr(AgentWatch, "start", lambda self: None)
+        monkeypatch.setattr(AgentWatch, "ensure", lambda self: None)
+    recording = start(agent="process", drain_s=1)
+    pid = 0
+    if how == "stopped":
+        pid = agent_of(recording)
+        os.kill(pid, signal.SIGSTOP)
+    with_rows = recording.journal.path
+    began = time.monotonic()
+    recording.run.stop()
+    took = time.monotonic() - began
+    if pid:
+        os.kill(pid, signal.SIGKILL)
+        wait_until(lambda: is_gone(pid))
+
+    assert 1.5 < took < 60  # a bound against hanging, not a measurement
+    assert Reader(with_rows, recording.journal.buffer).is_owned

@@ -1,0 +1,101 @@
+"""Is what nobody would understand said at the start?"""
+
+from __future__ import annotations
+
+import pytest
+
+import otel_mlperf as om
+from otel_mlperf.recorder.core import faults
+
+ENDPOINT = "OTEL_EXPORTER_OTLP_ENDPOINT"
+
+
+@pytest.mark.parametrize(
+    ("variable", "hint"),
+    [
+        ("OTEL_MLPERF_KEEP_EVRY", "did you mean OTEL_MLPERF_KEEP_EVERY?"),
+        ("OTEL_MLPERF_9", "see help(otel_mlperf.Config)"),
+    ],
+)
+def test_unknown_variable(start, monkeypatch, said, variable, hint):
+    """A variable that is not known is said once, with the nearest one that is."""
+    monkeypatch.setenv(variable, "1")
+    monkeypatch.setenv("OTEL_MLPERF_REQUIRE_SERVERS", "1")
+    for _ in range(2):
+        start()
+        om.stop()
+
+    assert said() == [f"{variable} is not known and has no effect; {hint}"]
+
+
+@pytest.mark.parametrize("text", ["localhost:4318", "http://", "ftp://x", "http://x:port", "a b"])
+@pytest.mark.parametrize("variable", [ENDPOINT, ENDPOINT.replace("OTLP", "OTLP_TRACES")])
+def test_endpoint_that_is_no_url(start, monkeypatch, said, variable, text):
+    """A variable that names no place is said at the start, with an example; an argument raises."""
+    monkeypatch.setenv(variable, text)
+    start()
+
+    (message,) = said()
+    assert message.startswith(f"{variable}: found {text!r}, expected a URL like http://localhost")
+    om.stop()
+    monkeypatch.delenv(variable)
+    with pytest.raises(om.ConfigError, match="endpoint: found"):
+        start(endpoint=text)
+
+
+def test_no_secret_is_said(start, monkeypatch, said):
+    """Neither a login nor a query of an endpoint is shown."""
+    monkeypatch.setenv(ENDPOINT, "me:secret@host?key=secret")
+    start()
+    om.stop()
+    faults._said.clear()
+    monkeypatch.setenv(ENDPOINT, "http://me:secret@host:4317?key=secret")
+    start()
+
+    assert len(said()) == 3  # no URL; gRPC's port; a login that is not sent in the open
+    assert not any("secret" in text for text in said())
+
+
+def test_port_of_grpc(start, monkeypatch, said):
+    """Port 4317 is said, with the URL to use instead."""
+    monkeypatch.setenv(ENDPOINT, "http://localhost:4317")
+    start()
+    om.stop()
+    start(endpoint="http://node7:4317")
+
+    assert said() == [
+        f"{ENDPOINT}: 4317 speaks gRPC; you set http/protobuf: use http://localhost:4318",
+        "endpoint: 4317 speaks gRPC; you set http/protobuf: use http://node7:4318",
+    ]
+
+
+@pytest.mark.parametrize("text", ["http://localhost:4318", "https://[::1]/otlp"])
+def test_right_endpoint(start, said, text):
+    """A URL with a host is nothing to speak of."""
+    start(endpoint=text)
+
+    assert said() == []
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "warning"),
+    [
+        ("OTEL_EXPORTER_OTLP_PROTOCOL", "http/jsn", "only http/protobuf is spoken here"),
+        ("OTEL_EXPORTER_OTLP_HEADERS", "secret", "header 1 is not of the form name=value"),
+        ("OTEL_EXPORTER_OTLP_METRICS_TIMEOUT", "soon", "milliseconds are expected"),
+        ("OTEL_METRIC_EXPORT_INTERVAL", "often", "100; 15000 is used"),
+        ("OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE", "delta", "metrics here are cumulat"),
+    ],
+)
+def test_standard_variable_that_the_agent_cannot_use(
+    start, monkeypatch, said, variable, value, warning
+):
+    """It is said where the user looks, not only in the agent's log, and never with a header."""
+    monkeypatch.setenv(ENDPOINT, "http://localhost:4318")
+    monkeypatch.setenv(variable, value)
+    start()
+
+    (message,) = said()
+    assert message.startswith(variable)
+    assert warning in message
+    assert "secret" not in message

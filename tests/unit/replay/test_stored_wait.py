@@ -1,0 +1,81 @@
+"""Does the closing text wait for the agent, and not for longer than it may?"""
+
+from __future__ import annotations
+
+import struct
+import threading
+
+from otel_mlperf.journal.layout import HEADER_BYTES, WORD, Word
+from otel_mlperf.replay.stored_wait import find_losses, wait_until_stored
+
+
+def journal(folder, stored, name="3-1234-0.journal"):
+    """A journal's header that says what is stored."""
+    path = folder / name
+    path.write_bytes(bytes(HEADER_BYTES))
+    store(path, stored)
+    return path
+
+
+def store(path, slot):
+    """What the agent does after it has written the tables."""
+    with path.open("r+b") as file:
+        file.seek(Word.STORED * WORD)
+        file.write(struct.pack("<Q", slot))
+
+
+def test_what_is_stored_already_is_not_waited_for(tmp_path):
+    """Up to the slot that was asked for, or beyond."""
+    path = journal(tmp_path, 120)
+
+    assert wait_until_stored([f"{path}:120", f"{path}:7"], patience_s=0) == []
+
+
+def test_a_journal_that_is_gone_has_been_drained(tmp_path):
+    """The agent removes it when all of it is stored."""
+    assert wait_until_stored([f"{tmp_path}/3-1-0.journal:5"], patience_s=0) == []
+
+
+def test_what_is_missing_at_the_end_is_said_by_rank(tmp_path):
+    """How much of how much."""
+    path = journal(tmp_path, 1000)
+
+    assert wait_until_stored([f"{path}:1250"], patience_s=0) == [
+        "rank 3: 250 of 1,250 rows are still being stored"
+    ]
+
+
+def test_what_found_no_room_is_told_before_anybody_has_counted_it(tmp_path):
+    """With what to do about it; nothing where nothing was lost, or the journal is gone."""
+    full, other = journal(tmp_path, 9), journal(tmp_path, 9, "4-1-0.journal")
+    with full.open("r+b") as file:
+        file.seek(Word.LOST_RING_FULL * WORD)
+        file.write(struct.pack("<Q", 484_042))
+
+    assert find_losses([f"{full}:9", f"{other}:9"]) == [
+        "rank 3: 484,042 spans lost, the journal was full",
+        "larger OTEL_MLPERF_JOURNAL_ROWS=, or aggregate=True for short spans",
+    ]
+    assert find_losses([f"{other}:9", f"{tmp_path}/5-1-0.journal:9"]) == []
+
+
+def test_the_wait_ends_when_the_agent_says_so(tmp_path):
+    """Long before its patience does."""
+    path = journal(tmp_path, 0)
+    agent = threading.Thread(target=store, args=(path, 9))
+    agent.start()
+
+    assert wait_until_stored([f"{path}:9"], patience_s=60) == []
+    agent.join()
+
+
+def test_other_ranks_of_the_node_are_waited_for(tmp_path):
+    """A rank that is still there is named; one whose journal goes away meanwhile is not."""
+    mine, other = journal(tmp_path, 9, "0-1-1.journal"), journal(tmp_path, 0, "1-2-1.journal")
+    still_there = wait_until_stored([f"{mine}:9"], patience_s=0)
+    agent = threading.Thread(target=other.unlink)
+    agent.start()
+
+    assert still_there == ["rank 1 has not ended yet"]
+    assert wait_until_stored([f"{mine}:9"], patience_s=60) == []
+    agent.join()

@@ -1,0 +1,128 @@
+"""How does one step look?"""
+
+from __future__ import annotations
+
+import json
+
+from run_folders import MS, START, S, digits
+
+from otel_mlperf.analysis.steps.one_step import read_step
+from otel_mlperf.report.step_page import render_step
+from otel_mlperf.store.run_folders import read_run
+
+
+def rendered(run, number):
+    """The text of a step in a folder that is being built."""
+    return render_step(read_step(read_run(run.write()), number))
+
+
+def test_a_kept_step_is_a_tree_with_a_chart(tmp_path):
+    """Equal leaves in a row are cut, errors told, other threads named, roll-ups counted."""
+    run = digits(tmp_path)
+    at = run.steps[2]["start_ns"] - START
+    root = run.span(2, "train.step", at, 49 * MS)
+    run.span(2, "data.load", at, 15 * MS, parent_id=root)
+    run.span(2, "prefetch", at + 5 * MS, 30 * MS, parent_id=root, track=7, thread="loader")
+    forward = run.span(2, "forward", at + 15 * MS, 12 * MS, parent_id=root)
+    for layer in range(9):
+        run.span(2, "layer", at + (15 + layer) * MS, MS // 2, parent_id=forward)
+    rolled = {"otel_mlperf.rolled_up.count": 1200, "otel_mlperf.rolled_up.sum": 2 * MS}
+    run.span(
+        2, "norm", at + 25 * MS, 2 * MS, parent_id=forward, kind="rollup",
+        attributes=json.dumps(rolled),
+    )  # fmt: skip
+    failed = {"exception.type": "RuntimeError", "exception.message": "shape\nmismatch"}
+    run.span(
+        2, "backward", at + 27 * MS, 16 * MS, parent_id=root, status="error",
+        attributes=json.dumps(failed),
+    )  # fmt: skip
+
+    assert rendered(run, 2) == (
+        """\
+step 2 · train · run 3f2a
+trace 00000000000000000000000000000003
+rank 0 · 47.2 ms · 64 samples · kept: first
+  span                                    time      self
+  train.step                           49.0 ms   6.00 ms  ▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇
+    data wait                          15.0 ms   15.0 ms  ▇▇▇▇▇▇▇
+    prefetch (loader)                  30.0 ms   30.0 ms    ▇▇▇▇▇▇▇▇▇▇▇▇▇
+    forward                            12.0 ms   5.50 ms        ▇▇▇▇▇
+      layer                             500 µs    500 µs        ▇
+      layer                             500 µs    500 µs         ▇
+      layer                             500 µs    500 µs         ▇
+      layer                             500 µs    500 µs          ▇
+      layer                             500 µs    500 µs          ▇
+      4 more layer                     2.00 ms
+      norm ×1,200                      2.00 ms   2.00 ms             ▇
+    backward                           16.0 ms   16.0 ms              ▇▇▇▇▇▇▇
+      RuntimeError: shape mismatch
+"""
+    )
+
+
+def test_a_step_that_was_not_kept_says_so_and_shows_what_was_measured(tmp_path):
+    """With the neighbours that were kept."""
+    assert rendered(digits(tmp_path), 30) == (
+        """\
+step 30 · train · run 3f2a
+trace 0000000000000000000000000000001f
+measured, not kept (first, every Nth, slow ones are); kept nearby: 1, 2, 3, 4, 23
+rank 0 · 50.0 ms · 64 samples
+  section              calls     total      self
+  data wait                1   17.0 ms   17.0 ms
+  forward                  1   11.0 ms   11.0 ms
+  backward                 1   16.0 ms   16.0 ms
+  optimizer                1   4.00 ms   4.00 ms
+  not in a span            1   2.00 ms   2.00 ms
+"""
+    )
+
+
+def test_an_exception_is_told_where_it_came_from(tmp_path):
+    """Not again at every span that it crossed."""
+    run = digits(tmp_path)
+    at = run.steps[2]["start_ns"] - START
+    failed = {
+        "status": "error",
+        "attributes": json.dumps({"exception.type": "OSError", "exception.message": "x"}),
+    }
+    root = run.span(2, "train.step", at, 49 * MS, **failed)
+    run.span(2, "data.load", at, 15 * MS, parent_id=root, **failed)
+    open_still = {
+        "root_id": root,
+        "interrupted": True,
+        "attributes": '{"otel_mlperf.interrupted": true}',
+    }
+    run.span(2, "forward", at + 15 * MS, MS, parent_id=root, **open_still)
+
+    lines = [line.strip() for line in rendered(run, 2).splitlines()[4:]]
+
+    assert [line.split("  ")[0] for line in lines] == [
+        "train.step",
+        "data wait",
+        "OSError: x",
+        "forward",
+        "open when its process ended",
+    ]
+
+
+def test_ranks_that_kept_nothing_are_told_beside_those_that_did(tmp_path):
+    """A slow step is kept by the rank that saw it."""
+    run = digits(tmp_path)
+    at = run.steps[2]["start_ns"] - START
+    run.span(2, "train.step", at, 49 * MS)
+    run.step(2, at, {"forward": 20 * MS}, rank=1, trace_id=f"{3:032x}")
+    run.process(S, rank=1)
+
+    lines = rendered(run, 2).splitlines()
+
+    assert lines[2] == "rank 0 · 47.2 ms · 64 samples · kept: first"
+    assert lines[-1] == "rank 1 · 20.0 ms · measured, not kept"
+
+
+def test_the_slowest_step_says_that_nobody_asked_for_it(tmp_path):
+    """One line, with up to ten others."""
+    lines = rendered(digits(tmp_path), None).splitlines()
+
+    assert lines[0] == "step 23 · train · run 3f2a"
+    assert lines[2] == "the slowest step that was kept; --step N shows another: 0, 1, 2, 3, 4, 23"

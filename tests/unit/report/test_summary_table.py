@@ -1,0 +1,477 @@
+"""Is the closing text the one that users know, in 80 columns?"""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+from run_folders import MS, START, RunFolderBuilder, S, digits
+
+from otel_mlperf import names
+from otel_mlperf.analysis.summary.summary import summarize
+from otel_mlperf.report.lines import columns
+from otel_mlperf.report.summary_table import render_summary
+from otel_mlperf.store.run_folders import read_run
+
+GIB = 2**30
+
+
+def rendered(run, monkeypatch, **options):
+    """The text for a folder that is being built, seen from the folder above it."""
+    path = run.write()
+    monkeypatch.chdir(path.parent.parent)
+    text = render_summary(summarize(read_run(path)), **options)
+    plain = re.sub(r"\x1b\[\d+m", "", text)
+    # A path that is longer than a line stays whole: it is there to be copied.
+    lines = [line for line in plain.splitlines() if "stored in" not in line]
+    assert all(columns(line) <= 80 for line in lines), plain
+    return text
+
+
+@pytest.fixture
+def runs(tmp_path):
+    """The folder of runs, named as users see it."""
+    folder = tmp_path / "otel-runs"
+    folder.mkdir()
+    return folder
+
+
+def test_a_finished_run(runs, monkeypatch):
+    """The whole text, letter by letter."""
+    assert rendered(digits(runs), monkeypatch) == (
+        """\
+digits · 3f2a · finished · 1 rank, 1 node · 3.05 s
+40 steps · mean 51.0 ms  p50 49.0  p95 50.9 · 1,250 samples/s
+  one step     mean ms   p95  share
+  data wait       18.0  17.9   35 %  ▇▇▇▇▇▇▇
+  forward         11.0  11.0   22 %  ▇▇▇▇
+  backward        16.0  16.0   31 %  ▇▇▇▇▇▇
+  optimizer        4.0   4.0    8 %  ▇▇
+  not in a span    2.0   2.0    4 %  ▇
+warm-up   step 0: 336 ms (not in the figures above)
+outside   720 ms (24 %): load_data 250, validate 220 ×2, set-up 150,
+          checkpoint 80 ×2, not in a span 20
+slowest   step 23, 128 ms: data wait 95
+result    accuracy 0.9833
+telemetry 0 lost · 0.3 % overhead · stored in otel-runs/digits-3f2a
+next      otel-mlperf show 3f2a --step 23
+"""
+    )
+
+
+def test_several_ranks_on_gpus_with_work_beside_the_step(runs, monkeypatch):
+    """Host time is said to be; the slowest step names its rank; beside has no share."""
+    run = RunFolderBuilder(runs, "llama", "77aa0000", world_size=4)
+    for rank in range(2):
+        for n in range(30):
+            spent = {"data.load": 2 * MS, "forward": 100 * MS, "all_reduce": 30 * MS}
+            if (rank, n) == (1, 17):
+                spent["all_reduce"] = 4_000 * MS
+            run.step(n, n * 140 * MS, spent, own=MS, rank=rank, tokens=4096, samples=8)
+            run.section(run.steps[-1], "prefetch", 90 * MS, beside=True)
+        run.process(10 * S, rank=rank, host=f"node{rank}", has_gpu=True, overhead_ns=100_000)
+    run.accounting(
+        spans={"otlp": {"created": 20_000, "delivered": 10_000, "pending": 9_000,
+                        "lost": {"ring_full": 1_000}}}
+    )  # fmt: skip
+
+    assert rendered(run, monkeypatch) == (
+        """\
+llama · 77aa · finished · 2 of 4 ranks, 2 nodes · 10.0 s
+30 steps · mean 199.2 ms  p50 133.0  p95 133.0 · 41,100 tokens/s
+  one step (host time)  mean ms    p95  share
+  data wait                 2.0    2.0    1 %  ▇
+  forward                 100.0  100.0   50 %  ▇▇▇▇▇▇▇▇▇▇
+  all_reduce               96.2   30.0   48 %  ▇▇▇▇▇▇▇▇▇▇
+  not in a span             1.0    1.0   <1 %  ▇
+  beside the step
+  prefetch                 90.0   90.0
+ranks     rank 1: all_reduce +132 ms
+outside   4.03 s (40 %): not in a span 4.0
+slowest   step 17 on rank 1, 4.10 s (not kept): all_reduce 4.0
+figures   incomplete: 1,000 spans lost, the journal was full
+          larger OTEL_MLPERF_JOURNAL_ROWS=, or aggregate=True for short spans
+telemetry 1,000 lost · <0.1 % overhead · stored in otel-runs/llama-77aa
+          9,000 still to be sent: otel-mlperf recover 77aa
+next      otel-mlperf doctor 77aa
+"""
+    )
+
+
+def test_a_failed_run_is_headed_by_its_failure(runs, monkeypatch):
+    """Where and why, before everything else; long messages are cut to the line."""
+    run = RunFolderBuilder(runs)
+    run.step(36, 0, {"forward": 10 * MS})
+    run.process(
+        12 * S,
+        "failed",
+        error_type="RuntimeError",
+        error_message="shapes cannot be multiplied\n(64x1024 and 512x10): expected 512 columns",
+        error_step=37,
+        error_section="forward",
+    )
+
+    assert rendered(run, monkeypatch).splitlines()[:3] == [
+        "failed at step 37 in forward: RuntimeError: shapes cannot be multiplied (64x102…",
+        "digits · 3f2a · failed · 1 rank, 1 node · 12.0 s",
+        "1 step · mean 10.0 ms  p50 10.0  p95 10.0",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("outcome", "fields", "headline"),
+    [
+        (
+            "interrupted",
+            {"error_type": "KeyboardInterrupt", "error_step": 37, "error_section": "data.load"},
+            "interrupted at step 37 in data wait: KeyboardInterrupt",
+        ),
+        (
+            "killed",
+            {"error_step": 37, "error_section": "backward"},
+            "killed at step 37 in backward",
+        ),
+        ("failed", {"error_type": "ImportError", "error_message": "x"}, "failed: ImportError: x"),
+    ],
+)
+def test_other_ends_are_headed_likewise(runs, monkeypatch, outcome, fields, headline):
+    """Ctrl-C, a kill, and a failure before the first step."""
+    run = RunFolderBuilder(runs)
+    run.process(S, outcome, **fields)
+
+    lines = rendered(run, monkeypatch).splitlines()
+
+    assert lines[:2] == [headline, f"digits · 3f2a · {outcome} · 1 rank, 1 node · 1.00 s"]
+
+
+def test_a_run_without_steps_is_a_tree(runs, monkeypatch):
+    """Self and total by section."""
+    run = RunFolderBuilder(runs, "preprocess")
+    run.outside("tokenize", 6 * S, self_ns=2 * S, count=12)
+    run.outside("tokenize/read", 4 * S, count=1200)
+    run.outside("write", 3 * S, count=1, start_ns=START + 6 * S)
+    run.section(None, "normalize", S, aggregate=True, parent="tokenize", count=2_000_000)
+    run.process(10 * S)
+    run.accounting(spans={"store": {"created": 5, "delivered": 5}})
+
+    assert rendered(run, monkeypatch) == (
+        """\
+preprocess · 3f2a · finished · 1 rank, 1 node · 10.0 s
+  section           calls     total      self  share
+  tokenize             12    6.00 s    1.00 s   10 %  ▇
+    read            1,200    4.00 s    4.00 s   40 %  ▇▇▇▇▇▇
+  write                 1    3.00 s    3.00 s   30 %  ▇▇▇▇
+  not in a span                        1.00 s   10 %  ▇
+added up  normalize ×2,000,000: 1.00 s in tokenize, mean 500 ns
+telemetry 0 lost · 0.0 % overhead · stored in otel-runs/preprocess-3f2a
+next      otel-mlperf doctor 3f2a
+"""
+    )
+
+
+def test_a_run_that_has_just_begun(runs, monkeypatch):
+    """Nothing to show is said, not drawn."""
+    run = RunFolderBuilder(runs)
+    run.process(outcome="running")
+
+    assert rendered(run, monkeypatch, notes=["rank 0: 7 of 9 rows are still being stored"]) == (
+        """\
+digits · 3f2a · running · 1 rank, 1 node · 0 s
+no step and no section has ended
+telemetry not counted yet · stored in otel-runs/digits-3f2a
+          rank 0: 7 of 9 rows are still being stored
+next      otel-mlperf summary 3f2a
+"""
+    )
+
+
+def test_a_run_that_recorded_nothing_says_what_to_do(runs, monkeypatch):
+    """A script that is no PyTorch loop has to be told where its steps are."""
+    run = RunFolderBuilder(runs)
+    run.process(S)
+
+    assert rendered(run, monkeypatch).splitlines()[1] == (
+        "no PyTorch loop was seen; use om.steps and om.span in the script, see README"
+    )
+
+
+def test_steps_of_microseconds_have_a_unit_that_shows_them(runs, monkeypatch):
+    """No column of zeros."""
+    run = RunFolderBuilder(runs)
+    for n in range(3):
+        run.step(n, n * MS, {"forward": 120_000}, own=3_400)
+    run.process(S)
+
+    assert rendered(run, monkeypatch).splitlines()[1:5] == [
+        "3 steps · mean 123.4 µs  p50 123.4  p95 123.4",
+        "  one step     mean µs    p95  share",
+        "  forward        120.0  120.0   97 %  ▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇",
+        "  not in a span    3.4    3.4    3 %  ▇",
+    ]
+
+
+def test_many_sections_are_cut_to_those_that_matter(runs, monkeypatch):
+    """The largest in their order, the others as one row: still adding up."""
+    run = RunFolderBuilder(runs)
+    spent = {f"layer{i:02}": (100 if i % 2 else 1) * MS for i in range(24)}
+    for n in range(3):
+        run.step(n, n * 2 * S, spent, own=5 * MS)
+    run.process(10 * S)
+
+    lines = rendered(run, monkeypatch).splitlines()[3:17]
+
+    assert [line.split()[0] for line in lines[:12]] == [f"layer{i:02}" for i in range(1, 24, 2)]
+    assert lines[12].split()[:3] == ["12", "others", "12.0"]
+    assert lines[13].split()[:5] == ["not", "in", "a", "span", "5.0"]
+
+
+def test_what_the_program_said_itself_has_a_line_each(runs, monkeypatch):
+    """Its settings, the last values it logged, its counters."""
+    run = RunFolderBuilder(runs, params={"lr": 0.001, "batch": 32, "note": "long " * 40})
+    run.step(0, 0, {"forward": 10 * MS})
+    run.process(S)
+    row = {"rank": 0, "restart": 0}
+    for at, loss in enumerate((0.5, 0.0123, 0.9)):
+        time = START + (9 if loss == 0.0123 else at)
+        run.row("values", **row, phase="train", name="loss", number=at, time_ns=time, value=loss)
+    for name, value in (("lr", 1e-3), ("least", -1e300), ("debt", -1e6)):
+        where = {"phase": "train", "number": 2, "time_ns": START + 5}
+        run.row("values", **row, **where, name=name, value=value)
+    for name, value in (("ml.user.tokens", 120.0), ("ml.user.tokens", 360.0), ("other", 5.0)):
+        at = START + int(value)
+        run.row("readings", **row, name=name, labels="{}", time_ns=at, value=value)
+
+    lines = rendered(run, monkeypatch).splitlines()
+
+    first = lines.index("params    lr 0.001 · batch 32 ·")
+    assert lines[first + 1].startswith("          note long long")
+    last = next(line for line in lines if line.startswith("last"))
+    assert last == "last      loss 0.0123 · debt -1,000,000 · least -1e+300 · lr 0.001"
+    assert "counted   tokens 360" in lines
+
+
+def test_many_counters_take_further_lines(runs, monkeypatch):
+    """Nothing is cut off; gauges are no counts, and have their labels with them."""
+    run = RunFolderBuilder(runs)
+    run.step(0, 0, {"forward": 10 * MS})
+    run.process(S)
+    at = {"rank": 0, "restart": 0, "time_ns": START}
+    for number in range(12):
+        run.row("readings", **at, name=f"ml.user.number{number:02}", labels="{}", value=1000.0)
+    run.row("instruments", rank=0, restart=0, name="ml.user.depth", unit="", kind="gauge")
+    for queue, depth in (("a", 3.0), ("b", 0.5)):
+        labels = f'{{"queue": "{queue}"}}'
+        run.row("readings", **at, name="ml.user.depth", labels=labels, value=depth)
+
+    lines = rendered(run, monkeypatch).splitlines()
+
+    first = next(i for i, line in enumerate(lines) if line.startswith("counted"))
+    assert lines[first : first + 4] == [
+        "counted   number00 1,000 · number01 1,000 · number02 1,000 · number03 1,000 ·",
+        "          number04 1,000 · number05 1,000 · number06 1,000 · number07 1,000 ·",
+        "          number08 1,000 · number09 1,000 · number10 1,000 · number11 1,000",
+        "gauges    depth (a) 3 · depth (b) 0.5",
+    ]
+
+
+def test_what_would_fill_the_terminal_is_left_to_json(runs, monkeypatch):
+    """Eight lines under one label, the last of which says where the rest is."""
+    run = RunFolderBuilder(runs, params={f"setting{i:03}": i for i in range(99)})
+    run.step(0, 0, {"forward": 10 * MS})
+    run.process(S)
+
+    lines = rendered(run, monkeypatch).splitlines()
+
+    first = next(i for i, line in enumerate(lines) if line.startswith("params"))
+    assert lines[first + 7] == "          … summary --json has all of it"
+    assert lines[first + 8].startswith("telemetry")
+
+
+def test_background_work_has_a_line_of_its_own(runs, monkeypatch):
+    """Below the time outside, of which it is no part."""
+    run = RunFolderBuilder(runs)
+    run.step(0, 0, {"forward": 10 * MS})
+    run.outside("bg", S, count=242, beside=True)
+    run.process(S)
+
+    assert rendered(run, monkeypatch).splitlines()[5:7] == [
+        "outside   990 ms (99 %): not in a span 990",
+        "beside    bg 1.00 s ×242",
+    ]
+
+
+def test_a_restart_is_told_in_the_first_line(runs, monkeypatch):
+    """The figures are of all starts."""
+    run = RunFolderBuilder(runs)
+    run.step(0, 0, {"forward": 10 * MS}, restart=1)
+    run.process(S // 2, "failed", restart=0)
+    run.process(S, restart=1)
+
+    first = rendered(run, monkeypatch).splitlines()[0]
+
+    assert first == "digits · 3f2a · finished · restarted 1× · 1 rank, 1 node · 1.00 s"
+
+
+def test_what_a_running_run_has_yet_to_send_needs_no_remedy(runs, monkeypatch):
+    """Its agent is at it."""
+    run = RunFolderBuilder(runs)
+    run.process(outcome="running")
+    run.accounting(spans={"otlp": {"created": 61, "pending": 61}})
+
+    assert "telemetry 0 lost · 61 still to be sent · " in rendered(run, monkeypatch)
+
+
+def test_long_names_and_values_stay_in_their_columns(runs, monkeypatch):
+    """Run, section, result and note are cut where they would break the picture."""
+    name = "x" * 90
+    run = RunFolderBuilder(runs, name)
+    run.step(0, 0, {"模型" * 20: 10 * MS, "data.load": MS})
+    run.outside("preparing_the_whole_data_set_of_a_long_name" * 2, 5 * S)
+    run.process(10 * S, result='{"note": "' + "long " * 40 + '"}')
+
+    rendered(run, monkeypatch, notes=["n" * 200])
+
+
+def test_what_a_program_writes_cannot_move_the_cursor(runs, monkeypatch):
+    """Escape sequences and line feeds in names and messages are shown as question marks."""
+    run = RunFolderBuilder(runs)
+    run.step(0, 0, {"evil\x1b[2J": 10 * MS})
+    run.process(S, "failed", error_type="E", error_message="a\x1b]0;title\x07b\nc")
+
+    text = rendered(run, monkeypatch)
+
+    assert "\x1b" not in text
+    assert "failed: E: a?]0;title?b c" in text
+
+
+def test_colour_changes_no_letter(runs, monkeypatch):
+    """Without its codes a coloured text is the plain one."""
+    path = digits(runs).write()
+    monkeypatch.chdir(runs.parent)
+    summary = summarize(read_run(path))
+    colored = render_summary(summary, color=True)
+
+    assert "\x1b[32mfinished\x1b[0m" in colored
+    assert re.sub(r"\x1b\[\d+m", "", colored) == render_summary(summary)
+
+
+def test_a_terminal_of_ascii_gets_ascii(runs, monkeypatch):
+    """The same picture with what there is."""
+    text = rendered(digits(runs), monkeypatch, unicode=False)
+
+    assert text.isascii()
+    assert "  data wait       18.0  17.9   35 %  #######\n" in text
+    assert text.startswith("digits - 3f2a - finished - 1 rank, 1 node - 3.05 s\n")
+
+
+def reading(run, metric, values, labels=(), rank=None):
+    """One row for each value, five seconds apart."""
+    for i, value in enumerate(values):
+        run.row(
+            "readings", rank=rank, restart=0, name=metric.name, labels=json.dumps(dict(labels)),
+            time_ns=START + i * 5 * S, value=value,
+        )  # fmt: skip
+
+
+def read_host(run):
+    """Eight processors, 64 GiB."""
+    reading(run, names.SYSTEM_CPU_COUNT, [8, 8])
+    reading(run, names.SYSTEM_CPU_UTILIZATION, [0.5, 0.6], {names.CPU_MODE: "idle"})
+    reading(run, names.SYSTEM_CPU_UTILIZATION, [0.03, 0.05], {names.CPU_MODE: "iowait"})
+    reading(run, names.SYSTEM_CPU_UTILIZATION, [0.47, 0.35], {names.CPU_MODE: "user"})
+    reading(run, names.SYSTEM_MEMORY_LIMIT, [64 * GIB] * 2)
+    reading(run, names.SYSTEM_MEMORY_AVAILABLE, [51.7 * GIB, 60 * GIB])
+    reading(run, names.CGROUP_CPU_LIMIT, [8, 8], rank=0)
+    reading(run, names.CGROUP_MEMORY_LIMIT, [64 * GIB] * 2, rank=0)
+
+
+def read_gpu(run, number, busy, gib, degrees, rank=0):
+    labels = {names.HW_ID: f"GPU-{number}", names.HW_NAME: f"gpu{number}"}
+    task = {names.HW_GPU_TASK: "general"}
+    reading(run, names.GPU_UTILIZATION, busy, labels | task, rank)
+    reading(run, names.GPU_MEMORY_USAGE, [gib * GIB], labels, rank)
+    place = {names.HW_SENSOR_LOCATION: "gpu"}
+    reading(run, names.HW_TEMPERATURE, [degrees - 5, degrees], labels | place, rank)
+
+
+def machine_line(run, monkeypatch, **options):
+    lines = rendered(run, monkeypatch, **options).splitlines()
+    return [line for line in lines if line.startswith("machine")]
+
+
+@pytest.mark.parametrize(
+    ("unicode", "expected"),
+    [
+        (True, "machine   cpu 41 % of 8, 12.3 of 64.0 GiB · gpu 0: 87 %, 61.0 GiB, 62 °C"),
+        (False, "machine   cpu 41 % of 8, 12.3 of 64.0 GiB - gpu 0: 87 %, 61.0 GiB, 62 C"),
+    ],
+)
+def test_the_machine_on_one_line(runs, monkeypatch, unicode, expected):
+    """Means of the busy shares, the most of memory and heat: of the host and of the GPU."""
+    run = digits(runs)
+    read_host(run)
+    read_gpu(run, 0, [0.8, 0.94], 61, 62)
+
+    assert machine_line(run, monkeypatch, unicode=unicode) == [expected]
+
+
+def test_many_gpus_are_a_range(runs, monkeypatch):
+    """The least and the most busy, the fullest and the hottest, whichever ranks they are of."""
+    run = digits(runs)
+    read_host(run)
+    for number in range(8):
+        read_gpu(run, number, [0.9 - number / 100], 60 + number, 70 + number, rank=number)
+
+    assert machine_line(run, monkeypatch) == [
+        "machine   cpu 41 % of 8, 12.3 of 64.0 GiB · 8 gpus: 83–90 %, ≤ 67.0 GiB, ≤ 77 °C"
+    ]
+
+
+def test_container_is_measured_by_what_it_may_use(runs, monkeypatch):
+    """The processors and the memory of its limits, not those of the host."""
+    run = digits(runs)
+    read_host(run)
+    reading(run, names.CGROUP_CPU_LIMIT, [2.5, 2.5], rank=0)
+    reading(run, names.CGROUP_MEMORY_LIMIT, [16 * GIB], rank=0)
+    reading(run, names.CGROUP_WORKING_SET, [3 * GIB, 2 * GIB], rank=0)
+    reading(run, names.PROCESS_CPU_UTILIZATION, [0.5], {names.PROCESS_ROLE: "main"}, rank=0)
+    reading(run, names.PROCESS_CPU_UTILIZATION, [0.2], {names.PROCESS_ROLE: "worker"}, rank=0)
+
+    assert machine_line(run, monkeypatch) == ["machine   cpu 70 % of 2.5, 3.00 of 16.0 GiB"]
+
+
+def test_what_was_not_read_is_not_on_the_line(runs, monkeypatch):
+    """A run too short for a share of the CPU has no such line, a GPU without heat no degrees."""
+    without, with_gpu = digits(runs / "without"), digits(runs / "with")
+    gpu = {names.HW_ID: "GPU-0", names.HW_NAME: "gpu0"}
+    for run in (without, with_gpu):
+        reading(run, names.SYSTEM_CPU_COUNT, [8])
+    reading(with_gpu, names.GPU_UTILIZATION, [0.5], gpu, 0)
+
+    assert machine_line(without, monkeypatch) == []
+    assert machine_line(with_gpu, monkeypatch) == ["machine   gpu 0: 50 %"]
+
+
+def lose(run, name, at, gpu, why="", rank=0):
+    attributes = {names.HW_ID: f"GPU-{gpu}", names.HW_NAME: f"gpu{gpu}"}
+    attributes |= {names.EXCEPTION_MESSAGE: why} if why else {}
+    text = json.dumps(attributes)
+    run.span(0, name, at, 0, category=names.DEVICE, attributes=text, rank=rank)
+
+
+def test_gpus_that_were_lost_are_named(runs, monkeypatch):
+    """When first, how often, for how long, and what the driver said."""
+    run = digits(runs)
+    lose(run, names.SPAN_DEVICE_LOST, 1000 * MS, 0, "GPU is lost")
+    lose(run, names.SPAN_DEVICE_BACK, 1200 * MS, 0)
+    lose(run, names.SPAN_DEVICE_LOST, 1500 * MS, 0, "GPU is lost")
+    lose(run, names.SPAN_DEVICE_LOST, 1600 * MS, 1, "Timeout")
+    lose(run, names.SPAN_DEVICE_BACK, 1850 * MS, 0)
+
+    lines = rendered(run, monkeypatch).splitlines()
+    first = next(at for at, line in enumerate(lines) if line.startswith("lost"))
+    assert lines[first : first + 2] == [
+        "lost      gpu0, 2 times, first after 1.00 s, back after 350 ms: GPU is lost",
+        "          gpu1 after 1.60 s, still gone: Timeout",
+    ]

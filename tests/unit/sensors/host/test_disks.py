@@ -1,0 +1,83 @@
+"""Are disks those of the machine, counted once?"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import psutil
+from hypothesis import given
+from hypothesis import strategies as st
+from kernel_files import of, values, write_files
+
+from otel_mlperf import names
+from otel_mlperf.sensors.host.disks import DiskSensor, parse_disks
+
+DISKSTATS = """\
+   7       0 loop0 11 0 22 0 0 0 0 0 0 33 44
+ 259       0 nvme0n1 100 1 2000 3 40 5 600 7 0 8500 9 1 2 3 4 5 6
+ 259       1 nvme0n1p1 90 1 1900 3 40 5 600 7 0 8000 9 1 2 3 4 5 6
+ 253       0 dm-0 190 1 1900 3 40 5 600 7 0 8000 9
+   8       0 sda 1 2 3
+ 104       0 cciss/c0d0 1 0 2 0 3 0 4 0 0 5 6
+"""
+REAL = {"sys/block/nvme0n1/device/model": "x", "sys/block/cciss!c0d0/device/model": "x"}
+REAL |= {"sys/block/loop0/size": "0", "sys/block/dm-0/size": "1", "sys/block/sda/device/model": "x"}
+
+
+def read(root, level="basic"):
+    sensor = DiskSensor(level, root, root / "sys")
+    found = sensor.read()
+    sensor.close()
+    return found
+
+
+def test_only_real_disks_are_counted(tmp_path):
+    """Partitions, loops and mapped devices lie on disks: with them bytes would count twice."""
+    found = read(write_files(tmp_path, {"diskstats": DISKSTATS, **REAL}))
+
+    assert values(found) == {
+        (names.DISK_IO.name, "nvme0n1", "read"): 2000 * 512,
+        (names.DISK_IO.name, "nvme0n1", "write"): 600 * 512,
+        (names.DISK_IO.name, "cciss/c0d0", "read"): 2 * 512,
+        (names.DISK_IO.name, "cciss/c0d0", "write"): 4 * 512,
+    }
+
+
+def test_operations_and_busy_time_come_with_level_detailed(tmp_path):
+    """Busy time is in seconds."""
+    found = read(write_files(tmp_path, {"diskstats": DISKSTATS, **REAL}), "detailed")
+
+    assert of(names.DISK_OPERATIONS, found)["nvme0n1", "read"] == 100
+    assert of(names.DISK_OPERATIONS, found)["nvme0n1", "write"] == 40
+    assert of(names.DISK_IO_TIME, found)["nvme0n1",] == 8.5
+
+
+def test_a_machine_without_real_disks_has_none(tmp_path):
+    """Absent, not zero."""
+    assert read(write_files(tmp_path, {"diskstats": DISKSTATS}), "detailed") == []
+    assert read(tmp_path / "nowhere", "detailed") == []
+
+
+def test_counts_agree_with_psutil():
+    """On this machine every count lies between two readings of psutil."""
+    before = psutil.disk_io_counters(perdisk=True)
+    sensor = DiskSensor("detailed", Path("/proc"), Path("/sys"))
+    found = values(sensor.read())
+    sensor.close()
+    after = psutil.disk_io_counters(perdisk=True)
+
+    for (metric, device, *direction), value in found.items():
+        low, high = before[device], after[device]
+        if metric == names.DISK_IO.name:
+            assert getattr(low, f"{direction[0]}_bytes") <= value
+            assert value <= getattr(high, f"{direction[0]}_bytes")
+        elif metric == names.DISK_IO_TIME.name:
+            assert low.busy_time / 1e3 <= value <= high.busy_time / 1e3
+
+
+@given(st.binary(max_size=300))
+def test_any_text_gives_whole_lines_or_none(text):
+    """Parsing never raises, and no count is below zero."""
+    for disk in parse_disks(text, lambda name: True):
+        assert disk.name
+        assert min(disk[1:]) >= 0

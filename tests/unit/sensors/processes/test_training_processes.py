@@ -1,0 +1,350 @@
+"""Are the readings of training processes and their children the kernel's?"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import psutil
+import pytest
+from kernel_files import of, values, write_files
+
+from otel_mlperf import names
+from otel_mlperf.sensors.processes.proc_stat import PAGE_BYTES
+from otel_mlperf.sensors.processes.training_processes import ProcessSensor
+
+TICK = os.sysconf("SC_CLK_TCK")
+TRAIN, WORKER, TOOL = 100, 101, 102
+WORKING = """
+import os, sys
+children = []
+for _ in range(2):
+    if not (pid := os.fork()):
+        sys.stdin.read()
+        os._exit(0)
+    children.append(pid)
+print(*children, flush=True)
+sys.stdin.read()
+"""
+
+
+def stat(pid, command, parent, user, system, resident, start=1000):
+    numbers = f"0 0 0 0 0 50 0 5 0 {user} {system} 0 0 20 0 3 0 {int(start * TICK)} 9000 {resident}"
+    return f"{pid} ({command}) S {parent} {numbers} 0 0\n"
+
+
+def process(pid, parent, *, command="python", cmdline="python\0train.py\0", user=0, resident=10):
+    return {
+        f"proc/{pid}/stat": stat(pid, command, parent, user * TICK, 0, resident),
+        f"proc/{pid}/cmdline": cmdline,
+        f"proc/{pid}/status": "Cpus_allowed_list:\t0-3\n",
+        f"proc/{pid}/io": "rchar: 9\nread_bytes: 4096\nwrite_bytes: 512\n",
+        f"proc/{pid}/task/{pid}/children": "",
+        f"proc/{pid}/task/{pid}/status": "voluntary_ctxt_switches:\t6\n"
+        "nonvoluntary_ctxt_switches:\t2\n",
+        f"proc/{pid}/smaps_rollup": "Rss: 9 kB\nPss:  4 kB\n",
+        f"proc/{pid}/fd/0": "",
+    }
+
+
+class Clock:
+    """A clock that stands until it is moved."""
+
+    now_s = 50.0
+
+    def __call__(self):
+        return self.now_s
+
+
+@pytest.fixture
+def clock():
+    return Clock()
+
+
+@pytest.fixture
+def tree(tmp_path):
+    """A training process with a worker and another child."""
+    files = {"proc/uptime": "2000.00 1.00\n", "proc/meminfo": "MemTotal: 4000 kB\n"}
+    files |= process(TRAIN, 1, user=10, resident=100)
+    files |= process(WORKER, TRAIN, command="pt_data_worker", user=20, resident=50)
+    files |= process(TOOL, TRAIN, command="nvcc", cmdline="nvcc\0", user=5, resident=5)
+    files[f"proc/{TRAIN}/task/{TRAIN}/children"] = f"{WORKER} {TOOL} "
+    return write_files(tmp_path, files)
+
+
+@pytest.fixture
+def follow(tree, clock):
+    sensors = []
+
+    def followed(level="basic", pids=(TRAIN,)):
+        sensor = ProcessSensor(level, proc=tree / "proc", sys=tree / "sys", clock=clock)
+        sensor.follow(pids)
+        sensors.append(sensor)
+        return sensor
+
+    yield followed
+    for sensor in sensors:
+        sensor.close()
+
+
+def test_children_are_summed_by_what_they_are_for(follow):
+    """The training process, its workers and its other children are three series."""
+    found = follow().read()
+
+    assert of(names.PROCESS_CPU_TIME, found) == {
+        ("user", "main"): 10, ("system", "main"): 0,
+        ("user", "worker"): 20, ("system", "worker"): 0,
+        ("user", "other"): 5, ("system", "other"): 0,
+    }  # fmt: skip
+    sizes = {"main": 100, "worker": 50, "other": 5}
+    assert of(names.PROCESS_MEMORY, found) == {(k,): v * PAGE_BYTES for k, v in sizes.items()}
+    share = 100 * PAGE_BYTES / (4000 * 1024)
+    assert of(names.PROCESS_MEMORY_UTILIZATION, found)["main",] == share
+    assert of(names.PROCESS_COUNT, found) == {("worker",): 1, ("other",): 1}
+    assert of(names.PROCESS_UPTIME, found) == {(): 1000}
+    assert {measurement.pid for measurement in found} == {TRAIN}
+
+
+def test_the_first_reading_has_no_utilization(follow):
+    """Since when the processes have worked is not known yet."""
+    assert of(names.PROCESS_CPU_UTILIZATION, follow().read()) == {}
+
+
+def test_utilization_is_of_the_cpus_that_the_process_may_use(follow, tree, clock):
+    """CPU time between two readings / (elapsed time x CPUs): 6 s in 2 s on 4 CPUs is 0.75."""
+    sensor = follow()
+    sensor.read()
+    clock.now_s += 2
+    write_files(tree, {f"proc/{TRAIN}/stat": stat(TRAIN, "python", 1, 16 * TICK, 0, 100)})
+
+    assert of(names.PROCESS_CPU_UTILIZATION, sensor.read()) == {
+        ("main",): 0.75,
+        ("worker",): 0,
+        ("other",): 0,
+    }
+
+
+def test_counts_of_a_child_that_ended_stay(follow, tree, clock):
+    """A counter never falls; what is no count is zero once nobody is left."""
+    sensor = follow("detailed")
+    before = values(sensor.read())
+    # The kernel answers no more on the open files of a process that ended.
+    write_files(
+        tree, {f"proc/{WORKER}/stat": "", f"proc/{TRAIN}/task/{TRAIN}/children": f"{TOOL} "}
+    )
+    clock.now_s += 2
+    after = values(sensor.read())
+
+    assert after[names.PROCESS_CPU_TIME.name, "user", "worker"] == 20
+    assert after[names.PROCESS_DISK_IO.name, "read", "worker"] == 4096
+    assert after[names.PROCESS_MEMORY.name, "worker"] == 0
+    assert after[names.PROCESS_COUNT.name, "worker"] == 0
+    assert before.keys() <= after.keys()
+
+
+def test_a_child_that_has_just_begun_is_not_judged_yet(follow, tree):
+    """It may be about to become another program."""
+    young = stat(WORKER, "python", TRAIN, 0, 0, 1, start=1999.5)
+    write_files(tree, {f"proc/{WORKER}/stat": young})
+    sensor = follow()
+    assert of(names.PROCESS_COUNT, sensor.read()) == {("other",): 1}
+    write_files(tree, {"proc/uptime": "2001.00 1.00\n"})
+
+    assert of(names.PROCESS_COUNT, sensor.read()) == {("other",): 1, ("worker",): 1}
+
+
+def test_a_child_that_is_a_training_process_itself_is_not_counted_twice(follow):
+    """Each of the followed processes has its own readings."""
+    found = follow(pids=(TRAIN, WORKER)).read()
+
+    ours = [m for m in found if m.pid == TRAIN]
+    assert of(names.PROCESS_COUNT, ours) == {("other",): 1}
+    theirs = [m for m in found if m.pid == WORKER]
+    assert of(names.PROCESS_CPU_TIME, theirs)["user", "main"] == 20
+
+
+def test_levels_add_to_each_other(follow):
+    """Each gives what the one before it gives, and more."""
+    basic, detailed, most = (
+        {m.metric for m in follow(level).read()} for level in ("basic", "detailed", "comprehensive")
+    )
+    added = (
+        names.PROCESS_MEMORY_VIRTUAL,
+        names.PROCESS_FAULTS,
+        names.PROCESS_DISK_IO,
+        names.PROCESS_FILES,
+        names.PROCESS_CONTEXT_SWITCHES,
+    )
+
+    assert detailed - basic == {metric.name for metric in added}
+    assert most - detailed == {names.PROCESS_MEMORY_PSS.name}
+    assert basic < detailed < most
+
+
+def test_what_a_process_does_not_show_is_absent(follow, tree):
+    """Files that only their owner may read take their own readings away, and no others."""
+    for name in ("io", "smaps_rollup", "status"):
+        (tree / f"proc/{TRAIN}/{name}").unlink()
+    shutil.rmtree(tree / f"proc/{TRAIN}/fd")
+    found = {
+        m.metric
+        for m in follow("comprehensive").read()
+        if m.labels.get(names.PROCESS_ROLE) == "main"
+    }
+
+    absent = {names.PROCESS_DISK_IO, names.PROCESS_FILES, names.PROCESS_MEMORY_PSS}
+    assert not found & {metric.name for metric in absent}
+    assert {names.PROCESS_CPU_TIME.name, names.PROCESS_CONTEXT_SWITCHES.name} <= found
+
+
+def test_a_process_that_is_gone_says_nothing(follow, tree):
+    """Neither of itself nor of children."""
+    assert follow(pids=(99,)).read() == []
+
+
+@pytest.fixture
+def training():
+    """A real process with two forked workers, all of them waiting."""
+    child = subprocess.Popen(
+        [sys.executable, "-c", WORKING], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    workers = [int(pid) for pid in child.stdout.readline().split()]
+    yield child.pid, workers
+    child.communicate()
+
+
+def all_old(root):
+    """The machine's /proc with a clock ten seconds later, so that no child is too young."""
+    root.mkdir()
+    for entry in os.listdir("/proc"):
+        if entry == "meminfo" or entry.isdigit():
+            (root / entry).symlink_to(f"/proc/{entry}")
+    later_s = float(Path("/proc/uptime").read_text().split()[0]) + 10
+    return write_files(root, {"uptime": f"{later_s:.2f} 1.00\n"})
+
+
+def counted(pids):
+    """What psutil has counted so far, summed."""
+    found = {}
+    for one in map(psutil.Process, pids):
+        times, io, switches = one.cpu_times(), one.io_counters(), one.num_ctx_switches()
+        counts = {
+            (names.PROCESS_CPU_TIME, "user"): times.user,
+            (names.PROCESS_CPU_TIME, "system"): times.system,
+            (names.PROCESS_DISK_IO, "read"): io.read_bytes,
+            (names.PROCESS_DISK_IO, "write"): io.write_bytes,
+            (names.PROCESS_CONTEXT_SWITCHES, "voluntary"): switches.voluntary,
+            (names.PROCESS_CONTEXT_SWITCHES, "involuntary"): switches.involuntary,
+        }
+        for key, value in counts.items():
+            found[key] = found.get(key, 0) + value
+    return found
+
+
+def test_real_processes_are_as_psutil_says(training, tmp_path):
+    """Counts lie between two of its readings, sizes agree to 4 MiB, numbers of things exactly."""
+    pid, workers = training
+    roles = {"main": [pid], "worker": workers}
+    sensor = ProcessSensor("comprehensive", proc=all_old(tmp_path / "proc"))
+    sensor.follow([pid])
+    before = {role: counted(pids) for role, pids in roles.items()}
+    found = values(sensor.read())
+    after = {role: counted(pids) for role, pids in roles.items()}
+    sensor.close()
+
+    assert found[names.PROCESS_COUNT.name, "worker"] == 2
+    for role, pids in roles.items():
+        for (metric, label), low in before[role].items():
+            assert (
+                low - 1e-9 <= found[metric.name, label, role] <= after[role][metric, label] + 1e-9
+            )
+        theirs = [psutil.Process(one) for one in pids]
+        memory = [process.memory_full_info() for process in theirs]
+        exactly = {
+            names.PROCESS_THREADS: sum(one.num_threads() for one in theirs),
+            names.PROCESS_FILES: sum(one.num_fds() for one in theirs),
+        }
+        assert {metric: found[metric.name, role] for metric in exactly} == exactly
+        for metric, size in (
+            (names.PROCESS_MEMORY_VIRTUAL, sum(size.vms for size in memory)),
+            (names.PROCESS_MEMORY, sum(size.rss for size in memory)),
+            (names.PROCESS_MEMORY_PSS, sum(size.pss for size in memory)),
+        ):
+            assert found[metric.name, role] == pytest.approx(size, abs=4 << 20)
+
+
+LOADING = """
+import sys
+import torch
+from torch.utils.data import DataLoader
+batches = iter(DataLoader(range(1000), num_workers=2))
+next(batches)
+print(flush=True)
+sys.stdin.read()
+"""
+STARTING = """
+import multiprocessing, sys
+def wait(ready, end):
+    ready.set()
+    end.wait()
+if __name__ == "__main__":
+    start = multiprocessing.get_context(sys.argv[1])
+    end, ready = start.Event(), [start.Event(), start.Event()]
+    workers = [start.Process(target=wait, args=(one, end)) for one in ready]
+    for worker in workers:
+        worker.start()
+    for one in ready:
+        one.wait()
+    print(flush=True)
+    sys.stdin.read()
+    end.set()
+    for worker in workers:
+        worker.join()
+"""
+
+
+@pytest.mark.parametrize(
+    ("script", "method"),
+    [(LOADING, "fork"), (STARTING, "fork"), (STARTING, "spawn"), (STARTING, "forkserver")],
+    ids=["DataLoader", "fork", "spawn", "forkserver"],
+)
+def test_workers_are_found_however_they_were_started(tmp_path, script, method):
+    """Two workers are two workers; trackers and fork servers are other children."""
+    write_files(tmp_path, {"train.py": script})
+    command = [sys.executable, str(tmp_path / "train.py"), method]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
+        child.stdout.readline()
+        proc = all_old(tmp_path / "proc")
+        sensor = ProcessSensor("basic", proc=proc)
+        sensor.follow([child.pid])
+        found = of(names.PROCESS_COUNT, sensor.read())
+        sensor.close()
+
+    assert found["worker",] == 2
+    assert found.get(("other",), 0) == {"spawn": 1, "forkserver": 2}.get(method, 0)
+
+
+def test_points_carry_the_labels_that_the_vocabulary_names(follow):
+    """A point has no label that its metric is not documented with, and none is of a device."""
+    labels = {metric.name: set(metric.labels) for metric in names.METRICS}
+
+    for point in follow("comprehensive").read():
+        assert set(point.labels) <= labels[point.metric]
+        assert point.device == ""
+
+
+def test_files_of_a_process_that_ended_are_given_back(training):
+    """Neither descriptors nor readings stay."""
+    pid, _ = training
+    before = len(os.listdir("/proc/self/fd"))
+    sensor = ProcessSensor("comprehensive")
+    sensor.follow([pid])
+    assert sensor.read()
+    sensor.follow([])
+    assert sensor.read() == []
+    sensor.close()
+
+    assert len(os.listdir("/proc/self/fd")) == before

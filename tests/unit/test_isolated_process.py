@@ -1,0 +1,31 @@
+"""Does a process of ours load the package that started it?"""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import otel_mlperf
+from otel_mlperf.isolated_process import command
+
+# As a copy that is installed too comes first.
+SHADOWED = "import sys\nsys.path.insert(0, {!r})\n"
+PRINT = (
+    "import otel_mlperf, otel_mlperf.ids\nprint(otel_mlperf.__file__, otel_mlperf.ids.__file__)\n"
+)
+
+
+def test_other_copy_of_the_package_is_not_loaded(tmp_path):
+    """Whatever else is installed under its name, all of its modules are those that run here."""
+    other = tmp_path / "otel_mlperf"
+    other.mkdir()
+    for name in ("__init__", "__main__", "ids", "names"):
+        (other / f"{name}.py").write_text("raise RuntimeError('another version')\n")
+    line = command("otel_mlperf.__main__", "--version", before=SHADOWED.format(str(tmp_path)))
+    place = line.index("-c") + 1
+    text, _, _ = line[place].partition("from otel_mlperf.__main__")
+    line[place] = text + PRINT
+    done = subprocess.run(line, capture_output=True, text=True, check=False, cwd=tmp_path)
+
+    here = Path(otel_mlperf.__file__)
+    assert done.stdout.split() == [str(here), str(here.with_name("ids.py"))], done.stderr
