@@ -32,3 +32,16 @@ class JournalMeta(msgspec.Struct, frozen=True, kw_only=True):
     """Further resource attributes (OTEL_RESOURCE_ATTRIBUTES)."""
     visible: dict[str, str] = {}
     """The variables that said at the start which GPUs the process sees."""
+
+    @property
+    def shift_ns(self) -> int:
+        """Unix time minus the monotonic clock, as it was at the start.
+
+        The one truth of how row times become Unix times: it is never read again, so that a step of
+        the system's clock bends no trace.
+        """
+        return self.unix_ns - self.monotonic_ns
+
+    def unix_time(self, monotonic_ns: int) -> int:
+        """A row time as Unix time; 0 at the least, because the wire knows no sign."""
+        return max(0, monotonic_ns + self.shift_ns)

@@ -121,7 +121,7 @@ def _exemplar(value: float, words: list[int], journal: JournalState) -> Exemplar
         trace = opened.trace
     else:
         return None
-    return Exemplar(value, max(0, time_ns - meta.monotonic_ns + meta.unix_ns), trace, span)
+    return Exemplar(value, meta.unix_time(time_ns), trace, span)
 
 
 def _halved(counts: dict[int, int]) -> dict[int, int]:

@@ -91,14 +91,13 @@ def sections_by_name(
         "self_ns": np.add.reduceat(own, first).tolist(),
         "min_ns": np.minimum.reduceat(duration, first).tolist(),
         "max_ns": np.maximum.reduceat(duration, first).tolist(),
-        "start_ns": (np.minimum.reduceat(start, first) - meta.monotonic_ns + meta.unix_ns).tolist(),
+        "start_ns": (np.minimum.reduceat(start, first) + meta.shift_ns).tolist(),
     }
 
 
 def step_row(facts: StepFacts, journal: JournalState, kept: str | None) -> dict[str, Any]:
     """The row of table ``steps``."""
     meta, root = journal.meta, facts.root
-    shift = meta.unix_ns - meta.monotonic_ns
     return {
         "rank": meta.rank,
         "restart": meta.restart,
@@ -106,8 +105,8 @@ def step_row(facts: StepFacts, journal: JournalState, kept: str | None) -> dict[
         "n": root.n,
         "number": root.number,
         "epoch": facts.epoch,
-        "start_ns": facts.start + shift,
-        "end_ns": facts.end + shift,
+        "start_ns": facts.start + meta.shift_ns,
+        "end_ns": facts.end + meta.shift_ns,
         "duration_ns": facts.duration_ns,
         "self_ns": facts.self_ns,
         "samples": facts.samples,

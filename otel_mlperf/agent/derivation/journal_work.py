@@ -73,7 +73,7 @@ def _add_values(task: Task) -> None:
                 "phase": phase,
                 "name": name,
                 "number": number - (1 << 64) if number >> 63 else number,
-                "time_ns": time + task.shift_ns,
+                "time_ns": time + task.journal.meta.shift_ns,
                 "value": value,
             },
         )

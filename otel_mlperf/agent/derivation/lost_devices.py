@@ -54,7 +54,7 @@ def _span(journal: JournalState, reading: Reading, unix_ns: int) -> Kept:
     journal.entries[number] = ["section", _NAMES[number], names.DEVICE, "", {}]
     journal.tracks[_TRACK] = _THREAD
     meta = journal.meta
-    at_ns = max(meta.monotonic_ns, unix_ns - meta.unix_ns + meta.monotonic_ns)
+    at_ns = max(meta.monotonic_ns, unix_ns - meta.shift_ns)
     text = f"{meta.run_span:x}/{reading.labels[names.HW_ID]}/{number}/{unix_ns}"
     payload: dict[str, Any] = {"a": dict(reading.labels)}
     if reading.text:

@@ -43,11 +43,6 @@ class Task:
         self.budget = policy.spans_of_rank(journal.meta.world_size)
         self.outcome = Outcome(self.batch.created)
 
-    @property
-    def shift_ns(self) -> int:
-        """What turns the monotonic times of the journal into Unix times."""
-        return self.journal.meta.unix_ns - self.journal.meta.monotonic_ns
-
     def entry(self, number: int) -> list[Any]:
         """Kind, name, category, phase and constant attributes of a section's name."""
         return section_entry(self.journal, number)

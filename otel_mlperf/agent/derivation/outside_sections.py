@@ -177,5 +177,5 @@ def outside_row(sections: list[Section], journal: JournalState) -> dict[str, Any
         "self_ns": sum(section.self_ns for section in sections),
         "min_ns": min(durations),
         "max_ns": max(durations),
-        "start_ns": min(s.start for s in sections) - meta.monotonic_ns + meta.unix_ns,
+        "start_ns": min(s.start for s in sections) + meta.shift_ns,
     }

@@ -17,7 +17,6 @@ _GPU_DEVICES = ("/dev/nvidiactl", "/dev/kfd")
 def process_row(journal: JournalState) -> dict[str, Any]:
     """The row of table ``processes``."""
     meta = journal.meta
-    shift = meta.unix_ns - meta.monotonic_ns
     error_type, error_message = [*journal.error, "", ""][:2]
     return {
         "rank": meta.rank,
@@ -28,7 +27,7 @@ def process_row(journal: JournalState) -> dict[str, Any]:
         "host": meta.host,
         "service": meta.service,
         "start_ns": meta.unix_ns,
-        "end_ns": journal.ended_ns + shift if journal.ended_ns else 0,
+        "end_ns": journal.ended_ns + meta.shift_ns if journal.ended_ns else 0,
         "outcome": journal.outcome,
         "error_type": error_type,
         "error_message": error_message,

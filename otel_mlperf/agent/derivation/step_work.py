@@ -96,7 +96,7 @@ def _end(task: Task, step: StepFacts) -> None:
         error=step.error, profiled=step.profiled,
     )  # fmt: skip
     if kept:
-        mark = (step.end + task.shift_ns, root.trace, step.span)
+        mark = (step.end + task.journal.meta.shift_ns, root.trace, step.span)
         task.meter.exemplar(names.STEP_DURATION, labels, step.duration_ns, mark)
     _count(task, step, labels)
     task.tables.add("steps", step_row(step, journal, kept))
@@ -111,7 +111,7 @@ def _count(task: Task, step: StepFacts, labels: dict[str, str]) -> None:
     if step.tokens is not None:
         meter.add(names.TOKENS, labels, step.tokens)
     meter.set(names.STEP_NUMBER.name, labels, step.root.number)
-    meter.set(names.LAST_STEP_TIME.name, {}, (step.end + task.shift_ns) / 1e9)
+    meter.set(names.LAST_STEP_TIME.name, {}, (step.end + task.journal.meta.shift_ns) / 1e9)
     task.self_time(task.labels(step.root.name), step.self_ns)
 
 

@@ -50,8 +50,7 @@ class Kept:
 
     def unix(self, monotonic_ns: int) -> int:
         """Unix time, by the one anchor of the process."""
-        meta = self.journal.meta
-        return max(0, monotonic_ns - meta.monotonic_ns + meta.unix_ns)
+        return self.journal.meta.unix_time(monotonic_ns)
 
     @property
     def thread(self) -> tuple[int, str]:
