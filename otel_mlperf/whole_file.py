@@ -1,4 +1,12 @@
-"""How does a command write a file for its user: whole or not at all, and over no other?"""
+"""How is a file written so that nobody ever finds half of it?
+
+Under another name beside its place, and then renamed. That is enough against the end of a
+*process*: the kernel keeps what was written. A *machine* that stops may have kept the new name
+without what it stands for. So the only copy of something that is recorded (state, requests, parts,
+results of conversions) is synced first, which takes milliseconds on a disk. What lies in shared
+memory, is made anew within seconds, or is written by the training process, which must not wait for
+a disk, is not. The rename itself is never synced: the old file and the new one are both whole.
+"""
 
 from __future__ import annotations
 
@@ -15,8 +23,52 @@ if TYPE_CHECKING:
 
 
 @contextmanager
+def replacing(
+    path: str | Path, *, is_durable: bool = False, temporary: str | Path = ""
+) -> Iterator[str]:
+    """The name under which to write a file that takes the place of ``path`` at the end.
+
+    After an error nothing is left of it, and ``path`` is what it was.
+
+    Args:
+        path: of the finished file; its folder is there.
+        is_durable: whether it is to survive that the machine stops.
+        temporary: the other name, where several processes may write ``path``; a single writer
+            writes over what it left when it was killed.
+
+    Raises:
+        OSError: the place refuses.
+    """
+    beside = str(temporary or f"{path}.new")
+    try:
+        yield beside
+        if is_durable:
+            _sync(beside)
+        os.replace(beside, path)
+    except BaseException:
+        with suppress(OSError):
+            os.unlink(beside)
+        raise
+
+
+def write_whole(
+    path: str | Path, content: bytes, *, is_durable: bool = False, temporary: str | Path = ""
+) -> None:
+    """Replaces ``path`` by a file of that content (see ``replacing``).
+
+    Raises:
+        OSError: the place refuses.
+    """
+    with (
+        replacing(path, is_durable=is_durable, temporary=temporary) as name,
+        open(name, "wb") as file,
+    ):
+        file.write(content)
+
+
+@contextmanager
 def new_file(path: Path, *, is_replaced: bool = False) -> Iterator[BinaryIO]:
-    """A file that gets its name when all is written; nothing is left of it after an error.
+    """A file for the user of a command, which gets its name when all is written.
 
     Raises:
         OutputError: a file is there that must not be replaced, or the place refuses.
@@ -29,12 +81,13 @@ def new_file(path: Path, *, is_replaced: bool = False) -> Iterator[BinaryIO]:
         )
     temporary = path.with_name(f".{path.name}.{os.getpid()}.new")
     try:
-        with temporary.open("xb") as file:
+        with replacing(path, temporary=temporary) as name, open(name, "xb") as file:
             yield file
-        os.replace(temporary, path)
     except OSError as error:
         why = error.strerror or error
         raise OutputError(f"writing {path}: {why}; --out names another place") from error
-    finally:
-        with suppress(OSError):
-            temporary.unlink()
+
+
+def _sync(path: str) -> None:
+    with open(path, "rb") as file:
+        os.fsync(file.fileno())

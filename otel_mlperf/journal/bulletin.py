@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from otel_mlperf.whole_file import write_whole
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -73,11 +75,9 @@ def write_readings(folder: str, groups: Mapping[str, Group], warnings: list[Warn
     Raises:
         OSError: the folder is gone, or there is no room.
     """
-    path = os.path.join(folder, FILE)
-    temporary = f"{path}.new"
-    with open(temporary, "wb") as file:
-        file.write(msgspec.msgpack.encode(Published(dict(groups), warnings)))
-    os.replace(temporary, path)
+    write_whole(
+        os.path.join(folder, FILE), msgspec.msgpack.encode(Published(dict(groups), warnings))
+    )
 
 
 def read_readings(folder: str) -> Published | None:

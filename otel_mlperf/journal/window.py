@@ -6,12 +6,12 @@ whole: where it is there, the trace is complete and can be converted by whoever 
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from otel_mlperf.errors import JournalError
+from otel_mlperf.whole_file import write_whole
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -65,9 +65,7 @@ class Window(msgspec.Struct, frozen=True, kw_only=True):
 def write_window(folder: Path, window: Window) -> Path:
     """Writes the description of a finished window, whole or not at all."""
     place = folder / (window.trace.removesuffix(TRACE_SUFFIX) + WINDOW_SUFFIX)
-    temporary = place.with_suffix(".new")
-    temporary.write_bytes(msgspec.json.encode(window))
-    os.replace(temporary, place)
+    write_whole(place, msgspec.json.encode(window))
     return place
 
 

@@ -6,11 +6,12 @@ line of JSON and then the requests, which is there whole or not at all.
 
 from __future__ import annotations
 
-import os
 import zlib
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+
+from otel_mlperf.whole_file import replacing
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -53,13 +54,9 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
 
 def write_result(path: Path, result: Result, bodies: Iterable[bytes]) -> None:
     """Writes the file, whole or not at all."""
-    temporary = path.with_suffix(".new")
-    with temporary.open("wb") as file:
+    with replacing(path, is_durable=True) as name, open(name, "wb") as file:
         file.write(msgspec.json.encode(result) + b"\n")
         file.writelines(bodies)
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(path)
 
 
 def read_result(path: Path) -> tuple[Result, int, int]:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from otel_mlperf.errors import StoreError
 from otel_mlperf.journal.window import TRACE_SUFFIX
 from otel_mlperf.recorder.core.faults import is_from_handler, log
+from otel_mlperf.whole_file import replacing
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -44,9 +45,10 @@ def write_trace(export: Callable[[str], object], folder: Path, name: str) -> Pat
             "writable"
         ) from error
     try:
-        export(str(temporary))
-        _check(temporary)
-        os.replace(temporary, place)
+        # Not synced: the training process waits, and a trace has hundreds of megabytes.
+        with replacing(place, temporary=temporary):
+            export(str(temporary))
+            _check(temporary)
     except OSError as error:
         if is_from_handler(error):
             raise  # a time limit of the program, which is an OSError too
@@ -55,9 +57,8 @@ def write_trace(export: Callable[[str], object], folder: Path, name: str) -> Pat
         ) from error
     finally:
         kinetos = temporary.with_name(f"{temporary.name}.tmp")
-        for left in (temporary, kinetos):
-            with suppress(OSError):
-                left.unlink(missing_ok=True)
+        with suppress(OSError):
+            kinetos.unlink(missing_ok=True)
     return place
 
 

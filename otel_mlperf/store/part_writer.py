@@ -11,7 +11,7 @@ import math
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -29,6 +29,10 @@ from otel_mlperf.store.parts import (
     table_folder,
 )
 from otel_mlperf.store.schema import TABLES, Column
+from otel_mlperf.whole_file import replacing
+
+if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
 
 MERGE_OVER = 64
 """Parts of one size class that may lie beside each other before they are merged."""
@@ -84,7 +88,7 @@ def _write(folder: Path, table: str, name: str, pieces: Iterable[pa.Table]) -> P
     path = table_folder(folder, table) / name
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with _Replacing(path) as temporary, _open(temporary, table) as writer:
+        with _replacing(path) as temporary, _open(temporary, table) as writer:
             for rows in pieces:
                 writer.write_table(rows)
     except OSError as error:
@@ -137,7 +141,7 @@ def _size_class(part: Part, over: int) -> int:
 def _merge(paths: list[Path], path: Path, table: str) -> None:
     schema = _schema(table)
     held: list[pa.RecordBatch] = []
-    with _Replacing(path) as temporary, _open(temporary, table) as writer:
+    with _replacing(path) as temporary, _open(temporary, table) as writer:
         for batch in _batches(paths):
             held.append(batch)
             if sum(map(len, held)) >= _GROUP_ROWS:
@@ -199,31 +203,16 @@ def _schema(table: str) -> pa.Schema:
     )
 
 
-def _open(path: Path, table: str) -> pq.ParquetWriter:
+def _open(path: str, table: str) -> pq.ParquetWriter:
     # Dictionaries of numbers and ids cost 12 MB of memory, and double the file.
     words = [column.name for column in TABLES[table] if column.type == "word"]
     return pq.ParquetWriter(path, _schema(table), compression="zstd", use_dictionary=words)
 
 
-class _Replacing:
-    """A file beside ``path`` that takes its place on success and is gone otherwise."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._temporary = path.with_name(f".{path.name}.{os.getpid()}")
-
-    def __enter__(self) -> Path:
-        return self._temporary
-
-    def __exit__(self, kind: object, error: object, traceback: object) -> None:
-        try:
-            if kind is None:
-                # Otherwise a power cut may leave the new name with nothing behind it.
-                with self._temporary.open("rb") as file:
-                    os.fsync(file.fileno())
-                self._temporary.replace(self._path)
-        finally:
-            self._temporary.unlink(missing_ok=True)
+def _replacing(path: Path) -> AbstractContextManager[str]:
+    """A name beside ``path`` that no reader takes for a part (see ``_remove_unfinished``)."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    return replacing(path, is_durable=True, temporary=temporary)
 
 
 def _remove_unfinished(place: Path, host: str) -> None:

@@ -15,6 +15,7 @@ from otel_mlperf import names
 from otel_mlperf.agent.derivation.metric_series import Meter
 from otel_mlperf.agent.model.agent_state import Account
 from otel_mlperf.journal.layout import ROW_BYTES
+from otel_mlperf.whole_file import write_whole
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -151,6 +152,4 @@ def write_report(folder: Path, host: str, report: dict[str, dict[str, Any]]) -> 
     """Replaces ``accounting/<host>.json`` of a run folder."""
     place = folder / "accounting"
     place.mkdir(exist_ok=True)
-    temporary = place / f"{host}.new"
-    temporary.write_text(json.dumps(report, indent=1))
-    temporary.replace(place / f"{host}.json")
+    write_whole(place / f"{host}.json", json.dumps(report, indent=1).encode())

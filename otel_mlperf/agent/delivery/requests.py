@@ -13,11 +13,12 @@ import zlib
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from otel_mlperf.whole_file import write_whole
+
 if TYPE_CHECKING:
     from pathlib import Path
 
 _LOG: Final = "outcomes.log"
-_UNFINISHED: Final = ".new"
 
 
 class Request(NamedTuple):
@@ -97,9 +98,9 @@ class Requests:
                 return None
             self._make_room(len(body))
             try:
-                self._write(request, body)
+                # The log of events goes with the next state: then it is the only copy.
+                write_whole(self._path(request), body, is_durable=True)
             except OSError:
-                _remove(self._path(request).with_suffix(_UNFINISHED))
                 self._settle(Outcome(number, signal, check, 0, {"outbox_io": items}))
                 return None
             self._waiting[number] = request
@@ -161,9 +162,7 @@ class Requests:
                 _remove(self._path(self._made.popitem()[1]))
             self._settled = {outcome.number: outcome for outcome in self._news}
             lines = "".join(map(_line, self._settled.values()))
-            temporary = self._folder / f"{_LOG}.new"
-            temporary.write_text(lines)
-            temporary.replace(self._folder / _LOG)
+            write_whole(self._folder / _LOG, lines.encode())
 
     def _settle(self, outcome: Outcome) -> None:
         self._settled[outcome.number] = outcome
@@ -178,12 +177,6 @@ class Requests:
             _remove(self._path(oldest))
             lost = {"outbox_full": oldest.items}
             self._settle(Outcome(oldest.number, oldest.signal, oldest.check, 0, lost))
-
-    def _write(self, request: Request, body: bytes) -> None:
-        path = self._path(request)
-        temporary = path.with_suffix(_UNFINISHED)
-        temporary.write_bytes(body)
-        temporary.replace(path)
 
     def _path(self, request: Request) -> Path:
         name = f"{request.number:010d}-{request.signal}-{request.items}-{request.check}.otlp"

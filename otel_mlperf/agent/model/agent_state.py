@@ -6,7 +6,6 @@ that came after. Rows that wait (their step has not ended) are kept as the bytes
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
@@ -16,6 +15,7 @@ from otel_mlperf.errors import StoreError
 from otel_mlperf.journal.meta import JournalMeta
 from otel_mlperf.otlp.histogram import Buckets
 from otel_mlperf.otlp.metric_encoding import Exemplar
+from otel_mlperf.whole_file import write_whole
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -207,9 +207,4 @@ def load_state(path: Path) -> State:
 
 def write_state(path: Path, state: State) -> None:
     """Replaces the state at ``path``, whole or not at all."""
-    temporary = path.with_suffix(".new")
-    with temporary.open("wb") as file:
-        file.write(msgspec.msgpack.encode(state))
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(path)
+    write_whole(path, msgspec.msgpack.encode(state), is_durable=True)

@@ -19,6 +19,7 @@ from otel_mlperf.sensors.gpus.visible_devices import CONTAINER
 from otel_mlperf.sensors.host.host import PROC
 from otel_mlperf.sensors.kernel_files import read_once
 from otel_mlperf.sensors.measurement import Measurement  # noqa: TC001 - msgspec reads it
+from otel_mlperf.whole_file import write_whole
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -140,6 +141,4 @@ def drop_views(folder: Path) -> None:
 
 
 def _replace(path: Path, content: View | Sampled) -> None:
-    temporary = path.with_name(f"{path.name}.new")
-    temporary.write_bytes(msgspec.msgpack.encode(content))
-    temporary.replace(path)
+    write_whole(path, msgspec.msgpack.encode(content))

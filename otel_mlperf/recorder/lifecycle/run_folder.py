@@ -15,6 +15,7 @@ import msgspec
 from otel_mlperf.errors import ConfigError
 from otel_mlperf.ids import safe_name
 from otel_mlperf.recorder.core.json_values import plain
+from otel_mlperf.whole_file import write_whole
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -66,16 +67,17 @@ def _claim(folder: str, run_id: str, about: Mapping[str, Any]) -> bool:
     """Whether the folder is this run's, now or already; never two runs' at once."""
     path = os.path.join(folder, "run.json")
     if not os.path.exists(path):
-        temporary = _write_beside(path, about)
+        draft = _beside(path)
+        write_whole(draft, _text(about))
         try:
-            os.link(temporary, path)  # fails where another rank was first
+            os.link(draft, path)  # unlike a rename it fails where another rank was first
         except FileExistsError:
             pass
         except OSError:  # a file system without links
-            os.replace(temporary, path)
+            os.replace(draft, path)
         finally:
-            if os.path.exists(temporary):
-                os.unlink(temporary)
+            with contextlib.suppress(OSError):
+                os.unlink(draft)
     try:
         return bool(_read(path).get("id") == run_id)
     except (msgspec.MsgspecError, ValueError, AttributeError):
@@ -87,18 +89,13 @@ def _read(path: str) -> Any:
         return msgspec.json.decode(file.read())
 
 
-def _write_beside(path: str, about: Mapping[str, Any]) -> str:
-    """Writes the facts to a file that nobody reads yet."""
-    temporary = f"{os.path.dirname(path)}/.run-{os.getpid()}-{os.urandom(4).hex()}"
-    text = msgspec.json.format(msgspec.json.encode(plain(about)), indent=1)
-    try:
-        with open(temporary, "wb") as file:
-            file.write(text)
-    except OSError:
-        with contextlib.suppress(OSError):
-            os.unlink(temporary)
-        raise
-    return temporary
+def _beside(path: str) -> str:
+    """A name of this writer's alone: all ranks of a run may write at once."""
+    return f"{os.path.dirname(path)}/.run-{os.getpid()}-{os.urandom(4).hex()}"
+
+
+def _text(about: Mapping[str, Any]) -> bytes:
+    return msgspec.json.format(msgspec.json.encode(plain(about)), indent=1)
 
 
 def add_facts(folder: str, params: Mapping[str, Any], tags: Sequence[str]) -> None:
@@ -107,7 +104,7 @@ def add_facts(folder: str, params: Mapping[str, Any], tags: Sequence[str]) -> No
     about = _read(path)
     about["params"] = {**about.get("params", {}), **params}
     about["tags"] = [*about.get("tags", []), *map(str, tags)]
-    os.replace(_write_beside(path, about), path)
+    write_whole(path, _text(about), temporary=_beside(path))
 
 
 def count_restart(folder: str, rank: int, known: int | None) -> int:
