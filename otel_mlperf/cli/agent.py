@@ -80,12 +80,15 @@ def recover(run: RunArgument = None) -> None:
 
 def _folders(run: str | None) -> list[Path]:
     """Journal folders on this node: of one run, or those in shared memory of all."""
-    from otel_mlperf.agent.lifecycle.recovery import journal_folders
-    from otel_mlperf.journal.journal_folder import SUFFIX, folders_of_run
+    from otel_mlperf.journal.journal_folder import (
+        folders_of_run,
+        folders_with_journals,
+        journals_in,
+    )
     from otel_mlperf.store.run_folders import find_run
 
     if run is None:
-        return journal_folders()
+        return folders_with_journals()
     found = find_run(run)
-    places = map(Path, folders_of_run(found.facts.id, str(found.path), os.getuid()))
-    return [place for place in places if any(place.glob(f"*{SUFFIX}"))]
+    places = map(Path, folders_of_run(found.facts.id, found.path, user=os.getuid()))
+    return [place for place in places if journals_in(place)]

@@ -17,7 +17,7 @@ import typer
 from otel_mlperf.cli.commands import RunArgument  # noqa: TC001 - typer reads them
 from otel_mlperf.errors import JournalError, NotRunning, OtelMlperfError, UsageError
 from otel_mlperf.journal.control import MOST_STEPS, Answer, Control, steps_of
-from otel_mlperf.journal.journal_folder import SUFFIX, folders_of_run
+from otel_mlperf.journal.journal_folder import folders_of_run, journals_in, rank_of
 from otel_mlperf.journal.layout import Word
 from otel_mlperf.journal.window import FOLDER, WINDOW_SUFFIX, read_window
 from otel_mlperf.report.quantities import plural
@@ -103,16 +103,16 @@ def _chosen(run: RunFolder, ranks: list[int]) -> dict[int, Path]:
 def _journals(run: RunFolder) -> dict[int, Path]:
     """The journals of ranks that are running; a rank's own before those of forked children."""
     found: dict[int, Path] = {}
-    for path in sorted(path for folder in _folders(run) for path in folder.glob(f"*{SUFFIX}")):
-        rank = path.name.partition("-")[0]
+    for path in sorted(journals_in(*_folders(run))):
+        rank = rank_of(path)
         try:
             control = Control(path)
         except JournalError:
             if path.exists():
                 raise
             continue  # its process has just ended
-        if rank.isdecimal() and control.is_running and (control.listens or int(rank) not in found):
-            found[int(rank)] = path
+        if rank is not None and control.is_running and (control.listens or rank not in found):
+            found[rank] = path
         control.close()
     return dict(sorted(found.items()))
 
@@ -120,7 +120,7 @@ def _journals(run: RunFolder) -> dict[int, Path]:
 def _folders(run: RunFolder) -> list[Path]:
     """Where journals of the run may lie."""
     owner = run.path.stat().st_uid
-    shared, on_disk = map(Path, folders_of_run(run.facts.id, str(run.path), owner))
+    shared, on_disk = map(Path, folders_of_run(run.facts.id, run.path, user=owner))
     if shared.parent.exists() and not os.access(shared.parent, os.R_OK | os.X_OK):
         raise JournalError(
             f"looking for journals in {shared.parent}: they belong to user {owner}, who alone can "

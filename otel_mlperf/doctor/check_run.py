@@ -11,7 +11,7 @@ from otel_mlperf.analysis.summary.item_accounts import RING_FULL, ROOM
 from otel_mlperf.analysis.summary.run_processes import RUNNING, read_processes
 from otel_mlperf.errors import JournalError
 from otel_mlperf.findings.check import Check
-from otel_mlperf.journal.journal_folder import SHARED_MEMORY, SUFFIX, folders_of_run
+from otel_mlperf.journal.journal_folder import SHARED_MEMORY, folders_of_run, journals_in
 from otel_mlperf.journal.journal_reader import Reader
 from otel_mlperf.journal.layout import Word
 from otel_mlperf.report.quantities import plural
@@ -43,8 +43,7 @@ def check_run(
     """The agent of a run, its journals and its accounting."""
     store = Store(run.path)
     outcome = read_processes(store).outcome
-    owner = run.path.stat().st_uid
-    folders = folders_of_run(run.facts.id, str(run.path), owner, shared_memory)
+    folders = folders_of_run(run.facts.id, run.path, shared_memory)
     checks = check_journals(map(Path, folders), run.short_id, outcome, time.monotonic_ns())
     checks += check_profiler(read_left_out(store))
     for signal, destinations in accounts.items():
@@ -76,7 +75,7 @@ def check_journals(
 ) -> list[Check]:
     """Whether somebody reads the run's journals, and what its processes dropped."""
     checks: list[Check] = []
-    paths = [path for folder in folders for path in sorted(folder.glob(f"*{SUFFIX}"))]
+    paths = journals_in(*folders)
     for path in paths:
         try:
             reader = Reader(str(path))

@@ -17,6 +17,7 @@ from enum import IntEnum
 from typing import TYPE_CHECKING, Final
 
 from otel_mlperf.errors import JournalError
+from otel_mlperf.journal.journal_folder import rank_of
 from otel_mlperf.journal.layout import HEADER_BYTES, MAGIC, WORD, State, Word
 from otel_mlperf.journal.owner import has_owner
 
@@ -167,8 +168,8 @@ class Control:
         os.close(self._fd)
 
     @property
-    def _rank(self) -> str:
-        return self._path.name.partition("-")[0]
+    def _rank(self) -> int | None:
+        return rank_of(self._path)
 
     def _absence(self) -> str:
         if not self.is_running:

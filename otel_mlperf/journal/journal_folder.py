@@ -1,4 +1,4 @@
-"""Where do a run's journals lie, and how large may one be?
+"""Where do a run's journals lie, what are they called, and how large may one be?
 
 In shared memory: a store into a file on a disk was measured at up to 9 ms while another process
 wrote to it, tmpfs stayed below 1 ms.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import stat
+from pathlib import Path
 
 from otel_mlperf.errors import JournalError
 from otel_mlperf.ids import safe_name
@@ -26,17 +27,66 @@ def journal_folder(run_id: str, run_folder: str, shared_memory: str = SHARED_MEM
 
     Without a writable tmpfs it is inside the run folder.
     """
-    shared, on_disk = folders_of_run(run_id, run_folder, os.getuid(), shared_memory)
+    shared, on_disk = folders_of_run(run_id, run_folder, shared_memory, user=os.getuid())
     is_fit = os.path.isdir(shared_memory) and os.access(shared_memory, os.W_OK | os.X_OK)
     return shared if is_fit else on_disk
 
 
 def folders_of_run(
-    run_id: str, run_folder: str, user: int, shared_memory: str = SHARED_MEMORY
+    run_id: str,
+    run_folder: str | Path,
+    shared_memory: str = SHARED_MEMORY,
+    *,
+    user: int | None = None,
 ) -> tuple[str, str]:
-    """Where a user's run may have journals: in shared memory, or on disk for want of room there."""
-    shared = os.path.join(shared_memory, f"otel_mlperf-{user}", safe_name(run_id, 128))
+    """Where a run may have journals: in shared memory, or on disk for want of room there.
+
+    They are ``user``'s, which is the owner of the run folder where none is given.
+    """
+    owner = os.stat(run_folder).st_uid if user is None else user
+    shared = os.path.join(_folder_of(owner, shared_memory), safe_name(run_id, 128))
     return shared, os.path.join(run_folder, "journals")
+
+
+def folders_with_journals(shared_memory: str = SHARED_MEMORY) -> list[Path]:
+    """The folders of this user's runs on this node that hold a journal."""
+    mine = Path(_folder_of(os.getuid(), shared_memory))
+    return [folder for folder in sorted(mine.glob("*")) if journals_in(folder)]
+
+
+def journals_in(*folders: str | Path) -> list[Path]:
+    """The journals that lie in folders, each folder's by name.
+
+    None are in one that is not there, or that only somebody else may look into.
+    """
+    return [
+        Path(folder, name)
+        for folder in folders
+        for name in sorted(_names_in(folder))
+        if name.endswith(SUFFIX)
+    ]
+
+
+def journal_name(rank: int, pid: int, number: int) -> str:
+    """The file name of the ``number``-th journal that a process of a rank makes."""
+    return f"{rank}-{pid}-{number}{SUFFIX}"
+
+
+def rank_of(journal: str | Path) -> int | None:
+    """The rank in the name, or at the end of the path, of a journal; None: in none of ours."""
+    rank = os.path.basename(journal).partition("-")[0]
+    return int(rank) if rank.isdecimal() else None
+
+
+def _folder_of(user: int, shared_memory: str) -> str:
+    return os.path.join(shared_memory, f"otel_mlperf-{user}")
+
+
+def _names_in(folder: str | Path) -> list[str]:
+    try:
+        return os.listdir(folder)
+    except OSError:
+        return []
 
 
 def make_private(folder: str) -> None:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import os
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from otel_mlperf.analysis.summary.item_accounts import ROOM
 from otel_mlperf.errors import UsageError
-from otel_mlperf.journal.journal_folder import SUFFIX, folders_of_run
+from otel_mlperf.journal.journal_folder import folders_of_run, journals_in, rank_of
 from otel_mlperf.journal.layout import WORD, Word
 
 if TYPE_CHECKING:
@@ -34,20 +33,20 @@ def wait_until_stored(wanted: list[str], patience_s: float = PATIENCE_S) -> list
 
 def _missing(asked: dict[str, int]) -> list[str]:
     behind = {path: left for path, slot in asked.items() if (left := _behind(path, slot))}
-    ranks = {_rank(path) for path in asked}
+    ranks = {rank_of(path) for path in asked}
     beside = {os.path.dirname(path) for path in asked}
-    others = {_rank(name) for folder in beside for name in _journals(folder)} - ranks
+    others = {rank for path in journals_in(*beside) if (rank := rank_of(path)) is not None}
     return [
-        f"rank {_rank(path)}: {left:,} of {asked[path]:,} rows are still being stored"
+        f"rank {rank_of(path)}: {left:,} of {asked[path]:,} rows are still being stored"
         for path, left in behind.items()
-    ] + [f"rank {rank} has not ended yet" for rank in sorted(others)]
+    ] + [f"rank {rank} has not ended yet" for rank in sorted(others - ranks)]
 
 
 def find_losses(wanted: list[str]) -> list[str]:
     """What journals that are still there have lost for want of room, and what helps."""
     lost = {path: _word(path, Word.LOST_RING_FULL) for path in dict(map(_parse, wanted))}
     told = [
-        f"rank {_rank(path)}: {count:,} spans lost, the journal was full"
+        f"rank {rank_of(path)}: {count:,} spans lost, the journal was full"
         for path, count in lost.items()
         if count
     ]
@@ -59,23 +58,10 @@ def find_left(run: RunFolder) -> list[str]:
     from otel_mlperf.agent.lifecycle.agent_process import is_served
     from otel_mlperf.agent.lifecycle.recovery import is_written
 
-    owner = run.path.stat().st_uid
-    folders = map(Path, folders_of_run(run.facts.id, str(run.path), owner))
-    journals = [journal for folder in folders for journal in sorted(folder.glob(f"*{SUFFIX}"))]
+    journals = journals_in(*folders_of_run(run.facts.id, run.path))
     if not journals or any(is_served(path.parent) or is_written(path) for path in journals):
         return []
     return [f"its processes have ended, and nobody reads: otel-mlperf recover {run.short_id}"]
-
-
-def _rank(path: str) -> str:
-    return os.path.basename(path).partition("-")[0]
-
-
-def _journals(folder: str) -> list[str]:
-    try:
-        return [name for name in os.listdir(folder) if name.endswith(SUFFIX)]
-    except OSError:
-        return []
 
 
 def _parse(wanted: str) -> tuple[str, int]:

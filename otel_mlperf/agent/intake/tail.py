@@ -15,7 +15,7 @@ import numpy as np
 
 from otel_mlperf.agent.model.events import Event, Joined, Left, Named, Polled, Seen
 from otel_mlperf.errors import JournalError
-from otel_mlperf.journal.journal_folder import SUFFIX
+from otel_mlperf.journal.journal_folder import journals_in
 from otel_mlperf.journal.journal_reader import OPEN_TYPE, Reader, Rows
 from otel_mlperf.journal.layout import ROW_BYTES, Word
 
@@ -84,7 +84,7 @@ class Tail:
 
     def find(self) -> list[Joined]:
         """Journals that are new since the last call."""
-        names = {name for name in os.listdir(self.folder) if name.endswith(SUFFIX)}
+        names = {path.name for path in journals_in(self.folder)}
         names |= {Path(path).name for path in self._own}
         new = sorted(names - self._readers.keys() - self._gone.keys() - self._bad)
         return [Joined(name, self._readers[name].meta) for name in new if self._open(name)]

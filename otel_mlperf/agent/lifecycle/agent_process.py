@@ -15,7 +15,7 @@ from otel_mlperf.agent.model.agent_options import read_options
 from otel_mlperf.agent.readings.gpu_visibility import drop_views
 from otel_mlperf.errors import JournalError
 from otel_mlperf.journal.bulletin import drop_readings
-from otel_mlperf.journal.journal_folder import SUFFIX
+from otel_mlperf.journal.journal_folder import journals_in
 from otel_mlperf.journal.journal_reader import Reader
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ def serve(folder: Path, environ: Mapping[str, str]) -> int:
             _serve_locked(folder, environ)
         # A process may have come while the lock was still ours, and found an agent; or the disk
         # was full and its journal could not be stored.
-        if not any(folder.glob(f"*{SUFFIX}")) or first_meta(folder) is None:
+        if not journals_in(folder) or first_meta(folder) is None:
             remove_if_empty(folder)
             return 0
         time.sleep(wait_s)
@@ -72,7 +72,7 @@ def _serve_locked(folder: Path, environ: Mapping[str, str]) -> None:
 
 def first_meta(folder: Path) -> JournalMeta | None:
     """Metadata of the first journal that can be read; None if there is none."""
-    for path in sorted(folder.glob(f"*{SUFFIX}")):
+    for path in journals_in(folder):
         try:
             reader = Reader(str(path))
         except JournalError as error:
@@ -96,7 +96,7 @@ def is_served(folder: Path) -> bool:
 
 def remove_if_empty(folder: Path) -> None:
     """Removes a journal folder that has no journal any more."""
-    if not any(folder.glob(f"*{SUFFIX}")):
+    if not journals_in(folder):
         with contextlib.suppress(OSError):
             drop_readings(str(folder))
             drop_views(folder)

@@ -6,7 +6,6 @@ converted and requests that no server had taken when the agent's time was over.
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -20,7 +19,7 @@ from otel_mlperf.agent.lifecycle.event_processor import Deriver
 from otel_mlperf.agent.model.agent_options import Options, read_options
 from otel_mlperf.agent.model.agent_state import load_state, write_state
 from otel_mlperf.errors import JournalError, RunServed
-from otel_mlperf.journal.journal_folder import SHARED_MEMORY, SUFFIX, journal_folder
+from otel_mlperf.journal.journal_folder import journal_folder, journals_in
 from otel_mlperf.journal.journal_reader import Reader
 
 if TYPE_CHECKING:
@@ -45,12 +44,6 @@ class Recovered(NamedTuple):
     """Profiler windows that were converted now."""
 
 
-def journal_folders(shared_memory: str = SHARED_MEMORY) -> list[Path]:
-    """The journal folders of this user's runs on this node that hold a journal."""
-    root = Path(shared_memory) / f"otel_mlperf-{os.getuid()}"
-    return sorted({path.parent for path in root.glob(f"*/*{SUFFIX}")})
-
-
 class Journals(NamedTuple):
     """How many journals were read to their end, and why others were not."""
 
@@ -64,7 +57,7 @@ def recover_journals(environ: Mapping[str, str], folders: list[Path]) -> Journal
     """Reads the journals that nobody serves and nobody writes; one that is bad stops no other."""
     read, in_use, failed = 0, 0, []
     for folder in folders:
-        there = sorted(folder.glob(f"*{SUFFIX}"))
+        there = journals_in(folder)
         if is_served(folder):
             continue
         if any(map(is_written, there)):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
@@ -14,13 +13,11 @@ from otel_mlperf.analysis.live.live_steps import MOST_STEPS, StepSeen
 from otel_mlperf.errors import JournalError
 from otel_mlperf.journal.bulletin import read_readings
 from otel_mlperf.journal.glance import Glance
-from otel_mlperf.journal.journal_folder import SHARED_MEMORY, SUFFIX, folders_of_run
+from otel_mlperf.journal.journal_folder import SHARED_MEMORY, folders_of_run, journals_in, rank_of
 from otel_mlperf.journal.journal_reader import Parts, rows_of_kind
 from otel_mlperf.journal.layout import Kind, Word
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from otel_mlperf.analysis.live.live_readings import Value
     from otel_mlperf.journal.bulletin import Warning
     from otel_mlperf.journal.journal_reader import Rows
@@ -54,7 +51,7 @@ class Looked(msgspec.Struct, frozen=True, kw_only=True):
 def look(run: RunFolder, now_ns: int) -> dict[int, Looked]:
     """The ranks that run on this node, by number; those of other users are not seen."""
     found: dict[int, Looked] = {}
-    for path in _journals(run):
+    for path in journals_in(*_folders(run)):
         try:
             glance = Glance(path)
         except JournalError:  # it has just gone, or belongs to somebody else
@@ -71,11 +68,11 @@ def published(run: RunFolder, now_ns: int) -> Published | None:
     """What the agent of this node has read last, and when (Unix time); None: nothing yet."""
     shift_ns = now_ns - time.monotonic_ns()
     for folder in _folders(run):
-        found = read_readings(str(folder))
+        found = read_readings(folder)
         if found is None or not found.groups:
             continue
         values: list[Value] = [
-            (_rank_of(one.journal), one.metric, one.labels, one.value)
+            (rank_of(one.journal), one.metric, one.labels, one.value)
             for group in found.groups.values()
             for one in group.readings
         ]
@@ -85,27 +82,12 @@ def published(run: RunFolder, now_ns: int) -> Published | None:
 
 
 def _warned(one: Warning) -> str:
-    rank = _rank_of(one.journal)
+    rank = rank_of(one.journal)
     return one.summary if rank is None else f"rank {rank}: {one.summary}"
 
 
-def _rank_of(journal: str) -> int | None:
-    rank = journal.partition("-")[0]
-    return int(rank) if rank.isdecimal() else None
-
-
-def _folders(run: RunFolder) -> list[Path]:
-    owner = run.path.stat().st_uid
-    found = folders_of_run(run.facts.id, str(run.path), owner, SHARED_MEMORY)
-    return [Path(folder) for folder in found]
-
-
-def _journals(run: RunFolder) -> Iterator[Path]:
-    for folder in _folders(run):
-        try:
-            yield from sorted(folder.glob(f"*{SUFFIX}"))
-        except OSError:  # somebody else's
-            continue
+def _folders(run: RunFolder) -> tuple[str, str]:
+    return folders_of_run(run.facts.id, run.path, SHARED_MEMORY)
 
 
 def look_at(glance: Glance, shift_ns: int) -> Looked:

@@ -15,7 +15,12 @@ from typing import TYPE_CHECKING, Any
 
 from otel_mlperf import names
 from otel_mlperf.errors import JournalError
-from otel_mlperf.journal.journal_folder import SUFFIX, fitting_rows, journal_folder, make_private
+from otel_mlperf.journal.journal_folder import (
+    fitting_rows,
+    journal_folder,
+    journal_name,
+    make_private,
+)
 from otel_mlperf.journal.journal_writer import Journal
 from otel_mlperf.journal.layout import Kind, Word
 from otel_mlperf.journal.meta import JournalMeta
@@ -116,7 +121,7 @@ def make_recorder(meta: JournalMeta, config: Config) -> Recorder:
     Raises:
         JournalError: there is room nowhere.
     """
-    file = f"{meta.rank}-{os.getpid()}-{_file_number()}{SUFFIX}"
+    file = journal_name(meta.rank, os.getpid(), _file_number())
     shared = journal_folder(meta.run_id, meta.run_folder)
     on_disk = journal_folder(meta.run_id, meta.run_folder, "")
     for folder in dict.fromkeys((shared, on_disk)):

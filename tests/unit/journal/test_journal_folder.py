@@ -1,0 +1,55 @@
+"""Tests of ``journal.journal_folder``."""
+
+import os
+
+from otel_mlperf.journal.journal_folder import (
+    folders_of_run,
+    folders_with_journals,
+    journal_name,
+    journals_in,
+    rank_of,
+)
+
+
+def test_the_rank_of_a_journal_is_in_its_name():
+    """It is read back from what it was named, and from a path; other files have none."""
+    name = journal_name(12, 4242, 3)
+
+    assert name == "12-4242-3.journal"
+    assert rank_of(name) == 12
+    assert rank_of(f"/dev/shm/7-x/{name}") == 12
+    assert rank_of("lost.journal") is None
+
+
+def test_journals_are_found_folder_by_folder(tmp_path):
+    """Those of the first folder come first; a folder that is not there has none."""
+    first, second = tmp_path / "b", tmp_path / "a"
+    for folder in (first, second):
+        folder.mkdir()
+        for name in ("1-5-0.journal", "0-9-0.journal", "readings"):
+            (folder / name).touch()
+    found = journals_in(first, str(tmp_path / "gone"), second)
+
+    names = ["0-9-0.journal", "1-5-0.journal"]
+    assert found == [folder / name for folder in (first, second) for name in names]
+
+
+def test_folders_of_a_run_are_those_of_its_owner(tmp_path):
+    """An administrator who looks at a run of somebody else means that one's journals."""
+    shared, on_disk = folders_of_run("../r", tmp_path, "/shm")
+
+    assert shared == f"/shm/otel_mlperf-{tmp_path.stat().st_uid}/r"
+    assert on_disk == f"{tmp_path}/journals"
+    assert folders_of_run("r", tmp_path, "/shm", user=7)[0] == "/shm/otel_mlperf-7/r"
+
+
+def test_only_folders_that_hold_a_journal_are_looked_at(tmp_path):
+    """What an agent has emptied and could not remove is none."""
+    mine = tmp_path / f"otel_mlperf-{os.getuid()}"
+    for run in ("b", "a", "empty"):
+        (mine / run).mkdir(parents=True)
+    for run in ("b", "a"):
+        (mine / run / "0-1-0.journal").touch()
+
+    assert folders_with_journals(str(tmp_path)) == [mine / "a", mine / "b"]
+    assert folders_with_journals(str(tmp_path / "gone")) == []
