@@ -6,13 +6,13 @@ import os
 import re
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from otel_mlperf.errors import NoSuchRun, StoreError
 from otel_mlperf.ids import safe_name
-from otel_mlperf.store.schema import FORMAT
+from otel_mlperf.run_file import RUN_FILE, RunFile, read_run_file
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -20,22 +20,8 @@ if TYPE_CHECKING:
 DIR_VARIABLE = "OTEL_MLPERF_DIR"
 DEFAULT_DIR = "otel-runs"
 LATEST = "latest"
-RUN_FILE = "run.json"
 _LISTED = 5
 _UUID = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
-
-
-class RunFile(msgspec.Struct, frozen=True, kw_only=True):
-    """``run.json``: what was known when the run began."""
-
-    id: str
-    name: str
-    started_ns: int
-    params: dict[str, Any] = {}
-    tags: list[str] = []
-    host: str = ""
-    world_size: int = 1
-    format: int = FORMAT
 
 
 class RunFolder(msgspec.Struct, frozen=True):
@@ -84,17 +70,7 @@ def read_run(path: Path) -> RunFolder:
     Raises:
         StoreError: its ``run.json`` is not readable, or from a newer version.
     """
-    file = path / RUN_FILE
-    try:
-        facts = msgspec.json.decode(file.read_bytes(), type=RunFile)
-    except (OSError, ValueError, msgspec.DecodeError) as error:
-        raise StoreError(f"reading {file}: {error}; without it the folder is no run") from error
-    if facts.format > FORMAT:
-        raise StoreError(
-            f"reading {file}: it has format {facts.format}, this version knows {FORMAT}; "
-            "upgrade otel-mlperf"
-        )
-    return RunFolder(path, facts)
+    return RunFolder(path, read_run_file(path))
 
 
 def find_run(run: str = LATEST, folder: Path | None = None) -> RunFolder:

@@ -11,9 +11,6 @@ from typing import Final, Literal, NamedTuple
 Type = Literal["int32", "int64", "double", "bool", "text", "word"]
 """``word`` is text of few values, stored once each."""
 
-FORMAT: Final = 1
-"""Version of the run folder, in ``run.json``; a reader refuses a higher one."""
-
 
 class Column(NamedTuple):
     """One column of a table."""

@@ -9,19 +9,15 @@ import socket
 import time
 from typing import TYPE_CHECKING, Any
 
-# Not the standard library's: a ``json.py`` beside the program would be imported in its place.
-import msgspec
-
 from otel_mlperf.errors import ConfigError
 from otel_mlperf.ids import safe_name
 from otel_mlperf.recorder.core.json_values import plain
-from otel_mlperf.whole_file import write_whole
+from otel_mlperf.run_file import RUN_FILE, extend_run_file, write_run_file
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 _RANDOM_ID = re.compile(r"([0-9a-f]{32})(\.\d+)?")
-_FORMAT = 1
 
 
 def prepare_folder(parent: str, run_id: str, name: str, facts: Mapping[str, Any]) -> str:
@@ -34,13 +30,13 @@ def prepare_folder(parent: str, run_id: str, name: str, facts: Mapping[str, Any]
         ConfigError: it cannot be created.
     """
     parent = os.path.abspath(parent)
-    about = {"format": _FORMAT, "id": run_id, "name": name, "started_ns": time.time_ns(),
-             "host": socket.gethostname(), **facts}  # fmt: skip
+    about = plain({"id": run_id, "name": name, "started_ns": time.time_ns(),
+                   "host": socket.gethostname(), **facts})  # fmt: skip
     for short in short_ids(run_id):
         folder = os.path.join(parent, f"{safe_name(name)}-{short}")
         try:
             os.makedirs(folder, mode=0o700, exist_ok=True)
-            if _claim(folder, run_id, about):
+            if write_run_file(folder, about):
                 return folder
         except OSError as error:
             with contextlib.suppress(OSError):
@@ -63,48 +59,10 @@ def short_ids(run_id: str) -> list[str]:
     return [text[:length] + suffix for length in (4, 8, 16, 32)]
 
 
-def _claim(folder: str, run_id: str, about: Mapping[str, Any]) -> bool:
-    """Whether the folder is this run's, now or already; never two runs' at once."""
-    path = os.path.join(folder, "run.json")
-    if not os.path.exists(path):
-        draft = _beside(path)
-        write_whole(draft, _text(about))
-        try:
-            os.link(draft, path)  # unlike a rename it fails where another rank was first
-        except FileExistsError:
-            pass
-        except OSError:  # a file system without links
-            os.replace(draft, path)
-        finally:
-            with contextlib.suppress(OSError):
-                os.unlink(draft)
-    try:
-        return bool(_read(path).get("id") == run_id)
-    except (msgspec.MsgspecError, ValueError, AttributeError):
-        return False
-
-
-def _read(path: str) -> Any:
-    with open(path, "rb") as file:
-        return msgspec.json.decode(file.read())
-
-
-def _beside(path: str) -> str:
-    """A name of this writer's alone: all ranks of a run may write at once."""
-    return f"{os.path.dirname(path)}/.run-{os.getpid()}-{os.urandom(4).hex()}"
-
-
-def _text(about: Mapping[str, Any]) -> bytes:
-    return msgspec.json.format(msgspec.json.encode(plain(about)), indent=1)
-
-
 def add_facts(folder: str, params: Mapping[str, Any], tags: Sequence[str]) -> None:
     """Adds what became known of a run after it had begun."""
-    path = os.path.join(folder, "run.json")
-    about = _read(path)
-    about["params"] = {**about.get("params", {}), **params}
-    about["tags"] = [*about.get("tags", []), *map(str, tags)]
-    write_whole(path, _text(about), temporary=_beside(path))
+    known = plain({"params": params, "tags": [*map(str, tags)]})
+    extend_run_file(folder, known["params"], known["tags"])
 
 
 def count_restart(folder: str, rank: int, known: int | None) -> int:
@@ -130,8 +88,8 @@ def discard_start(folder: str, start: str = "") -> None:
             os.unlink(os.path.join(starts, start))
     with contextlib.suppress(OSError):
         os.rmdir(starts)
-        if os.listdir(folder) == ["run.json"]:
-            os.unlink(os.path.join(folder, "run.json"))
+        if os.listdir(folder) == [RUN_FILE]:
+            os.unlink(os.path.join(folder, RUN_FILE))
             os.rmdir(folder)
 
 

@@ -23,7 +23,8 @@ from otel_mlperf.agent.lifecycle.recovery import deliver_rest
 from otel_mlperf.cli.import_ import import_
 from otel_mlperf.journal.window import Window, WindowStep, write_window
 from otel_mlperf.otlp.endpoint_settings import read_settings
-from otel_mlperf.store.run_folders import RunFile, RunFolder
+from otel_mlperf.run_file import RunFile
+from otel_mlperf.store.run_folders import RunFolder
 
 UNIX = 1_700_000_000_000_000_000
 MS = 1_000_000

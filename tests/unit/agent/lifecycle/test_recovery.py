@@ -12,7 +12,8 @@ from otel_mlperf.agent.delivery.requests import Requests
 from otel_mlperf.agent.lifecycle.agent_process import OnlyOne
 from otel_mlperf.agent.lifecycle.recovery import deliver_rest, recover_journals
 from otel_mlperf.errors import RunServed
-from otel_mlperf.store.run_folders import RunFile, RunFolder
+from otel_mlperf.run_file import RunFile
+from otel_mlperf.store.run_folders import RunFolder
 
 if TYPE_CHECKING:
     from pathlib import Path

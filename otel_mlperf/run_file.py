@@ -1,0 +1,119 @@
+"""What does ``run.json`` say, which makes a folder a run, and how do all ranks agree on one?
+
+The recorder writes the file before anything else lies in the folder, and every reader begins with
+it; so this lies below both, and loads nothing that training does not have.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from typing import TYPE_CHECKING, Any, Final
+
+# Not the standard library's: a ``json.py`` beside the program would be imported in its place.
+import msgspec
+
+from otel_mlperf.errors import StoreError
+from otel_mlperf.whole_file import write_whole
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+RUN_FILE: Final = "run.json"
+FORMAT: Final = 1
+"""Version of the run folder, in ``run.json``; a reader refuses a higher one."""
+
+
+class RunFile(msgspec.Struct, frozen=True, kw_only=True):
+    """``run.json``: what was known when the run began."""
+
+    id: str
+    name: str
+    started_ns: int
+    params: dict[str, Any] = {}
+    tags: list[str] = []
+    host: str = ""
+    world_size: int = 1
+    format: int = FORMAT
+
+
+def read_run_file(folder: Path) -> RunFile:
+    """What is known of the run in ``folder``.
+
+    Raises:
+        StoreError: its ``run.json`` is not readable, or from a newer version.
+    """
+    file = folder / RUN_FILE
+    try:
+        facts = msgspec.json.decode(file.read_bytes(), type=RunFile)
+    except (OSError, ValueError, msgspec.DecodeError) as error:
+        raise StoreError(f"reading {file}: {error}; without it the folder is no run") from error
+    if facts.format > FORMAT:
+        raise StoreError(
+            f"reading {file}: it has format {facts.format}, this version knows {FORMAT}; "
+            "upgrade otel-mlperf"
+        )
+    return facts
+
+
+def write_run_file(folder: str, facts: Mapping[str, Any]) -> bool:
+    """Writes the first facts of the run ``facts["id"]``, unless another rank has.
+
+    Returns:
+        Whether the folder is that run's, now or already; False where ``run.json`` is another run's
+        or cannot be read, and is left alone.
+
+    Raises:
+        OSError: the place refuses.
+    """
+    path = os.path.join(folder, RUN_FILE)
+    if not os.path.exists(path):
+        _write_first(path, {"format": FORMAT, **facts})
+    try:
+        # Who won is what the file says, not who wrote: two runs may have drawn the same folder.
+        return bool(_read(path).get("id") == facts["id"])
+    except (msgspec.MsgspecError, ValueError, AttributeError):
+        return False
+
+
+def extend_run_file(folder: str, params: Mapping[str, Any], tags: Sequence[str]) -> None:
+    """Adds what became known of a run after it had begun; fields of newer versions stay.
+
+    Raises:
+        OSError: the place refuses.
+        MsgspecError: what is there is no JSON.
+    """
+    path = os.path.join(folder, RUN_FILE)
+    about = _read(path)
+    about["params"] = {**about.get("params", {}), **params}
+    about["tags"] = [*about.get("tags", []), *tags]
+    write_whole(path, _text(about), temporary=_beside(path))
+
+
+def _write_first(path: str, about: Mapping[str, Any]) -> None:
+    draft = _beside(path)
+    write_whole(draft, _text(about))
+    try:
+        os.link(draft, path)  # unlike a rename it fails where another rank was first
+    except FileExistsError:
+        pass
+    except OSError:  # a file system without links
+        os.replace(draft, path)
+    finally:
+        with contextlib.suppress(OSError):
+            os.unlink(draft)
+
+
+def _read(path: str) -> Any:
+    with open(path, "rb") as file:
+        return msgspec.json.decode(file.read())
+
+
+def _beside(path: str) -> str:
+    """A name of this writer's alone: all ranks of a run may write at once."""
+    return f"{os.path.dirname(path)}/.run-{os.getpid()}-{os.urandom(4).hex()}"
+
+
+def _text(about: Mapping[str, Any]) -> bytes:
+    return msgspec.json.format(msgspec.json.encode(about), indent=1)
