@@ -212,3 +212,8 @@ class Shape:
     def of_rows(cls, rows: int) -> Shape:
         """The shape of a journal of ``rows`` rows, a power of two: the other parts grow with it."""
         return cls(rows, max(256, rows >> 4), max(256, rows >> 7), max(512, rows >> 4))
+
+
+def signed(word: int) -> int:
+    """The signed number that a word of 64 bits stands for."""
+    return word - (1 << 64) if word >> 63 else word

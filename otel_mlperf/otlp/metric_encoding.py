@@ -197,7 +197,7 @@ def _optional(field: int, value: float | None) -> bytes:
 
 def _value(double_field: int, value: float) -> bytes:
     # as_int is field 6 of points and exemplars alike.
-    if isinstance(value, int) and -(1 << 63) <= value < 1 << 63:
+    if isinstance(value, int) and value in wire.INT64:
         return wire.fixed64(6, value)
     return wire.double(double_field, float(value))
 

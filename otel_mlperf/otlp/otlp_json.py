@@ -27,7 +27,7 @@ _DEEPEST: Final = 16
 _INTERNAL: Final = 1
 _ERROR: Final = 2
 _FLAGS: Final = 0x101
-_INT64: Final = range(-(1 << 63), 1 << 63)
+INT64: Final = range(-(1 << 63), 1 << 63)
 _Json = dict[str, Any]
 
 
@@ -137,7 +137,7 @@ def _value(value: object, depth: int) -> _Json:
 
 
 def _integer(value: int) -> _Json:
-    return {"intValue" if value in _INT64 else "stringValue": str(value)}
+    return {"intValue" if value in INT64 else "stringValue": str(value)}
 
 
 def _double(value: float) -> _Json:

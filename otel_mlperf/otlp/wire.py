@@ -24,7 +24,7 @@ FIXED32 = 5
 
 _SURROGATES = re.compile("[\ud800-\udfff]")
 _MASK64 = (1 << 64) - 1
-_INT64 = range(-(1 << 63), 1 << 63)
+INT64 = range(-(1 << 63), 1 << 63)
 _DEEPEST = 16
 _SHORT: Final = tuple(bytes((number,)) for number in range(128))
 
@@ -109,7 +109,7 @@ def any_value(value: object, depth: int = 0) -> bytes:
 
 
 def _integer(value: int) -> bytes:
-    if value in _INT64:
+    if value in INT64:
         return number(3, value)
     # Beyond 4,300 digits Python refuses to write decimals.
     words = str(value) if value.bit_length() < 8192 else hex(value)

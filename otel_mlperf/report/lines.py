@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import unicodedata
-from itertools import accumulate, takewhile
+from itertools import accumulate, chain, repeat, takewhile
 from typing import TYPE_CHECKING, Literal, TextIO
 
 if TYPE_CHECKING:
@@ -82,7 +82,16 @@ def wrapped(head: str, told: list[str], room: int, between: str = ", ") -> list[
 
 def labelled(label: str, line: str) -> Line:
     """A line behind the word that says what it is about."""
-    return [(f"{label:<{LABEL}}", "dim"), (line, "")]
+    return labelled_lines(label, [line])[0]
+
+
+def labelled_lines(label: str, lines: Iterable[str], style: Style = "") -> list[Line]:
+    """Lines about one thing: the word stands in front of the first alone."""
+    words = chain([label], repeat(""))
+    return [
+        [(f"{word:<{LABEL}}", "dim"), (line, style)]
+        for word, line in zip(words, lines, strict=False)
+    ]
 
 
 def bar(share: float, full: int = 20) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from otel_mlperf.analysis.summary.logged import GAUGE
-from otel_mlperf.report.lines import LABEL, Line, labelled, short, wrapped
+from otel_mlperf.report.lines import LABEL, Line, labelled_lines, short, wrapped
 
 if TYPE_CHECKING:
     from otel_mlperf.analysis.summary.summary_shapes import Series, Summary
@@ -31,8 +31,7 @@ def said_lines(summary: Summary, width: int) -> list[Line]:
         found = wrapped("", told, room, between) if told else []
         if len(found) > _MOST_SAID:
             found = [*found[: _MOST_SAID - 1], "… summary --json has all of it"]
-        labels = [label, *[""] * len(found)]
-        lines += [labelled(one, line) for one, line in zip(labels, found, strict=False)]
+        lines += labelled_lines(label, found)
     return lines
 
 

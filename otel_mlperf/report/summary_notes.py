@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from otel_mlperf.analysis.steps.step_shares import shown
 from otel_mlperf.analysis.summary.item_accounts import ROOM
 from otel_mlperf.analysis.summary.run_processes import IMPORTED, RUNNING
-from otel_mlperf.report.lines import LABEL, Line, columns, labelled, short, wrapped
+from otel_mlperf.report.lines import LABEL, Line, columns, labelled, labelled_lines, short, wrapped
 from otel_mlperf.report.machine_line import machine_text
 from otel_mlperf.report.program_values import said_lines
 from otel_mlperf.report.quantities import duration, parts, percent, plural
@@ -44,9 +44,7 @@ def around_lines(summary: Summary, width: int) -> list[Line]:
         line = f"step {summary.warm_up.number}: {duration(summary.warm_up.duration_ns)}"
         lines.append(labelled("warm-up", f"{line} (not in the figures above)"))
     if summary.outside:
-        labels = ("outside", "")
-        told = _outside(summary, width - LABEL)
-        lines += [labelled(label, line) for label, line in zip(labels, told, strict=False)]
+        lines += labelled_lines("outside", _outside(summary, width - LABEL)[:2])
     lines += [*_beside(summary, width), *_slowest(summary, width), *_machine(summary, width)]
     lines += _losses(summary, width)
     return [*lines, *_profiled(summary, width), *said_lines(summary, width)]
@@ -54,12 +52,11 @@ def around_lines(summary: Summary, width: int) -> list[Line]:
 
 def _ranks(steps: Steps, width: int) -> list[Line]:
     """The ranks that take far longer than the others, and in what."""
-    labels = ["ranks", *[""] * (_MOST_RANKS - 1)]
     lines = []
-    for label, one in zip(labels, steps.stand_outs, strict=False):
+    for one in steps.stand_outs[:_MOST_RANKS]:
         more = ", ".join(f"{name} +{duration(ns)}" for name, ns in one.more_ns.items())
-        lines.append(labelled(label, short(f"rank {one.rank}: {more}", width - LABEL)))
-    return lines
+        lines.append(short(f"rank {one.rank}: {more}", width - LABEL))
+    return labelled_lines("ranks", lines)
 
 
 def _beside(summary: Summary, width: int) -> list[Line]:
@@ -92,11 +89,7 @@ def _profiled(summary: Summary, width: int) -> list[Line]:
         told.append(f"{windows}{steps} · otel-mlperf kernels {summary.short_id}")
     for reason, count in summary.windows_left_out.items():
         told.append(f"{plural(count, 'window')} left out: {reason}")
-    labels = ["profiled", *[""] * len(told)]
-    return [
-        labelled(label, short(line, width - LABEL))
-        for label, line in zip(labels, told, strict=False)
-    ]
+    return labelled_lines("profiled", [short(line, width - LABEL) for line in told])
 
 
 def _machine(summary: Summary, width: int) -> list[Line]:
@@ -106,17 +99,16 @@ def _machine(summary: Summary, width: int) -> list[Line]:
 
 def _losses(summary: Summary, width: int) -> list[Line]:
     """The devices that stopped answering."""
-    lines: list[Line] = []
-    labels = ["lost", *[""] * (_MOST_LOSSES - 1)]
-    for label, one in zip(labels, summary.losses, strict=False):
+    lines = []
+    for one in summary.losses[:_MOST_LOSSES]:
         rank = f" of rank {one.rank}" if summary.ranks > 1 else ""
         often = f", {one.count} times, first" if one.count > 1 else ""
         back = "still gone"
         if one.absent_ns is not None:
             back = f"back after {duration(one.absent_ns)}"
         line = f"{one.name}{rank}{often} after {duration(one.after_ns)}, {back}: {one.text}"
-        lines.append([(f"{label:<{LABEL}}", "dim"), (short(line, width - LABEL), "red")])
-    return lines
+        lines.append(short(line, width - LABEL))
+    return labelled_lines("lost", lines, "red")
 
 
 def _outside(summary: Summary, room: int) -> list[str]:

@@ -11,7 +11,7 @@ from otel_mlperf.agent.model.agent_state import JournalState, Root
 from otel_mlperf.agent.model.span_rows import section_entry
 from otel_mlperf.agent.model.trace_ids import run_trace, step_trace
 from otel_mlperf.journal.journal_reader import OPEN_TYPE, ROW_TYPE, Parts, Rows, rows_of_kind
-from otel_mlperf.journal.layout import Flag, Kind, Word
+from otel_mlperf.journal.layout import Flag, Kind, Word, signed
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -85,10 +85,10 @@ class Batch:
             is_run = category == names.RUN
             journal.roots[span] = Root(
                 kind="run" if is_run else "step",
-                trace=run_trace(meta) if is_run else step_trace(meta, phase, _signed(n)),
+                trace=run_trace(meta) if is_run else step_trace(meta, phase, signed(n)),
                 phase=phase,
-                n=_signed(n),
-                number=_signed(number),
+                n=signed(n),
+                number=signed(number),
                 parent=parent,
                 start=start,
                 name=name,
@@ -209,7 +209,3 @@ def _adopt(sections: Rows, i: int, cancelled: dict[int, list[int]]) -> None:
         sections["root"][i] = cancelled[int(sections["root"][i])][1]
     while int(sections["parent"][i]) in cancelled:
         sections["parent"][i] = cancelled[int(sections["parent"][i])][0]
-
-
-def _signed(word: int) -> int:
-    return word - (1 << 64) if word >> 63 else word

@@ -11,7 +11,7 @@ from otel_mlperf.agent.derivation.batch import remember_ended
 from otel_mlperf.agent.derivation.cell_values import aggregate_rows
 from otel_mlperf.agent.derivation.outside_work import work_out_outside
 from otel_mlperf.agent.derivation.step_work import work_out_steps
-from otel_mlperf.journal.layout import Flag
+from otel_mlperf.journal.layout import Flag, signed
 
 if TYPE_CHECKING:
     from otel_mlperf.agent.derivation.mark_work import Outcome, Task
@@ -72,7 +72,7 @@ def _add_values(task: Task) -> None:
                 "restart": meta.restart,
                 "phase": phase,
                 "name": name,
-                "number": number - (1 << 64) if number >> 63 else number,
+                "number": signed(number),
                 "time_ns": time + task.journal.meta.shift_ns,
                 "value": value,
             },

@@ -15,7 +15,7 @@ from otel_mlperf.journal.bulletin import read_readings
 from otel_mlperf.journal.glance import Glance
 from otel_mlperf.journal.journal_folder import SHARED_MEMORY, folders_of_run, journals_in, rank_of
 from otel_mlperf.journal.journal_reader import Parts, rows_of_kind
-from otel_mlperf.journal.layout import Kind, Word
+from otel_mlperf.journal.layout import Kind, Word, signed
 
 if TYPE_CHECKING:
     from otel_mlperf.analysis.live.live_readings import Value
@@ -98,7 +98,7 @@ def look_at(glance: Glance, shift_ns: int) -> Looked:
     number = glance.word(Word.STEP)
     return Looked(
         host=glance.meta.host,
-        step=_signed(number) if glance.word(Word.STEP_TIME) else None,
+        step=signed(number) if glance.word(Word.STEP_TIME) else None,
         phase=phase,
         section=section,
         open_ns=open_ns,
@@ -138,7 +138,7 @@ def _steps(entries: dict[int, list[Any]], rows: Rows, shift_ns: int) -> tuple[st
         payload = payloads.ready.get(span) or {}
         found.append(
             StepSeen(
-                number=_signed(numbers[span]),
+                number=signed(numbers[span]),
                 start_ns=start + shift_ns,
                 end_ns=end + shift_ns,
                 duration_ns=max(0, end - start - int(payload.get("x") or 0)),
@@ -177,7 +177,3 @@ def _logged(entries: dict[int, list[Any]], rows: Rows) -> dict[str, float]:
     for entry, value in zip(values["name"].tolist(), numbers, strict=True):
         found[entries.get(entry, ["", "other"])[1]] = value
     return found
-
-
-def _signed(word: int) -> int:
-    return word - (1 << 64) if word >> 63 else word
