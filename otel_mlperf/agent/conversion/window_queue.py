@@ -17,9 +17,9 @@ import msgspec
 
 from otel_mlperf import ids
 from otel_mlperf.agent.conversion.window_results import SUFFIX, count_events, read_converted
-from otel_mlperf.agent.delivery.resource import rank_attributes
 from otel_mlperf.agent.derivation.sampling import EVERY
 from otel_mlperf.agent.model.events import Converted
+from otel_mlperf.agent.model.resource import rank_attributes
 from otel_mlperf.errors import JournalError
 from otel_mlperf.isolated_process import command
 from otel_mlperf.journal.window import FOLDER, WINDOW_SUFFIX, Window, read_window

@@ -21,12 +21,12 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from otel_mlperf.agent.delivery.requests import Outcome as Settled
+    from otel_mlperf.agent.delivery.outbox import Outcome as Settled
     from otel_mlperf.agent.derivation.mark_work import Outcome as Measured
     from otel_mlperf.agent.model.agent_options import Options
     from otel_mlperf.agent.model.agent_state import State
     from otel_mlperf.agent.model.events import Converted
-    from otel_mlperf.agent.model.span_rows import Kept
+    from otel_mlperf.agent.model.kept_span import Kept
 
 SPANS_STORE: Final = "spans/store"
 SPANS_OTLP: Final = "spans/otlp"

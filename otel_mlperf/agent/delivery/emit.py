@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Final
 from otel_mlperf import names
 from otel_mlperf.agent.conversion.window_results import bodies
 from otel_mlperf.agent.delivery.accounts import METRICS_OTLP, SPANS_OTLP
-from otel_mlperf.agent.delivery.resource import SCOPE_BYTES, agent_attributes, rank_attributes
 from otel_mlperf.agent.derivation.cell_values import user_metric
 from otel_mlperf.agent.derivation.metric_points import Export
 from otel_mlperf.agent.model.agent_state import Series
-from otel_mlperf.agent.model.span_rows import span_columns
+from otel_mlperf.agent.model.kept_span import span_columns
+from otel_mlperf.agent.model.resource import SCOPE_BYTES, agent_attributes, rank_attributes
 from otel_mlperf.otlp import wire
 from otel_mlperf.otlp.metric_encoding import encode_metrics
 from otel_mlperf.otlp.span_encoding import cut, encode_spans
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from otel_mlperf.agent.delivery.accounts import Accounts
-    from otel_mlperf.agent.delivery.requests import Requests
-    from otel_mlperf.agent.delivery.tables import Tables
+    from otel_mlperf.agent.delivery.outbox import Requests
     from otel_mlperf.agent.model.agent_options import Options
     from otel_mlperf.agent.model.agent_state import RankState, State
     from otel_mlperf.agent.model.events import Converted, Mark
-    from otel_mlperf.agent.model.span_rows import Kept
+    from otel_mlperf.agent.model.kept_span import Kept
+    from otel_mlperf.agent.model.table_rows import Tables
     from otel_mlperf.names import Metric
 
 _MOST_BYTES: Final = 2 << 20

@@ -17,7 +17,7 @@ from otel_mlperf.otlp.client import Answer, Client, Outcome
 from otel_mlperf.otlp.split import count_items, halves
 
 if TYPE_CHECKING:
-    from otel_mlperf.agent.delivery.requests import Request, Requests
+    from otel_mlperf.agent.delivery.outbox import Request, Requests
     from otel_mlperf.agent.model.agent_options import Options
     from otel_mlperf.otlp.endpoint_settings import SignalSettings
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from otel_mlperf import names
-from otel_mlperf.agent.derivation.distributions import Distribution, distribution
+from otel_mlperf.agent.model.distribution import Distribution, distribution
 from otel_mlperf.names import Instrument, Metric
 
 if TYPE_CHECKING:

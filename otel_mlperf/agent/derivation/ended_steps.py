@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from otel_mlperf.agent.derivation.self_time import self_times
-from otel_mlperf.agent.model.span_rows import section_entry
+from otel_mlperf.agent.model.kept_span import section_entry
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

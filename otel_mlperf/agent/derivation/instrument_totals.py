@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from otel_mlperf import names
-from otel_mlperf.agent.derivation.distributions import Distribution  # noqa: TC001 - msgspec reads it
+from otel_mlperf.agent.model.distribution import Distribution  # noqa: TC001 - msgspec reads it
 from otel_mlperf.agent.model.events import Reading
 from otel_mlperf.journal.layout import MOST_LABEL_SETS
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from otel_mlperf import names
-from otel_mlperf.agent.derivation.batch import remember_ended
 from otel_mlperf.agent.derivation.cell_values import aggregate_rows
+from otel_mlperf.agent.derivation.new_rows import remember_ended
 from otel_mlperf.agent.derivation.outside_work import work_out_outside
 from otel_mlperf.agent.derivation.step_work import work_out_steps
 from otel_mlperf.journal.layout import Flag, signed

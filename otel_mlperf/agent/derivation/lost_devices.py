@@ -10,7 +10,7 @@ from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, Final
 
 from otel_mlperf import names
-from otel_mlperf.agent.model.span_rows import Kept
+from otel_mlperf.agent.model.kept_span import Kept
 from otel_mlperf.agent.model.trace_ids import run_trace
 
 if TYPE_CHECKING:

@@ -5,15 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from otel_mlperf import names
-from otel_mlperf.agent.derivation.batch import Batch
 from otel_mlperf.agent.derivation.metric_series import Meter
-from otel_mlperf.agent.model.span_rows import section_entry
+from otel_mlperf.agent.derivation.new_rows import Batch
+from otel_mlperf.agent.model.kept_span import section_entry
 
 if TYPE_CHECKING:
-    from otel_mlperf.agent.delivery.tables import Tables
     from otel_mlperf.agent.derivation.sampling import Policy
     from otel_mlperf.agent.model.agent_state import JournalState, RankState
-    from otel_mlperf.agent.model.span_rows import Kept
+    from otel_mlperf.agent.model.kept_span import Kept
+    from otel_mlperf.agent.model.table_rows import Tables
 
 
 class Outcome:

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import numpy as np
 
 from otel_mlperf import names
-from otel_mlperf.agent.derivation.batch import INTERRUPTED
+from otel_mlperf.agent.derivation.new_rows import INTERRUPTED
 from otel_mlperf.agent.model.agent_state import Cover
-from otel_mlperf.agent.model.span_rows import section_entry
+from otel_mlperf.agent.model.kept_span import section_entry
 from otel_mlperf.journal.journal_reader import OPEN_TYPE
 from otel_mlperf.journal.layout import Flag
 

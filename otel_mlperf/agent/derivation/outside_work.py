@@ -9,7 +9,7 @@ import numpy as np
 from otel_mlperf import names
 from otel_mlperf.agent.derivation.outside_sections import Outside, Section, outside_row
 from otel_mlperf.agent.derivation.sampling import INTERRUPTED, PART, reason_to_keep
-from otel_mlperf.agent.model.span_rows import Kept
+from otel_mlperf.agent.model.kept_span import Kept
 from otel_mlperf.agent.model.trace_ids import trace_of
 
 if TYPE_CHECKING:

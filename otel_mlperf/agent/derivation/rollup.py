@@ -11,7 +11,7 @@ from hashlib import blake2b
 from typing import TYPE_CHECKING
 
 from otel_mlperf import names
-from otel_mlperf.agent.model.span_rows import Kept
+from otel_mlperf.agent.model.kept_span import Kept
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

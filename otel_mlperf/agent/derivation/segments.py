@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from otel_mlperf import names
-from otel_mlperf.agent.model.span_rows import Kept, section_entry
+from otel_mlperf.agent.model.kept_span import Kept, section_entry
 from otel_mlperf.agent.model.trace_ids import trace_of
 from otel_mlperf.journal.journal_reader import OPEN_TYPE
 

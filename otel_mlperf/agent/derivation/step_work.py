@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from otel_mlperf import names
-from otel_mlperf.agent.derivation.batch import INTERRUPTED
 from otel_mlperf.agent.derivation.ended_steps import (
     StepFacts,
     StepRows,
@@ -15,11 +14,12 @@ from otel_mlperf.agent.derivation.ended_steps import (
     sections_by_name,
     step_row,
 )
+from otel_mlperf.agent.derivation.new_rows import INTERRUPTED
 from otel_mlperf.agent.derivation.rollup import within_budget
 from otel_mlperf.agent.derivation.sampling import INTERRUPTED as WAS_INTERRUPTED
 from otel_mlperf.agent.derivation.sampling import reason_to_keep
 from otel_mlperf.agent.model.agent_state import Ended
-from otel_mlperf.agent.model.span_rows import Kept
+from otel_mlperf.agent.model.kept_span import Kept
 from otel_mlperf.agent.model.trace_ids import run_trace
 from otel_mlperf.journal.layout import Flag
 

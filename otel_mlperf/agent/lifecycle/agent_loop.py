@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING, Final
 
 from otel_mlperf.agent.conversion.window_queue import Windows
 from otel_mlperf.agent.delivery.accounts import write_report
+from otel_mlperf.agent.delivery.outbox import Requests
 from otel_mlperf.agent.delivery.publish import Board
-from otel_mlperf.agent.delivery.requests import Requests
 from otel_mlperf.agent.delivery.sender import Sender
-from otel_mlperf.agent.delivery.tables import Tables
 from otel_mlperf.agent.intake.write_ahead_log import Log
 from otel_mlperf.agent.lifecycle.event_processor import Deriver
 from otel_mlperf.agent.model.agent_state import State, load_state, write_state
 from otel_mlperf.agent.model.events import Event, Joined, Left, Mark
+from otel_mlperf.agent.model.table_rows import Tables
 from otel_mlperf.agent.readings.reading_rounds import Readings, find_used
 from otel_mlperf.agent.readings.sensor_set import this_machine
 from otel_mlperf.errors import StoreError

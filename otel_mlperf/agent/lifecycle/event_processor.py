@@ -40,10 +40,10 @@ from otel_mlperf.journal.layout import State as Life
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from otel_mlperf.agent.delivery.requests import Requests
-    from otel_mlperf.agent.delivery.tables import Tables
+    from otel_mlperf.agent.delivery.outbox import Requests
     from otel_mlperf.agent.model.agent_options import Options
-    from otel_mlperf.agent.model.span_rows import Kept
+    from otel_mlperf.agent.model.kept_span import Kept
+    from otel_mlperf.agent.model.table_rows import Tables
     from otel_mlperf.journal.journal_reader import Rows
     from otel_mlperf.names import Metric
 

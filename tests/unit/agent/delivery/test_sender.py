@@ -7,7 +7,7 @@ import threading
 import pytest
 from fault_server import FaultServer
 
-from otel_mlperf.agent.delivery.requests import Requests
+from otel_mlperf.agent.delivery.outbox import Requests
 from otel_mlperf.agent.delivery.sender import Sender
 from otel_mlperf.agent.derivation.sampling import Policy
 from otel_mlperf.agent.model.agent_options import Options

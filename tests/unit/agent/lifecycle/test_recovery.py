@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 from by_hand import Program
 
-from otel_mlperf.agent.delivery.requests import Requests
+from otel_mlperf.agent.delivery.outbox import Requests
 from otel_mlperf.agent.lifecycle.agent_process import OnlyOne
 from otel_mlperf.agent.lifecycle.recovery import deliver_rest, recover_journals
 from otel_mlperf.errors import RunServed

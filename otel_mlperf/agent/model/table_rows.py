@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from otel_mlperf.agent.model.span_rows import Kept, span_table
+from otel_mlperf.agent.model.kept_span import Kept, span_table
 from otel_mlperf.store.part_writer import compact, write_part
 from otel_mlperf.store.schema import TABLES
 from otel_mlperf.store.trim import trim

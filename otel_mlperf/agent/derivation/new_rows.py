@@ -8,7 +8,7 @@ import numpy as np
 
 from otel_mlperf import names
 from otel_mlperf.agent.model.agent_state import JournalState, Root
-from otel_mlperf.agent.model.span_rows import section_entry
+from otel_mlperf.agent.model.kept_span import section_entry
 from otel_mlperf.agent.model.trace_ids import run_trace, step_trace
 from otel_mlperf.journal.journal_reader import OPEN_TYPE, ROW_TYPE, Parts, Rows, rows_of_kind
 from otel_mlperf.journal.layout import Flag, Kind, Word, signed

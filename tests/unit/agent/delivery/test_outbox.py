@@ -5,7 +5,7 @@ from __future__ import annotations
 import resource
 import signal
 
-from otel_mlperf.agent.delivery.requests import Requests
+from otel_mlperf.agent.delivery.outbox import Requests
 
 
 def outbox(tmp_path, limit=1 << 20, next_number=1, pending=()):
