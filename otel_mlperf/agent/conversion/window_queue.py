@@ -18,7 +18,7 @@ import msgspec
 from otel_mlperf import ids
 from otel_mlperf.agent.conversion.window_results import SUFFIX, count_events, read_converted
 from otel_mlperf.agent.derivation.sampling import EVERY
-from otel_mlperf.agent.model.events import Converted
+from otel_mlperf.agent.model.events import WindowConverted
 from otel_mlperf.agent.model.resource import rank_attributes
 from otel_mlperf.errors import JournalError
 from otel_mlperf.isolated_process import command
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from otel_mlperf.agent.derivation.sampling import Policy
     from otel_mlperf.agent.model.agent_options import Options
-    from otel_mlperf.agent.model.agent_state import State
+    from otel_mlperf.agent.model.agent_state import AgentState
 
 _log = logging.getLogger("otel_mlperf.agent")
 _POLL_S: Final = 0.05
@@ -43,7 +43,7 @@ _RUN_PART: Final = 10
 """The run's trace gets this part of a step's budget from each window: it has many windows."""
 
 
-class Found(NamedTuple):
+class FoundWindow(NamedTuple):
     """A window of a process of this host."""
 
     name: str
@@ -51,7 +51,7 @@ class Found(NamedTuple):
     window: Window
 
 
-class Windows:
+class WindowQueue:
     """Finds the windows of a run folder that are this host's, and converts them."""
 
     def __init__(self, run_folder: Path, folder: Path, options: Options) -> None:
@@ -59,7 +59,7 @@ class Windows:
         self._run_folder, self._options = run_folder, options
         self.results = folder / "windows"
         self._tries: dict[str, int] = {}
-        self._seen: dict[str, Found] = {}
+        self._seen: dict[str, FoundWindow] = {}
         self._bad: set[str] = set()
         self._forgotten: set[str] = set()
         self._ready: list[str] = []
@@ -72,7 +72,7 @@ class Windows:
         """Whether a window is still to be converted."""
         return bool(self._ready or self._at_work)
 
-    def look(self, state: State) -> bool:
+    def look(self, state: AgentState) -> bool:
         """Whether windows have come: what was recorded before them has to be stored first."""
         try:
             names = [name for name in os.listdir(self._profiles) if name.endswith(WINDOW_SUFFIX)]
@@ -81,7 +81,7 @@ class Windows:
         known = {*self._seen, *self._bad, *state.windows}
         return bool(sum(self._add(name, state) for name in sorted(names) if name not in known))
 
-    def _add(self, name: str, state: State) -> bool:
+    def _add(self, name: str, state: AgentState) -> bool:
         try:
             window = read_window(self._profiles / name)
         except JournalError as error:
@@ -90,7 +90,7 @@ class Windows:
             return False
         instance = ids.instance_id(window.run_id, window.restart, window.rank)
         if instance in state.ranks:
-            self._seen[name] = Found(name, instance, window)
+            self._seen[name] = FoundWindow(name, instance, window)
         return instance in state.ranks
 
     def stored(self) -> None:
@@ -100,16 +100,16 @@ class Windows:
             name for name in self._seen if name not in known and self._tries.get(name, 0) < TRIES
         ]
 
-    def step(self, state: State) -> list[Converted]:
+    def step(self, state: AgentState) -> list[WindowConverted]:
         """Starts and ends conversions; what has ended."""
-        ended: list[Converted] = []
+        ended: list[WindowConverted] = []
         if self._child is not None:
             ended = self._ended(self._child)
         if self._child is None and self._ready:
             self._start(self._ready.pop(0), state)
         return ended
 
-    def rest(self, state: State) -> Iterator[Converted]:
+    def rest(self, state: AgentState) -> Iterator[WindowConverted]:
         """Converts every window that is left, however long it takes; for ``recover``."""
         self.look(state)
         self.stored()
@@ -117,7 +117,7 @@ class Windows:
             yield from self.step(state)
             time.sleep(_POLL_S)
 
-    def _start(self, name: str, state: State) -> None:
+    def _start(self, name: str, state: AgentState) -> None:
         self._at_work, self._until_s = name, time.monotonic() + LIMIT_S
         self._tries[name] = self._tries.get(name, 0) + 1
         job = self._job(self._seen[name], state)
@@ -136,7 +136,7 @@ class Windows:
             _log.warning("converting %s: no process can be started: %s", name, error)
             self._at_work = ""
 
-    def _job(self, found: Found, state: State) -> Job:
+    def _job(self, found: FoundWindow, state: AgentState) -> Job:
         meta = state.ranks[found.instance].meta
         spans, by_trace = allowance(self._options.policy, found.window)
         return Job(
@@ -150,7 +150,7 @@ class Windows:
             limit_s=LIMIT_S,
         )
 
-    def _ended(self, child: subprocess.Popen[bytes]) -> list[Converted]:
+    def _ended(self, child: subprocess.Popen[bytes]) -> list[WindowConverted]:
         code = child.poll()
         if code is None and time.monotonic() < self._until_s:
             return []
@@ -165,7 +165,7 @@ class Windows:
         if event is None:
             events = count_events(self._profiles / found.window.trace)
             _log.error("converting %s ended with status %s: %d events lost", name, code, events)
-            event = Converted(name, found.instance, events=events, lost=FAILED)
+            event = WindowConverted(name, found.instance, events=events, lost=FAILED)
         del self._seen[name]
         return [event]
 
@@ -184,7 +184,7 @@ class Windows:
             _log.warning("%d profiler windows wait for otel-mlperf recover", len(self._seen))
         self._kill()
 
-    def forget(self, state: State) -> None:
+    def forget(self, state: AgentState) -> None:
         """Removes the results that a written state contains."""
         for name in state.windows.keys() - self._forgotten:
             with contextlib.suppress(OSError):

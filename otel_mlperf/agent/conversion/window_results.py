@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from otel_mlperf.agent.model.events import Converted, Reading
+from otel_mlperf.agent.model.events import SensorReading, WindowConverted
 from otel_mlperf.kineto.job import read_result
 
 if TYPE_CHECKING:
@@ -18,13 +18,13 @@ _TEXT_BLOCK = 1 << 20
 _EVENT = b'"ph": "X"'
 
 
-def read_converted(window: str, instance: str, path: Path) -> Converted | None:
+def read_converted(window: str, instance: str, path: Path) -> WindowConverted | None:
     """The event that a whole result means; None if there is none."""
     try:
         result, begin, check = read_result(path)
     except (OSError, ValueError, msgspec.MsgspecError):
         return None
-    return Converted(
+    return WindowConverted(
         window=window,
         instance=instance,
         digest=result.digest,
@@ -35,11 +35,11 @@ def read_converted(window: str, instance: str, path: Path) -> Converted | None:
         begin=begin,
         requests=result.requests,
         end_ns=result.end_ns,
-        readings=[Reading("", *figure) for figure in result.figures],
+        readings=[SensorReading("", *figure) for figure in result.figures],
     )
 
 
-def bodies(event: Converted, folder: Path) -> Iterator[tuple[int, bytes | None]]:
+def bodies(event: WindowConverted, folder: Path) -> Iterator[tuple[int, bytes | None]]:
     """The requests of a converted window with their items; None for one that is gone."""
     intact = _is_intact(event, folder)
     at = event.begin
@@ -62,7 +62,7 @@ def count_events(trace: Path) -> int:
     return found
 
 
-def _is_intact(event: Converted, folder: Path) -> bool:
+def _is_intact(event: WindowConverted, folder: Path) -> bool:
     try:
         return read_result(folder / event.file)[2] == event.check
     except (OSError, ValueError, msgspec.MsgspecError):

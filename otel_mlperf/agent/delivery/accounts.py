@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from otel_mlperf import names
 from otel_mlperf.agent.derivation.metric_series import Meter
-from otel_mlperf.agent.model.agent_state import Account
+from otel_mlperf.agent.model.agent_state import ItemAccount
 from otel_mlperf.journal.layout import ROW_BYTES
 from otel_mlperf.whole_file import write_whole
 
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from otel_mlperf.agent.delivery.outbox import Outcome as Settled
-    from otel_mlperf.agent.derivation.mark_work import Outcome as Measured
+    from otel_mlperf.agent.delivery.outbox import SettledRequest
+    from otel_mlperf.agent.derivation.mark_work import MarkOutcome
     from otel_mlperf.agent.model.agent_options import Options
-    from otel_mlperf.agent.model.agent_state import State
-    from otel_mlperf.agent.model.events import Converted
+    from otel_mlperf.agent.model.agent_state import AgentState
+    from otel_mlperf.agent.model.events import WindowConverted
     from otel_mlperf.agent.model.kept_span import Kept
 
 SPANS_STORE: Final = "spans/store"
@@ -37,17 +37,17 @@ _BY_SIGNAL: Final = {"traces": SPANS_OTLP, "metrics": METRICS_OTLP}
 class Accounts:
     """The accounts of this node's run."""
 
-    def __init__(self, state: State, options: Options) -> None:
+    def __init__(self, state: AgentState, options: Options) -> None:
         self._state = state
         self.destinations = [SPANS_STORE]
         self.destinations += [SPANS_OTLP] if options.traces else []
         self.destinations += [METRICS_OTLP] if options.metrics else []
         for destination in self.destinations:
-            state.accounts.setdefault(destination, Account())
+            state.accounts.setdefault(destination, ItemAccount())
         self._unstored = 0
         self._meter = Meter(state)
 
-    def measured(self, outcome: Measured, dropped: int) -> None:
+    def measured(self, outcome: MarkOutcome, dropped: int) -> None:
         """What one mark brought of one journal; ``dropped`` by its full ring."""
         for destination in (SPANS_STORE, SPANS_OTLP):
             if destination in self.destinations:
@@ -58,7 +58,7 @@ class Accounts:
                 _lose(account, "ring_full", dropped)
                 _lose(account, "internal", outcome.failed)
 
-    def converted(self, event: Converted) -> None:
+    def converted(self, event: WindowConverted) -> None:
         """A profiler window: its events are in the store, or lost for a reason."""
         outcome = {names.OUTCOME: "lost" if event.lost else "delivered"}
         self._meter.add(names.CONVERSIONS, outcome, 1)
@@ -95,9 +95,9 @@ class Accounts:
         """Metric points made."""
         self._state.accounts[METRICS_OTLP].created += points
 
-    def settled(self, outcome: Settled) -> None:
+    def settled(self, outcome: SettledRequest) -> None:
         """A server's answer to a request."""
-        account = self._state.accounts.setdefault(_BY_SIGNAL[outcome.signal], Account())
+        account = self._state.accounts.setdefault(_BY_SIGNAL[outcome.signal], ItemAccount())
         account.delivered += outcome.delivered
         for reason, count in outcome.lost.items():
             _lose(account, reason, count)
@@ -143,7 +143,7 @@ class Accounts:
                 self._meter.set(names.ITEMS.name, lost, count)
 
 
-def _lose(account: Account, reason: str, count: int) -> None:
+def _lose(account: ItemAccount, reason: str, count: int) -> None:
     if count:
         account.lost[reason] = account.lost.get(reason, 0) + count
 

@@ -9,7 +9,7 @@ from otel_mlperf.agent.conversion.window_results import bodies
 from otel_mlperf.agent.delivery.accounts import METRICS_OTLP, SPANS_OTLP
 from otel_mlperf.agent.derivation.cell_values import user_metric
 from otel_mlperf.agent.derivation.metric_points import Export
-from otel_mlperf.agent.model.agent_state import Series
+from otel_mlperf.agent.model.agent_state import MetricSeries
 from otel_mlperf.agent.model.kept_span import span_columns
 from otel_mlperf.agent.model.resource import SCOPE_BYTES, agent_attributes, rank_attributes
 from otel_mlperf.otlp import wire
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from otel_mlperf.agent.delivery.accounts import Accounts
-    from otel_mlperf.agent.delivery.outbox import Requests
+    from otel_mlperf.agent.delivery.outbox import Outbox
     from otel_mlperf.agent.model.agent_options import Options
-    from otel_mlperf.agent.model.agent_state import RankState, State
-    from otel_mlperf.agent.model.events import Converted, Mark
+    from otel_mlperf.agent.model.agent_state import AgentState, RankState
+    from otel_mlperf.agent.model.events import Mark, WindowConverted
     from otel_mlperf.agent.model.kept_span import Kept
-    from otel_mlperf.agent.model.table_rows import Tables
+    from otel_mlperf.agent.model.table_rows import TableRows
     from otel_mlperf.names import Metric
 
 _MOST_BYTES: Final = 2 << 20
@@ -35,15 +35,15 @@ _OFTEN_NS: Final = 120 * 10**9
 """For how long metrics go out often."""
 
 
-class Dispatch:
+class Emitter:
     """Numbers requests in the order in which they are made, so that a replay makes the same."""
 
     def __init__(
         self,
-        state: State,
-        tables: Tables,
+        state: AgentState,
+        tables: TableRows,
         options: Options,
-        requests: Requests,
+        requests: Outbox,
         accounts: Accounts,
     ) -> None:
         self._state, self._tables, self._options = state, tables, options
@@ -65,7 +65,7 @@ class Dispatch:
             body = encode_spans(resource, SCOPE_BYTES, columns, names.SCHEMA_URL)
             self._request("traces", items, body)
 
-    def convert(self, event: Converted, folder: Path) -> None:
+    def convert(self, event: WindowConverted, folder: Path) -> None:
         """What became of a profiler window; ``folder`` holds the file with its requests."""
         self._accounts.converted(event)
         self._measure(event)
@@ -77,13 +77,14 @@ class Dispatch:
             else:
                 self._request("traces", items, body)
 
-    def _measure(self, event: Converted) -> None:
+    def _measure(self, event: WindowConverted) -> None:
         """What a window comes to is sent at once: the run may have made its last mark."""
         if METRICS_OTLP not in self._accounts.destinations or not event.readings:
             return
         meta = self._state.ranks[event.instance].meta
         series = [
-            Series(one.name, one.labels, one.value, read_ns=event.end_ns) for one in event.readings
+            MetricSeries(one.name, one.labels, one.value, read_ns=event.end_ns)
+            for one in event.readings
         ]
         self._export(rank_attributes(meta), meta.unix_ns, event.end_ns, series, {})
 
@@ -112,7 +113,7 @@ class Dispatch:
             own = [series for series in self._state.series.values() if not series.source]
             self._export_node(now_ns, own)
 
-    def _export_node(self, now_ns: int, series: Iterable[Series]) -> None:
+    def _export_node(self, now_ns: int, series: Iterable[MetricSeries]) -> None:
         if self._state.ranks:
             attributes = agent_attributes(next(iter(self._state.ranks.values())).meta)
             self._export(attributes, self._state.began_ns, now_ns, series, {})
@@ -132,7 +133,7 @@ class Dispatch:
         attributes: Mapping[str, object],
         start_ns: int,
         now_ns: int,
-        series: Iterable[Series],
+        series: Iterable[MetricSeries],
         user: dict[str, Metric],
     ) -> None:
         export = Export(start_ns, now_ns)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _LOG: Final = "outcomes.log"
 
 
-class Request(NamedTuple):
+class WaitingRequest(NamedTuple):
     """One request that waits."""
 
     number: int
@@ -32,7 +32,7 @@ class Request(NamedTuple):
     size: int
 
 
-class Outcome(NamedTuple):
+class SettledRequest(NamedTuple):
     """What became of a request's items."""
 
     number: int
@@ -42,7 +42,7 @@ class Outcome(NamedTuple):
     lost: dict[str, int]
 
 
-class Requests:
+class Outbox:
     """The queue between the agent's loop, which adds, and the sender's thread, which takes."""
 
     def __init__(self, folder: Path, limit_bytes: int) -> None:
@@ -50,10 +50,10 @@ class Requests:
         self._limit = limit_bytes
         self._lock = threading.Lock()
         self.changed = threading.Condition(self._lock)
-        self._waiting: dict[int, Request] = {}
-        self._settled: dict[int, Outcome] = {}
-        self._news: list[Outcome] = []
-        self._made: dict[int, Request] = {}
+        self._waiting: dict[int, WaitingRequest] = {}
+        self._settled: dict[int, SettledRequest] = {}
+        self._news: list[SettledRequest] = []
+        self._made: dict[int, WaitingRequest] = {}
         """What an agent before had made after its last state, and perhaps sent."""
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
 
@@ -72,11 +72,11 @@ class Requests:
                 path.unlink(missing_ok=True)
                 continue
             size = path.stat().st_size
-            request = Request(int(number), signal, int(items), int(check), size)
+            request = WaitingRequest(int(number), signal, int(items), int(check), size)
             where = self._waiting if request.number < next_number else self._made
             where[request.number] = request
 
-    def add(self, number: int, signal: str, items: int, body: bytes) -> Outcome | None:
+    def add(self, number: int, signal: str, items: int, body: bytes) -> SettledRequest | None:
         """Queues a request; what became of it, if an agent before has sent the same.
 
         What that one had made is sent as it was: what it counted of itself at that time may be
@@ -84,7 +84,7 @@ class Requests:
         """
         check = zlib.crc32(body)
         known, made = self._settled.get(number), self._made.pop(number, None)
-        request = Request(number, signal, items, check, len(body))
+        request = WaitingRequest(number, signal, items, check, len(body))
         is_known = known and (known.check == check or _is_same(known, signal, items))
         if made is not None and (is_known or made[:3] != request[:3] or self.body(made) is None):
             _remove(self._path(made))
@@ -101,13 +101,13 @@ class Requests:
                 # The log of events goes with the next state: then it is the only copy.
                 write_whole(self._path(request), body, is_durable=True)
             except OSError:
-                self._settle(Outcome(number, signal, check, 0, {"outbox_io": items}))
+                self._settle(SettledRequest(number, signal, check, 0, {"outbox_io": items}))
                 return None
             self._waiting[number] = request
             self.changed.notify_all()
         return None
 
-    def body(self, request: Request) -> bytes | None:
+    def body(self, request: WaitingRequest) -> bytes | None:
         """The bytes to send; None if they are gone, or are others than were written."""
         try:
             body = self._path(request).read_bytes()
@@ -115,7 +115,7 @@ class Requests:
             return None
         return body if zlib.crc32(body) == request.check else None
 
-    def next(self, signal: str) -> Request | None:
+    def next(self, signal: str) -> WaitingRequest | None:
         """The oldest request of a signal."""
         with self._lock:
             return next((r for r in self._waiting.values() if r.signal == signal), None)
@@ -124,17 +124,17 @@ class Requests:
         """Whether a request of ``signal`` waits; for holders of ``changed``."""
         return any(r.signal == signal for r in self._waiting.values())
 
-    def settle(self, request: Request, delivered: int, lost: dict[str, int]) -> None:
+    def settle(self, request: WaitingRequest, delivered: int, lost: dict[str, int]) -> None:
         """Records what became of a request; its file is removed."""
         with self.changed:
             if self._waiting.pop(request.number, None) is None:
                 return
-            outcome = Outcome(request.number, request.signal, request.check, delivered, lost)
+            outcome = SettledRequest(request.number, request.signal, request.check, delivered, lost)
             self._settle(outcome)
             _remove(self._path(request))
             self.changed.notify_all()
 
-    def news(self) -> list[Outcome]:
+    def news(self) -> list[SettledRequest]:
         """Outcomes since the last call."""
         with self._lock:
             news, self._news = self._news, []
@@ -164,7 +164,7 @@ class Requests:
             lines = "".join(map(_line, self._settled.values()))
             write_whole(self._folder / _LOG, lines.encode())
 
-    def _settle(self, outcome: Outcome) -> None:
+    def _settle(self, outcome: SettledRequest) -> None:
         self._settled[outcome.number] = outcome
         self._news.append(outcome)
         # Without its line the request is sent twice at worst, by an agent after a crash.
@@ -176,13 +176,13 @@ class Requests:
             oldest = self._waiting.pop(next(iter(self._waiting)))
             _remove(self._path(oldest))
             lost = {"outbox_full": oldest.items}
-            self._settle(Outcome(oldest.number, oldest.signal, oldest.check, 0, lost))
+            self._settle(SettledRequest(oldest.number, oldest.signal, oldest.check, 0, lost))
 
-    def _path(self, request: Request) -> Path:
+    def _path(self, request: WaitingRequest) -> Path:
         name = f"{request.number:010d}-{request.signal}-{request.items}-{request.check}.otlp"
         return self._folder / name
 
-    def _read_log(self) -> list[Outcome]:
+    def _read_log(self) -> list[SettledRequest]:
         try:
             lines = (self._folder / _LOG).read_text().splitlines()
         except FileNotFoundError:
@@ -190,7 +190,7 @@ class Requests:
         return [outcome for line in lines if (outcome := _parse(line))]
 
 
-def _is_same(known: Outcome, signal: str, items: int) -> bool:
+def _is_same(known: SettledRequest, signal: str, items: int) -> bool:
     """Whether points that were settled are asked for again, whatever their values are now."""
     settled = known.delivered + sum(known.lost.values())
     return signal == known.signal == "metrics" and settled == items
@@ -201,14 +201,14 @@ def _remove(path: Path) -> None:
         path.unlink()
 
 
-def _line(outcome: Outcome) -> str:
+def _line(outcome: SettledRequest) -> str:
     """On a line of its own, whatever was cut short before it."""
     lost = ",".join(f"{reason}={count}" for reason, count in outcome.lost.items())
     number, signal, check, delivered, _ = outcome
     return f"\n{number} {signal} {check} {delivered} {lost or '-'} ."
 
 
-def _parse(line: str) -> Outcome | None:
+def _parse(line: str) -> SettledRequest | None:
     """One line; None for one that a crash has cut short."""
     words = line.split(" ")
     if len(words) != 6 or words[5] != ".":
@@ -216,4 +216,4 @@ def _parse(line: str) -> Outcome | None:
     number, signal, check, delivered, lost, _ = words
     pairs = (pair.split("=") for pair in lost.split(",")) if lost != "-" else ()
     counts = {reason: int(count) for reason, count in pairs}
-    return Outcome(int(number), signal, int(check), int(delivered), counts)
+    return SettledRequest(int(number), signal, int(check), int(delivered), counts)

@@ -11,7 +11,7 @@ import time
 from typing import TYPE_CHECKING, Final
 
 from otel_mlperf import ids, names
-from otel_mlperf.agent.derivation.rule_evaluator import Watch
+from otel_mlperf.agent.derivation.rule_evaluator import RuleEvaluator
 from otel_mlperf.findings.live_rules import RULES
 from otel_mlperf.journal.bulletin import Group, Reading, drop_readings, write_readings
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
-    from otel_mlperf.agent.model.agent_state import State
+    from otel_mlperf.agent.model.agent_state import AgentState
     from otel_mlperf.agent.model.events import Read
     from otel_mlperf.findings.live_rules import Rule
 
@@ -29,7 +29,7 @@ _OWN_SOURCES: Final = ("", "journal")
 """Sources of series that no sensor reads."""
 
 
-class Board:
+class Publisher:
     """The file beside the journals of one folder."""
 
     def __init__(
@@ -39,14 +39,14 @@ class Board:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._folder, self._clock = str(folder), clock
-        self._watch = Watch(rules)
+        self._watch = RuleEvaluator(rules)
         self._wanted = {
             part.metric.name for rule in rules for part in (rule.measured, rule.per) if part
         }
         self._groups: dict[str, Group] = {}
         self._written_s: float | None = None
 
-    def tell(self, reads: Sequence[Read], state: State) -> None:
+    def tell(self, reads: Sequence[Read], state: AgentState) -> None:
         """Takes what was read; writes it, with the warnings that follow, if it is time to."""
         now_s = self._clock()
         for read in reads:
@@ -69,7 +69,7 @@ class Board:
         drop_readings(self._folder)
 
 
-def worked_out(state: State, wanted: set[str]) -> Iterator[Reading]:
+def worked_out(state: AgentState, wanted: set[str]) -> Iterator[Reading]:
     """What the agent itself knows of the metrics ``wanted``, as totals: of a histogram its sum."""
     for name, journal in state.journals.items():
         meta = journal.meta

@@ -17,7 +17,7 @@ from otel_mlperf.otlp.client import Answer, Client, Outcome
 from otel_mlperf.otlp.split import count_items, halves
 
 if TYPE_CHECKING:
-    from otel_mlperf.agent.delivery.outbox import Request, Requests
+    from otel_mlperf.agent.delivery.outbox import Outbox, WaitingRequest
     from otel_mlperf.agent.model.agent_options import Options
     from otel_mlperf.otlp.endpoint_settings import SignalSettings
 
@@ -29,7 +29,7 @@ _LOCKED_OUT_S: Final = 30.0
 class Sender:
     """Takes requests from the outbox and settles them."""
 
-    def __init__(self, requests: Requests, options: Options) -> None:
+    def __init__(self, requests: Outbox, options: Options) -> None:
         self._requests = requests
         settings = [s for s in (options.traces, options.metrics) if s is not None]
         self._channels = [_Channel(requests, one) for one in settings]
@@ -62,7 +62,7 @@ class Sender:
 class _Channel(threading.Thread):
     """One signal's way to its server."""
 
-    def __init__(self, requests: Requests, settings: SignalSettings) -> None:
+    def __init__(self, requests: Outbox, settings: SignalSettings) -> None:
         super().__init__(name=f"otel_mlperf {settings.signal}", daemon=True)
         self.signal = settings.signal
         self.stopping = threading.Event()
@@ -84,7 +84,7 @@ class _Channel(threading.Thread):
                 self._requests.settle(request, 0, {"internal": request.items})
         self._client.close()
 
-    def _next(self) -> Request | None:
+    def _next(self) -> WaitingRequest | None:
         with self._requests.changed:
             while not self._requests.has(self.signal):
                 if self.stopping.is_set():
@@ -92,7 +92,7 @@ class _Channel(threading.Thread):
                 self._requests.changed.wait()
         return self._requests.next(self.signal)
 
-    def _deliver(self, request: Request) -> None:
+    def _deliver(self, request: WaitingRequest) -> None:
         body = self._requests.body(request)
         if body is None:
             self._requests.settle(request, 0, {"outbox_io": request.items})

@@ -25,7 +25,7 @@ _KINDS: dict[str, Instrument] = {
 }
 
 
-class Value(NamedTuple):
+class CellValue(NamedTuple):
     """One series of one journal: a counter's sum, a gauge's last value, or a distribution."""
 
     metric: Metric
@@ -39,7 +39,7 @@ class Value(NamedTuple):
         return self.metric.instrument in ("counter", "histogram")
 
 
-class Aggregate(NamedTuple):
+class AggregatedSection(NamedTuple):
     """An aggregated section: totals so far of one name under one enclosing name and phase."""
 
     entry: int
@@ -78,7 +78,7 @@ def _by_entry(journal: JournalState) -> Iterator[tuple[int, list[Any], list[Cell
             yield number, entry, of_entry
 
 
-def user_values(journal: JournalState) -> list[Value]:
+def user_values(journal: JournalState) -> list[CellValue]:
     """Counters and histograms summed over their cells; gauges that were set."""
     return [
         value
@@ -87,20 +87,22 @@ def user_values(journal: JournalState) -> list[Value]:
     ]
 
 
-def _value(journal: JournalState, kind: str, about: list[Any], cells: list[Cell]) -> Value | None:
+def _value(
+    journal: JournalState, kind: str, about: list[Any], cells: list[Cell]
+) -> CellValue | None:
     name, unit, pairs = about
     metric, labels = _OWN.get(name) or user_metric(name, unit, kind), dict(pairs)
     if kind == "histogram":
         found = distribution(cells, journal)
-        return Value(metric, labels, found.sum, found) if found.count else None
+        return CellValue(metric, labels, found.sum, found) if found.count else None
     numbers = [cell.floats[1] for cell in cells]
     if kind == "counter":
-        return Value(metric, labels, sum(numbers))
+        return CellValue(metric, labels, sum(numbers))
     is_set = [number for number in numbers if not math.isnan(number)]
-    return Value(metric, labels, is_set[-1]) if is_set else None
+    return CellValue(metric, labels, is_set[-1]) if is_set else None
 
 
-def aggregates(journal: JournalState) -> list[Aggregate]:
+def aggregates(journal: JournalState) -> list[AggregatedSection]:
     """Aggregated sections that were entered, summed over threads."""
     found = []
     for number, (_, kind, *about), cells in _by_entry(journal):
@@ -108,7 +110,7 @@ def aggregates(journal: JournalState) -> list[Aggregate]:
         if kind == "aggregate" and entered:
             name, category, enclosing, phase = about
             found.append(
-                Aggregate(
+                AggregatedSection(
                     number, name, category, enclosing, phase,
                     entries=sum(words[1] for words in entered),
                     sum_ns=sum(words[2] for words in entered),

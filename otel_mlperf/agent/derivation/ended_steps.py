@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from otel_mlperf.journal.journal_reader import Rows
 
 
-class StepRows(NamedTuple):
+class EndedStepRows(NamedTuple):
     """The section rows of ended steps, in order of their step, and what was worked out for each."""
 
     rows: Rows
@@ -28,7 +28,7 @@ class StepRows(NamedTuple):
     """Whether it ran on another track than its step."""
 
 
-class StepFacts(NamedTuple):
+class EndedStepFacts(NamedTuple):
     """One ended step."""
 
     span: int
@@ -46,18 +46,18 @@ class StepFacts(NamedTuple):
     profiled: bool
 
 
-def gather(rows: Rows, roots: NDArray[np.uint64], tracks: NDArray[np.uint64]) -> StepRows:
+def gather(rows: Rows, roots: NDArray[np.uint64], tracks: NDArray[np.uint64]) -> EndedStepRows:
     """``rows`` of the steps ``roots`` (ids, ascending) that ran on ``tracks``."""
     step = np.searchsorted(roots, rows["root"]).astype(np.int64)
     order = np.argsort(step, kind="stable")
     rows, step = rows[order], step[order]
     start = rows["start"].astype(np.int64)
     duration = np.maximum(rows["end"].astype(np.int64) - start, 0)
-    return StepRows(rows, step, self_times(rows), duration, rows["track"] != tracks[step])
+    return EndedStepRows(rows, step, self_times(rows), duration, rows["track"] != tracks[step])
 
 
 def sections_by_name(
-    found: StepRows, journal: JournalState, steps: list[tuple[int, Root]]
+    found: EndedStepRows, journal: JournalState, steps: list[tuple[int, Root]]
 ) -> dict[str, list[Any]]:
     """Columns of table ``sections``: a row for each step, name and beside; not the step itself."""
     inner = found.rows["span"] != found.rows["root"]
@@ -95,7 +95,7 @@ def sections_by_name(
     }
 
 
-def step_row(facts: StepFacts, journal: JournalState, kept: str | None) -> dict[str, Any]:
+def step_row(facts: EndedStepFacts, journal: JournalState, kept: str | None) -> dict[str, Any]:
     """The row of table ``steps``."""
     meta, root = journal.meta, facts.root
     return {

@@ -12,13 +12,13 @@ import msgspec
 
 from otel_mlperf import names
 from otel_mlperf.agent.model.distribution import Distribution  # noqa: TC001 - msgspec reads it
-from otel_mlperf.agent.model.events import Reading
+from otel_mlperf.agent.model.events import SensorReading
 from otel_mlperf.journal.layout import MOST_LABEL_SETS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from otel_mlperf.agent.derivation.cell_values import Value
+    from otel_mlperf.agent.derivation.cell_values import CellValue
     from otel_mlperf.agent.derivation.metric_series import Meter
     from otel_mlperf.agent.model.agent_state import RankState
     from otel_mlperf.journal.meta import JournalMeta
@@ -28,39 +28,41 @@ _MOST_SERIES = 2 * MOST_LABEL_SETS
 """Of one rank: each process of it keeps to half of that by itself."""
 
 
-class Total(msgspec.Struct):
+class SeriesTotal(msgspec.Struct):
     """What one series has come to."""
 
     value: float = 0.0
     distribution: Distribution | None = None
 
-    def plus(self, value: Value) -> Total:
+    def plus(self, value: CellValue) -> SeriesTotal:
         """With what one more process has counted."""
         found = value.distribution
         if found is not None and self.distribution is not None:
             found = self.distribution.plus(found)
-        return Total(self.value + value.value, found or self.distribution)
+        return SeriesTotal(self.value + value.value, found or self.distribution)
 
 
-class Totals:
+class RankTotals:
     """The series of every rank at one mark."""
 
     def __init__(self, *, explicit: bool) -> None:
         self._explicit = explicit
-        self._found: dict[tuple[str, str], Total] = {}
-        self._readings: dict[tuple[str, str], list[Reading]] = {}
+        self._found: dict[tuple[str, str], SeriesTotal] = {}
+        self._readings: dict[tuple[str, str], list[SensorReading]] = {}
 
-    def publish(self, rank: RankState, meter: Meter, value: Value) -> None:
+    def publish(self, rank: RankState, meter: Meter, value: CellValue) -> None:
         """Adds one process's series to the rank's."""
         metric = value.metric
         key, labels = place(rank, value)
-        total = Total(value.value)
+        total = SeriesTotal(value.value)
         if value.grows:
-            before = self._found.get((rank.instance, key)) or rank.totals.get(key, Total())
+            before = self._found.get((rank.instance, key)) or rank.totals.get(key, SeriesTotal())
             total = self._found[rank.instance, key] = before.plus(value)
         # The process that is read last has the sum of all: its row takes the others' place.
         rows = _rows(metric.name, total)
-        self._readings[rank.instance, key] = [Reading("", name, labels, n) for name, n in rows]
+        self._readings[rank.instance, key] = [
+            SensorReading("", name, labels, n) for name, n in rows
+        ]
         if total.distribution is None:
             meter.put(metric.name, labels, total.value)
             return
@@ -68,21 +70,21 @@ class Totals:
         buckets = total.distribution.buckets(explicit=self._explicit)
         meter.put_buckets(metric.name, labels, buckets, exemplar)
 
-    def readings(self) -> Iterator[tuple[str, Reading]]:
+    def readings(self) -> Iterator[tuple[str, SensorReading]]:
         """For the tables what each series of each rank has come to, once."""
         for (instance, _), found in self._readings.items():
             for reading in found:
                 yield instance, reading
 
 
-def remember(rank: RankState, value: Value) -> None:
+def remember(rank: RankState, value: CellValue) -> None:
     """Keeps what a process had counted that has ended."""
     if value.grows:
         key, _ = place(rank, value)
-        rank.totals[key] = rank.totals.get(key, Total()).plus(value)
+        rank.totals[key] = rank.totals.get(key, SeriesTotal()).plus(value)
 
 
-def place(rank: RankState, value: Value) -> tuple[str, dict[str, str]]:
+def place(rank: RankState, value: CellValue) -> tuple[str, dict[str, str]]:
     """Key and labels of the rank's series; beyond the limit those of one marked as overflow."""
     name, labels = value.metric.name, value.labels
     key = series_key(name, labels)
@@ -110,7 +112,7 @@ def series_key(name: str, labels: dict[str, str]) -> str:
     return "\0".join((name, *(f"{label}\0{value}" for label, value in labels.items())))
 
 
-def _rows(name: str, total: Total) -> list[tuple[str, float]]:
+def _rows(name: str, total: SeriesTotal) -> list[tuple[str, float]]:
     found = total.distribution
     if found is None:
         return [(name, total.value)]

@@ -14,12 +14,12 @@ from otel_mlperf.agent.derivation.step_work import work_out_steps
 from otel_mlperf.journal.layout import Flag, signed
 
 if TYPE_CHECKING:
-    from otel_mlperf.agent.derivation.mark_work import Outcome, Task
+    from otel_mlperf.agent.derivation.mark_work import MarkOutcome, Task
 
 _MOST_ERRORS: Final = 64
 
 
-def work_out(task: Task) -> Outcome:
+def work_out(task: Task) -> MarkOutcome:
     """Everything that can be said now; rows of open steps wait in the state."""
     task.journal.sections += task.batch.created
     _follow_errors(task)

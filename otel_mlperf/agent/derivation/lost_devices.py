@@ -14,8 +14,8 @@ from otel_mlperf.agent.model.kept_span import Kept
 from otel_mlperf.agent.model.trace_ids import run_trace
 
 if TYPE_CHECKING:
-    from otel_mlperf.agent.model.agent_state import JournalState, State
-    from otel_mlperf.agent.model.events import Read, Reading
+    from otel_mlperf.agent.model.agent_state import AgentState, JournalState
+    from otel_mlperf.agent.model.events import Read, SensorReading
 
 _NAMES: Final = {-1: names.SPAN_DEVICE_LOST, -2: names.SPAN_DEVICE_BACK}
 """By numbers that no process gives: those of its own names are positive."""
@@ -23,7 +23,7 @@ _TRACK: Final = 0
 _THREAD: Final = ["track", _TRACK, -1, "devices", False]
 
 
-def device_spans(state: State, read: Read) -> list[tuple[JournalState, Kept]]:
+def device_spans(state: AgentState, read: Read) -> list[tuple[JournalState, Kept]]:
     """Spans of the devices that are gone, or there again, since the source was read before.
 
     Of a device that no rank uses they are in the trace of the node's first rank.
@@ -44,12 +44,12 @@ def device_spans(state: State, read: Read) -> list[tuple[JournalState, Kept]]:
     return found
 
 
-def _first(state: State) -> JournalState | None:
+def _first(state: AgentState) -> JournalState | None:
     own = [one for one in state.journals.values() if not one.meta.is_child]
     return min(own, key=lambda one: one.meta.rank, default=None)
 
 
-def _span(journal: JournalState, reading: Reading, unix_ns: int) -> Kept:
+def _span(journal: JournalState, reading: SensorReading, unix_ns: int) -> Kept:
     number = -1 if reading.text else -2
     journal.entries[number] = ["section", _NAMES[number], names.DEVICE, "", {}]
     journal.tracks[_TRACK] = _THREAD

@@ -6,17 +6,17 @@ from typing import TYPE_CHECKING, Any
 
 from otel_mlperf import names
 from otel_mlperf.agent.derivation.metric_series import Meter
-from otel_mlperf.agent.derivation.new_rows import Batch
+from otel_mlperf.agent.derivation.new_rows import NewRows
 from otel_mlperf.agent.model.kept_span import section_entry
 
 if TYPE_CHECKING:
     from otel_mlperf.agent.derivation.sampling import Policy
     from otel_mlperf.agent.model.agent_state import JournalState, RankState
     from otel_mlperf.agent.model.kept_span import Kept
-    from otel_mlperf.agent.model.table_rows import Tables
+    from otel_mlperf.agent.model.table_rows import TableRows
 
 
-class Outcome:
+class MarkOutcome:
     """What became of the span items of one journal at one mark."""
 
     def __init__(self, created: int = 0, failed: int = 0) -> None:
@@ -33,15 +33,15 @@ class Task:
         journal: JournalState,
         rank: RankState,
         policy: Policy,
-        tables: Tables,
+        tables: TableRows,
         *,
         explicit: bool = False,
     ) -> None:
         self.journal, self.rank, self.policy, self.tables = journal, rank, policy, tables
         self.meter = Meter(rank, explicit=explicit)
-        self.batch = Batch(journal)
+        self.batch = NewRows(journal)
         self.budget = policy.spans_of_rank(journal.meta.world_size)
-        self.outcome = Outcome(self.batch.created)
+        self.outcome = MarkOutcome(self.batch.created)
 
     def entry(self, number: int) -> list[Any]:
         """Kind, name, category, phase and constant attributes of a section's name."""

@@ -26,7 +26,7 @@ from otel_mlperf.otlp.metric_encoding import (
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from otel_mlperf.agent.model.agent_state import Series
+    from otel_mlperf.agent.model.agent_state import MetricSeries
 
 _METRICS: Final = {metric.name: metric for metric in names.METRICS}
 _BEFORE_NS: Final = 1_000_000
@@ -41,9 +41,9 @@ class Export:
         self._now_ns = now_ns
         self.points = 0
 
-    def collect(self, series: Iterable[Series], user: dict[str, Metric]) -> list[MetricData]:
+    def collect(self, series: Iterable[MetricSeries], user: dict[str, Metric]) -> list[MetricData]:
         """All metrics of the given series; ``user`` describes those that ``names`` does not."""
-        by_metric: dict[str, list[Series]] = {}
+        by_metric: dict[str, list[MetricSeries]] = {}
         for one in series:
             if one.gone and not one.sent:
                 continue
@@ -53,7 +53,7 @@ class Export:
             for name, members in by_metric.items()
         ]
 
-    def _metric(self, metric: Metric, members: list[Series]) -> MetricData:
+    def _metric(self, metric: Metric, members: list[MetricSeries]) -> MetricData:
         data = self._data(metric, members)
         self.points += len(data.points)
         for series in members:
@@ -61,7 +61,7 @@ class Export:
             series.exemplars = []
         return MetricData(metric.name, metric.unit, metric.meaning, data)
 
-    def _data(self, metric: Metric, members: list[Series]) -> Data:
+    def _data(self, metric: Metric, members: list[MetricSeries]) -> Data:
         if metric.instrument == "histogram":
             return _histogram([point for series in members for point in self._buckets(series)])
         if metric.instrument == "gauge":
@@ -74,23 +74,23 @@ class Export:
             points.append(self._number(series, time_ns, value))
         return Sum(points, monotonic=metric.instrument == "counter")
 
-    def _now(self, series: Series) -> tuple[int, float | None]:
+    def _now(self, series: MetricSeries) -> tuple[int, float | None]:
         """When it had its value, which is None where it has none any more."""
         if series.gone:
             return self._now_ns, None
         return series.read_ns or self._now_ns, series.value
 
-    def _gauge(self, series: Series) -> NumberPoint:
+    def _gauge(self, series: MetricSeries) -> NumberPoint:
         time_ns, value = self._now(series)
         return NumberPoint(attributes=series.labels, time_ns=time_ns, value=value)
 
-    def _number(self, series: Series, time_ns: int, value: float | None) -> NumberPoint:
+    def _number(self, series: MetricSeries, time_ns: int, value: float | None) -> NumberPoint:
         start_ns = series.start_ns or min(self._start_ns, time_ns)
         return NumberPoint(
             attributes=series.labels, start_ns=start_ns, time_ns=time_ns, value=value
         )
 
-    def _buckets(self, series: Series) -> list[HistogramPoint | ExponentialPoint]:
+    def _buckets(self, series: MetricSeries) -> list[HistogramPoint | ExponentialPoint]:
         buckets = series.buckets
         if buckets is None:
             return []

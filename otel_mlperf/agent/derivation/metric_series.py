@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from otel_mlperf import names
-from otel_mlperf.agent.model.agent_state import RankState, Series, State
+from otel_mlperf.agent.model.agent_state import AgentState, MetricSeries, RankState
 from otel_mlperf.otlp.histogram import Buckets, ExplicitBuckets, ExponentialBuckets
 from otel_mlperf.otlp.metric_encoding import Exemplar
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from otel_mlperf.agent.model.events import Reading
+    from otel_mlperf.agent.model.events import SensorReading
     from otel_mlperf.names import Metric
 
 MOST_SERIES: Final = 2000
@@ -34,7 +34,7 @@ _COUNTERS: Final = {metric.name for metric in names.METRICS if metric.instrument
 class Meter:
     """Adds to the series of one rank or of the node."""
 
-    def __init__(self, owner: RankState | State, *, explicit: bool = False) -> None:
+    def __init__(self, owner: RankState | AgentState, *, explicit: bool = False) -> None:
         self._owner = owner
         self._kind: type[Buckets] = ExplicitBuckets if explicit else ExponentialBuckets
 
@@ -95,7 +95,7 @@ class Meter:
             if series.source == source:
                 series.gone = True
 
-    def read(self, source: str, reading: Reading, time_ns: int) -> None:
+    def read(self, source: str, reading: SensorReading, time_ns: int) -> None:
         """What a sensor said; it bounds its series itself, by what the machine has."""
         series = self._series(reading.name, reading.labels, is_bounded=True)
         value = reading.value
@@ -104,7 +104,9 @@ class Meter:
         series.value, series.gone = value, False
         series.source, series.read_ns = source, time_ns
 
-    def _series(self, metric: str, labels: dict[str, str], *, is_bounded: bool = False) -> Series:
+    def _series(
+        self, metric: str, labels: dict[str, str], *, is_bounded: bool = False
+    ) -> MetricSeries:
         known = self._owner.series
         key = "\0".join((metric, *labels, *labels.values()))
         found = known.get(key)
@@ -113,11 +115,11 @@ class Meter:
                 key, labels = metric + "\0overflow", {names.OVERFLOW: "true"}
                 if key in known:
                     return known[key]
-            found = known[key] = Series(metric, labels)
+            found = known[key] = MetricSeries(metric, labels)
         return found
 
 
-def _follow(series: Series, value: float, time_ns: int) -> float:
+def _follow(series: MetricSeries, value: float, time_ns: int) -> float:
     """The value of a total that somebody else counts: it never falls without a new start.
 
     What it was when first read had come together before, at a rate that nobody knows: it starts

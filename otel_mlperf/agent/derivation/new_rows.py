@@ -23,7 +23,7 @@ _PATIENCE = 20
 """Marks for which rows of an unknown step wait for it."""
 
 
-class Batch:
+class NewRows:
     """One journal's rows since the last mark, sorted out.
 
     ``steps`` are the section rows of ended steps, ``outside`` those of no step. Rows of open steps

@@ -12,7 +12,7 @@ import numpy as np
 
 from otel_mlperf import names
 from otel_mlperf.agent.derivation.new_rows import INTERRUPTED
-from otel_mlperf.agent.model.agent_state import Cover
+from otel_mlperf.agent.model.agent_state import CoveredTime
 from otel_mlperf.agent.model.kept_span import section_entry
 from otel_mlperf.journal.journal_reader import OPEN_TYPE
 from otel_mlperf.journal.layout import Flag
@@ -20,7 +20,7 @@ from otel_mlperf.journal.layout import Flag
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from otel_mlperf.agent.derivation.ended_steps import StepFacts
+    from otel_mlperf.agent.derivation.ended_steps import EndedStepFacts
     from otel_mlperf.agent.model.agent_state import JournalState
     from otel_mlperf.journal.journal_reader import Rows
 
@@ -29,7 +29,7 @@ _DEEPEST: Final = 32
 """Names in a path."""
 
 
-class Section(NamedTuple):
+class OutsideSection(NamedTuple):
     """One section that ended outside steps."""
 
     span: int
@@ -53,7 +53,7 @@ class _Around(NamedTuple):
     track: int
 
 
-class Outside:
+class OutsideSections:
     """Works out one journal's sections outside steps, mark by mark."""
 
     def __init__(self, journal: JournalState, rows: Rows) -> None:
@@ -70,7 +70,7 @@ class Outside:
         begun += [ended.root for ended in journal.ended.values()]
         self._loops = {root.track for root in begun}
 
-    def sections(self, steps: Iterable[StepFacts]) -> list[Section]:
+    def sections(self, steps: Iterable[EndedStepFacts]) -> list[OutsideSection]:
         """The sections in the order in which they ended; ``steps`` cover what is around them."""
         intervals = [(s.start, s.end, s.root.parent, s.root.track) for s in steps]
         for start, end, _, parent, _, track, *_ in self._rows:
@@ -97,15 +97,15 @@ class Outside:
             return
         cover = self._journal.covers.get(parent)
         if cover is None:
-            cover = self._journal.covers[parent] = Cover(0, 0)
+            cover = self._journal.covers[parent] = CoveredTime(0, 0)
         cover.covered += max(0, end - max(start, cover.until))
         cover.until = max(cover.until, end)
 
-    def _section(self, row: tuple[int, ...]) -> Section:
+    def _section(self, row: tuple[int, ...]) -> OutsideSection:
         start, end, span, parent, root, track, name, flags, _ = row
         end = max(end, start)
         cover = self._journal.covers.pop(span, None)
-        return Section(
+        return OutsideSection(
             span=span,
             parent=parent,
             root=root,
@@ -155,7 +155,7 @@ class Outside:
             del self._journal.covers[span]
 
 
-def outside_row(sections: list[Section], journal: JournalState) -> dict[str, Any]:
+def outside_row(sections: list[OutsideSection], journal: JournalState) -> dict[str, Any]:
     """The row of table ``sections`` for sections of one name, path and *beside*."""
     meta, first = journal.meta, sections[0]
     _, name, category, phase, _ = section_entry(journal, first.name)

@@ -7,22 +7,26 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from otel_mlperf import names
-from otel_mlperf.agent.derivation.outside_sections import Outside, Section, outside_row
+from otel_mlperf.agent.derivation.outside_sections import (
+    OutsideSection,
+    OutsideSections,
+    outside_row,
+)
 from otel_mlperf.agent.derivation.sampling import INTERRUPTED, PART, reason_to_keep
 from otel_mlperf.agent.model.kept_span import Kept
 from otel_mlperf.agent.model.trace_ids import trace_of
 
 if TYPE_CHECKING:
-    from otel_mlperf.agent.derivation.ended_steps import StepFacts
+    from otel_mlperf.agent.derivation.ended_steps import EndedStepFacts
     from otel_mlperf.agent.derivation.mark_work import Task
 
 _ALWAYS: Final = (names.RUN, names.EPOCH, names.PHASE, names.CHECKPOINT)
 """Categories outside steps that are few, and the frame of the rest: kept while there is room."""
 
 
-def work_out_outside(task: Task, steps: list[StepFacts]) -> None:
+def work_out_outside(task: Task, steps: list[EndedStepFacts]) -> None:
     """Works out the rows of no step; ``steps`` have covered what is around them."""
-    outside = Outside(task.journal, task.batch.outside)
+    outside = OutsideSections(task.journal, task.batch.outside)
     sections = outside.sections(steps)
     _measure(task, sections)
     for section in sections:
@@ -31,10 +35,10 @@ def work_out_outside(task: Task, steps: list[StepFacts]) -> None:
         _keep(task, section, outside)
 
 
-def _measure(task: Task, sections: list[Section]) -> None:
+def _measure(task: Task, sections: list[OutsideSection]) -> None:
     """Those of one name and path together: a row or histogram costs as much for one as for many."""
-    by_path: dict[tuple[int, tuple[str, ...], bool], list[Section]] = {}
-    by_name: dict[int, list[Section]] = {}
+    by_path: dict[tuple[int, tuple[str, ...], bool], list[OutsideSection]] = {}
+    by_name: dict[int, list[OutsideSection]] = {}
     for section in sections:
         if not section.interrupted:
             by_path.setdefault((section.name, section.path, section.beside), []).append(section)
@@ -48,7 +52,7 @@ def _measure(task: Task, sections: list[Section]) -> None:
         task.self_time(labels, sum(section.self_ns for section in same))
 
 
-def _end_run(task: Task, section: Section) -> None:
+def _end_run(task: Task, section: OutsideSection) -> None:
     journal = task.journal
     payload = task.batch.peek(section.span)
     journal.ended_ns = section.end
@@ -68,7 +72,7 @@ def _end_run(task: Task, section: Section) -> None:
     }
 
 
-def _outcome(section: Section, error: list[Any]) -> str:
+def _outcome(section: OutsideSection, error: list[Any]) -> str:
     if section.interrupted:
         return "killed"
     if not section.error:
@@ -76,7 +80,7 @@ def _outcome(section: Section, error: list[Any]) -> str:
     return "interrupted" if error and error[0] in ("KeyboardInterrupt", "SystemExit") else "failed"
 
 
-def _keep(task: Task, section: Section, outside: Outside) -> None:
+def _keep(task: Task, section: OutsideSection, outside: OutsideSections) -> None:
     journal, rank = task.journal, task.rank
     _, name, category, _, _ = task.entry(section.name)
     reason = _reason(task, section, name, category)
@@ -91,7 +95,7 @@ def _keep(task: Task, section: Section, outside: Outside) -> None:
     task.outcome.kept.append(_kept(task, section, payload, reason))
 
 
-def _reason(task: Task, section: Section, name: str, category: str) -> str | None:
+def _reason(task: Task, section: OutsideSection, name: str, category: str) -> str | None:
     rank = task.rank
     index = rank.seen.get(name, 0)
     rank.seen[name] = index + 1
@@ -107,7 +111,7 @@ def _reason(task: Task, section: Section, name: str, category: str) -> str | Non
     return reason or (PART if section.span in task.journal.forced else None)
 
 
-def _kept(task: Task, section: Section, payload: dict[str, Any], reason: str) -> Kept:
+def _kept(task: Task, section: OutsideSection, payload: dict[str, Any], reason: str) -> Kept:
     return Kept(
         journal=task.journal,
         span=section.span,

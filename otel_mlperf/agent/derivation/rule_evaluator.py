@@ -27,7 +27,7 @@ Key = tuple[str, tuple[str, ...]]
 Sums = dict[Key, float]
 
 
-class _Growth:
+class _TotalsGrowth:
     """How two totals have grown lately."""
 
     def __init__(self) -> None:
@@ -49,12 +49,12 @@ class _Growth:
         return self._known[-1][0] - self._known[0][0]
 
 
-class Watch:
+class RuleEvaluator:
     """Judges what is measured, one moment after the other."""
 
     def __init__(self, rules: Sequence[Rule] = RULES) -> None:
         self._rules = rules
-        self._growths: dict[tuple[str, Key], _Growth] = {}
+        self._growths: dict[tuple[str, Key], _TotalsGrowth] = {}
         self._since: dict[tuple[str, Key], float] = {}
         self._held: dict[tuple[str, Key], float] = {}
         self._active: dict[tuple[str, Key], Warning] = {}
@@ -97,7 +97,7 @@ class Watch:
         for key, value in measured.items():
             whole = per.get(key, 0.0)
             if rule.over_s:
-                growth = self._growths.setdefault((rule.name, key), _Growth())
+                growth = self._growths.setdefault((rule.name, key), _TotalsGrowth())
                 value, whole = growth.over(now_s, rule.over_s, value, whole)  # noqa: PLW2901
                 if rule.per is not None and growth.known_s < rule.over_s * _ENOUGH:
                     continue

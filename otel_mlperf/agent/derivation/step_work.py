@@ -8,8 +8,8 @@ import numpy as np
 
 from otel_mlperf import names
 from otel_mlperf.agent.derivation.ended_steps import (
-    StepFacts,
-    StepRows,
+    EndedStepFacts,
+    EndedStepRows,
     gather,
     sections_by_name,
     step_row,
@@ -18,7 +18,7 @@ from otel_mlperf.agent.derivation.new_rows import INTERRUPTED
 from otel_mlperf.agent.derivation.rollup import within_budget
 from otel_mlperf.agent.derivation.sampling import INTERRUPTED as WAS_INTERRUPTED
 from otel_mlperf.agent.derivation.sampling import reason_to_keep
-from otel_mlperf.agent.model.agent_state import Ended
+from otel_mlperf.agent.model.agent_state import RecentStep
 from otel_mlperf.agent.model.kept_span import Kept
 from otel_mlperf.agent.model.trace_ids import run_trace
 from otel_mlperf.journal.layout import Flag
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 _LIMIT: Final = 1 << 63
 
 
-def work_out_steps(task: Task) -> list[StepFacts]:
+def work_out_steps(task: Task) -> list[EndedStepFacts]:
     """Works out the rows of ended steps; returns the steps that ended by themselves."""
     rows, journal = task.batch.steps, task.journal
     if not len(rows):
@@ -56,7 +56,7 @@ def work_out_steps(task: Task) -> list[StepFacts]:
     return [step for step in facts if not step.interrupted]
 
 
-def _facts(task: Task, found: StepRows, known: list[Root]) -> list[StepFacts]:
+def _facts(task: Task, found: EndedStepRows, known: list[Root]) -> list[EndedStepFacts]:
     own = np.flatnonzero(found.rows["span"] == found.rows["root"])
     facts = []
     for i in own[np.argsort(found.rows["end"][own])].tolist():
@@ -65,7 +65,7 @@ def _facts(task: Task, found: StepRows, known: list[Root]) -> list[StepFacts]:
         excluded = int(payload.get("x") or 0)
         flags = int(row["flags"])
         facts.append(
-            StepFacts(
+            EndedStepFacts(
                 span=span,
                 root=known[int(found.step[i])],
                 start=int(row["start"]),
@@ -83,12 +83,12 @@ def _facts(task: Task, found: StepRows, known: list[Root]) -> list[StepFacts]:
     return facts
 
 
-def _end(task: Task, step: StepFacts) -> None:
+def _end(task: Task, step: EndedStepFacts) -> None:
     """Measures an ended step and decides whether it is kept."""
     journal, root = task.journal, step.root
     journal.roots.pop(step.span, None)
     if step.interrupted:
-        journal.ended[step.span] = Ended(root, WAS_INTERRUPTED, step.end)
+        journal.ended[step.span] = RecentStep(root, WAS_INTERRUPTED, step.end)
         return
     labels = {names.ML_PHASE: root.phase}
     kept = reason_to_keep(
@@ -100,10 +100,10 @@ def _end(task: Task, step: StepFacts) -> None:
         task.meter.exemplar(names.STEP_DURATION, labels, step.duration_ns, mark)
     _count(task, step, labels)
     task.tables.add("steps", step_row(step, journal, kept))
-    journal.ended[step.span] = Ended(root, kept, step.end)
+    journal.ended[step.span] = RecentStep(root, kept, step.end)
 
 
-def _count(task: Task, step: StepFacts, labels: dict[str, str]) -> None:
+def _count(task: Task, step: EndedStepFacts, labels: dict[str, str]) -> None:
     meter = task.meter
     meter.add(names.STEPS, labels, 1)
     if step.samples is not None:
@@ -115,7 +115,7 @@ def _count(task: Task, step: StepFacts, labels: dict[str, str]) -> None:
     task.self_time(task.labels(step.root.name), step.self_ns)
 
 
-def _record_durations(task: Task, steps: list[StepFacts]) -> None:
+def _record_durations(task: Task, steps: list[EndedStepFacts]) -> None:
     """The steps of a mark in one go: a histogram costs as much for one value as for many."""
     by_phase: dict[str, list[int]] = {}
     for step in steps:
@@ -125,7 +125,7 @@ def _record_durations(task: Task, steps: list[StepFacts]) -> None:
         task.meter.record(names.STEP_DURATION, {names.ML_PHASE: phase}, np.array(durations))
 
 
-def _measure(task: Task, found: StepRows, steps: list[tuple[int, Root]]) -> None:
+def _measure(task: Task, found: EndedStepRows, steps: list[tuple[int, Root]]) -> None:
     """Sections of steps: per-step rows, histograms, self time."""
     task.tables.add_step_sections(sections_by_name(found, task.journal, steps))
     inner = found.rows["span"] != found.rows["root"]
@@ -193,6 +193,6 @@ def _whole(value: object) -> int | None:
     return None
 
 
-def _without(found: StepRows, interrupted: list[int]) -> StepRows:
+def _without(found: EndedStepRows, interrupted: list[int]) -> EndedStepRows:
     stays: NDArray[np.bool_] = ~np.isin(found.rows["root"], np.array(interrupted, np.uint64))
-    return StepRows(*(column[stays] for column in found))  # type: ignore[arg-type]  # in order
+    return EndedStepRows(*(column[stays] for column in found))  # type: ignore[arg-type]  # in order

@@ -22,7 +22,7 @@ from otel_mlperf.journal.layout import ROW_BYTES, Word
 if TYPE_CHECKING:
     import mmap
 
-    from otel_mlperf.agent.model.agent_state import State
+    from otel_mlperf.agent.model.agent_state import AgentState
     from otel_mlperf.journal.meta import JournalMeta
 
 _log = logging.getLogger("otel_mlperf.agent")
@@ -64,7 +64,7 @@ class Tail:
     def __len__(self) -> int:
         return len(self._readers)
 
-    def resume(self, state: State) -> None:
+    def resume(self, state: AgentState) -> None:
         """Goes on where the events of another agent end."""
         for name, journal in state.journals.items():
             if not journal.left and self._open(name):
@@ -74,7 +74,7 @@ class Tail:
             if self._open(name):
                 self._gone[name] = self._readers.pop(name)
 
-    def missing(self, state: State) -> list[Event]:
+    def missing(self, state: AgentState) -> list[Event]:
         """Ends for journals that an agent before has read and whose files are gone."""
         return [
             Left(name, journal.alive_ns, journal.open, journal.cells, journal.words)

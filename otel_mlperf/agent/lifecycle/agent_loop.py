@@ -13,16 +13,16 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from otel_mlperf.agent.conversion.window_queue import Windows
+from otel_mlperf.agent.conversion.window_queue import WindowQueue
 from otel_mlperf.agent.delivery.accounts import write_report
-from otel_mlperf.agent.delivery.outbox import Requests
-from otel_mlperf.agent.delivery.publish import Board
+from otel_mlperf.agent.delivery.outbox import Outbox
+from otel_mlperf.agent.delivery.publish import Publisher
 from otel_mlperf.agent.delivery.sender import Sender
 from otel_mlperf.agent.intake.write_ahead_log import Log
-from otel_mlperf.agent.lifecycle.event_processor import Deriver
-from otel_mlperf.agent.model.agent_state import State, load_state, write_state
+from otel_mlperf.agent.lifecycle.event_processor import EventProcessor
+from otel_mlperf.agent.model.agent_state import AgentState, load_state, write_state
 from otel_mlperf.agent.model.events import Event, Joined, Left, Mark
-from otel_mlperf.agent.model.table_rows import Tables
+from otel_mlperf.agent.model.table_rows import TableRows
 from otel_mlperf.agent.readings.reading_rounds import Readings, find_used
 from otel_mlperf.agent.readings.sensor_set import this_machine
 from otel_mlperf.errors import StoreError
@@ -64,12 +64,12 @@ class Agent:
         self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         self._tail, self._options = tail, options
         self._state_path = self._folder / "state"
-        self._state: State = self._load()
-        self._requests = Requests(self._folder / "requests", options.outbox_bytes)
+        self._state: AgentState = self._load()
+        self._requests = Outbox(self._folder / "requests", options.outbox_bytes)
         self._requests.load(self._state.request, self._state.pending)
-        self._tables = Tables(self.run_folder, self._host)
-        self._windows = Windows(self.run_folder, self._folder, options)
-        self._deriver = Deriver(
+        self._tables = TableRows(self.run_folder, self._host)
+        self._windows = WindowQueue(self.run_folder, self._folder, options)
+        self._deriver = EventProcessor(
             self._state, self._tables, options, self._requests, self._windows.results
         )
         self._log = Log(self._folder, self._state.segment)
@@ -78,12 +78,12 @@ class Agent:
         self._readings = Readings(
             machine, options.readings_s, used=partial(find_used, self._state.journals)
         )
-        self._board = Board(tail.folder)
+        self._board = Publisher(tail.folder)
         self._unlogged: list[Event] = []
         self._marked_ns = time.monotonic_ns()
         self._replay()
 
-    def _load(self) -> State:
+    def _load(self) -> AgentState:
         try:
             return load_state(self._state_path)
         except StoreError as error:
@@ -92,7 +92,7 @@ class Agent:
             self._state_path.replace(self._state_path.with_suffix(".bad"))
             used = [last_number(self.run_folder, table, self._host) for table in TABLES]
             segments = [0, *(int(p.name[4:]) for p in self._folder.glob("wal-*"))]
-            return State(segment=max(segments) + 1, part=max(used) + 1, request=time.time_ns())
+            return AgentState(segment=max(segments) + 1, part=max(used) + 1, request=time.time_ns())
 
     def _replay(self) -> None:
         events = 0

@@ -13,18 +13,17 @@ import numpy as np
 
 from otel_mlperf import ids, names
 from otel_mlperf.agent.delivery.accounts import Accounts
-from otel_mlperf.agent.delivery.emit import Dispatch
+from otel_mlperf.agent.delivery.emit import Emitter
 from otel_mlperf.agent.derivation.cell_values import user_values
-from otel_mlperf.agent.derivation.instrument_totals import Totals, instrument_row, remember
+from otel_mlperf.agent.derivation.instrument_totals import RankTotals, instrument_row, remember
 from otel_mlperf.agent.derivation.journal_work import work_out
 from otel_mlperf.agent.derivation.lost_devices import device_spans
-from otel_mlperf.agent.derivation.mark_work import Outcome, Task
+from otel_mlperf.agent.derivation.mark_work import MarkOutcome, Task
 from otel_mlperf.agent.derivation.metric_series import Meter
 from otel_mlperf.agent.derivation.process_rows import process_row
 from otel_mlperf.agent.derivation.segments import segments
-from otel_mlperf.agent.model.agent_state import JournalState, RankState, State
+from otel_mlperf.agent.model.agent_state import AgentState, JournalState, RankState
 from otel_mlperf.agent.model.events import (
-    Converted,
     Event,
     Joined,
     Left,
@@ -32,6 +31,7 @@ from otel_mlperf.agent.model.events import (
     Named,
     Polled,
     Read,
+    WindowConverted,
 )
 from otel_mlperf.journal.journal_reader import OPEN_TYPE, ROW_TYPE, rows_of_kind
 from otel_mlperf.journal.layout import Kind, Word
@@ -40,10 +40,10 @@ from otel_mlperf.journal.layout import State as Life
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from otel_mlperf.agent.delivery.outbox import Requests
+    from otel_mlperf.agent.delivery.outbox import Outbox
     from otel_mlperf.agent.model.agent_options import Options
     from otel_mlperf.agent.model.kept_span import Kept
-    from otel_mlperf.agent.model.table_rows import Tables
+    from otel_mlperf.agent.model.table_rows import TableRows
     from otel_mlperf.journal.journal_reader import Rows
     from otel_mlperf.names import Metric
 
@@ -59,21 +59,21 @@ _LOST: Final = {
 }
 
 
-class Deriver:
+class EventProcessor:
     """Applies events to the state, the tables and the requests."""
 
     def __init__(
         self,
-        state: State,
-        tables: Tables,
+        state: AgentState,
+        tables: TableRows,
         options: Options,
-        requests: Requests,
+        requests: Outbox,
         results: Path,
     ) -> None:
         self._state, self._tables, self._options = state, tables, options
         self._requests, self._results = requests, results
         self.accounts = Accounts(state, options)
-        self._dispatch = Dispatch(state, tables, options, requests, self.accounts)
+        self._dispatch = Emitter(state, tables, options, requests, self.accounts)
 
     def settle(self) -> None:
         """Enters what has become of requests into the accounts."""
@@ -101,7 +101,7 @@ class Deriver:
                 self._read_source(event)
             case Mark():
                 self._mark(event)
-            case Converted():
+            case WindowConverted():
                 self._state.windows[event.window] = event.digest
                 self._dispatch.convert(event, self._results)
 
@@ -163,7 +163,7 @@ class Deriver:
             rank.live = False
         return outcome.kept + segments(journal, mark.monotonic_ns)
 
-    def _worked_out(self, journal: JournalState, rank: RankState) -> Outcome:
+    def _worked_out(self, journal: JournalState, rank: RankState) -> MarkOutcome:
         rows = np.frombuffer(journal.fresh + journal.held, ROW_TYPE)
         waited = len(journal.held) // ROW_TYPE.itemsize
         try:
@@ -175,7 +175,7 @@ class Deriver:
             _log.exception("%s: rows that could not be worked out are lost", journal.meta.rank)
             journal.fresh = journal.held = journal.payloads = b""
             gone = len(rows_of_kind(rows, Kind.SECTION))
-            return Outcome(created=gone - waited, failed=gone)
+            return MarkOutcome(created=gone - waited, failed=gone)
 
     def _remove(self, name: str) -> None:
         """Forgets a journal that has ended; what its counters counted stays counted."""
@@ -201,7 +201,7 @@ class Deriver:
                 meta = journal.meta if journal else None
                 self._tables.add_reading(meta, reading, read.unix_ns)
         for journal, span in device_spans(state, read):
-            self.accounts.measured(Outcome(created=1), 0)
+            self.accounts.measured(MarkOutcome(created=1), 0)
             self._dispatch.keep(self._rank(journal), [span])
 
     def _total(self, mark: Mark) -> None:
@@ -209,7 +209,7 @@ class Deriver:
         state = self._state
         is_due = mark.unix_ns - state.totalled_ns >= _TOTALS_NS
         state.totalled_ns = mark.unix_ns if is_due else state.totalled_ns
-        totals, told = Totals(explicit=self._options.explicit), set()
+        totals, told = RankTotals(explicit=self._options.explicit), set()
         for journal in state.journals.values():
             rank = self._rank(journal)
             meter = Meter(rank)

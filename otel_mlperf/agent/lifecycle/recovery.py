@@ -9,15 +9,15 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from otel_mlperf.agent.conversion.window_queue import Windows
+from otel_mlperf.agent.conversion.window_queue import WindowQueue
 from otel_mlperf.agent.delivery.accounts import write_report
-from otel_mlperf.agent.delivery.outbox import Requests
+from otel_mlperf.agent.delivery.outbox import Outbox
 from otel_mlperf.agent.delivery.sender import Sender
 from otel_mlperf.agent.lifecycle.agent_process import is_served, serve
-from otel_mlperf.agent.lifecycle.event_processor import Deriver
+from otel_mlperf.agent.lifecycle.event_processor import EventProcessor
 from otel_mlperf.agent.model.agent_options import Options, read_options
 from otel_mlperf.agent.model.agent_state import load_state, write_state
-from otel_mlperf.agent.model.table_rows import Tables
+from otel_mlperf.agent.model.table_rows import TableRows
 from otel_mlperf.errors import JournalError, RunServed
 from otel_mlperf.journal.journal_folder import journal_folder, journals_in
 from otel_mlperf.journal.journal_reader import Reader
@@ -112,11 +112,11 @@ def _is_served(run: RunFolder) -> bool:
 
 def _deliver(run_folder: Path, place: Path, options: Options) -> Recovered:
     state = load_state(place / "state")
-    requests = Requests(place / "requests", options.outbox_bytes)
+    requests = Outbox(place / "requests", options.outbox_bytes)
     requests.load(state.request, state.pending)
-    windows = Windows(run_folder, place, options)
-    tables = Tables(run_folder, place.name)
-    deriver = Deriver(state, tables, options, requests, windows.results)
+    windows = WindowQueue(run_folder, place, options)
+    tables = TableRows(run_folder, place.name)
+    deriver = EventProcessor(state, tables, options, requests, windows.results)
     converted = 0
     for event in windows.rest(state):
         deriver.apply(event)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
-from otel_mlperf.agent.derivation.instrument_totals import Total
+from otel_mlperf.agent.derivation.instrument_totals import SeriesTotal
 from otel_mlperf.errors import StoreError
 from otel_mlperf.journal.meta import JournalMeta
 from otel_mlperf.otlp.histogram import Buckets
@@ -37,7 +37,7 @@ class Root(msgspec.Struct):
     track: int = 0
 
 
-class Ended(msgspec.Struct, array_like=True):
+class RecentStep(msgspec.Struct, array_like=True):
     """A step that ended lately: rows of other threads may still come for it."""
 
     root: Root
@@ -45,7 +45,7 @@ class Ended(msgspec.Struct, array_like=True):
     end: int = 0
 
 
-class Cover(msgspec.Struct, array_like=True):
+class CoveredTime(msgspec.Struct, array_like=True):
     """How much of an open section its children have covered so far."""
 
     until: int
@@ -61,7 +61,7 @@ class JournalState(msgspec.Struct):
     entries: dict[int, list[Any]] = {}
     tracks: dict[int, list[Any]] = {}
     roots: dict[int, Root] = {}
-    ended: dict[int, Ended] = {}
+    ended: dict[int, RecentStep] = {}
     cancelled: dict[int, list[int]] = {}
     """Sections that never were: id to the parent and root that their children get."""
     demoted: dict[int, int] = {}
@@ -80,7 +80,7 @@ class JournalState(msgspec.Struct):
     cells: bytes = b""
     cells_stored: dict[int, list[int]] = {}
     """Aggregates as last written to the tables: entry to count and sum."""
-    covers: dict[int, Cover] = {}
+    covers: dict[int, CoveredTime] = {}
     forced: set[int] = set()
     """Open sections that are kept whatever happens: a child of theirs was."""
     segments: dict[int, int] = {}
@@ -102,7 +102,7 @@ class JournalState(msgspec.Struct):
     """Sections dropped by the full ring that are in the accounts."""
 
 
-class Series(msgspec.Struct):
+class MetricSeries(msgspec.Struct):
     """One metric series of a rank or of the node: a sum, a last value or a histogram."""
 
     metric: str
@@ -129,8 +129,8 @@ class RankState(msgspec.Struct):
 
     meta: JournalMeta
     instance: str
-    series: dict[str, Series] = {}
-    totals: dict[str, Total] = {}
+    series: dict[str, MetricSeries] = {}
+    totals: dict[str, SeriesTotal] = {}
     """What series of journals that have ended had counted, by key."""
     places: set[str] = set()
     """Keys of the labelled series that processes of the rank keep themselves."""
@@ -151,7 +151,7 @@ class RankState(msgspec.Struct):
     live: bool = True
 
 
-class Account(msgspec.Struct):
+class ItemAccount(msgspec.Struct):
     """What became of the items of one signal at one destination."""
 
     created: int = 0
@@ -161,7 +161,7 @@ class Account(msgspec.Struct):
     lost: dict[str, int] = {}
 
 
-class State(msgspec.Struct):
+class AgentState(msgspec.Struct):
     """Everything; ``segment`` is the first of the event log that it does not contain."""
 
     segment: int = 1
@@ -169,9 +169,9 @@ class State(msgspec.Struct):
     finished: list[str] = []
     """Journals that were read to their end and whose files may still be there."""
     ranks: dict[str, RankState] = {}
-    series: dict[str, Series] = {}
+    series: dict[str, MetricSeries] = {}
     """Of the node: the accounts, and readings of no rank in particular."""
-    accounts: dict[str, Account] = {}
+    accounts: dict[str, ItemAccount] = {}
     """By "signal/destination"."""
     part: int = 1
     """Number of the next table part."""
@@ -191,20 +191,20 @@ class State(msgspec.Struct):
     flushed_ns: int = 0
 
 
-def load_state(path: Path) -> State:
+def load_state(path: Path) -> AgentState:
     """The state at ``path``; a new one if there is none yet.
 
     Raises:
         StoreError: it is damaged, or from another version.
     """
     try:
-        return msgspec.msgpack.decode(path.read_bytes(), type=State)
+        return msgspec.msgpack.decode(path.read_bytes(), type=AgentState)
     except FileNotFoundError:
-        return State()
+        return AgentState()
     except (msgspec.DecodeError, ValueError) as error:
         raise StoreError(f"reading the agent's state {path}: {error}") from error
 
 
-def write_state(path: Path, state: State) -> None:
+def write_state(path: Path, state: AgentState) -> None:
     """Replaces the state at ``path``, whole or not at all."""
     write_whole(path, msgspec.msgpack.encode(state), is_durable=True)

@@ -63,7 +63,7 @@ class Seen(msgspec.Struct, array_like=True, frozen=True):
     """As ``monotonic_ns`` of Left."""
 
 
-class Reading(msgspec.Struct, array_like=True, frozen=True):
+class SensorReading(msgspec.Struct, array_like=True, frozen=True):
     """One value that a sensor gave."""
 
     journal: str
@@ -80,7 +80,7 @@ class Read(msgspec.Struct, array_like=True, tag="read", frozen=True):
 
     source: str
     unix_ns: int
-    readings: list[Reading]
+    readings: list[SensorReading]
 
 
 class Mark(msgspec.Struct, array_like=True, tag="mark", frozen=True):
@@ -93,7 +93,7 @@ class Mark(msgspec.Struct, array_like=True, tag="mark", frozen=True):
     """Whether nothing follows: no journal is left."""
 
 
-class Converted(msgspec.Struct, array_like=True, tag="converted", frozen=True):
+class WindowConverted(msgspec.Struct, array_like=True, tag="converted", frozen=True):
     """A profiler window became spans, which are in the store, and requests, which are in a file."""
 
     window: str
@@ -115,8 +115,8 @@ class Converted(msgspec.Struct, array_like=True, tag="converted", frozen=True):
     """Why there is none of it; empty if it was converted."""
     end_ns: int = 0
     """When the window ended, Unix time."""
-    readings: list[Reading] = []
+    readings: list[SensorReading] = []
     """What it comes to."""
 
 
-Event = Joined | Named | Polled | Left | Read | Mark | Converted
+Event = Joined | Named | Polled | Left | Read | Mark | WindowConverted

@@ -18,13 +18,13 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from otel_mlperf.agent.model.events import Reading
+    from otel_mlperf.agent.model.events import SensorReading
     from otel_mlperf.journal.meta import JournalMeta
 
 Columns = dict[str, list[Any]]
 
 
-class Tables:
+class TableRows:
     """Rows since the last flush. They are in the event log until then, so a crash loses none."""
 
     def __init__(self, folder: Path, host: str) -> None:
@@ -60,7 +60,7 @@ class Tables:
             held["min_ns"] = min(held["min_ns"], row["min_ns"])
             held["max_ns"] = max(held["max_ns"], row["max_ns"])
 
-    def add_reading(self, meta: JournalMeta | None, reading: Reading, time_ns: int) -> None:
+    def add_reading(self, meta: JournalMeta | None, reading: SensorReading, time_ns: int) -> None:
         """A reading of a rank; of the node where there is no ``meta``."""
         self.add(
             "readings",

@@ -11,7 +11,7 @@ import time
 from typing import TYPE_CHECKING, Final
 
 from otel_mlperf import names
-from otel_mlperf.agent.model.events import Read, Reading
+from otel_mlperf.agent.model.events import Read, SensorReading
 from otel_mlperf.agent.readings.gpu_visibility import find_ids
 from otel_mlperf.sensors.gpus.visible_devices import device_of
 from otel_mlperf.sensors.host.host import PROC
@@ -96,7 +96,7 @@ class Readings:
         for metric, labels, value, pid, device, text in found:
             journal = by_pid.get(pid) if pid else owners.get(device, _NODE)
             if journal is not None:  # else the process has just ended
-                readings.append(Reading(journal, metric, labels, float(value), text))
+                readings.append(SensorReading(journal, metric, labels, float(value), text))
         return Read(source, time.time_ns(), readings)
 
     def _owners_of(self, devices: Sequence[Device], mains: Mains) -> dict[str, str]:

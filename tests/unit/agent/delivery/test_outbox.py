@@ -5,11 +5,11 @@ from __future__ import annotations
 import resource
 import signal
 
-from otel_mlperf.agent.delivery.outbox import Requests
+from otel_mlperf.agent.delivery.outbox import Outbox
 
 
 def outbox(tmp_path, limit=1 << 20, next_number=1, pending=()):
-    made = Requests(tmp_path, limit)
+    made = Outbox(tmp_path, limit)
     made.load(next_number, list(pending))
     return made
 

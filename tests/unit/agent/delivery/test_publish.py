@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 
 from otel_mlperf import names
-from otel_mlperf.agent.delivery.publish import Board
+from otel_mlperf.agent.delivery.publish import Publisher
 from otel_mlperf.agent.derivation.metric_series import Meter
 from otel_mlperf.agent.derivation.sampling import Policy
 from otel_mlperf.agent.intake.tail import Tail
 from otel_mlperf.agent.lifecycle.agent_loop import Agent
 from otel_mlperf.agent.model.agent_options import Options
-from otel_mlperf.agent.model.agent_state import Account
-from otel_mlperf.agent.model.events import Read, Reading
+from otel_mlperf.agent.model.agent_state import ItemAccount
+from otel_mlperf.agent.model.events import Read, SensorReading
 from otel_mlperf.agent.readings.sensor_set import Machine
 from otel_mlperf.journal.bulletin import FILE, read_readings
 from otel_mlperf.sensors.measurement import Measurement
@@ -41,12 +41,12 @@ def state(program, agent_of):
 def test_readings_are_told(journals, state):
     """Each source's last readings are there with their time, whoever was read when."""
     clock = Clock()
-    board = Board(journals, clock=clock)
-    board.tell([Read("process", 1, [Reading("0-1-1.journal", MEMORY, {}, 5.0)])], state)
+    board = Publisher(journals, clock=clock)
+    board.tell([Read("process", 1, [SensorReading("0-1-1.journal", MEMORY, {}, 5.0)])], state)
     clock.now_s = 101.0
-    board.tell([Read("host", 2, [Reading("", names.LOAD_1M.name, {}, 0.5)])], state)
+    board.tell([Read("host", 2, [SensorReading("", names.LOAD_1M.name, {}, 0.5)])], state)
     clock.now_s = 102.0
-    board.tell([Read("process", 3, [Reading("0-1-1.journal", MEMORY, {}, 6.0)])], state)
+    board.tell([Read("process", 3, [SensorReading("0-1-1.journal", MEMORY, {}, 6.0)])], state)
 
     groups = read_readings(str(journals)).groups
     assert {source: group.monotonic_ns / 1e9 for source, group in groups.items()} == {
@@ -61,7 +61,7 @@ def test_readings_are_told(journals, state):
 def test_written_when_something_was_read(journals, state):
     """It is written when something was read, and every five seconds anyway, not each time."""
     clock = Clock()
-    board = Board(journals, clock=clock)
+    board = Publisher(journals, clock=clock)
     board.tell([], state)
     first = (journals / FILE).stat().st_ino
     clock.now_s += 4
@@ -80,7 +80,7 @@ def test_written_when_something_was_read(journals, state):
 def test_warnings_of_what_the_agent_works_out(journals, state):
     """A wait for data and a loss, which no sensor reads, are warned of too."""
     clock = Clock()
-    board = Board(journals, clock=clock)
+    board = Publisher(journals, clock=clock)
     (rank,) = state.ranks.values()
     meter = Meter(rank)
     labels = {names.SECTION_NAME: "data.load", names.SECTION_CATEGORY: names.DATA_LOADING,
@@ -90,7 +90,7 @@ def test_warnings_of_what_the_agent_works_out(journals, state):
         meter.record(names.STEP_DURATION, {names.ML_PHASE: names.TRAIN}, np.array([5 * 10**9]))
         board.tell([], state)
         clock.now_s += 5
-    state.accounts["spans/otlp"] = Account(lost={"ring_full": 3})
+    state.accounts["spans/otlp"] = ItemAccount(lost={"ring_full": 3})
     board.tell([], state)
 
     found = read_readings(str(journals)).warnings
@@ -102,7 +102,7 @@ def test_warnings_of_what_the_agent_works_out(journals, state):
 
 def test_folder_that_is_gone(tmp_path, state):
     """A folder that somebody has removed is no reason to fail."""
-    Board(tmp_path / "gone").tell([], state)
+    Publisher(tmp_path / "gone").tell([], state)
 
     assert not (tmp_path / "gone").exists()
 

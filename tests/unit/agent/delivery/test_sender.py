@@ -7,7 +7,7 @@ import threading
 import pytest
 from fault_server import FaultServer
 
-from otel_mlperf.agent.delivery.outbox import Requests
+from otel_mlperf.agent.delivery.outbox import Outbox
 from otel_mlperf.agent.delivery.sender import Sender
 from otel_mlperf.agent.derivation.sampling import Policy
 from otel_mlperf.agent.model.agent_options import Options
@@ -27,7 +27,7 @@ def server(tmp_path):
 @pytest.fixture
 def requests(tmp_path):
     """An empty outbox."""
-    return Requests(tmp_path / "requests", 1 << 20)
+    return Outbox(tmp_path / "requests", 1 << 20)
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from otel_mlperf import names
 from otel_mlperf.agent.derivation.metric_points import Export
 from otel_mlperf.agent.derivation.metric_series import MOST_SERIES, Meter
 from otel_mlperf.agent.model.agent_state import RankState
-from otel_mlperf.agent.model.events import Reading
+from otel_mlperf.agent.model.events import SensorReading
 from otel_mlperf.journal.meta import JournalMeta
 from otel_mlperf.otlp.metric_encoding import ExponentialHistogram, Gauge, Histogram, Sum
 
@@ -100,8 +100,8 @@ def test_gauge_that_is_gone_ends_once() -> None:
     ]
 
 
-def energy(joules: float) -> Reading:
-    return Reading("", names.HW_ENERGY.name, {"hw.id": "GPU-0"}, joules)
+def energy(joules: float) -> SensorReading:
+    return SensorReading("", names.HW_ENERGY.name, {"hw.id": "GPU-0"}, joules)
 
 
 def test_total_that_began_before_us_has_no_zero_point() -> None:
@@ -123,7 +123,7 @@ def test_total_that_began_before_us_has_no_zero_point() -> None:
 def test_total_of_our_own_begins_with_us() -> None:
     """Its first value is an increase: a zero point stands in front of it."""
     state = rank()
-    late = Reading("", names.SAMPLER_LATE.name, {"otel_mlperf.sampler.name": "gpu"}, 1.0)
+    late = SensorReading("", names.SAMPLER_LATE.name, {"otel_mlperf.sampler.name": "gpu"}, 1.0)
     Meter(state).read("gpu", late, 4_000_000_000)
     data = collected(state)[names.SAMPLER_LATE.name]
 
@@ -150,7 +150,7 @@ def test_readings_of_large_machines_are_never_counted_together() -> None:
     state = rank()
     for cpu in range(MOST_SERIES + 10):
         labels = {"cpu.mode": "user", "cpu.logical_number": str(cpu)}
-        Meter(state).read("host", Reading("", names.SYSTEM_CPU_TIME.name, labels, 1.0), 9)
+        Meter(state).read("host", SensorReading("", names.SYSTEM_CPU_TIME.name, labels, 1.0), 9)
     Meter(state).add(names.STEPS, {"ml.phase": "train"}, 3)
 
     assert len(state.series) == MOST_SERIES + 11

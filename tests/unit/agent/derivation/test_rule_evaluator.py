@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from otel_mlperf import names
-from otel_mlperf.agent.derivation.rule_evaluator import Watch
+from otel_mlperf.agent.derivation.rule_evaluator import RuleEvaluator
 from otel_mlperf.findings.live_rules import RULES
 from otel_mlperf.journal.bulletin import Reading
 
@@ -19,7 +19,7 @@ def of(metric, value, labels=None, journal=RANK):
 
 def looked(*moments):
     """Names of the warnings at each moment: seconds, and what was read then."""
-    watch, found = Watch(), []
+    watch, found = RuleEvaluator(), []
     for now_s, readings in moments:
         found.append([one.rule for one in watch.look(readings, now_s, 10**18)])
     return found
@@ -161,7 +161,7 @@ def test_counters_that_begin_anew():
 
 def test_one_that_comes_and_goes_is_one_warning():
     """A warning stays the same until its condition has not held for half a minute."""
-    watch, seen = Watch(), []
+    watch, seen = RuleEvaluator(), []
     for now_s in range(0, 200, 5):
         is_full = now_s < 60 and now_s % 20 < 10
         seen += watch.look(disk(0.99 if is_full else 0.5), now_s, now_s * 10**9)
@@ -173,7 +173,7 @@ def test_one_that_comes_and_goes_is_one_warning():
 
 def test_words_and_labels():
     """A warning says what is the case, of what, how much, and what to do."""
-    watch = Watch()
+    watch = RuleEvaluator()
     for now_s in (0, 5, 10):
         found = watch.look(throttled(1, "sw_thermal_slowdown"), now_s, 10**18 + now_s * 10**9)
     (one,) = found
@@ -192,7 +192,7 @@ def test_ranks_are_judged_one_by_one():
     """One rank's memory is not the other's."""
     both = [*memory(100), of(names.CGROUP_WORKING_SET, 990, journal="1"),
             of(names.CGROUP_MEMORY_LIMIT, 1000, journal="1")]  # fmt: skip
-    watch = Watch()
+    watch = RuleEvaluator()
     found = [watch.look(both, now_s, 10**18) for now_s in (0, 10)][-1]
 
     assert [one.journal for one in found] == ["1"]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 from by_hand import Program
 
-from otel_mlperf.agent.delivery.outbox import Requests
+from otel_mlperf.agent.delivery.outbox import Outbox
 from otel_mlperf.agent.lifecycle.agent_process import OnlyOne
 from otel_mlperf.agent.lifecycle.recovery import deliver_rest, recover_journals
 from otel_mlperf.errors import RunServed
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 def run(run_folder):
     """A run whose journals found no room in shared memory, with a request that waits."""
     (run_folder / "journals").mkdir()
-    Requests(run_folder / "agent" / "node" / "requests", 1 << 20).add(1, "traces", 5, b"waits")
+    Outbox(run_folder / "agent" / "node" / "requests", 1 << 20).add(1, "traces", 5, b"waits")
     return RunFolder(run_folder, RunFile(id="not-in-shared-memory", name="digits", started_ns=0))
 
 
