@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from otel_mlperf.intervals import gaps, shared, sums, union
+from otel_mlperf.intervals import CoveredTime, gaps, inner_ns, nearest_rank, shared, sums, union
 
 PIECES = st.lists(st.tuples(st.integers(0, 40), st.integers(0, 12), st.integers(0, 3)), max_size=25)
 GROUPS = 4
@@ -100,3 +100,42 @@ def test_an_interval_that_ends_before_it_starts_covers_nothing():
     found = union(np.array([10, 4]), np.array([3, 6]), np.zeros(2, np.int64))
 
     assert found.length_ns.sum() == 2
+
+
+@given(PIECES)
+def test_intervals_one_by_one_cover_what_they_do_together(pieces):
+    """A running cover, fed in the order of starts, holds the length of the union."""
+    found = united(pieces)
+
+    for group in range(GROUPS):
+        cover = CoveredTime()
+        for start, length, _ in sorted(piece for piece in pieces if piece[2] == group):
+            cover.add(start, start + length)
+        assert cover.covered_ns == found.length_ns[found.group == group].sum()
+
+
+@given(PIECES, st.data())
+def test_what_is_inside_is_told_alike_by_columns_and_one_by_one(pieces, data):
+    """Of any tree of intervals, however they overlap and stick out."""
+    start, length, _ = np.array(pieces, np.int64).reshape(-1, 3).T
+    end = start + length
+    rows = range(len(pieces))
+    around = np.array([data.draw(st.integers(-1, row - 1)) for row in rows], np.int64)
+    covers = [CoveredTime(int(start[row])) for row in rows]
+    for row in np.argsort(start, kind="stable").tolist():
+        if around[row] >= 0:
+            above = around[row]
+            covers[above].add(int(start[row]), int(min(end[row], end[above])))
+
+    assert inner_ns(start, end, around).tolist() == [cover.covered_ns for cover in covers]
+
+
+@given(st.lists(st.integers(), min_size=1), st.integers(1, 100))
+def test_a_quantile_is_the_smallest_value_that_enough_do_not_exceed(values, percent):
+    """By nearest rank: of a count, and of a column of counts alike."""
+    values.sort()
+    at = nearest_rank(len(values), percent)
+
+    enough = [v for v in values if sum(w <= v for w in values) * 100 >= percent * len(values)]
+    assert values[at] == enough[0]
+    assert nearest_rank(np.array([len(values)], np.int64), percent).tolist() == [at]

@@ -12,8 +12,8 @@ import numpy as np
 
 from otel_mlperf import names
 from otel_mlperf.agent.derivation.new_rows import INTERRUPTED
-from otel_mlperf.agent.model.agent_state import CoveredTime
 from otel_mlperf.agent.model.kept_span import section_entry
+from otel_mlperf.intervals import CoveredTime
 from otel_mlperf.journal.journal_reader import OPEN_TYPE
 from otel_mlperf.journal.layout import Flag
 
@@ -97,9 +97,8 @@ class OutsideSections:
             return
         cover = self._journal.covers.get(parent)
         if cover is None:
-            cover = self._journal.covers[parent] = CoveredTime(0, 0)
-        cover.covered += max(0, end - max(start, cover.until))
-        cover.until = max(cover.until, end)
+            cover = self._journal.covers[parent] = CoveredTime()
+        cover.add(start, end)
 
     def _section(self, row: tuple[int, ...]) -> OutsideSection:
         start, end, span, parent, root, track, name, flags, _ = row
@@ -117,7 +116,7 @@ class OutsideSections:
             interrupted=bool(flags & INTERRUPTED),
             path=self._path(span),
             beside=self._is_beside(span, parent, track),
-            self_ns=max(0, end - start - cover.covered) if cover else end - start,
+            self_ns=max(0, end - start - cover.covered_ns) if cover else end - start,
         )
 
     def _is_beside(self, span: int, parent: int, track: int) -> bool:

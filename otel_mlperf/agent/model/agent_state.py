@@ -12,6 +12,7 @@ import msgspec
 
 from otel_mlperf.agent.derivation.instrument_totals import SeriesTotal
 from otel_mlperf.errors import StoreError
+from otel_mlperf.intervals import CoveredTime
 from otel_mlperf.journal.meta import JournalMeta
 from otel_mlperf.otlp.histogram import Buckets
 from otel_mlperf.otlp.metric_encoding import Exemplar
@@ -43,13 +44,6 @@ class RecentStep(msgspec.Struct, array_like=True):
     root: Root
     kept: str | None
     end: int = 0
-
-
-class CoveredTime(msgspec.Struct, array_like=True):
-    """How much of an open section its children have covered so far."""
-
-    until: int
-    covered: int
 
 
 class JournalState(msgspec.Struct):

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import msgspec
 
 from otel_mlperf import names
+from otel_mlperf.intervals import CoveredTime
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -171,16 +172,23 @@ def _take_out(there: list[Event]) -> None:
 
     ``there`` begin one after the other; of those that begin at once the outer ones come first.
     """
-    open_: list[Event] = []
-    until: list[int] = []
+    open_: list[tuple[Event, CoveredTime]] = []
     for event in there:
-        while open_ and (open_[-1].end_ns < event.end_ns or open_[-1].end_ns <= event.start_ns):
-            open_.pop()
-            until.pop()
+        while open_ and not _holds(open_[-1][0], event):
+            _close(*open_.pop())
         if open_:
-            around = open_[-1]
-            around.own_ns -= max(0, event.end_ns - max(event.start_ns, until[-1]))
-            until[-1] = max(until[-1], event.end_ns)
+            around, cover = open_[-1]
+            cover.add(event.start_ns, event.end_ns)
             event.is_inside = around.is_inside or around.what == OPERATOR
-        open_.append(event)
-        until.append(event.start_ns)
+        open_.append((event, CoveredTime(event.start_ns)))
+    for left in open_:
+        _close(*left)
+
+
+def _holds(around: Event, event: Event) -> bool:
+    """Whether an event that does not begin later is around another one."""
+    return around.end_ns >= event.end_ns and around.end_ns > event.start_ns
+
+
+def _close(event: Event, cover: CoveredTime) -> None:
+    event.own_ns -= cover.covered_ns

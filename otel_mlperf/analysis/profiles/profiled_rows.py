@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from otel_mlperf import names
 from otel_mlperf.analysis.profiles.kernel_rows import DEVICE, HOST, grouped
 from otel_mlperf.analysis.profiles.profiled_events import ANNOTATION, KERNEL, OPERATOR, find_events
+from otel_mlperf.intervals import CoveredTime, nearest_rank
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -124,8 +125,8 @@ def _total(rank: int, what: str, category: str, name: str, part: Sequence[Event]
         "device_ns": 0,
         "min_ns": times[0],
         "max_ns": times[-1],
-        "p50_ns": times[(len(times) * 50 + 99) // 100 - 1],
-        "p95_ns": times[(len(times) * 95 + 99) // 100 - 1],
+        "p50_ns": times[nearest_rank(len(times), 50)],
+        "p95_ns": times[nearest_rank(len(times), 95)],
     }
 
 
@@ -190,9 +191,8 @@ def _busy(work: Iterable[Event]) -> int:
 
 
 def _union(part: Iterable[Event]) -> int:
-    covered, until = 0, None
-    for event in sorted(part, key=lambda event: event.start_ns):
-        begin = event.start_ns if until is None else max(event.start_ns, until)
-        covered += max(0, event.end_ns - begin)
-        until = event.end_ns if until is None else max(until, event.end_ns)
-    return covered
+    in_order = sorted(part, key=lambda event: event.start_ns)
+    cover = CoveredTime(in_order[0].start_ns)
+    for event in in_order:
+        cover.add(event.start_ns, event.end_ns)
+    return cover.covered_ns

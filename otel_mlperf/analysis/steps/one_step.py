@@ -13,6 +13,7 @@ from otel_mlperf.analysis.steps.missing_step import nearby_steps, no_such_step
 from otel_mlperf.analysis.steps.step_shapes import RankStep, Section, Span, StepFindings
 from otel_mlperf.analysis.steps.step_shares import NOT_IN_A_SPAN, main_phase, read_warm_up, shown
 from otel_mlperf.errors import NoSuchStep
+from otel_mlperf.intervals import CoveredTime
 from otel_mlperf.store.table_reader import Store
 
 if TYPE_CHECKING:
@@ -202,14 +203,12 @@ def _track(row: dict[str, Any]) -> _Track:
 
 def _own_ns(row: dict[str, Any], below: list[dict[str, Any]]) -> int:
     """The span's time minus the union of its children on the same track, which come by start."""
-    own, until = row["end_ns"] - row["start_ns"], row["start_ns"]
+    own, cover = row["end_ns"] - row["start_ns"], CoveredTime(row["start_ns"])
     for child in below:
         if _track(child) != _track(row):
             continue
         if child["kind"] == _ROLL_UP:
             own -= json.loads(child["attributes"])[names.ROLLED_UP_SUM]
             continue
-        end = min(child["end_ns"], row["end_ns"])
-        own -= max(0, end - max(child["start_ns"], until))
-        until = max(until, end)
-    return max(0, int(own))
+        cover.add(child["start_ns"], min(child["end_ns"], row["end_ns"]))
+    return max(0, int(own) - cover.covered_ns)

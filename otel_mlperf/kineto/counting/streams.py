@@ -27,9 +27,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from otel_mlperf.intervals import gaps, shared, sums, union
+from otel_mlperf.intervals import gaps, nearest_rank, shared, sums, union
 from otel_mlperf.kineto.counting.device_work import Kind
-from otel_mlperf.kineto.counting.totals import nearest_rank
 from otel_mlperf.kineto.linking.roles import Role, find_roles
 from otel_mlperf.kineto.trace_events import NONE
 
@@ -215,5 +214,5 @@ def _delays(trace: Trace, rows: NDArray[np.intp], launch: NDArray[np.int32]) -> 
     delay = np.sort(np.maximum(delay, 0))
     if not len(delay):
         return Delays(0, 0, None, None, None)
-    p50, p95 = (int(delay[nearest_rank(np.array(len(delay)), part)]) for part in (50, 95))
+    p50, p95 = (int(delay[nearest_rank(len(delay), part)]) for part in (50, 95))
     return Delays(len(delay), early, p50, p95, int(delay[-1]))

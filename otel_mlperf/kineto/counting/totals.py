@@ -1,7 +1,7 @@
 """What do the events of a group come to: how many, how long, and how are they spread?
 
 Quantiles are by nearest rank: the p-th is the smallest duration in the group that at least p % of
-its events do not exceed. It is always one of the durations, never something between two.
+its events do not exceed.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from otel_mlperf.intervals import sums, union
+from otel_mlperf.intervals import inner_ns, nearest_rank, sums
 from otel_mlperf.kineto.trace_events import NONE
 
 if TYPE_CHECKING:
@@ -75,11 +75,6 @@ def totals(group: Integers, duration_ns: Integers, self_ns: Integers) -> Totals:
     )
 
 
-def nearest_rank(count: NDArray[np.int64], percent: int) -> NDArray[np.int64]:
-    """Where in ``count`` sorted values the quantile stands: ``ceil(count * percent / 100) - 1``."""
-    return (count * percent + 99) // 100 - 1
-
-
 def self_times(events: Events, around: NDArray[np.int32]) -> NDArray[np.int64]:
     """The duration of each event without what the events in it cover, on the same track.
 
@@ -88,10 +83,7 @@ def self_times(events: Events, around: NDArray[np.int32]) -> NDArray[np.int64]:
     and takes nothing from its time.
     """
     above = np.maximum(around, 0)
-    rows = np.flatnonzero((around != NONE) & (events.track == events.track[above]))
-    above = around[rows]
+    is_inside = (around != NONE) & (events.track == events.track[above])
     end_ns = events.start_ns + np.maximum(events.duration_ns, 0)
-    start = np.clip(events.start_ns[rows], events.start_ns[above], end_ns[above])
-    end = np.clip(end_ns[rows], events.start_ns[above], end_ns[above])
-    covered = union(start, end, above)
-    return events.duration_ns - sums(covered.length_ns, covered.group, len(events))
+    inside_ns = inner_ns(events.start_ns, end_ns, np.where(is_inside, around, NONE))
+    return events.duration_ns - inside_ns
