@@ -18,10 +18,11 @@ The training process only writes to shared memory; an agent beside it does every
 
 from otel_mlperf.config import Config
 from otel_mlperf.errors import ConfigError, JournalError, OtelMlperfError, RunActive
-from otel_mlperf.pytorch import out_of_memory as _out_of_memory  # noqa: F401 - looks at each run
-from otel_mlperf.pytorch.cuda_memory import cuda_memory
-from otel_mlperf.pytorch.handler import trace_handler
-from otel_mlperf.pytorch.profile_call import torch_profile
+from otel_mlperf.integrations.switch import integrate
+from otel_mlperf.pytorch.memory import out_of_memory as _out_of_memory  # noqa: F401 - looks at each run
+from otel_mlperf.pytorch.memory.cuda_memory import cuda_memory
+from otel_mlperf.pytorch.windows.profile_call import torch_profile
+from otel_mlperf.pytorch.windows.trace_handler import trace_handler
 from otel_mlperf.recorder.api.epochs import epoch, epochs, phase
 from otel_mlperf.recorder.api.instruments import counter, gauge, histogram
 from otel_mlperf.recorder.api.log import log
@@ -46,6 +47,7 @@ __all__ = [
     "epochs",
     "gauge",
     "histogram",
+    "integrate",
     "log",
     "mark_step",
     "on_warning",

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple, NoReturn
 
 from otel_mlperf.config import PROFILE, load_config
 from otel_mlperf.errors import ConfigError, NoSuchProgram, UsageError
+from otel_mlperf.integrations.autostart import Autostart
 from otel_mlperf.profile_schedule import schedule_text
-from otel_mlperf.pytorch.autostart import Autostart
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

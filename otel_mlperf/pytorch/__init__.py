@@ -1,4 +1,4 @@
-"""What needs torch: hooks into untouched scripts, profiler windows, the memory of the allocator.
+"""What needs torch: its training loop, windows of its profiler, the memory of its allocator.
 
 Nothing here imports torch before the program does.
 """

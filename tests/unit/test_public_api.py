@@ -13,9 +13,9 @@ import otel_mlperf as om
 
 ROOT = Path(__file__).parents[2]
 NAMES = ["Config", "ConfigError", "JournalError", "OtelMlperfError", "Run", "RunActive", "counter",
-         "cuda_memory", "epoch", "epochs", "gauge", "histogram", "log", "mark_step", "on_warning",
-         "phase", "readings", "span", "start", "step", "steps", "stop", "torch_profile",
-         "trace_handler"]  # fmt: skip
+         "cuda_memory", "epoch", "epochs", "gauge", "histogram", "integrate", "log", "mark_step",
+         "on_warning", "phase", "readings", "span", "start", "step", "steps", "stop",
+         "torch_profile", "trace_handler"]  # fmt: skip
 
 
 def test_names():
@@ -42,6 +42,7 @@ def test_documented(name):
         ("epochs", "(of, *, start)"),
         ("epoch", "(number)"),
         ("phase", "(name)"),
+        ("integrate", "(name)"),
         ("log", "(*more, **values)"),
         ("counter", "(name, unit)"),
         ("cuda_memory", "(*, reset_peak)"),

@@ -55,12 +55,8 @@ def internal_error(error: BaseException) -> None:
         BaseException: ``error`` itself, where it is not ours: a signal handler of the program
             raised it while our code ran (a time limit, say).
     """
-    if is_from_handler(error):
-        raise error
+    count_error(error)
     try:
-        _Faults.total += 1
-        if _Faults.count is not None:
-            _Faults.count()
         now = time.monotonic_ns()
         if now >= _Faults.next_log_ns:
             _Faults.next_log_ns = now + _MINUTE_NS
@@ -71,6 +67,19 @@ def internal_error(error: BaseException) -> None:
             )
     except Exception:  # noqa: BLE001 - the last resort: a closed stderr, a broken log handler
         return
+
+
+def count_error(error: BaseException) -> None:
+    """Counts an exception of our own, for those who say it themselves.
+
+    Raises:
+        BaseException: ``error`` itself, where it is not ours.
+    """
+    if is_from_handler(error):
+        raise error
+    _Faults.total += 1
+    if _Faults.count is not None:
+        _Faults.count()
 
 
 def is_from_handler(error: BaseException) -> bool:

@@ -316,6 +316,6 @@ def test_profile_takes_a_schedule():
 
 def test_bootstrap_folder_holds_nothing_else():
     """What is put at the front of a program's path can shadow one module only."""
-    from otel_mlperf.pytorch import autostart
+    from otel_mlperf.integrations import autostart
 
     assert [path.name for path in Path(autostart.FOLDER).glob("*.py")] == ["sitecustomize.py"]

@@ -20,7 +20,7 @@ from otel_mlperf.agent.readings.sensor_set import this_machine
 from otel_mlperf.config import READING_SOURCES
 from otel_mlperf.journal.journal_reader import Reader as JournalReader
 from otel_mlperf.names.sources import SOURCES
-from otel_mlperf.pytorch.allocator import Allocator
+from otel_mlperf.pytorch.memory.allocator import Allocator
 from otel_mlperf.sensors.deadline import TimedSensor
 from otel_mlperf.sensors.gpus.amd.amd_gpus import AmdSensor
 from otel_mlperf.sensors.host.filesystem import FilesystemSensor

@@ -1,0 +1,87 @@
+"""How is something done right after the program imports a module, without importing it first?
+
+A finder in front of the others lets them find the module and adds a call behind its loader's own
+work. The module, its spec and its loader stay what they would have been.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+from otel_mlperf.recorder.core.faults import internal_error
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from importlib.abc import Loader
+    from importlib.machinery import ModuleSpec
+    from types import ModuleType
+
+
+def after_import(name: str, then: Callable[[], None]) -> None:
+    """Calls ``then`` once, when the module ``name`` is loaded; now if it already is.
+
+    Args:
+        name: with its packages: ``lightning.pytorch``.
+        then: must not raise: it would do so into the program's ``import``.
+    """
+    if name in sys.modules:
+        then()
+        return
+    _waiting.setdefault(name, []).append(then)
+    if _finder not in sys.meta_path:
+        sys.meta_path.insert(0, _finder)
+
+
+class _Finder:
+    """Finds the modules that somebody waits for as if it were not there."""
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        if fullname not in _waiting:
+            return None
+        for finder in sys.meta_path:
+            find = getattr(finder, "find_spec", None)
+            if finder is self or find is None:
+                continue
+            spec: ModuleSpec | None = find(fullname, path, target)
+            if spec is not None:
+                _follow(fullname, spec.loader)
+                return spec
+        return None
+
+
+_waiting: dict[str, list[Callable[[], None]]] = {}
+_finder = _Finder()
+# One for all names: two that ask the others for the same module would ask each other, for ever.
+
+
+def _follow(name: str, loader: Loader | None) -> None:
+    """Makes the calls after the loader has run the module's code, and takes itself off again."""
+    try:
+        own = vars(loader)
+        run_module = loader.exec_module  # type: ignore[union-attr]
+
+        def exec_module(module: ModuleType) -> None:
+            own.pop("exec_module", None)
+            run_module(module)
+            _call(module.__name__)
+
+        # Under importlib's own file name the frame is cut from tracebacks together with
+        # importlib's, so that a broken installation shows the same text as without us.
+        exec_module.__code__ = exec_module.__code__.replace(
+            co_filename="<frozen importlib._bootstrap_external>"
+        )
+        # Who only looks whether the module is there (`importlib.util.find_spec`) throws this spec
+        # away: the wait ends when the code has run, not when it was found.
+        own["exec_module"] = exec_module
+    except (AttributeError, TypeError) as error:  # a loader that is a class, or of another kind
+        internal_error(error)
+
+
+def _call(name: str) -> None:
+    for then in _waiting.pop(name, ()):
+        then()
+    if not _waiting and _finder in sys.meta_path:
+        sys.meta_path.remove(_finder)

@@ -1,0 +1,38 @@
+"""What does Python run first in a program that ``otel-mlperf run`` has started?
+
+This, once, in place of the environment's own ``sitecustomize``, which still runs. Nothing that goes
+wrong here may keep the program from running.
+"""
+
+import importlib
+import os
+import sys
+
+
+def _run_the_one_behind_us() -> None:
+    """The environment's own ``sitecustomize``, found as if our folder were not there."""
+    folder = os.path.dirname(__file__)
+    sys.path[:] = [path for path in sys.path if path != folder]
+    sys.path_importer_cache.pop(folder, None)
+    ours = sys.modules.pop(__name__)
+    try:
+        importlib.import_module(__name__)
+    except ModuleNotFoundError as error:
+        if error.name != __name__:
+            raise
+        sys.modules[__name__] = ours  # Python expects what it has just imported to be there
+
+
+def _begin() -> None:
+    try:
+        from otel_mlperf.integrations.autostart import begin
+
+        begin()
+    except Exception as error:  # noqa: BLE001 - the program runs, recorded or not
+        print(f"otel-mlperf: not recorded: {type(error).__name__}: {error}", file=sys.stderr)  # noqa: T201
+
+
+try:
+    _run_the_one_behind_us()
+finally:
+    _begin()

@@ -1,0 +1,151 @@
+"""Which integrations are there, and how is one switched on?
+
+Each waits for its framework to be imported. A broken one costs itself alone: it is counted, said
+once, and the program goes on.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from functools import partial
+from operator import attrgetter
+from typing import TYPE_CHECKING, Final
+
+from otel_mlperf.errors import ConfigError
+from otel_mlperf.integrations.after_import import after_import
+from otel_mlperf.integrations.integration import tell_broken
+from otel_mlperf.integrations.torch_loop import TorchLoop
+from otel_mlperf.recorder.core.faults import say_once
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from importlib.metadata import EntryPoint
+
+    from otel_mlperf.integrations.integration import Integration
+
+GROUP: Final = "otel_mlperf.integrations"
+"""Entry points of this group name a class, made without arguments, that is an integration."""
+BUILT_IN: Final[tuple[Integration, ...]] = (TorchLoop(),)
+_METADATA: Final = (".dist-info", ".egg-info")
+_awaited: dict[str, Integration] = {}
+"""Those that were switched on, by name, whether their framework has been imported or not."""
+_on: list[Integration] = []
+"""Those of them whose framework has."""
+
+
+def integrate(name: str) -> None:
+    """Records the loop of a framework: ``om.integrate("torch")``.
+
+    Before or after the framework is imported and the run begins; twice is once. Under
+    ``otel-mlperf run`` all are switched on, until the program starts a run itself.
+
+    Args:
+        name: of an integration that comes with this package (``torch``: steps, data wait, forward,
+            backward and optimizer of a loop written by hand) or with an installed one (entry point
+            ``otel_mlperf.integrations``).
+
+    Raises:
+        ConfigError: there is none of that name, or it cannot be loaded.
+    """
+    for integration in BUILT_IN:
+        if integration.name == name:
+            _await(integration)
+            return
+    offered = {entry.name: entry for entry in offered_by(sys.path)}
+    if name not in offered:
+        known = sorted({*offered, *(integration.name for integration in BUILT_IN)})
+        raise ConfigError(
+            f"integrate(): there is no integration {name!r:.80}; known: {', '.join(known)}"
+        )
+    try:
+        integration = offered[name].load()()
+    except Exception as error:
+        raise ConfigError(
+            f"integrate(): {name!r} ({offered[name].value}) cannot be loaded: "
+            f"{type(error).__name__}: {error}"
+        ) from error
+    _await(integration)
+
+
+def integrate_all() -> None:
+    """Switches on what there is; never raises."""
+    for integration in BUILT_IN:
+        _await(integration)
+    for entry in offered_by(sys.path):
+        try:
+            _await(entry.load()())
+        except Exception as error:  # noqa: BLE001 - another package's code
+            tell_broken(f"the integration {entry.name!r} ({entry.value}) cannot be loaded", error)
+
+
+def give_way() -> None:
+    """The program has started a run itself: it says what is recorded, and what is switched on."""
+    switched_on = list(_on)
+    _on.clear()
+    _awaited.clear()  # first: a framework that is imported from here on wakes nobody
+    for integration in switched_on:
+        try:
+            integration.switch_off()
+        except Exception as error:  # noqa: BLE001 - another package's code
+            tell_broken(f"the integration {integration.name!r} cannot be switched off", error)
+
+
+def offered_by(paths: Sequence[str]) -> list[EntryPoint]:
+    """The entry points of installed packages, on those paths, that are integrations."""
+    # Python's own reader takes 25 to 100 ms to be imported, in each process that is recorded, and
+    # mostly for nothing: so whether there is anything for it to read is looked up first, in 1 ms.
+    if not any(GROUP.encode() in text for text in _entry_point_files(paths)):
+        return []
+    from importlib.metadata import distributions
+
+    groups = (package.entry_points for package in distributions(path=list(paths)))
+    return [entry for group in groups for entry in group.select(group=GROUP)]
+
+
+def _entry_point_files(paths: Sequence[str]) -> Iterator[bytes]:
+    for folder in paths:
+        try:
+            packages = [name for name in os.listdir(folder or ".") if name.endswith(_METADATA)]
+        except OSError:  # an archive, or a folder that is not there
+            continue
+        for package in packages:
+            try:
+                with open(os.path.join(folder, package, "entry_points.txt"), "rb") as file:
+                    yield file.read()
+            except OSError:
+                continue  # most packages have none
+
+
+def _await(integration: Integration) -> None:
+    if integration.name not in _awaited:
+        _awaited[integration.name] = integration
+        after_import(integration.module, partial(_switch_on, integration))
+
+
+def _switch_on(integration: Integration) -> None:
+    """Its framework is there; never raises: whoever imports it must not notice."""
+    if _awaited.get(integration.name) is not integration:
+        return  # the program has started a run itself meanwhile
+    try:
+        framework = sys.modules[integration.module]
+        missing = [name for name in integration.needs if not _has(framework, name)]
+        if missing:
+            say_once(
+                f"the integration {integration.name!r} does not fit this {integration.module}, "
+                f"which has no {', '.join(missing)}: its loop is recorded as one without"
+            )
+            return
+        integration.switch_on(framework)
+    except Exception as error:  # noqa: BLE001 - another package's code
+        tell_broken(f"the integration {integration.name!r} cannot be switched on", error)
+        return
+    _on.append(integration)
+
+
+def _has(framework: object, name: str) -> bool:
+    try:
+        attrgetter(name)(framework)
+    except AttributeError:
+        return False
+    return True

@@ -1,0 +1,1 @@
+"""What does PyTorch's CUDA allocator hold, and what is left when it runs out?"""

@@ -1,0 +1,1 @@
+"""When does torch.profiler record, what, and where does its trace go?"""

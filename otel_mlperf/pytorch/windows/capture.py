@@ -1,0 +1,250 @@
+"""How is one profiler window recorded, from the warm-up to the trace in its folder?
+
+Everything is called between steps, by the thread that trains; torch profiles the thread that
+starts it. Nothing raises but what a signal handler of the program raised meanwhile.
+"""
+
+from __future__ import annotations
+
+import importlib
+import threading
+import time
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from otel_mlperf import names
+from otel_mlperf.pytorch.windows import profiler_lock
+from otel_mlperf.pytorch.windows.process_memory import Heap, resident_bytes
+from otel_mlperf.pytorch.windows.profiler_devices import (
+    NO_EVENTS,
+    choose_activities,
+    detect_crashing_graphs,
+    quiet,
+)
+from otel_mlperf.pytorch.windows.tracefile import has_begun, has_device_events, write_trace
+from otel_mlperf.recorder.core.faults import internal_error, is_from_handler, log, say_once
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from otel_mlperf.profile_schedule import Schedule
+    from otel_mlperf.recorder.core.recorder import Recorder
+
+_GROWTH_BYTES: Final = 256 << 20
+_GAVE_WAY: Final = "the program has started a profiler of its own: the window ends where it began"
+_PATIENCE_S: Final = 5.0
+"""For how long the profiler of another thread waits until the step of ours has ended."""
+Skipped = Literal["busy", "no_torch", "memory", "cuda_graphs", "failed", "not_reached"]
+
+
+class _Growth:
+    """Memory that windows have taken for good; what the first one took serves the next ones too."""
+
+    bytes = 0
+    windows = 0
+
+
+class Capture:
+    """One window: ``prepare``, ``start``, ``finish``.
+
+    Args:
+        schedule: what is recorded.
+        recorder: the run that it belongs to, if there is one.
+        end_now: called where the window has to end at once; must call ``finish``.
+    """
+
+    def __init__(
+        self, schedule: Schedule, recorder: Recorder | None, end_now: Callable[[], object]
+    ) -> None:
+        self._schedule = schedule
+        self._recorder = recorder
+        self._end_now = end_now
+        self._profiler: Any = None
+        self._thread = 0
+        self._heap: Heap | None = None
+        self._resident = 0
+        self._is_awaited = False
+        self.is_lost = False
+        """Whether another profiler has begun: torch has emptied this one, and would crash on it."""
+        self.gave_way = False
+        """Whether it ended because the program started a profiler."""
+        self._is_over = threading.Event()
+        self.is_recording = False
+        self.start_at = self.end_at = (0, 0)
+        """Unix and monotonic time, read together, at begin and end of what was recorded."""
+        self.activities: list[str] = []
+        self.problem = ""
+        """Why events are missing."""
+        self.export_span = 0
+        """Span id of the section in which the trace was written."""
+
+    # -- begin ----------------------------------------------------------------------------------
+
+    def prepare(self) -> Skipped | None:
+        """Gets the profiler ready; why it cannot be, else None."""
+        self._thread, self._resident = threading.get_ident(), resident_bytes()
+        if _Growth.bytes > _GROWTH_BYTES:
+            say_once("profiler windows have made the process grow by %d MiB: no more of them",
+                     _Growth.bytes >> 20)  # fmt: skip
+            return "memory"
+        with self._section(names.SPAN_PROFILER_START):
+            try:
+                return self._prepare()
+            except Exception as error:  # noqa: BLE001 - whatever torch raises, training goes on
+                self._give_up(error)
+                return "failed"
+
+    def _prepare(self) -> Skipped | None:
+        try:
+            profiler = importlib.import_module("torch.profiler")
+        except ImportError as error:
+            say_once("torch cannot be imported (%s): nothing is profiled", error)
+            return "no_torch"
+        profiler_lock.install()
+        if detect_crashing_graphs():
+            say_once("CUDA graphs crash under a profiler with CUDA before 12.6: nothing is "
+                     "profiled")  # fmt: skip
+            return "cuda_graphs"
+        if not profiler_lock.claim(self):
+            say_once("another profiler is running in this process: a window is left out")
+            return "busy"
+        kinds, self.activities, self.problem = choose_activities(self._schedule.activities)
+        if self.problem:
+            log.info("%s: the profiler records %s", self.problem, ", ".join(self.activities))
+        of = self._schedule
+        # Not torch.profiler.profile: that one refers to itself and stays until a collection.
+        self._profiler = profiler._KinetoProfile(
+            activities=kinds,
+            record_shapes=of.record_shapes,
+            profile_memory=of.profile_memory,
+            with_stack=of.with_stack,
+            with_flops=of.with_flops,
+        )
+        with quiet(), profiler_lock.calling():
+            self._profiler.prepare_trace()
+        return None
+
+    def start(self) -> Skipped | None:
+        """Records from now on; why it cannot, else None."""
+        if self._profiler is None:
+            return "failed"
+        try:
+            self._resident, self._heap = resident_bytes(), Heap()
+            with profiler_lock.calling():
+                self._profiler.start_trace()
+            self.start_at, self.is_recording = read_clocks(), True
+        except Exception as error:  # noqa: BLE001 - whatever torch raises, training goes on
+            self._give_up(error)
+            return "failed"
+        return None
+
+    @property
+    def must_end(self) -> bool:
+        """Whether the window has to end before its time: events enough, or another profiler."""
+        if self._is_awaited or self._heap is None or not self.is_recording:
+            return self._is_awaited
+        return self._heap.events(self._schedule) >= self._schedule.events
+
+    def give_way(self) -> None:
+        """The program starts a profiler of its own: this one stops before."""
+        self.gave_way = True
+        self._note(_GAVE_WAY)
+        if threading.get_ident() == self._thread:
+            self._end_now()
+        else:
+            self._is_awaited = True
+            self.is_lost = not self._is_over.wait(_PATIENCE_S)
+
+    # -- end ------------------------------------------------------------------------------------
+
+    def finish(self, folder: Path, name: str) -> Path | None:
+        """Stops the profiler and writes the trace; None if there is none."""
+        if self._profiler is None or threading.get_ident() != self._thread:
+            profiler_lock.release(self)
+            return None
+        with self._section(names.SPAN_PROFILER_EXPORT) as section:
+            self.export_span = section.sid if section is not None else 0
+            try:
+                return self._finish(folder, name)
+            except Exception as error:  # noqa: BLE001 - a full disk, whatever torch raises
+                self._give_up(error)
+                return None
+            finally:
+                self._let_go()
+
+    def _finish(self, folder: Path, name: str) -> Path | None:
+        profiler, was_recording = self._profiler, self.is_recording
+        self._stop()
+        if not was_recording:
+            return None
+        if self.is_lost or not has_begun(profiler.profiler.kineto_results):
+            say_once("another profiler has taken over a window: it is lost")
+            return None
+        path = write_trace(profiler.export_chrome_trace, folder, name)
+        if len(self.activities) > 1 and not has_device_events(path):
+            self._note(NO_EVENTS)
+        return path
+
+    def _note(self, problem: str) -> None:
+        self.problem = "; ".join(filter(None, (self.problem, problem)))
+        say_once(problem)
+
+    def _stop(self) -> None:
+        profiler = self._profiler
+        with profiler_lock.calling():
+            if not self.is_recording:
+                profiler.start_trace()  # as torch does where a schedule ends in its warm-up
+            self.end_at, self.is_recording = read_clocks(), False
+            profiler.stop_trace()
+
+    def _give_up(self, error: Exception) -> None:
+        if is_from_handler(error):
+            self._let_go()
+            raise error
+        say_once("a profiler window is lost: %s: %s", type(error).__name__, error)
+        self._let_go()
+
+    def _let_go(self) -> None:
+        """Frees what torch holds and lets others profile."""
+        if self._profiler is None:
+            profiler_lock.release(self)
+            return
+        if self.is_recording:
+            self.is_recording = False
+            with profiler_lock.calling():
+                try:
+                    self._profiler.stop_trace()
+                except Exception as error:  # noqa: BLE001 - it may never have started
+                    internal_error(error)
+        self._profiler = self._heap = None
+        profiler_lock.release(self)
+        self._is_over.set()
+        grown = resident_bytes() - self._resident
+        _Growth.windows += 1
+        if _Growth.windows > 1:
+            _Growth.bytes += grown
+
+    @contextmanager
+    def _section(self, name: str) -> Iterator[Any]:
+        """A section of the run's trace, in no step, where there is a run."""
+        recorder = self._recorder
+        if recorder is None or recorder.is_retired:
+            yield None
+            return
+        section = recorder.enter(name, names.PROFILER)
+        try:
+            yield section
+        finally:
+            section.__exit__(None, None, None)
+
+
+def read_clocks() -> tuple[int, int]:
+    """Unix and monotonic nanoseconds of one moment: of three readings the closest."""
+    best = (1 << 62, 0, 0)
+    for _ in range(3):
+        before = time.monotonic_ns()
+        unix = time.time_ns()
+        after = time.monotonic_ns()
+        best = min(best, (after - before, unix, (before + after) // 2))
+    return best[1], best[2]

@@ -1,0 +1,147 @@
+"""Which profiler windows does a run have: those of its settings, and those that somebody asks for?
+
+A run looks before each step whether there is something to do, which costs a call and one look into
+memory; torch is touched only when a window begins.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import weakref
+from typing import TYPE_CHECKING
+
+from otel_mlperf.journal.layout import Word
+from otel_mlperf.profile_schedule import Schedule, parse_schedule
+from otel_mlperf.recorder.api.start import at_begin
+from otel_mlperf.recorder.core.faults import internal_error
+
+if TYPE_CHECKING:
+    from otel_mlperf.journal.control import Answer
+    from otel_mlperf.pytorch.windows.window_plan import Plan
+    from otel_mlperf.recorder.core.recorder import Recorder
+    from otel_mlperf.recorder.lifecycle.run import Run
+    from otel_mlperf.recorder.stepping.step_recording import Step
+
+_CONTROL, _TAKEN = int(Word.CONTROL), int(Word.TAKEN)
+_NEVER = -1
+
+
+class Windows:
+    """The plans of one run, at its steps."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        self._recorder = recorder
+        self._words = recorder.journal.words
+        self._plans: list[Plan] = []
+        self._taken = 0
+        self._asked: Plan | None = None
+        """The plan of the request that was taken last."""
+        self._idle = 0
+        """What CONTROL holds as long as there is nothing to do."""
+        recorder.before_step.append(self._before)
+        self._words[Word.LISTENS] = 1
+
+    def add(self, plan: Plan) -> None:
+        """Follows a plan from now on."""
+        self._follow([*self._plans, plan])
+
+    def remove(self, plan: Plan) -> None:
+        """Follows it no more; its window, if one is open, ends."""
+        if plan in self._plans:
+            self._follow([other for other in self._plans if other is not plan])
+            plan.end()
+
+    def end(self) -> None:
+        """The run ends, and so do its windows."""
+        for plan in self._plans:
+            self.remove(plan)
+
+    def _before(self) -> None:
+        if self._words[_CONTROL] == self._idle:
+            return
+        try:
+            request = self._words[_CONTROL]
+            if request != self._taken:
+                self._take(request)
+            if self._is_outside():
+                for plan in self._plans:
+                    plan.before()
+        except Exception as error:  # noqa: BLE001 - recording never raises
+            internal_error(error)
+
+    def _after(self, step: Step) -> None:
+        try:
+            is_outside = self._is_outside()
+            for plan in self._plans:
+                plan.after(step, is_outside=is_outside)
+            if any(plan.is_over for plan in self._plans):
+                self._follow([plan for plan in self._plans if not plan.is_over])
+        except Exception as error:  # noqa: BLE001 - recording never raises
+            internal_error(error)
+
+    def _follow(self, plans: list[Plan]) -> None:
+        """Steps that no plan follows cost one comparison."""
+        self._plans, recorder = plans, self._recorder
+        self._idle = _NEVER if plans else self._taken
+        others = [call for call in recorder.after_step if call != self._after]
+        recorder.after_step = [*others, self._after] if plans else others
+
+    def _is_outside(self) -> bool:
+        """Whether the caller's thread is in no step: what takes time now belongs to none."""
+        opened = self._recorder.stepping.open
+        if not opened:
+            return True
+        _, track = self._recorder.places.surrounding()
+        return not any(step.section.track == track for step in list(opened.values()))
+
+    def _take(self, request: int) -> None:
+        """Somebody asks for a window that begins with the next step, or for the end of that."""
+        from otel_mlperf.journal.control import answer_word, is_stop, steps_of
+        from otel_mlperf.pytorch.windows.window_plan import Plan
+
+        if is_stop(request):
+            self._words[_CONTROL] = self._taken
+            if self._asked is not None:
+                self._asked.stop()
+            return
+        self._taken = self._words[_TAKEN] = request
+
+        def answer(what: Answer, number: int) -> None:
+            self._words[Word.ANSWER] = answer_word(what, number)
+            self._words[Word.ANSWERED] = request
+
+        like = parse_schedule(self._recorder.config.profile) or Schedule()
+        phase = self._recorder.registry.phase
+        schedule = dataclasses.replace(
+            like, skip_first=0, wait=0, warmup=1, active=steps_of(request), repeat=1, every="run",
+            phase=phase,
+        )  # fmt: skip
+        self._asked = Plan(self._recorder, schedule, answer)
+        self.add(self._asked)
+
+
+_of: weakref.WeakKeyDictionary[Recorder, weakref.ref[Windows]] = weakref.WeakKeyDictionary()
+"""A run of the past must not stay because of them: the recorder of each holds its own."""
+
+
+def windows_of(recorder: Recorder) -> Windows | None:
+    """The windows of a run; None in a forked child, whose steps are none of a rank."""
+    found = _of.get(recorder)
+    return found() if found is not None else None
+
+
+def _begin(run: Run) -> None:
+    recorder = run._recorder
+    if recorder is None:
+        return
+    windows = Windows(recorder)
+    _of[recorder] = weakref.ref(windows)
+    run.before_end.append(windows.end)
+    schedule = parse_schedule(recorder.config.profile)
+    if schedule is not None:
+        from otel_mlperf.pytorch.windows.window_plan import Plan
+
+        windows.add(Plan(recorder, schedule))
+
+
+at_begin.append(_begin)

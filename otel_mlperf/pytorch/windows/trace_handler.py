@@ -1,0 +1,162 @@
+"""What does ``on_trace_ready`` do where a program has a profiler of its own?
+
+Its trace goes into the run's folder like a window of ours. torch exports a profile once, so whoever
+wants to export it as well gets a copy.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from otel_mlperf import names
+from otel_mlperf.config import load_config
+from otel_mlperf.recorder.api.span import active
+from otel_mlperf.recorder.core.faults import internal_error, is_from_handler, say_once
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from otel_mlperf.recorder.core.recorder import Recorder
+
+
+class TraceHandler:
+    """What ``trace_handler()`` returns; called with the profile when its trace is ready."""
+
+    def __init__(self, also: Callable[[Any], object] | None = None) -> None:
+        self._also = also
+        self._is_watching = False
+        self._watch()
+
+    def __call__(self, profile: Any) -> None:
+        """Writes the trace of ``profile``, and calls the program's own handler.
+
+        Raises nothing but what a signal handler of the program raised meanwhile.
+        """
+        path = None
+        try:
+            self._watch()
+            path = _write(profile, active())
+        except Exception as error:  # noqa: BLE001 - torch would raise it into the training
+            _say("the trace of the program's own profiler is lost", error)
+        if self._also is None:
+            return
+        try:
+            with _copies(profile, path):
+                self._also(profile)
+        except Exception as error:  # noqa: BLE001 - torch would raise it into the training
+            _say("trace_handler(also=…) failed", error)
+
+    def _watch(self) -> None:
+        """Marks from now on the steps that the program's own profilers see."""
+        if not self._is_watching and "torch.profiler" in sys.modules:
+            from otel_mlperf.pytorch.windows import profiler_lock
+
+            self._is_watching = True
+            profiler_lock.install()
+            if _tell not in profiler_lock.watchers:
+                profiler_lock.watchers.append(_tell)
+
+
+def trace_handler(also: Callable[[Any], object] | None = None) -> Callable[[Any], None]:
+    """For programs that profile themselves: ``profile(…, on_trace_ready=om.trace_handler())``.
+
+    The trace goes to ``profiles/`` in the run's folder, and its events become spans under the
+    sections that caused them. Nothing that goes wrong reaches the training.
+
+    Args:
+        also: a handler of the program's own, called afterwards; what it exports is a copy, so that
+            ``tensorboard_trace_handler("./log")`` works as before.
+    """
+    return TraceHandler(also)
+
+
+def _say(what: str, error: Exception) -> None:
+    if is_from_handler(error):
+        raise error
+    say_once(f"{what}: %s: %s", type(error).__name__, error)
+
+
+def _tell(is_recording: bool) -> None:
+    """A profiler of the program's own has begun to record, or has ended."""
+    recorder = active()
+    if recorder is None:
+        return
+    from otel_mlperf.pytorch.windows.profiled import profiled_of
+
+    profiled = profiled_of(recorder)
+    if is_recording:
+        profiled.begin()
+    else:
+        profiled.end()
+
+
+def _write(profile: Any, recorder: Recorder | None) -> Path:
+    from otel_mlperf.pytorch.windows.profile_call import folder_without_run, name_without_run
+    from otel_mlperf.pytorch.windows.tracefile import tell_place, write_trace
+
+    if recorder is None:
+        path = write_trace(profile.export_chrome_trace, folder_without_run(), name_without_run())
+        tell_place(path, console=load_config().console)
+        return path
+    section = recorder.enter(names.SPAN_PROFILER_EXPORT, names.PROFILER)
+    try:
+        return _write_window(profile, recorder, section.sid)
+    finally:
+        section.__exit__(None, None, None)
+
+
+def _write_window(profile: Any, recorder: Recorder, export_span: int) -> Path:
+    from otel_mlperf.pytorch.windows.profiled import (
+        Facts,
+        describe,
+        folder_of,
+        name_of,
+        next_number,
+    )
+    from otel_mlperf.pytorch.windows.tracefile import write_trace
+
+    # torch reads the clock of time.perf_counter(), which is the monotonic one.
+    shift = time.time_ns() - time.monotonic_ns()
+    start, end = profile.profiler.profiling_start_time_ns, profile.profiler.profiling_end_time_ns
+    number = next_number()
+    path = write_trace(profile.export_chrome_trace, folder_of(recorder), name_of(recorder, number))
+    facts = Facts(
+        export_span=export_span,
+        start=(start + shift, start),
+        end=(end + shift, end),
+        activities=sorted(kind.name.lower() for kind in profile.activities),
+    )
+    describe(recorder, path, number, facts)
+    recorder.cells.add(names.PROFILE_WINDOWS.name, names.PROFILE_WINDOWS.unit, 1)
+    return path
+
+
+@contextmanager
+def _copies(profile: Any, path: Path | None) -> Iterator[None]:
+    """Lets the profile export once more: a copy of what was written."""
+    if path is None:
+        yield
+        return
+
+    def export_chrome_trace(place: str, *_: Any, **__: Any) -> None:
+        import gzip
+        import shutil
+
+        if not place.endswith(".gz"):
+            shutil.copyfile(path, place)
+            return
+        with path.open("rb") as trace, gzip.open(place, "wb") as copy:
+            shutil.copyfileobj(trace, copy)
+
+    profile.export_chrome_trace = export_chrome_trace
+    try:
+        yield
+    finally:
+        try:
+            del profile.export_chrome_trace
+        except AttributeError as error:
+            internal_error(error)

@@ -1,0 +1,183 @@
+"""What has to happen before and after each step for a schedule of profiler windows?
+
+One plan follows one schedule through the steps of one thread; several may be in force, of which the
+profiler lets only one record at a time.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from typing import TYPE_CHECKING, Any
+
+from otel_mlperf.journal.control import Answer
+from otel_mlperf.pytorch.windows.capture import Capture
+from otel_mlperf.pytorch.windows.ending import count_skipped, end_window
+from otel_mlperf.pytorch.windows.profiled import profiled_of
+from otel_mlperf.recorder.core.faults import log, say_once
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from otel_mlperf.profile_schedule import Action, Schedule
+    from otel_mlperf.pytorch.windows.capture import Skipped
+    from otel_mlperf.recorder.core.recorder import Recorder
+    from otel_mlperf.recorder.stepping.step_recording import Step
+
+
+class Plan:
+    """One schedule at work.
+
+    Args:
+        recorder: the run whose steps it follows.
+        schedule: which of them, and how.
+        answer: told what became of a window, and its number; for who waits for it.
+    """
+
+    def __init__(
+        self,
+        recorder: Recorder,
+        schedule: Schedule,
+        answer: Callable[[Answer, int], None] | None = None,
+    ) -> None:
+        self._recorder = recorder
+        self._schedule = schedule
+        self._answer = answer
+        self._position = 0
+        self._turns = 0
+        """Windows that were written, or left out."""
+        self._epoch: int | None = None
+        self._thread = 0
+        self._capture: Capture | None = None
+        self._mark: Any = None
+        self._is_stopped = False
+        self.traces: list[Path] = []
+        """What was written so far."""
+
+    @property
+    def is_over(self) -> bool:
+        """Whether no window comes any more."""
+        of = self._schedule
+        if self._is_stopped:
+            return self._capture is None
+        return of.every == "run" and 0 < of.repeat <= self._turns and self._capture is None
+
+    def before(self) -> None:
+        """A step is about to begin, outside any other."""
+        if self._is_stopped:
+            if self._thread in (0, threading.get_ident()):
+                self.end()
+            return
+        if not self._is_followed(self._recorder.registry.phase):
+            if self._thread == threading.get_ident():
+                self.finish(is_cut=True)  # a validation, which would fill it
+            return
+        self._restart_with_epoch()
+        self._act(self._schedule.action(self._position))
+
+    def _act(self, action: Action) -> None:
+        if not action:
+            return
+        if self._capture is None:
+            if not self._schedule.is_first(self._position):
+                return  # its window was left out, or cut
+            self._prepare()
+        if self._capture is not None and action == "active":
+            self._record()
+
+    def after(self, step: Step, *, is_outside: bool) -> None:
+        """A step has ended; ``is_outside``: not inside another one."""
+        self._unmark()
+        counts = self._is_followed(step.phase) and is_outside
+        is_last = counts and self._schedule.is_last(self._position)
+        self._position += counts
+        if self._capture is None or not is_outside:
+            return
+        if is_last:
+            self.finish()
+        elif self._capture.must_end:
+            log.info("a profiler window is cut: it has about %d events, or another profiler begins",
+                     self._schedule.events)  # fmt: skip
+            self.finish(is_cut=True)
+
+    def stop(self) -> None:
+        """Ends before the next step of its thread."""
+        self._is_stopped = True
+
+    def end(self) -> None:
+        """No window comes any more; the one that is open ends."""
+        self._is_stopped = True
+        self.finish(is_cut=True)
+        if not self._turns:
+            log.info("a profiler schedule ended before its first window: %s", self._schedule)
+            self._skip("not_reached")
+
+    def finish(self, *, is_cut: bool = False) -> None:
+        """Ends the window that is open, if there is one, and writes it."""
+        capture, self._capture = self._capture, None
+        if capture is None:
+            return
+        self._unmark()
+        ended = end_window(self._recorder, capture, is_cut=is_cut)
+        if ended.trace is None:
+            self._skip(ended.reason)
+            return
+        self.traces.append(ended.trace)
+        self._turns += 1
+        if self._answer is not None:
+            self._answer(Answer.WRITTEN, ended.number)
+
+    def _is_followed(self, phase: str) -> bool:
+        """Whether the caller's steps of that phase are the plan's: those of one thread."""
+        if phase != self._schedule.phase:
+            return False
+        if not self._thread:
+            self._thread = threading.get_ident()
+        return self._thread == threading.get_ident()
+
+    def _restart_with_epoch(self) -> None:
+        epoch = self._recorder.stepping.epoch
+        if self._schedule.every == "epoch" and epoch != self._epoch:
+            self.finish(is_cut=True)
+            self._epoch, self._position = epoch, 0
+
+    def _prepare(self) -> None:
+        if "torch" not in sys.modules:
+            say_once("the program has not imported torch: there is nothing to profile")
+            self._skip("no_torch")
+            return
+        capture = Capture(self._schedule, self._recorder, lambda: self.finish(is_cut=True))
+        self._capture = capture  # before torch is asked: an interrupt may come in between
+        reason = capture.prepare()
+        if reason is not None:
+            self._capture = None
+            self._skip(reason)
+
+    def _record(self) -> None:
+        capture = self._capture
+        assert capture is not None
+        if not capture.is_recording:
+            profiled_of(self._recorder).begin()
+            reason = capture.start()
+            if reason is not None:
+                profiled_of(self._recorder).end()
+                self._capture = None
+                self._skip(reason)
+                return
+        self._unmark()
+        number = self._recorder.stepping.next_number(self._schedule.phase)
+        # What TensorBoard and HTA know as a step.
+        self._mark = sys.modules["torch.profiler"].record_function(f"ProfilerStep#{number}")
+        self._mark.__enter__()
+
+    def _unmark(self) -> None:
+        mark, self._mark = self._mark, None
+        if mark is not None and self._thread == threading.get_ident():
+            mark.__exit__(None, None, None)
+
+    def _skip(self, reason: Skipped) -> None:
+        count_skipped(self._recorder, reason)
+        self._turns += 1
+        if self._answer is not None:
+            self._answer(Answer[reason.upper()], 0)
