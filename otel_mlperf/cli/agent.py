@@ -24,7 +24,8 @@ def agent(
     Programs start their own agent; this one is for jobs with OTEL_MLPERF_AGENT=none, where one
     process of the node reads for all of them.
     """
-    from otel_mlperf.agent.lifecycle.agent_process import is_served, serve
+    from otel_mlperf.agent.lifecycle.agent_process import serve
+    from otel_mlperf.journal.folder_lock import is_served
 
     threads: dict[Path, threading.Thread] = {}
     while True:

@@ -181,8 +181,8 @@ class Importer:
 
 def _budget_of(window: Window | None) -> Budget:
     """What the agent would send of it, so that an import of a window sends the same."""
-    from otel_mlperf.agent.conversion.window_queue import allowance
     from otel_mlperf.agent.model.agent_options import read_options
+    from otel_mlperf.agent.model.sampling_policy import allowance
 
     policy = read_options(os.environ).policy
     if window is None:

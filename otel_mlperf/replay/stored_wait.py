@@ -55,8 +55,8 @@ def find_losses(wanted: list[str]) -> list[str]:
 
 def find_left(run: RunFolder) -> list[str]:
     """That processes of a run have ended, and that nobody has read what they left; if it is so."""
-    from otel_mlperf.agent.lifecycle.agent_process import is_served
     from otel_mlperf.agent.lifecycle.recovery import is_written
+    from otel_mlperf.journal.folder_lock import is_served
 
     journals = journals_in(*folders_of_run(run.facts.id, run.path))
     if not journals or any(is_served(path.parent) or is_written(path) for path in journals):

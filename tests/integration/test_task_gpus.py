@@ -19,8 +19,8 @@ from runs import PROGRAMS, Ended, adds_up, environment
 from servers.running import wait_until
 
 from otel_mlperf import names
-from otel_mlperf.agent.lifecycle.agent_process import is_served
 from otel_mlperf.journal.bulletin import read_readings
+from otel_mlperf.journal.folder_lock import is_served
 from otel_mlperf.journal.journal_folder import SHARED_MEMORY
 
 if TYPE_CHECKING:

@@ -17,9 +17,9 @@ import msgspec
 
 from otel_mlperf import ids
 from otel_mlperf.agent.conversion.window_results import SUFFIX, count_events, read_converted
-from otel_mlperf.agent.derivation.sampling import EVERY
 from otel_mlperf.agent.model.events import WindowConverted
 from otel_mlperf.agent.model.resource import rank_attributes
+from otel_mlperf.agent.model.sampling_policy import allowance
 from otel_mlperf.errors import JournalError
 from otel_mlperf.isolated_process import command
 from otel_mlperf.journal.window import FOLDER, WINDOW_SUFFIX, Window, read_window
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from otel_mlperf.agent.derivation.sampling import Policy
     from otel_mlperf.agent.model.agent_options import Options
     from otel_mlperf.agent.model.agent_state import AgentState
 
@@ -39,8 +38,6 @@ TRIES: Final = 3
 LIMIT_S: Final = 600
 FAILED: Final = "window_failed"
 """Why the events of a window are lost that no try could convert."""
-_RUN_PART: Final = 10
-"""The run's trace gets this part of a step's budget from each window: it has many windows."""
 
 
 class FoundWindow(NamedTuple):
@@ -190,14 +187,3 @@ class WindowQueue:
             with contextlib.suppress(OSError):
                 self._result(name).unlink(missing_ok=True)
         self._forgotten.update(state.windows)
-
-
-def allowance(policy: Policy, window: Window) -> tuple[int, dict[str, int]]:
-    """How many spans of the run's trace a window may be, and of the trace of each of its steps."""
-    by_trace = {
-        step.trace: policy.spans_of_step(
-            window.rank, window.world_size, bytes.fromhex(step.trace), EVERY
-        )
-        for step in window.steps
-    }
-    return policy.spans_of_rank(window.world_size) // _RUN_PART, by_trace

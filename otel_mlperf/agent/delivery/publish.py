@@ -10,7 +10,7 @@ import logging
 import time
 from typing import TYPE_CHECKING, Final
 
-from otel_mlperf import ids, names
+from otel_mlperf import names
 from otel_mlperf.agent.derivation.rule_evaluator import RuleEvaluator
 from otel_mlperf.findings.live_rules import RULES
 from otel_mlperf.journal.bulletin import Group, Reading, drop_readings, write_readings
@@ -73,7 +73,7 @@ def worked_out(state: AgentState, wanted: set[str]) -> Iterator[Reading]:
     """What the agent itself knows of the metrics ``wanted``, as totals: of a histogram its sum."""
     for name, journal in state.journals.items():
         meta = journal.meta
-        rank = state.ranks.get(ids.instance_id(meta.run_id, meta.restart, meta.rank))
+        rank = state.ranks.get(journal.instance)
         if rank is None or meta.is_child or journal.left:
             continue
         for series in rank.series.values():

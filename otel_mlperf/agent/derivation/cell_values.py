@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import functools
 import math
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 
 from otel_mlperf import names
-from otel_mlperf.agent.model.distribution import Distribution, distribution
+from otel_mlperf.agent.model.distribution import Distribution, SeriesTotal
+from otel_mlperf.journal.layout import BUCKETS_AT, BUCKETS_IN_CELL, Part
 from otel_mlperf.names import Instrument, Metric
+from otel_mlperf.otlp.metric_encoding import Exemplar
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
-    from otel_mlperf.agent.model.agent_state import JournalState
+    from otel_mlperf.agent.model.journal_state import JournalState
 
+_MASK: Final = (1 << 64) - 1
 _OWN = {metric.name: metric for metric in names.METRICS}
 _KINDS: dict[str, Instrument] = {
     "counter": "counter",
@@ -37,6 +40,11 @@ class CellValue(NamedTuple):
     def grows(self) -> bool:
         """Whether what other processes of the rank have counted is to be added."""
         return self.metric.instrument in ("counter", "histogram")
+
+    @property
+    def total(self) -> SeriesTotal:
+        """What this process adds to the rank's series."""
+        return SeriesTotal(self.value, self.distribution)
 
 
 class AggregatedSection(NamedTuple):
@@ -93,13 +101,50 @@ def _value(
     name, unit, pairs = about
     metric, labels = _OWN.get(name) or user_metric(name, unit, kind), dict(pairs)
     if kind == "histogram":
-        found = distribution(cells, journal)
+        found = _distribution(cells, journal)
         return CellValue(metric, labels, found.sum, found) if found.count else None
     numbers = [cell.floats[1] for cell in cells]
     if kind == "counter":
         return CellValue(metric, labels, sum(numbers))
     is_set = [number for number in numbers if not math.isnan(number)]
     return CellValue(metric, labels, is_set[-1]) if is_set else None
+
+
+def _distribution(cells: Sequence[Cell], journal: JournalState) -> Distribution:
+    """What the cells of one histogram come to (see ``journal.layout``)."""
+    found = Distribution()
+    for words, floats in cells:
+        part = words[7]
+        if part == Part.HEAD:
+            within = floats[3:5] if floats[3] <= floats[4] else (None, None)
+            found.sum, found.zeros = floats[1], words[2]
+            found.min, found.max = within
+        elif part == Part.EXEMPLAR:
+            found.exemplar = _exemplar(floats[1], words, journal)
+        elif part:
+            first = (part - BUCKETS_AT) * BUCKETS_IN_CELL
+            for index, count in enumerate(words[1 : 1 + BUCKETS_IN_CELL], first):
+                if count:
+                    found.counts[index] = count
+    return found
+
+
+def _exemplar(value: float, words: list[int], journal: JournalState) -> Exemplar | None:
+    """The example, if it was written whole and its trace is one that is kept."""
+    _, bits, time_ns, span, root, check, *_ = words
+    if check != (bits ^ time_ns ^ span ^ root) & _MASK:
+        return None
+    meta = journal.meta
+    ended, opened = journal.ended.get(root), journal.roots.get(root)
+    if root == meta.run_span:
+        trace = journal.run_trace
+    elif ended is not None and ended.kept:
+        trace = ended.root.trace
+    elif opened is not None and opened.kind == "step":
+        trace = opened.trace
+    else:
+        return None
+    return Exemplar(value, meta.unix_time(time_ns), trace, span)
 
 
 def aggregates(journal: JournalState) -> list[AggregatedSection]:

@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from otel_mlperf.agent.derivation.self_time import self_times
-from otel_mlperf.agent.model.kept_span import section_entry
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from otel_mlperf.agent.model.agent_state import JournalState, Root
+    from otel_mlperf.agent.model.journal_state import JournalState, Root
     from otel_mlperf.journal.journal_reader import Rows
 
 
@@ -72,7 +71,7 @@ def sections_by_name(
     counts = np.diff(first, append=len(order))
     of_group = order[first]
     owner = [steps[i][1] for i in step[of_group].tolist()]
-    entries = [section_entry(journal, n) for n in rows["name"][of_group].tolist()]
+    entries = [journal.section(n) for n in rows["name"][of_group].tolist()]
     meta, size = journal.meta, len(first)
     return {
         "rank": [meta.rank] * size,

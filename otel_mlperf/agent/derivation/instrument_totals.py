@@ -8,10 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import msgspec
-
 from otel_mlperf import names
-from otel_mlperf.agent.model.distribution import Distribution  # noqa: TC001 - msgspec reads it
+from otel_mlperf.agent.model.distribution import SeriesTotal
 from otel_mlperf.agent.model.events import SensorReading
 from otel_mlperf.journal.layout import MOST_LABEL_SETS
 
@@ -26,20 +24,6 @@ if TYPE_CHECKING:
 
 _MOST_SERIES = 2 * MOST_LABEL_SETS
 """Of one rank: each process of it keeps to half of that by itself."""
-
-
-class SeriesTotal(msgspec.Struct):
-    """What one series has come to."""
-
-    value: float = 0.0
-    distribution: Distribution | None = None
-
-    def plus(self, value: CellValue) -> SeriesTotal:
-        """With what one more process has counted."""
-        found = value.distribution
-        if found is not None and self.distribution is not None:
-            found = self.distribution.plus(found)
-        return SeriesTotal(self.value + value.value, found or self.distribution)
 
 
 class RankTotals:
@@ -57,7 +41,7 @@ class RankTotals:
         total = SeriesTotal(value.value)
         if value.grows:
             before = self._found.get((rank.instance, key)) or rank.totals.get(key, SeriesTotal())
-            total = self._found[rank.instance, key] = before.plus(value)
+            total = self._found[rank.instance, key] = before.plus(value.total)
         # The process that is read last has the sum of all: its row takes the others' place.
         rows = _rows(metric.name, total)
         self._readings[rank.instance, key] = [
@@ -81,7 +65,7 @@ def remember(rank: RankState, value: CellValue) -> None:
     """Keeps what a process had counted that has ended."""
     if value.grows:
         key, _ = place(rank, value)
-        rank.totals[key] = rank.totals.get(key, SeriesTotal()).plus(value)
+        rank.totals[key] = rank.totals.get(key, SeriesTotal()).plus(value.total)
 
 
 def place(rank: RankState, value: CellValue) -> tuple[str, dict[str, str]]:

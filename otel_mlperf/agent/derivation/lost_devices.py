@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 from otel_mlperf import names
 from otel_mlperf.agent.model.kept_span import Kept
-from otel_mlperf.agent.model.trace_ids import run_trace
 
 if TYPE_CHECKING:
-    from otel_mlperf.agent.model.agent_state import AgentState, JournalState
+    from otel_mlperf.agent.model.agent_state import AgentState
     from otel_mlperf.agent.model.events import Read, SensorReading
+    from otel_mlperf.agent.model.journal_state import JournalState
 
 _NAMES: Final = {-1: names.SPAN_DEVICE_LOST, -2: names.SPAN_DEVICE_BACK}
 """By numbers that no process gives: those of its own names are positive."""
@@ -63,7 +63,7 @@ def _span(journal: JournalState, reading: SensorReading, unix_ns: int) -> Kept:
         journal=journal,
         span=int.from_bytes(blake2b(text.encode(), digest_size=8).digest(), "big") or 1,
         parent=meta.run_span,
-        trace=run_trace(meta),
+        trace=journal.run_trace,
         start=at_ns,
         end=at_ns,
         name=number,

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 from otel_mlperf import names
 from otel_mlperf.agent.derivation.metric_series import Meter
 from otel_mlperf.agent.derivation.new_rows import NewRows
-from otel_mlperf.agent.model.kept_span import section_entry
 
 if TYPE_CHECKING:
-    from otel_mlperf.agent.derivation.sampling import Policy
-    from otel_mlperf.agent.model.agent_state import JournalState, RankState
+    from otel_mlperf.agent.model.agent_state import RankState
+    from otel_mlperf.agent.model.journal_state import JournalState
     from otel_mlperf.agent.model.kept_span import Kept
+    from otel_mlperf.agent.model.sampling_policy import Policy
     from otel_mlperf.agent.model.table_rows import TableRows
 
 
@@ -45,7 +45,7 @@ class Task:
 
     def entry(self, number: int) -> list[Any]:
         """Kind, name, category, phase and constant attributes of a section's name."""
-        return section_entry(self.journal, number)
+        return self.journal.section(number)
 
     def labels(self, number: int, phase: str | None = None) -> dict[str, str]:
         """Labels of a section's series; ``phase`` instead of its own."""

@@ -7,9 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from otel_mlperf import names
-from otel_mlperf.agent.model.agent_state import JournalState, Root
-from otel_mlperf.agent.model.kept_span import section_entry
-from otel_mlperf.agent.model.trace_ids import run_trace, step_trace
+from otel_mlperf.agent.model.journal_state import JournalState, Root
 from otel_mlperf.journal.journal_reader import OPEN_TYPE, ROW_TYPE, Parts, Rows, rows_of_kind
 from otel_mlperf.journal.layout import Flag, Kind, Word, signed
 
@@ -77,7 +75,7 @@ class NewRows:
         journal, meta = self.journal, self.journal.meta
         for row in rows_of_kind(fresh, Kind.BEGIN):
             start, number, span, parent, n, track, name, _, _ = (int(v) for v in row.tolist())
-            _, _, category, phase, _ = section_entry(journal, name)
+            _, _, category, phase, _ = journal.section(name)
             if meta.is_child:
                 # A forked child's steps are none of its rank's: they are sections of the run.
                 journal.demoted[span] = parent or meta.run_span
@@ -85,7 +83,7 @@ class NewRows:
             is_run = category == names.RUN
             journal.roots[span] = Root(
                 kind="run" if is_run else "step",
-                trace=run_trace(meta) if is_run else step_trace(meta, phase, signed(n)),
+                trace=journal.run_trace if is_run else journal.step_trace(phase, signed(n)),
                 phase=phase,
                 n=signed(n),
                 number=signed(number),

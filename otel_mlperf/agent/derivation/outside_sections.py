@@ -12,7 +12,6 @@ import numpy as np
 
 from otel_mlperf import names
 from otel_mlperf.agent.derivation.new_rows import INTERRUPTED
-from otel_mlperf.agent.model.kept_span import section_entry
 from otel_mlperf.intervals import CoveredTime
 from otel_mlperf.journal.journal_reader import OPEN_TYPE
 from otel_mlperf.journal.layout import Flag
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from otel_mlperf.agent.derivation.ended_steps import EndedStepFacts
-    from otel_mlperf.agent.model.agent_state import JournalState
+    from otel_mlperf.agent.model.journal_state import JournalState
     from otel_mlperf.journal.journal_reader import Rows
 
 
@@ -142,7 +141,7 @@ class OutsideSections:
                 break
         path = self._paths.get(at, ())
         for below in reversed(chain):
-            entry = section_entry(self._journal, self._around[below].name)
+            entry = self._journal.section(self._around[below].name)
             if entry[2] != names.RUN and len(path) < _DEEPEST:
                 path = (*path, entry[1])
             self._paths[below] = path
@@ -157,7 +156,7 @@ class OutsideSections:
 def outside_row(sections: list[OutsideSection], journal: JournalState) -> dict[str, Any]:
     """The row of table ``sections`` for sections of one name, path and *beside*."""
     meta, first = journal.meta, sections[0]
-    _, name, category, phase, _ = section_entry(journal, first.name)
+    _, name, category, phase, _ = journal.section(first.name)
     durations = [section.end - section.start for section in sections]
     return {
         "rank": meta.rank,

@@ -12,9 +12,9 @@ from otel_mlperf.agent.derivation.outside_sections import (
     OutsideSections,
     outside_row,
 )
-from otel_mlperf.agent.derivation.sampling import INTERRUPTED, PART, reason_to_keep
+from otel_mlperf.agent.derivation.sampling import reason_to_keep
 from otel_mlperf.agent.model.kept_span import Kept
-from otel_mlperf.agent.model.trace_ids import trace_of
+from otel_mlperf.agent.model.sampling_policy import INTERRUPTED, PART
 
 if TYPE_CHECKING:
     from otel_mlperf.agent.derivation.ended_steps import EndedStepFacts
@@ -116,7 +116,7 @@ def _kept(task: Task, section: OutsideSection, payload: dict[str, Any], reason: 
         journal=task.journal,
         span=section.span,
         parent=section.parent if section.parent != section.span else 0,
-        trace=trace_of(task.journal, section.root),
+        trace=task.journal.trace_of(section.root),
         start=section.start,
         end=section.end,
         name=section.name,

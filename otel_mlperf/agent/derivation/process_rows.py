@@ -6,10 +6,8 @@ import json
 import os
 from typing import TYPE_CHECKING, Any
 
-from otel_mlperf import ids
-
 if TYPE_CHECKING:
-    from otel_mlperf.agent.model.agent_state import JournalState
+    from otel_mlperf.agent.model.journal_state import JournalState
 
 _GPU_DEVICES = ("/dev/nvidiactl", "/dev/kfd")
 
@@ -36,6 +34,6 @@ def process_row(journal: JournalState) -> dict[str, Any]:
         "result": json.dumps(journal.result, default=str, ensure_ascii=False),
         "sections": journal.sections,
         "overhead_ns": journal.sections * meta.cost_ns,
-        "instance_id": ids.instance_id(meta.run_id, meta.restart, meta.rank),
+        "instance_id": journal.instance,
         "has_gpu": any(map(os.path.exists, _GPU_DEVICES)),
     }

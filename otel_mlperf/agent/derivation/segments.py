@@ -13,12 +13,11 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from otel_mlperf import names
-from otel_mlperf.agent.model.kept_span import Kept, section_entry
-from otel_mlperf.agent.model.trace_ids import trace_of
+from otel_mlperf.agent.model.kept_span import Kept
 from otel_mlperf.journal.journal_reader import OPEN_TYPE
 
 if TYPE_CHECKING:
-    from otel_mlperf.agent.model.agent_state import JournalState
+    from otel_mlperf.agent.model.journal_state import JournalState
 
 SEGMENT_NS: Final = 600 * 10**9
 
@@ -51,7 +50,7 @@ def _segment(
         journal=journal,
         span=int.from_bytes(digest, "big") or 1,
         parent=span,
-        trace=trace_of(journal, root),
+        trace=journal.trace_of(root),
         start=start + k * SEGMENT_NS,
         end=start + (k + 1) * SEGMENT_NS,
         name=name,
@@ -59,5 +58,5 @@ def _segment(
         root=root,
         reason=names.SPAN_SEGMENT,
         kind="segment",
-        payload={"a": {names.SEGMENT_OF: section_entry(journal, name)[1]}},
+        payload={"a": {names.SEGMENT_OF: journal.section(name)[1]}},
     )

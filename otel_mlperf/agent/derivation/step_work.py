@@ -16,18 +16,17 @@ from otel_mlperf.agent.derivation.ended_steps import (
 )
 from otel_mlperf.agent.derivation.new_rows import INTERRUPTED
 from otel_mlperf.agent.derivation.rollup import within_budget
-from otel_mlperf.agent.derivation.sampling import INTERRUPTED as WAS_INTERRUPTED
 from otel_mlperf.agent.derivation.sampling import reason_to_keep
-from otel_mlperf.agent.model.agent_state import RecentStep
+from otel_mlperf.agent.model.journal_state import RecentStep
 from otel_mlperf.agent.model.kept_span import Kept
-from otel_mlperf.agent.model.trace_ids import run_trace
+from otel_mlperf.agent.model.sampling_policy import INTERRUPTED as WAS_INTERRUPTED
 from otel_mlperf.journal.layout import Flag
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from otel_mlperf.agent.derivation.mark_work import Task
-    from otel_mlperf.agent.model.agent_state import Root
+    from otel_mlperf.agent.model.journal_state import Root
     from otel_mlperf.journal.journal_reader import Rows
 
 _LIMIT: Final = 1 << 63
@@ -153,7 +152,7 @@ def _keep(task: Task, rows: Rows, root: Root, span: int) -> None:
         if kept.span == span:
             kept.parent = 0
             if root.parent:
-                kept.links = [(run_trace(meta), root.parent)]
+                kept.links = [(task.journal.run_trace, root.parent)]
     final = within_budget(spans, budget)
     task.outcome.rolled_up += len(spans) - sum(kept.kind == "section" for kept in final)
     task.outcome.kept += final

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import logging
 import os
 import sys
@@ -15,6 +14,7 @@ from otel_mlperf.agent.model.agent_options import read_options
 from otel_mlperf.agent.readings.gpu_visibility import drop_views
 from otel_mlperf.errors import JournalError
 from otel_mlperf.journal.bulletin import drop_readings
+from otel_mlperf.journal.folder_lock import LOCK, OnlyOne
 from otel_mlperf.journal.journal_folder import journals_in
 from otel_mlperf.journal.journal_reader import Reader
 
@@ -26,8 +26,6 @@ if TYPE_CHECKING:
 _log = logging.getLogger("otel_mlperf.agent")
 _NICE: Final = 10
 _OOM_SCORE: Final = "500"
-_LOCK: Final = "agent.lock"
-_LOCK_WAIT_S: Final = 3.0
 _WAITS_S: Final = (0.1, 1, 2, 5, 10, *([30] * 20))
 """Between attempts at journals that cannot be stored: ten minutes in all."""
 _LOG_BYTES: Final = 1 << 20
@@ -84,55 +82,14 @@ def first_meta(folder: Path) -> JournalMeta | None:
     return None
 
 
-def is_served(folder: Path) -> bool:
-    """Whether an agent holds the folder's lock."""
-    with contextlib.suppress(OSError), (folder / _LOCK).open("rb") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            return True
-    return False
-
-
 def remove_if_empty(folder: Path) -> None:
     """Removes a journal folder that has no journal any more."""
     if not journals_in(folder):
         with contextlib.suppress(OSError):
             drop_readings(str(folder))
             drop_views(folder)
-            (folder / _LOCK).unlink()
+            (folder / LOCK).unlink()
             folder.rmdir()
-
-
-class OnlyOne:
-    """Holds the folder's lock; False if another agent keeps it."""
-
-    def __init__(self, folder: Path, lock: str = _LOCK) -> None:
-        self._path = folder / lock
-        self._fd = -1
-
-    def __enter__(self) -> bool:
-        until = time.monotonic() + _LOCK_WAIT_S
-        while not self._locks():
-            if self._fd < 0 or time.monotonic() > until:
-                return False
-            time.sleep(0.1)
-        return True
-
-    def _locks(self) -> bool:
-        """Whether it is ours now; a file that its last holder has removed is nobody's."""
-        self.__exit__()
-        try:
-            self._fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return os.path.samestat(os.fstat(self._fd), os.stat(self._path))
-        except OSError:
-            return False
-
-    def __exit__(self, *error: object) -> None:
-        if self._fd >= 0:
-            os.close(self._fd)
-            self._fd = -1
 
 
 def leave_the_job(run_folder: Path, host: str) -> None:

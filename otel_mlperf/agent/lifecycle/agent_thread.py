@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING
 
 from otel_mlperf.agent.intake.tail import Tail
 from otel_mlperf.agent.lifecycle.agent_loop import Agent
-from otel_mlperf.agent.lifecycle.agent_process import OnlyOne, remove_if_empty
+from otel_mlperf.agent.lifecycle.agent_process import remove_if_empty
 from otel_mlperf.agent.model.agent_options import read_options
+from otel_mlperf.journal.folder_lock import OnlyOne
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from otel_mlperf import ids, names
+from otel_mlperf import names
 from otel_mlperf.agent.delivery.accounts import Accounts
 from otel_mlperf.agent.delivery.emit import Emitter
 from otel_mlperf.agent.derivation.cell_values import user_values
@@ -22,7 +22,7 @@ from otel_mlperf.agent.derivation.mark_work import MarkOutcome, Task
 from otel_mlperf.agent.derivation.metric_series import Meter
 from otel_mlperf.agent.derivation.process_rows import process_row
 from otel_mlperf.agent.derivation.segments import segments
-from otel_mlperf.agent.model.agent_state import AgentState, JournalState, RankState
+from otel_mlperf.agent.model.agent_state import AgentState, RankState
 from otel_mlperf.agent.model.events import (
     Event,
     Joined,
@@ -33,6 +33,7 @@ from otel_mlperf.agent.model.events import (
     Read,
     WindowConverted,
 )
+from otel_mlperf.agent.model.journal_state import JournalState
 from otel_mlperf.journal.journal_reader import OPEN_TYPE, ROW_TYPE, rows_of_kind
 from otel_mlperf.journal.layout import Kind, Word
 from otel_mlperf.journal.layout import State as Life
@@ -107,8 +108,7 @@ class EventProcessor:
 
     def _join(self, event: Joined) -> None:
         journal = self._state.journals[event.journal] = JournalState(event.meta)
-        meta = event.meta
-        instance = ids.instance_id(meta.run_id, meta.restart, meta.rank)
+        meta, instance = event.meta, journal.instance
         if instance not in self._state.ranks or not meta.is_child:
             rank = self._state.ranks.setdefault(instance, RankState(meta, instance))
             rank.live = True
@@ -148,8 +148,7 @@ class EventProcessor:
             self._remove(name)
 
     def _rank(self, journal: JournalState) -> RankState:
-        meta = journal.meta
-        return self._state.ranks[ids.instance_id(meta.run_id, meta.restart, meta.rank)]
+        return self._state.rank_of(journal)
 
     def _work(self, journal: JournalState, rank: RankState, mark: Mark) -> list[Kept]:
         outcome = self._worked_out(journal, rank)

@@ -1,18 +1,18 @@
 """What does the agent know that it could not read again from a journal?
 
 One tree of structs, written whole after every flush; a new agent loads it and replays the events
-that came after. Rows that wait (their step has not ended) are kept as the bytes that came.
+that came after.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING
 
 import msgspec
 
-from otel_mlperf.agent.derivation.instrument_totals import SeriesTotal
+from otel_mlperf.agent.model.distribution import SeriesTotal
+from otel_mlperf.agent.model.journal_state import JournalState
 from otel_mlperf.errors import StoreError
-from otel_mlperf.intervals import CoveredTime
 from otel_mlperf.journal.meta import JournalMeta
 from otel_mlperf.otlp.histogram import Buckets
 from otel_mlperf.otlp.metric_encoding import Exemplar
@@ -20,80 +20,6 @@ from otel_mlperf.whole_file import write_whole
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-
-class Root(msgspec.Struct):
-    """A span that makes a trace and has not ended: a step, a run, or somebody else's trace."""
-
-    kind: Literal["step", "run", "foreign"]
-    trace: bytes
-    """16 bytes."""
-    phase: str = ""
-    n: int = 0
-    number: int = 0
-    parent: int = 0
-    """For a step the run-trace section around it."""
-    start: int = 0
-    name: int = 0
-    track: int = 0
-
-
-class RecentStep(msgspec.Struct, array_like=True):
-    """A step that ended lately: rows of other threads may still come for it."""
-
-    root: Root
-    kept: str | None
-    end: int = 0
-
-
-class JournalState(msgspec.Struct):
-    """One journal: where reading goes on, what its numbers mean, what waits."""
-
-    meta: JournalMeta
-    next: int = 1
-    holes: list[int] = []
-    entries: dict[int, list[Any]] = {}
-    tracks: dict[int, list[Any]] = {}
-    roots: dict[int, Root] = {}
-    ended: dict[int, RecentStep] = {}
-    cancelled: dict[int, list[int]] = {}
-    """Sections that never were: id to the parent and root that their children get."""
-    demoted: dict[int, int] = {}
-    """Steps of a forked child, which are sections of the run: id to parent."""
-    fresh: bytes = b""
-    """Rows since the last mark."""
-    held: bytes = b""
-    """Section rows whose step, or whose parent, has not been seen yet."""
-    held_marks: int = 0
-    payloads: bytes = b""
-    """Payload rows whose section has not come yet."""
-    stale: list[int] = []
-    """Ids in the open table for which there is a row."""
-    open: bytes = b""
-    words: dict[int, int] = {}
-    cells: bytes = b""
-    cells_stored: dict[int, list[int]] = {}
-    """Aggregates as last written to the tables: entry to count and sum."""
-    covers: dict[int, CoveredTime] = {}
-    forced: set[int] = set()
-    """Open sections that are kept whatever happens: a child of theirs was."""
-    segments: dict[int, int] = {}
-    """Sections open for long: id to the segments sent."""
-    errors: dict[int, list[Any]] = {}
-    """Errors on their way up: the section that each reached to where it began (name, step)."""
-    left: bool = False
-    alive_ns: int = 0
-    """When somebody last saw its process alive."""
-    ended_ns: int = 0
-    """When its run ended; of one that died its last sign of life."""
-    outcome: str = "running"
-    error: list[str] = []
-    error_step: int | None = None
-    error_section: str = ""
-    result: dict[str, Any] = {}
-    sections: int = 0
-    ring_full: int = 0
-    """Sections dropped by the full ring that are in the accounts."""
 
 
 class MetricSeries(msgspec.Struct):
@@ -183,6 +109,10 @@ class AgentState(msgspec.Struct):
     totalled_ns: int = 0
     """When the totals of the program's own metrics were stored last."""
     flushed_ns: int = 0
+
+    def rank_of(self, journal: JournalState) -> RankState:
+        """What is summed up for the rank of a journal."""
+        return self.ranks[journal.instance]
 
 
 def load_state(path: Path) -> AgentState:

@@ -1,25 +1,17 @@
-"""How does a histogram of the program look once its cells are read, added up and sent?"""
+"""How is a histogram of the program added up over processes, and in which buckets is it sent?"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from msgspec import Struct
 
-from otel_mlperf.agent.model.trace_ids import run_trace
-from otel_mlperf.journal.layout import BUCKETS_AT, BUCKETS_IN_CELL, HISTOGRAM_SCALE, Part
+from otel_mlperf.journal.layout import HISTOGRAM_SCALE
 from otel_mlperf.otlp.histogram import MAX_BUCKETS, Buckets, ExplicitBuckets, ExponentialBuckets
-from otel_mlperf.otlp.metric_encoding import Exemplar
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from otel_mlperf.agent.derivation.cell_values import Cell
-    from otel_mlperf.agent.model.agent_state import JournalState
+from otel_mlperf.otlp.metric_encoding import Exemplar  # noqa: TC001 - msgspec reads it
 
 _BOUNDS: Final = tuple(2.0**i for i in range(-10, 21))
 """Where buckets are asked for with explicit bounds: powers of two are bounds of ours too."""
-_MASK: Final = (1 << 64) - 1
 
 
 class Distribution(Struct):
@@ -87,45 +79,22 @@ class Distribution(Struct):
         )  # fmt: skip
 
 
-def distribution(cells: Sequence[Cell], journal: JournalState) -> Distribution:
-    """What the cells of one histogram come to (see ``journal.layout``)."""
-    found = Distribution()
-    for words, floats in cells:
-        part = words[7]
-        if part == Part.HEAD:
-            within = floats[3:5] if floats[3] <= floats[4] else (None, None)
-            found.sum, found.zeros = floats[1], words[2]
-            found.min, found.max = within
-        elif part == Part.EXEMPLAR:
-            found.exemplar = _exemplar(floats[1], words, journal)
-        elif part:
-            first = (part - BUCKETS_AT) * BUCKETS_IN_CELL
-            for index, count in enumerate(words[1 : 1 + BUCKETS_IN_CELL], first):
-                if count:
-                    found.counts[index] = count
-    return found
-
-
-def _exemplar(value: float, words: list[int], journal: JournalState) -> Exemplar | None:
-    """The example, if it was written whole and its trace is one that is kept."""
-    _, bits, time_ns, span, root, check, *_ = words
-    if check != (bits ^ time_ns ^ span ^ root) & _MASK:
-        return None
-    meta = journal.meta
-    ended, opened = journal.ended.get(root), journal.roots.get(root)
-    if root == meta.run_span:
-        trace = run_trace(meta)
-    elif ended is not None and ended.kept:
-        trace = ended.root.trace
-    elif opened is not None and opened.kind == "step":
-        trace = opened.trace
-    else:
-        return None
-    return Exemplar(value, meta.unix_time(time_ns), trace, span)
-
-
 def _halved(counts: dict[int, int]) -> dict[int, int]:
     found: dict[int, int] = {}
     for index, count in counts.items():
         found[index >> 1] = found.get(index >> 1, 0) + count
     return found
+
+
+class SeriesTotal(Struct):
+    """What one series has come to."""
+
+    value: float = 0.0
+    distribution: Distribution | None = None
+
+    def plus(self, other: SeriesTotal) -> SeriesTotal:
+        """With what one more process has counted."""
+        values = other.distribution
+        if values is not None and self.distribution is not None:
+            values = self.distribution.plus(values)
+        return SeriesTotal(self.value + other.value, values or self.distribution)

@@ -14,7 +14,7 @@ from otel_mlperf.otlp.span_encoding import Event, Link, SpanColumns, span_extra,
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from otel_mlperf.agent.model.agent_state import JournalState
+    from otel_mlperf.agent.model.journal_state import JournalState
 
 
 @dataclass(slots=True)
@@ -45,7 +45,7 @@ class Kept:
     @property
     def entry(self) -> tuple[str, str, str, dict[str, Any]]:
         """Name, category, phase and constant attributes."""
-        _, name, category, phase, constant = section_entry(self.journal, self.name)
+        _, name, category, phase, constant = self.journal.section(self.name)
         return name, category, phase, constant
 
     def unix(self, monotonic_ns: int) -> int:
@@ -55,8 +55,7 @@ class Kept:
     @property
     def thread(self) -> tuple[int, str]:
         """Native id and name of the thread, or task, that it ran in; -1 if not known."""
-        track = self.journal.tracks.get(self.track)
-        return (int(track[2]), str(track[3])) if track else (-1, "")
+        return self.journal.thread(self.track)
 
     def attributes(self) -> dict[str, Any]:
         """What is its own: given in the call, errors, the step's number, why it was kept."""
@@ -77,15 +76,6 @@ class Kept:
     def error_words(self) -> list[str]:
         """Type, message and stack of the exception that crossed it; empty without one."""
         return self.payload.get("e") or (["error", "", ""] if self.error else [])
-
-
-UNKNOWN = ["section", "other", names.OTHER, "", {}]
-
-
-def section_entry(journal: JournalState, number: int) -> list[Any]:
-    """The entry of a section's name; ``other`` for one that never arrived."""
-    entry = journal.entries.get(number)
-    return entry if entry and entry[0] == "section" else UNKNOWN
 
 
 def trace_hex(kept: Kept) -> str:

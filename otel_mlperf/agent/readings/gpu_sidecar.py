@@ -13,7 +13,6 @@ import logging
 import time
 from typing import TYPE_CHECKING, Final
 
-from otel_mlperf.agent.lifecycle.agent_process import OnlyOne
 from otel_mlperf.agent.model.agent_options import read_options
 from otel_mlperf.agent.readings.gpu_visibility import (
     AGENT,
@@ -28,6 +27,7 @@ from otel_mlperf.agent.readings.gpu_visibility import (
     write_view,
 )
 from otel_mlperf.errors import JournalError
+from otel_mlperf.journal.folder_lock import OnlyOne
 from otel_mlperf.journal.journal_reader import Reader
 from otel_mlperf.sensors.deadline import TimedSensor
 from otel_mlperf.sensors.gpus.nvidia.nvidia_gpus import NvmlSensor

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
     from pathlib import Path
 
-    from otel_mlperf.agent.model.agent_state import JournalState
+    from otel_mlperf.agent.model.journal_state import JournalState
     from otel_mlperf.agent.readings.sensor_set import Machine
     from otel_mlperf.journal.meta import JournalMeta
     from otel_mlperf.sensors.gpus.gpu import Device

@@ -14,8 +14,8 @@ import pytest
 from by_hand import MS, Program
 
 from otel_mlperf import ids, names
-from otel_mlperf.agent.derivation.sampling import Policy
 from otel_mlperf.agent.derivation.segments import segments
+from otel_mlperf.agent.model.sampling_policy import Policy
 from otel_mlperf.journal.layout import Kind, Word
 
 S = 10**9

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from by_hand import MS, Program
 
-from otel_mlperf.agent.derivation.sampling import Policy
 from otel_mlperf.agent.intake.tail import Tail
 from otel_mlperf.agent.lifecycle.agent_loop import Agent
 from otel_mlperf.agent.model.agent_options import Options
+from otel_mlperf.agent.model.sampling_policy import Policy
 from otel_mlperf.journal.layout import Kind, Word
 from otel_mlperf.store.table_reader import Store
 

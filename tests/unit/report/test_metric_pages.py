@@ -9,10 +9,10 @@ import pytest
 import otel_mlperf as om
 from otel_mlperf import names
 from otel_mlperf.agent.derivation.cell_values import user_metric
-from otel_mlperf.agent.derivation.sampling import Policy
 from otel_mlperf.agent.intake.tail import Tail
 from otel_mlperf.agent.lifecycle.agent_loop import Agent
 from otel_mlperf.agent.model.agent_options import Options
+from otel_mlperf.agent.model.sampling_policy import Policy
 from otel_mlperf.report.metric_pages import (
     groups,
     metric_rows,

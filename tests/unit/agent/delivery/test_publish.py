@@ -8,12 +8,12 @@ import pytest
 from otel_mlperf import names
 from otel_mlperf.agent.delivery.publish import Publisher
 from otel_mlperf.agent.derivation.metric_series import Meter
-from otel_mlperf.agent.derivation.sampling import Policy
 from otel_mlperf.agent.intake.tail import Tail
 from otel_mlperf.agent.lifecycle.agent_loop import Agent
 from otel_mlperf.agent.model.agent_options import Options
 from otel_mlperf.agent.model.agent_state import ItemAccount
 from otel_mlperf.agent.model.events import Read, SensorReading
+from otel_mlperf.agent.model.sampling_policy import Policy
 from otel_mlperf.agent.readings.sensor_set import Machine
 from otel_mlperf.journal.bulletin import FILE, read_readings
 from otel_mlperf.sensors.measurement import Measurement

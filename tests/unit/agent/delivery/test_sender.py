@@ -9,8 +9,8 @@ from fault_server import FaultServer
 
 from otel_mlperf.agent.delivery.outbox import Outbox
 from otel_mlperf.agent.delivery.sender import Sender
-from otel_mlperf.agent.derivation.sampling import Policy
 from otel_mlperf.agent.model.agent_options import Options
+from otel_mlperf.agent.model.sampling_policy import Policy
 from otel_mlperf.otlp.endpoint_settings import read_settings
 
 FOR_EVER_S = 900

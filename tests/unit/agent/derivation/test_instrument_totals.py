@@ -14,11 +14,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import otel_mlperf as om
-from otel_mlperf.agent.derivation.sampling import Policy
 from otel_mlperf.agent.intake.tail import Tail
 from otel_mlperf.agent.lifecycle.agent_loop import Agent
 from otel_mlperf.agent.model.agent_options import Options
 from otel_mlperf.agent.model.distribution import Distribution
+from otel_mlperf.agent.model.sampling_policy import Policy
 from otel_mlperf.otlp.histogram import ExponentialBuckets
 from otel_mlperf.store.table_reader import Store
 

@@ -10,10 +10,10 @@ from by_hand import Program
 from runs import adds_up
 
 from otel_mlperf import ids, names
-from otel_mlperf.agent.derivation.sampling import Policy
 from otel_mlperf.agent.intake.tail import Tail
 from otel_mlperf.agent.lifecycle.agent_loop import Agent
 from otel_mlperf.agent.model.agent_options import Options
+from otel_mlperf.agent.model.sampling_policy import Policy
 from otel_mlperf.agent.readings.sensor_set import DirectSensor, Machine
 from otel_mlperf.sensors.gpus.gpu import Device
 from otel_mlperf.sensors.measurement import Measurement

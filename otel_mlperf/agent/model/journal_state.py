@@ -1,0 +1,130 @@
+"""What does the agent know of one journal that it could not read again?
+
+Where reading goes on, what its numbers mean, and the rows that wait, as the bytes that came.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, Literal
+
+import msgspec
+
+from otel_mlperf import ids, names
+from otel_mlperf.intervals import CoveredTime  # noqa: TC001 - msgspec reads it
+from otel_mlperf.journal.meta import JournalMeta  # noqa: TC001 - msgspec reads it
+
+_UNKNOWN: Final[list[Any]] = ["section", "other", names.OTHER, "", {}]
+
+
+class Root(msgspec.Struct):
+    """A span that makes a trace and has not ended: a step, a run, or somebody else's trace."""
+
+    kind: Literal["step", "run", "foreign"]
+    trace: bytes
+    """16 bytes."""
+    phase: str = ""
+    n: int = 0
+    number: int = 0
+    parent: int = 0
+    """For a step the run-trace section around it."""
+    start: int = 0
+    name: int = 0
+    track: int = 0
+
+
+class RecentStep(msgspec.Struct, array_like=True):
+    """A step that ended lately: rows of other threads may still come for it."""
+
+    root: Root
+    kept: str | None
+    end: int = 0
+
+
+class JournalState(msgspec.Struct):
+    """One journal: where reading goes on, what its numbers mean, what waits."""
+
+    meta: JournalMeta
+    next: int = 1
+    holes: list[int] = []
+    entries: dict[int, list[Any]] = {}
+    tracks: dict[int, list[Any]] = {}
+    roots: dict[int, Root] = {}
+    ended: dict[int, RecentStep] = {}
+    cancelled: dict[int, list[int]] = {}
+    """Sections that never were: id to the parent and root that their children get."""
+    demoted: dict[int, int] = {}
+    """Steps of a forked child, which are sections of the run: id to parent."""
+    fresh: bytes = b""
+    """Rows since the last mark."""
+    held: bytes = b""
+    """Section rows whose step, or whose parent, has not been seen yet."""
+    held_marks: int = 0
+    payloads: bytes = b""
+    """Payload rows whose section has not come yet."""
+    stale: list[int] = []
+    """Ids in the open table for which there is a row."""
+    open: bytes = b""
+    words: dict[int, int] = {}
+    cells: bytes = b""
+    cells_stored: dict[int, list[int]] = {}
+    """Aggregates as last written to the tables: entry to count and sum."""
+    covers: dict[int, CoveredTime] = {}
+    forced: set[int] = set()
+    """Open sections that are kept whatever happens: a child of theirs was."""
+    segments: dict[int, int] = {}
+    """Sections open for long: id to the segments sent."""
+    errors: dict[int, list[Any]] = {}
+    """Errors on their way up: the section that each reached to where it began (name, step)."""
+    left: bool = False
+    alive_ns: int = 0
+    """When somebody last saw its process alive."""
+    ended_ns: int = 0
+    """When its run ended; of one that died its last sign of life."""
+    outcome: str = "running"
+    error: list[str] = []
+    error_step: int | None = None
+    error_section: str = ""
+    result: dict[str, Any] = {}
+    sections: int = 0
+    ring_full: int = 0
+    """Sections dropped by the full ring that are in the accounts."""
+
+    @property
+    def instance(self) -> str:
+        """Id of the rank that it is of, over all its processes."""
+        return ids.instance_id(self.meta.run_id, self.meta.restart, self.meta.rank)
+
+    def section(self, number: int) -> list[Any]:
+        """Kind, name, category, phase and constant attributes of a section's name.
+
+        ``other`` for one that never arrived.
+        """
+        entry = self.entries.get(number)
+        return entry if entry and entry[0] == "section" else _UNKNOWN
+
+    def thread(self, track: int) -> tuple[int, str]:
+        """Native id and name of the thread, or task, that a track is; -1 if not known."""
+        known = self.tracks.get(track)
+        return (int(known[2]), str(known[3])) if known else (-1, "")
+
+    @property
+    def run_trace(self) -> bytes:
+        """The trace of everything in the run that is outside its steps."""
+        return ids.run_trace_id(self.meta.run_id, self.meta.restart).to_bytes(16, "big")
+
+    def step_trace(self, phase: str, n: int) -> bytes:
+        """The trace of a step, the same on every rank."""
+        meta = self.meta
+        return ids.trace_id(meta.run_id, meta.restart, phase, n).to_bytes(16, "big")
+
+    def trace_of(self, root: int) -> bytes:
+        """The trace of a section by its root: a step's, the run's, somebody's, or one of its own.
+
+        Steps of a forked child are sections of the run.
+        """
+        known = self.roots.get(root)
+        if known is not None:
+            return known.trace
+        if root == self.meta.run_span or root in self.demoted:
+            return self.run_trace
+        return ids.lone_trace_id(self.meta.run_id, root).to_bytes(16, "big")

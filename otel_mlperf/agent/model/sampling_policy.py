@@ -1,0 +1,74 @@
+"""How many steps, and how many spans of each, may be kept, and for which reasons?"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+if TYPE_CHECKING:
+    from otel_mlperf.journal.window import Window
+
+PROFILED: Final = "profiled"
+FIRST: Final = "first"
+EVERY: Final = "every"
+SLOW: Final = "slow"
+ERROR: Final = "error"
+INTERRUPTED: Final = "interrupted"
+PART: Final = "part"
+"""Kept because a section inside it is."""
+
+_FEWEST_SPANS: Final = 20
+"""Spans of a rank below which its part of a trace says nothing."""
+_RUN_PART: Final = 10
+"""The run's trace gets this part of a step's budget from each window: it has many windows."""
+
+
+class Policy(msgspec.Struct, frozen=True, kw_only=True):
+    """The limits; each is a field of Config and explained there."""
+
+    first_steps: int = 5
+    keep_every: int = 100
+    slow_ratio: float = 2.0
+    slow_per_minute: int = 6
+    errors_per_minute: int = 60
+    spans_per_trace: int = 5000
+    spans_per_rank: int = 2000
+
+    def scheduled(self, index: int) -> str | None:
+        """Why the ``index``-th (from 0) is kept on every rank; None if it is not."""
+        if index < self.first_steps:
+            return FIRST
+        return EVERY if index % self.keep_every == 0 else None
+
+    def spans_of_rank(self, world_size: int) -> int:
+        """How many spans of one trace a rank sends."""
+        return max(1, min(self.spans_per_rank, self.spans_per_trace // max(1, world_size)))
+
+    def spans_of_step(self, rank: int, world_size: int, trace: bytes, reason: str) -> int:
+        """How many spans of one step's trace ``rank`` sends; 1 is the step's own.
+
+        A profiled step shows all that a rank may: events of the profiler go under its sections.
+
+        Where an equal share says nothing, eight ranks show the step whole: those that its trace id
+        names, which is the same hash on every rank.
+        """
+        if reason == PROFILED:
+            return self.spans_per_rank
+        share = self.spans_of_rank(world_size)
+        if share >= _FEWEST_SPANS:
+            return share
+        chosen = {int.from_bytes(trace[i : i + 2], "big") % world_size for i in range(0, 16, 2)}
+        room = max(1, (self.spans_per_trace - world_size) // len(chosen))
+        return min(self.spans_per_rank, room) if rank in chosen else 1
+
+
+def allowance(policy: Policy, window: Window) -> tuple[int, dict[str, int]]:
+    """How many spans of the run's trace a window may be, and of the trace of each of its steps."""
+    by_trace = {
+        step.trace: policy.spans_of_step(
+            window.rank, window.world_size, bytes.fromhex(step.trace), EVERY
+        )
+        for step in window.steps
+    }
+    return policy.spans_of_rank(window.world_size) // _RUN_PART, by_trace

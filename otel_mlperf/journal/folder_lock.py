@@ -1,0 +1,56 @@
+"""Who alone serves a folder of journals, and does anybody?"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import time
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+LOCK: Final = "agent.lock"
+_LOCK_WAIT_S: Final = 3.0
+
+
+def is_served(folder: Path) -> bool:
+    """Whether an agent holds the folder's lock."""
+    with contextlib.suppress(OSError), (folder / LOCK).open("rb") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            return True
+    return False
+
+
+class OnlyOne:
+    """Holds the folder's lock; False if another agent keeps it."""
+
+    def __init__(self, folder: Path, lock: str = LOCK) -> None:
+        self._path = folder / lock
+        self._fd = -1
+
+    def __enter__(self) -> bool:
+        until = time.monotonic() + _LOCK_WAIT_S
+        while not self._locks():
+            if self._fd < 0 or time.monotonic() > until:
+                return False
+            time.sleep(0.1)
+        return True
+
+    def _locks(self) -> bool:
+        """Whether it is ours now; a file that its last holder has removed is nobody's."""
+        self.__exit__()
+        try:
+            self._fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return os.path.samestat(os.fstat(self._fd), os.stat(self._path))
+        except OSError:
+            return False
+
+    def __exit__(self, *error: object) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
