@@ -12,7 +12,7 @@ from pathlib import Path
 import yaml
 
 from otel_mlperf.config import Config
-from otel_mlperf.findings.live_rules import RULES
+from otel_mlperf.findings.finding_table import RULES
 from otel_mlperf.names.sources import levels_of
 from otel_mlperf.sensors.levels import LEVELS
 

@@ -45,7 +45,7 @@ def _of_run(run: str) -> tuple[list[Check], Accounts, int]:
     """Checks, accounts and number of nodes of the run that is meant, if there is any yet."""
     from otel_mlperf.analysis.summary.item_accounts import read_accounts
     from otel_mlperf.analysis.summary.run_processes import read_processes
-    from otel_mlperf.doctor.check_run import check_run
+    from otel_mlperf.doctor.check_run import check_findings, check_run
     from otel_mlperf.findings.check import Check
     from otel_mlperf.store.run_folders import LATEST, find_run, list_runs, runs_dir
     from otel_mlperf.store.table_reader import Store
@@ -55,4 +55,4 @@ def _of_run(run: str) -> tuple[list[Check], Accounts, int]:
     found = find_run(run)
     accounts = read_accounts(found.path)
     nodes = read_processes(Store(found.path)).nodes
-    return check_run(found, accounts), accounts, nodes
+    return check_run(found, accounts) + check_findings(found), accounts, nodes

@@ -22,8 +22,8 @@ def summary(
     wait_stored: Annotated[list[str] | None, typer.Option("--wait-stored", hidden=True)] = None,
 ) -> None:
     """Show where the time of a run went."""
+    from otel_mlperf.analysis.findings.judged_run import judge_run
     from otel_mlperf.analysis.summary.run_processes import RUNNING
-    from otel_mlperf.analysis.summary.summary import summarize
     from otel_mlperf.replay.stored_wait import find_left, find_losses, wait_until_stored
     from otel_mlperf.report.lines import shown_in
     from otel_mlperf.report.summary_table import render_summary
@@ -34,7 +34,7 @@ def summary(
     notes = wait_until_stored(wait_stored or [])
     notes += find_losses(wait_stored or []) if notes else []
     folder = find_run(run)
-    found = summarize(folder, rank)
+    found = judge_run(folder, rank)
     if found.outcome == RUNNING and not closing:
         notes += find_left(folder)
     # The closing text belongs to the program's messages, not to its output.

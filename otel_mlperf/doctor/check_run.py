@@ -6,6 +6,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from otel_mlperf.analysis.findings.judged_run import judge_run
 from otel_mlperf.analysis.profiles.recorded_windows import REMEDIES, read_left_out
 from otel_mlperf.analysis.summary.item_accounts import RING_FULL, ROOM
 from otel_mlperf.analysis.summary.run_processes import RUNNING, read_processes
@@ -14,6 +15,7 @@ from otel_mlperf.findings.check import Check
 from otel_mlperf.journal.journal_folder import SHARED_MEMORY, folders_of_run, journals_in
 from otel_mlperf.journal.journal_reader import Reader
 from otel_mlperf.journal.layout import Word
+from otel_mlperf.report.finding_lines import finding_text
 from otel_mlperf.report.quantities import plural
 from otel_mlperf.store.table_reader import Store
 
@@ -67,6 +69,14 @@ def check_profiler(left_out: dict[str, int]) -> list[Check]:
     return [
         Check("warn", "profiler", f"{plural(count, 'window')} left out: {why}", REMEDIES[why])
         for why, count in left_out.items()
+    ]
+
+
+def check_findings(run: RunFolder) -> list[Check]:
+    """What is worth changing in the program or on its machine: no fault of the recording."""
+    return [
+        Check("warn", finding.id, finding_text(finding), finding.action)
+        for finding in judge_run(run).findings
     ]
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from otel_mlperf.analysis.steps.step_shares import shown
 from otel_mlperf.analysis.summary.item_accounts import ROOM
 from otel_mlperf.analysis.summary.run_processes import IMPORTED, RUNNING
+from otel_mlperf.report.finding_lines import finding_lines
 from otel_mlperf.report.lines import LABEL, Line, columns, labelled, labelled_lines, short, wrapped
 from otel_mlperf.report.machine_line import machine_text
 from otel_mlperf.report.program_values import said_lines
@@ -32,8 +33,9 @@ def closing_lines(summary: Summary) -> list[str]:
 
 
 def around_lines(summary: Summary, width: int) -> list[Line]:
-    """Slow ranks, warm-up, outside time, slowest step, machines, what the program said itself."""
-    lines = _ranks(summary.steps, width) if summary.steps else []
+    """Findings, ranks, warm-up, outside time, slowest step, machines, the program's own words."""
+    lines = finding_lines(summary.findings, summary.short_id, width)
+    lines += _ranks(summary.steps, width) if summary.steps else []
     for one in summary.aggregates[:5]:
         mean = duration(one.sum_ns / max(1, one.count))
         where = f" in {shown(one.enclosing)}" if one.enclosing else ""

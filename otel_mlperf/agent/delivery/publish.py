@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from otel_mlperf import names
 from otel_mlperf.agent.derivation.rule_evaluator import RuleEvaluator
-from otel_mlperf.findings.live_rules import RULES
+from otel_mlperf.findings.finding_table import RULES
 from otel_mlperf.journal.bulletin import Group, Reading, drop_readings, write_readings
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from otel_mlperf.agent.model.agent_state import AgentState
     from otel_mlperf.agent.model.events import Read
-    from otel_mlperf.findings.live_rules import Rule
+    from otel_mlperf.findings.finding_row import Rule
 
 _log = logging.getLogger("otel_mlperf.agent")
 _LEAST_S: Final = 5.0

@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, Final
 
-from otel_mlperf.findings.live_rules import RULES
+from otel_mlperf.findings.finding_table import RULES
 from otel_mlperf.journal.bulletin import Reading, Warning
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from otel_mlperf.findings.live_rules import Part, Rule
+    from otel_mlperf.findings.finding_row import MeasuredSeries, Rule
 
 _CLEAR_S: Final = 30.0
 _ENOUGH: Final = 0.5
@@ -108,7 +108,7 @@ class RuleEvaluator:
         return found
 
 
-def _sums(rule: Rule, part: Part, by_metric: dict[str, list[Reading]]) -> Sums:
+def _sums(rule: Rule, part: MeasuredSeries, by_metric: dict[str, list[Reading]]) -> Sums:
     """The values of a metric, by what the rule distinguishes, those of other labels added up."""
     found: Sums = {}
     for reading in by_metric.get(part.metric.name, ()):

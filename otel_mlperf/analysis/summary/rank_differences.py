@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from otel_mlperf.analysis.steps.step_shares import NOT_IN_A_SPAN, OWN, shown
 from otel_mlperf.analysis.summary.summary_shapes import RankFigures, StandOut
+from otel_mlperf.findings.finding_table import row_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -14,10 +15,8 @@ if TYPE_CHECKING:
     from otel_mlperf.analysis.summary.summary_shapes import WarmUp
     from otel_mlperf.store.table_reader import Store
 
-_LONGER: Final = 1.2
-"""Times the median of the ranks."""
-_MATTERS: Final = 0.05
-"""Share of the mean step."""
+_SLOW: Final = row_of("straggler")
+"""Its value is a mean over the median of the ranks."""
 
 
 def read_ranks(store: Store, phase: str, warm_up: WarmUp | None) -> list[RankFigures]:
@@ -52,7 +51,7 @@ def stand_outs(ranks: Sequence[RankFigures], mean_ns: float) -> list[StandOut]:
         # Of two the shorter one is usual: the longer one is what there is to tell.
         usual = median_low(means.values())
         for rank, mean in means.items():
-            if mean > _LONGER * usual and mean - usual > _MATTERS * mean_ns:
+            if mean > _SLOW.threshold * usual and mean - usual > _SLOW.matters * mean_ns:
                 found.setdefault(rank, {})[name] = mean - usual
     sorted_ranks = sorted(found, key=lambda rank: (-sum(found[rank].values()), rank))
     return [

@@ -9,6 +9,8 @@ from typing import Any
 
 import msgspec
 
+from otel_mlperf.findings.finding import Finding  # noqa: TC001 - msgspec reads it
+
 
 class Row(msgspec.Struct, frozen=True, kw_only=True):
     """A section's own time in one step, over all steps that the figures are about."""
@@ -252,3 +254,5 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     telemetry: Telemetry
     next: str
     """A command that says more."""
+    findings: list[Finding] = []
+    """What is worth changing, worst first."""

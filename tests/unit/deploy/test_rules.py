@@ -12,7 +12,9 @@ import yaml
 from servers.dashboard import DASHBOARDS, METRICS, labels_of
 from servers.running import DEPLOY
 
-from otel_mlperf.findings.live_rules import RULES as RULES_OF_A_RUN
+from otel_mlperf.findings.finding_table import RULES as RULES_OF_A_RUN
+from otel_mlperf.findings.finding_table import TABLE
+from otel_mlperf.report.alert_rules import render_alert_rules
 
 RULES = DEPLOY / "prometheus" / "rules.yaml"
 SCENARIOS = Path(__file__).with_name("alerts.yaml")
@@ -52,6 +54,11 @@ def test_every_alert_has_a_scenario():
     seen = set(re.findall(r'alertname="(\w+)"', SCENARIOS.read_text()))
 
     assert seen == {alert["alert"] for alert in ALERTS}
+
+
+def test_the_file_is_what_the_table_of_findings_says():
+    """The shipped file is written from the table; `python -m otel_mlperf.report.alert_rules`."""
+    assert render_alert_rules(TABLE) == RULES.read_text()
 
 
 @each_alert

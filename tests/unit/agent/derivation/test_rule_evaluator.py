@@ -6,7 +6,7 @@ import pytest
 
 from otel_mlperf import names
 from otel_mlperf.agent.derivation.rule_evaluator import RuleEvaluator
-from otel_mlperf.findings.live_rules import RULES
+from otel_mlperf.findings.finding_table import RULES
 from otel_mlperf.journal.bulletin import Reading
 
 GPU = {names.HW_ID: "GPU-1", names.HW_NAME: "gpu0"}

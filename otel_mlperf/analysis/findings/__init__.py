@@ -1,0 +1,1 @@
+"""What was wrong with a run, by how much, and what is to be done?"""

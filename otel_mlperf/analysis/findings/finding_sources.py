@@ -1,0 +1,82 @@
+"""Who looks for findings in a run: the package's own functions, and those installed beside it?
+
+This is the socket. A distribution brings findings of its own by an entry point of the group
+``otel_mlperf.findings`` that names a ``FindingSource``; nothing of this package changes for it.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from otel_mlperf.analysis.findings.data_loading import find_data_loading
+from otel_mlperf.analysis.findings.ended_rules import find_ended_rules
+from otel_mlperf.analysis.findings.losses import find_losses
+from otel_mlperf.analysis.findings.run_numbers import RunNumbers
+from otel_mlperf.analysis.findings.stragglers import find_stragglers
+from otel_mlperf.findings.finding import Finding, worst_findings_first
+from otel_mlperf.findings.finding_table import TABLE, row_of
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
+    from otel_mlperf.findings.finding_row import FindingRow
+
+GROUP: Final = "otel_mlperf.findings"
+Find = Callable[[RunNumbers], list[Finding]]
+"""Judges a run: pure, but for queries of the run's tables."""
+
+OWN: Final[tuple[Find, ...]] = (find_data_loading, find_stragglers, find_losses, find_ended_rules)
+
+
+class FindingSource(NamedTuple):
+    """What an entry point names."""
+
+    find: Find
+    rows: tuple[FindingRow, ...] = ()
+    """Its rows of the table: those with an alert are among the alert rules that are written."""
+
+
+def find_all(numbers: RunNumbers) -> list[Finding]:
+    """The findings of all sources, worst first.
+
+    One that raises costs itself alone, and is a finding itself: ``finding_failed``.
+    """
+    found: list[Finding] = []
+    for find in OWN:
+        found += _judged(find.__name__, lambda find=find: find(numbers))  # type: ignore[misc]
+    for entry in _entry_points():
+        found += _judged(entry.name, lambda entry=entry: _source(entry).find(numbers))  # type: ignore[misc]
+    return worst_findings_first(found)
+
+
+def all_rows() -> tuple[FindingRow, ...]:
+    """The table, with the rows of every source that is installed.
+
+    Raises:
+        Exception: whatever a source raises that cannot be loaded: its alerts would be missing.
+    """
+    return (*TABLE, *(row for entry in _entry_points() for row in _source(entry).rows))
+
+
+def _entry_points() -> list[EntryPoint]:
+    """In the order of their names: that in which folders are read is nobody's choice."""
+    return sorted(importlib.metadata.entry_points(group=GROUP), key=lambda entry: entry.name)
+
+
+def _source(entry: EntryPoint) -> FindingSource:
+    source = entry.load()
+    if not isinstance(source, FindingSource):
+        raise TypeError(f"loading finding {entry.value}: it is no FindingSource but {source!r}")
+    return source
+
+
+def _judged(name: str, judge: Callable[[], list[Finding]]) -> list[Finding]:
+    try:
+        return list(judge())
+    except Exception as error:  # noqa: BLE001 - it may be anybody's code
+        row = row_of("finding_failed")
+        told = f"{type(error).__name__}: {error}"
+        summary = row.summary.format(name=name, error=told)
+        return [Finding(id=row.id, severity=row.severity, summary=summary, action=row.action)]

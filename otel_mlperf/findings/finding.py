@@ -1,0 +1,67 @@
+"""What is wrong with a run: how grave, by which numbers, where, what is won by mending it, and how?
+
+Plain data, printed by ``--json`` as it is: whoever finds and whoever shows knows nothing of each
+other.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+import msgspec
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+Severity = Literal["critical", "warning", "info"]
+SEVERITIES: tuple[Severity, ...] = ("critical", "warning", "info")
+"""The gravest first."""
+
+
+class Where(msgspec.Struct, frozen=True, kw_only=True):
+    """Where it was found, as far as that is known."""
+
+    section: str = ""
+    """As a summary shows it; empty: in no particular one."""
+    steps: tuple[int, int] | None = None
+    """The first and the last number; None: in all of them, or in none."""
+    rank: int | None = None
+    """None: of no single rank."""
+    device: str = ""
+    """Such as ``gpu0``, or the mount point of a disk."""
+
+
+class Gain(msgspec.Struct, frozen=True, kw_only=True):
+    """Which share of the time would be won: 0.0 to 1.0, between ``low`` and ``high``."""
+
+    low: float
+    high: float
+    of: Literal["step", "run"] = "step"
+
+
+class Finding(msgspec.Struct, frozen=True, kw_only=True):
+    """One thing that is worth changing."""
+
+    id: str
+    """Of its row in the table of findings: ``data_loading``."""
+    severity: Severity
+    summary: str
+    """What is the case, in one sentence that begins with no capital and ends with no stop."""
+    action: str
+    """What to do about it."""
+    evidence: dict[str, float] = {}
+    """The numbers by which it was judged; nanoseconds end in ``_ns``, shares are 0.0 to 1.0."""
+    where: Where = Where()
+    gain: Gain | None = None
+    """None: nobody can tell from what was recorded."""
+    command: str = ""
+    """That shows more; empty: there is none."""
+
+
+def worst_findings_first(findings: Iterable[Finding]) -> list[Finding]:
+    """The gravest first, of these what would win most; else in the given order."""
+    return sorted(findings, key=_rank)
+
+
+def _rank(finding: Finding) -> tuple[int, float]:
+    return SEVERITIES.index(finding.severity), -(finding.gain.high if finding.gain else 0.0)

@@ -1,0 +1,32 @@
+"""What is worth a word about a run, from when on, and what is to be done about it?
+
+One table, as data: the agent judges its rules while a run goes on, the alert rules of Prometheus
+are written from it, and a finished run is judged by it. A threshold stands nowhere else.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from otel_mlperf.findings.finding_row import FindingRow, Rule
+from otel_mlperf.findings.gpu_rows import GPU_ROWS
+from otel_mlperf.findings.host_rows import HOST_ROWS
+from otel_mlperf.findings.recording_rows import RECORDING_ROWS
+from otel_mlperf.findings.training_rows import TRAINING_ROWS
+
+TABLE: Final[tuple[FindingRow, ...]] = (*HOST_ROWS, *TRAINING_ROWS, *GPU_ROWS, *RECORDING_ROWS)
+
+RULES: Final[tuple[Rule, ...]] = tuple(row for row in TABLE if isinstance(row, Rule))
+"""Those that are judged live."""
+
+
+def row_of(id: str) -> FindingRow:
+    """The row with that id.
+
+    Raises:
+        KeyError: there is none.
+    """
+    return _BY_ID[id]
+
+
+_BY_ID: Final = {row.id: row for row in TABLE}

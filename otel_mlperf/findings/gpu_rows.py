@@ -1,0 +1,250 @@
+"""Which conditions of a GPU are worth a word?"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from otel_mlperf import names
+from otel_mlperf.findings.finding_row import MINUTE_S, Alert, FindingRow, MeasuredSeries, Rule
+
+_GPU: Final = (names.HW_ID, names.HW_NAME)
+_SLOWING: Final = (
+    "hw_slowdown", "hw_thermal_slowdown", "hw_power_brake_slowdown", "sw_thermal_slowdown",
+)  # fmt: skip
+
+GPU_ROWS: Final[tuple[FindingRow, ...]] = (
+    Rule(
+        id="gpu_throttled",
+        name="GpuThrottled",
+        severity="warning",
+        threshold=0,
+        summary="{hw_name} runs below its clock: {ml_accelerator_throttle_reason}",
+        action=(
+            "Look at cooling and power of the machine; a synchronous job is as fast as its slowest "
+            "GPU."
+        ),
+        of_ended=True,
+        measured=MeasuredSeries(metric=names.THROTTLE, where=((names.THROTTLE_REASON, _SLOWING),)),
+        by=(*_GPU, names.THROTTLE_REASON),
+        for_s=10,
+        alert=Alert(
+            expr=(
+                "max by (job, ml_run_name, host_name, hw_name, hw_id,\n"
+                "ml_accelerator_throttle_reason)\n"
+                '(avg_over_time(ml_accelerator_throttle{ml_accelerator_throttle_reason=~"hw_slowdown|sw_thermal_slowdown|hw_thermal_slowdown|hw_power_brake_slowdown"}[5m]))'
+            ),
+            summary=(
+                "{{ $labels.hw_name }} of {{ $labels.host_name }} is throttled: {{ "
+                "$labels.ml_accelerator_throttle_reason }}."
+            ),
+            description=(
+                "In {{ $value | humanizePercentage }} of the readings of the last five "
+                "minutes its clocks were held down. A synchronous job is as slow as its "
+                "slowest GPU."
+            ),
+            what_to_do=(
+                "Thermal: fans, air, dust, a neighbour that heats. Power brake: the "
+                "power supply of the machine. Move the job off the node until it is "
+                "mended."
+            ),
+            dashboard="otel-mlperf-gpus",
+            after="5m",
+            because="A power cap is usual at full load, and idling is no throttling.",
+            threshold=0.5,
+        ),
+    ),
+    Rule(
+        id="gpu_hot",
+        name="GpuHot",
+        severity="warning",
+        threshold=3,
+        comparison="below",
+        summary="{hw_name} is {value:.0f} degrees below the temperature at which it slows down",
+        action="Look at the cooling of the machine.",
+        of_ended=True,
+        measured=MeasuredSeries(metric=names.TEMPERATURE_MARGIN),
+        by=_GPU,
+        for_s=10,
+        alert=Alert(
+            expr=(
+                "min by (job, ml_run_name, host_name, hw_name, hw_id)\n"
+                "(ml_accelerator_temperature_margin_celsius)"
+            ),
+            summary=("{{ $labels.hw_name }} of {{ $labels.host_name }} is about to slow down."),
+            description=(
+                "It is {{ $value | humanize }} degrees below the temperature at which "
+                "its clocks fall."
+            ),
+            what_to_do=(
+                "Fans, air, dust, a neighbour that heats: look at the machine before "
+                "the run slows down."
+            ),
+            dashboard="otel-mlperf-gpus",
+            after="5m",
+        ),
+    ),
+    Rule(
+        id="gpu_memory_near_limit",
+        name="GpuMemoryNearLimit",
+        severity="info",
+        threshold=0.97,
+        summary="{value:.0%} of the memory of {hw_name} is in use",
+        action=(
+            "The next peak may not fit: use a smaller batch, activation checkpointing, or see what "
+            "else is on the GPU."
+        ),
+        of_ended=True,
+        measured=MeasuredSeries(metric=names.GPU_MEMORY_USAGE),
+        per=MeasuredSeries(metric=names.GPU_MEMORY_LIMIT),
+        by=_GPU,
+        for_s=MINUTE_S,
+        alert=Alert(
+            expr=(
+                "max by (job, ml_run_name, host_name, hw_name, hw_id)\n"
+                "(hw_gpu_memory_usage_bytes)\n"
+                "/ max by (job, ml_run_name, host_name, hw_name, hw_id)\n"
+                "(hw_gpu_memory_limit_bytes)"
+            ),
+            summary="{{ $labels.hw_name }} of {{ $labels.host_name }} is nearly full.",
+            description=(
+                "{{ $value | humanizePercentage }} of its memory is in use. The next "
+                "longer sequence may end run {{ $labels.ml_run_name }}."
+            ),
+            what_to_do=(
+                "PyTorch keeps what it has reserved, so a full GPU is no fault by "
+                "itself: look at allocated against reserved and at retries. A smaller "
+                "batch, activation checkpointing, or expandable segments."
+            ),
+            dashboard="otel-mlperf-gpus",
+            after="5m",
+        ),
+    ),
+    Rule(
+        id="allocator_retries",
+        name="GpuMemoryRetries",
+        severity="info",
+        threshold=0,
+        summary="the CUDA allocator ran short {value:.0f} times and gave back its cache",
+        action=(
+            "Each time costs a synchronisation: use a smaller batch, or set "
+            "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True."
+        ),
+        of_ended=True,
+        measured=MeasuredSeries(metric=names.CUDA_RETRIES),
+        by=(names.DEVICE_INDEX,),
+        over_s=5 * MINUTE_S,
+        alert=Alert(
+            expr=(
+                "sum by (job, ml_run_name, ml_distributed_rank, cuda_device_index)\n"
+                "(increase(pytorch_cuda_memory_retries_total[15m]))"
+            ),
+            summary=(
+                "Rank {{ $labels.ml_distributed_rank }} of run {{ $labels.ml_run_name "
+                "}} fights for GPU memory."
+            ),
+            description=(
+                "About {{ $value | humanize }} times in 15 minutes the CUDA allocator "
+                "ran short and gave back its cache, which stops the device each time."
+            ),
+            what_to_do=(
+                "A smaller batch, activation checkpointing, or "
+                "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True."
+            ),
+            dashboard="otel-mlperf-training-run",
+        ),
+    ),
+    Rule(
+        id="gpu_memory_errors",
+        name="GpuMemoryErrors",
+        severity="critical",
+        threshold=0,
+        summary="{hw_name} has had {value:.0f} memory errors that could not be corrected",
+        action=(
+            "Take the node out of service: results may be wrong, and the driver kills what was hit."
+        ),
+        of_ended=True,
+        measured=MeasuredSeries(
+            metric=names.HW_ERRORS, where=((names.ERROR_TYPE, ("uncorrected",)),)
+        ),
+        by=_GPU,
+        over_s=5 * MINUTE_S,
+        alert=Alert(
+            expr=(
+                "sum by (job, ml_run_name, host_name, hw_name, hw_id)\n"
+                '(increase(hw_errors_total{hw_type="gpu",error_type="uncorrected"}[15m]))'
+            ),
+            summary="{{ $labels.hw_name }} of {{ $labels.host_name }} has memory errors.",
+            description=(
+                "About {{ $value | humanize }} in the last 15 minutes that could not be "
+                "corrected. Results of run {{ $labels.ml_run_name }} since then may be "
+                "wrong."
+            ),
+            what_to_do=(
+                "Drain the node, and go on from the checkpoint before it on another "
+                'one. "Memory replaced" and "Repairs" say whether the GPU is due for '
+                "exchange."
+            ),
+            dashboard="otel-mlperf-gpus",
+            because="A corrected error now and then is usual.",
+        ),
+    ),
+    Rule(
+        id="gpu_xid",
+        name="GpuXid",
+        severity="critical",
+        threshold=0,
+        summary="the driver has reported {value:.0f} XID errors of {hw_name}",
+        action=(
+            "Look the number up (dmesg, ml.accelerator.xid): some are the program's own, others "
+            "mean that the GPU needs a reset or an exchange."
+        ),
+        of_ended=True,
+        measured=MeasuredSeries(metric=names.HW_ERRORS, where=((names.ERROR_TYPE, ("xid",)),)),
+        by=_GPU,
+        over_s=5 * MINUTE_S,
+        alert=Alert(
+            expr=(
+                "sum by (job, ml_run_name, host_name, hw_name, hw_id)\n"
+                '(increase(hw_errors_total{hw_type="gpu",error_type="xid"}[15m]))'
+            ),
+            summary=(
+                "The driver has reported XID errors of {{ $labels.hw_name }} of {{ "
+                "$labels.host_name }}."
+            ),
+            description=(
+                "About {{ $value | humanize }} in the last 15 minutes; run {{ "
+                "$labels.ml_run_name }} may hang, or its process is dead."
+            ),
+            what_to_do=(
+                'Look the number up ("Last XID", dmesg): 13 and 31 are mostly the '
+                "program's own; 48, 63, 64, 79, 94 and 95 mean the GPU: drain the node."
+            ),
+            dashboard="otel-mlperf-gpus",
+        ),
+    ),
+    Rule(
+        id="gpu_lost",
+        name="GpuLost",
+        severity="critical",
+        threshold=0,
+        summary="{hw_name} has stopped answering",
+        action="Look at dmesg; it takes a reset of the GPU or of the machine.",
+        of_ended=True,
+        measured=MeasuredSeries(metric=names.DEVICE_LOST),
+        by=_GPU,
+        over_s=5 * MINUTE_S,
+        alert=Alert(
+            expr=(
+                "sum by (job, ml_run_name, host_name, hw_name, hw_id)\n"
+                "(increase(ml_accelerator_lost_total[15m]))"
+            ),
+            summary=("{{ $labels.hw_name }} of {{ $labels.host_name }} has stopped answering."),
+            description=(
+                "It is off the bus, in need of a reset, or its driver hangs; run {{ "
+                "$labels.ml_run_name }} uses it."
+            ),
+            what_to_do="Read the kernel's log of that node (NVRM, XID 79), and drain it.",
+            dashboard="otel-mlperf-gpus",
+        ),
+    ),
+)

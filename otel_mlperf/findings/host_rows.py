@@ -1,0 +1,176 @@
+"""Which conditions of a host, and of a job's share of it are worth a word?"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from otel_mlperf import names
+from otel_mlperf.findings.finding_row import MINUTE_S, Alert, FindingRow, MeasuredSeries, Rule
+
+HOST_ROWS: Final[tuple[FindingRow, ...]] = (
+    Rule(
+        id="memory_near_limit",
+        name="MemoryNearLimit",
+        severity="critical",
+        threshold=0.9,
+        summary="{value:.0%} of the memory that the job may use is in use",
+        action=(
+            "Use fewer DataLoader workers or a smaller prefetch_factor, or ask for more memory: at "
+            "the limit the kernel kills a process."
+        ),
+        of_ended=True,
+        measured=MeasuredSeries(metric=names.CGROUP_WORKING_SET),
+        per=MeasuredSeries(metric=names.CGROUP_MEMORY_LIMIT),
+        for_s=10,
+        alert=Alert(
+            expr=(
+                "max by (job, ml_run_name, host_name, ml_distributed_rank)\n"
+                "(linux_cgroup_memory_working_set_bytes)\n"
+                "/ max by (job, ml_run_name, host_name, ml_distributed_rank)\n"
+                "(linux_cgroup_memory_limit_bytes)"
+            ),
+            summary=(
+                "Rank {{ $labels.ml_distributed_rank }} of run {{ $labels.ml_run_name "
+                "}} is near its memory limit."
+            ),
+            description=(
+                "Its container or job uses {{ $value | humanizePercentage }} of the "
+                "memory that it may. At the limit the kernel kills a process of it."
+            ),
+            what_to_do=(
+                "Fewer DataLoader workers or a smaller prefetch_factor; look for memory "
+                "that grows from epoch to epoch. Write a checkpoint now."
+            ),
+            dashboard="otel-mlperf-host",
+            after="2m",
+        ),
+    ),
+    Rule(
+        id="host_memory_near_limit",
+        name="HostMemoryNearLimit",
+        severity="critical",
+        threshold=0.05,
+        comparison="below",
+        summary="only {value:.0%} of the host's memory is available",
+        action=(
+            "Look for what uses it, also beside this run: the host swaps or kills processes next."
+        ),
+        of_ended=True,
+        measured=MeasuredSeries(metric=names.SYSTEM_MEMORY_AVAILABLE),
+        per=MeasuredSeries(metric=names.SYSTEM_MEMORY_LIMIT),
+        for_s=10,
+        alert=Alert(
+            expr=(
+                "max by (job, ml_run_name, host_name) (system_memory_linux_available_bytes)\n"
+                "/ max by (job, ml_run_name, host_name) (system_memory_limit_bytes)"
+            ),
+            summary="Host {{ $labels.host_name }} is nearly out of memory.",
+            description=(
+                "Only {{ $value | humanizePercentage }} of its memory is available: it "
+                "swaps, or kills processes next, those of run {{ $labels.ml_run_name }} "
+                "among them."
+            ),
+            what_to_do=(
+                "Look for what uses it, also beside this run; files under /dev/shm count, too."
+            ),
+            dashboard="otel-mlperf-host",
+            after="2m",
+        ),
+    ),
+    Rule(
+        id="killed_for_memory",
+        name="ProcessKilledForMemory",
+        severity="critical",
+        threshold=0,
+        summary="the kernel has killed a process of the job for want of memory",
+        action=(
+            "A DataLoader worker that is gone ends the training: use fewer, or ask for more memory."
+        ),
+        of_ended=True,
+        measured=MeasuredSeries(metric=names.CGROUP_OOM_KILLS),
+        over_s=5 * MINUTE_S,
+        alert=Alert(
+            expr=(
+                "sum by (job, ml_run_name, host_name, ml_distributed_rank)\n"
+                "(increase(linux_cgroup_memory_oom_kills_total[15m]))"
+            ),
+            summary="The kernel has killed a process of run {{ $labels.ml_run_name }}.",
+            description=(
+                "About {{ $value | humanize }} in the last 15 minutes in the control "
+                "group of rank {{ $labels.ml_distributed_rank }} on {{ "
+                "$labels.host_name }}, for want of memory."
+            ),
+            what_to_do=(
+                "A DataLoader worker that is gone ends the training: use fewer of them, "
+                "a smaller prefetch_factor, or ask for more memory."
+            ),
+            dashboard="otel-mlperf-host",
+        ),
+    ),
+    Rule(
+        id="cpu_throttled",
+        name="CpuThrottled",
+        severity="warning",
+        threshold=0.25,
+        summary="the CPU quota was used up in {value:.0%} of its periods",
+        action=(
+            "Ask for more CPUs, or use fewer DataLoader workers and threads than the quota "
+            "has CPUs."
+        ),
+        of_ended=True,
+        measured=MeasuredSeries(metric=names.CGROUP_THROTTLED_PERIODS),
+        per=MeasuredSeries(metric=names.CGROUP_PERIODS),
+        over_s=MINUTE_S,
+        alert=Alert(
+            expr=(
+                "sum by (job, ml_run_name, host_name, ml_distributed_rank)\n"
+                "(rate(linux_cgroup_cpu_throttled_periods_total[5m]))\n"
+                "/ sum by (job, ml_run_name, host_name, ml_distributed_rank)\n"
+                "(rate(linux_cgroup_cpu_periods_total[5m]) > 0)"
+            ),
+            summary=(
+                "Rank {{ $labels.ml_distributed_rank }} of run {{ $labels.ml_run_name "
+                "}} is kept from running."
+            ),
+            description=(
+                "Its CPU quota was used up in {{ $value | humanizePercentage }} of the "
+                "quota's periods."
+            ),
+            what_to_do=(
+                "Ask for more CPUs, or use fewer DataLoader workers and threads "
+                "(OMP_NUM_THREADS) than the quota has CPUs."
+            ),
+            dashboard="otel-mlperf-host",
+            after="5m",
+        ),
+    ),
+    Rule(
+        id="disk_full",
+        name="DiskFull",
+        severity="warning",
+        threshold=0.95,
+        summary="the disk of the run folder ({system_filesystem_mountpoint}) is {value:.0%} full",
+        action="Make room: checkpoints and the run folder cannot be written on a full disk.",
+        of_ended=True,
+        measured=MeasuredSeries(metric=names.FILESYSTEM_UTILIZATION),
+        by=(names.MOUNTPOINT,),
+        alert=Alert(
+            expr=(
+                "max by (job, ml_run_name, host_name, system_filesystem_mountpoint)\n"
+                "(system_filesystem_utilization_ratio)"
+            ),
+            summary=(
+                "The disk of run {{ $labels.ml_run_name }} on {{ $labels.host_name }} "
+                "is nearly full."
+            ),
+            description=(
+                "{{ $value | humanizePercentage }} of {{ "
+                "$labels.system_filesystem_mountpoint }} is in use: the next checkpoint "
+                "may not fit, and telemetry is lost there."
+            ),
+            what_to_do="Remove old checkpoints and run folders, or write to another disk.",
+            dashboard="otel-mlperf-host",
+            after="5m",
+        ),
+    ),
+)

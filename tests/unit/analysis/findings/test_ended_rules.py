@@ -1,0 +1,151 @@
+"""Is a warning that held during a run a finding of it, by what the run folder has?"""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from run_folders import START, RunFolderBuilder, S
+
+from otel_mlperf import names
+from otel_mlperf.analysis.findings.judged_run import judge_run
+from otel_mlperf.findings.finding import Where
+from otel_mlperf.findings.finding_table import RULES
+from otel_mlperf.store.run_folders import read_run
+
+GPU = {names.HW_ID: "GPU-1", names.HW_NAME: "gpu0"}
+
+
+def read(run, metric, values, labels=None, rank=0):
+    """Values of a metric, one every five seconds."""
+    for at, value in enumerate(values):
+        row = {"time_ns": START + 5 * at * S, "value": float(value), "rank": rank, "restart": 0}
+        run.row("readings", name=metric.name, labels=json.dumps(labels or {}), **row)
+
+
+def judged(run):
+    run.process(1000 * S)
+    return judge_run(read_run(run.write())).findings
+
+
+def ids(run):
+    return [one.id for one in judged(run)]
+
+
+def memory(runs, used, rank=0):
+    run = RunFolderBuilder(runs)
+    read(run, names.CGROUP_WORKING_SET, used, rank=rank)
+    read(run, names.CGROUP_MEMORY_LIMIT, [1000] * len(used), rank=rank)
+    return run
+
+
+def test_a_level_that_held_for_its_time(tmp_path):
+    """The worst value, for how long it held at most, and on which rank."""
+    calm = [500] * 4
+    (found,) = judged(memory(tmp_path, [*calm, 910, 950, 940, *calm, 999, *calm], rank=3))
+
+    assert (found.id, found.severity) == ("memory_near_limit", "critical")
+    assert found.summary == "95% of the memory that the job may use is in use"
+    assert found.evidence == {"value": 0.95, "threshold": 0.9, "held_s": 10.0}
+    assert found.where == Where(rank=3)
+
+
+@pytest.mark.parametrize("used", [[500, 999, 500], [500, 910, 910, 500], [900] * 9, [999]])
+def test_what_passes_is_no_finding(tmp_path, used):
+    """Neither for less than its time nor at the threshold; one reading alone decides nothing."""
+    assert ids(memory(tmp_path, used)) == []
+
+
+def test_a_short_run_is_judged_by_all_that_was_read(tmp_path):
+    """A run that is over before the rule's time, and in which it held throughout."""
+    assert ids(memory(tmp_path, [950, 960])) == ["memory_near_limit"]
+
+
+def test_what_is_below_counts_by_its_least(tmp_path):
+    """The node's own readings are of no rank."""
+    run = RunFolderBuilder(tmp_path)
+    read(run, names.SYSTEM_MEMORY_AVAILABLE, [40, 20, 30, 900], rank=None)
+    read(run, names.SYSTEM_MEMORY_LIMIT, [1000] * 4, rank=None)
+    (found,) = judged(run)
+
+    assert found.id == "host_memory_near_limit"
+    assert (found.evidence["value"], found.where) == (0.02, Where())
+
+
+def test_each_gpu_is_judged_for_itself(tmp_path):
+    """By the labels of the rule, whatever other labels a series has."""
+    run = RunFolderBuilder(tmp_path)
+    for number, used in enumerate((980, 500)):
+        gpu = {names.HW_ID: f"GPU-{number}", names.HW_NAME: f"gpu{number}"}
+        read(run, names.GPU_MEMORY_USAGE, [used] * 20, gpu)
+        read(run, names.GPU_MEMORY_LIMIT, [1000] * 20, gpu | {names.HW_MODEL: "H100"})
+    (found,) = judged(run)
+
+    assert found.id == "gpu_memory_near_limit"
+    assert found.where == Where(rank=0, device="gpu0")
+    assert found.summary == "98% of the memory of gpu0 is in use"
+
+
+def test_only_the_reasons_that_slow_a_gpu_down(tmp_path):
+    """A power cap is usual."""
+    run = RunFolderBuilder(tmp_path)
+    read(run, names.THROTTLE, [1] * 5, GPU | {names.THROTTLE_REASON: "sw_power_cap"})
+    read(run, names.THROTTLE, [1] * 5, GPU | {names.THROTTLE_REASON: "hw_slowdown"})
+    (found,) = judged(run)
+
+    assert found.summary == "gpu0 runs below its clock: hw_slowdown"
+
+
+def test_a_count_that_grew(tmp_path):
+    """From the first reading on: what a container had before is not of this run."""
+    run = RunFolderBuilder(tmp_path)
+    read(run, names.CGROUP_OOM_KILLS, [7, 7, 8, 8])
+    (found,) = judged(run)
+
+    assert (found.id, found.evidence["value"]) == ("killed_for_memory", 1.0)
+
+
+@pytest.mark.parametrize("counts", [[7, 7, 7], [7, 0, 0], [7]])
+def test_a_count_that_did_not_grow(tmp_path, counts):
+    """Nor one that began anew."""
+    run = RunFolderBuilder(tmp_path)
+    read(run, names.CGROUP_OOM_KILLS, counts)
+
+    assert ids(run) == []
+
+
+def quota(runs, throttled, periods):
+    run = RunFolderBuilder(runs)
+    read(run, names.CGROUP_THROTTLED_PERIODS, throttled)
+    read(run, names.CGROUP_PERIODS, periods)
+    return run
+
+
+def test_a_ratio_of_growths_over_its_time(tmp_path):
+    """The worst minute counts, not the mean of the run, nor a moment of it."""
+    calm = list(range(0, 2000, 50))  # one period of fifty for eight minutes
+    minute = [0] * 14 + [20 * n for n in range(12)] + [220] * 14
+    (found,) = judged(quota(tmp_path, minute, calm))
+
+    assert found.id == "cpu_throttled"
+    assert 0.25 < found.evidence["value"] < 0.4
+
+
+def test_a_moment_of_a_ratio_is_no_finding(tmp_path):
+    """For less than half of its time nobody can say."""
+    throttled = [0] * 14 + [40] * 26
+
+    assert ids(quota(tmp_path, throttled, list(range(0, 2000, 50)))) == []
+
+
+def test_every_rule_is_asked(tmp_path):
+    """A run with readings of every rule's metrics, all of them calm, has no finding."""
+    run = RunFolderBuilder(tmp_path)
+    parts = [part for rule in RULES for part in (rule.measured, rule.per) if part]
+    calm = {names.TEMPERATURE_MARGIN.name: 30.0, names.SYSTEM_MEMORY_AVAILABLE.name: 900.0}
+    for metric, where in sorted({(part.metric, part.where) for part in parts}):
+        labels = {label: values[0] for label, values in where} | GPU
+        ratio = 1000.0 if metric.name.endswith("limit") else 0.0
+        read(run, metric, [calm.get(metric.name, ratio)] * 9, labels)
+
+    assert ids(run) == []

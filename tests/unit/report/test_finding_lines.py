@@ -1,0 +1,66 @@
+"""Do findings fit into the lines of a summary, and into a notebook?"""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+from run_folders import digits
+
+from otel_mlperf.analysis.findings.judged_run import judge_run
+from otel_mlperf.findings.finding import Finding, Gain
+from otel_mlperf.report.finding_lines import finding_lines, finding_text
+from otel_mlperf.report.lines import text
+from otel_mlperf.report.notebook import render_html
+from otel_mlperf.report.summary_table import render_summary
+from otel_mlperf.store.run_folders import read_run
+
+WAIT = Finding(
+    id="data_loading",
+    severity="warning",
+    summary="training waits for data for 62% of its time",
+    action="Use more DataLoader workers, a larger prefetch_factor, pin_memory or faster storage.",
+    gain=Gain(low=0.38, high=0.62),
+)
+
+
+def shown(findings, width=80):
+    return text(finding_lines(findings, "3f2a", width), color=False, unicode=True)
+
+
+def test_what_is_the_case_what_is_won_and_what_to_do():
+    """The advice is never cut."""
+    assert shown([WAIT]) == (
+        "findings  training waits for data for 62 % of its time · to win: 38–62 %\n"
+        "          Use more DataLoader workers, a larger prefetch_factor, pin_memory or\n"
+        "          faster storage.\n"
+    )
+
+
+def test_a_gain_of_one_number_is_written_once():
+    """And one that is not known not at all."""
+    assert finding_text(replace(WAIT, gain=Gain(low=0.4, high=0.4))).endswith("· to win: 40 %")
+    assert finding_text(replace(WAIT, gain=None)) == "training waits for data for 62 % of its time"
+
+
+def test_the_first_three_and_where_the_others_are():
+    """A run with much that is wrong keeps its table on the screen."""
+    told = [replace(WAIT, summary=f"number {n}", action="Do.", gain=None) for n in range(5)]
+
+    assert shown(told) == (
+        "findings  number 0\n          Do.\n          number 1\n          Do.\n"
+        "          number 2\n          Do.\n          2 more findings: otel-mlperf doctor 3f2a\n"
+    )
+
+
+def test_a_long_one_stays_on_its_line():
+    """Whatever a finding of somebody else says."""
+    lines = shown([replace(WAIT, summary="x" * 200)]).splitlines()
+
+    assert all(len(line) <= 80 for line in lines)
+
+
+def test_a_summary_and_a_notebook_show_them(tmp_path):
+    """Below the table of the steps."""
+    summary = judge_run(read_run(digits(tmp_path).write()))
+
+    assert "\nfindings  training waits for data for 35 % of its time" in render_summary(summary)
+    assert "training waits for data for 35 % of its time" in render_html(summary)
