@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from contextlib import ExitStack, closing
 from functools import partial
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, TextIO
 import typer
 
 from otel_mlperf.cli.commands import JsonOption  # noqa: TC001 - typer reads them
+from otel_mlperf.cli.progress import warn
 from otel_mlperf.errors import TraceError, Unreachable, UsageError
 from otel_mlperf.journal.window import WINDOW_SUFFIX
 
@@ -58,10 +60,10 @@ def import_(
 
     Without --run, --endpoint and --out it says what is in them. The same trace twice is one.
     """
-    from otel_mlperf.cli.send import traces_settings
     from otel_mlperf.importing.imported_run import find_or_none
     from otel_mlperf.importing.trace_import import STDOUT, Importer, parse_budget
     from otel_mlperf.otlp.client import Client
+    from otel_mlperf.replay.span_delivery import traces_settings
 
     is_piped = str(out) == STDOUT
     if is_piped and as_json:
@@ -72,7 +74,8 @@ def import_(
             importer.run = find_or_none(run)
             importer.new_run = "" if importer.run else run
         if endpoint:
-            importer.client = stack.enter_context(closing(Client(traces_settings(endpoint))))
+            settings = traces_settings(endpoint, os.environ, warn)
+            importer.client = stack.enter_context(closing(Client(settings)))
         if out:
             importer.open(out, traces, stack, is_replaced=force)
         said = None if as_json else sys.stderr if is_piped else sys.stdout

@@ -1,4 +1,4 @@
-"""How far has a command got with the files that it reads?"""
+"""What does a command say beside its output: how far it has got, and what it stumbled over?"""
 
 from __future__ import annotations
 
@@ -9,6 +9,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
     from typing import Self
+
+
+def warn(message: str) -> None:
+    """Says what is wrong and does not keep the command from going on."""
+    print(f"otel-mlperf: {message}", file=sys.stderr)
 
 
 class Progress:

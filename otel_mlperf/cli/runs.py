@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from otel_mlperf.cli.commands import JsonOption  # noqa: TC001 - typer reads them
+from otel_mlperf.cli.progress import warn
 
 
 def runs(
@@ -31,7 +32,7 @@ def runs(
     if as_json:
         print(to_json(shown))
         for error in bad.values():
-            print(f"otel-mlperf: {error}", file=sys.stderr)
+            warn(str(error))
         return
     color, unicode = shown_in(sys.stdout)
     more = len(found) - len(shown)

@@ -5,15 +5,13 @@ from __future__ import annotations
 import os
 import sys
 from contextlib import closing
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from otel_mlperf.cli.commands import RunArgument  # noqa: TC001 - typer reads them
-from otel_mlperf.errors import ConfigError, Unreachable
-
-if TYPE_CHECKING:
-    from otel_mlperf.otlp.endpoint_settings import SignalSettings
+from otel_mlperf.cli.progress import warn
+from otel_mlperf.errors import Unreachable
 
 
 def send(
@@ -30,13 +28,13 @@ def send(
     Sending twice does no harm: they keep their ids.
     """
     from otel_mlperf.otlp.client import Client
-    from otel_mlperf.replay.delivery import deliver
+    from otel_mlperf.replay.span_delivery import deliver, traces_settings
     from otel_mlperf.replay.span_requests import count_spans, requests
     from otel_mlperf.store.run_folders import find_run
     from otel_mlperf.store.table_reader import Store
 
     found = find_run(run)
-    settings = traces_settings(endpoint)
+    settings = traces_settings(endpoint, os.environ, warn)
     store = Store(found.path)
     wanted, sent, refused = count_spans(store), 0, 0
     with closing(Client(settings)) as client:
@@ -50,24 +48,3 @@ def send(
     print(f"{sent:,} of {wanted:,} kept spans of {found.path.name} sent to {settings.endpoint}")
     if refused:
         raise Unreachable(f"sending to {settings.endpoint}: it refused {refused:,} spans")
-
-
-def traces_settings(endpoint: str | None) -> SignalSettings:
-    """Where spans go.
-
-    Raises:
-        ConfigError: nowhere, or a variable cannot be understood.
-    """
-    from otel_mlperf.otlp.endpoint_settings import read_settings
-
-    settings, warnings = read_settings(os.environ, "traces", endpoint)
-    if settings is None and warnings:
-        raise ConfigError(f"sending: {'; '.join(warnings)}")
-    for warning in warnings:
-        print(f"otel-mlperf: {warning}", file=sys.stderr)
-    if settings is None:
-        raise ConfigError(
-            "sending: no endpoint is set; give --endpoint http://localhost:4318 "
-            "or set OTEL_EXPORTER_OTLP_ENDPOINT"
-        )
-    return settings

@@ -162,7 +162,7 @@ class Importer:
 
     def _send(self, found: Converted, resource: dict[str, Any], client: Client) -> tuple[int, int]:
         """How many spans the server took, and how many it refused."""
-        from otel_mlperf.replay.delivery import deliver
+        from otel_mlperf.replay.span_delivery import deliver
 
         refused = sum(deliver(client, body) for _, body in requests(found, resource))
         return found.kept + found.roll_ups - refused, refused

@@ -1,11 +1,49 @@
-"""How is a request that a server refuses cut into smaller ones?"""
+"""How is a request that a server refuses cut into smaller ones, until all but the bad is taken?"""
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from otel_mlperf.otlp import wire
+from otel_mlperf.otlp.client import Answer, Outcome
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 _POINT_FIELDS = (5, 7, 9, 10)
 """Gauge, sum, histogram and exponential histogram of a metric."""
+
+
+def post_in_parts(
+    post: Callable[[bytes], Answer], body: bytes, signal: str, lost: dict[str, int]
+) -> Answer:
+    """Sends a request, in halves where the server wants it, down to the one item it cannot read.
+
+    Args:
+        post: sends one request; whether it waits and tries again is its own matter.
+        body: as ``halves`` takes it.
+        signal: ``traces`` or ``metrics``.
+        lost: is told by reason how many items the server has refused for good.
+
+    Returns:
+        DELIVERED when all that was not refused is taken; else the first answer that says to try
+        later. What was taken before that will be sent again: servers know it by its ids.
+    """
+    answer = post(body)
+    if answer.rejected:
+        lost["rejected"] = lost.get("rejected", 0) + answer.rejected
+    if answer.outcome not in (Outcome.REJECTED, Outcome.TOO_LARGE):
+        return answer
+    parts = halves(body)
+    if parts is None:
+        reason = answer.outcome.value
+        lost[reason] = lost.get(reason, 0) + count_items(body, signal)
+        return Answer(Outcome.DELIVERED, answer.reason)
+    for part in parts:
+        answer = post_in_parts(post, part, signal, lost)
+        if answer.outcome is not Outcome.DELIVERED:
+            break
+    return answer
 
 
 def halves(body: bytes) -> tuple[bytes, bytes] | None:

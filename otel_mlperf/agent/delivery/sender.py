@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from otel_mlperf.otlp.backoff import Backoff
 from otel_mlperf.otlp.client import Answer, Client, Outcome
-from otel_mlperf.otlp.split import count_items, halves
+from otel_mlperf.otlp.split import post_in_parts
 
 if TYPE_CHECKING:
     from otel_mlperf.agent.delivery.outbox import Outbox, WaitingRequest
@@ -98,7 +98,7 @@ class _Channel(threading.Thread):
             self._requests.settle(request, 0, {"outbox_io": request.items})
             return
         lost: dict[str, int] = {}
-        answer = self._post(body, lost)
+        answer = post_in_parts(self._post, body, self.signal, lost)
         if answer.outcome is Outcome.DELIVERED:
             missing = min(request.items, sum(lost.values()))
             self._requests.settle(request, request.items - missing, lost)
@@ -106,23 +106,10 @@ class _Channel(threading.Thread):
             return
         self._failed(answer)
 
-    def _post(self, body: bytes, lost: dict[str, int]) -> Answer:
-        """Sends a request, in parts where the server wants it; counts what it refuses."""
+    def _post(self, body: bytes) -> Answer:
         answer = self._client.post(body)
         if answer.rejected:
-            lost["rejected"] = lost.get("rejected", 0) + answer.rejected
             self._say("the server took a request but refused %d of it: %s", answer)
-        if answer.outcome not in (Outcome.REJECTED, Outcome.TOO_LARGE):
-            return answer
-        parts = halves(body)
-        if parts is None:
-            reason = answer.outcome.value
-            lost[reason] = lost.get(reason, 0) + count_items(body, self.signal)
-            return Answer(Outcome.DELIVERED, answer.reason)
-        for part in parts:
-            answer = self._post(part, lost)
-            if answer.outcome is not Outcome.DELIVERED:
-                break
         return answer
 
     def _failed(self, answer: Answer) -> None:

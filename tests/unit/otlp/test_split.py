@@ -10,6 +10,7 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 from otel_mlperf.otlp import wire
+from otel_mlperf.otlp.client import Answer, Outcome
 from otel_mlperf.otlp.histogram import ExplicitBuckets, ExponentialBuckets
 from otel_mlperf.otlp.metric_encoding import (
     ExponentialHistogram,
@@ -21,7 +22,7 @@ from otel_mlperf.otlp.metric_encoding import (
     encode_metrics,
 )
 from otel_mlperf.otlp.span_encoding import SpanColumns, encode_spans, span_tail
-from otel_mlperf.otlp.split import count_items, halves
+from otel_mlperf.otlp.split import count_items, halves, post_in_parts
 
 RESOURCE = wire.encode_resource({"service.name": "digits"})
 SCOPE = wire.encode_scope("otel_mlperf")
@@ -95,3 +96,54 @@ def test_halves_hold_all_items():
         parts = halves(body)
         assert parts is not None
         assert sum(count_items(part, signal) for part in parts) == count_items(body, signal)
+
+
+class Picky:
+    """A server that takes requests of a few spans, but none with a certain one."""
+
+    def __init__(self, most: int = 100, bad: int = 0, refused: int = 0, away_after: int = 1000):
+        self.taken: list[int] = []
+        self._most, self._bad, self._refused, self._away_after = most, bad, refused, away_after
+
+    def __call__(self, body: bytes) -> Answer:
+        request = ExportTraceServiceRequest.FromString(body)
+        found = [
+            int.from_bytes(span.span_id, "big")
+            for span in request.resource_spans[0].scope_spans[0].spans
+        ]
+        if len(self.taken) >= self._away_after:
+            return Answer(Outcome.RETRY, "away")
+        if len(found) > self._most:
+            return Answer(Outcome.TOO_LARGE, "too large")
+        if self._bad in found:
+            return Answer(Outcome.REJECTED, "not readable")
+        self.taken += found
+        return Answer(Outcome.DELIVERED, rejected=self._refused)
+
+
+@pytest.mark.parametrize(
+    ("server", "taken", "lost"),
+    [
+        (Picky(), [1, 2, 3, 4, 5, 6, 7], {}),
+        (Picky(most=2), [1, 2, 3, 4, 5, 6, 7], {}),
+        (Picky(bad=3), [1, 2, 4, 5, 6, 7], {"rejected": 1}),
+        (Picky(most=0), [], {"too_large": 7}),
+        (Picky(most=4, refused=1), [1, 2, 3, 4, 5, 6, 7], {"rejected": 2}),
+    ],
+    ids=["whole", "too large", "one is bad", "none fits", "some are refused"],
+)
+def test_all_but_the_bad_is_taken(server, taken, lost):
+    """Each span once and in order; what is refused for good is counted by its reason."""
+    refused: dict[str, int] = {}
+    answer = post_in_parts(server, spans(7), "traces", refused)
+
+    assert answer.outcome is Outcome.DELIVERED
+    assert (server.taken, refused) == (taken, lost)
+
+
+def test_a_part_that_is_to_be_tried_later_ends_it():
+    """The answer says so; what comes after that part is not sent."""
+    server = Picky(most=2, away_after=3)
+    answer = post_in_parts(server, spans(7), "traces", {})
+
+    assert (answer.outcome, server.taken) == (Outcome.RETRY, [1, 2, 3])

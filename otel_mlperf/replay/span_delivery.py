@@ -1,0 +1,71 @@
+"""How do spans get to a server by hand: where to, with how much patience?"""
+
+from __future__ import annotations
+
+import time
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from otel_mlperf.errors import ConfigError, Unreachable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from otel_mlperf.otlp.client import Answer, Client
+    from otel_mlperf.otlp.endpoint_settings import SignalSettings
+
+_TRIES: Final = 3
+"""Somebody waits at the terminal, unlike with the agent, which tries for as long as it has room."""
+
+
+def traces_settings(
+    endpoint: str | None, environ: Mapping[str, str], warn: Callable[[str], None]
+) -> SignalSettings:
+    """Where spans go, by an option of the command line or by ``environ``.
+
+    What is wrong with variables and does not keep spans from going there is told to ``warn``.
+
+    Raises:
+        ConfigError: nowhere, or a variable cannot be understood.
+    """
+    from otel_mlperf.otlp.endpoint_settings import read_settings
+
+    settings, warnings = read_settings(environ, "traces", endpoint)
+    if settings is None:
+        why = "; ".join(warnings) or (
+            "no endpoint is set; give --endpoint http://localhost:4318 "
+            "or set OTEL_EXPORTER_OTLP_ENDPOINT"
+        )
+        raise ConfigError(f"sending: {why}")
+    for warning in warnings:
+        warn(warning)
+    return settings
+
+
+def deliver(client: Client, body: bytes) -> int:
+    """Delivers one request, in halves where the server wants it; how many spans it refused.
+
+    Raises:
+        Unreachable: no success after a few tries, or the server does not let us in.
+    """
+    from otel_mlperf.otlp.split import post_in_parts
+
+    lost: dict[str, int] = {}
+    post_in_parts(partial(_post, client), body, "traces", lost)
+    return sum(lost.values())
+
+
+def _post(client: Client, body: bytes) -> Answer:
+    """The server's clear word about one request, or about one part of it."""
+    from otel_mlperf.otlp.backoff import Backoff
+    from otel_mlperf.otlp.client import Outcome
+
+    backoff = Backoff()
+    for tries_left in reversed(range(_TRIES)):
+        answer = client.post(body)
+        if answer.outcome in (Outcome.DELIVERED, Outcome.REJECTED, Outcome.TOO_LARGE):
+            return answer
+        if answer.outcome is Outcome.UNAUTHORIZED or not tries_left:
+            break
+        time.sleep(backoff.failed(answer.after_s))
+    raise Unreachable(f"sending: {answer.reason}")
