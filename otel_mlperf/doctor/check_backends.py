@@ -17,8 +17,10 @@ from otel_mlperf import names
 from otel_mlperf.findings.check import Check
 from otel_mlperf.otlp import wire
 from otel_mlperf.otlp.client import Client, Outcome
-from otel_mlperf.otlp.metric_encoding import Gauge, MetricData, NumberPoint, encode_metrics
-from otel_mlperf.otlp.span_encoding import SpanColumns, encode_spans, span_tail
+from otel_mlperf.otlp.metric_encoding import GaugePoints, MetricData, NumberPoint, encode_metrics
+from otel_mlperf.otlp.span_columns import SpanColumns
+from otel_mlperf.otlp.span_content import span_tail
+from otel_mlperf.otlp.span_encoding import encode_spans
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -127,7 +129,7 @@ def _span(trace: str) -> bytes:
 def _metric(value: float) -> bytes:
     point = NumberPoint(attributes={}, time_ns=time.time_ns(), value=value)
     metric = names.DOCTOR_CHECK
-    data = MetricData(metric.name, metric.unit, metric.meaning, Gauge([point]))
+    data = MetricData(metric.name, metric.unit, metric.meaning, GaugePoints([point]))
     return encode_metrics(_resource(), wire.encode_scope(names.SCOPE), [data], names.SCHEMA_URL)
 
 

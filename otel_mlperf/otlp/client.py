@@ -7,6 +7,7 @@ response is success; everything that is no clear word about *this* request means
 from __future__ import annotations
 
 import gzip
+import random
 import re
 import ssl
 import time
@@ -25,6 +26,10 @@ if TYPE_CHECKING:
 
     from otel_mlperf.otlp.endpoint_settings import SignalSettings
 
+_FIRST_S: Final = 1.0
+_FACTOR: Final = 1.5
+_MOST_S: Final = 5.0
+_LEAST_SHARE: Final = 0.4
 _WAIT_MOST_S: Final = 60.0
 _WORDS_MOST: Final = 200
 _SECRET_LEAST: Final = 4
@@ -46,7 +51,7 @@ class Outcome(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class ServerAnswer:
     """The outcome of one request."""
 
     outcome: Outcome
@@ -91,14 +96,14 @@ class Client:
             self._headers["content-encoding"] = "gzip"
         self._secrets = _secrets(settings)
 
-    def post(self, body: bytes) -> Answer:
+    def post(self, body: bytes) -> ServerAnswer:
         """Send one encoded request and say what became of it; raises nothing."""
         if self._settings.gzip:
             body = gzip.compress(body, 1, mtime=0)
         try:
             reply = self._transport.post(body, self._headers)
         except (OSError, HTTPException, ValueError) as error:
-            return Answer(Outcome.RETRY, f"{self._settings.endpoint}: {self._why(error)}")
+            return ServerAnswer(Outcome.RETRY, f"{self._settings.endpoint}: {self._why(error)}")
         if 200 <= reply.status < 300:
             return self._accepted(reply)
         return self._refused(reply)
@@ -107,24 +112,24 @@ class Client:
         """Close the connection; the next request opens another."""
         self._transport.close()
 
-    def _accepted(self, reply: Reply) -> Answer:
+    def _accepted(self, reply: Reply) -> ServerAnswer:
         try:
             rejected, message = _partial_success(reply)
         except ValueError:
-            return Answer(
+            return ServerAnswer(
                 Outcome.RETRY,
                 f"{self._settings.endpoint} answered {reply.status} with something that is no "
                 "OTLP: is it an OTLP/HTTP receiver?",
             )
-        return Answer(Outcome.DELIVERED, self._clean(message), rejected)
+        return ServerAnswer(Outcome.DELIVERED, self._clean(message), rejected)
 
-    def _refused(self, reply: Reply) -> Answer:
+    def _refused(self, reply: Reply) -> ServerAnswer:
         advice = _ADVICE.get(reply.status, "")
         if 300 <= reply.status < 400:
             advice = "redirects are not followed, set the endpoint to where it leads"
         words = self._clean(_error_message(reply))
         told = ": ".join(part for part in (advice, words) if part)
-        return Answer(
+        return ServerAnswer(
             _BY_STATUS.get(reply.status, Outcome.RETRY),
             f"{self._settings.endpoint} answered {reply.status}" + (f": {told}" if told else ""),
             after_s=_retry_after(reply.headers.get("retry-after"), self._now()),
@@ -150,6 +155,32 @@ class Client:
         for secret in self._secrets:
             words = words.replace(secret, "***")
         return _UNPRINTABLE.sub(" ", words)[:_WORDS_MOST].strip()
+
+
+class Backoff:
+    """Waits that grow from one second to five, each shortened by chance to 40 % at least.
+
+    The chance keeps a thousand agents from returning to a restarted collector at one moment; the
+    upper end keeps the first delivery within five seconds of its return. What the server itself
+    asks for is a lower bound.
+    """
+
+    def __init__(self, chance: Callable[[], float] | None = None) -> None:
+        # Never the shared generator: where the agent is a thread, it is the user's.
+        self._chance = chance or random.Random().random
+        self._failures = 0
+
+    def failed(self, after_s: float | None = None) -> float:
+        """Note a failure, after which the server wants ``after_s`` of rest; the seconds to wait."""
+        most = min(_FIRST_S * _FACTOR ** min(self._failures, 16), _MOST_S)
+        share = _LEAST_SHARE + (1 - _LEAST_SHARE) * self._chance()
+        wait = most * share if after_s is None else after_s + most * (share - _LEAST_SHARE)
+        self._failures += 1
+        return wait
+
+    def succeeded(self) -> None:
+        """Note a success: the next failure begins at one second again."""
+        self._failures = 0
 
 
 def _partial_success(reply: Reply) -> tuple[int, str]:

@@ -77,32 +77,32 @@ class ExponentialPoint(Struct, frozen=True, kw_only=True):
     exemplars: Sequence[Exemplar] = ()
 
 
-class Gauge(Struct, frozen=True):
+class GaugePoints(Struct, frozen=True):
     """Values that are right at their time."""
 
     points: Sequence[NumberPoint]
 
 
-class Sum(Struct, frozen=True):
+class SumPoints(Struct, frozen=True):
     """Totals since each point's start."""
 
     points: Sequence[NumberPoint]
     monotonic: bool = True
 
 
-class Histogram(Struct, frozen=True):
+class HistogramPoints(Struct, frozen=True):
     """Distributions over explicit buckets."""
 
     points: Sequence[HistogramPoint]
 
 
-class ExponentialHistogram(Struct, frozen=True):
+class ExponentialPoints(Struct, frozen=True):
     """Distributions over exponential buckets: native histograms in Prometheus."""
 
     points: Sequence[ExponentialPoint]
 
 
-Data = Gauge | Sum | Histogram | ExponentialHistogram
+Data = GaugePoints | SumPoints | HistogramPoints | ExponentialPoints
 
 
 class MetricData(Struct, frozen=True):
@@ -126,15 +126,15 @@ def encode_metrics(
 def _metric(metric: MetricData) -> bytes:
     head = wire.text(1, metric.name) + wire.text(2, metric.description) + wire.text(3, metric.unit)
     match metric.data:
-        case Gauge(points):
+        case GaugePoints(points):
             return head + wire.block(5, _points(_number, points))
-        case Sum(points, monotonic):
+        case SumPoints(points, monotonic):
             kind = wire.number(2, _CUMULATIVE) + wire.number(3, monotonic)
             return head + wire.block(7, _points(_number, points) + kind)
-        case Histogram(points):
+        case HistogramPoints(points):
             kind = wire.number(2, _CUMULATIVE)
             return head + wire.block(9, _points(_histogram, points) + kind)
-        case ExponentialHistogram(points):
+        case ExponentialPoints(points):
             kind = wire.number(2, _CUMULATIVE)
             return head + wire.block(10, _points(_exponential, points) + kind)
 

@@ -14,12 +14,12 @@ import msgspec
 
 from otel_mlperf import names
 from otel_mlperf.otlp import wire
-from otel_mlperf.otlp.stored_spans import own_fields, shared_attributes
+from otel_mlperf.otlp.span_content import own_fields, shared_attributes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from otel_mlperf.otlp.span_encoding import Event, Link
+    from otel_mlperf.otlp.span_content import SpanEvent, SpanLink
 
 LINE_BYTES: Final = 1 << 20
 """As long as a line may be for the Collector to read it, unless it is told otherwise."""
@@ -27,7 +27,6 @@ _DEEPEST: Final = 16
 _INTERNAL: Final = 1
 _ERROR: Final = 2
 _FLAGS: Final = 0x101
-INT64: Final = range(-(1 << 63), 1 << 63)
 _Json = dict[str, Any]
 
 
@@ -99,7 +98,7 @@ def _span(row: Mapping[str, Any]) -> _Json:
     return found
 
 
-def _event(event: Event) -> _Json:
+def _event(event: SpanEvent) -> _Json:
     return {
         "timeUnixNano": str(event.time_ns),
         "name": _text(event.name),
@@ -107,7 +106,7 @@ def _event(event: Event) -> _Json:
     }
 
 
-def _link(link: Link) -> _Json:
+def _link(link: SpanLink) -> _Json:
     return {
         "traceId": link.trace_id.hex(),
         "spanId": f"{link.span_id:016x}",
@@ -137,7 +136,7 @@ def _value(value: object, depth: int) -> _Json:
 
 
 def _integer(value: int) -> _Json:
-    return {"intValue" if value in INT64 else "stringValue": str(value)}
+    return {"intValue" if value in wire.INT64 else "stringValue": str(value)}
 
 
 def _double(value: float) -> _Json:

@@ -1,125 +1,26 @@
 """How do columns of spans become the bytes of an ``ExportTraceServiceRequest``?
 
-A span is a head of fixed width (``heads``) and a *tail*: its name and constant attributes, encoded
-once for all rows that share them. Rows of equal length form one matrix, so the cost is a few copies
-of memory and no Python object per span.
+A span is a head of fixed width (``span_columns``) and a *tail* (``span_content``): its name and
+constant attributes, encoded once for all rows that share them. Rows of equal length form one
+matrix, so the cost is a few copies of memory and no Python object per span.
 """
 
 from __future__ import annotations
 
 import io
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from otel_mlperf.otlp import wire
-from otel_mlperf.otlp.heads import fill_heads, head_layout
+from otel_mlperf.otlp.span_columns import fill_heads, head_layout
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterator
 
     from numpy.typing import NDArray
 
-_ERROR = 2
-"""The status code of a span that failed."""
-_LINK_FLAGS = 0x101
-
-
-class Link(NamedTuple):
-    """A reference to a span elsewhere."""
-
-    trace_id: bytes
-    span_id: int
-    attributes: Mapping[str, object] = {}
-
-
-class Event(NamedTuple):
-    """Something that happened in a span, such as an exception."""
-
-    time_ns: int
-    name: str
-    attributes: Mapping[str, object] = {}
-
-
-@dataclass(frozen=True, slots=True)
-class SpanColumns:
-    """Spans of one resource and scope, a column for each field."""
-
-    trace_id: NDArray[np.uint8]
-    """Shape (n, 16), big-endian bytes."""
-    span_id: NDArray[np.uint64]
-    parent_id: NDArray[np.uint64]
-    """0: a root."""
-    start_ns: NDArray[np.uint64]
-    end_ns: NDArray[np.uint64]
-    tail: NDArray[np.int32]
-    """Index into ``tails``."""
-    tails: list[bytes]
-    """What ``span_tail`` made: name and constant attributes."""
-    extra: dict[int, bytes] = field(default_factory=dict)
-    """Row to what ``span_extra`` made; a row that has one costs a Python step."""
-    ints: dict[str, NDArray[np.int64]] = field(default_factory=dict)
-    """Integer attributes that every row has."""
-
-    def __len__(self) -> int:
-        return len(self.span_id)
-
-    def rows(self, start: int, stop: int) -> SpanColumns:
-        """The spans from ``start`` up to ``stop``, on the same memory."""
-        part = slice(start, stop)
-        return SpanColumns(
-            trace_id=self.trace_id[part],
-            span_id=self.span_id[part],
-            parent_id=self.parent_id[part],
-            start_ns=self.start_ns[part],
-            end_ns=self.end_ns[part],
-            tail=self.tail[part],
-            tails=self.tails,
-            extra={row - start: more for row, more in self.extra.items() if start <= row < stop},
-            ints={key: column[part] for key, column in self.ints.items()},
-        )
-
-
-def span_tail(name: str, attributes: Mapping[str, object] = {}) -> bytes:
-    """Name and constant attributes, ready to be shared by any number of spans."""
-    return wire.text(5, name) + wire.encode_attributes(attributes)
-
-
-def span_extra(
-    attributes: Mapping[str, object] = {},
-    links: Iterable[Link] = (),
-    events: Iterable[Event] = (),
-    error: str | None = None,
-) -> bytes:
-    """What one span has on top of its tail; ``error`` (``""``: without words) sets the status."""
-    parts = [wire.encode_attributes(attributes)]
-    parts += [wire.block(11, _event(event)) for event in events]
-    parts += [wire.block(13, _link(link)) for link in links]
-    if error is not None:
-        parts.append(wire.block(15, wire.text(2, error) + wire.number(3, _ERROR)))
-    return b"".join(parts)
-
-
-def link_blocks(trace_id: NDArray[np.uint8], span_id: NDArray[np.uint64]) -> list[bytes]:
-    """For many spans what ``span_extra`` makes of one link without attributes."""
-    template = wire.block(13, _link(Link(bytes(range(16)), 0x1011121314151617)))
-    rows = np.tile(np.frombuffer(template, np.uint8), (len(span_id), 1))
-    trace, span = template.index(bytes(range(16))), template.index(bytes(range(16, 24)))
-    rows[:, trace : trace + 16] = trace_id
-    rows[:, span : span + 8] = span_id.astype(">u8").view(np.uint8).reshape(-1, 8)
-    joined, size = rows.tobytes(), len(template)
-    return [joined[at : at + size] for at in range(0, len(joined), size)]
-
-
-def _event(event: Event) -> bytes:
-    when = wire.fixed64(1, event.time_ns)
-    return when + wire.text(2, event.name) + wire.encode_attributes(event.attributes, 3)
-
-
-def _link(link: Link) -> bytes:
-    ids = wire.block(1, link.trace_id) + wire.block(2, link.span_id.to_bytes(8, "big"))
-    return ids + wire.encode_attributes(link.attributes, 4) + wire.fixed32(6, _LINK_FLAGS)
+    from otel_mlperf.otlp.span_columns import SpanColumns
 
 
 def encode_spans(

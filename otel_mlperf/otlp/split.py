@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from otel_mlperf.otlp import wire
-from otel_mlperf.otlp.client import Answer, Outcome
+from otel_mlperf.otlp.client import Outcome, ServerAnswer
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -15,8 +15,8 @@ _POINT_FIELDS = (5, 7, 9, 10)
 
 
 def post_in_parts(
-    post: Callable[[bytes], Answer], body: bytes, signal: str, lost: dict[str, int]
-) -> Answer:
+    post: Callable[[bytes], ServerAnswer], body: bytes, signal: str, lost: dict[str, int]
+) -> ServerAnswer:
     """Sends a request, in halves where the server wants it, down to the one item it cannot read.
 
     Args:
@@ -38,7 +38,7 @@ def post_in_parts(
     if parts is None:
         reason = answer.outcome.value
         lost[reason] = lost.get(reason, 0) + count_items(body, signal)
-        return Answer(Outcome.DELIVERED, answer.reason)
+        return ServerAnswer(Outcome.DELIVERED, answer.reason)
     for part in parts:
         answer = post_in_parts(post, part, signal, lost)
         if answer.outcome is not Outcome.DELIVERED:

@@ -11,7 +11,7 @@ from otel_mlperf.errors import ConfigError, Unreachable
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from otel_mlperf.otlp.client import Answer, Client
+    from otel_mlperf.otlp.client import Client, ServerAnswer
     from otel_mlperf.otlp.endpoint_settings import SignalSettings
 
 _TRIES: Final = 3
@@ -55,10 +55,9 @@ def deliver(client: Client, body: bytes) -> int:
     return sum(lost.values())
 
 
-def _post(client: Client, body: bytes) -> Answer:
+def _post(client: Client, body: bytes) -> ServerAnswer:
     """The server's clear word about one request, or about one part of it."""
-    from otel_mlperf.otlp.backoff import Backoff
-    from otel_mlperf.otlp.client import Outcome
+    from otel_mlperf.otlp.client import Backoff, Outcome
 
     backoff = Backoff()
     for tries_left in reversed(range(_TRIES)):

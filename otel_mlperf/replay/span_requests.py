@@ -13,8 +13,9 @@ from otel_mlperf import names
 from otel_mlperf.analysis.steps.step_selection import Selected
 from otel_mlperf.otlp import wire
 from otel_mlperf.otlp.otlp_json import encode_lines
-from otel_mlperf.otlp.span_encoding import SpanColumns, cut, encode_spans, span_extra, span_tail
-from otel_mlperf.otlp.stored_spans import own_fields, shared_attributes
+from otel_mlperf.otlp.span_columns import SpanColumns
+from otel_mlperf.otlp.span_content import own_fields, shared_attributes, span_extra, span_tail
+from otel_mlperf.otlp.span_encoding import cut, encode_spans
 from otel_mlperf.store.ranges import time_ranges
 
 if TYPE_CHECKING:

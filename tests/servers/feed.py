@@ -11,11 +11,11 @@ from otel_mlperf import names
 from otel_mlperf.otlp import wire
 from otel_mlperf.otlp.histogram import ExponentialBuckets
 from otel_mlperf.otlp.metric_encoding import (
-    ExponentialHistogram,
-    Gauge,
+    ExponentialPoints,
+    GaugePoints,
     MetricData,
     NumberPoint,
-    Sum,
+    SumPoints,
     encode_metrics,
 )
 
@@ -77,7 +77,7 @@ def _data(made: Made, times: np.ndarray) -> Data:
             points.append(buckets.point(made.labels, start_ns - 1, int(time_s * 1e9)))
             ends = age_s + np.arange(EVERY_S) + 1
             buckets.record(np.array([made.course(at) for at in ends]))
-        return ExponentialHistogram(points)
+        return ExponentialPoints(points)
     numbers = [
         NumberPoint(
             attributes=made.labels,
@@ -88,5 +88,5 @@ def _data(made: Made, times: np.ndarray) -> Data:
         for time_s in times
     ]
     if made.metric.instrument == "gauge":
-        return Gauge(numbers)
-    return Sum(numbers, monotonic=made.metric.instrument == "counter")
+        return GaugePoints(numbers)
+    return SumPoints(numbers, monotonic=made.metric.instrument == "counter")

@@ -12,8 +12,7 @@ import threading
 import time
 from typing import TYPE_CHECKING, Final
 
-from otel_mlperf.otlp.backoff import Backoff
-from otel_mlperf.otlp.client import Answer, Client, Outcome
+from otel_mlperf.otlp.client import Backoff, Client, Outcome, ServerAnswer
 from otel_mlperf.otlp.split import post_in_parts
 
 if TYPE_CHECKING:
@@ -106,13 +105,13 @@ class _Channel(threading.Thread):
             return
         self._failed(answer)
 
-    def _post(self, body: bytes) -> Answer:
+    def _post(self, body: bytes) -> ServerAnswer:
         answer = self._client.post(body)
         if answer.rejected:
             self._say("the server took a request but refused %d of it: %s", answer)
         return answer
 
-    def _failed(self, answer: Answer) -> None:
+    def _failed(self, answer: ServerAnswer) -> None:
         self._failures += 1
         after_s = answer.after_s
         if answer.outcome is Outcome.UNAUTHORIZED:
@@ -133,7 +132,7 @@ class _Channel(threading.Thread):
             _log.info("%s: delivered again after %d failures", self.signal, self._failures)
             self._failures = 0
 
-    def _say(self, message: str, answer: Answer) -> None:
+    def _say(self, message: str, answer: ServerAnswer) -> None:
         now = time.monotonic()
         if now - self._logged_s >= _LOG_EVERY_S:
             self._logged_s = now

@@ -13,14 +13,14 @@ from otel_mlperf import names
 from otel_mlperf.names import Metric
 from otel_mlperf.otlp.metric_encoding import (
     Data,
-    ExponentialHistogram,
     ExponentialPoint,
-    Gauge,
-    Histogram,
+    ExponentialPoints,
+    GaugePoints,
     HistogramPoint,
+    HistogramPoints,
     MetricData,
     NumberPoint,
-    Sum,
+    SumPoints,
 )
 
 if TYPE_CHECKING:
@@ -65,14 +65,14 @@ class Export:
         if metric.instrument == "histogram":
             return _histogram([point for series in members for point in self._buckets(series)])
         if metric.instrument == "gauge":
-            return Gauge([self._gauge(series) for series in members])
+            return GaugePoints([self._gauge(series) for series in members])
         points = []
         for series in members:
             time_ns, value = self._now(series)
             if not series.sent and metric.instrument == "counter" and not series.start_ns:
                 points.append(self._number(series, time_ns - _BEFORE_NS, 0.0))
             points.append(self._number(series, time_ns, value))
-        return Sum(points, monotonic=metric.instrument == "counter")
+        return SumPoints(points, monotonic=metric.instrument == "counter")
 
     def _now(self, series: MetricSeries) -> tuple[int, float | None]:
         """When it had its value, which is None where it has none any more."""
@@ -104,8 +104,8 @@ class Export:
 def _histogram(points: Sequence[HistogramPoint | ExponentialPoint]) -> Data:
     exponential = [p for p in points if isinstance(p, ExponentialPoint)]
     if exponential:
-        return ExponentialHistogram(exponential)
-    return Histogram([p for p in points if isinstance(p, HistogramPoint)])
+        return ExponentialPoints(exponential)
+    return HistogramPoints([p for p in points if isinstance(p, HistogramPoint)])
 
 
 def _user_gauge(name: str) -> Metric:

@@ -9,7 +9,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from otel_mlperf import names
-from otel_mlperf.otlp.span_encoding import Event, Link, SpanColumns, span_extra, span_tail
+from otel_mlperf.otlp.span_columns import SpanColumns
+from otel_mlperf.otlp.span_content import (
+    EXCEPTION,
+    SpanLink,
+    exception_events,
+    shared_attributes,
+    span_extra,
+    span_tail,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -98,7 +106,7 @@ def _table_row(kept: Kept) -> dict[str, Any]:
     meta, (name, category, phase, constant) = kept.journal.meta, kept.entry
     attributes = constant | kept.attributes()
     if kept.error_words:
-        attributes |= dict(zip(_EXCEPTION, kept.error_words, strict=False))
+        attributes |= dict(zip(EXCEPTION, kept.error_words, strict=False))
     return {
         "rank": meta.rank,
         "restart": meta.restart,
@@ -127,7 +135,6 @@ def _table_row(kept: Kept) -> dict[str, Any]:
 
 
 _INT64_MOST = (1 << 63) - 1
-_EXCEPTION = (names.EXCEPTION_TYPE, names.EXCEPTION_MESSAGE, names.EXCEPTION_STACKTRACE)
 
 
 def span_columns(spans: Sequence[Kept]) -> SpanColumns:
@@ -156,13 +163,14 @@ def span_columns(spans: Sequence[Kept]) -> SpanColumns:
 
 def _tail(kept: Kept) -> bytes:
     name, category, phase, constant = kept.entry
-    attributes: dict[str, Any] = {names.SECTION_CATEGORY: category}
-    if phase:
-        attributes[names.ML_PHASE] = phase
     native, thread = kept.thread
-    if native >= 0:
-        attributes |= {names.THREAD_ID: native, names.THREAD_NAME: thread}
-    return span_tail(name, attributes | constant)
+    about = {
+        "category": category,
+        "phase": phase,
+        "thread_id": native if native >= 0 else None,
+        "thread": thread,
+    }
+    return span_tail(name, shared_attributes(about) | constant)
 
 
 def _extra(kept: Kept) -> bytes:
@@ -170,10 +178,7 @@ def _extra(kept: Kept) -> bytes:
     if not (attributes or kept.links or kept.error or kept.interrupted or kept.rolled_up):
         return b""
     words = kept.error_words
-    events = []
-    if words:
-        given = {k: v for k, v in zip(_EXCEPTION, words, strict=False) if v}
-        events = [Event(kept.unix(kept.end), "exception", given)]
+    events = exception_events(kept.unix(kept.end), dict(zip(EXCEPTION, words, strict=False)))
     error = names.INTERRUPTED_WORDS if kept.interrupted else words[1] if words else None
-    links = [Link(trace, span) for trace, span in kept.links]
+    links = [SpanLink(trace, span) for trace, span in kept.links]
     return span_extra(attributes, links, events, error)

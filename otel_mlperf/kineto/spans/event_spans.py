@@ -19,7 +19,8 @@ from otel_mlperf.kineto.spans.event_attributes import constant_attributes, numbe
 from otel_mlperf.kineto.spans.rollups import OTHERS
 from otel_mlperf.kineto.spans.span_ids import roll_up_ids, span_ids
 from otel_mlperf.kineto.trace_events import NONE
-from otel_mlperf.otlp.span_encoding import Link, SpanColumns, link_blocks, span_extra, span_tail
+from otel_mlperf.otlp.span_columns import SpanColumns
+from otel_mlperf.otlp.span_content import SpanLink, link_blocks, span_extra, span_tail
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -174,12 +175,12 @@ class Spans:
         shared, others = self.constant(row)
         return span_tail(self.trace.names[self.trace.events.name[row]], shared | others)
 
-    def links_of(self, row: int) -> list[Link]:
+    def links_of(self, row: int) -> list[SpanLink]:
         """The links of one event."""
         if not self.has_link[row]:
             return []
         forward = int(self.links.forward[row])
-        return [Link(self.places.traces[self.places.trace[forward]], int(self.ids[forward]))]
+        return [SpanLink(self.places.traces[self.places.trace[forward]], int(self.ids[forward]))]
 
     def roll_ups(self) -> SpanColumns:
         """The spans that stand for the rest."""

@@ -14,12 +14,12 @@ from otel_mlperf.otlp.histogram import ExplicitBuckets, ExponentialBuckets
 from otel_mlperf.otlp.metric_encoding import (
     Data,
     Exemplar,
-    ExponentialHistogram,
-    Gauge,
-    Histogram,
+    ExponentialPoints,
+    GaugePoints,
+    HistogramPoints,
     MetricData,
     NumberPoint,
-    Sum,
+    SumPoints,
     encode_metrics,
 )
 
@@ -58,7 +58,7 @@ def test_gauge_values_keep_their_type(value):
     """A whole number is sent as an integer, another as a double, and no start time is claimed."""
     points = [NumberPoint(attributes={"ml.phase": "train"}, time_ns=9, value=value)]
 
-    (point,) = sent(Gauge(points)).gauge.data_points
+    (point,) = sent(GaugePoints(points)).gauge.data_points
 
     found = point.as_int if point.WhichOneof("value") == "as_int" else point.as_double
     assert (found, type(found)) == (value, type(value))
@@ -74,7 +74,7 @@ def test_sums_are_cumulative_since_their_start(monotonic):
         NumberPoint(attributes={"a": "b"}, start_ns=1, time_ns=2, value=3),
     ]
 
-    found = sent(Sum(points, monotonic)).sum
+    found = sent(SumPoints(points, monotonic)).sum
 
     assert (found.aggregation_temporality, found.is_monotonic) == (CUMULATIVE, monotonic)
     assert [point.as_int for point in found.data_points] == [0, 3]
@@ -87,7 +87,7 @@ def test_exponential_points_arrive_with_their_exemplars():
     buckets = ExponentialBuckets()
     buckets.record(np.array([0.0, 0.001, 0.5, 0.5, 30.0]))
 
-    found = sent(ExponentialHistogram([buckets.point({"a": "b"}, 1, 2, [EXEMPLAR])]))
+    found = sent(ExponentialPoints([buckets.point({"a": "b"}, 1, 2, [EXEMPLAR])]))
 
     (point,) = found.exponential_histogram.data_points
     assert found.exponential_histogram.aggregation_temporality == CUMULATIVE
@@ -106,7 +106,7 @@ def test_explicit_points_arrive_with_their_exemplars():
     buckets = ExplicitBuckets()
     buckets.record(np.array([0.001, 0.5, 100.0]))
 
-    found = sent(Histogram([buckets.point({"a": "b"}, 1, 2, [EXEMPLAR])]))
+    found = sent(HistogramPoints([buckets.point({"a": "b"}, 1, 2, [EXEMPLAR])]))
 
     (point,) = found.histogram.data_points
     assert found.histogram.aggregation_temporality == CUMULATIVE
@@ -119,7 +119,7 @@ def test_explicit_points_arrive_with_their_exemplars():
 
 def test_a_zero_histogram_has_no_extremes():
     """The first point of a series claims no smallest and no largest value."""
-    found = sent(ExponentialHistogram([ExponentialBuckets().point({}, 1, 2)]))
+    found = sent(ExponentialPoints([ExponentialBuckets().point({}, 1, 2)]))
 
     (point,) = found.exponential_histogram.data_points
     assert (point.count, point.HasField("min"), point.HasField("max")) == (0, False, False)

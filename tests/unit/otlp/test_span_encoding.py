@@ -11,17 +11,9 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from otel_mlperf.otlp import wire
-from otel_mlperf.otlp.span_encoding import (
-    Event,
-    Link,
-    SpanColumns,
-    cut,
-    encode_spans,
-    link_blocks,
-    span_extra,
-    span_sizes,
-    span_tail,
-)
+from otel_mlperf.otlp.span_columns import SpanColumns
+from otel_mlperf.otlp.span_content import SpanEvent, SpanLink, link_blocks, span_extra, span_tail
+from otel_mlperf.otlp.span_encoding import cut, encode_spans, span_sizes
 
 U64 = st.integers(1, 2**64 - 1)
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
@@ -38,9 +30,9 @@ EXTRAS = st.fixed_dictionaries(
     {
         "attributes": ATTRIBUTES,
         "links": st.lists(
-            st.builds(Link, st.binary(min_size=16, max_size=16), U64, ATTRIBUTES), max_size=2
+            st.builds(SpanLink, st.binary(min_size=16, max_size=16), U64, ATTRIBUTES), max_size=2
         ),
-        "events": st.lists(st.builds(Event, U64, TEXT, ATTRIBUTES), max_size=2),
+        "events": st.lists(st.builds(SpanEvent, U64, TEXT, ATTRIBUTES), max_size=2),
         "error": st.none() | TEXT,
     }
 )
@@ -124,11 +116,11 @@ def plain(span: Span) -> dict[str, Any]:
         "name": span.name,
         "attributes": attributes(span),
         "links": [
-            Link(link.trace_id, int.from_bytes(link.span_id, "big"), attributes(link))
+            SpanLink(link.trace_id, int.from_bytes(link.span_id, "big"), attributes(link))
             for link in span.links
         ],
         "events": [
-            Event(event.time_unix_nano, event.name, attributes(event)) for event in span.events
+            SpanEvent(event.time_unix_nano, event.name, attributes(event)) for event in span.events
         ],
         "error": span.status.message if span.status.code == 2 else None,
     }
@@ -266,4 +258,4 @@ def test_many_links_are_what_single_ones_are(found):
 
     blocks = link_blocks(traces, spans)
 
-    assert blocks == [span_extra(links=[Link(trace, span)]) for trace, span in found]
+    assert blocks == [span_extra(links=[SpanLink(trace, span)]) for trace, span in found]

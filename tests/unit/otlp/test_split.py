@@ -10,18 +10,20 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 from otel_mlperf.otlp import wire
-from otel_mlperf.otlp.client import Answer, Outcome
+from otel_mlperf.otlp.client import Outcome, ServerAnswer
 from otel_mlperf.otlp.histogram import ExplicitBuckets, ExponentialBuckets
 from otel_mlperf.otlp.metric_encoding import (
-    ExponentialHistogram,
-    Gauge,
-    Histogram,
+    ExponentialPoints,
+    GaugePoints,
+    HistogramPoints,
     MetricData,
     NumberPoint,
-    Sum,
+    SumPoints,
     encode_metrics,
 )
-from otel_mlperf.otlp.span_encoding import SpanColumns, encode_spans, span_tail
+from otel_mlperf.otlp.span_columns import SpanColumns
+from otel_mlperf.otlp.span_content import span_tail
+from otel_mlperf.otlp.span_encoding import encode_spans
 from otel_mlperf.otlp.split import count_items, halves, post_in_parts
 
 RESOURCE = wire.encode_resource({"service.name": "digits"})
@@ -48,10 +50,10 @@ def metrics() -> bytes:
     """A request of four metrics with five points."""
     point = NumberPoint(attributes={}, time_ns=1, value=1)
     kinds = {
-        "g": Gauge([point, point]),
-        "s": Sum([point]),
-        "h": Histogram([ExplicitBuckets().point({}, 1, 2)]),
-        "e": ExponentialHistogram([ExponentialBuckets().point({}, 1, 2)]),
+        "g": GaugePoints([point, point]),
+        "s": SumPoints([point]),
+        "h": HistogramPoints([ExplicitBuckets().point({}, 1, 2)]),
+        "e": ExponentialPoints([ExponentialBuckets().point({}, 1, 2)]),
     }
     found = [MetricData(name, "", "", data) for name, data in kinds.items()]
     return encode_metrics(RESOURCE, SCOPE, found, SCHEMA)
@@ -105,20 +107,20 @@ class Picky:
         self.taken: list[int] = []
         self._most, self._bad, self._refused, self._away_after = most, bad, refused, away_after
 
-    def __call__(self, body: bytes) -> Answer:
+    def __call__(self, body: bytes) -> ServerAnswer:
         request = ExportTraceServiceRequest.FromString(body)
         found = [
             int.from_bytes(span.span_id, "big")
             for span in request.resource_spans[0].scope_spans[0].spans
         ]
         if len(self.taken) >= self._away_after:
-            return Answer(Outcome.RETRY, "away")
+            return ServerAnswer(Outcome.RETRY, "away")
         if len(found) > self._most:
-            return Answer(Outcome.TOO_LARGE, "too large")
+            return ServerAnswer(Outcome.TOO_LARGE, "too large")
         if self._bad in found:
-            return Answer(Outcome.REJECTED, "not readable")
+            return ServerAnswer(Outcome.REJECTED, "not readable")
         self.taken += found
-        return Answer(Outcome.DELIVERED, rejected=self._refused)
+        return ServerAnswer(Outcome.DELIVERED, rejected=self._refused)
 
 
 @pytest.mark.parametrize(

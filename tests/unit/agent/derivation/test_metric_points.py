@@ -10,7 +10,12 @@ from otel_mlperf.agent.derivation.metric_series import MOST_SERIES, Meter
 from otel_mlperf.agent.model.agent_state import RankState
 from otel_mlperf.agent.model.events import SensorReading
 from otel_mlperf.journal.meta import JournalMeta
-from otel_mlperf.otlp.metric_encoding import ExponentialHistogram, Gauge, Histogram, Sum
+from otel_mlperf.otlp.metric_encoding import (
+    ExponentialPoints,
+    GaugePoints,
+    HistogramPoints,
+    SumPoints,
+)
 
 META = JournalMeta(
     run_id="r", run_name="n", run_folder="/x", service="s", host="h", pid=1, run_span=7,
@@ -34,7 +39,7 @@ def test_new_counter_starts_with_a_zero_point_once(tmp_path) -> None:
     first = collected(state)["ml.training.steps"]
     second = collected(state, now=6_000_000_000)["ml.training.steps"]
 
-    assert isinstance(first, Sum)
+    assert isinstance(first, SumPoints)
     assert [(p.time_ns, p.value) for p in first.points] == [
         (4_999_000_000, 0.0),
         (5_000_000_000, 3.0),
@@ -48,7 +53,7 @@ def test_new_histogram_starts_empty(tmp_path) -> None:
     Meter(state).record(names.STEP_DURATION, {"ml.phase": "train"}, np.array([10**9, 2 * 10**9]))
     data = collected(state)["ml.training.step.duration"]
 
-    assert isinstance(data, ExponentialHistogram)
+    assert isinstance(data, ExponentialPoints)
     assert [(p.count, p.sum) for p in data.points] == [(0, 0.0), (2, 3.0)]
 
 
@@ -58,7 +63,7 @@ def test_explicit_buckets_on_request() -> None:
     Meter(state, explicit=True).record(names.STEP_DURATION, {}, np.array([10**6]))
     data = collected(state)["ml.training.step.duration"]
 
-    assert isinstance(data, Histogram)
+    assert isinstance(data, HistogramPoints)
     assert data.points[1].counts[0] == 1
 
 
@@ -68,7 +73,7 @@ def test_gauge_has_neither_start_nor_zero() -> None:
     Meter(state).set("ml.user.temperature", {}, 2.5)
     data = collected(state)["ml.user.temperature"]
 
-    assert isinstance(data, Gauge)
+    assert isinstance(data, GaugePoints)
     assert [(p.start_ns, p.value) for p in data.points] == [(0, 2.5)]
 
 

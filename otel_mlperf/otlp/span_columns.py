@@ -1,4 +1,4 @@
-"""Which bytes does every span of a request begin with, and how do columns get into them?
+"""What are spans as columns, and which bytes does every span of a request begin with?
 
 A head has one width for all rows, so numpy fills it for all of them at once, as one structured
 array. What keeps the width fixed is all legal protobuf: numbers padded with continuation bytes, and
@@ -17,8 +17,6 @@ from otel_mlperf.otlp import wire
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from otel_mlperf.otlp.span_encoding import SpanColumns
-
 _INTERNAL = 1
 _FLAGS = 0x101
 """Sampled; and the parent is known not to be remote."""
@@ -31,6 +29,45 @@ _SPREAD = (
     (np.uint64(2), np.uint64(0x00003FFF00003FFF)),
     (np.uint64(1), np.uint64(0x007F007F007F007F)),
 )
+
+
+@dataclass(frozen=True, slots=True)
+class SpanColumns:
+    """Spans of one resource and scope, a column for each field."""
+
+    trace_id: NDArray[np.uint8]
+    """Shape (n, 16), big-endian bytes."""
+    span_id: NDArray[np.uint64]
+    parent_id: NDArray[np.uint64]
+    """0: a root."""
+    start_ns: NDArray[np.uint64]
+    end_ns: NDArray[np.uint64]
+    tail: NDArray[np.int32]
+    """Index into ``tails``."""
+    tails: list[bytes]
+    """What ``span_tail`` made: name and constant attributes."""
+    extra: dict[int, bytes] = field(default_factory=dict)
+    """Row to what ``span_extra`` made; a row that has one costs a Python step."""
+    ints: dict[str, NDArray[np.int64]] = field(default_factory=dict)
+    """Integer attributes that every row has."""
+
+    def __len__(self) -> int:
+        return len(self.span_id)
+
+    def rows(self, start: int, stop: int) -> SpanColumns:
+        """The spans from ``start`` up to ``stop``, on the same memory."""
+        part = slice(start, stop)
+        return SpanColumns(
+            trace_id=self.trace_id[part],
+            span_id=self.span_id[part],
+            parent_id=self.parent_id[part],
+            start_ns=self.start_ns[part],
+            end_ns=self.end_ns[part],
+            tail=self.tail[part],
+            tails=self.tails,
+            extra={row - start: more for row, more in self.extra.items() if start <= row < stop},
+            ints={key: column[part] for key, column in self.ints.items()},
+        )
 
 
 @dataclass(slots=True)

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from otel_mlperf.otlp.backoff import Backoff
+from otel_mlperf.otlp.client import Backoff
 
 
 def test_waits_grow_from_one_second_to_five():

@@ -1,0 +1,46 @@
+"""A server that misbehaves when it is told to, and clients of it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from fault_server import FaultServer
+
+from otel_mlperf.otlp.client import Client
+from otel_mlperf.otlp.endpoint_settings import Signal, SignalSettings
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+NOW = 1_700_000_000.0
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FaultServer]:
+    """One server for all tests here that leave it alive."""
+    with FaultServer(tmp_path_factory.mktemp("server")) as server:
+        yield server
+
+
+@pytest.fixture
+def server(shared: FaultServer) -> FaultServer:
+    """The server, behaving."""
+    shared.mode("ok")
+    return shared
+
+
+@pytest.fixture
+def client_of() -> Iterator[Callable[..., Client]]:
+    """Makes clients of a server and closes them."""
+    made: list[Client] = []
+
+    def make(server: FaultServer, signal: Signal = "traces", **changes: Any) -> Client:
+        settings = SignalSettings(signal=signal, endpoint=f"{server.url}/v1/{signal}")
+        made.append(Client(replace(settings, **changes), now=lambda: NOW))
+        return made[-1]
+
+    yield make
+    for client in made:
+        client.close()
