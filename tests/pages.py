@@ -14,7 +14,7 @@ import yaml
 from otel_mlperf.config import Config
 from otel_mlperf.findings.finding_table import RULES
 from otel_mlperf.names.sources import levels_of
-from otel_mlperf.sensors.levels import LEVELS
+from otel_mlperf.sensors.measurement import LEVELS
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"

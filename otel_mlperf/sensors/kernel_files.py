@@ -10,16 +10,19 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-from typing import TYPE_CHECKING, Final
+import re
+from pathlib import Path
+from typing import Final
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
+PROC: Final = Path("/proc")
+SYS: Final = Path("/sys")
+TICKS_A_SECOND: Final = os.sysconf("SC_CLK_TCK")
 _log = logging.getLogger("otel_mlperf.sensors")
 _CHUNK: Final = 1 << 16
 _SURELY_WHOLE: Final = 2048
 """The kernel hands out whole records, 4 KiB of them at a time; so much less is the end."""
 _MOST_DIGITS: Final = 20
+_UPTIME: Final = re.compile(rb"(\d{1,12}\.\d\d) ")
 
 
 class KeptFile:
@@ -109,3 +112,9 @@ def kibibytes(text: bytes, key: bytes) -> int | None:
     """The same of a field in kB, in bytes."""
     found = field(text, key)
     return None if found is None else found << 10
+
+
+def parse_uptime(text: bytes) -> float | None:
+    """Seconds since the start of the host, of ``/proc/uptime``."""
+    found = _UPTIME.match(text)
+    return float(found[1]) if found else None

@@ -1,8 +1,17 @@
-"""What does a sensor say?"""
+"""What does a sensor say, and how much of it is wanted?"""
 
 from __future__ import annotations
 
-from typing import NamedTuple, Protocol
+from typing import Final, Literal, NamedTuple, Protocol
+
+Level = Literal["basic", "detailed", "comprehensive"]
+LEVELS: Final[tuple[Level, ...]] = ("basic", "detailed", "comprehensive")
+"""Each holds what those before it hold."""
+
+
+def includes(level: Level, needed: Level) -> bool:
+    """Whether who asked for ``level`` gets what belongs to ``needed``."""
+    return LEVELS.index(needed) <= LEVELS.index(level)
 
 
 class Measurement(NamedTuple):

@@ -24,15 +24,15 @@ from pathlib import Path
 import psutil
 
 from otel_mlperf.sensors.host.cpu import CpuSensor
-from otel_mlperf.sensors.host.disks import DiskSensor
-from otel_mlperf.sensors.host.filesystem import FilesystemSensor
-from otel_mlperf.sensors.host.host import PROC, SYS, HostSensor
+from otel_mlperf.sensors.host.disks import DiskSensor, FilesystemSensor
 from otel_mlperf.sensors.host.host_memory import MemorySensor
+from otel_mlperf.sensors.host.host_sensor import HostSensor
 from otel_mlperf.sensors.host.network import NetworkSensor
 from otel_mlperf.sensors.host.pressure import PressureSensor
+from otel_mlperf.sensors.kernel_files import PROC, SYS
 from otel_mlperf.sensors.processes.children import ChildFinder
 from otel_mlperf.sensors.processes.training_processes import ProcessSensor
-from otel_mlperf.sensors.processes.usage import ProcessReader, read_pss_bytes
+from otel_mlperf.sensors.processes.usage import ProcessFiles, read_pss_bytes
 
 HOST_HZ = 10
 DEFAULT_S = 5.0
@@ -93,7 +93,7 @@ def in_a_thread(rows, interval_s, readings):
 def pairs(pid):
     """What we read, and what psutil reads of the same."""
     theirs = psutil.Process(pid)
-    reader = {level: ProcessReader(pid, level, PROC) for level in LEVELS}
+    reader = {level: ProcessFiles(pid, level, PROC) for level in LEVELS}
     finder = ChildFinder(pid, PROC)
     known = finder.find((), ())
     cpu, memory = CpuSensor("basic", PROC, SYS), MemorySensor("basic", PROC)

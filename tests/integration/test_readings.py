@@ -17,7 +17,7 @@ from runs import LIMIT_S, PROGRAMS, Ended, adds_up, ending, environment
 from servers.running import wait_until
 
 from otel_mlperf import names
-from otel_mlperf.sensors.host.host import HostSensor
+from otel_mlperf.sensors.host.host_sensor import HostSensor
 from otel_mlperf.sensors.processes.training_processes import ProcessSensor
 
 if TYPE_CHECKING:

@@ -23,7 +23,7 @@ from otel_mlperf.agent.lifecycle.event_processor import EventProcessor
 from otel_mlperf.agent.model.agent_state import AgentState, load_state, write_state
 from otel_mlperf.agent.model.events import Event, Joined, Left, Mark
 from otel_mlperf.agent.model.table_rows import TableRows
-from otel_mlperf.agent.readings.reading_rounds import Readings, find_used
+from otel_mlperf.agent.readings.reading_rounds import ReadingRounds, find_used
 from otel_mlperf.agent.readings.sensor_set import this_machine
 from otel_mlperf.errors import StoreError
 from otel_mlperf.ids import safe_name
@@ -33,7 +33,7 @@ from otel_mlperf.store.schema import TABLES
 if TYPE_CHECKING:
     from otel_mlperf.agent.intake.tail import Tail
     from otel_mlperf.agent.model.agent_options import Options
-    from otel_mlperf.agent.readings.sensor_set import Machine
+    from otel_mlperf.agent.readings.sensor_set import SensorSet
     from otel_mlperf.journal.meta import JournalMeta
 
 _log = logging.getLogger("otel_mlperf.agent")
@@ -55,7 +55,7 @@ class Agent:
     """The agent of one run on one node."""
 
     def __init__(
-        self, meta: JournalMeta, tail: Tail, options: Options, machine: Machine | None = None
+        self, meta: JournalMeta, tail: Tail, options: Options, machine: SensorSet | None = None
     ) -> None:
         """``machine`` has the sensors to read; those of this one that ``options`` ask for."""
         self.run_folder = Path(meta.run_folder)
@@ -75,7 +75,7 @@ class Agent:
         self._log = Log(self._folder, self._state.segment)
         self._sender = Sender(self._requests, options)
         machine = machine or this_machine(options, self.run_folder, tail.take_fullest, tail.folder)
-        self._readings = Readings(
+        self._readings = ReadingRounds(
             machine, options.readings_s, used=partial(find_used, self._state.journals)
         )
         self._board = Publisher(tail.folder)

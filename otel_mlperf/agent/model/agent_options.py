@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from otel_mlperf.config import Config
-    from otel_mlperf.sensors.levels import Level
+    from otel_mlperf.sensors.measurement import Level
 
 _log = logging.getLogger("otel_mlperf.agent")
 _OFTEN_NS = 5 * 10**9

@@ -31,14 +31,14 @@ from otel_mlperf.journal.folder_lock import OnlyOne
 from otel_mlperf.journal.journal_reader import Reader
 from otel_mlperf.sensors.deadline import TimedSensor
 from otel_mlperf.sensors.gpus.nvidia.nvidia_gpus import NvmlSensor
-from otel_mlperf.sensors.host.host import PROC
+from otel_mlperf.sensors.kernel_files import PROC
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
     from otel_mlperf.agent.model.agent_options import Options
-    from otel_mlperf.sensors.levels import Level
+    from otel_mlperf.sensors.measurement import Level
 
 _log = logging.getLogger("otel_mlperf.agent")
 _AGENT_S: Final = 60.0

@@ -16,8 +16,7 @@ import msgspec
 
 from otel_mlperf.sensors.gpus.gpu import Device  # noqa: TC001 - msgspec reads it
 from otel_mlperf.sensors.gpus.visible_devices import CONTAINER
-from otel_mlperf.sensors.host.host import PROC
-from otel_mlperf.sensors.kernel_files import read_once
+from otel_mlperf.sensors.kernel_files import PROC, read_once
 from otel_mlperf.sensors.measurement import Measurement  # noqa: TC001 - msgspec reads it
 from otel_mlperf.whole_file import write_whole
 

@@ -14,15 +14,14 @@ from otel_mlperf import names
 from otel_mlperf.agent.model.events import Read, SensorReading
 from otel_mlperf.agent.readings.gpu_visibility import find_ids
 from otel_mlperf.sensors.gpus.visible_devices import device_of
-from otel_mlperf.sensors.host.host import PROC
-from otel_mlperf.sensors.kernel_files import read_once
+from otel_mlperf.sensors.kernel_files import PROC, read_once
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
     from pathlib import Path
 
     from otel_mlperf.agent.model.journal_state import JournalState
-    from otel_mlperf.agent.readings.sensor_set import Machine
+    from otel_mlperf.agent.readings.sensor_set import SensorSet
     from otel_mlperf.journal.meta import JournalMeta
     from otel_mlperf.sensors.gpus.gpu import Device
     from otel_mlperf.sensors.measurement import Measurement
@@ -35,12 +34,12 @@ _NODE: Final = ""
 _SOON_S: Final = 1.0
 
 
-class Readings:
+class ReadingRounds:
     """Reads the sources of a machine, one interval after the other."""
 
     def __init__(
         self,
-        machine: Machine,
+        machine: SensorSet,
         interval_s: float,
         *,
         used: Callable[[], Used] = dict,

@@ -18,8 +18,9 @@ from otel_mlperf.journal.bulletin import TASK_GPUS
 from otel_mlperf.sensors.deadline import TimedSensor
 from otel_mlperf.sensors.gpus.amd.amd_gpus import AmdSensor
 from otel_mlperf.sensors.gpus.nvidia.nvidia_gpus import NvmlSensor
-from otel_mlperf.sensors.host.filesystem import FilesystemSensor
-from otel_mlperf.sensors.host.host import PROC, SYS, HostSensor
+from otel_mlperf.sensors.host.disks import FilesystemSensor
+from otel_mlperf.sensors.host.host_sensor import HostSensor
+from otel_mlperf.sensors.kernel_files import PROC, SYS
 from otel_mlperf.sensors.measurement import Measurement
 from otel_mlperf.sensors.processes.training_processes import ProcessSensor
 
@@ -30,13 +31,12 @@ if TYPE_CHECKING:
     from otel_mlperf.agent.model.agent_options import Options
     from otel_mlperf.agent.readings.agent_health import Fullest
     from otel_mlperf.sensors.gpus.gpu import Device
-    from otel_mlperf.sensors.levels import Level
-    from otel_mlperf.sensors.measurement import Sensor
+    from otel_mlperf.sensors.measurement import Level, Sensor
 
 _log = logging.getLogger("otel_mlperf.agent")
 
 
-class Source(Protocol):
+class ReadingSource(Protocol):
     """A sensor that is asked and answers later, as ``TimedSensor``."""
 
     def begin(self) -> bool:
@@ -79,10 +79,10 @@ class DirectSensor:
 
 
 @dataclass
-class Machine:
+class SensorSet:
     """What can be read here."""
 
-    sources: dict[str, Source] = field(default_factory=dict)
+    sources: dict[str, ReadingSource] = field(default_factory=dict)
     devices: Callable[[], Sequence[Device]] = tuple
     """The accelerators found so far."""
     views: Callable[[], Mapping[str, Sequence[Device]]] = dict
@@ -99,9 +99,9 @@ def this_machine(
     *,
     proc: Path = PROC,
     sys: Path = SYS,
-) -> Machine:
+) -> SensorSet:
     """The sensors that ``options`` ask for; ``journals`` is the folder in which samplers tell."""
-    machine = Machine()
+    machine = SensorSet()
     level = options.readings
     if level == "none":
         return machine

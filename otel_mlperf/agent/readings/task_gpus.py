@@ -17,7 +17,7 @@ from otel_mlperf.agent.readings.gpu_visibility import (
     read_views,
     write_view,
 )
-from otel_mlperf.sensors.host.host import PROC
+from otel_mlperf.sensors.kernel_files import PROC
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

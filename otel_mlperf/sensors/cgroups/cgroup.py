@@ -9,12 +9,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from otel_mlperf import names
-from otel_mlperf.sensors.cgroups.cgroup_cpu import CpuGroup, CpuReading, parse_cpu_list
-from otel_mlperf.sensors.cgroups.cgroup_memory import MemoryGroup, MemoryReading
+from otel_mlperf.sensors.cgroups.cgroup_limits import (
+    CpuGroup,
+    CpuReading,
+    MemoryGroup,
+    MemoryReading,
+    parse_cpu_list,
+)
 from otel_mlperf.sensors.cgroups.membership import Membership
 from otel_mlperf.sensors.kernel_files import KeptFile, kibibytes, read_once, word
-from otel_mlperf.sensors.levels import Level, includes
-from otel_mlperf.sensors.measurement import Measurement
+from otel_mlperf.sensors.measurement import Level, Measurement, includes
 
 if TYPE_CHECKING:
     from collections.abc import Collection

@@ -1,4 +1,10 @@
-"""What is an accelerator called and asked, whatever its vendor?"""
+"""What is an accelerator called and asked, whatever its vendor?
+
+And which of our processes it knows. A driver counts processes as the host does. In a container the
+same number is another process, or none; so a process counts only when it lives in the host's
+process namespace. (Some newer drivers translate the numbers. Whether one does cannot be seen, so
+nothing is made of it.)
+"""
 
 from __future__ import annotations
 
@@ -8,11 +14,12 @@ from otel_mlperf import names
 from otel_mlperf.sensors.measurement import Measurement
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection
+    from pathlib import Path
     from types import ModuleType
 
     from otel_mlperf.names import Metric
-    from otel_mlperf.sensors.levels import Level
+    from otel_mlperf.sensors.measurement import Level
 
 Handle = Any
 """A library's pointer to a device."""
@@ -80,3 +87,19 @@ def _measurement(
     if names.HW_MODEL in metric.labels:
         labels |= {names.HW_MODEL: device.model}
     return Measurement(metric.name, labels, value, device=labels[names.HW_ID])
+
+
+HOST_NAMESPACE: Final = "pid:[4026531836]"
+"""What every Linux calls the namespace that its first process is in (PROC_PID_INIT_INO)."""
+
+
+def find_host_pids(pids: Collection[int], proc: Path) -> frozenset[int]:
+    """Those of ``pids`` that have the same number on the host."""
+    return frozenset(pid for pid in pids if _namespace(pid, proc) == HOST_NAMESPACE)
+
+
+def _namespace(pid: int, proc: Path) -> str:
+    try:
+        return (proc / str(pid) / "ns" / "pid").readlink().name
+    except OSError:
+        return ""

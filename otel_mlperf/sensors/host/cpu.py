@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import os
 import re
 from typing import TYPE_CHECKING, Final
 
 from otel_mlperf import names
-from otel_mlperf.sensors.kernel_files import KeptFile, number, numbers, read_once
-from otel_mlperf.sensors.levels import Level, includes
-from otel_mlperf.sensors.measurement import Measurement
+from otel_mlperf.sensors.kernel_files import TICKS_A_SECOND, KeptFile, number, numbers, read_once
+from otel_mlperf.sensors.measurement import Level, Measurement, includes
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-TICKS_A_SECOND: Final = os.sysconf("SC_CLK_TCK")
 _FIELDS: Final = 8
 _MEGAHERTZ: Final = re.compile(rb"^cpu MHz\s*:\s*(\d{1,6}(?:\.\d{1,6})?)$", re.MULTILINE)
 _CPU: Final = re.compile(rb"^cpu\d{1,6} ", re.MULTILINE)

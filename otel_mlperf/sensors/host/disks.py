@@ -1,4 +1,8 @@
-"""What do the disks of the host read and write?"""
+"""What do the disks of the host read and write, and how full is that of the run folder?
+
+The second is a sensor of its own: a network disk that hangs holds up who asks for it, so it is read
+by a thread of its own.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +11,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from otel_mlperf import names
 from otel_mlperf.sensors.kernel_files import KeptFile, numbers
-from otel_mlperf.sensors.levels import Level, includes
-from otel_mlperf.sensors.measurement import Measurement
+from otel_mlperf.sensors.measurement import Level, Measurement, includes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -86,3 +89,41 @@ class DiskSensor:
     def close(self) -> None:
         """Closes its file."""
         self._diskstats.close()
+
+
+class FilesystemSensor:
+    """The filesystem that ``folder`` lies on."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = str(folder)
+        self._mountpoint = _mountpoint(self._folder)
+
+    def read(self) -> list[Measurement]:
+        """Space by state, whose sum is the size; and the share in use."""
+        try:
+            found = os.statvfs(self._folder)
+        except OSError:
+            return []
+        size = found.f_frsize
+        labels = {names.MOUNTPOINT: self._mountpoint}
+        used, free = (found.f_blocks - found.f_bfree) * size, found.f_bavail * size
+        states = {"used": used, "free": free, "reserved": (found.f_bfree - found.f_bavail) * size}
+        measured = [
+            Measurement(names.FILESYSTEM_USAGE.name, {**labels, names.FILESYSTEM_STATE: name}, n)
+            for name, n in states.items()
+        ]
+        measured.append(Measurement(names.FILESYSTEM_LIMIT.name, labels, found.f_blocks * size))
+        if used + free:
+            share = used / (used + free)
+            measured.append(Measurement(names.FILESYSTEM_UTILIZATION.name, labels, share))
+        return measured
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+def _mountpoint(folder: str) -> str:
+    path = os.path.realpath(folder)
+    while not os.path.ismount(path):
+        path = os.path.dirname(path)
+    return path

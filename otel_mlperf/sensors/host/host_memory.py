@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from otel_mlperf import names
 from otel_mlperf.sensors.kernel_files import KeptFile, field, kibibytes
-from otel_mlperf.sensors.levels import Level, includes
-from otel_mlperf.sensors.measurement import Measurement
+from otel_mlperf.sensors.measurement import Level, Measurement, includes
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from otel_mlperf import names
 from otel_mlperf.sensors.kernel_files import KeptFile
-from otel_mlperf.sensors.levels import Level, includes
-from otel_mlperf.sensors.measurement import Measurement
+from otel_mlperf.sensors.measurement import Level, Measurement, includes
 
 if TYPE_CHECKING:
     from pathlib import Path

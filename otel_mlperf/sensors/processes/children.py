@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
     from pathlib import Path
 
-    from otel_mlperf.sensors.processes.proc_stat import Stat
+    from otel_mlperf.sensors.processes.usage import Stat
 
 Role = Literal["worker", "other"]
 _TORCH_WORKER: Final = b"pt_data_worker"

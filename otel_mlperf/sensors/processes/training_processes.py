@@ -1,22 +1,156 @@
-"""How are the training processes of this node, and what may they use?"""
+"""How are the training processes of this node and their children, and what may they use?"""
 
 from __future__ import annotations
 
 import os
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final, NamedTuple
 
+from otel_mlperf import names
 from otel_mlperf.sensors.cgroups.cgroup import CgroupSensor
-from otel_mlperf.sensors.host.host import PROC, SYS, parse_uptime
-from otel_mlperf.sensors.kernel_files import KeptFile, kibibytes, read_once
-from otel_mlperf.sensors.processes.family import Family, Moment
+from otel_mlperf.sensors.kernel_files import PROC, SYS, KeptFile, kibibytes, parse_uptime, read_once
+from otel_mlperf.sensors.measurement import Measurement
+from otel_mlperf.sensors.processes.children import ChildFinder
+from otel_mlperf.sensors.processes.usage import Figures, ProcessFiles
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
     from pathlib import Path
 
-    from otel_mlperf.sensors.levels import Level
-    from otel_mlperf.sensors.measurement import Measurement
+    from otel_mlperf.names import Metric
+    from otel_mlperf.sensors.measurement import Level
+
+MAIN: Final = "main"
+_LABELS: Final = {
+    names.PROCESS_CPU_TIME: names.CPU_MODE,
+    names.PROCESS_DISK_IO: names.DISK_DIRECTION,
+    names.PROCESS_CONTEXT_SWITCHES: names.CONTEXT_SWITCH,
+    names.PROCESS_FAULTS: names.PAGING_FAULT,
+}
+_SETTLED_S: Final = 1.0
+"""Age from which on a child has become the program that it was started for."""
+
+
+class Circumstances(NamedTuple):
+    """When, and on what machine, a reading is made; None: not known."""
+
+    clock_s: float
+    uptime_s: float | None = None
+    host_bytes: int | None = None
+    cpus: float | None = None
+    """That the process may use."""
+
+
+class _Member:
+    """One process, with what it had used at the reading before."""
+
+    def __init__(self, reader: ProcessFiles, role: str) -> None:
+        self._reader, self.role = reader, role
+        self.figures: Figures = {}
+        self.start_s = 0.0
+        self.worked_s: float | None = None
+        """CPU time since the reading before; None at the first: since when is not known."""
+        self._cpu_s: float | None = None
+
+    def read(self) -> bool:
+        """Whether it is still there."""
+        stat = self._reader.stat()
+        if stat is None:
+            return False
+        self.figures, self.start_s = self._reader.figures(stat), stat.start_s
+        used_s = stat.user_s + stat.system_s
+        self.worked_s = None if self._cpu_s is None else used_s - self._cpu_s
+        self._cpu_s = used_s
+        return True
+
+    def close(self) -> None:
+        self._reader.close()
+
+
+class Family:
+    """A training process and what it has started."""
+
+    def __init__(self, pid: int, level: Level, proc: Path) -> None:
+        self._pid, self._level, self._proc = pid, level, proc
+        self._main = _Member(ProcessFiles(pid, level, proc), MAIN)
+        self._finder = ChildFinder(pid, proc)
+        self._children: dict[int, _Member] = {}
+        self._base: dict[str, Figures] = {}
+        """By role of children: what those that ended had counted; zero for what is no count."""
+        self._read_s: float | None = None
+
+    def read(self, now: Circumstances, never: Collection[int]) -> list[Measurement]:
+        """Of the process and, by role, of its children; nothing once the process is gone."""
+        if not self._main.read():
+            return []
+        self._look_for_children(now, never)
+        elapsed_s = None if self._read_s is None else now.clock_s - self._read_s
+        self._read_s = now.clock_s
+        found = self._measured(MAIN, [self._main], self._main.figures, now, elapsed_s)
+        for role, base in self._base.items():
+            members = [child for child in self._children.values() if child.role == role]
+            figures = dict(base)
+            for child in members:
+                for key, value in child.figures.items():
+                    figures[key] = figures.get(key, 0.0) + value
+            figures[names.PROCESS_COUNT, ""] = len(members)
+            found += self._measured(role, members, figures, now, elapsed_s)
+        if now.uptime_s is not None:
+            age_s = max(0.0, now.uptime_s - self._main.start_s)
+            found.append(Measurement(names.PROCESS_UPTIME.name, {}, age_s, self._pid))
+        return found
+
+    def _look_for_children(self, now: Circumstances, never: Collection[int]) -> None:
+        for pid in self._finder.find(self._children, never):
+            self._adopt(pid, now)
+        for pid, child in list(self._children.items()):
+            base = self._base[child.role]
+            gone = not child.read()
+            for (metric, label), value in child.figures.items():
+                base.setdefault((metric, label), 0.0)
+                if gone and metric.instrument == "counter":
+                    base[metric, label] += value
+            if gone:
+                self._children.pop(pid).close()
+
+    def _adopt(self, pid: int, now: Circumstances) -> None:
+        reader = ProcessFiles(pid, self._level, self._proc)
+        stat = reader.stat()
+        if stat is None or (now.uptime_s or stat.start_s) - stat.start_s < _SETTLED_S:
+            reader.close()
+            return
+        role = self._finder.role(pid, stat)
+        self._base.setdefault(role, {})
+        self._children[pid] = _Member(reader, role)
+
+    def _measured(
+        self,
+        role: str,
+        members: list[_Member],
+        figures: Figures,
+        now: Circumstances,
+        elapsed_s: float | None,
+    ) -> list[Measurement]:
+        found = [self._of(role, *key, value) for key, value in figures.items()]
+        resident = figures.get((names.PROCESS_MEMORY, ""))
+        if resident is not None and now.host_bytes:
+            share = resident / now.host_bytes
+            found.append(self._of(role, names.PROCESS_MEMORY_UTILIZATION, "", share))
+        worked = [member.worked_s for member in members if member.worked_s is not None]
+        if elapsed_s and now.cpus and (worked or not members):
+            share = max(0.0, sum(worked) / elapsed_s / now.cpus)
+            found.append(self._of(role, names.PROCESS_CPU_UTILIZATION, "", share))
+        return found
+
+    def _of(self, role: str, metric: Metric, label: str, value: float) -> Measurement:
+        labels = {_LABELS[metric]: label} if label else {}
+        return Measurement(metric.name, {**labels, names.PROCESS_ROLE: role}, value, self._pid)
+
+    def close(self) -> None:
+        """Closes all files."""
+        self._finder.close()
+        for member in (self._main, *self._children.values()):
+            member.close()
 
 
 class ProcessSensor:
@@ -57,8 +191,8 @@ class ProcessSensor:
         uptime_s = parse_uptime(self._uptime.read())
         for pid, family in self._families.items():
             cpus = self._cgroups.cpus.get(pid)
-            moment = Moment(self._clock(), uptime_s, self._host_bytes, cpus)
-            found += family.read(moment, self._never)
+            now = Circumstances(self._clock(), uptime_s, self._host_bytes, cpus)
+            found += family.read(now, self._never)
         return found
 
     def close(self) -> None:

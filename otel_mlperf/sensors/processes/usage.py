@@ -1,20 +1,118 @@
-"""What does one process use?"""
+"""What does one process use, and how often is it taken off a CPU?"""
 
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from otel_mlperf import names
-from otel_mlperf.sensors.kernel_files import KeptFile, field, kibibytes, read_once
-from otel_mlperf.sensors.levels import Level, includes
-from otel_mlperf.sensors.processes.context_switches import SwitchCounter
-from otel_mlperf.sensors.processes.proc_stat import Stat, parse_stat
+from otel_mlperf.sensors.kernel_files import (
+    TICKS_A_SECOND,
+    KeptFile,
+    entries,
+    field,
+    kibibytes,
+    numbers,
+    read_once,
+)
+from otel_mlperf.sensors.measurement import Level, includes
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from otel_mlperf.names import Metric
+
+PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
+_LEAST_FIELDS: Final = 22
+_WANTED: Final = (1, 7, 9, 11, 12, 17, 19, 20, 21)
+"""Places of the fields below, from ``parent`` on, behind the command."""
+
+
+class Stat(NamedTuple):
+    """One process, all of its threads together."""
+
+    command: bytes
+    """At most 15 bytes of it."""
+    parent: int
+    minor_faults: int
+    major_faults: int
+    user_s: float
+    system_s: float
+    threads: int
+    start_s: float
+    """After the start of the host."""
+    virtual_bytes: int
+    resident_bytes: int
+
+
+def parse_stat(text: bytes) -> Stat | None:
+    """Of ``/proc/<pid>/stat``; None for any other text. A command may hold blanks and brackets."""
+    first, last = text.find(b"("), text.rfind(b")")
+    words = text[last + 1 :].split()
+    if not 0 <= first < last or len(words) < _LEAST_FIELDS:
+        return None
+    found = numbers([words[place] for place in _WANTED])
+    if not found:
+        return None
+    parent, minor, major, user, system, threads, start, virtual, resident = found
+    return Stat(
+        text[first + 1 : last],
+        parent,
+        minor,
+        major,
+        user / TICKS_A_SECOND,
+        system / TICKS_A_SECOND,
+        threads,
+        start / TICKS_A_SECOND,
+        virtual,
+        resident * PAGE_BYTES,
+    )
+
+
+class Switches(NamedTuple):
+    """Context switches of threads."""
+
+    voluntary: int
+    """It waited for something."""
+    involuntary: int
+    """It had more to do, but something else got the CPU."""
+
+    def __add__(self, other: object) -> Switches:
+        if not isinstance(other, Switches):
+            return NotImplemented
+        return Switches(self.voluntary + other.voluntary, self.involuntary + other.involuntary)
+
+
+def parse_switches(text: bytes) -> Switches | None:
+    """Of ``/proc/<pid>/task/<tid>/status``; None where it does not say."""
+    voluntary = field(text, b"voluntary_ctxt_switches:")
+    involuntary = field(text, b"nonvoluntary_ctxt_switches:")
+    if voluntary is None or involuntary is None:
+        return None
+    return Switches(voluntary, involuntary)
+
+
+class SwitchCounter:
+    """Sums over all threads: the file of the process itself tells only of its first thread."""
+
+    def __init__(self, process: Path) -> None:
+        self._tasks = process / "task"
+        self._threads: dict[str, Switches] = {}
+        self._ended = Switches(0, 0)
+
+    def read(self) -> Switches | None:
+        """Never less than before: threads that ended count with what was last read of them."""
+        threads: dict[str, Switches] = {}
+        for thread in entries(self._tasks):
+            found = parse_switches(read_once(self._tasks / thread / "status"))
+            if found is not None:
+                threads[thread] = found
+        for thread, last in self._threads.items():
+            if thread not in threads:
+                self._ended += last
+        self._threads = threads
+        return sum(threads.values(), self._ended) if threads else None
+
 
 Figures = dict[tuple["Metric", str], float]
 """Values by metric and what tells its points apart (the mode, the direction, …)."""
@@ -28,7 +126,7 @@ def read_pss_bytes(process: Path) -> int | None:
     return kibibytes(read_once(process / "smaps_rollup"), b"Pss:")
 
 
-class ProcessReader:
+class ProcessFiles:
     """One process, for as long as it is there."""
 
     def __init__(self, pid: int, level: Level, proc: Path) -> None:

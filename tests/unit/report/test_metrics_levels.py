@@ -23,8 +23,8 @@ from otel_mlperf.names.sources import SOURCES
 from otel_mlperf.pytorch.memory.allocator import Allocator
 from otel_mlperf.sensors.deadline import TimedSensor
 from otel_mlperf.sensors.gpus.amd.amd_gpus import AmdSensor
-from otel_mlperf.sensors.host.filesystem import FilesystemSensor
-from otel_mlperf.sensors.levels import LEVELS
+from otel_mlperf.sensors.host.disks import FilesystemSensor
+from otel_mlperf.sensors.measurement import LEVELS
 
 PID = 4711
 PROCESS = f"proc/{PID}/"

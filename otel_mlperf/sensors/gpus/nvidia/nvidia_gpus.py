@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from otel_mlperf import names
-from otel_mlperf.sensors.gpus.host_pids import find_host_pids
+from otel_mlperf.sensors.gpus.gpu import find_host_pids
 from otel_mlperf.sensors.gpus.nvidia.nvml_devices import find_gpus
 from otel_mlperf.sensors.gpus.nvidia.nvml_gpu import Gpu
-from otel_mlperf.sensors.gpus.nvidia.nvml_processes import ProcessReader
+from otel_mlperf.sensors.gpus.nvidia.nvml_processes import GpuProcesses
 from otel_mlperf.sensors.gpus.nvidia.nvml_xids import Xids
 from otel_mlperf.sensors.measurement import Measurement
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from types import ModuleType
 
     from otel_mlperf.sensors.gpus.gpu import Device
-    from otel_mlperf.sensors.levels import Level
+    from otel_mlperf.sensors.measurement import Level
 
 _log = logging.getLogger("otel_mlperf.sensors")
 
@@ -65,7 +65,7 @@ class NvmlSensor:
         self._wait_s = LOST_S
         self._said: set[str] = set()
         self._xids = Xids()
-        self._processes = ProcessReader(level)
+        self._processes = GpuProcesses(level)
 
     def read(self) -> list[Measurement]:
         """One pass over all GPUs."""

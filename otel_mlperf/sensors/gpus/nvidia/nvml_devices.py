@@ -6,8 +6,7 @@ import re
 from typing import TYPE_CHECKING, Final
 
 from otel_mlperf.sensors.gpus.gpu import Device, Instance
-from otel_mlperf.sensors.gpus.nvidia.nvml_gpu import Found
-from otel_mlperf.sensors.gpus.nvidia.nvml_refusals import GONE
+from otel_mlperf.sensors.gpus.nvidia.nvml_gpu import GONE, GpuHandles
 from otel_mlperf.sensors.kernel_files import read_once
 
 if TYPE_CHECKING:
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
 _UUID: Final = re.compile(rb"GPU UUID:\s*(GPU-[0-9a-f-]+)")
 
 
-def find_gpus(nvml: ModuleType, proc: Path) -> tuple[list[Found], int]:
+def find_gpus(nvml: ModuleType, proc: Path) -> tuple[list[GpuHandles], int]:
     """Those that answer, in the order of the PCI bus, and how many do not.
 
     One that this user may not see belongs to neither. Their numbers are those of the machine, also
@@ -45,14 +44,14 @@ def _read_places(proc: Path) -> dict[str, int]:
     return {uuid[1].decode(): number for number, uuid in enumerate(told) if uuid}
 
 
-def _find_gpu(nvml: ModuleType, index: int, places: dict[str, int]) -> Found:
+def _find_gpu(nvml: ModuleType, index: int, places: dict[str, int]) -> GpuHandles:
     handle = nvml.nvmlDeviceGetHandleByIndex(index)
     uuid, model = nvml.nvmlDeviceGetUUID(handle), nvml.nvmlDeviceGetName(handle)
     instances = _find_instances(nvml, handle)
     device = Device(
         uuid, places.get(uuid, index), model, tuple(instance for instance, _ in instances)
     )
-    return Found(device, handle, tuple(handle for _, handle in instances))
+    return GpuHandles(device, handle, tuple(handle for _, handle in instances))
 
 
 def _find_instances(nvml: ModuleType, gpu: Handle) -> list[tuple[Instance, Handle]]:

@@ -19,13 +19,13 @@ if TYPE_CHECKING:
 
     from otel_mlperf.names import Metric
     from otel_mlperf.sensors.gpus.gpu import Handle, Said
-    from otel_mlperf.sensors.levels import Level
+    from otel_mlperf.sensors.measurement import Level
 
 ALL_LINKS: Final = 0xFFFFFFFF
 PSTATE_UNKNOWN: Final = 32
 
 
-class Value(NamedTuple):
+class FieldValue(NamedTuple):
     """One number of the driver's, by its id."""
 
     name: str
@@ -149,29 +149,31 @@ def _links(nvml: ModuleType, gpu: Handle) -> list[Said]:
     return [(names.NVLINK_ACTIVE, {}, sum(states))]
 
 
-def _pcie(direction: str, number: int) -> Value:
+def _pcie(direction: str, number: int) -> FieldValue:
     labels = {names.NETWORK_DIRECTION: direction, names.ACCELERATOR_LINK: "pcie"}
-    return Value(f"PCIe {direction}", "detailed", number, names.GPU_IO, labels)
+    return FieldValue(f"PCIe {direction}", "detailed", number, names.GPU_IO, labels)
 
 
-def _nvlink(direction: str, number: int) -> Value:
+def _nvlink(direction: str, number: int) -> FieldValue:
     labels = {names.NETWORK_DIRECTION: direction, names.ACCELERATOR_LINK: "nvlink"}
-    return Value(
+    return FieldValue(
         f"NVLink {direction}", "detailed", number, names.GPU_IO, labels, 1 / 1024, ALL_LINKS
     )
 
 
-def _errors(kind: str, level: Level, number: int) -> Value:
-    return Value(f"errors: {kind}", level, number, names.HW_ERRORS, GPU | {names.ERROR_TYPE: kind})
+def _errors(kind: str, level: Level, number: int) -> FieldValue:
+    return FieldValue(
+        f"errors: {kind}", level, number, names.HW_ERRORS, GPU | {names.ERROR_TYPE: kind}
+    )
 
 
-def _repairs(metric: Metric, what: str, kind: str, number: int) -> Value:
-    return Value(f"{what} ({kind})", "detailed", number, metric, {names.ERROR_TYPE: kind})
+def _repairs(metric: Metric, what: str, kind: str, number: int) -> FieldValue:
+    return FieldValue(f"{what} ({kind})", "detailed", number, metric, {names.ERROR_TYPE: kind})
 
 
-def _pending(what: str, number: int) -> Value:
+def _pending(what: str, number: int) -> FieldValue:
     labels = {names.REPAIR_TYPE: what}
-    return Value(f"{what} to repair", "detailed", number, names.REPAIR_PENDING, labels)
+    return FieldValue(f"{what} to repair", "detailed", number, names.REPAIR_PENDING, labels)
 
 
 CALLS: Final = (
@@ -207,10 +209,10 @@ CALLS: Final = (
 )
 
 VALUES: Final = (
-    Value("energy", "basic", 83, names.HW_ENERGY, GPU, 1e3),
+    FieldValue("energy", "basic", 83, names.HW_ENERGY, GPU, 1e3),
     _errors("corrected", "basic", 3),
     _errors("uncorrected", "basic", 4),
-    Value(
+    FieldValue(
         "memory temperature",
         "detailed",
         82,
@@ -227,7 +229,7 @@ VALUES: Final = (
     _repairs(names.ROWS_REMAPPED, "remapped rows", "corrected", 142),
     _repairs(names.ROWS_REMAPPED, "remapped rows", "uncorrected", 143),
     _pending("rows", 144),
-    Value("failed repairs", "detailed", 145, names.REPAIR_FAILED, {}),
+    FieldValue("failed repairs", "detailed", 145, names.REPAIR_FAILED, {}),
     _errors("pcie_replay", "comprehensive", 94),
     _errors("nvlink_crc_flit", "comprehensive", 38),
     _errors("nvlink_crc_data", "comprehensive", 45),

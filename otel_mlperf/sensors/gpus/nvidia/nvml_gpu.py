@@ -1,27 +1,92 @@
-"""What does one NVIDIA GPU say now?
+"""What does one NVIDIA GPU say now, what does it not offer, and when has it gone altogether?
 
-An error that means that the whole device has gone is handed on to the caller; a smaller one leaves
-out what was asked for.
+What NVML refuses for a reason that stays (not supported, no permission) is not asked again, which
+is said once; what fails without a reason is asked again after five minutes. An error that means
+that the whole device has gone is handed on to the caller.
 """
 
 from __future__ import annotations
 
+import logging
 import math
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from otel_mlperf import names
 from otel_mlperf.sensors.gpus.nvidia.nvml_fields import CALLS, VALUES, ask_memory
-from otel_mlperf.sensors.gpus.nvidia.nvml_refusals import Refusals
-from otel_mlperf.sensors.levels import includes
+from otel_mlperf.sensors.measurement import includes
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from types import ModuleType
 
     from otel_mlperf.sensors.gpus.gpu import Call, Device, Handle, Said
-    from otel_mlperf.sensors.gpus.nvidia.nvml_fields import Value
-    from otel_mlperf.sensors.levels import Level
-    from otel_mlperf.sensors.measurement import Measurement
+    from otel_mlperf.sensors.gpus.nvidia.nvml_fields import FieldValue
+    from otel_mlperf.sensors.measurement import Level, Measurement
+
+_log = logging.getLogger("otel_mlperf.sensors")
+
+UNKNOWN_S: Final = 300.0
+
+INVALID_ARGUMENT: Final = 2
+UNKNOWN: Final = 999
+STAYS: Final = frozenset({INVALID_ARGUMENT, 3, 4, 13, 22, 25, 26})
+"""Also not supported, no permission, no such function, and their relatives."""
+GONE: Final = frozenset({1, 9, 10, 15, 16, 28})
+"""Uninitialized, no driver, timeout, lost, reset required, not found."""
+
+
+class Refusals:
+    """What one GPU has refused, by the name of the question."""
+
+    def __init__(self, nvml: ModuleType, uuid: str, said: set[str]) -> None:
+        """``said`` holds what the log has been told, which outlives a GPU that comes back."""
+        self._nvml = nvml
+        self._uuid = uuid
+        self._said = said
+        self._off_until_s: dict[str, float] = {}
+        self._has_answered: set[str] = set()
+        self._unsaid: dict[str, list[str]] = {}
+
+    def is_on(self, name: str, now_s: float) -> bool:
+        """Whether ``name`` is worth asking for."""
+        return now_s >= self._off_until_s.get(name, -math.inf)
+
+    def answered(self, name: str) -> None:
+        """Notes that the GPU has given ``name``."""
+        self._has_answered.add(name)
+
+    def give_up(self, name: str) -> None:
+        """Never asks for ``name`` again."""
+        self._off_until_s[name] = math.inf
+
+    def refused(self, name: str, code: int, now_s: float) -> None:
+        """Notes that ``name`` failed with ``code``.
+
+        Raises:
+            NVMLError: The GPU itself has gone. An argument that was valid before and is not now is
+                its handle, after a reset.
+        """
+        if code in GONE or (code == INVALID_ARGUMENT and name in self._has_answered):
+            raise self._nvml.NVMLError(code)
+        if code in STAYS:
+            self.give_up(name)
+        elif code == UNKNOWN:
+            self._off_until_s[name] = now_s + UNKNOWN_S
+        else:
+            return
+        if f"{self._uuid} {name}" not in self._said:
+            self._said.add(f"{self._uuid} {name}")
+            self._unsaid.setdefault(str(self._nvml.NVMLError(code)), []).append(name)
+
+    def say(self) -> None:
+        """Tells the log what was refused for the first time, in one line."""
+        if self._unsaid:
+            reasons = "; ".join(
+                f"{', '.join(names)} ({why})" for why, names in self._unsaid.items()
+            )
+            _log.info("GPU %s does not give: %s", self._uuid, reasons)
+            self._unsaid.clear()
+
 
 T = TypeVar("T")
 
@@ -31,7 +96,7 @@ _FIELD_OF_TYPE: Final = ("dVal", "uiVal", "ulVal", "ullVal", "sllVal", "siVal", 
 _UNSIGNED_INT: Final = 1
 
 
-class Found(NamedTuple):
+class GpuHandles(NamedTuple):
     """A device of NVML's, with the handles to ask it by."""
 
     device: Device
@@ -42,7 +107,7 @@ class Found(NamedTuple):
 class Gpu:
     """One GPU that answers. Not asked again once ``read`` has raised."""
 
-    def __init__(self, nvml: ModuleType, found: Found, level: Level, said: set[str]) -> None:
+    def __init__(self, nvml: ModuleType, found: GpuHandles, level: Level, said: set[str]) -> None:
         """``said`` holds what the log has been told, which outlives a GPU that comes back."""
         self.device = found.device
         self.handle = found.handle
@@ -125,6 +190,6 @@ class Gpu:
         return said
 
 
-def _wraps(value: Value, answer: Any) -> bool:
+def _wraps(value: FieldValue, answer: Any) -> bool:
     """Whether it is a count of bytes in 32 bits, which starts anew several times in a pass."""
     return value.metric is names.GPU_IO and answer.valueType == _UNSIGNED_INT

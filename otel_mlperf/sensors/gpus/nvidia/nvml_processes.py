@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from otel_mlperf import names
-from otel_mlperf.sensors.levels import includes
-from otel_mlperf.sensors.measurement import Measurement
+from otel_mlperf.sensors.measurement import Measurement, includes
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -14,12 +13,12 @@ if TYPE_CHECKING:
 
     from otel_mlperf.sensors.gpus.gpu import Handle
     from otel_mlperf.sensors.gpus.nvidia.nvml_gpu import Gpu
-    from otel_mlperf.sensors.levels import Level
+    from otel_mlperf.sensors.measurement import Level
 
 TASKS: Final = {"general": "smUtil", "encoder": "encUtil", "decoder": "decUtil"}
 
 
-class ProcessReader:
+class GpuProcesses:
     """Memory of our processes on each GPU, and on request the time that their work ran there."""
 
     def __init__(self, level: Level) -> None:

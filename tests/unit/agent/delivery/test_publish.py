@@ -14,7 +14,7 @@ from otel_mlperf.agent.model.agent_options import Options
 from otel_mlperf.agent.model.agent_state import ItemAccount
 from otel_mlperf.agent.model.events import Read, SensorReading
 from otel_mlperf.agent.model.sampling_policy import Policy
-from otel_mlperf.agent.readings.sensor_set import Machine
+from otel_mlperf.agent.readings.sensor_set import SensorSet
 from otel_mlperf.journal.bulletin import FILE, read_readings
 from otel_mlperf.sensors.measurement import Measurement
 
@@ -123,7 +123,7 @@ class Sensor:
 def test_agent_tells_and_cleans_up(program, journals, run_folder):
     """An agent keeps the file while it runs, and takes it away when it leaves."""
     tail = Tail(journals, {program.journal.path: program.journal.buffer})
-    agent = Agent(program.meta, tail, Options(policy=Policy()), Machine({"process": Sensor()}))
+    agent = Agent(program.meta, tail, Options(policy=Policy()), SensorSet({"process": Sensor()}))
     agent._readings._due_s = 0.0
     for _ in range(3):
         agent.tick()

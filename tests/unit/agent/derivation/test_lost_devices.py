@@ -14,7 +14,7 @@ from otel_mlperf.agent.intake.tail import Tail
 from otel_mlperf.agent.lifecycle.agent_loop import Agent
 from otel_mlperf.agent.model.agent_options import Options
 from otel_mlperf.agent.model.sampling_policy import Policy
-from otel_mlperf.agent.readings.sensor_set import DirectSensor, Machine
+from otel_mlperf.agent.readings.sensor_set import DirectSensor, SensorSet
 from otel_mlperf.sensors.gpus.gpu import Device
 from otel_mlperf.sensors.measurement import Measurement
 
@@ -43,7 +43,7 @@ class Scripted:
 def agent_that_reads(journals):
     def start(sensor: Scripted, *programs: Program) -> Agent:
         own = {p.journal.path: p.journal.buffer for p in programs}
-        machine = Machine({"gpu": DirectSensor("gpu", sensor)}, lambda: GPUS)
+        machine = SensorSet({"gpu": DirectSensor("gpu", sensor)}, lambda: GPUS)
         options = Options(policy=Policy(), readings_s=0.0)
         return Agent(programs[0].meta, Tail(journals, own), options, machine)
 

@@ -15,8 +15,8 @@ from otel_mlperf.agent.intake.tail import Tail
 from otel_mlperf.agent.lifecycle.agent_loop import Agent
 from otel_mlperf.agent.model.agent_options import Options, read_options
 from otel_mlperf.agent.model.sampling_policy import Policy
-from otel_mlperf.agent.readings.reading_rounds import Readings, find_owners
-from otel_mlperf.agent.readings.sensor_set import DirectSensor, Machine, this_machine
+from otel_mlperf.agent.readings.reading_rounds import ReadingRounds, find_owners
+from otel_mlperf.agent.readings.sensor_set import DirectSensor, SensorSet, this_machine
 from otel_mlperf.journal.layout import Word
 from otel_mlperf.journal.meta import JournalMeta
 from otel_mlperf.sensors.deadline import TimedSensor
@@ -66,16 +66,16 @@ def meta(rank: int = 0, pid: int = 1, **visible: str) -> JournalMeta:
     )  # fmt: skip
 
 
-def machine(devices=(), **sensors: Told) -> Machine:
+def machine(devices=(), **sensors: Told) -> SensorSet:
     sources = {name: DirectSensor(name, sensor) for name, sensor in sensors.items()}
-    return Machine(sources, lambda: devices)
+    return SensorSet(sources, lambda: devices)
 
 
 @pytest.fixture
 def agent_with(journals):
     """Makes an agent that reads the given sensors in each of its looks."""
 
-    def start(machine: Machine, *programs: Program, **options) -> Agent:
+    def start(machine: SensorSet, *programs: Program, **options) -> Agent:
         own = {p.journal.path: p.journal.buffer for p in programs}
         given = Options(policy=Policy(), readings_s=0.0, **options)
         return Agent(programs[0].meta, Tail(journals, own), given, machine)
@@ -193,7 +193,7 @@ def test_pytorch_knows_better_which_gpus_a_rank_uses(program, agent_with) -> Non
 def test_sources_are_read_once_in_an_interval(tmp_path) -> None:
     """As soon as there is a rank, then every five seconds; a time missed is not made up for."""
     clock, sensor = Clock(), Told([LOAD])
-    readings = Readings(machine(host=sensor), 5.0, clock=clock)
+    readings = ReadingRounds(machine(host=sensor), 5.0, clock=clock)
     assert readings.step({}) == []
     seen = []
     for _ in range(240):
@@ -210,7 +210,7 @@ def test_sources_are_read_once_in_an_interval(tmp_path) -> None:
 def test_new_ranks_are_read_soon_and_together(tmp_path) -> None:
     """Those that come within a second share one reading."""
     clock, sensor = Clock(), Told([LOAD])
-    readings = Readings(machine(host=sensor), 60.0, clock=clock)
+    readings = ReadingRounds(machine(host=sensor), 60.0, clock=clock)
     readings.step({"a": meta()})
     for new in range(3):
         clock.now_s += 0.3
@@ -234,8 +234,8 @@ def test_source_that_hangs_keeps_no_other_waiting(tmp_path) -> None:
 
     gpu = TimedSensor("gpu", Hanging([utilization(0)]), clock=clock)
     host = Told([LOAD])
-    both = Machine({"gpu": gpu, "host": DirectSensor("host", host)}, lambda: GPUS)
-    readings = Readings(both, 5.0, clock=clock)
+    both = SensorSet({"gpu": gpu, "host": DirectSensor("host", host)}, lambda: GPUS)
+    readings = ReadingRounds(both, 5.0, clock=clock)
     try:
         events = []
         for _ in range(100):

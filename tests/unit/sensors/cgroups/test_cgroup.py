@@ -12,8 +12,12 @@ from kernel_files import of, values, write_files
 
 from otel_mlperf import names
 from otel_mlperf.sensors.cgroups.cgroup import CgroupSensor
-from otel_mlperf.sensors.cgroups.cgroup_cpu import parse_cpu_list, parse_quota, parse_throttling
-from otel_mlperf.sensors.cgroups.cgroup_memory import parse_limit
+from otel_mlperf.sensors.cgroups.cgroup_limits import (
+    parse_cpu_list,
+    parse_limit,
+    parse_quota,
+    parse_throttling,
+)
 
 PID = 7
 HOST = {

@@ -1,16 +1,18 @@
-"""Are disks those of the machine, counted once?"""
+"""Is what the real disks do counted once, and how full the disk of the run folder is?"""
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import psutil
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from kernel_files import of, values, write_files
 
 from otel_mlperf import names
-from otel_mlperf.sensors.host.disks import DiskSensor, parse_disks
+from otel_mlperf.sensors.host.disks import DiskSensor, FilesystemSensor, parse_disks
 
 DISKSTATS = """\
    7       0 loop0 11 0 22 0 0 0 0 0 0 33 44
@@ -81,3 +83,22 @@ def test_any_text_gives_whole_lines_or_none(text):
     for disk in parse_disks(text, lambda name: True):
         assert disk.name
         assert min(disk[1:]) >= 0
+
+
+def test_space_agrees_with_the_standard_library(tmp_path):
+    """States add up to the size, and free is what a user can still write, to 64 MiB."""
+    found = FilesystemSensor(tmp_path).read()
+    theirs = shutil.disk_usage(tmp_path)
+
+    ((mountpoint,),) = of(names.FILESYSTEM_LIMIT, found)
+    states = {key[1]: size for key, size in of(names.FILESYSTEM_USAGE, found).items()}
+    assert tmp_path.is_relative_to(mountpoint)
+    assert of(names.FILESYSTEM_LIMIT, found)[mountpoint,] == theirs.total == sum(states.values())
+    assert states["free"] == pytest.approx(theirs.free, abs=64 << 20)
+    share = states["used"] / (states["used"] + states["free"])
+    assert of(names.FILESYSTEM_UTILIZATION, found) == {(mountpoint,): share}
+
+
+def test_a_folder_that_is_gone_is_absent(tmp_path):
+    """Nothing is said of a disk that cannot be asked."""
+    assert FilesystemSensor(tmp_path / "gone").read() == []

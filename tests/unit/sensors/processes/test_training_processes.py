@@ -13,8 +13,8 @@ import pytest
 from kernel_files import of, values, write_files
 
 from otel_mlperf import names
-from otel_mlperf.sensors.processes.proc_stat import PAGE_BYTES
 from otel_mlperf.sensors.processes.training_processes import ProcessSensor
+from otel_mlperf.sensors.processes.usage import PAGE_BYTES
 
 TICK = os.sysconf("SC_CLK_TCK")
 TRAIN, WORKER, TOOL = 100, 101, 102

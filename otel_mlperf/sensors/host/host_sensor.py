@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import re
-from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from otel_mlperf import names
 from otel_mlperf.sensors.host.cpu import CpuSensor
@@ -13,22 +11,13 @@ from otel_mlperf.sensors.host.host_memory import MemorySensor
 from otel_mlperf.sensors.host.network import NetworkSensor
 from otel_mlperf.sensors.host.pressure import PressureSensor
 from otel_mlperf.sensors.host.temperature import Thermometer, find_thermometers
-from otel_mlperf.sensors.kernel_files import KeptFile
-from otel_mlperf.sensors.levels import Level, includes
-from otel_mlperf.sensors.measurement import Measurement
+from otel_mlperf.sensors.kernel_files import PROC, SYS, KeptFile, parse_uptime
+from otel_mlperf.sensors.measurement import Level, Measurement, includes
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from otel_mlperf.sensors.measurement import Sensor
-
-PROC: Final = Path("/proc")
-SYS: Final = Path("/sys")
-_UPTIME: Final = re.compile(rb"(\d{1,12}\.\d\d) ")
-
-
-def parse_uptime(text: bytes) -> float | None:
-    """Seconds since the start, of ``/proc/uptime``."""
-    found = _UPTIME.match(text)
-    return float(found[1]) if found else None
 
 
 class HostSensor:

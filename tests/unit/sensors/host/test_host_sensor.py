@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from kernel_files import values, write_files
 
 from otel_mlperf import names
-from otel_mlperf.sensors.host.host import HostSensor, parse_uptime
+from otel_mlperf.sensors.host.host_sensor import HostSensor
+from otel_mlperf.sensors.kernel_files import parse_uptime
 
 
 def read(level, **roots):

@@ -1,0 +1,124 @@
+"""Is what one process uses read rightly, whatever it is called, and over all of its threads?"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import threading
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from kernel_files import write_files
+
+from otel_mlperf.sensors.processes.usage import (
+    PAGE_BYTES,
+    Stat,
+    SwitchCounter,
+    Switches,
+    parse_stat,
+    parse_switches,
+)
+
+TICK = os.sysconf("SC_CLK_TCK")
+REST = "S 3 7 7 0 -1 4194304 500 600 20 30 1500 250 1 2 20 0 12 0 88000 4096000 300 99"
+
+
+@pytest.mark.parametrize("command", ["python", "a b", "x) S 1 (y", ")", "", "(()"])
+def test_a_command_may_hold_anything(command):
+    """Blanks and brackets in it move no other field."""
+    assert parse_stat(f"7 ({command}) {REST}\n".encode()) == Stat(
+        command=command.encode(),
+        parent=3,
+        minor_faults=500,
+        major_faults=20,
+        user_s=1500 / TICK,
+        system_s=250 / TICK,
+        threads=12,
+        start_s=88000 / TICK,
+        virtual_bytes=4096000,
+        resident_bytes=300 * PAGE_BYTES,
+    )
+
+
+def test_this_process_is_as_psutil_says():
+    """CPU times lie between two of its readings; memory agrees to 32 MiB."""
+    process = psutil.Process()
+    before = process.cpu_times()
+    found = parse_stat(Path("/proc/self/stat").read_bytes())
+    after = process.cpu_times()
+    memory = process.memory_info()
+
+    assert before.user <= found.user_s <= after.user
+    assert before.system <= found.system_s <= after.system
+    assert found.parent == os.getppid()
+    assert found.resident_bytes == pytest.approx(memory.rss, abs=32 << 20)
+    assert found.virtual_bytes == pytest.approx(memory.vms, abs=256 << 20)
+    uptime_s = float(Path("/proc/uptime").read_text().split()[0])
+    assert uptime_s - found.start_s == pytest.approx(time.time() - process.create_time(), abs=2)
+
+
+@given(st.binary(max_size=200) | st.text("()0123456789 S-", max_size=200).map(str.encode))
+def test_any_text_gives_a_line_or_none(text):
+    """Parsing never raises, and no number is below zero."""
+    found = parse_stat(text)
+
+    assert found is None or min(found[1:]) >= 0
+
+
+def status(voluntary, involuntary):
+    return (
+        f"Name:\tpython\nvoluntary_ctxt_switches:\t{voluntary}\n"
+        f"nonvoluntary_ctxt_switches:\t{involuntary}\n"
+    )
+
+
+def test_threads_add_up_also_after_their_end(tmp_path):
+    """A thread that ended counts with what was last read of it."""
+    write_files(tmp_path, {"task/1/status": status(10, 1), "task/2/status": status(20, 2)})
+    counter = SwitchCounter(tmp_path)
+    assert counter.read() == Switches(30, 3)
+    shutil.rmtree(tmp_path / "task/2")
+    write_files(tmp_path, {"task/1/status": status(15, 1), "task/3/status": status(7, 0)})
+
+    assert counter.read() == Switches(42, 3)
+
+
+def test_a_process_that_is_gone_has_none(tmp_path):
+    """Absent, not zero."""
+    assert SwitchCounter(tmp_path / "gone").read() is None
+
+
+def test_threads_of_this_process_that_wait_are_counted():
+    """A thread that waits a hundred times adds a hundred switches, though it is not the first."""
+    start, turn, back = threading.Event(), threading.Semaphore(0), threading.Semaphore(0)
+
+    def wait():
+        for _ in range(100):
+            turn.acquire()
+            back.release()
+        start.wait()
+
+    thread = threading.Thread(target=wait)
+    thread.start()
+    counter = SwitchCounter(Path("/proc/self"))
+    before = counter.read()
+    for _ in range(100):
+        turn.release()
+        back.acquire()
+    after = counter.read()
+    start.set()
+    thread.join()
+
+    assert sum(after) - sum(before) >= 100
+
+
+@given(st.binary(max_size=100))
+def test_any_text_gives_switches_or_none(text):
+    """Parsing never raises."""
+    found = parse_switches(text)
+
+    assert found is None or min(found) >= 0
