@@ -14,32 +14,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 NAME: Final = "otel-mlperf"
-_COMMANDS: Final = {
-    "summary": "summary",
-    "show": "show",
-    "kernels": "kernels",
-    "export": "export",
-    "import": "import_",
-    "runs": "runs",
-    "top": "top",
-    "profile": "profile",
-    "metrics": "metrics",
-    "doctor": "doctor",
-    "send": "send",
-    "recover": "agent",
-    "agent": "agent",
-}
-"""Command to the module that has a function of the same name, in the order of ``--help``.
-
-``import_`` has its underscore because Python keeps the word for itself.
-"""
+_COMMANDS: Final = (
+    "summary", "show", "kernels", "export", "import", "runs", "top", "profile", "metrics", "doctor",
+    "send", "recover", "agent",
+)  # fmt: skip
+"""In the order of ``--help``; each is a module here that has a function of its name."""
 _RUN: Final = "run"
-
-RunArgument = Annotated[
-    str,
-    typer.Argument(metavar="RUN", help="Name, beginning of the id, path, or `latest`."),
-]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
 
 
 class _Lazy(TyperGroup):
@@ -53,9 +33,10 @@ class _Lazy(TyperGroup):
             return _as_command(_RUN, _run)
         if cmd_name not in _COMMANDS:
             return None
-        module = importlib.import_module(f"otel_mlperf.cli.{_COMMANDS[cmd_name]}")
-        function = getattr(module, "import_" if cmd_name == "import" else cmd_name)
-        return _as_command(cmd_name, function)
+        # Python keeps the word ``import`` for itself.
+        name = "import_" if cmd_name == "import" else cmd_name
+        module = importlib.import_module(f"otel_mlperf.cli.{name}")
+        return _as_command(cmd_name, getattr(module, name))
 
 
 def call(arguments: list[str]) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from otel_mlperf.cli.commands import JsonOption, RunArgument  # noqa: TC001 - typer reads them
+from otel_mlperf.cli.arguments import JsonOption, RunArgument  # noqa: TC001 - typer reads them
 from otel_mlperf.errors import Unreachable
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from otel_mlperf.cli.commands import RunArgument  # noqa: TC001 - typer reads them
+from otel_mlperf.cli.arguments import RunArgument  # noqa: TC001 - typer reads them
 from otel_mlperf.errors import NothingToExport, UsageError
 
 if TYPE_CHECKING:

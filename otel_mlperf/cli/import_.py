@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, TextIO
 
 import typer
 
-from otel_mlperf.cli.commands import JsonOption  # noqa: TC001 - typer reads them
+from otel_mlperf.cli.arguments import JsonOption  # noqa: TC001 - typer reads them
 from otel_mlperf.cli.progress import warn
 from otel_mlperf.errors import TraceError, Unreachable, UsageError
 from otel_mlperf.journal.window import WINDOW_SUFFIX

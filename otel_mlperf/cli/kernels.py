@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from otel_mlperf.cli.commands import JsonOption  # noqa: TC001 - typer reads it
+from otel_mlperf.cli.arguments import JsonOption  # noqa: TC001 - typer reads it
 
 if TYPE_CHECKING:
     from otel_mlperf.analysis.profiles.kernel_rows import By

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from otel_mlperf.cli.commands import JsonOption  # noqa: TC001 - typer reads it
+from otel_mlperf.cli.arguments import JsonOption  # noqa: TC001 - typer reads it
 
 
 def metrics(

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Final, NamedTuple
 
 import typer
 
-from otel_mlperf.cli.commands import RunArgument  # noqa: TC001 - typer reads them
+from otel_mlperf.cli.arguments import RunArgument  # noqa: TC001 - typer reads them
 from otel_mlperf.errors import JournalError, NotRunning, OtelMlperfError, UsageError
 from otel_mlperf.journal.control import MOST_STEPS, Answer, Control, steps_of
 from otel_mlperf.journal.journal_folder import folders_of_run, journals_in, rank_of

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from otel_mlperf.cli.commands import JsonOption, RunArgument  # noqa: TC001 - typer reads them
+from otel_mlperf.cli.arguments import JsonOption, RunArgument  # noqa: TC001 - typer reads them
 
 
 def show(

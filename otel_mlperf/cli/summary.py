@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from otel_mlperf.cli.commands import JsonOption, RunArgument  # noqa: TC001 - typer reads them
+from otel_mlperf.cli.arguments import JsonOption, RunArgument  # noqa: TC001 - typer reads them
 
 
 def summary(
@@ -24,7 +24,7 @@ def summary(
     """Show where the time of a run went."""
     from otel_mlperf.analysis.findings.judged_run import judge_run
     from otel_mlperf.analysis.summary.run_processes import RUNNING
-    from otel_mlperf.replay.stored_wait import find_left, find_losses, wait_until_stored
+    from otel_mlperf.journal.stored_wait import find_left, find_losses, wait_until_stored
     from otel_mlperf.report.lines import shown_in
     from otel_mlperf.report.summary_table import render_summary
     from otel_mlperf.store.run_folders import find_run
@@ -36,7 +36,7 @@ def summary(
     folder = find_run(run)
     found = judge_run(folder, rank)
     if found.outcome == RUNNING and not closing:
-        notes += find_left(folder)
+        notes += find_left(folder.facts.id, folder.path, folder.short_id)
     # The closing text belongs to the program's messages, not to its output.
     stream = sys.stderr if closing else sys.stdout
     if as_json or as_html:

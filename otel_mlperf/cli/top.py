@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from otel_mlperf.analysis.summary.run_processes import RUNNING
-from otel_mlperf.cli.commands import JsonOption, RunArgument  # noqa: TC001 - typer reads them
+from otel_mlperf.cli.arguments import JsonOption, RunArgument  # noqa: TC001 - typer reads them
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Final
 
 from otel_mlperf.analysis.findings.judged_run import judge_run
 from otel_mlperf.analysis.profiles.recorded_windows import REMEDIES, read_left_out
-from otel_mlperf.analysis.summary.item_accounts import RING_FULL, ROOM
+from otel_mlperf.analysis.summary.item_accounts import RING_FULL
 from otel_mlperf.analysis.summary.run_processes import RUNNING, read_processes
 from otel_mlperf.errors import JournalError
 from otel_mlperf.findings.check import Check
-from otel_mlperf.journal.journal_folder import SHARED_MEMORY, folders_of_run, journals_in
+from otel_mlperf.journal.journal_folder import ROOM, SHARED_MEMORY, folders_of_run, journals_in
 from otel_mlperf.journal.journal_reader import Reader
 from otel_mlperf.journal.layout import Word
 from otel_mlperf.report.finding_lines import finding_text

@@ -16,6 +16,8 @@ from otel_mlperf.journal.layout import Shape
 
 SHARED_MEMORY = "/dev/shm"
 SUFFIX = ".journal"
+ROOM = "larger OTEL_MLPERF_JOURNAL_ROWS=, or aggregate=True for short spans"
+"""What helps a journal that was full."""
 SMALLEST_ROWS = 1 << 11
 """2,048 rows: a journal of about 256 KiB."""
 _SHARE = 64

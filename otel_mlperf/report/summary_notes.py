@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from otel_mlperf.analysis.steps.step_shares import shown
-from otel_mlperf.analysis.summary.item_accounts import ROOM
 from otel_mlperf.analysis.summary.run_processes import IMPORTED, RUNNING
+from otel_mlperf.journal.journal_folder import ROOM
 from otel_mlperf.report.finding_lines import finding_lines
 from otel_mlperf.report.lines import LABEL, Line, columns, labelled, labelled_lines, short, wrapped
 from otel_mlperf.report.machine_line import machine_text

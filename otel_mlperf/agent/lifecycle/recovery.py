@@ -6,6 +6,7 @@ converted and requests that no server had taken when the agent's time was over.
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -18,10 +19,15 @@ from otel_mlperf.agent.lifecycle.event_processor import EventProcessor
 from otel_mlperf.agent.model.agent_options import Options, read_options
 from otel_mlperf.agent.model.agent_state import load_state, write_state
 from otel_mlperf.agent.model.table_rows import TableRows
-from otel_mlperf.errors import JournalError, RunServed
+from otel_mlperf.errors import RunServed
 from otel_mlperf.journal.folder_lock import is_served
-from otel_mlperf.journal.journal_folder import journal_folder, journals_in
-from otel_mlperf.journal.journal_reader import Reader
+from otel_mlperf.journal.journal_folder import (
+    folders_of_run,
+    folders_with_journals,
+    journal_folder,
+    journals_in,
+)
+from otel_mlperf.journal.stored_wait import is_written
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -73,16 +79,13 @@ def recover_journals(environ: Mapping[str, str], folders: list[Path]) -> Journal
     return Journals(read, in_use, failed)
 
 
-def is_written(path: Path) -> bool:
-    """Whether the process that made a journal goes on recording; False for what is no journal."""
-    try:
-        reader = Reader(str(path))
-    except JournalError:
-        return False
-    try:
-        return reader.is_owned
-    finally:
-        reader.close()
+def folders_to_read(run: RunFolder | None) -> list[Path]:
+    """Journal folders on this node: of one run, or those in shared memory of all."""
+    if run is None:
+        return folders_with_journals()
+    # Ours, whoever the run folder belongs to: nobody else's could be read to the end and removed.
+    places = map(Path, folders_of_run(run.facts.id, run.path, user=os.getuid()))
+    return [place for place in places if journals_in(place)]
 
 
 def deliver_rest(run: RunFolder, environ: Mapping[str, str]) -> Recovered:

@@ -13,8 +13,6 @@ if TYPE_CHECKING:
 
 STORE = "store"
 RING_FULL = "ring_full"
-ROOM = "larger OTEL_MLPERF_JOURNAL_ROWS=, or aggregate=True for short spans"
-"""What helps against a full journal."""
 
 
 class Account(msgspec.Struct, kw_only=True):

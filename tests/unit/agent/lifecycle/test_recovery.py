@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from typing import TYPE_CHECKING
 
@@ -9,11 +10,11 @@ import pytest
 from by_hand import Program
 
 from otel_mlperf.agent.delivery.outbox import Outbox
-from otel_mlperf.agent.lifecycle.recovery import deliver_rest, recover_journals
+from otel_mlperf.agent.lifecycle.recovery import deliver_rest, folders_to_read, recover_journals
 from otel_mlperf.errors import RunServed
 from otel_mlperf.journal.folder_lock import OnlyOne
 from otel_mlperf.run_file import RunFile
-from otel_mlperf.store.run_folders import RunFolder
+from otel_mlperf.store.run_folders import RunFolder, read_run
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -83,3 +84,17 @@ def test_lock_whose_file_was_removed_is_nobodys(tmp_path):
         with OnlyOne(tmp_path) as is_anothers:
             assert (is_mine, is_anothers) == (True, False)
     held.__exit__()
+
+
+def test_journals_on_disk_are_found(tmp_path):
+    """Where shared memory had no room they lie in the run folder, and are read there."""
+    run = tmp_path / "digits-0123"
+    run.mkdir()
+    facts = {"id": "0123", "name": "digits", "started_ns": 1}
+    (run / "run.json").write_text(json.dumps(facts))
+    before = folders_to_read(read_run(run))
+    (run / "journals").mkdir()
+    (run / "journals" / "0-1-1.journal").touch()
+
+    assert before == []
+    assert folders_to_read(read_run(run)) == [run / "journals"]

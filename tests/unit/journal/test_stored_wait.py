@@ -6,7 +6,7 @@ import struct
 import threading
 
 from otel_mlperf.journal.layout import HEADER_BYTES, WORD, Word
-from otel_mlperf.replay.stored_wait import find_losses, wait_until_stored
+from otel_mlperf.journal.stored_wait import find_losses, wait_until_stored
 
 
 def journal(folder, stored, name="3-1234-0.journal"):

@@ -1,4 +1,4 @@
-"""Has the agent stored all that a process has written?"""
+"""Has the agent stored all that a process has written, and is there anybody who will?"""
 
 from __future__ import annotations
 
@@ -6,13 +6,14 @@ import os
 import time
 from typing import TYPE_CHECKING
 
-from otel_mlperf.analysis.summary.item_accounts import ROOM
-from otel_mlperf.errors import UsageError
-from otel_mlperf.journal.journal_folder import folders_of_run, journals_in, rank_of
+from otel_mlperf.errors import JournalError, UsageError
+from otel_mlperf.journal.folder_lock import is_served
+from otel_mlperf.journal.journal_folder import ROOM, folders_of_run, journals_in, rank_of
+from otel_mlperf.journal.journal_reader import Reader
 from otel_mlperf.journal.layout import WORD, Word
 
 if TYPE_CHECKING:
-    from otel_mlperf.store.run_folders import RunFolder
+    from pathlib import Path
 
 PATIENCE_S = 2.0
 _LOOK_EVERY_S = 0.02
@@ -53,15 +54,24 @@ def find_losses(wanted: list[str]) -> list[str]:
     return [*told, ROOM] if told else []
 
 
-def find_left(run: RunFolder) -> list[str]:
+def find_left(run_id: str, run_folder: Path, short_id: str) -> list[str]:
     """That processes of a run have ended, and that nobody has read what they left; if it is so."""
-    from otel_mlperf.agent.lifecycle.recovery import is_written
-    from otel_mlperf.journal.folder_lock import is_served
-
-    journals = journals_in(*folders_of_run(run.facts.id, run.path))
+    journals = journals_in(*folders_of_run(run_id, run_folder))
     if not journals or any(is_served(path.parent) or is_written(path) for path in journals):
         return []
-    return [f"its processes have ended, and nobody reads: otel-mlperf recover {run.short_id}"]
+    return [f"its processes have ended, and nobody reads: otel-mlperf recover {short_id}"]
+
+
+def is_written(path: Path) -> bool:
+    """Whether the process that made a journal goes on recording; False for what is no journal."""
+    try:
+        reader = Reader(str(path))
+    except JournalError:
+        return False
+    try:
+        return reader.is_owned
+    finally:
+        reader.close()
 
 
 def _parse(wanted: str) -> tuple[str, int]:

@@ -1,0 +1,17 @@
+"""Which arguments do several commands have in common?"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+RunArgument = Annotated[
+    str,
+    typer.Argument(metavar="RUN", help="Name, beginning of the id, path, or `latest`."),
+]
+OneRunArgument = Annotated[
+    str | None, typer.Argument(help="Only this run: name, id prefix or path.")
+]
+"""For commands that without it mean all runs."""
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]

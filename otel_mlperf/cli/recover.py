@@ -1,0 +1,52 @@
+"""``otel-mlperf recover``: what is to be done with what killed processes left behind?"""
+
+from __future__ import annotations
+
+import os
+
+import typer
+
+from otel_mlperf.cli.arguments import OneRunArgument  # noqa: TC001 - typer reads it
+from otel_mlperf.errors import JournalError, Unreachable
+
+
+def recover(run: OneRunArgument = None) -> None:
+    """Read journals that killed processes left; with RUN, only its, and deliver what waits.
+
+    Without RUN the journals of all runs of this user on this node are read.
+    """
+    from otel_mlperf.agent.lifecycle.recovery import (
+        deliver_rest,
+        folders_to_read,
+        recover_journals,
+    )
+    from otel_mlperf.otlp.endpoint_settings import read_settings
+    from otel_mlperf.report.quantities import plural
+    from otel_mlperf.store.run_folders import find_run
+
+    meant = None if run is None else find_run(run)
+    found = recover_journals(os.environ, folders_to_read(meant))
+    typer.echo(f"{plural(found.read, 'journal')} read to the end")
+    if found.in_use:
+        typer.echo(f"{plural(found.in_use, 'journal')} left alone: the program still runs; "
+                   "'otel-mlperf agent' reads along")  # fmt: skip
+    if found.failed:
+        raise JournalError(
+            "reading journals that were left behind: " + "; ".join(found.failed) + "; they stay "
+            "where they are: the version of otel_mlperf that wrote them may read them"
+        )
+    if meant is None:
+        return
+    rest = deliver_rest(meant, os.environ)
+    if rest.windows:
+        typer.echo(f"{plural(rest.windows, 'profiler window')} converted")
+    typer.echo(f"{plural(rest.delivered, 'request')} delivered, {rest.waiting:,} still waiting")
+    if rest.waiting:
+        server, _ = read_settings(os.environ, "traces")
+        remedy = (
+            f"not taken by {server.endpoint}; start that server, and try again"
+            if server
+            else "kept, for no server is named here; set OTEL_EXPORTER_OTLP_ENDPOINT, and try again"
+        )
+        what = plural(rest.waiting, "request")
+        raise Unreachable(f"delivering what waits of run {run}: {what} {remedy}")
