@@ -110,6 +110,8 @@ def begin() -> None:
         return
     program = detect_program(sys.argv, sys.orig_argv)
     is_rank = "RANK" in os.environ
+    # Before the run begins: what is started from here on, the agent first, sees the environment
+    # that the program has without us.
     if told.scope == "this" or (program.is_recorded and is_rank):
         told.take_away(os.environ)
     elif program.is_recorded and told.scope == "programs":

@@ -14,6 +14,7 @@ def _run_the_one_behind_us() -> None:
     folder = os.path.dirname(__file__)
     sys.path[:] = [path for path in sys.path if path != folder]
     sys.path_importer_cache.pop(folder, None)
+    # The name is taken from us for the search, else Python would hand out this module again.
     ours = sys.modules.pop(__name__)
     try:
         importlib.import_module(__name__)
@@ -32,6 +33,8 @@ def _begin() -> None:
         print(f"otel-mlperf: not recorded: {type(error).__name__}: {error}", file=sys.stderr)  # noqa: T201
 
 
+# The environment's own comes first: it may add the paths that we are imported from, and start what
+# must see our imports (coverage). If it raises, Python says so and goes on, and so do we.
 try:
     _run_the_one_behind_us()
 finally:

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 _MAIN_THREAD = threading.main_thread().ident
 
 
-class Moment:
+class LoopMoment:
     """One kind of moment; the outermost one that is open, on the main thread, is a section."""
 
     busy: ClassVar[bool] = False
@@ -42,9 +42,10 @@ class Moment:
         self._section: Any = None
 
     def __enter__(self) -> None:
-        if Moment.busy or threading.get_ident() != _MAIN_THREAD:
+        if LoopMoment.busy or threading.get_ident() != _MAIN_THREAD:
             return
-        Moment.busy = True
+        # One gate serves all calls of a function: what is open in it is of one thread alone.
+        LoopMoment.busy = True
         self._section = span(self.name)
         self._section.__enter__()
 
@@ -53,10 +54,10 @@ class Moment:
             return
         section, self._section = self._section, None
         section.__exit__(kind, error, traceback)
-        Moment.busy = False
+        LoopMoment.busy = False
 
 
-class BatchWait(Moment):
+class BatchWait(LoopMoment):
     """The wait for a loader's next batch, which is also where steps end and begin."""
 
     def __init__(self, loop: Loop, steps: RecordedSteps, learns: Callable[[], bool]) -> None:
@@ -67,6 +68,7 @@ class BatchWait(Moment):
 
     def __enter__(self) -> None:
         if threading.get_ident() == _MAIN_THREAD:
+            # Before the wait's own section opens: the wait is part of the step that begins.
             _safely(self._loop.batch_asked, self._learns())
         super().__enter__()
 
@@ -77,17 +79,18 @@ class BatchWait(Moment):
         if kind is StopIteration:
             # There was no batch, so there was no wait for one.
             self._section = None
-            Moment.busy = False
+            LoopMoment.busy = False
             _safely(self._steps.take_back, section)
             _safely(self._loop.loader_ran_out)
             return
         super().__exit__(kind, error, traceback)
         if kind is None:
-            # The batch is a local variable of the woven function; its shape says how many.
+            # The batch is a local variable of the woven function, which is the frame above: its
+            # own code holds the `with`. Its shape says how many.
             _safely(self._steps.add_batch, sys._getframe(1).f_locals.get("data"))
 
 
-class Update(Moment):
+class Update(LoopMoment):
     """The step of an optimizer."""
 
     def __init__(self, loop: Loop) -> None:
@@ -153,7 +156,7 @@ _is_woven = False
 def install() -> None:
     """Sees the moments of torch from now on, which has been imported. Never raises."""
     global _is_woven
-    Moment.busy = False
+    LoopMoment.busy = False
     if not _is_woven:  # what is woven stays so for good, and would be seen twice
         _is_woven = True
         _hook("the training loop", _install)
@@ -166,16 +169,17 @@ def _install() -> None:
     optimizer = importlib.import_module("torch.optim.optimizer").Optimizer
     wait = BatchWait(_loop, _steps, torch.is_grad_enabled)
     _hook("data wait", lambda: _weave(loader._BaseDataLoaderIter.__next__, wait))
-    _hook("forward", lambda: _weave(torch.nn.Module._wrapped_call_impl, Moment(names.FORWARD)))
-    _hook("backward", lambda: _weave(torch.autograd.backward, Moment(names.BACKWARD)))
+    _hook("forward", lambda: _weave(torch.nn.Module._wrapped_call_impl, LoopMoment(names.FORWARD)))
+    _hook("backward", lambda: _weave(torch.autograd.backward, LoopMoment(names.BACKWARD)))
     _hook("steps", lambda: _weave(optimizer.profile_hook_step, Update(_loop), "wrapper"))
     # Workers of a loader call modules too; what they do is the wait of the process that asks.
+    # Nothing takes this hook off again, one more reason to be here once in a process.
     os.register_at_fork(after_in_child=switch_off)
 
 
 def switch_off() -> None:
     """Sees nothing from now on."""
-    Moment.busy = True
+    LoopMoment.busy = True
 
 
 def give_way() -> None:
@@ -194,7 +198,7 @@ def release_steps() -> None:
     _safely(_loop.release)
 
 
-def _weave(function: Any, moment: Moment, inner: str = "") -> None:
+def _weave(function: Any, moment: LoopMoment, inner: str = "") -> None:
     weave(function, moment, f"_otel_mlperf_{moment.name.replace('.', '_')}", inner)
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import Protocol
 
 
-class Steps(Protocol):
+class StepSink(Protocol):
     """Where steps are recorded."""
 
     def begin(self) -> None:
@@ -30,7 +30,7 @@ class Loop:
 
     __slots__ = ("_closer", "_holders", "_is_open", "_is_updated", "_steps")
 
-    def __init__(self, steps: Steps) -> None:
+    def __init__(self, steps: StepSink) -> None:
         self._steps = steps
         self._is_open = False
         self._is_updated = False

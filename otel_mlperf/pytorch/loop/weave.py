@@ -36,6 +36,8 @@ def weave(function: FunctionType, gate: Gate, name: str, inner: str = "") -> Non
         TypeError: the function is not a plain one: it closes over variables, or is a wrapper.
     """
     code = function.__code__
+    # Another code object fits only a function with as many cells; the source of a wrapper is that
+    # of what it wraps.
     if code.co_freevars or hasattr(function, "__wrapped__"):
         raise TypeError(f"{function.__qualname__} closes over variables or is a wrapper")
     tree, definition = _parse(function)
@@ -43,6 +45,7 @@ def weave(function: FunctionType, gate: Gate, name: str, inner: str = "") -> Non
     _put_into(_find(definition, inner) if inner else definition, name)
     ast.fix_missing_locations(tree)
     woven = _compile(tree, code)
+    # The gate comes first: another thread may call the function between these two lines.
     function.__globals__[name] = gate
     function.__code__ = woven
 
@@ -58,6 +61,7 @@ def _put_into(definition: ast.FunctionDef, name: str) -> None:
     """Puts a function's body into the gate of that name."""
     # The compiler's flag comes first: read under it, `busy` would become a guard that changes.
     test = ast.parse(f"torch.compiler.is_compiling() or {name}.busy", mode="eval").body
+    # The body stands there twice, so that the way of torch.compile holds nothing of ours.
     timed = ast.With([ast.withitem(ast.Name(name, ast.Load()))], definition.body)
     choice = ast.If(test, definition.body, [timed])
     for node in (choice, timed):

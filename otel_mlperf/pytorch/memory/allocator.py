@@ -91,6 +91,7 @@ class Allocator:
             devices = list(range(torch.cuda.device_count()))
         for device in devices:
             account = torch.cuda.memory_stats_as_nested_dict(device)
+            # A device on which the process never reserved anything is somebody else's.
             if account and account["reserved_bytes"]["all"]["peak"]:
                 if device not in self._used:
                     self._used[device] = labels_of(torch, device)

@@ -66,12 +66,13 @@ class CudaMemory:
         section = recorder.places.surrounding()[0] if recorder is not None else None
         if torch is None or section is None or self._before is None:
             return
+        # Begun before CUDA was: the device is known only now, and nothing was allocated then.
         device = torch.cuda.current_device() if self._device is None else self._device
         (before, peak_before), (after, peak) = self._before, _allocated(torch, device)
-        found = {names.CUDA_MEMORY_DELTA: after - before}
+        grown = {names.CUDA_MEMORY_DELTA: after - before}
         if peak > peak_before or self._is_reset:
-            found[names.CUDA_MEMORY_PEAK] = peak
-        section.set(**found)
+            grown[names.CUDA_MEMORY_PEAK] = peak
+        section.set(**grown)
 
 
 def cuda_memory(*, reset_peak: bool = False) -> CudaMemory:

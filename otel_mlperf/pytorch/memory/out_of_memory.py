@@ -47,6 +47,7 @@ class OutOfMemory:
 
     def failed(self, section: SectionContext, error: BaseException) -> None:
         """An exception leaves a section; never raises, whatever it is."""
+        # By name first: every exception that leaves a section comes here.
         if type(error).__name__ != "OutOfMemoryError":
             return
         try:
@@ -54,6 +55,7 @@ class OutOfMemory:
             is_ours = torch is not None and isinstance(error, torch.cuda.OutOfMemoryError)
             if not is_ours or getattr(error, _SEEN, False) or self._written >= _MOST:
                 return
+            # Before anything is written: the same exception leaves the sections around this one.
             setattr(error, _SEEN, True)
             self._written += 1
             path = self._write(torch, error)
@@ -71,6 +73,7 @@ class OutOfMemory:
         base = _free(folder, self._recorder.meta.rank)
         device = torch.cuda.current_device()
         pieces: dict[str, Callable[[], bytes]] = {
+            # The format of pytorch.org/memory_viz; nothing here ever reads one.
             ".pickle": lambda: pickle.dumps(torch.cuda.memory._snapshot()),
             ".txt": lambda: b"%s\n\n%s" % (_text(error), _text(torch.cuda.memory_summary(device))),
             ".json": lambda: self._facts(torch, device, error),

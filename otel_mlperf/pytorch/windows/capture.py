@@ -21,7 +21,7 @@ from otel_mlperf.pytorch.windows.profiler_devices import (
     detect_crashing_graphs,
     quiet,
 )
-from otel_mlperf.pytorch.windows.tracefile import has_begun, has_device_events, write_trace
+from otel_mlperf.pytorch.windows.trace_file import has_begun, has_device_events, write_trace
 from otel_mlperf.recorder.core.faults import internal_error, is_from_handler, log, say_once
 
 if TYPE_CHECKING:
@@ -36,9 +36,11 @@ _GAVE_WAY: Final = "the program has started a profiler of its own: the window en
 _PATIENCE_S: Final = 5.0
 """For how long the profiler of another thread waits until the step of ours has ended."""
 Skipped = Literal["busy", "no_torch", "memory", "cuda_graphs", "failed", "not_reached"]
+Clocks = tuple[int, int]
+"""Unix and monotonic nanoseconds, read together."""
 
 
-class _Growth:
+class _WindowGrowth:
     """Memory that windows have taken for good; what the first one took serves the next ones too."""
 
     bytes = 0
@@ -84,9 +86,9 @@ class Capture:
     def prepare(self) -> Skipped | None:
         """Gets the profiler ready; why it cannot be, else None."""
         self._thread, self._resident = threading.get_ident(), resident_bytes()
-        if _Growth.bytes > _GROWTH_BYTES:
+        if _WindowGrowth.bytes > _GROWTH_BYTES:
             say_once("profiler windows have made the process grow by %d MiB: no more of them",
-                     _Growth.bytes >> 20)  # fmt: skip
+                     _WindowGrowth.bytes >> 20)  # fmt: skip
             return "memory"
         with self._section(names.SPAN_PROFILER_START):
             try:
@@ -130,6 +132,7 @@ class Capture:
         if self._profiler is None:
             return "failed"
         try:
+            # Here, not when it was prepared: the warm-up loads libraries, which are no events.
             self._resident, self._heap = resident_bytes(), Heap()
             with profiler_lock.calling():
                 self._profiler.start_trace()
@@ -153,6 +156,8 @@ class Capture:
         if threading.get_ident() == self._thread:
             self._end_now()
         else:
+            # torch must be stopped by the thread that started it: the one that trains does so
+            # after its step, and this one waits, which holds no lock that the other needs.
             self._is_awaited = True
             self.is_lost = not self._is_over.wait(_PATIENCE_S)
 
@@ -195,6 +200,7 @@ class Capture:
         with profiler_lock.calling():
             if not self.is_recording:
                 profiler.start_trace()  # as torch does where a schedule ends in its warm-up
+            # Before torch is asked, which takes seconds for a large window.
             self.end_at, self.is_recording = read_clocks(), False
             profiler.stop_trace()
 
@@ -217,13 +223,14 @@ class Capture:
                     self._profiler.stop_trace()
                 except Exception as error:  # noqa: BLE001 - it may never have started
                     internal_error(error)
+        # torch lets go of what it holds when the profiler object does: only then may others start.
         self._profiler = self._heap = None
         profiler_lock.release(self)
         self._is_over.set()
         grown = resident_bytes() - self._resident
-        _Growth.windows += 1
-        if _Growth.windows > 1:
-            _Growth.bytes += grown
+        _WindowGrowth.windows += 1
+        if _WindowGrowth.windows > 1:
+            _WindowGrowth.bytes += grown
 
     @contextmanager
     def _section(self, name: str) -> Iterator[Any]:
@@ -239,7 +246,7 @@ class Capture:
             section.__exit__(None, None, None)
 
 
-def read_clocks() -> tuple[int, int]:
+def read_clocks() -> Clocks:
     """Unix and monotonic nanoseconds of one moment: of three readings the closest."""
     best = (1 << 62, 0, 0)
     for _ in range(3):

@@ -49,6 +49,7 @@ class Heap:
 
     def growth_bytes(self) -> int:
         """Bytes in use beyond those at the start; 0 where malloc keeps no account, or it shrank."""
+        # The narrow account begins again at 0 after 4 GiB; more than half of that is a loss.
         grown = (self._read() - self._start) % (1 << self._bits)
         return 0 if grown >> (self._bits - 1) else grown
 
@@ -77,4 +78,5 @@ def _detect_account() -> tuple[Callable[[], int], int]:
 
 def _in_use(ask: Callable[[], Any]) -> int:
     account = ask()
+    # What malloc has given away of its arenas, and what it mapped for large pieces alone.
     return int(account.uordblks + account.hblkhd)

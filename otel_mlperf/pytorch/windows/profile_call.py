@@ -10,12 +10,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from otel_mlperf.config import load_config
-from otel_mlperf.ids import safe_name
 from otel_mlperf.profile_schedule import parse_schedule
 from otel_mlperf.pytorch.windows.run_windows import windows_of
 from otel_mlperf.recorder.api.span import active
 from otel_mlperf.recorder.core.faults import internal_error, say_once
-from otel_mlperf.recorder.lifecycle.program_name import script_name
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -23,8 +21,8 @@ if TYPE_CHECKING:
 
     from otel_mlperf.profile_schedule import Schedule
     from otel_mlperf.pytorch.windows.capture import Capture
-    from otel_mlperf.pytorch.windows.run_windows import Windows
-    from otel_mlperf.pytorch.windows.window_plan import Plan
+    from otel_mlperf.pytorch.windows.run_windows import RunWindows
+    from otel_mlperf.pytorch.windows.window_plan import WindowPlan
     from otel_mlperf.recorder.core.recorder import Recorder
 
 _NO_RUN = "torch_profile() with a schedule needs an active run, whose steps it counts"
@@ -88,8 +86,8 @@ class BlockProfiling(Profiling):
 
     def _start(self) -> None:
         from otel_mlperf.pytorch.windows.capture import Capture
-        from otel_mlperf.pytorch.windows.ending import count_skipped
-        from otel_mlperf.pytorch.windows.profiled import profiled_of
+        from otel_mlperf.pytorch.windows.seen_steps import seen_steps_of
+        from otel_mlperf.pytorch.windows.window_end import count_skipped
 
         if self._capture is not None:
             say_once("torch_profile(): it was started before, and goes on")
@@ -101,7 +99,7 @@ class BlockProfiling(Profiling):
             self._capture = None
             count_skipped(self._recorder, reason)
         elif self._recorder is not None:
-            profiled_of(self._recorder).begin()
+            seen_steps_of(self._recorder).begin()
 
     def _stop(self) -> None:
         capture, self._capture = self._capture, None
@@ -109,9 +107,11 @@ class BlockProfiling(Profiling):
             return
         recorder = self._recorder
         if recorder is None:
+            from otel_mlperf.pytorch.windows.trace_file import folder_without_run, name_without_run
+
             trace = capture.finish(self._folder or folder_without_run(), name_without_run())
         else:
-            from otel_mlperf.pytorch.windows.ending import count_skipped, end_window
+            from otel_mlperf.pytorch.windows.window_end import count_skipped, end_window
 
             trace, _, reason = end_window(recorder, capture, folder=self._folder)
             if trace is None:
@@ -122,7 +122,7 @@ class BlockProfiling(Profiling):
 
     def _tell(self, trace: Path) -> None:
         """Says where a trace is that is no window of a run."""
-        from otel_mlperf.pytorch.windows.tracefile import tell_place
+        from otel_mlperf.pytorch.windows.trace_file import tell_place
 
         if self._recorder is None:
             tell_place(trace, console=load_config().console)
@@ -136,8 +136,8 @@ class ScheduledProfiling(Profiling):
     def __init__(self, schedule: Schedule) -> None:
         super().__init__()
         self._schedule = schedule
-        self._windows: Windows | None = None
-        self._plan: Plan | None = None
+        self._windows: RunWindows | None = None
+        self._plan: WindowPlan | None = None
 
     @property
     def paths(self) -> list[Path]:
@@ -145,7 +145,7 @@ class ScheduledProfiling(Profiling):
         return list(self._plan.traces) if self._plan is not None else []
 
     def _start(self) -> None:
-        from otel_mlperf.pytorch.windows.window_plan import Plan
+        from otel_mlperf.pytorch.windows.window_plan import WindowPlan
 
         recorder = active()
         windows = windows_of(recorder) if recorder is not None else None
@@ -153,7 +153,7 @@ class ScheduledProfiling(Profiling):
             say_once(_NO_RUN)
             return
         self._pid = os.getpid()
-        self._windows, self._plan = windows, Plan(recorder, self._schedule)
+        self._windows, self._plan = windows, WindowPlan(recorder, self._schedule)
         windows.add(self._plan)
 
     def _stop(self) -> None:
@@ -222,17 +222,3 @@ def torch_profile(  # noqa: PLR0913 - the words of a schedule, and those of torc
     schedule = parse_schedule(steps | what)
     assert schedule is not None
     return ScheduledProfiling(schedule) if steps else BlockProfiling(schedule, folder)
-
-
-def folder_without_run() -> Path:
-    """Where traces go that belong to no run."""
-    from otel_mlperf.journal.window import FOLDER
-
-    return Path(load_config().dir).absolute() / FOLDER
-
-
-def name_without_run() -> str:
-    """What such a trace is called."""
-    from otel_mlperf.pytorch.windows.profiled import next_number
-
-    return f"{safe_name(script_name())}-{os.getpid()}.{next_number()}"

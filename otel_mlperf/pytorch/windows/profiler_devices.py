@@ -55,6 +55,7 @@ def detect_crashing_graphs() -> bool:
     torch = sys.modules["torch"]
     compiler = sys.modules.get("torch._inductor.config")
     is_compiled = compiler is not None and bool(compiler.triton.cudagraphs)
+    # Graphs that were captured by hand leave no trace in a module; those of torch.compile do.
     trees = sys.modules.get("torch._inductor.cudagraph_trees")
     return has_crashing_graphs(torch.version.cuda, are_graphs_used=is_compiled or trees is not None)
 

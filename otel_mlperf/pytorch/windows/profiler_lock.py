@@ -52,7 +52,7 @@ def install() -> None:
     _is_installed = True
     backend = sys.modules["torch.autograd.profiler"].profile
     frontend = sys.modules["torch.profiler.profiler"].profile
-    _others.update(found for found in _left_running(frontend))
+    _others.update(_left_running(frontend))
     _wrap(frontend, "start", before=_arrives)
     _wrap(frontend, "stop", after=_leaves)
     _wrap(backend, "_prepare_trace", before=_arrives)
@@ -63,8 +63,11 @@ def install() -> None:
 def claim(owner: Owner) -> bool:
     """Takes the right to run a profiler; False while another one is there."""
     global _owner
+    # Never waited for: the holder may be the very thread that asks, below a signal handler.
     if not _claim.acquire(blocking=False):
         return False
+    # A profiler of another thread that starts between this look and the note below is not seen:
+    # torch then empties ours, and `has_begun` tells before the export, which would crash.
     if len(_others) or sys.modules["torch.autograd.profiler"]._is_profiler_enabled:
         _claim.release()
         return False
@@ -99,9 +102,9 @@ def _left_running(kind: type) -> list[Any]:
     if not getattr(tracker, "_step_dict", None):
         return []
     return [
-        found
-        for found in gc.get_objects()
-        if type(found) is kind and getattr(found, "step_rec_fn", None) is not None
+        profiler
+        for profiler in gc.get_objects()
+        if type(profiler) is kind and getattr(profiler, "step_rec_fn", None) is not None
     ]
 
 
@@ -117,7 +120,7 @@ def _wrap(
 
     @functools.wraps(function)
     def call(self: Any, *args: Any, **kwargs: Any) -> Any:
-        if _ours.is_calling:
+        if _ours.is_calling:  # ours go through the same methods
             return function(self, *args, **kwargs)
         if before is not None:
             _safely(before, self)
@@ -131,7 +134,7 @@ def _wrap(
 
 
 def _arrives(profiler: Any) -> None:
-    _others.add(profiler)
+    _others.add(profiler)  # first: from here on nobody of ours begins
     owner = _owner
     if owner is not None:
         owner.give_way()

@@ -17,7 +17,7 @@ from otel_mlperf.recorder.core.faults import internal_error
 
 if TYPE_CHECKING:
     from otel_mlperf.journal.control import Answer
-    from otel_mlperf.pytorch.windows.window_plan import Plan
+    from otel_mlperf.pytorch.windows.window_plan import WindowPlan
     from otel_mlperf.recorder.core.recorder import Recorder
     from otel_mlperf.recorder.lifecycle.run import Run
     from otel_mlperf.recorder.stepping.step_recording import Step
@@ -26,26 +26,26 @@ _CONTROL, _TAKEN = int(Word.CONTROL), int(Word.TAKEN)
 _NEVER = -1
 
 
-class Windows:
+class RunWindows:
     """The plans of one run, at its steps."""
 
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
         self._words = recorder.journal.words
-        self._plans: list[Plan] = []
+        self._plans: list[WindowPlan] = []
         self._taken = 0
-        self._asked: Plan | None = None
+        self._asked: WindowPlan | None = None
         """The plan of the request that was taken last."""
         self._idle = 0
         """What CONTROL holds as long as there is nothing to do."""
         recorder.before_step.append(self._before)
         self._words[Word.LISTENS] = 1
 
-    def add(self, plan: Plan) -> None:
+    def add(self, plan: WindowPlan) -> None:
         """Follows a plan from now on."""
         self._follow([*self._plans, plan])
 
-    def remove(self, plan: Plan) -> None:
+    def remove(self, plan: WindowPlan) -> None:
         """Follows it no more; its window, if one is open, ends."""
         if plan in self._plans:
             self._follow([other for other in self._plans if other is not plan])
@@ -53,7 +53,7 @@ class Windows:
 
     def end(self) -> None:
         """The run ends, and so do its windows."""
-        for plan in self._plans:
+        for plan in self._plans:  # `remove` puts another list in its place
             self.remove(plan)
 
     def _before(self) -> None:
@@ -79,10 +79,11 @@ class Windows:
         except Exception as error:  # noqa: BLE001 - recording never raises
             internal_error(error)
 
-    def _follow(self, plans: list[Plan]) -> None:
+    def _follow(self, plans: list[WindowPlan]) -> None:
         """Steps that no plan follows cost one comparison."""
         self._plans, recorder = plans, self._recorder
         self._idle = _NEVER if plans else self._taken
+        # A new list: the recorder may be walking through the old one at this moment.
         others = [call for call in recorder.after_step if call != self._after]
         recorder.after_step = [*others, self._after] if plans else others
 
@@ -97,16 +98,19 @@ class Windows:
     def _take(self, request: int) -> None:
         """Somebody asks for a window that begins with the next step, or for the end of that."""
         from otel_mlperf.journal.control import answer_word, is_stop, steps_of
-        from otel_mlperf.pytorch.windows.window_plan import Plan
+        from otel_mlperf.pytorch.windows.window_plan import WindowPlan
 
         if is_stop(request):
             self._words[_CONTROL] = self._taken
             if self._asked is not None:
                 self._asked.stop()
             return
+        # Taken at once: whoever asks gives up after a while without this word, and waits as long as
+        # the window takes with it.
         self._taken = self._words[_TAKEN] = request
 
         def answer(what: Answer, number: int) -> None:
+            # The answer first: who sees ANSWERED change reads it at once.
             self._words[Word.ANSWER] = answer_word(what, number)
             self._words[Word.ANSWERED] = request
 
@@ -116,32 +120,32 @@ class Windows:
             like, skip_first=0, wait=0, warmup=1, active=steps_of(request), repeat=1, every="run",
             phase=phase,
         )  # fmt: skip
-        self._asked = Plan(self._recorder, schedule, answer)
+        self._asked = WindowPlan(self._recorder, schedule, answer)
         self.add(self._asked)
 
 
-_of: weakref.WeakKeyDictionary[Recorder, weakref.ref[Windows]] = weakref.WeakKeyDictionary()
+_of: weakref.WeakKeyDictionary[Recorder, weakref.ref[RunWindows]] = weakref.WeakKeyDictionary()
 """A run of the past must not stay because of them: the recorder of each holds its own."""
 
 
-def windows_of(recorder: Recorder) -> Windows | None:
+def windows_of(recorder: Recorder) -> RunWindows | None:
     """The windows of a run; None in a forked child, whose steps are none of a rank."""
-    found = _of.get(recorder)
-    return found() if found is not None else None
+    windows = _of.get(recorder)
+    return windows() if windows is not None else None
 
 
 def _begin(run: Run) -> None:
     recorder = run._recorder
     if recorder is None:
         return
-    windows = Windows(recorder)
+    windows = RunWindows(recorder)
     _of[recorder] = weakref.ref(windows)
     run.before_end.append(windows.end)
     schedule = parse_schedule(recorder.config.profile)
     if schedule is not None:
-        from otel_mlperf.pytorch.windows.window_plan import Plan
+        from otel_mlperf.pytorch.windows.window_plan import WindowPlan
 
-        windows.add(Plan(recorder, schedule))
+        windows.add(WindowPlan(recorder, schedule))
 
 
 at_begin.append(_begin)

@@ -85,9 +85,9 @@ def _tell(is_recording: bool) -> None:
     recorder = active()
     if recorder is None:
         return
-    from otel_mlperf.pytorch.windows.profiled import profiled_of
+    from otel_mlperf.pytorch.windows.seen_steps import seen_steps_of
 
-    profiled = profiled_of(recorder)
+    profiled = seen_steps_of(recorder)
     if is_recording:
         profiled.begin()
     else:
@@ -95,8 +95,12 @@ def _tell(is_recording: bool) -> None:
 
 
 def _write(profile: Any, recorder: Recorder | None) -> Path:
-    from otel_mlperf.pytorch.windows.profile_call import folder_without_run, name_without_run
-    from otel_mlperf.pytorch.windows.tracefile import tell_place, write_trace
+    from otel_mlperf.pytorch.windows.trace_file import (
+        folder_without_run,
+        name_without_run,
+        tell_place,
+        write_trace,
+    )
 
     if recorder is None:
         path = write_trace(profile.export_chrome_trace, folder_without_run(), name_without_run())
@@ -110,14 +114,8 @@ def _write(profile: Any, recorder: Recorder | None) -> Path:
 
 
 def _write_window(profile: Any, recorder: Recorder, export_span: int) -> Path:
-    from otel_mlperf.pytorch.windows.profiled import (
-        Facts,
-        describe,
-        folder_of,
-        name_of,
-        next_number,
-    )
-    from otel_mlperf.pytorch.windows.tracefile import write_trace
+    from otel_mlperf.pytorch.windows.trace_file import folder_of, name_of, next_number, write_trace
+    from otel_mlperf.pytorch.windows.window_end import Facts, describe
 
     # torch reads the clock of time.perf_counter(), which is the monotonic one.
     shift = time.time_ns() - time.monotonic_ns()
@@ -152,6 +150,7 @@ def _copies(profile: Any, path: Path | None) -> Iterator[None]:
         with path.open("rb") as trace, gzip.open(place, "wb") as copy:
             shutil.copyfileobj(trace, copy)
 
+    # On this one object, as long as the program's handler runs: torch raises the second time.
     profile.export_chrome_trace = export_chrome_trace
     try:
         yield

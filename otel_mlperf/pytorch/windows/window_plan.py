@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from otel_mlperf.journal.control import Answer
 from otel_mlperf.pytorch.windows.capture import Capture
-from otel_mlperf.pytorch.windows.ending import count_skipped, end_window
-from otel_mlperf.pytorch.windows.profiled import profiled_of
+from otel_mlperf.pytorch.windows.seen_steps import seen_steps_of
+from otel_mlperf.pytorch.windows.window_end import count_skipped, end_window
 from otel_mlperf.recorder.core.faults import log, say_once
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from otel_mlperf.recorder.stepping.step_recording import Step
 
 
-class Plan:
+class WindowPlan:
     """One schedule at work.
 
     Args:
@@ -91,7 +91,7 @@ class Plan:
         self._unmark()
         counts = self._is_followed(step.phase) and is_outside
         is_last = counts and self._schedule.is_last(self._position)
-        self._position += counts
+        self._position += counts  # also without a window: the schedule goes by the steps
         if self._capture is None or not is_outside:
             return
         if is_last:
@@ -158,10 +158,11 @@ class Plan:
         capture = self._capture
         assert capture is not None
         if not capture.is_recording:
-            profiled_of(self._recorder).begin()
+            # Before torch records: what it sees first must be in a step that is marked.
+            seen_steps_of(self._recorder).begin()
             reason = capture.start()
             if reason is not None:
-                profiled_of(self._recorder).end()
+                seen_steps_of(self._recorder).end()
                 self._capture = None
                 self._skip(reason)
                 return

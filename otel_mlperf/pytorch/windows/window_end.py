@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from otel_mlperf import names
-from otel_mlperf.pytorch.windows.profiled import (
-    Facts,
-    describe,
-    folder_of,
-    name_of,
-    next_number,
-    profiled_of,
-)
+from otel_mlperf import ids, names
+from otel_mlperf.pytorch.windows.seen_steps import seen_steps_of
+from otel_mlperf.pytorch.windows.trace_file import folder_of, name_of, next_number
 from otel_mlperf.recorder.core.faults import say_once
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from otel_mlperf.pytorch.windows.capture import Capture, Skipped
+    from otel_mlperf.pytorch.windows.capture import Capture, Clocks, Skipped
     from otel_mlperf.recorder.core.recorder import Recorder
 
 _METRIC: Final = {
@@ -31,7 +26,19 @@ _METRIC: Final = {
 }
 
 
-class Ended(NamedTuple):
+class Facts(NamedTuple):
+    """What is known of a window beside its steps."""
+
+    export_span: int
+    """Span id of the section in which the trace was written."""
+    start: Clocks
+    end: Clocks
+    activities: list[str]
+    is_cut: bool = False
+    problem: str = ""
+
+
+class WindowEnd(NamedTuple):
     """What is left of a window."""
 
     trace: Path | None
@@ -42,7 +49,7 @@ class Ended(NamedTuple):
 
 def end_window(
     recorder: Recorder, capture: Capture, *, is_cut: bool = False, folder: Path | None = None
-) -> Ended:
+) -> WindowEnd:
     """Ends a window of a run and writes its trace, with what the agent needs to know of it.
 
     Args:
@@ -51,10 +58,11 @@ def end_window(
         is_cut: whether it ends before its time.
         folder: where the trace goes instead of the run's folder; the agent does not see it there.
     """
+    # Asked first: whether it has recorded cannot be told after its end.
     reason: Skipped = "failed" if capture.is_recording else "not_reached"
     number = next_number()
     trace = capture.finish(folder or folder_of(recorder), name_of(recorder, number))
-    profiled_of(recorder).end()
+    seen_steps_of(recorder).end()
     if capture.is_lost or (capture.gave_way and reason == "not_reached"):
         reason = "busy"
     if trace is not None and folder is None:
@@ -72,7 +80,46 @@ def end_window(
             say_once("a profiler window stays where it is (%s): %s", trace, error)
     if trace is not None:
         _count(recorder, names.PROFILE_WINDOWS)
-    return Ended(trace, number, reason)
+    return WindowEnd(trace, number, reason)
+
+
+def describe(recorder: Recorder, trace: Path, number: int, facts: Facts) -> Path:
+    """Writes what the agent needs to know of a window whose trace is complete.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    from otel_mlperf.journal.window import Window, WindowStep, write_window
+
+    meta = recorder.meta
+    steps = [
+        WindowStep(
+            phase,
+            n,
+            count,
+            f"{span:016x}",
+            f"{ids.trace_id(meta.run_id, meta.restart, phase, n):032x}",
+        )
+        for span, (phase, n, count) in seen_steps_of(recorder).take().items()
+    ]
+    window = Window(
+        run_id=meta.run_id,
+        restart=meta.restart,
+        rank=meta.rank,
+        world_size=meta.world_size,
+        pid=os.getpid(),
+        number=number,
+        trace=trace.name,
+        anchor=(meta.unix_ns, meta.monotonic_ns),
+        parent=f"{facts.export_span:016x}",
+        steps=steps,
+        start=facts.start,
+        end=facts.end,
+        activities=facts.activities,
+        is_cut=facts.is_cut,
+        problem=facts.problem,
+    )
+    return write_window(trace.parent, window)
 
 
 def count_skipped(recorder: Recorder | None, reason: Skipped) -> None:

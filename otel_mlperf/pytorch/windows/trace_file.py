@@ -1,27 +1,62 @@
-"""How does a trace get into its folder whole, or not at all?
+"""Where does a trace lie, and how does it get there whole or not at all?
 
 torch says nothing when it cannot write: the file is missing, or ends where the disk was full.
 """
 
 from __future__ import annotations
 
+import itertools
 import os
 import sys
 from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from otel_mlperf.config import load_config
 from otel_mlperf.errors import StoreError
-from otel_mlperf.journal.window import TRACE_SUFFIX
+from otel_mlperf.ids import safe_name
+from otel_mlperf.journal.window import FOLDER, TRACE_SUFFIX
 from otel_mlperf.recorder.core.faults import is_from_handler, log
+from otel_mlperf.recorder.lifecycle.program_name import script_name
 from otel_mlperf.whole_file import replacing
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
+
+    from otel_mlperf.recorder.core.recorder import Recorder
 
 _told: set[Path] = set()
+_next_number = itertools.count().__next__
 _BLOCK: Final = 1 << 20
 _DEVICE_EVENTS: Final = (b'"cat": "kernel"', b'"cat": "gpu_mem', b'"cat":"kernel"')
+
+
+def next_number() -> int:
+    """The number of the next window of this process, from 0."""
+    return _next_number()
+
+
+def folder_of(recorder: Recorder) -> Path:
+    """Where the windows of a run lie."""
+    return Path(recorder.meta.run_folder) / FOLDER
+
+
+def name_of(recorder: Recorder, number: int) -> str:
+    """What a window's files are called: TensorBoard reads a worker and a number from it."""
+    meta = recorder.meta
+    restart = f"-restart{meta.restart}" if meta.restart else ""
+    child = f"-child{meta.pid}" if meta.is_child else ""
+    return f"rank{meta.rank}{restart}{child}.{number}"
+
+
+def folder_without_run() -> Path:
+    """Where traces go that belong to no run."""
+    return Path(load_config().dir).absolute() / FOLDER
+
+
+def name_without_run() -> str:
+    """What such a trace is called."""
+    return f"{safe_name(script_name())}-{os.getpid()}.{next_number()}"
 
 
 def write_trace(export: Callable[[str], object], folder: Path, name: str) -> Path:
@@ -56,6 +91,7 @@ def write_trace(export: Callable[[str], object], folder: Path, name: str) -> Pat
             f"writing the profiler trace {place}: {error.strerror}; make room there"
         ) from error
     finally:
+        # Kineto writes beside the place that it is given, and leaves that where the disk is full.
         kinetos = temporary.with_name(f"{temporary.name}.tmp")
         with suppress(OSError):
             kinetos.unlink(missing_ok=True)
@@ -72,6 +108,7 @@ def has_begun(results: Any) -> bool:
 
 def has_device_events(trace: Path) -> bool:
     """Whether the trace says that anything ran on a device."""
+    # Words are looked for in blocks: parsing the JSON of a window takes longer than recording it.
     overlap = max(map(len, _DEVICE_EVENTS)) - 1
     before = b""
     with trace.open("rb") as file:
@@ -95,6 +132,8 @@ def tell_place(trace: Path, *, console: bool) -> None:
 
 def _check(trace: Path) -> None:
     """Raises where the file does not begin and end as one JSON object does."""
+    # torch writes from the front: a trace that was cut lacks its end. Reading all of it would keep
+    # the training waiting for seconds.
     with trace.open("rb") as file:
         head = file.read(64).lstrip()[:1]
         size = file.seek(0, os.SEEK_END)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from otel_mlperf.errors import StoreError
-from otel_mlperf.pytorch.windows.tracefile import has_device_events, write_trace
+from otel_mlperf.pytorch.windows.trace_file import has_device_events, write_trace
 
 WHOLE = ' {\n "traceEvents": [\n ], "traceName": "x" }\n'
 

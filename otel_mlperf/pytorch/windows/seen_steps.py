@@ -1,0 +1,77 @@
+"""Which steps of a run did a profiler see?"""
+
+from __future__ import annotations
+
+import weakref
+from typing import TYPE_CHECKING, Final
+
+from otel_mlperf.journal.layout import Flag
+
+if TYPE_CHECKING:
+    from otel_mlperf.recorder.core.recorder import Recorder
+    from otel_mlperf.recorder.stepping.step_recording import Step
+
+_MOST_STEPS: Final = 4096
+"""Steps that are listed for one window."""
+
+
+class SeenSteps:
+    """The steps of one run that end while a profiler records, or in which it has recorded."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        self._recorder = weakref.ref(recorder)
+        self._is_recording = False
+        self._seen: dict[int, tuple[str, int, int]] = {}
+        self._still_open: set[int] = set()
+        # In front, so that whoever ends a window with a step finds it among those seen.
+        recorder.after_step.insert(0, self._ended)
+
+    def begin(self) -> None:
+        """A profiler records from now on."""
+        recorder = self._recorder()
+        if recorder is not None:
+            self._seen, self._still_open, self._is_recording = {}, set(), True
+            recorder.step_flags |= Flag.PROFILED
+
+    def end(self) -> None:
+        """It does no more; steps that are still open were profiled too."""
+        recorder = self._recorder()
+        if recorder is None or not self._is_recording:
+            return
+        self._is_recording = False
+        opened = recorder.stepping.open
+        for step in list(opened.values()):
+            self._note(step)
+        self._still_open = set(opened)
+        if not opened:
+            recorder.step_flags &= ~Flag.PROFILED
+
+    def take(self) -> dict[int, tuple[str, int, int]]:
+        """Phase, n and number by span id, in the order in which they ended; once."""
+        seen, self._seen = self._seen, {}
+        return seen
+
+    def _ended(self, step: Step) -> None:
+        if self._is_recording:
+            self._note(step)
+        elif self._still_open:
+            recorder = self._recorder()
+            assert recorder is not None
+            self._still_open &= recorder.stepping.open.keys()
+            if not self._still_open:
+                recorder.step_flags &= ~Flag.PROFILED
+
+    def _note(self, step: Step) -> None:
+        if len(self._seen) < _MOST_STEPS:
+            self._seen[step.section.sid] = (step.phase, step.n, step.number)
+
+
+_of: weakref.WeakKeyDictionary[Recorder, SeenSteps] = weakref.WeakKeyDictionary()
+
+
+def seen_steps_of(recorder: Recorder) -> SeenSteps:
+    """The one of a run."""
+    profiled = _of.get(recorder)
+    if profiled is None:
+        profiled = _of[recorder] = SeenSteps(recorder)
+    return profiled
