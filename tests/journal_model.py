@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING
 import msgspec
 import numpy as np
 
-from otel_mlperf.journal.journal_reader import Parts, Reader, rows_of_kind
+from otel_mlperf.journal.journal_reader import JournalReader
 from otel_mlperf.journal.journal_writer import Journal, Lease
 from otel_mlperf.journal.layout import OPEN, OTHER, PAYLOAD_BYTES, ROW, Kind, Word
 from otel_mlperf.journal.meta import JournalMeta
-from otel_mlperf.journal.ring_scan import Scan
+from otel_mlperf.journal.ring_scan import PayloadParts, RingScan, rows_of_kind
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -32,10 +32,10 @@ META = JournalMeta(
 )  # fmt: skip
 
 
-class Preempted(Scan):
+class Preempted(RingScan):
     """A reader that loses its processor in the middle of a look."""
 
-    def __init__(self, scan: Scan, after: int, meanwhile) -> None:
+    def __init__(self, scan: RingScan, after: int, meanwhile) -> None:
         super().__init__(scan._ring)
         self.next, self.holes = scan.next, scan.holes
         self._after, self._meanwhile = after, meanwhile
@@ -118,14 +118,14 @@ class Twin:
     def __init__(self, path: Path) -> None:
         self.writer = Journal(str(path), ROWS, META)
         del self.writer.free[ENTRIES:]
-        self.reader = Reader(str(path), self.writer.buffer)
+        self.reader = JournalReader(str(path), self.writer.buffer)
         self.reader.new_entries()
         self.model = Model()
         self.is_over = False
         self.leases = [self.writer.lease]
         self.table: dict[int, int] = {}
         """Open sections and the entry of each."""
-        self.parts = Parts()
+        self.parts = PayloadParts()
         self.read: list[int] = []
         self.durable: tuple[int, list[int]] = (1, [])
         self.names: dict[int, list[object]] = {}
@@ -227,7 +227,7 @@ class Twin:
     def replace_reader(self) -> None:
         """A reader dies between looking and making durable; the next one goes on."""
         self.reader.close()
-        self.reader = Reader(self.writer.path, self.writer.buffer)
+        self.reader = JournalReader(self.writer.path, self.writer.buffer)
         self.reader.resume(*self.durable)
         self.reader.new_entries()
         first, holes = self.durable

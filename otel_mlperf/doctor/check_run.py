@@ -13,7 +13,7 @@ from otel_mlperf.analysis.summary.run_processes import RUNNING, read_processes
 from otel_mlperf.errors import JournalError
 from otel_mlperf.findings.check import Check
 from otel_mlperf.journal.journal_folder import ROOM, SHARED_MEMORY, folders_of_run, journals_in
-from otel_mlperf.journal.journal_reader import Reader
+from otel_mlperf.journal.journal_reader import JournalReader
 from otel_mlperf.journal.layout import Word
 from otel_mlperf.report.finding_lines import finding_text
 from otel_mlperf.report.quantities import plural
@@ -88,7 +88,7 @@ def check_journals(
     paths = journals_in(*folders)
     for path in paths:
         try:
-            reader = Reader(str(path))
+            reader = JournalReader(str(path))
         except JournalError as error:
             checks.append(Check("warn", "journal", str(error), "remove it"))
             continue
@@ -104,7 +104,7 @@ def check_journals(
     return checks
 
 
-def _journal(reader: Reader, path: Path, short_id: str, now_ns: int) -> list[Check]:
+def _journal(reader: JournalReader, path: Path, short_id: str, now_ns: int) -> list[Check]:
     what = f"agent, rank {reader.meta.rank}"
     silent_s = (now_ns - reader.word(Word.BEAT)) / 1e9
     checks = [

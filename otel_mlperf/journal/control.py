@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final
 from otel_mlperf.errors import JournalError
 from otel_mlperf.journal.journal_folder import rank_of
 from otel_mlperf.journal.layout import HEADER_BYTES, MAGIC, WORD, State, Word
-from otel_mlperf.journal.owner import has_owner
+from otel_mlperf.journal.meta import has_owner
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -12,90 +12,34 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 import numpy as np
-from numpy.typing import NDArray
 
 from otel_mlperf.errors import JournalError
 from otel_mlperf.journal.layout import (
     HEADER_BYTES,
     MAGIC,
     META_AT,
-    PART_SHIFT,
-    PARTS_SHIFT,
     ROW_BYTES,
     WORD,
-    Kind,
     Shape,
     State,
     Word,
 )
-from otel_mlperf.journal.meta import JournalMeta
-from otel_mlperf.journal.owner import has_owner
-from otel_mlperf.journal.ring_scan import Scan
+from otel_mlperf.journal.meta import JournalMeta, has_owner
+from otel_mlperf.journal.ring_scan import ROW_TYPE, PayloadParts, RingScan
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from numpy.typing import NDArray
 
-Rows = NDArray[np.void]
-ROW_TYPE: Final = np.dtype(
-    [
-        ("start", "<u8"),
-        ("end", "<u8"),
-        ("span", "<u8"),
-        ("parent", "<u8"),
-        ("root", "<u8"),
-        ("track", "<u8"),
-        ("name", "<u4"),
-        ("flags", "<u4"),
-        ("seq", "<u8"),
-    ]
-)
+    from otel_mlperf.journal.ring_scan import Rows
+
 OPEN_TYPE: Final = np.dtype(
     [(field, "<u8") for field in ("span", "parent", "root", "track", "start", "name")]
 )
-_PART_TYPE: Final = np.dtype(
-    [("head", "V16"), ("span", "<u8"), ("tail", "V28"), ("flags", "<u4"), ("seq", "<u8")]
-)
 
 
-class Parts:
-    """Puts the pieces of payloads and entries together, whatever order they are seen in."""
-
-    def __init__(self) -> None:
-        self._open: dict[int, dict[int, bytes]] = {}
-        self.ready: dict[int, Any] = {}
-        """Decoded contents by span id, or by entry number."""
-
-    def feed(self, rows: Rows) -> None:
-        """Takes PAYLOAD rows; what is complete and decodes appears in ``ready``."""
-        parts = rows.view(_PART_TYPE)
-        for head, key, tail, flags, _seq in parts.tolist():
-            count = flags >> PARTS_SHIFT
-            pieces = self._open.setdefault(key, {})
-            pieces[flags >> PART_SHIFT & 0xFFF] = head + tail
-            if len(pieces) == count:
-                del self._open[key]
-                self._decode(key, b"".join(pieces[i] for i in sorted(pieces)))
-
-    def _decode(self, key: int, text: bytes) -> None:
-        (length,) = struct.unpack_from("<I", text)
-        try:
-            self.ready[key] = msgspec.msgpack.decode(text[4 : 4 + length])
-        except ValueError:  # torn by a kill, in the middle of a letter perhaps: its section is kept
-            return
-
-    @property
-    def unfinished(self) -> list[int]:
-        """Keys of which some pieces are missing."""
-        return list(self._open)
-
-    def pop(self, key: int) -> Any:
-        """The content for ``key``, once; None where there is none."""
-        self._open.pop(key, None)
-        return self.ready.pop(key, None)
-
-
-class Reader:
+class JournalReader:
     """The reading side of one journal.
 
     Args:
@@ -137,10 +81,10 @@ class Reader:
         self._table = np.frombuffer(self._map, OPEN_TYPE, shape.open, shape.table_at)
         self._cells = np.frombuffer(self._map, "<u8", shape.cells * 8, shape.cells_at)
         chunks = np.frombuffer(self._map, ROW_TYPE, shape.chunks, shape.entries_at)
-        self.ring = Scan(np.frombuffer(self._map, ROW_TYPE, shape.rows, shape.ring_at))
-        self._chunks = Scan(chunks)
+        self.ring = RingScan(np.frombuffer(self._map, ROW_TYPE, shape.rows, shape.ring_at))
+        self._chunks = RingScan(chunks)
         self._was_closed = False
-        self._entries = Parts()
+        self._entries = PayloadParts()
 
     def _read_meta(self) -> JournalMeta:
         (length,) = struct.unpack_from("<I", self._map, META_AT)
@@ -221,12 +165,6 @@ class Reader:
         if self._fd >= 0:
             self._map.close()
             os.close(self._fd)
-
-
-def rows_of_kind(rows: Rows, kind: Kind) -> Rows:
-    """The rows of one kind, in the same order."""
-    found: Rows = rows[rows["flags"] & 15 == kind]
-    return found
 
 
 def _map(path: str, *, is_writable: bool) -> tuple[int, mmap.mmap]:

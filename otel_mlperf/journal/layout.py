@@ -49,10 +49,11 @@ kind::
     histogram, EXEMPLAR  value (float64), monotonic ns, span, root, the four xor-ed, -
     histogram, buckets   counts of six buckets one after the other
 
-The last word of a histogram's cells says which of them it is (Part): BUCKETS_AT + b for the one
-that begins with bucket 6 b. Bucket i holds what is above base**i and up to base**(i + 1) with base
-= 2**2**-HISTOGRAM_SCALE; the count of a histogram is that of its buckets and zeros. An aggregate
-has a cell for each thread that added to it: a reader adds up what has the same entry number.
+The last word of a histogram's cells says which of them it is (HistogramCell): BUCKETS_AT + b for
+the one that begins with bucket 6 b. Bucket i holds what is above base**i and up to base**(i + 1)
+with base = 2**2**-HISTOGRAM_SCALE; the count of a histogram is that of its buckets and zeros. An
+aggregate has a cell for each thread that added to it: a reader adds up what has the same entry
+number.
 """
 
 from __future__ import annotations
@@ -164,7 +165,7 @@ class Kind(IntEnum):
     PAYLOAD = 6
 
 
-class Part(IntEnum):
+class HistogramCell(IntEnum):
     """Which cell of a histogram it is; buckets are numbered from BUCKETS_AT."""
 
     HEAD = 1

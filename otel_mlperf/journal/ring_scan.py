@@ -1,4 +1,4 @@
-"""Which slots of a ring have been published since the last look?
+"""Which slots of a ring have been published since the last look, and what do their rows hold?
 
 Rows come out as copies in slot order. A slot that was drawn but not stored (a *hole*: its writer is
 in between, or was killed) is read past at once and looked at again; its place is freed only when
@@ -8,23 +8,40 @@ three quarters of the ring lie behind it.
 from __future__ import annotations
 
 import platform
-from typing import TYPE_CHECKING, Final
+import struct
+from typing import Any, Final
 
+import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
+from otel_mlperf.journal.layout import PART_SHIFT, PARTS_SHIFT, Kind
 
-    from otel_mlperf.journal.journal_reader import Rows
-
+Rows = NDArray[np.void]
+ROW_TYPE: Final = np.dtype(
+    [
+        ("start", "<u8"),
+        ("end", "<u8"),
+        ("span", "<u8"),
+        ("parent", "<u8"),
+        ("root", "<u8"),
+        ("track", "<u8"),
+        ("name", "<u4"),
+        ("flags", "<u4"),
+        ("seq", "<u8"),
+    ]
+)
+_PART_TYPE: Final = np.dtype(
+    [("head", "V16"), ("span", "<u8"), ("tail", "V28"), ("flags", "<u4"), ("seq", "<u8")]
+)
 _BLOCK: Final = 2048
 _GLANCES: Final = (10, 5, 2)
-"""Parts of a ring: one slot alone may be a hole."""
+"""PayloadParts of a ring: one slot alone may be a hole."""
 # Elsewhere a row's last word can become visible before the words in front of it.
 _STORES_IN_ORDER: Final = platform.machine() in ("x86_64", "AMD64", "i686")
 
 
-class Scan:
+class RingScan:
     """Walks slots in order through an array of 64-byte rows, remembering the holes.
 
     Where the processor may show a row's last word before the others (``in_order`` is False), a row
@@ -121,3 +138,46 @@ class Scan:
         # Whole before and after the copy: nothing was written over it meanwhile.
         whole: Rows = rows[(rows["seq"] == slots) & (ring["seq"][at] == slots)]
         return whole
+
+
+def rows_of_kind(rows: Rows, kind: Kind) -> Rows:
+    """The rows of one kind, in the same order."""
+    found: Rows = rows[rows["flags"] & 15 == kind]
+    return found
+
+
+class PayloadParts:
+    """Puts the pieces of payloads and entries together, whatever order they are seen in."""
+
+    def __init__(self) -> None:
+        self._open: dict[int, dict[int, bytes]] = {}
+        self.ready: dict[int, Any] = {}
+        """Decoded contents by span id, or by entry number."""
+
+    def feed(self, rows: Rows) -> None:
+        """Takes PAYLOAD rows; what is complete and decodes appears in ``ready``."""
+        parts = rows.view(_PART_TYPE)
+        for head, key, tail, flags, _seq in parts.tolist():
+            count = flags >> PARTS_SHIFT
+            pieces = self._open.setdefault(key, {})
+            pieces[flags >> PART_SHIFT & 0xFFF] = head + tail
+            if len(pieces) == count:
+                del self._open[key]
+                self._decode(key, b"".join(pieces[i] for i in sorted(pieces)))
+
+    def _decode(self, key: int, text: bytes) -> None:
+        (length,) = struct.unpack_from("<I", text)
+        try:
+            self.ready[key] = msgspec.msgpack.decode(text[4 : 4 + length])
+        except ValueError:  # torn by a kill, in the middle of a letter perhaps: its section is kept
+            return
+
+    @property
+    def unfinished(self) -> list[int]:
+        """Keys of which some pieces are missing."""
+        return list(self._open)
+
+    def pop(self, key: int) -> Any:
+        """The content for ``key``, once; None where there is none."""
+        self._open.pop(key, None)
+        return self.ready.pop(key, None)

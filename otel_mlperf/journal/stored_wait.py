@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from otel_mlperf.errors import JournalError, UsageError
 from otel_mlperf.journal.folder_lock import is_served
 from otel_mlperf.journal.journal_folder import ROOM, folders_of_run, journals_in, rank_of
-from otel_mlperf.journal.journal_reader import Reader
+from otel_mlperf.journal.journal_reader import JournalReader
 from otel_mlperf.journal.layout import WORD, Word
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ def find_left(run_id: str, run_folder: Path, short_id: str) -> list[str]:
 def is_written(path: Path) -> bool:
     """Whether the process that made a journal goes on recording; False for what is no journal."""
     try:
-        reader = Reader(str(path))
+        reader = JournalReader(str(path))
     except JournalError:
         return False
     try:

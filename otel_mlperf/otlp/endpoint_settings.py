@@ -70,7 +70,7 @@ def read_settings(
         signal: whose own variables beat the general ones.
         endpoint: used as ``OTEL_EXPORTER_OTLP_ENDPOINT`` in place of the endpoint variables.
     """
-    reader = _Reader(environ, signal)
+    reader = _SettingReader(environ, signal)
     url = reader.url(endpoint)
     if url is None:
         return None, reader.warnings
@@ -114,7 +114,7 @@ def grpc_hint(endpoint: str) -> str:
     return f"{_GRPC_PORT} speaks gRPC; you set http/protobuf: use {other}"
 
 
-class _Reader:
+class _SettingReader:
     """Reads one signal's variables and collects what is wrong with them."""
 
     def __init__(self, environ: Mapping[str, str], signal: Signal) -> None:

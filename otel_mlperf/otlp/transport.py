@@ -155,7 +155,7 @@ class _BoundedSocket:
     def makefile(self, _mode: str) -> io.BufferedReader:
         """The reader of one answer, which may outlive the connection that made it."""
         self._readers += 1
-        return io.BufferedReader(_Reader(self))
+        return io.BufferedReader(_AnswerReader(self))
 
     def close(self) -> None:
         """Close as soon as no answer is being read."""
@@ -172,7 +172,7 @@ class _BoundedSocket:
             self._raw.close()
 
 
-class _Reader(io.RawIOBase):
+class _AnswerReader(io.RawIOBase):
     """The bytes of one answer."""
 
     def __init__(self, source: _BoundedSocket) -> None:

@@ -16,7 +16,7 @@ from otel_mlperf.otlp.otlp_json import encode_lines
 from otel_mlperf.otlp.span_columns import SpanColumns
 from otel_mlperf.otlp.span_content import own_fields, shared_attributes, span_extra, span_tail
 from otel_mlperf.otlp.span_encoding import cut, encode_spans
-from otel_mlperf.store.ranges import time_ranges
+from otel_mlperf.store.table_reader import time_ranges
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

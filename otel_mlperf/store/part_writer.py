@@ -21,7 +21,7 @@ from otel_mlperf.errors import StoreError
 from otel_mlperf.ids import safe_name
 from otel_mlperf.store.parts import (
     SUFFIX,
-    Part,
+    TablePart,
     covered_parts,
     live_parts,
     parse,
@@ -118,13 +118,13 @@ def compact(folder: Path | str, table: str, host: str, over: int = MERGE_OVER) -
     return path
 
 
-def _mergeable(parts: list[Part], over: int) -> list[Part]:
+def _mergeable(parts: list[TablePart], over: int) -> list[TablePart]:
     """The newest run of parts of one size class that is long enough.
 
     A class is a power of ``over`` in part numbers, so that a row is written again once a class and
     not with every merge.
     """
-    run: list[Part] = []
+    run: list[TablePart] = []
     for part in reversed(parts):
         if run and _size_class(part, over) > _size_class(run[-1], over):
             if len(run) > over:
@@ -134,7 +134,7 @@ def _mergeable(parts: list[Part], over: int) -> list[Part]:
     return run[::-1] if len(run) > over else []
 
 
-def _size_class(part: Part, over: int) -> int:
+def _size_class(part: TablePart, over: int) -> int:
     return math.ceil(math.log(part.last - part.first + 1, over))
 
 
@@ -224,6 +224,6 @@ def _remove_unfinished(place: Path, host: str) -> None:
             path.unlink(missing_ok=True)
 
 
-def _remove(parts: list[Part]) -> None:
+def _remove(parts: list[TablePart]) -> None:
     for part in parts:
         part.path.unlink(missing_ok=True)

@@ -17,7 +17,7 @@ _NAME = re.compile(r"(?P<host>.+)-(?P<first>\d{6,})(?:_(?P<last>\d{6,}))?\.parqu
 _LISTINGS = 100
 
 
-class Part(NamedTuple):
+class TablePart(NamedTuple):
     """One file of a table: the numbers ``first`` to ``last`` of one host."""
 
     host: str
@@ -42,19 +42,19 @@ def window_host(digest: str) -> str:
     return f"window-{digest[:16]}"
 
 
-def parse(path: Path) -> Part | None:
+def parse(path: Path) -> TablePart | None:
     """The part that ``path`` is by its name; None for unfinished and foreign files."""
     found = _NAME.fullmatch(path.name)
     if found is None or path.name.startswith("."):
         return None
     first = int(found["first"])
-    return Part(found["host"], first, int(found["last"] or first), path)
+    return TablePart(found["host"], first, int(found["last"] or first), path)
 
 
-def live_parts(folder: Path) -> list[Part]:
+def live_parts(folder: Path) -> list[TablePart]:
     """The parts of a table folder that count, by host and number; none if it does not exist."""
     parts = sorted(_stable_listing(folder), key=lambda part: (part.host, part.first, -part.last))
-    live: list[Part] = []
+    live: list[TablePart] = []
     for part in parts:
         # Ranges nest and never cross, so the widest one that starts first covers those after it.
         if live and live[-1].host == part.host and part.last <= live[-1].last:
@@ -63,7 +63,7 @@ def live_parts(folder: Path) -> list[Part]:
     return live
 
 
-def covered_parts(folder: Path) -> list[Part]:
+def covered_parts(folder: Path) -> list[TablePart]:
     """The parts whose rows are in a merged part as well: to be removed."""
     live = {part.path for part in live_parts(folder)}
     return [part for part in _listing(folder) if part.path not in live]
@@ -76,7 +76,7 @@ def last_number(folder: Path, table: str, host: str) -> int:
     return max((part.last for part in parts if part.host == name), default=0)
 
 
-def _stable_listing(folder: Path) -> list[Part]:
+def _stable_listing(folder: Path) -> list[TablePart]:
     """A listing that no merge ran through: the second one saw the same."""
     before = _listing(folder)
     for _ in range(_LISTINGS):
@@ -87,7 +87,7 @@ def _stable_listing(folder: Path) -> list[Part]:
     return before
 
 
-def _listing(folder: Path) -> list[Part]:
+def _listing(folder: Path) -> list[TablePart]:
     try:
         names = sorted(folder.iterdir())
     except FileNotFoundError:

@@ -5,16 +5,24 @@ DuckDB is loaded here, when a store is opened, and nowhere else.
 
 from __future__ import annotations
 
+from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final
 
 from otel_mlperf.errors import StoreError
 from otel_mlperf.store.parts import live_parts, table_folder
 from otel_mlperf.store.schema import TABLES
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
     import duckdb
 
+RANGE_ROWS: Final = 20_000
+"""Rows held in memory at once."""
+_FIRST: Final = -(1 << 63)
+_LAST: Final = (1 << 63) - 1
 _Answer = tuple[list[str], list[tuple[Any, ...]]]
 _TYPES = {
     "int32": "INTEGER",
@@ -93,6 +101,36 @@ class Store:
                         "move it away to read the rest"
                     )
         return StoreError(f"reading the tables in {self._folder}: {error}")
+
+
+def time_ranges(
+    store: Store,
+    table: str,
+    column: str,
+    where: str = "true",
+    values: Mapping[str, object] = MappingProxyType({}),
+    rows: int = RANGE_ROWS,
+) -> Iterator[tuple[int, int]]:
+    """Ranges ``low <= column < high`` that hold about ``rows`` rows each, and all of them together.
+
+    For a table that may be large: between two moments a query touches only what lies there, and
+    nobody holds all of it.
+
+    ``table`` and ``where`` are SQL, with ``$name`` for ``values``. Rows of one moment are never
+    parted.
+    """
+    placed = (
+        f"SELECT {column} AS moment, row_number() OVER (ORDER BY {column}) AS place "
+        f"FROM {table} WHERE {where}"
+    )
+    found = store.rows(
+        f"SELECT DISTINCT moment FROM ({placed}) WHERE (place - 1) % $rows = 0 ORDER BY moment",
+        rows=rows,
+        **values,
+    )
+    starts = [moment for (moment,) in found]
+    if starts:
+        yield from pairwise([_FIRST, *starts[1:], _LAST])
 
 
 def _fault(table: str, file: str) -> str | None:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from otel_mlperf.store.parts import Part
+    from otel_mlperf.store.parts import TablePart
 
 _ORDER: Final = ("spans", "readings", "sections", "values", "steps")
 _SPANS: Final = 1
@@ -48,12 +48,12 @@ def trim(folder: Path, host: str, most_bytes: int, windows: Sequence[str] = ()) 
     return removed
 
 
-def _own(folder: Path, table: str, host: str) -> list[Part]:
+def _own(folder: Path, table: str, host: str) -> list[TablePart]:
     """The parts of ``host``, oldest first."""
     return [p for p in live_parts(table_folder(folder, table)) if p.host == safe_name(host)]
 
 
-def _items(part: Part) -> int:
+def _items(part: TablePart) -> int:
     """Of a damaged part nobody knows."""
     try:
         kinds: list[str] = pq.read_table(part.path, columns=["kind"])["kind"].to_pylist()

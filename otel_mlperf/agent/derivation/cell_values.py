@@ -10,7 +10,7 @@ import numpy as np
 
 from otel_mlperf import names
 from otel_mlperf.agent.model.distribution import Distribution, SeriesTotal
-from otel_mlperf.journal.layout import BUCKETS_AT, BUCKETS_IN_CELL, Part
+from otel_mlperf.journal.layout import BUCKETS_AT, BUCKETS_IN_CELL, HistogramCell
 from otel_mlperf.names import Instrument, Metric
 from otel_mlperf.otlp.metric_encoding import Exemplar
 
@@ -115,11 +115,11 @@ def _distribution(cells: Sequence[Cell], journal: JournalState) -> Distribution:
     found = Distribution()
     for words, floats in cells:
         part = words[7]
-        if part == Part.HEAD:
+        if part == HistogramCell.HEAD:
             within = floats[3:5] if floats[3] <= floats[4] else (None, None)
             found.sum, found.zeros = floats[1], words[2]
             found.min, found.max = within
-        elif part == Part.EXEMPLAR:
+        elif part == HistogramCell.EXEMPLAR:
             found.exemplar = _exemplar(floats[1], words, journal)
         elif part:
             first = (part - BUCKETS_AT) * BUCKETS_IN_CELL

@@ -8,8 +8,9 @@ import numpy as np
 
 from otel_mlperf import names
 from otel_mlperf.agent.model.journal_state import JournalState, Root
-from otel_mlperf.journal.journal_reader import OPEN_TYPE, ROW_TYPE, Parts, Rows, rows_of_kind
+from otel_mlperf.journal.journal_reader import OPEN_TYPE
 from otel_mlperf.journal.layout import Flag, Kind, Word, signed
+from otel_mlperf.journal.ring_scan import ROW_TYPE, PayloadParts, Rows, rows_of_kind
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -32,7 +33,7 @@ class NewRows:
         self.journal = journal
         fresh = np.frombuffer(journal.fresh, ROW_TYPE)
         journal.fresh = b""
-        self._payloads = Parts()
+        self._payloads = PayloadParts()
         payload_rows = np.concatenate(
             (np.frombuffer(journal.payloads, ROW_TYPE), rows_of_kind(fresh, Kind.PAYLOAD))
         )

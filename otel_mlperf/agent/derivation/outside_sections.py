@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from otel_mlperf.agent.derivation.ended_steps import EndedStepFacts
     from otel_mlperf.agent.model.journal_state import JournalState
-    from otel_mlperf.journal.journal_reader import Rows
+    from otel_mlperf.journal.ring_scan import Rows
 
 
 _DEEPEST: Final = 32

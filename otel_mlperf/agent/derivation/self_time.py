@@ -15,7 +15,7 @@ from otel_mlperf.intervals import inner_ns
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from otel_mlperf.journal.journal_reader import Rows
+    from otel_mlperf.journal.ring_scan import Rows
 
 
 def self_times(rows: Rows) -> NDArray[np.int64]:

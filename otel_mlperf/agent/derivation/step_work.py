@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from otel_mlperf.agent.derivation.mark_work import Task
     from otel_mlperf.agent.model.journal_state import Root
-    from otel_mlperf.journal.journal_reader import Rows
+    from otel_mlperf.journal.ring_scan import Rows
 
 _LIMIT: Final = 1 << 63
 

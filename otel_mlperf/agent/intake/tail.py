@@ -16,7 +16,7 @@ import numpy as np
 from otel_mlperf.agent.model.events import Event, Joined, Left, Named, Polled, Seen
 from otel_mlperf.errors import JournalError
 from otel_mlperf.journal.journal_folder import journals_in
-from otel_mlperf.journal.journal_reader import OPEN_TYPE, Reader, Rows
+from otel_mlperf.journal.journal_reader import OPEN_TYPE, JournalReader
 from otel_mlperf.journal.layout import ROW_BYTES, Word
 
 if TYPE_CHECKING:
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from otel_mlperf.agent.model.agent_state import AgentState
     from otel_mlperf.journal.meta import JournalMeta
+    from otel_mlperf.journal.ring_scan import Rows
 
 _log = logging.getLogger("otel_mlperf.agent")
 COUNTED: Final = (
@@ -52,9 +53,9 @@ class Tail:
     def __init__(self, folder: Path, own: dict[str, mmap.mmap] | None = None) -> None:
         self.folder = folder
         self._own = own or {}
-        self._readers: dict[str, Reader] = {}
+        self._readers: dict[str, JournalReader] = {}
         self._bad: set[str] = set()
-        self._gone: dict[str, Reader] = {}
+        self._gone: dict[str, JournalReader] = {}
         self._read_to: dict[str, int] = {}
         self._unread: dict[str, int] = {}
         self._alive_ns: dict[str, int] = {}
@@ -194,7 +195,7 @@ class Tail:
     def _open(self, name: str) -> bool:
         path = str(self.folder / name)
         try:
-            self._readers[name] = Reader(path, self._own.get(path))
+            self._readers[name] = JournalReader(path, self._own.get(path))
         except JournalError as error:
             # A process is still making it, or it is none of ours: looked at again next time.
             if str(error) not in self._bad:
@@ -205,7 +206,7 @@ class Tail:
         self._alive_ns[name] = self._readers[name].word(Word.BEAT)
         return True
 
-    def _left(self, name: str, reader: Reader) -> Left:
+    def _left(self, name: str, reader: JournalReader) -> Left:
         return Left(
             name,
             self._alive_ns.pop(name),
@@ -215,7 +216,7 @@ class Tail:
         )
 
 
-def _words(reader: Reader) -> dict[int, int]:
+def _words(reader: JournalReader) -> dict[int, int]:
     return {int(word): value for word in COUNTED if (value := reader.word(word))}
 
 

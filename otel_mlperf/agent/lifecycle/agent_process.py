@@ -16,7 +16,7 @@ from otel_mlperf.errors import JournalError
 from otel_mlperf.journal.bulletin import drop_readings
 from otel_mlperf.journal.folder_lock import LOCK, OnlyOne
 from otel_mlperf.journal.journal_folder import journals_in
-from otel_mlperf.journal.journal_reader import Reader
+from otel_mlperf.journal.journal_reader import JournalReader
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -72,7 +72,7 @@ def first_meta(folder: Path) -> JournalMeta | None:
     """Metadata of the first journal that can be read; None if there is none."""
     for path in journals_in(folder):
         try:
-            reader = Reader(str(path))
+            reader = JournalReader(str(path))
         except JournalError as error:
             _log.info("%s", error)
             continue

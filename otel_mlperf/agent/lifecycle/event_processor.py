@@ -34,9 +34,10 @@ from otel_mlperf.agent.model.events import (
     WindowConverted,
 )
 from otel_mlperf.agent.model.journal_state import JournalState
-from otel_mlperf.journal.journal_reader import OPEN_TYPE, ROW_TYPE, rows_of_kind
+from otel_mlperf.journal.journal_reader import OPEN_TYPE
 from otel_mlperf.journal.layout import Kind, Word
 from otel_mlperf.journal.layout import State as Life
+from otel_mlperf.journal.ring_scan import ROW_TYPE, rows_of_kind
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -45,7 +46,7 @@ if TYPE_CHECKING:
     from otel_mlperf.agent.model.agent_options import Options
     from otel_mlperf.agent.model.kept_span import Kept
     from otel_mlperf.agent.model.table_rows import TableRows
-    from otel_mlperf.journal.journal_reader import Rows
+    from otel_mlperf.journal.ring_scan import Rows
     from otel_mlperf.names import Metric
 
 _log = logging.getLogger("otel_mlperf.agent")

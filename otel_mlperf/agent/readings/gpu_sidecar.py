@@ -28,7 +28,7 @@ from otel_mlperf.agent.readings.gpu_visibility import (
 )
 from otel_mlperf.errors import JournalError
 from otel_mlperf.journal.folder_lock import OnlyOne
-from otel_mlperf.journal.journal_reader import Reader
+from otel_mlperf.journal.journal_reader import JournalReader
 from otel_mlperf.sensors.deadline import TimedSensor
 from otel_mlperf.sensors.gpus.nvidia.nvidia_gpus import NvmlSensor
 from otel_mlperf.sensors.kernel_files import PROC
@@ -84,7 +84,7 @@ class _Ranks:
         self.folder, self.name = journal.parent, journal.name
         self.pids: frozenset[int] = frozenset()
         """The processes that live."""
-        self._readers: dict[str, Reader] = {}
+        self._readers: dict[str, JournalReader] = {}
 
     def look(self, key: str = "") -> bool:
         """Whether any lives: its own, else one that says the same of what it sees."""
@@ -100,10 +100,10 @@ class _Ranks:
         for reader in self._readers.values():
             reader.close()
 
-    def _open(self, name: str) -> Reader | None:
+    def _open(self, name: str) -> JournalReader | None:
         if name not in self._readers:
             try:
-                self._readers[name] = Reader(str(self.folder / name))
+                self._readers[name] = JournalReader(str(self.folder / name))
             except JournalError:
                 return None
         return self._readers[name]

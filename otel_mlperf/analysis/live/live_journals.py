@@ -12,15 +12,15 @@ from otel_mlperf import names
 from otel_mlperf.analysis.live.live_steps import MOST_STEPS, StepSeen
 from otel_mlperf.errors import JournalError
 from otel_mlperf.journal.bulletin import read_readings
-from otel_mlperf.journal.glance import Glance
 from otel_mlperf.journal.journal_folder import SHARED_MEMORY, folders_of_run, journals_in, rank_of
-from otel_mlperf.journal.journal_reader import Parts, rows_of_kind
+from otel_mlperf.journal.journal_reader import JournalReader
 from otel_mlperf.journal.layout import Kind, Word, signed
+from otel_mlperf.journal.ring_scan import PayloadParts, rows_of_kind
 
 if TYPE_CHECKING:
     from otel_mlperf.analysis.live.live_readings import Value
     from otel_mlperf.journal.bulletin import Warning
-    from otel_mlperf.journal.journal_reader import Rows
+    from otel_mlperf.journal.ring_scan import Rows
     from otel_mlperf.store.run_folders import RunFolder
 
 _MOST_ROWS: Final = 1 << 15
@@ -53,14 +53,14 @@ def look(run: RunFolder, now_ns: int) -> dict[int, Looked]:
     found: dict[int, Looked] = {}
     for path in journals_in(*_folders(run)):
         try:
-            glance = Glance(path)
+            journal = JournalReader(str(path), is_writable=False)
         except JournalError:  # it has just gone, or belongs to somebody else
             continue
         try:
-            if glance.is_running and not glance.meta.is_child:
-                found[glance.meta.rank] = look_at(glance, now_ns - time.monotonic_ns())
+            if journal.is_running and not journal.meta.is_child:
+                found[journal.meta.rank] = look_at(journal, now_ns - time.monotonic_ns())
         finally:
-            glance.close()
+            journal.close()
     return dict(sorted(found.items()))
 
 
@@ -90,31 +90,32 @@ def _folders(run: RunFolder) -> tuple[str, str]:
     return folders_of_run(run.facts.id, run.path, SHARED_MEMORY)
 
 
-def look_at(glance: Glance, shift_ns: int) -> Looked:
+def look_at(journal: JournalReader, shift_ns: int) -> Looked:
     """One journal; ``shift_ns`` is Unix time - the monotonic clock, now."""
-    rows = glance.newest_rows(_MOST_ROWS)
-    section, open_ns = _innermost(glance)
-    phase, steps = _steps(glance.entries, rows, shift_ns)
-    number = glance.word(Word.STEP)
+    rows = journal.ring.newest(_MOST_ROWS)
+    entries = journal.new_entries()  # after the rows: the name of each is there
+    section, open_ns = _innermost(journal, entries)
+    phase, steps = _steps(entries, rows, shift_ns)
+    number = journal.word(Word.STEP)
     return Looked(
-        host=glance.meta.host,
-        step=signed(number) if glance.word(Word.STEP_TIME) else None,
+        host=journal.meta.host,
+        step=signed(number) if journal.word(Word.STEP_TIME) else None,
         phase=phase,
         section=section,
         open_ns=open_ns,
         steps=steps,
-        last=_logged(glance.entries, rows),
+        last=_logged(entries, rows),
     )
 
 
-def _innermost(glance: Glance) -> tuple[str, int | None]:
+def _innermost(journal: JournalReader, entries: dict[int, list[Any]]) -> tuple[str, int | None]:
     """The innermost open section of the main thread: that in which the run's own is open."""
-    table = glance.open_sections()
+    table = journal.open_sections()
     if not len(table):
         return "", None
     main = table[table["track"] == table["track"][np.argmin(table["start"])]]
     inner = main[np.argmax(main["start"])]
-    name = glance.entries.get(int(inner["name"]), ["", "other"])[1]
+    name = entries.get(int(inner["name"]), ["", "other"])[1]
     return name, max(0, time.monotonic_ns() - int(inner["start"]))
 
 
@@ -126,7 +127,7 @@ def _steps(entries: dict[int, list[Any]], rows: Rows, shift_ns: int) -> tuple[st
     phases = [entries[number][3] for number in own["name"].tolist()]
     phase = names.TRAIN if names.TRAIN in phases else phases[-1] if phases else ""
     own = own[[one == phase for one in phases]][-MOST_STEPS:]
-    payloads, begins = Parts(), rows_of_kind(rows, Kind.BEGIN)
+    payloads, begins = PayloadParts(), rows_of_kind(rows, Kind.BEGIN)
     payloads.feed(rows_of_kind(rows, Kind.PAYLOAD))
     numbers = dict(zip(begins["span"].tolist(), begins["end"].tolist(), strict=True))
     waited = _waited(entries, sections, own)

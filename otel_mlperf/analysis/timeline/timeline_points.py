@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from otel_mlperf import names
 from otel_mlperf.analysis.timeline.timeline_tracks import Kind, Point
-from otel_mlperf.store.ranges import time_ranges
+from otel_mlperf.store.table_reader import time_ranges
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

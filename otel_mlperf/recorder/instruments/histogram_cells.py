@@ -11,12 +11,7 @@ import math
 import time
 from typing import TYPE_CHECKING, Any
 
-from otel_mlperf.journal.layout import (
-    BUCKETS_AT,
-    BUCKETS_IN_CELL,
-    HISTOGRAM_SCALE,
-    Part,
-)
+from otel_mlperf.journal.layout import BUCKETS_AT, BUCKETS_IN_CELL, HISTOGRAM_SCALE, HistogramCell
 from otel_mlperf.recorder.sections.section import PARENTS
 
 if TYPE_CHECKING:
@@ -46,7 +41,7 @@ class Shelf(dict[float, int]):
         self._exemplar = 0
         journal = recorder.journal
         journal.floats[head + 3], journal.floats[head + 4] = math.inf, -math.inf
-        journal.words[head + 7] = Part.HEAD
+        journal.words[head + 7] = HistogramCell.HEAD
 
     def __missing__(self, key: float) -> int:
         """Takes the cell of a bucket.
@@ -85,7 +80,7 @@ class Shelf(dict[float, int]):
             at = self._exemplar = self._recorder.cells.take(self._content)
             if not at:
                 return
-            words[at + 7] = Part.EXEMPLAR
+            words[at + 7] = HistogramCell.EXEMPLAR
         now = time.monotonic_ns()
         journal.floats[at + 1] = value
         words[at + 2], words[at + 3], words[at + 4] = now, span, root

@@ -17,7 +17,7 @@ import pytest
 from journal_model import META
 
 from otel_mlperf.errors import JournalError
-from otel_mlperf.journal.journal_reader import Reader
+from otel_mlperf.journal.journal_reader import JournalReader
 from otel_mlperf.journal.journal_writer import Journal
 from otel_mlperf.journal.layout import OPEN, OTHER, Kind, Word
 
@@ -56,7 +56,9 @@ def record_and_fork(folder: Path, counts: list[memoryview], ready: int) -> None:
     record(journal, 0, *counts[:2])
 
 
-def check_rows(rows: np.ndarray, reader: Reader, begun: memoryview, ended: memoryview) -> None:
+def check_rows(
+    rows: np.ndarray, reader: JournalReader, begun: memoryview, ended: memoryview
+) -> None:
     """What a killed process recorded is there, once and whole, or counted as dropped."""
     spans = rows["span"]
     assert len(np.unique(spans)) == len(spans)
@@ -72,7 +74,7 @@ def check_rows(rows: np.ndarray, reader: Reader, begun: memoryview, ended: memor
     assert missing <= reader.word(Word.LOST_RING_FULL) <= missing + under_way
 
 
-def check_open(rows: np.ndarray, reader: Reader, begun: memoryview) -> None:
+def check_open(rows: np.ndarray, reader: JournalReader, begun: memoryview) -> None:
     """What was open is what each thread was in, or had just left."""
     open_ = reader.open_sections()["span"].tolist()
     assert len(open_) <= THREADS
@@ -80,14 +82,14 @@ def check_open(rows: np.ndarray, reader: Reader, begun: memoryview) -> None:
     assert without_row <= {thread << 32 | begun[thread] for thread in range(THREADS)}
 
 
-def wait_for(path: Path) -> Reader:
+def wait_for(path: Path) -> JournalReader:
     """A reader of a journal that a process is making."""
     while True:
         with contextlib.suppress(JournalError):
-            return Reader(str(path))
+            return JournalReader(str(path))
 
 
-def read_some(readers: list[Reader], taken: list[list[np.ndarray]]) -> None:
+def read_some(readers: list[JournalReader], taken: list[list[np.ndarray]]) -> None:
     """Reads until each journal has been round once."""
     while min(sum(map(len, found)) for found in taken) < MANY:
         for reader, found in zip(readers, taken, strict=True):

@@ -17,11 +17,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from otel_mlperf.errors import JournalError
-from otel_mlperf.journal.journal_reader import Parts, Reader, rows_of_kind
+from otel_mlperf.journal.journal_reader import JournalReader
 from otel_mlperf.journal.journal_writer import Journal, _pieces
 from otel_mlperf.journal.layout import MAGIC, META_AT, OTHER, Kind, Word
 from otel_mlperf.journal.meta import JournalMeta
-from otel_mlperf.journal.ring_scan import Scan
+from otel_mlperf.journal.ring_scan import PayloadParts, RingScan, rows_of_kind
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -64,7 +64,7 @@ def test_no_memory_for_a_journal_leaves_no_file(tmp_path: Path) -> None:
 @pytest.fixture
 def pair(tmp_path: Path):
     writer = Journal(str(tmp_path / "a.journal"), 2048, META)
-    reader = Reader(writer.path, writer.buffer)
+    reader = JournalReader(writer.path, writer.buffer)
     yield writer, reader
     reader.close()
     writer.release()
@@ -164,7 +164,7 @@ def test_reader_is_pressed_by_a_tenth_of_a_ring_and_by_the_end(pair) -> None:
 def test_reader_is_pressed_past_a_hole(tmp_path: Path) -> None:
     """A slot that nobody stored does not hide a ring that fills up."""
     writer = Journal(str(tmp_path / "b.journal"), 2048, META)
-    reader = Reader(writer.path, writer.buffer)
+    reader = JournalReader(writer.path, writer.buffer)
     for span in range(1, 1500):
         if span == 1 + 2048 // 10:
             writer.draw()
@@ -180,10 +180,10 @@ def test_reader_is_pressed_past_a_hole(tmp_path: Path) -> None:
 def test_payload_survives(tmp_path_factory, content) -> None:
     """What fits MessagePack comes back equal, over as many rows as it takes."""
     writer = Journal(str(tmp_path_factory.mktemp("j") / "a.journal"), 2048, META)
-    reader = Reader(writer.path, writer.buffer)
+    reader = JournalReader(writer.path, writer.buffer)
     kept = writer.payload(42, content)
     put(writer, 42)
-    parts = Parts()
+    parts = PayloadParts()
     parts.feed(rows_of_kind(reader.take(), Kind.PAYLOAD))
 
     try:
@@ -245,7 +245,7 @@ def test_what_is_no_journal_is_refused(tmp_path: Path, damage: bytes) -> None:
 
     for _ in range(3):
         with pytest.raises(JournalError, match=r"bad\.journal"):
-            Reader(str(path))
+            JournalReader(str(path))
 
     held = [os.path.realpath(f"/proc/self/fd/{fd}") for fd in os.listdir("/proc/self/fd")]
     assert str(path) not in held
@@ -256,7 +256,7 @@ def test_torn_payload_hurts_no_other(pair) -> None:
     writer, reader = pair
     writer.put_payload(5, _pieces(b"\x81\xa1a\xa1\xff"))
     writer.payload(6, {"a": 1})
-    parts = Parts()
+    parts = PayloadParts()
     parts.feed(reader.take())
 
     assert parts.ready == {6: {"a": 1}}
@@ -287,7 +287,7 @@ def test_killed_writer_leaves_whole_rows(tmp_path: Path) -> None:
             fork_writer(path, 3, ready)
             os._exit(0)
         os.read(started, 1)
-        reader = Reader(path)
+        reader = JournalReader(path)
         taken = []
         while sum(map(len, taken)) < 5000:
             taken.append(reader.take())
@@ -324,7 +324,7 @@ def test_closing_a_full_ring_loses_nothing(pair) -> None:
 
 
 def two_looks(reader) -> None:
-    reader.ring = Scan(reader.ring._ring, in_order=False)
+    reader.ring = RingScan(reader.ring._ring, in_order=False)
 
 
 def test_weakly_ordered_reader_reads_a_burst_in_two_looks(pair) -> None:

@@ -13,8 +13,9 @@ import pytest
 import torch
 
 import otel_mlperf as om
-from otel_mlperf.journal.journal_reader import Parts, Reader, rows_of_kind
+from otel_mlperf.journal.journal_reader import JournalReader
 from otel_mlperf.journal.layout import Flag, Kind, Word
+from otel_mlperf.journal.ring_scan import PayloadParts, rows_of_kind
 from otel_mlperf.journal.window import Window, read_window
 from otel_mlperf.recorder.core import faults
 
@@ -47,10 +48,10 @@ class Trained:
         self.run = run
         self.recorder = run._recorder
         self.folder: Path = run.path / "profiles"
-        self._reader = Reader(self.recorder.journal.path, self.recorder.journal.buffer)
+        self._reader = JournalReader(self.recorder.journal.path, self.recorder.journal.buffer)
         self._rows: list[Any] = []
         self._entries: dict[int, list[Any]] = {}
-        self._payloads = Parts()
+        self._payloads = PayloadParts()
         model = torch.nn.Linear(8, 8)
         data = torch.randn(4, 8)
         self.work = lambda: model(data).sum().backward()

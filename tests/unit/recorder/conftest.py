@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import otel_mlperf as om
-from otel_mlperf.journal.journal_reader import Parts, Reader, rows_of_kind
+from otel_mlperf.journal.journal_reader import JournalReader
 from otel_mlperf.journal.layout import Flag, Kind, Word
+from otel_mlperf.journal.ring_scan import PayloadParts, rows_of_kind
 from otel_mlperf.recorder.core import faults
 from otel_mlperf.recorder.sections.section_context import CURRENT
 
@@ -59,11 +60,11 @@ class Recording:
         self.run = run
         self.recorder = run._recorder
         self.journal = self.recorder.journal
-        self.reader = Reader(self.journal.path, self.journal.buffer)
+        self.reader = JournalReader(self.journal.path, self.journal.buffer)
         self.entries: dict[int, list[Any]] = {}
         self.may_fail = False
         self._rows: list[Row] = []
-        self._parts = Parts()
+        self._parts = PayloadParts()
 
     @property
     def span(self) -> int:

@@ -16,8 +16,9 @@ import pytest
 from runs import LIMIT_S
 
 from otel_mlperf.journal.journal_folder import journal_folder
-from otel_mlperf.journal.journal_reader import Parts, Reader, rows_of_kind
+from otel_mlperf.journal.journal_reader import JournalReader
 from otel_mlperf.journal.layout import Kind, Word
+from otel_mlperf.journal.ring_scan import PayloadParts, rows_of_kind
 
 ROOT = Path(__file__).parents[3]
 BEGIN = """
@@ -63,9 +64,9 @@ class After:
         self.folder.rmdir()
 
     def _read(self, path: Path) -> dict:
-        reader = Reader(str(path))
+        reader = JournalReader(str(path))
         names = {n: entry[1] for n, entry in reader.new_entries().items()}
-        rows, parts = reader.take(final=True), Parts()
+        rows, parts = reader.take(final=True), PayloadParts()
         parts.feed(rows_of_kind(rows, Kind.PAYLOAD))
         sections = rows_of_kind(rows, Kind.SECTION)
         found = {
@@ -270,7 +271,7 @@ def test_worker_processes(tmp_path):
     second = Path(after.out.splitlines()[1])
     names = []
     for path in second.parent.iterdir():
-        reader = Reader(str(path))
+        reader = JournalReader(str(path))
         entries = {n: entry[1] for n, entry in reader.new_entries().items()}
         rows = rows_of_kind(reader.take(final=True), Kind.SECTION)
         names += [entries[n] for n in rows["name"].tolist()]

@@ -18,7 +18,7 @@ from otel_mlperf.agent.model.agent_options import Options, read_options
 from otel_mlperf.agent.model.sampling_policy import Policy
 from otel_mlperf.agent.readings.sensor_set import this_machine
 from otel_mlperf.config import READING_SOURCES
-from otel_mlperf.journal.journal_reader import Reader as JournalReader
+from otel_mlperf.journal.journal_reader import JournalReader
 from otel_mlperf.names.sources import SOURCES
 from otel_mlperf.pytorch.memory.allocator import Allocator
 from otel_mlperf.sensors.deadline import TimedSensor

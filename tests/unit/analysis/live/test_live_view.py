@@ -16,7 +16,7 @@ from otel_mlperf.analysis.live.live_readings import Usage, find_devices, find_us
 from otel_mlperf.analysis.live.live_store import read
 from otel_mlperf.analysis.live.live_view import Watch, _merged
 from otel_mlperf.journal.bulletin import Group, Reading, Warning, write_readings
-from otel_mlperf.journal.glance import Glance
+from otel_mlperf.journal.journal_reader import JournalReader
 from otel_mlperf.journal.layout import Word
 from otel_mlperf.store.run_folders import read_run
 
@@ -32,9 +32,9 @@ def program(tmp_path):
 
 
 def looked(tmp_path):
-    glance = Glance(tmp_path / "0-1-1.journal")
-    found = look_at(glance, SHIFT_NS)
-    glance.close()
+    journal = JournalReader(str(tmp_path / "0-1-1.journal"), is_writable=False)
+    found = look_at(journal, SHIFT_NS)
+    journal.close()
     return found
 
 

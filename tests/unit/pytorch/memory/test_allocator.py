@@ -13,7 +13,7 @@ from fake_cuda import Account, fake_torch
 
 import otel_mlperf as om
 from otel_mlperf import names
-from otel_mlperf.journal.journal_reader import Reader
+from otel_mlperf.journal.journal_reader import JournalReader
 from otel_mlperf.pytorch.memory.allocator import Allocator, labels_of, loaded_torch
 
 MS = 1_000_000
@@ -32,7 +32,7 @@ def recorder(tmp_path):
 
 def published(recorder):
     """Value by metric and labels."""
-    reader = Reader(recorder.journal.path, recorder.journal.buffer)
+    reader = JournalReader(recorder.journal.path, recorder.journal.buffer)
     entries = reader.new_entries()
     return {
         (entries[int(cell[0])][2], tuple(map(tuple, entries[int(cell[0])][4]))): float(

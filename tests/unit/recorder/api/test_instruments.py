@@ -18,8 +18,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import otel_mlperf as om
-from otel_mlperf.journal.journal_reader import Reader
-from otel_mlperf.journal.layout import BUCKETS_AT, BUCKETS_IN_CELL, MOST_LABEL_SETS, Part
+from otel_mlperf.journal.journal_reader import JournalReader
+from otel_mlperf.journal.layout import BUCKETS_AT, BUCKETS_IN_CELL, MOST_LABEL_SETS, HistogramCell
 from otel_mlperf.recorder.api import instruments
 
 OVERFLOW = (("otel.metric.overflow", "true"),)
@@ -51,7 +51,7 @@ def buckets(cells):
     """Count by index of the bucket, of a histogram's cells."""
     found = {}
     for *words, part in cells:
-        if part not in (0, Part.HEAD, Part.EXEMPLAR):
+        if part not in (0, HistogramCell.HEAD, HistogramCell.EXEMPLAR):
             first = (part - BUCKETS_AT) * BUCKETS_IN_CELL
             found |= {first + i: n for i, n in enumerate(words[:BUCKETS_IN_CELL]) if n}
     return found
@@ -59,7 +59,7 @@ def buckets(cells):
 
 def head(cells):
     """Sum, zeros, least and most of a histogram's cells."""
-    ((total, zeros, least, most, *_),) = [cell for cell in cells if cell[-1] == Part.HEAD]
+    ((total, zeros, least, most, *_),) = [cell for cell in cells if cell[-1] == HistogramCell.HEAD]
     return number(total), zeros, number(least), number(most)
 
 
@@ -353,7 +353,9 @@ def test_exemplar(start):
             length.record(value + 0.25)
 
     (example,) = [
-        cell for cell in series(recording, "histogram")["length", ()] if cell[-1] == Part.EXEMPLAR
+        cell
+        for cell in series(recording, "histogram")["length", ()]
+        if cell[-1] == HistogramCell.EXEMPLAR
     ]
     value, time_ns, span, root, check, _, _ = example
     kept = recording.sections("work")[0]
@@ -449,7 +451,7 @@ def test_killed(tmp_path, after):
                 assert program.poll() is None
             program.kill()
         n = int.from_bytes(os.pread(counted.fileno(), 8, 0), "little")
-    reader = Reader(path)
+    reader = JournalReader(path)
     entries = reader.new_entries()
     found = {}
     for number_, *words in reader.cells().tolist():

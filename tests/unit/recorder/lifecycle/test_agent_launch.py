@@ -16,7 +16,7 @@ from servers.running import wait_until
 
 import otel_mlperf as om
 from otel_mlperf.config import Config
-from otel_mlperf.journal.journal_reader import Reader
+from otel_mlperf.journal.journal_reader import JournalReader
 from otel_mlperf.journal.layout import Word
 from otel_mlperf.recorder.lifecycle.agent_launch import (
     MOST_RESTARTS,
@@ -237,4 +237,4 @@ def test_end_is_bounded(start, monkeypatch, how):
         wait_until(lambda: is_gone(pid))
 
     assert 1.5 < took < 60  # a bound against hanging, not a measurement
-    assert Reader(with_rows, recording.journal.buffer).is_owned
+    assert JournalReader(with_rows, recording.journal.buffer).is_owned

@@ -123,8 +123,8 @@ import otel_mlperf as om
 with om.start("x", provider="install", agent="none", console=False, dir=sys.argv[1]) as run:
     with trace.get_tracer("library").start_as_current_span("query"): pass
 import os
-from otel_mlperf.journal.journal_reader import Reader
-reader = Reader(run._recorder.journal.path, run._recorder.journal.buffer)
+from otel_mlperf.journal.journal_reader import JournalReader
+reader = JournalReader(run._recorder.journal.path, run._recorder.journal.buffer)
 print([entry[1] for entry in reader.new_entries().values() if entry[0] == "section"])
 os.unlink(run._recorder.journal.path); os.rmdir(os.path.dirname(run._recorder.journal.path))
 """

@@ -10,9 +10,9 @@ from by_hand import Program
 
 from otel_mlperf import names
 from otel_mlperf.errors import JournalError
-from otel_mlperf.journal.glance import Glance
-from otel_mlperf.journal.journal_reader import Reader, rows_of_kind
+from otel_mlperf.journal.journal_reader import JournalReader
 from otel_mlperf.journal.layout import Kind, State, Word
+from otel_mlperf.journal.ring_scan import rows_of_kind
 
 HOLDER = """
 import sys
@@ -47,69 +47,70 @@ def test_what_is_seen_is_what_was_written(program, path):
     """Rows in their order, what numbers stand for, and what is open."""
     spans = [program.step(start) for start in (0, 10, 20)]
     program.open("forward", 31)
-    glance = Glance(path)
+    journal = JournalReader(str(path), is_writable=False)
+    entries = journal.new_entries()
 
-    sections = rows_of_kind(glance.newest_rows(1000), Kind.SECTION)
+    sections = rows_of_kind(journal.ring.newest(1000), Kind.SECTION)
     steps = sections[sections["span"] == sections["root"]]
-    (inner,) = glance.open_sections()
+    (inner,) = journal.open_sections()
     assert steps["span"].tolist() == spans
-    assert glance.entries[int(steps["name"][0])][1:4] == ["train.step", names.STEP, names.TRAIN]
-    assert glance.entries[int(inner["name"])][1] == "forward"
-    assert glance.meta.run_name == "digits"
-    glance.close()
+    assert entries[int(steps["name"][0])][1:4] == ["train.step", names.STEP, names.TRAIN]
+    assert entries[int(inner["name"])][1] == "forward"
+    assert journal.meta.run_name == "digits"
+    journal.close()
 
 
 def test_looking_changes_no_byte(program, path):
     """The agent finds the journal as if nobody had looked."""
     program.step(0)
     before = path.read_bytes()
-    glance = Glance(path)
-    glance.newest_rows(1000)
-    glance.open_sections()
-    glance.close()
+    journal = JournalReader(str(path), is_writable=False)
+    journal.ring.newest(1000)
+    journal.open_sections()
+    journal.close()
 
     assert path.read_bytes() == before
 
 
 def test_it_cannot_write(path):
     """The file is mapped for reading: a mistake here raises instead of harming the program."""
-    glance = Glance(path)
+    journal = JournalReader(str(path), is_writable=False)
 
     with pytest.raises(TypeError, match="read-only"):
-        glance._reader.set_word(Word.TAIL, 7)
-    glance.close()
+        journal.set_word(Word.TAIL, 7)
+    journal.close()
 
 
 def test_rows_that_the_agent_has_freed_are_still_seen(program, path):
     """The newest rows are there whether or not somebody has read them."""
-    reader = Reader(str(path))
+    reader = JournalReader(str(path))
     for start in range(40):
         program.step(start)
     reader.take()
     reader.free()
-    glance = Glance(path)
+    journal = JournalReader(str(path), is_writable=False)
 
-    assert len(glance.newest_rows(12)) == 12
-    assert glance.newest_rows(12)["seq"].tolist() == list(range(150, 162))
-    glance.close()
+    assert len(journal.ring.newest(12)) == 12
+    assert journal.ring.newest(12)["seq"].tolist() == list(range(150, 162))
+    journal.close()
     reader.close()
 
 
 def test_of_a_ring_that_went_round_the_newest_rows_are_seen(program, path):
     """Rows that were written over are not; the others are in order, without a gap."""
-    reader = Reader(str(path))
+    reader = JournalReader(str(path))
     for start in range(6000):  # of four rows each, in a ring of 16,384
         program.step(start)
         if start % 1000 == 0:
             reader.take()
             reader.free()
-    glance = Glance(path)
+    journal = JournalReader(str(path), is_writable=False)
 
-    seen = glance.newest_rows(1 << 20)["seq"]
+    seen = journal.ring.newest(1 << 20)["seq"]
     assert len(seen) == 1 << 14
     assert (seen[1:] - seen[:-1] == 1).all()
     assert int(seen[-1]) == 1 + 4 * 6000
-    glance.close()
+    journal.close()
     reader.close()
 
 
@@ -120,13 +121,13 @@ def test_what_is_no_journal_is_said(tmp_path, content):
     path.write_bytes(content)
 
     with pytest.raises(JournalError, match=r"0-1-1\.journal"):
-        Glance(path)
+        JournalReader(str(path), is_writable=False)
 
 
 def test_a_journal_that_has_gone_is_said(tmp_path):
     """Its process may end between the list of files and the look."""
     with pytest.raises(JournalError, match="No such file"):
-        Glance(tmp_path / "0-1-1.journal")
+        JournalReader(str(tmp_path / "0-1-1.journal"), is_writable=False)
 
 
 def test_a_process_runs_while_it_holds_its_journal_open(tmp_path):
@@ -139,7 +140,7 @@ def test_a_process_runs_while_it_holds_its_journal_open(tmp_path):
         text=True,
     ) as holder:
         assert holder.stdout.readline() == "ready\n"
-        looks = [Glance(path) for _ in range(2)]
+        looks = [JournalReader(str(path), is_writable=False) for _ in range(2)]
         assert looks[0].is_running
         looks[0].close()
         assert looks[1].is_running

@@ -9,8 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from run_folders import MS, START, RunFolderBuilder
 
-from otel_mlperf.store.ranges import time_ranges
-from otel_mlperf.store.table_reader import Store
+from otel_mlperf.store.table_reader import Store, time_ranges
 
 STARTS = st.lists(st.integers(0, 30), max_size=40)
 
