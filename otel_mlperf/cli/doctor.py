@@ -12,7 +12,7 @@ from otel_mlperf.cli.arguments import JsonOption, RunArgument  # noqa: TC001 - t
 from otel_mlperf.errors import Unreachable
 
 if TYPE_CHECKING:
-    from otel_mlperf.analysis.summary.item_accounts import Accounts
+    from otel_mlperf.analysis.run.item_accounts import Accounts
     from otel_mlperf.findings.check import Check
 
 
@@ -43,8 +43,8 @@ def doctor(run: RunArgument = "latest", as_json: JsonOption = False) -> None:
 
 def _of_run(run: str) -> tuple[list[Check], Accounts, int]:
     """Checks, accounts and number of nodes of the run that is meant, if there is any yet."""
-    from otel_mlperf.analysis.summary.item_accounts import read_accounts
-    from otel_mlperf.analysis.summary.run_processes import read_processes
+    from otel_mlperf.analysis.run.item_accounts import read_accounts
+    from otel_mlperf.analysis.run.run_processes import read_processes
     from otel_mlperf.doctor.check_run import check_findings, check_run
     from otel_mlperf.findings.check import Check
     from otel_mlperf.store.run_folders import LATEST, find_run, list_runs, runs_dir

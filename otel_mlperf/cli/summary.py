@@ -22,8 +22,8 @@ def summary(
     wait_stored: Annotated[list[str] | None, typer.Option("--wait-stored", hidden=True)] = None,
 ) -> None:
     """Show where the time of a run went."""
-    from otel_mlperf.analysis.findings.judged_run import judge_run
-    from otel_mlperf.analysis.summary.run_processes import RUNNING
+    from otel_mlperf.analysis.findings.finding_sources import judge_run
+    from otel_mlperf.analysis.run.run_processes import RUNNING
     from otel_mlperf.journal.stored_wait import find_left, find_losses, wait_until_stored
     from otel_mlperf.report.lines import shown_in
     from otel_mlperf.report.summary_table import render_summary

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from otel_mlperf.analysis.summary.run_processes import RUNNING
+from otel_mlperf.analysis.run.run_processes import RUNNING
 from otel_mlperf.cli.arguments import JsonOption, RunArgument  # noqa: TC001 - typer reads them
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.text import Text
 
-    from otel_mlperf.analysis.live.live_view import Live, Watch
+    from otel_mlperf.analysis.live.live_view import Live, LiveWatch
 
 _EVERY_S: Final = 1.0
 
@@ -33,13 +33,13 @@ def top(
 
     Ranks on this node are seen as they are, without any server; others as the run folder has them.
     """
-    from otel_mlperf.analysis.live.live_view import Watch
+    from otel_mlperf.analysis.live.live_view import LiveWatch
     from otel_mlperf.report.json_output import to_json
     from otel_mlperf.report.lines import shown_in
     from otel_mlperf.report.live_screen import render_top
     from otel_mlperf.store.run_folders import find_run
 
-    watch = Watch(find_run(run))
+    watch = LiveWatch(find_run(run))
     live = watch.look()
     if as_json:
         print(to_json(live))
@@ -56,7 +56,7 @@ def _width() -> int:
     return max(60, shutil.get_terminal_size().columns) if sys.stdout.isatty() else 80
 
 
-def _watched(watch: Watch, live: Live, every: float, *, color: bool, unicode: bool) -> Live:
+def _watched(watch: LiveWatch, live: Live, every: float, *, color: bool, unicode: bool) -> Live:
     """Frame after frame on a screen of their own, until the run ends or somebody has seen enough.
 
     The terminal is then as it was before.

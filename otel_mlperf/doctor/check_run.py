@@ -6,10 +6,10 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from otel_mlperf.analysis.findings.judged_run import judge_run
+from otel_mlperf.analysis.findings.finding_sources import judge_run
 from otel_mlperf.analysis.profiles.recorded_windows import REMEDIES, read_left_out
-from otel_mlperf.analysis.summary.item_accounts import RING_FULL
-from otel_mlperf.analysis.summary.run_processes import RUNNING, read_processes
+from otel_mlperf.analysis.run.item_accounts import RING_FULL
+from otel_mlperf.analysis.run.run_processes import RUNNING, read_processes
 from otel_mlperf.errors import JournalError
 from otel_mlperf.findings.check import Check
 from otel_mlperf.journal.journal_folder import ROOM, SHARED_MEMORY, folders_of_run, journals_in
@@ -22,7 +22,7 @@ from otel_mlperf.store.table_reader import Store
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from otel_mlperf.analysis.summary.item_accounts import Account, Accounts
+    from otel_mlperf.analysis.run.item_accounts import Accounts, RunAccount
     from otel_mlperf.store.run_folders import RunFolder
 
 _SILENT_S: Final = 5.0
@@ -126,7 +126,7 @@ def _journal(reader: JournalReader, path: Path, short_id: str, now_ns: int) -> l
     return checks
 
 
-def check_account(what: str, account: Account, outcome: str, short_id: str) -> Check:
+def check_account(what: str, account: RunAccount, outcome: str, short_id: str) -> Check:
     """Whether every item is accounted for, and none lost."""
     terms = [f"{account.delivered:,} delivered"]
     terms += [f"{account.rolled_up:,} rolled up"] if account.rolled_up else []

@@ -62,7 +62,7 @@ def write_process(run: RunFolder, found: Converted) -> None:
     Raises:
         StoreError: the disk refuses.
     """
-    from otel_mlperf.analysis.summary.run_processes import IMPORTED
+    from otel_mlperf.analysis.run.run_processes import IMPORTED
     from otel_mlperf.store.part_writer import write_part
     from otel_mlperf.store.table_reader import Store
 

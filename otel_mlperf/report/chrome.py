@@ -10,12 +10,17 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from otel_mlperf.analysis.timeline.timeline_tracks import Kind
+from otel_mlperf.analysis.timeline.timeline_tracks import TrackKind
 from otel_mlperf.otlp import wire
 from otel_mlperf.report.timeline_files import line_name, line_place
 
 if TYPE_CHECKING:
-    from otel_mlperf.analysis.timeline.timeline_tracks import Point, Process, Slice, Track
+    from otel_mlperf.analysis.timeline.timeline_tracks import (
+        Point,
+        Slice,
+        TimelineProcess,
+        TimelineTrack,
+    )
 
 
 class ChromeFormat:
@@ -24,8 +29,8 @@ class ChromeFormat:
     def __init__(self) -> None:
         self._base_ns = 0
         self._encoder = msgspec.json.Encoder()
-        self._tracks: dict[int, Track] = {}
-        self._processes: set[Process] = set()
+        self._tracks: dict[int, TimelineTrack] = {}
+        self._processes: set[TimelineProcess] = set()
         self._comma = b""
 
     def begin(self, start_ns: int) -> bytes:
@@ -33,7 +38,7 @@ class ChromeFormat:
         self._base_ns = start_ns
         return b'{"displayTimeUnit":"ns","baseTimeNanoseconds":%d,"traceEvents":[\n' % start_ns
 
-    def line(self, number: int, track: Track, lane: int) -> bytes:
+    def line(self, number: int, track: TimelineTrack, lane: int) -> bytes:
         """Its name and place as metadata; a counter has its name in each event."""
         self._tracks[number] = track
         process = track.process
@@ -44,7 +49,7 @@ class ChromeFormat:
             found += self._metadata(
                 process.pid, 0, "process_sort_index", {"sort_index": process.pid}
             )
-        if track.kind == Kind.COUNTER:
+        if track.kind == TrackKind.COUNTER:
             return found
         found += self._metadata(
             process.pid, number, "thread_name", {"name": line_name(track, lane)}

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
         DeviceFigures,
         KernelRow,
         Kernels,
-        StepFacts,
+        ProfiledStepFacts,
         WindowFacts,
     )
     from otel_mlperf.report.lines import Style
@@ -63,7 +63,7 @@ def _first(found: Kernels) -> Line:
     return [(f"GPU busy {_part(total.busy_ns, total)}", "bold"), (f"{line} of the {windows}", "")]
 
 
-def _of_step(step: StepFacts) -> Line:
+def _of_step(step: ProfiledStepFacts) -> Line:
     """What it took on the host, and devices for it: they may have worked on it later."""
     line = f": {duration(step.duration_ns)}"
     if len(step.ranks) > 1:

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Final
 
 from otel_mlperf import names
 from otel_mlperf.analysis.live.live_view import SPARK_STEPS
-from otel_mlperf.analysis.summary.run_processes import RUNNING
+from otel_mlperf.analysis.run.run_processes import RUNNING
 from otel_mlperf.report.lines import WIDTH, Line, Style, bar, columns, left, short, text
 from otel_mlperf.report.quantities import column_unit, duration, figures, percent, plural, rate
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from otel_mlperf.analysis.live.live_readings import Device
+    from otel_mlperf.analysis.live.live_readings import DeviceNow
     from otel_mlperf.analysis.live.live_view import Live, RankNow
     from otel_mlperf.report.quantities import Unit
 
@@ -181,7 +181,7 @@ def sparkline(values: Sequence[float], ticks: str = _TICKS) -> str:
     return "".join(ticks[min(most, round(value / top * most))] for value in values)
 
 
-def _device(one: Device, width: int) -> list[Line]:
+def _device(one: DeviceNow, width: int) -> list[Line]:
     whose = f" rank {one.rank}" if one.rank is not None else ""
     line: Line = [(left(f"{one.name}{whose}", 13), "")]
     if one.utilization is not None:

@@ -10,12 +10,12 @@ from otel_mlperf.report.quantities import figures, percent
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from otel_mlperf.analysis.summary.summary_shapes import Gpu, Machine
+    from otel_mlperf.analysis.summary.summary_shapes import GpuUse, MachineUse
 
 _GIB: Final = 2**30
 
 
-def machine_text(machine: Machine, width: int) -> str:
+def machine_text(machine: MachineUse, width: int) -> str:
     """``cpu 41 % of 8, 12.3 of 64.0 GiB · gpu 0: 87 %, 61.0 GiB, 62 °C``, as far as there is room.
 
     Of several GPUs the range of their shares, and what the fullest and the hottest have.
@@ -28,7 +28,7 @@ def machine_text(machine: Machine, width: int) -> str:
     return told
 
 
-def _host(machine: Machine) -> str:
+def _host(machine: MachineUse) -> str:
     words = []
     if machine.cpu_share is not None and machine.cpus is not None:
         words.append(f"cpu {percent(machine.cpu_share)} of {machine.cpus:g}")
@@ -38,7 +38,7 @@ def _host(machine: Machine) -> str:
     return ", ".join(words)
 
 
-def _gpus(gpus: list[Gpu]) -> str:
+def _gpus(gpus: list[GpuUse]) -> str:
     shares = _known(gpus, lambda gpu: gpu.busy_share)
     memory = _known(gpus, lambda gpu: gpu.memory_bytes)
     heat = _known(gpus, lambda gpu: gpu.temperature_c)
@@ -53,5 +53,5 @@ def _gpus(gpus: list[Gpu]) -> str:
     return f"{which}: {', '.join(words)}" if words else ""
 
 
-def _known(gpus: list[Gpu], value: Callable[[Gpu], float | None]) -> list[float]:
+def _known(gpus: list[GpuUse], value: Callable[[GpuUse], float | None]) -> list[float]:
     return sorted(found for gpu in gpus if (found := value(gpu)) is not None)

@@ -13,7 +13,8 @@ from otel_mlperf.report.summary_table import failure_text, heading_text, steps_t
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from otel_mlperf.analysis.summary.summary_shapes import Branch, Row, Summary
+    from otel_mlperf.analysis.steps.step_shapes import Row
+    from otel_mlperf.analysis.summary.summary_shapes import Branch, Summary
 
 _CELL = "text-align:right;padding:0 .8em"
 _BAR = "background:#4c78a8;height:.7em;display:inline-block"

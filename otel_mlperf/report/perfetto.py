@@ -11,12 +11,17 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, Final
 
-from otel_mlperf.analysis.timeline.timeline_tracks import Kind
+from otel_mlperf.analysis.timeline.timeline_tracks import TrackKind
 from otel_mlperf.otlp import wire
 from otel_mlperf.report.timeline_files import line_name, line_place
 
 if TYPE_CHECKING:
-    from otel_mlperf.analysis.timeline.timeline_tracks import Point, Process, Slice, Track
+    from otel_mlperf.analysis.timeline.timeline_tracks import (
+        Point,
+        Slice,
+        TimelineProcess,
+        TimelineTrack,
+    )
 
 _PROCESS_UUID: Final = 1 << 48
 """Processes are numbered from here, lines of tracks from 1."""
@@ -36,26 +41,26 @@ class PerfettoFormat:
     def __init__(self) -> None:
         self._names: dict[tuple[int, str], int] = {}
         self._new: list[bytes] = []
-        self._processes: dict[Process, int] = {}
+        self._processes: dict[TimelineProcess, int] = {}
         self._uuids: dict[int, int] = {}
 
     def begin(self, start_ns: int) -> bytes:
         """That nothing is interned yet; times are Unix times, whenever it starts."""
         return _packet(b"", _CLEARED)
 
-    def line(self, number: int, track: Track, lane: int) -> bytes:
+    def line(self, number: int, track: TimelineTrack, lane: int) -> bytes:
         """Its descriptor, after that of its process when that is new."""
         process, found = track.process, b""
         if process not in self._processes:
             self._processes[process] = _PROCESS_UUID + len(self._processes)
             found = self._process(process)
-        if track.kind == Kind.STEPS and not lane:
+        if track.kind == TrackKind.STEPS and not lane:
             self._uuids[number] = self._processes[process]
             return found
         descriptor = wire.number(1, number) + wire.text(2, line_name(track, lane))
         descriptor += wire.number(5, self._processes[process])
         descriptor += wire.number(12, line_place(track, lane))
-        if track.kind == Kind.COUNTER:
+        if track.kind == TrackKind.COUNTER:
             is_bytes = track.unit == "By"
             unit = wire.number(3, _BYTES) if is_bytes else wire.text(6, track.unit)
             descriptor += wire.block(8, unit)
@@ -85,7 +90,7 @@ class PerfettoFormat:
         """Nothing: the stream just ends."""
         return b""
 
-    def _process(self, process: Process) -> bytes:
+    def _process(self, process: TimelineProcess) -> bytes:
         descriptor = wire.number(1, self._processes[process]) + wire.text(2, process.name)
         return _packet(wire.block(60, descriptor + wire.number(11, _EXPLICIT)))
 

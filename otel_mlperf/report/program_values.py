@@ -8,7 +8,7 @@ from otel_mlperf.analysis.summary.logged import GAUGE
 from otel_mlperf.report.lines import LABEL, Line, labelled_lines, short, wrapped
 
 if TYPE_CHECKING:
-    from otel_mlperf.analysis.summary.summary_shapes import Series, Summary
+    from otel_mlperf.analysis.summary.summary_shapes import ProgramSeries, Summary
 
 _MOST_SAID = 8
 """Lines under one label."""
@@ -35,7 +35,7 @@ def said_lines(summary: Summary, width: int) -> list[Line]:
     return lines
 
 
-def _gauges(series: list[Series]) -> dict[str, float]:
+def _gauges(series: list[ProgramSeries]) -> dict[str, float]:
     """The gauges as they were set last, by name and labels."""
     return {
         f"{one.name} ({', '.join(one.labels.values())})" if one.labels else one.name: one.value

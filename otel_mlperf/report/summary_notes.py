@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from otel_mlperf.analysis.run.run_processes import IMPORTED, RUNNING
 from otel_mlperf.analysis.steps.step_shares import shown
-from otel_mlperf.analysis.summary.run_processes import IMPORTED, RUNNING
 from otel_mlperf.journal.journal_folder import ROOM
 from otel_mlperf.report.finding_lines import finding_lines
 from otel_mlperf.report.lines import LABEL, Line, columns, labelled, labelled_lines, short, wrapped
@@ -17,7 +17,8 @@ from otel_mlperf.report.quantities import duration, parts, percent, plural
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from otel_mlperf.analysis.summary.summary_shapes import Outside, Steps, Summary, Telemetry
+    from otel_mlperf.analysis.steps.step_shapes import StepFigures
+    from otel_mlperf.analysis.summary.summary_shapes import OutsideShare, Summary, Telemetry
 
 _BETWEEN = " · "
 _LEAST_OUTSIDE = 0.01
@@ -52,7 +53,7 @@ def around_lines(summary: Summary, width: int) -> list[Line]:
     return [*lines, *_profiled(summary, width), *said_lines(summary, width)]
 
 
-def _ranks(steps: Steps, width: int) -> list[Line]:
+def _ranks(steps: StepFigures, width: int) -> list[Line]:
     """The ranks that take far longer than the others, and in what."""
     lines = []
     for one in steps.stand_outs[:_MOST_RANKS]:
@@ -133,7 +134,7 @@ def _counts(total: float, part: float) -> bool:
     return part >= _LEAST_OUTSIDE * total > 0 and bool(parts(total, part).strip("0."))
 
 
-def _part(total: float, one: Outside) -> str:
+def _part(total: float, one: OutsideShare) -> str:
     times = f" ×{one.count:,}" if one.count is not None and one.count > 1 else ""
     return f"{short(one.name, _LONGEST_NAME)} {parts(total, one.sum_ns)}{times}"
 

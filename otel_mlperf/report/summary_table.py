@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from otel_mlperf import names
+from otel_mlperf.analysis.run.run_processes import IMPORTED, RUNNING
 from otel_mlperf.analysis.steps.step_shares import NOT_IN_A_SPAN, shown
-from otel_mlperf.analysis.summary.run_processes import IMPORTED, RUNNING
 from otel_mlperf.report.lines import WIDTH, Line, Style, bar, columns, left, short, text
 from otel_mlperf.report.quantities import (
     Unit,
@@ -21,7 +21,8 @@ from otel_mlperf.report.summary_notes import around_lines, telemetry_lines
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from otel_mlperf.analysis.summary.summary_shapes import Branch, Row, Steps, Summary
+    from otel_mlperf.analysis.steps.step_shapes import Row, StepFigures
+    from otel_mlperf.analysis.summary.summary_shapes import Branch, Summary
 
 _MOST_ROWS = 14
 _MOST_BRANCHES = 40
@@ -67,7 +68,7 @@ def heading_text(summary: Summary) -> str:
     return "".join(part for part, _ in _heading(summary, 1000)[-1])
 
 
-def steps_text(steps: Steps) -> str:
+def steps_text(steps: StepFigures) -> str:
     """The figures of the steps on one line."""
     return "".join(part for part, _ in _figures(steps, 1000))
 
@@ -106,12 +107,12 @@ def failure_text(summary: Summary) -> str:
     return ": ".join([" ".join(words), *why])
 
 
-def _steps(summary: Summary, steps: Steps, width: int) -> list[Line]:
+def _steps(summary: Summary, steps: StepFigures, width: int) -> list[Line]:
     heading = "one step (host time)" if summary.has_gpu else "one step"
     return [_figures(steps, width), *_table(heading, steps.rows, column_unit(steps.mean_ns))]
 
 
-def _figures(steps: Steps, width: int) -> Line:
+def _figures(steps: StepFigures, width: int) -> Line:
     unit = column_unit(steps.mean_ns)
     which = "step" if steps.phase == names.TRAIN else f"{steps.phase} step"
     figures = (

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 from otel_mlperf.analysis.timeline.lanes import Lanes
 from otel_mlperf.analysis.timeline.run_timeline import read_spans, read_steps, start_of
 from otel_mlperf.analysis.timeline.timeline_points import read_points
-from otel_mlperf.analysis.timeline.timeline_tracks import Tracks
+from otel_mlperf.analysis.timeline.timeline_tracks import TimelineTracks
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from otel_mlperf.analysis.steps.step_selection import Selected
-    from otel_mlperf.analysis.timeline.timeline_tracks import Point, Slice, Track
+    from otel_mlperf.analysis.timeline.timeline_tracks import Point, Slice, TimelineTrack
 
 _LANES = 1000
 _TRACKS = 100_000
@@ -27,7 +27,7 @@ class Format(Protocol):
         """What stands before all; ``start_ns`` is the first moment."""
         ...
 
-    def line(self, number: int, track: Track, lane: int) -> bytes:
+    def line(self, number: int, track: TimelineTrack, lane: int) -> bytes:
         """A line that is new."""
         ...
 
@@ -56,12 +56,12 @@ class Counts(NamedTuple):
     points: int
 
 
-def line_name(track: Track, lane: int) -> str:
+def line_name(track: TimelineTrack, lane: int) -> str:
     """What a viewer shows beside a line."""
     return f"{track.name} ({lane + 1})" if lane else track.name
 
 
-def line_place(track: Track, lane: int) -> int:
+def line_place(track: TimelineTrack, lane: int) -> int:
     """By what a viewer sorts the lines of a process: below each track what was rolled up of it."""
     place = min(2 * track.place + track.rolls_up, _TRACKS - 1) * _LANES
     return track.kind * _TRACKS * _LANES + place + min(lane, _LANES - 1)
@@ -69,7 +69,7 @@ def line_place(track: Track, lane: int) -> int:
 
 def write_timeline(selected: Selected, form: Format, write: Callable[[bytes], object]) -> Counts:
     """Writes the timeline piece by piece; what is in it."""
-    tracks = Tracks(selected.store)
+    tracks = TimelineTracks(selected.store)
     lines = _Lines(form, write)
     slices = points = 0
     write(form.begin(start_of(selected)))
@@ -90,13 +90,13 @@ class _Lines:
     def __init__(self, form: Format, write: Callable[[bytes], object]) -> None:
         self._form = form
         self._write = write
-        self._lanes: dict[Track, Lanes] = {}
-        self._numbers: dict[tuple[Track, int], int] = {}
+        self._lanes: dict[TimelineTrack, Lanes] = {}
+        self._numbers: dict[tuple[TimelineTrack, int], int] = {}
 
     def __len__(self) -> int:
         return len(self._numbers)
 
-    def number(self, track: Track, lane: int) -> int:
+    def number(self, track: TimelineTrack, lane: int) -> int:
         """The number of a line, which is told of when it is new."""
         number = self._numbers.get((track, lane))
         if number is None:
@@ -118,6 +118,6 @@ class _Lines:
         for track, lanes in self._lanes.items():
             self._end(track, lanes.close())
 
-    def _end(self, track: Track, ended: list[tuple[int, int]]) -> None:
+    def _end(self, track: TimelineTrack, ended: list[tuple[int, int]]) -> None:
         for lane, end_ns in ended:
             self._write(self._form.ended(self.number(track, lane), end_ns))

@@ -15,7 +15,7 @@ from servers.running import DEPLOY
 from shown import WINDOW_S, Shown, arrived, instance_of
 
 from otel_mlperf import names
-from otel_mlperf.analysis.summary.item_accounts import lost, read_accounts
+from otel_mlperf.analysis.run.item_accounts import lost, read_accounts
 
 pytestmark = pytest.mark.servers
 

@@ -10,7 +10,7 @@ from otel_mlperf.findings.finding_table import row_of
 
 if TYPE_CHECKING:
     from otel_mlperf.analysis.findings.run_numbers import RunNumbers
-    from otel_mlperf.analysis.summary.summary_shapes import Machine, Summary
+    from otel_mlperf.analysis.summary.summary_shapes import MachineUse, Summary
 
 _FEWEST: Final = 3
 """Steps from which on there is anything to say about a usual one."""
@@ -68,7 +68,7 @@ def _gain(share: float, *, is_full: bool) -> Gain:
     return Gain(low=0.0 if is_full else min(share, 1.0 - share), high=share)
 
 
-def _is_full(machine: Machine | None) -> bool:
+def _is_full(machine: MachineUse | None) -> bool:
     return machine is not None and machine.cpu_share is not None and machine.cpu_share > _FULL
 
 

@@ -1,4 +1,4 @@
-"""Who looks for findings in a run: the package's own functions, and those installed beside it?
+"""What is wrong with a run, by the package's own findings and by those installed beside it?
 
 This is the socket. A distribution brings findings of its own by an entry point of the group
 ``otel_mlperf.findings`` that names a ``FindingSource``; nothing of this package changes for it.
@@ -10,18 +10,24 @@ import importlib.metadata
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from msgspec.structs import replace
+
 from otel_mlperf.analysis.findings.data_loading import find_data_loading
 from otel_mlperf.analysis.findings.ended_rules import find_ended_rules
 from otel_mlperf.analysis.findings.losses import find_losses
 from otel_mlperf.analysis.findings.run_numbers import RunNumbers
 from otel_mlperf.analysis.findings.stragglers import find_stragglers
+from otel_mlperf.analysis.summary.summary import summarize
 from otel_mlperf.findings.finding import Finding, worst_findings_first
 from otel_mlperf.findings.finding_table import TABLE, row_of
+from otel_mlperf.store.table_reader import Store
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
+    from otel_mlperf.analysis.summary.summary_shapes import Summary
     from otel_mlperf.findings.finding_row import FindingRow
+    from otel_mlperf.store.run_folders import RunFolder
 
 GROUP: Final = "otel_mlperf.findings"
 Find = Callable[[RunNumbers], list[Finding]]
@@ -36,6 +42,17 @@ class FindingSource(NamedTuple):
     find: Find
     rows: tuple[FindingRow, ...] = ()
     """Its rows of the table: those with an alert are among the alert rules that are written."""
+
+
+def judge_run(run: RunFolder, rank: int | None = None) -> Summary:
+    """The summary of a run folder with its findings; of one ``rank``, if it is given.
+
+    Raises:
+        NoSuchRun: no process of that rank is known.
+        StoreError: a file of the run cannot be read.
+    """
+    summary = summarize(run, rank)
+    return replace(summary, findings=find_all(RunNumbers(summary, Store(run.path, rank))))
 
 
 def find_all(numbers: RunNumbers) -> list[Finding]:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from otel_mlperf.analysis.findings.run_numbers import RunNumbers
-    from otel_mlperf.analysis.summary.summary_shapes import StandOut, Steps
+    from otel_mlperf.analysis.steps.step_shapes import StandOut, StepFigures
 
 # Ranks wait for each other in collectives, and those overlap with the backward pass: who is long in
 # one of these two is as likely the rank that waits as the one that is waited for.
@@ -35,7 +35,7 @@ def find_stragglers(numbers: RunNumbers) -> list[Finding]:
 
 
 def _straggler(
-    stand_out: StandOut, more_ns: Mapping[str, float], steps: Steps, short_id: str
+    stand_out: StandOut, more_ns: Mapping[str, float], steps: StepFigures, short_id: str
 ) -> Finding:
     row = row_of("straggler")
     section = max(more_ns, key=lambda name: more_ns[name])

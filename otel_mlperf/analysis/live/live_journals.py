@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 
 from otel_mlperf import names
-from otel_mlperf.analysis.live.live_steps import MOST_STEPS, StepSeen
+from otel_mlperf.analysis.live.live_store import MOST_STEPS, StepSeen
 from otel_mlperf.errors import JournalError
 from otel_mlperf.journal.bulletin import read_readings
 from otel_mlperf.journal.journal_folder import SHARED_MEMORY, folders_of_run, journals_in, rank_of
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 _MOST_ROWS: Final = 1 << 15
 
 
-class Published(NamedTuple):
+class PublishedNow(NamedTuple):
     """What the agent of this node has said last."""
 
     readings: list[Value]
@@ -64,7 +64,7 @@ def look(run: RunFolder, now_ns: int) -> dict[int, Looked]:
     return dict(sorted(found.items()))
 
 
-def published(run: RunFolder, now_ns: int) -> Published | None:
+def published(run: RunFolder, now_ns: int) -> PublishedNow | None:
     """What the agent of this node has read last, and when (Unix time); None: nothing yet."""
     shift_ns = now_ns - time.monotonic_ns()
     for folder in _folders(run):
@@ -77,7 +77,7 @@ def published(run: RunFolder, now_ns: int) -> Published | None:
             for one in group.readings
         ]
         read_ns = max(group.monotonic_ns for group in found.groups.values()) + shift_ns
-        return Published(values, read_ns, [_warned(one) for one in found.warnings])
+        return PublishedNow(values, read_ns, [_warned(one) for one in found.warnings])
     return None
 
 

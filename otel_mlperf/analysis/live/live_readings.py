@@ -34,7 +34,7 @@ ASKED: Final = (*_OF_DEVICES, *_OF_RANKS)
 _IDLE: Final = "gpu_idle"
 
 
-class Device(msgspec.Struct, kw_only=True):
+class DeviceNow(msgspec.Struct, kw_only=True):
     """One GPU as last read; what it does not offer is None."""
 
     id: str
@@ -59,15 +59,15 @@ class Usage(msgspec.Struct, kw_only=True):
     """In use: share of the CPUs that they may use x how many that are."""
 
 
-def find_devices(values: Iterable[Value]) -> list[Device]:
+def find_devices(values: Iterable[Value]) -> list[DeviceNow]:
     """The GPUs, those of ranks first; parts of a GPU (MIG) are left out."""
-    found: dict[str, Device] = {}
+    found: dict[str, DeviceNow] = {}
     for rank, metric, labels, value in values:
         if metric not in _OF_DEVICES or not _is_of_a_whole_gpu(labels):
             continue
         device = found.setdefault(
             labels[names.HW_ID],
-            Device(id=labels[names.HW_ID], name=labels.get(names.HW_NAME, "gpu"), rank=rank),
+            DeviceNow(id=labels[names.HW_ID], name=labels.get(names.HW_NAME, "gpu"), rank=rank),
         )
         if metric in _FIELDS:
             setattr(device, _FIELDS[metric], value)

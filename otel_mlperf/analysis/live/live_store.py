@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 
 from otel_mlperf import names
 from otel_mlperf.analysis.live.live_readings import ASKED
-from otel_mlperf.analysis.live.live_steps import MOST_STEPS, StepSeen
+from otel_mlperf.analysis.run.run_processes import read_processes
 from otel_mlperf.analysis.steps.step_shares import main_phase
 from otel_mlperf.analysis.summary.logged import read_last
-from otel_mlperf.analysis.summary.run_processes import read_processes
 from otel_mlperf.store.table_reader import Store
 
 if TYPE_CHECKING:
@@ -21,6 +20,24 @@ if TYPE_CHECKING:
 
 _LATE_NS: Final = 60 * 10**9
 """A reading so much older than the newest is of something that is gone."""
+
+
+MOST_STEPS: Final = 60
+"""Steps of a rank that are looked at: enough for a mean, few enough to be of now."""
+
+
+class StepSeen(NamedTuple):
+    """One step of one rank; times are Unix time."""
+
+    number: int
+    start_ns: int
+    end_ns: int
+    duration_ns: int
+    """Without phases and checkpoints inside it."""
+    waited_ns: int
+    """For data, in its own thread."""
+    samples: int | None
+    tokens: int | None
 
 
 class StoredRank(msgspec.Struct, kw_only=True):

@@ -13,14 +13,13 @@ import msgspec
 
 from otel_mlperf.analysis.live import live_journals, live_store
 from otel_mlperf.analysis.live.live_readings import Usage, find_devices, find_usage
-from otel_mlperf.analysis.summary import item_accounts
-from otel_mlperf.analysis.summary.run_processes import RUNNING
+from otel_mlperf.analysis.run import item_accounts
+from otel_mlperf.analysis.run.run_processes import RUNNING
 
 if TYPE_CHECKING:
-    from otel_mlperf.analysis.live.live_journals import Looked, Published
-    from otel_mlperf.analysis.live.live_readings import Device
-    from otel_mlperf.analysis.live.live_steps import StepSeen
-    from otel_mlperf.analysis.live.live_store import Stored, StoredRank
+    from otel_mlperf.analysis.live.live_journals import Looked, PublishedNow
+    from otel_mlperf.analysis.live.live_readings import DeviceNow
+    from otel_mlperf.analysis.live.live_store import StepSeen, Stored, StoredRank
     from otel_mlperf.store.run_folders import RunFolder
 
 _STORE_EVERY_NS: Final = 5 * 10**9
@@ -75,7 +74,7 @@ class Live(msgspec.Struct, frozen=True, kw_only=True):
     last: dict[str, float]
     """What the program logged last, by name."""
     ranks: list[RankNow]
-    devices: list[Device]
+    devices: list[DeviceNow]
     readings_age_ns: int | None
     warnings: list[str]
     """Conditions that hold now, on this node."""
@@ -90,7 +89,7 @@ class _Rates(NamedTuple):
     tokens: float | None
 
 
-class Watch:
+class LiveWatch:
     """Looks at one run again and again."""
 
     def __init__(self, run: RunFolder) -> None:
@@ -119,7 +118,7 @@ def _merged(
     stored: Stored,
     looked: dict[int, Looked],
     now_ns: int,
-    published: Published | None = None,
+    published: PublishedNow | None = None,
 ) -> Live:
     outcome = RUNNING if looked else stored.outcome
     at_ns = now_ns if outcome == RUNNING else stored.last_ns

@@ -31,7 +31,7 @@ _ORDER: Final = {ANNOTATION: 0, _PYTHON: 1, OPERATOR: 2}
 _INNERMOST: Final = 3
 
 
-class Event(msgspec.Struct, eq=False):
+class ProfiledEvent(msgspec.Struct, eq=False):
     """One event of the step."""
 
     rank: int
@@ -65,14 +65,14 @@ class _Above(NamedTuple):
     depth: int
     annotation: str
     """Name of the innermost that a person put there."""
-    operator: Event | None
+    operator: ProfiledEvent | None
     anchor: str
     """Id of what is no event."""
 
 
 def find_events(
     found: StepEvents, known: Mapping[tuple[str, str], tuple[str, str]], step: str
-) -> list[Event]:
+) -> list[ProfiledEvent]:
     """The events of a step.
 
     Args:
@@ -82,7 +82,7 @@ def find_events(
     """
     events = [_event(row, known) for row in found.events]
     tree = _Tree(events, step)
-    tracks: dict[tuple[int, int], list[Event]] = defaultdict(list)
+    tracks: dict[tuple[int, int], list[ProfiledEvent]] = defaultdict(list)
     for event in events:
         above = tree.above(event)
         name, is_step = found.sections.get(above.anchor, ("", True))
@@ -98,13 +98,15 @@ def find_events(
     return events
 
 
-def _event(row: Mapping[str, Any], known: Mapping[tuple[str, str], tuple[str, str]]) -> Event:
+def _event(
+    row: Mapping[str, Any], known: Mapping[tuple[str, str], tuple[str, str]]
+) -> ProfiledEvent:
     more = json.loads(row["attributes"])
     category = more[names.PROFILER_ACTIVITY]
     what, kind = known.get((category, row["name"]), ("", ""))
     if what != KERNEL and more.get(names.ASYNCHRONOUS):
         what = _BESIDE
-    return Event(
+    return ProfiledEvent(
         rank=row["rank"],
         span=row["span_id"],
         parent=row["parent_id"],
@@ -123,12 +125,12 @@ def _event(row: Mapping[str, Any], known: Mapping[tuple[str, str], tuple[str, st
 class _Tree:
     """Who is above whom."""
 
-    def __init__(self, events: Iterable[Event], step: str) -> None:
+    def __init__(self, events: Iterable[ProfiledEvent], step: str) -> None:
         self._by_id = {(event.rank, event.span): event for event in events}
         self._step = step
         self._below: dict[tuple[int, str], _Above] = {}
 
-    def above(self, event: Event) -> _Above:
+    def above(self, event: ProfiledEvent) -> _Above:
         """What is above one event; each is looked at once, however deep they nest."""
         way = []
         key = (event.rank, event.parent)
@@ -148,7 +150,7 @@ class _Tree:
         return found
 
 
-def _settle_ties(there: list[Event], tree: _Tree) -> None:
+def _settle_ties(there: list[ProfiledEvent], tree: _Tree) -> None:
     """Puts events of equal times in the order in which they contain each other."""
     begin = 0
     for end in range(1, len(there) + 1):
@@ -163,16 +165,16 @@ def _settle_ties(there: list[Event], tree: _Tree) -> None:
         begin = end
 
 
-def _times(event: Event) -> tuple[int, int]:
+def _times(event: ProfiledEvent) -> tuple[int, int]:
     return event.start_ns, event.end_ns
 
 
-def _take_out(there: list[Event]) -> None:
+def _take_out(there: list[ProfiledEvent]) -> None:
     """What lies inside another one is no time of that one's own.
 
     ``there`` begin one after the other; of those that begin at once the outer ones come first.
     """
-    open_: list[tuple[Event, CoveredTime]] = []
+    open_: list[tuple[ProfiledEvent, CoveredTime]] = []
     for event in there:
         while open_ and not _holds(open_[-1][0], event):
             _close(*open_.pop())
@@ -185,10 +187,10 @@ def _take_out(there: list[Event]) -> None:
         _close(*left)
 
 
-def _holds(around: Event, event: Event) -> bool:
+def _holds(around: ProfiledEvent, event: ProfiledEvent) -> bool:
     """Whether an event that does not begin later is around another one."""
     return around.end_ns >= event.end_ns and around.end_ns > event.start_ns
 
 
-def _close(event: Event, cover: CoveredTime) -> None:
+def _close(event: ProfiledEvent, cover: CoveredTime) -> None:
     event.own_ns -= cover.covered_ns

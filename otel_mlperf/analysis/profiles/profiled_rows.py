@@ -18,14 +18,14 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from otel_mlperf.analysis.profiles.kernel_rows import Rows
-    from otel_mlperf.analysis.profiles.profiled_events import Event
+    from otel_mlperf.analysis.profiles.profiled_events import ProfiledEvent
     from otel_mlperf.analysis.profiles.profiled_steps import ProfiledStep, StepEvents
 
 _COMMUNICATION: Final = "communication"
 _COMPUTE: Final = "compute"
 
 
-class StepRows(NamedTuple):
+class ProfiledStepRows(NamedTuple):
     """A step's part of the tables, and how long devices were at work for it."""
 
     rows: dict[str, Rows]
@@ -36,7 +36,7 @@ class StepRows(NamedTuple):
 
 def count_step(
     tables: Mapping[str, Rows], chosen: Sequence[ProfiledStep], found: StepEvents
-) -> StepRows:
+) -> ProfiledStepRows:
     """Counts a step; ``tables`` are of the whole windows, and know what is behind a name."""
     known = {(row["category"], row["name"]): (row["what"], row["kind"]) for row in tables["totals"]}
     events = find_events(found, known, chosen[0].name)
@@ -49,15 +49,15 @@ def count_step(
     }
     rows["totals"] += _by_stream(work, digests)
     if not work:
-        return StepRows(rows, None, None, None)
+        return ProfiledStepRows(rows, None, None, None)
     talk = _busy(event for event in work if event.kind == _COMMUNICATION)
     compute = _busy(event for event in work if event.kind == _COMPUTE)
     both = _busy(event for event in work if event.kind in (_COMMUNICATION, _COMPUTE))
-    return StepRows(rows, _busy(work), talk, both - compute)
+    return ProfiledStepRows(rows, _busy(work), talk, both - compute)
 
 
-def _by_name(events: Iterable[Event], digests: Mapping[int, str]) -> Rows:
-    groups: dict[tuple[Any, ...], list[Event]] = defaultdict(list)
+def _by_name(events: Iterable[ProfiledEvent], digests: Mapping[int, str]) -> Rows:
+    groups: dict[tuple[Any, ...], list[ProfiledEvent]] = defaultdict(list)
     for event in events:
         if event.what in (KERNEL, OPERATOR, ANNOTATION):
             groups[event.rank, event.what, event.category, event.name].append(event)
@@ -75,7 +75,7 @@ def _by_name(events: Iterable[Event], digests: Mapping[int, str]) -> Rows:
     return found
 
 
-def _main_section(part: Iterable[Event]) -> tuple[str, int]:
+def _main_section(part: Iterable[ProfiledEvent]) -> tuple[str, int]:
     """The section with most of their time, and how much that is."""
     spent: dict[str, int] = defaultdict(int)
     for event in part:
@@ -85,15 +85,15 @@ def _main_section(part: Iterable[Event]) -> tuple[str, int]:
 
 
 def _by_place(
-    events: Iterable[Event],
-    work: Iterable[Event],
+    events: Iterable[ProfiledEvent],
+    work: Iterable[ProfiledEvent],
     step: ProfiledStep,
     digests: Mapping[int, str],
 ) -> Rows:
     outermost = [event for event in events if event.what == OPERATOR and not event.is_inside]
     found = []
     for category, part in ((DEVICE, work), (HOST, outermost)):
-        groups: dict[tuple[int, str, str], list[Event]] = defaultdict(list)
+        groups: dict[tuple[int, str, str], list[ProfiledEvent]] = defaultdict(list)
         for event in part:
             groups[event.rank, "step", step.name].append(event)
             if step.phase:
@@ -107,7 +107,9 @@ def _by_place(
     return found
 
 
-def _total(rank: int, what: str, category: str, name: str, part: Sequence[Event]) -> dict[str, Any]:
+def _total(
+    rank: int, what: str, category: str, name: str, part: Sequence[ProfiledEvent]
+) -> dict[str, Any]:
     times = sorted(event.duration_ns for event in part)
     return {
         "rank": rank,
@@ -130,7 +132,7 @@ def _total(rank: int, what: str, category: str, name: str, part: Sequence[Event]
     }
 
 
-def _by_stream(work: Iterable[Event], digests: Mapping[int, str]) -> Rows:
+def _by_stream(work: Iterable[ProfiledEvent], digests: Mapping[int, str]) -> Rows:
     found = []
     for (rank, device, stream), part in _of_streams(work).items():
         name = f"device {device} stream {stream}"
@@ -139,7 +141,7 @@ def _by_stream(work: Iterable[Event], digests: Mapping[int, str]) -> Rows:
     return found
 
 
-def _streams(work: Iterable[Event], lengths_ns: Mapping[int, int]) -> Rows:
+def _streams(work: Iterable[ProfiledEvent], lengths_ns: Mapping[int, int]) -> Rows:
     return [
         {
             "rank": rank,
@@ -152,9 +154,9 @@ def _streams(work: Iterable[Event], lengths_ns: Mapping[int, int]) -> Rows:
     ]
 
 
-def _of_streams(work: Iterable[Event]) -> dict[tuple[int, int, int], list[Event]]:
+def _of_streams(work: Iterable[ProfiledEvent]) -> dict[tuple[int, int, int], list[ProfiledEvent]]:
     """By rank, device and stream; what does not tell them is of none."""
-    found: dict[tuple[int, int, int], list[Event]] = defaultdict(list)
+    found: dict[tuple[int, int, int], list[ProfiledEvent]] = defaultdict(list)
     for event in work:
         device, stream = (event.more.get(key) for key in (names.DEVICE_INDEX, names.STREAM_ID))
         if device is not None and stream is not None:
@@ -162,7 +164,7 @@ def _of_streams(work: Iterable[Event]) -> dict[tuple[int, int, int], list[Event]
     return found
 
 
-def _copies(work: Iterable[Event], known: Rows) -> Rows:
+def _copies(work: Iterable[ProfiledEvent], known: Rows) -> Rows:
     about = {row["name"]: (row["direction"], row["pageable"]) for row in known}
     rows = []
     for event in work:
@@ -183,14 +185,14 @@ def _copies(work: Iterable[Event], known: Rows) -> Rows:
     return rows
 
 
-def _busy(work: Iterable[Event]) -> int:
+def _busy(work: Iterable[ProfiledEvent]) -> int:
     """For how long something of it was going on, added up over devices."""
     rows = [{"rank": e.rank, "device": e.more.get(names.DEVICE_INDEX), "event": e} for e in work]
     parts = grouped(rows, ("rank", "device")).values()
     return sum(_union([row["event"] for row in part]) for part in parts)
 
 
-def _union(part: Iterable[Event]) -> int:
+def _union(part: Iterable[ProfiledEvent]) -> int:
     in_order = sorted(part, key=lambda event: event.start_ns)
     cover = CoveredTime(in_order[0].start_ns)
     for event in in_order:

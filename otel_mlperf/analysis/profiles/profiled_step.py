@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from otel_mlperf.analysis.profiles.kernel_rows import Whole, count_groups, table
 from otel_mlperf.analysis.profiles.kernel_totals import find_collectives, find_copies, find_windows
 from otel_mlperf.analysis.profiles.profiled_rows import count_step
-from otel_mlperf.analysis.profiles.window_shapes import Kernels, StepFacts
+from otel_mlperf.analysis.profiles.window_shapes import Kernels, ProfiledStepFacts
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -42,7 +42,7 @@ def find_step(
     is_device = counted.busy_ns is not None
     digests = {one.digest for one in chosen}
     windows = [one for one in find_windows(tables) if one.digest in digests]
-    step = StepFacts(
+    step = ProfiledStepFacts(
         name=chosen[0].name,
         phase=chosen[0].phase,
         number=chosen[0].number,

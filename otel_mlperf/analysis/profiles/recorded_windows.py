@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from otel_mlperf import names
-from otel_mlperf.analysis.steps.step_shares import PROFILED
 from otel_mlperf.errors import JournalError
 from otel_mlperf.journal.window import FOLDER, WINDOW_SUFFIX, read_window
 
@@ -45,16 +44,6 @@ def find_unread(run: RunFolder, store: Store, rank: int | None = None) -> list[s
         if not is_known and rank in (None, window.rank):
             unread.append(window.trace)
     return unread
-
-
-def count_profiled(store: Store, phase: str | None) -> int:
-    """Steps of the phase, of any rank, in which a profiler recorded."""
-    ((count,),) = store.rows(
-        "SELECT count(DISTINCT (restart, n)) FROM steps WHERE phase = $phase AND kept = $kept",
-        phase=phase,
-        kept=PROFILED,
-    )
-    return int(count)
 
 
 def read_left_out(store: Store) -> dict[str, int]:

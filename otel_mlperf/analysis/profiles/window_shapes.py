@@ -152,7 +152,7 @@ class AllocatorPeak(msgspec.Struct, frozen=True, kw_only=True):
     reserved_bytes: int | None
 
 
-class StepFacts(msgspec.Struct, frozen=True, kw_only=True):
+class ProfiledStepFacts(msgspec.Struct, frozen=True, kw_only=True):
     """One profiled step, on every rank that was asked for; times are sums over ranks and devices.
 
     Device work counts to the step that launched it, however late it ran: how much of the step's
@@ -193,7 +193,7 @@ class Kernels(msgspec.Struct, frozen=True, kw_only=True):
     memory: list[AllocatorPeak]
     unread: int = 0
     """Windows of the run that are still to be read."""
-    step: StepFacts | None = None
+    step: ProfiledStepFacts | None = None
     """If it is about one step, this one: rows, collectives and copies are its own."""
 
     @property

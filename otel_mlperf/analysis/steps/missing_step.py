@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from otel_mlperf.analysis.summary import item_accounts
+from otel_mlperf.analysis.run import item_accounts
 
 if TYPE_CHECKING:
     from otel_mlperf.store.run_folders import RunFolder

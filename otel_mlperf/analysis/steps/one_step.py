@@ -10,7 +10,7 @@ import msgspec
 from otel_mlperf import names
 from otel_mlperf.analysis.profiles.section_operators import read_operators
 from otel_mlperf.analysis.steps.missing_step import nearby_steps, no_such_step
-from otel_mlperf.analysis.steps.step_shapes import RankStep, Section, Span, StepFindings
+from otel_mlperf.analysis.steps.step_shapes import RankStep, Span, StepFindings, StepSection
 from otel_mlperf.analysis.steps.step_shares import NOT_IN_A_SPAN, main_phase, read_warm_up, shown
 from otel_mlperf.errors import NoSuchStep
 from otel_mlperf.intervals import CoveredTime
@@ -111,13 +111,13 @@ def _rank_step(store: Store, step: dict[str, Any], *, operators: bool) -> RankSt
         **key,
     )
     sections = [
-        Section(name=shown(name), count=count, sum_ns=total, self_ns=own, beside=beside)
+        StepSection(name=shown(name), count=count, sum_ns=total, self_ns=own, beside=beside)
         for name, count, total, own, beside in found
     ]
     outside = max(0, step["end_ns"] - step["start_ns"] - step["duration_ns"])
     own = step["self_ns"]
     if own is not None:
-        rest = Section(name=NOT_IN_A_SPAN, count=1, sum_ns=own, self_ns=own, beside=False)
+        rest = StepSection(name=NOT_IN_A_SPAN, count=1, sum_ns=own, self_ns=own, beside=False)
         sections.insert(sum(not one.beside for one in sections), rest)
     return RankStep(
         rank=step["rank"],

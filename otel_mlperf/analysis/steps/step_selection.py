@@ -9,8 +9,8 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
 from otel_mlperf import names
+from otel_mlperf.analysis.run.run_processes import no_such_rank
 from otel_mlperf.analysis.steps.step_shares import main_phase
-from otel_mlperf.analysis.summary.run_processes import no_such_rank
 from otel_mlperf.errors import NoSuchStep
 from otel_mlperf.store.table_reader import Store
 

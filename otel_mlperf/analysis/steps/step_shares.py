@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from otel_mlperf import names
-from otel_mlperf.analysis.summary.summary_shapes import Aggregate, Row, Slowest, Steps, WarmUp
+from otel_mlperf.analysis.steps.step_shapes import AggregateTotal, Row, Slowest, StepFigures, WarmUp
 
 if TYPE_CHECKING:
     from otel_mlperf.store.table_reader import Store
@@ -53,6 +53,16 @@ def count_steps(store: Store, phase: str | None) -> int:
     return int(count)
 
 
+def count_profiled(store: Store, phase: str | None) -> int:
+    """Steps of the phase, of any rank, in which a profiler recorded."""
+    ((count,),) = store.rows(
+        "SELECT count(DISTINCT (restart, n)) FROM steps WHERE phase = $phase AND kept = $kept",
+        phase=phase,
+        kept=PROFILED,
+    )
+    return int(count)
+
+
 def read_warm_up(store: Store, phase: str) -> WarmUp | None:
     """The first step, if it took over twice the median of the others.
 
@@ -75,8 +85,8 @@ def read_warm_up(store: Store, phase: str) -> WarmUp | None:
 
 
 def read_steps(
-    store: Store, phase: str, warm_up: WarmUp | None, aggregates: list[Aggregate]
-) -> Steps:
+    store: Store, phase: str, warm_up: WarmUp | None, aggregates: list[AggregateTotal]
+) -> StepFigures:
     """The figures of a phase's steps over all ranks; the rows add up to the mean step.
 
     A step that ended in an error counts in the number of steps alone.
@@ -92,7 +102,7 @@ def read_steps(
     rows = _section_rows(store, values, chosen, mean)
     rows.insert(sum(not row.beside for row in rows), _row(NOT_IN_A_SPAN, "", own, own_p95, mean))
     mine = [one for one in aggregates if one.phase == phase and not one.beside]
-    return Steps(
+    return StepFigures(
         phase=phase,
         count=count_steps(store, phase),
         mean_ns=mean,
@@ -106,7 +116,7 @@ def read_steps(
     )
 
 
-def read_slowest(store: Store, steps: Steps, warm_up: WarmUp | None) -> Slowest | None:
+def read_slowest(store: Store, steps: StepFigures, warm_up: WarmUp | None) -> Slowest | None:
     """The longest step that the figures are about, and what it did for most of its time.
 
     Those that a profiler has slowed down only where there are no others.
@@ -173,7 +183,7 @@ def _row(
 
 
 def _with_aggregates(
-    rows: list[Row], aggregates: list[Aggregate], phase: str, ran: int, mean: float
+    rows: list[Row], aggregates: list[AggregateTotal], phase: str, ran: int, mean: float
 ) -> list[Row]:
     """Takes each aggregate's time out of the row around it and puts it below as its own.
 

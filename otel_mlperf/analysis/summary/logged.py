@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from msgspec.structs import replace
 
 from otel_mlperf import names
-from otel_mlperf.analysis.summary.summary_shapes import Series
+from otel_mlperf.analysis.summary.summary_shapes import ProgramSeries
 
 if TYPE_CHECKING:
     from otel_mlperf.store.table_reader import Store
@@ -34,13 +34,13 @@ def read_last(store: Store) -> dict[str, float]:
     return dict(found)
 
 
-def read_series(store: Store) -> list[Series]:
+def read_series(store: Store) -> list[ProgramSeries]:
     """The program's own counters, gauges and histograms, each label set by itself.
 
     What was counted is added up over ranks and restarts. A gauge is as it was set last, on the rank
     that set it last.
     """
-    before, found = names.user_metric(""), dict[tuple[str, str], Series]()
+    before, found = names.user_metric(""), dict[tuple[str, str], ProgramSeries]()
     kinds: _Kinds = {
         name: (kind, unit)
         for name, kind, unit in store.rows("SELECT DISTINCT name, kind, unit FROM instruments")
@@ -48,7 +48,7 @@ def read_series(store: Store) -> list[Series]:
     for stored, labels, total, last in store.rows(_LAST, before=before):
         name, part = _parted(stored, kinds)
         kind, unit = kinds.get(name, _UNKNOWN)
-        one = found.get((name, labels)) or Series(
+        one = found.get((name, labels)) or ProgramSeries(
             name=name.removeprefix(before), kind=kind, unit=unit, labels=json.loads(labels)
         )
         more = {"count": int(total)} if part else {"value": last if kind == GAUGE else total}
@@ -64,7 +64,7 @@ def _parted(stored: str, kinds: _Kinds) -> tuple[str, bool]:
     return stored, False
 
 
-def add_up(series: list[Series]) -> dict[str, float]:
+def add_up(series: list[ProgramSeries]) -> dict[str, float]:
     """What counters and histograms come to by name, all their label sets together."""
     found: dict[str, float] = {}
     for one in series:

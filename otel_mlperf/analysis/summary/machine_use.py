@@ -1,12 +1,12 @@
-"""How busy were the machines of a run, and what of them was used?"""
+"""How busy were the machines of a run, what of them was used, and which devices were lost?"""
 
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from otel_mlperf import names
-from otel_mlperf.analysis.summary.summary_shapes import Gpu, Machine
+from otel_mlperf.analysis.summary.summary_shapes import GpuUse, Loss, MachineUse
 
 if TYPE_CHECKING:
     from otel_mlperf.store.table_reader import Store
@@ -28,7 +28,7 @@ class _Read(NamedTuple):
 _Found = dict[str, list[_Read]]
 
 
-def read_machine(store: Store) -> Machine | None:
+def read_machine(store: Store) -> MachineUse | None:
     """What the readings say of the machines; None where too little was read.
 
     CPU: the mean over the time of 1 - idle - iowait. Where the processes may use only some of the
@@ -42,7 +42,7 @@ def read_machine(store: Store) -> Machine | None:
     used, total = _memory(found)
     if share is None and not gpus:
         return None
-    return Machine(
+    return MachineUse(
         cpus=cpus, cpu_share=share, memory_bytes=used, memory_limit_bytes=total, gpus=gpus
     )
 
@@ -101,13 +101,13 @@ def _memory(found: _Found) -> tuple[float | None, float | None]:
     return (total.most - free.least, total.most) if total and free else (None, None)
 
 
-def _gpus(found: _Found) -> list[Gpu]:
+def _gpus(found: _Found) -> list[GpuUse]:
     """In the order of their names; MIG instances count with their GPU."""
     busy = _by_gpu(found, names.GPU_UTILIZATION)
     memory = _by_gpu(found, names.GPU_MEMORY_USAGE)
     heat = _by_gpu(found, names.HW_TEMPERATURE)
     return [
-        Gpu(
+        GpuUse(
             id=gpu[2],
             name=gpu[1],
             busy_share=busy[gpu].mean if gpu in busy else None,
@@ -128,3 +128,39 @@ def _by_gpu(found: _Found, metric: names.Metric) -> dict[tuple[int, str, str], _
         and one.labels.get(names.HW_GPU_TASK, _GENERAL) == _GENERAL
         and one.labels.get(names.HW_SENSOR_LOCATION) != "memory"
     }
+
+
+def read_losses(store: Store, started_ns: int) -> list[Loss]:
+    """One for each device that was lost, in the order of the first time."""
+    rows = store.rows(
+        "SELECT rank, name, start_ns, attributes FROM spans WHERE category = $category "
+        "ORDER BY start_ns",
+        category=names.DEVICE,
+    )
+    of_device: dict[str, list[tuple[int, str, int, dict[str, Any]]]] = {}
+    for rank, name, time_ns, text in rows:
+        attributes = json.loads(text)
+        moment = (rank, name, time_ns, attributes)
+        of_device.setdefault(attributes[names.HW_ID], []).append(moment)
+    found = (_loss(device, moments, started_ns) for device, moments in of_device.items())
+    return [loss for loss in found if loss is not None]
+
+
+def _loss(
+    device: str, moments: list[tuple[int, str, int, dict[str, Any]]], started_ns: int
+) -> Loss | None:
+    lost = [moment for moment in moments if moment[1] == names.SPAN_DEVICE_LOST]
+    if not lost:
+        return None
+    rank, _, first_ns, attributes = lost[0]
+    last_ns = lost[-1][2]
+    back = (time_ns for _, name, time_ns, _ in moments if name == names.SPAN_DEVICE_BACK)
+    return Loss(
+        id=device,
+        name=attributes.get(names.HW_NAME, ""),
+        rank=rank,
+        count=len(lost),
+        after_ns=max(0, first_ns - started_ns),
+        absent_ns=next((time_ns - last_ns for time_ns in back if time_ns >= last_ns), None),
+        text=attributes.get(names.EXCEPTION_MESSAGE, ""),
+    )

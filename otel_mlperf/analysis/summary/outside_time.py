@@ -6,13 +6,14 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from otel_mlperf import names
+from otel_mlperf.analysis.steps.step_shapes import AggregateTotal
 from otel_mlperf.analysis.steps.step_shares import NOT_IN_A_SPAN, shown
-from otel_mlperf.analysis.summary.summary_shapes import Aggregate, Branch, Outside
+from otel_mlperf.analysis.summary.summary_shapes import Branch, OutsideShare
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from otel_mlperf.analysis.summary.run_processes import Processes
+    from otel_mlperf.analysis.run.run_processes import Processes
     from otel_mlperf.store.table_reader import Store
 
 SET_UP = "set-up"
@@ -119,7 +120,7 @@ def entries(nodes: list[Node], phase: str | None) -> Iterator[Node]:
             yield node
 
 
-def beside_steps(nodes: list[Node], processes: Processes) -> list[Outside]:
+def beside_steps(nodes: list[Node], processes: Processes) -> list[OutsideShare]:
     """What went on on other threads and tasks, in no step; a rank's mean, longest first.
 
     It takes no time from anything: it may well be longer than all the time outside.
@@ -136,7 +137,7 @@ def beside_steps(nodes: list[Node], processes: Processes) -> list[Outside]:
         total[1] += node.count
     ranks = processes.ranks
     found = [
-        Outside(name=name, sum_ns=total / ranks, count=round(count / ranks))
+        OutsideShare(name=name, sum_ns=total / ranks, count=round(count / ranks))
         for name, (total, count) in sums.items()
     ]
     return sorted(found, key=lambda one: -one.sum_ns)
@@ -144,7 +145,7 @@ def beside_steps(nodes: list[Node], processes: Processes) -> list[Outside]:
 
 def outside_steps(
     store: Store, nodes: list[Node], phase: str, processes: Processes, total_ns: float
-) -> list[Outside]:
+) -> list[OutsideShare]:
     """What the ``total_ns`` outside the steps of ``phase`` went into; a rank's mean, longest first.
 
     Set-up is the time before the first step that is in no named section; what else is in none comes
@@ -157,12 +158,12 @@ def outside_steps(
         total = sums.setdefault(shown(node.name), [0.0, 0.0])
         total[0] += node.sum_ns / ranks
         total[1] += node.count / ranks
-    found = [Outside(name=k, sum_ns=v[0], count=round(v[1])) for k, v in sums.items()]
+    found = [OutsideShare(name=k, sum_ns=v[0], count=round(v[1])) for k, v in sums.items()]
     set_up = _set_up_ns(store, named, phase, processes)
     rest = total_ns - set_up - sum(one.sum_ns for one in found)
-    found.append(Outside(name=SET_UP, sum_ns=set_up))
+    found.append(OutsideShare(name=SET_UP, sum_ns=set_up))
     found.sort(key=lambda one: -one.sum_ns)
-    return [*found, Outside(name=NOT_IN_A_SPAN, sum_ns=max(0.0, rest))]
+    return [*found, OutsideShare(name=NOT_IN_A_SPAN, sum_ns=max(0.0, rest))]
 
 
 def outside_ns(store: Store, phase: str, processes: Processes) -> float:
@@ -200,7 +201,7 @@ def _set_up_ns(store: Store, named: list[Node], phase: str, processes: Processes
     return total / processes.ranks
 
 
-def read_aggregates(store: Store) -> list[Aggregate]:
+def read_aggregates(store: Store) -> list[AggregateTotal]:
     """Totals of the sections that are only added up, the longest first."""
     found = store.records(
         "SELECT name, min(category) AS category, parent AS enclosing, phase, beside, "
@@ -208,10 +209,12 @@ def read_aggregates(store: Store) -> list[Aggregate]:
         "max(max_ns) AS max_ns FROM sections WHERE aggregate "
         "GROUP BY name, parent, phase, beside ORDER BY sum_ns DESC"
     )
-    return [Aggregate(**row) for row in found]
+    return [AggregateTotal(**row) for row in found]
 
 
-def read_tree(nodes: list[Node], aggregates: list[Aggregate], processes: Processes) -> list[Branch]:
+def read_tree(
+    nodes: list[Node], aggregates: list[AggregateTotal], processes: Processes
+) -> list[Branch]:
     """The sections of a run without steps, and last the time that is in none of them."""
     life, ranks = processes.busy_ns, processes.ranks
     inner: dict[str, int] = {}

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from otel_mlperf.analysis.run.run_processes import read_processes
 from otel_mlperf.analysis.steps.step_shares import count_steps, main_phase
-from otel_mlperf.analysis.summary.run_processes import read_processes
 from otel_mlperf.errors import StoreError
 from otel_mlperf.store.table_reader import Store
 

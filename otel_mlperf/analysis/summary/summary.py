@@ -7,20 +7,27 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from otel_mlperf.analysis.profiles.recorded_windows import (
-    count_profiled,
     find_unread,
     read_left_out,
 )
+from otel_mlperf.analysis.run import item_accounts
+from otel_mlperf.analysis.run.run_processes import (
+    IMPORTED,
+    RUNNING,
+    Processes,
+    no_such_rank,
+    read_processes,
+)
+from otel_mlperf.analysis.steps.rank_differences import read_ranks, stand_outs
 from otel_mlperf.analysis.steps.step_shares import (
+    count_profiled,
     main_phase,
     read_slowest,
     read_steps,
     read_warm_up,
 )
-from otel_mlperf.analysis.summary import item_accounts
-from otel_mlperf.analysis.summary.device_losses import read_losses
 from otel_mlperf.analysis.summary.logged import add_up, read_last, read_series
-from otel_mlperf.analysis.summary.machine_use import read_machine
+from otel_mlperf.analysis.summary.machine_use import read_losses, read_machine
 from otel_mlperf.analysis.summary.outside_time import (
     beside_steps,
     outside_ns,
@@ -29,19 +36,12 @@ from otel_mlperf.analysis.summary.outside_time import (
     read_nodes,
     read_tree,
 )
-from otel_mlperf.analysis.summary.rank_differences import read_ranks, stand_outs
-from otel_mlperf.analysis.summary.run_processes import (
-    IMPORTED,
-    RUNNING,
-    Processes,
-    no_such_rank,
-    read_processes,
-)
-from otel_mlperf.analysis.summary.summary_shapes import Slowest, Summary, Telemetry
+from otel_mlperf.analysis.summary.summary_shapes import Summary, Telemetry
 from otel_mlperf.store.table_reader import Store
 
 if TYPE_CHECKING:
-    from otel_mlperf.analysis.summary.summary_shapes import Aggregate, Failure, Steps, WarmUp
+    from otel_mlperf.analysis.run.run_processes import Failure
+    from otel_mlperf.analysis.steps.step_shapes import AggregateTotal, Slowest, StepFigures, WarmUp
     from otel_mlperf.store.run_folders import RunFolder
 
 
@@ -106,7 +106,9 @@ def summarize(run: RunFolder, rank: int | None = None) -> Summary:
     )
 
 
-def _steps_of(store: Store, phase: str, aggregates: list[Aggregate]) -> tuple[Steps, WarmUp | None]:
+def _steps_of(
+    store: Store, phase: str, aggregates: list[AggregateTotal]
+) -> tuple[StepFigures, WarmUp | None]:
     """The figures of a phase's steps, of each rank too, and the step that they leave out."""
     warm_up = read_warm_up(store, phase)
     steps, ranks = read_steps(store, phase, warm_up, aggregates), read_ranks(store, phase, warm_up)

@@ -9,108 +9,23 @@ from typing import Any
 
 import msgspec
 
+from otel_mlperf.analysis.run.run_processes import Failure  # noqa: TC001 - msgspec reads it
+from otel_mlperf.analysis.steps.step_shapes import (  # noqa: TC001 - msgspec reads them
+    AggregateTotal,
+    Slowest,
+    StepFigures,
+    WarmUp,
+)
 from otel_mlperf.findings.finding import Finding  # noqa: TC001 - msgspec reads it
 
 
-class Row(msgspec.Struct, frozen=True, kw_only=True):
-    """A section's own time in one step, over all steps that the figures are about."""
-
-    name: str
-    """As shown: ``data wait``, a section's name, ``not in a span``."""
-    category: str
-    mean_ns: float
-    p95_ns: int | None
-    """None where single steps are not known: aggregated sections."""
-    share: float
-    """Of the mean step; 0.0 to 1.0. The rows that are not beside add up to 1."""
-    beside: bool = False
-    """Ran on another thread or task, while the step went on."""
-    aggregate: bool = False
-
-
-class RankFigures(msgspec.Struct, frozen=True, kw_only=True):
-    """The steps of one rank."""
-
-    rank: int
-    count: int
-    """Those that the figures are about."""
-    mean_ns: float
-    sections: dict[str, float]
-    """Mean self time in nanoseconds by name, as shown."""
-
-
-class StandOut(msgspec.Struct, frozen=True, kw_only=True):
-    """A rank that takes far longer than the median of the ranks."""
-
-    rank: int
-    more_ns: dict[str, float]
-    """By how much in each of the sections in which it does, the most first."""
-
-
-class Steps(msgspec.Struct, frozen=True, kw_only=True):
-    """The steps of the phase that the figures are about."""
-
-    phase: str
-    count: int
-    """Steps of one rank, the warm-up included."""
-    mean_ns: float
-    p50_ns: int
-    p95_ns: int
-    samples_per_s: float | None
-    """Over all ranks; None if no step says how many samples it took."""
-    tokens_per_s: float | None
-    rows: list[Row]
-    ranks: list[RankFigures]
-    stand_outs: list[StandOut]
-
-
-class WarmUp(msgspec.Struct, frozen=True, kw_only=True):
-    """The first step of each process, left out of the figures because it was far longer."""
-
-    number: int
-    duration_ns: int
-    """Of the slowest rank."""
-
-
-class Outside(msgspec.Struct, frozen=True, kw_only=True):
+class OutsideShare(msgspec.Struct, frozen=True, kw_only=True):
     """A share of the time that was not spent in steps."""
 
     name: str
     sum_ns: float
     count: int | None = None
     """Times on one rank; None for what is left over."""
-
-
-class Aggregate(msgspec.Struct, frozen=True, kw_only=True):
-    """A section that is only added up: totals of the run, over all ranks."""
-
-    name: str
-    category: str
-    enclosing: str
-    phase: str
-    beside: bool
-    """Added up by forked children: no part of what their rank's own process did."""
-    count: int
-    sum_ns: int
-    min_ns: int
-    max_ns: int
-
-
-class Slowest(msgspec.Struct, frozen=True, kw_only=True):
-    """The longest step, of those that no profiler has slowed down, if there are any."""
-
-    number: int
-    rank: int
-    duration_ns: int
-    section: str
-    """Its largest row."""
-    section_ns: int
-    kept: bool
-    """Whether its spans were kept."""
-    profiled: bool
-    """Whether a profiler has slowed it down: there are no other steps."""
-    kept_number: int | None
-    """The longest of those whose spans were kept."""
 
 
 class Branch(msgspec.Struct, frozen=True, kw_only=True):
@@ -126,17 +41,7 @@ class Branch(msgspec.Struct, frozen=True, kw_only=True):
     beside: bool = False
 
 
-class Failure(msgspec.Struct, frozen=True, kw_only=True):
-    """How and where the first rank that did not finish came to an end."""
-
-    rank: int
-    step: int | None
-    section: str
-    type: str
-    message: str
-
-
-class Gpu(msgspec.Struct, frozen=True, kw_only=True):
+class GpuUse(msgspec.Struct, frozen=True, kw_only=True):
     """A GPU over the time of the run; None: it does not say."""
 
     id: str
@@ -150,7 +55,7 @@ class Gpu(msgspec.Struct, frozen=True, kw_only=True):
     """The highest, in degrees Celsius."""
 
 
-class Machine(msgspec.Struct, frozen=True, kw_only=True):
+class MachineUse(msgspec.Struct, frozen=True, kw_only=True):
     """The machines of the run over its time; several nodes are taken together."""
 
     cpus: float | None
@@ -158,7 +63,7 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True):
     cpu_share: float | None
     memory_bytes: float | None
     memory_limit_bytes: float | None
-    gpus: list[Gpu]
+    gpus: list[GpuUse]
 
 
 class Loss(msgspec.Struct, frozen=True, kw_only=True):
@@ -179,7 +84,7 @@ class Loss(msgspec.Struct, frozen=True, kw_only=True):
     """What the driver said the first time."""
 
 
-class Series(msgspec.Struct, frozen=True, kw_only=True):
+class ProgramSeries(msgspec.Struct, frozen=True, kw_only=True):
     """One label set of a counter, gauge or histogram of the program, all ranks together."""
 
     name: str
@@ -231,17 +136,17 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     """The last value logged by name."""
     counted: dict[str, float]
     """The program's own counters and histograms by name, all ranks and labels together."""
-    series: list[Series]
+    series: list[ProgramSeries]
     """The same with their labels, and its gauges."""
-    steps: Steps | None
+    steps: StepFigures | None
     warm_up: WarmUp | None
     outside_ns: float
     outside_share: float
-    outside: list[Outside]
-    beside: list[Outside]
+    outside: list[OutsideShare]
+    beside: list[OutsideShare]
     """On other threads and tasks, in no step: no part of the time outside."""
     slowest: Slowest | None
-    machine: Machine | None
+    machine: MachineUse | None
     losses: list[Loss]
     windows: int
     """Profiler windows that were recorded, converted or not."""
@@ -250,7 +155,7 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     profiled_steps: int
     """Steps, of those that the figures are about, that a profiler has slowed down."""
     tree: list[Branch]
-    aggregates: list[Aggregate]
+    aggregates: list[AggregateTotal]
     telemetry: Telemetry
     next: str
     """A command that says more."""

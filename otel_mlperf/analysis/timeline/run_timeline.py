@@ -10,14 +10,14 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any, Final
 
 from otel_mlperf import names
-from otel_mlperf.analysis.timeline.timeline_tracks import Kind, Slice
+from otel_mlperf.analysis.timeline.timeline_tracks import Slice, TrackKind
 from otel_mlperf.store.table_reader import time_ranges
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from otel_mlperf.analysis.steps.step_selection import Selected
-    from otel_mlperf.analysis.timeline.timeline_tracks import Track, Tracks
+    from otel_mlperf.analysis.timeline.timeline_tracks import TimelineTrack, TimelineTracks
 
 _EVENT: Final = "event"
 _ROLL_UP: Final = "rollup"
@@ -45,10 +45,10 @@ def start_of(selected: Selected) -> int:
     return first or 0
 
 
-def read_steps(selected: Selected, tracks: Tracks) -> Iterator[Slice]:
+def read_steps(selected: Selected, tracks: TimelineTracks) -> Iterator[Slice]:
     """Every step, whether its spans were kept or not, on a track of its own."""
     for row in (row for rows, _ in _pieces(selected, "steps") for row in rows):
-        track = tracks.find((row["rank"], row["restart"]), Kind.STEPS, "steps")
+        track = tracks.find((row["rank"], row["restart"]), TrackKind.STEPS, "steps")
         shown = ("epoch", "duration_ns", "self_ns", "samples", "tokens", "kept", _TRACE_ID)
         arguments = {key: row[key] for key in shown if row[key] is not None}
         arguments |= {"error": True} if row["error"] else {}
@@ -57,7 +57,7 @@ def read_steps(selected: Selected, tracks: Tracks) -> Iterator[Slice]:
         yield Slice(track, row["start_ns"], end, name, row["phase"], arguments)
 
 
-def read_spans(selected: Selected, tracks: Tracks) -> Iterator[Slice]:
+def read_spans(selected: Selected, tracks: TimelineTracks) -> Iterator[Slice]:
     """Every kept span, by its start, longer ones and parents first."""
     devices = _devices(selected)
     for rows, range_ in _pieces(selected, "spans"):
@@ -138,7 +138,9 @@ def _parents_first(rows: Iterable[_Row]) -> Iterator[_Row]:
                 yield same.pop(span)
 
 
-def _track(row: _Row, attributes: dict[str, Any], devices: _Devices, tracks: Tracks) -> Track:
+def _track(
+    row: _Row, attributes: dict[str, Any], devices: _Devices, tracks: TimelineTracks
+) -> TimelineTrack:
     """The track of a span: of a device its stream, of the host its thread or task.
 
     The recorder and profilers know a thread by different numbers; the native one both have.
@@ -148,14 +150,16 @@ def _track(row: _Row, attributes: dict[str, Any], devices: _Devices, tracks: Tra
         known = devices.get((*process, row["thread"], row["track"]))
         device = attributes.get(names.DEVICE_INDEX, known)
         is_told = device is None or name.lower().startswith("device")
-        return tracks.find(process, Kind.DEVICE, name if is_told else f"device {device} · {name}")
+        return tracks.find(
+            process, TrackKind.DEVICE, name if is_told else f"device {device} · {name}"
+        )
     if row["kind"] == _EVENT and native is None:
-        return tracks.find(process, Kind.UNKNOWN, name or _UNKNOWN)
+        return tracks.find(process, TrackKind.UNKNOWN, name or _UNKNOWN)
     is_task = native is None or name.startswith(_TASK)
     key = ("track", row["track"]) if is_task else ("thread", native)
     shown = name or f"thread {row['track']}"
     is_roll_up = row["kind"] == _ROLL_UP
-    return tracks.find(process, Kind.THREAD, shown, key, rolls_up=is_roll_up)
+    return tracks.find(process, TrackKind.THREAD, shown, key, rolls_up=is_roll_up)
 
 
 def _name(row: _Row, attributes: dict[str, Any]) -> str:

@@ -6,14 +6,14 @@ import json
 from typing import TYPE_CHECKING, Final
 
 from otel_mlperf import names
-from otel_mlperf.analysis.timeline.timeline_tracks import Kind, Point
+from otel_mlperf.analysis.timeline.timeline_tracks import Point, TrackKind
 from otel_mlperf.store.table_reader import time_ranges
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from otel_mlperf.analysis.steps.step_selection import Selected
-    from otel_mlperf.analysis.timeline.timeline_tracks import Track, Tracks
+    from otel_mlperf.analysis.timeline.timeline_tracks import TimelineTrack, TimelineTracks
 
 _METRICS: Final = {metric.name: metric for metric in names.METRICS}
 _BYTES: Final = "By"
@@ -34,15 +34,15 @@ _POINTS: Final = (
 _Labelled = tuple[int | None, int, str, str, str | None]
 
 
-def read_points(selected: Selected, tracks: Tracks) -> Iterator[Point]:
+def read_points(selected: Selected, tracks: TimelineTracks) -> Iterator[Point]:
     """The points of each track in the order of time.
 
     What only ever grows is shown as its growth per second from each reading to the next:
     (next - this) / (their distance in seconds).
     """
     store = selected.store
-    known: dict[_Labelled, Track] = {}
-    before: dict[Track, tuple[int, float]] = {}
+    known: dict[_Labelled, TimelineTrack] = {}
+    before: dict[TimelineTrack, tuple[int, float]] = {}
     wanted: dict[str, object] = {"from": selected.start_ns, "until": selected.end_ns}
     where = "time_ns BETWEEN $from AND $until"
     for low, high in time_ranges(store, _POINTS, "time_ns", where, wanted):
@@ -70,7 +70,7 @@ def _grows(key: _Labelled) -> bool:
     return unit is None and name in _METRICS and _METRICS[name].instrument == "counter"
 
 
-def _track(tracks: Tracks, key: _Labelled) -> Track:
+def _track(tracks: TimelineTracks, key: _Labelled) -> TimelineTrack:
     rank, restart, name, labels, unit = key
     if unit is None:
         unit = _METRICS[name].unit if name in _METRICS else ""
@@ -78,4 +78,4 @@ def _track(tracks: Tracks, key: _Labelled) -> Track:
     if _grows(key):
         name, unit = f"{name} per second", f"{unit}/s"
     shown = f"{name} ({labels})" if labels else name
-    return tracks.find((rank, restart), Kind.COUNTER, shown, unit=unit)
+    return tracks.find((rank, restart), TrackKind.COUNTER, shown, unit=unit)

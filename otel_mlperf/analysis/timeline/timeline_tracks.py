@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 _NODES_PID: Final = 1_000_000_000
 
 
-class Kind(enum.IntEnum):
+class TrackKind(enum.IntEnum):
     """What a track holds; in the order in which a process shows its tracks."""
 
     STEPS = 0
@@ -26,7 +26,7 @@ class Kind(enum.IntEnum):
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Process:
+class TimelineProcess:
     """A rank between two restarts; or what belongs to no rank."""
 
     pid: int
@@ -35,11 +35,11 @@ class Process:
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Track:
+class TimelineTrack:
     """A row of the timeline."""
 
-    process: Process
-    kind: Kind
+    process: TimelineProcess
+    kind: TrackKind
     name: str
     place: int
     """Counts the tracks of this kind in the process from 0, in the order of their first item."""
@@ -52,7 +52,7 @@ class Track:
 class Slice(NamedTuple):
     """Something that lasted."""
 
-    track: Track
+    track: TimelineTrack
     start_ns: int
     end_ns: int
     name: str
@@ -70,12 +70,12 @@ class Slice(NamedTuple):
 class Point(NamedTuple):
     """A value from a moment on."""
 
-    track: Track
+    track: TimelineTrack
     time_ns: int
     value: float
 
 
-class Tracks:
+class TimelineTracks:
     """The processes of a run, and their tracks as they come up."""
 
     def __init__(self, store: Store) -> None:
@@ -89,21 +89,21 @@ class Tracks:
             "UNION ALL SELECT rank FROM spans)"
         )
         self._ranks = (most or 0) + 1
-        self._processes: dict[tuple[int | None, int], Process] = {}
-        self._tracks: dict[Hashable, Track] = {}
+        self._processes: dict[tuple[int | None, int], TimelineProcess] = {}
+        self._tracks: dict[Hashable, TimelineTrack] = {}
         self._places: dict[Hashable, int] = {}
-        self._counts: dict[tuple[Process, Kind], int] = {}
+        self._counts: dict[tuple[TimelineProcess, TrackKind], int] = {}
 
     def find(
         self,
         process: tuple[int | None, int],
-        kind: Kind,
+        kind: TrackKind,
         name: str,
         known_by: Hashable = None,
         *,
         unit: str = "",
         rolls_up: bool = False,
-    ) -> Track:
+    ) -> TimelineTrack:
         """The track of rank and restart that is known by this, else by its name.
 
         Made when it is new: it keeps the name that it is called first.
@@ -115,20 +115,20 @@ class Tracks:
             place = self._places.setdefault(key, self._counts.get((owner, kind), 0))
             self._counts[owner, kind] = max(place + 1, self._counts.get((owner, kind), 0))
             shown = f"{name} · rolled up" if rolls_up else name
-            track = Track(owner, kind, shown, place, unit, rolls_up)
+            track = TimelineTrack(owner, kind, shown, place, unit, rolls_up)
             self._tracks[key, rolls_up] = track
         return track
 
-    def _new_process(self, rank: int | None, restart: int) -> Process:
+    def _new_process(self, rank: int | None, restart: int) -> TimelineProcess:
         if rank is None:
             hosts = sorted(set(self._hosts.values()))
             where = hosts[0] if len(hosts) == 1 else "all nodes"
-            made = Process(_NODES_PID, f"readings · {where}")
+            made = TimelineProcess(_NODES_PID, f"readings · {where}")
         else:
             # Viewers sort by name: every rank has as many digits.
             digits = len(str(self._ranks - 1))
             words = [f"rank {rank:0{digits}}", self._hosts.get((rank, restart), "")]
             words += [f"restart {restart}"] if restart else []
-            made = Process(rank + restart * self._ranks, " · ".join(filter(None, words)))
+            made = TimelineProcess(rank + restart * self._ranks, " · ".join(filter(None, words)))
         self._processes[rank, restart] = made
         return made

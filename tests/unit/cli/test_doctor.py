@@ -14,7 +14,7 @@ import pytest
 from fault_server import FaultServer
 from run_folders import S, digits
 
-from otel_mlperf.analysis.summary.item_accounts import Account
+from otel_mlperf.analysis.run.item_accounts import RunAccount
 from otel_mlperf.doctor.check_backends import check_backends
 from otel_mlperf.doctor.check_endpoint import check_endpoints
 from otel_mlperf.doctor.check_machine import (
@@ -202,22 +202,22 @@ def test_backends_that_are_not_there_are_not_missed(server):
     ("account", "outcome", "expected"),
     [
         (
-            Account(created=480, delivered=240, rolled_up=40, unselected=200),
+            RunAccount(created=480, delivered=240, rolled_up=40, unselected=200),
             "finished",
             Check("ok", "x", "480 created = 240 delivered + 40 rolled up + 200 measured only"),
         ),
         (
-            Account(created=10, delivered=7, pending=3),
+            RunAccount(created=10, delivered=7, pending=3),
             "running",
             Check("ok", "x", "10 created = 7 delivered + 3 pending"),
         ),
         (
-            Account(created=10, delivered=7, pending=3),
+            RunAccount(created=10, delivered=7, pending=3),
             "finished",
             Check("warn", "x", "10 created = 7 delivered + 3 pending", "otel-mlperf recover 3f2a"),
         ),
         (
-            Account(created=10, delivered=7, lost={"ring_full": 3, "rejected": 0}),
+            RunAccount(created=10, delivered=7, lost={"ring_full": 3, "rejected": 0}),
             "finished",
             Check(
                 "warn", "x", "10 created = 7 delivered + 3 lost (ring_full)",
@@ -225,7 +225,7 @@ def test_backends_that_are_not_there_are_not_missed(server):
             ),
         ),
         (
-            Account(created=10, delivered=7, lost={"rejected": 3}),
+            RunAccount(created=10, delivered=7, lost={"rejected": 3}),
             "finished",
             Check(
                 "warn", "x", "10 created = 7 delivered + 3 lost (rejected)",
@@ -233,7 +233,7 @@ def test_backends_that_are_not_there_are_not_missed(server):
             ),
         ),
         (
-            Account(created=10, delivered=7),
+            RunAccount(created=10, delivered=7),
             "finished",
             Check(
                 "FAIL", "x", "10 created = 7 delivered, which leaves 3 unexplained",
@@ -250,7 +250,7 @@ def test_every_item_is_accounted_for(account, outcome, expected):
 def test_a_finished_run_has_nothing_left_to_read(tmp_path):
     """And an account of each signal and destination."""
     run = read_run(digits(tmp_path).write())
-    accounts = {"spans": {"store": Account(created=1, delivered=1)}}
+    accounts = {"spans": {"store": RunAccount(created=1, delivered=1)}}
 
     assert check_run(run, accounts, str(tmp_path)) == [
         Check("ok", "agent", "nothing left to read: it has ended"),

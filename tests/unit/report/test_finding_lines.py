@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 from run_folders import digits
 
-from otel_mlperf.analysis.findings.judged_run import judge_run
+from otel_mlperf.analysis.findings.finding_sources import judge_run
 from otel_mlperf.findings.finding import Finding, Gain
 from otel_mlperf.report.finding_lines import finding_lines, finding_text
 from otel_mlperf.report.lines import text

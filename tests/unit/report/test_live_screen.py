@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from otel_mlperf.analysis.live.live_readings import Device
+from otel_mlperf.analysis.live.live_readings import DeviceNow
 from otel_mlperf.analysis.live.live_view import Live, RankNow
 from otel_mlperf.report.lines import columns
 from otel_mlperf.report.live_screen import render_top, sparkline
@@ -57,11 +57,11 @@ def test_a_running_job_at_a_glance():
 def test_gpus_have_bars():
     """Busy, memory, power, temperature, and why one is held back; what is not offered is absent."""
     devices = [
-        Device(
+        DeviceNow(
             id="GPU-a", name="gpu0", rank=0, utilization=0.93, memory_bytes=60 * 2.0**30,
             memory_limit_bytes=80 * 2.0**30, power_w=612.4, temperature_c=64.0,
         ),
-        Device(id="GPU-b", name="gpu1", rank=None, utilization=0.0, throttled=["sw_power_cap"]),
+        DeviceNow(id="GPU-b", name="gpu1", rank=None, utilization=0.0, throttled=["sw_power_cap"]),
     ]  # fmt: skip
 
     assert shown(devices=devices)[-3:-1] == [
@@ -72,7 +72,7 @@ def test_gpus_have_bars():
 
 def test_why_a_gpu_is_held_back_has_a_line_where_there_is_no_room():
     """The reason is never cut: it is what one looks for."""
-    gpu = Device(
+    gpu = DeviceNow(
         id="GPU-a", name="gpu0", rank=0, utilization=1.0, memory_bytes=60 * 2.0**30,
         memory_limit_bytes=80 * 2.0**30, power_w=612.4, temperature_c=88.0,
         throttled=["hw_thermal_slowdown"],
@@ -146,7 +146,7 @@ def test_no_line_is_wider_and_no_frame_higher_than_the_terminal(width, height):
             name="名" * 90,
             last={f"a_long_name_{n}": 1.0 for n in range(9)},
             ranks=[rank(n, section="a.section.of.a.very.long.name" * 3) for n in range(40)],
-            devices=[Device(id=str(n), name="gpu0", rank=n, utilization=1.0, memory_bytes=7.5e10,
+            devices=[DeviceNow(id=str(n), name="gpu0", rank=n, utilization=1.0, memory_bytes=7.5e10,
                             memory_limit_bytes=8e10, power_w=700.0, temperature_c=88.0,
                             throttled=["hw_thermal_slowdown", "sw_power_cap"]) for n in range(8)],
         ),

@@ -6,7 +6,7 @@ import pytest
 from run_folders import MS, START, RunFolderBuilder, S, digits
 
 from otel_mlperf import names
-from otel_mlperf.analysis.findings.judged_run import judge_run
+from otel_mlperf.analysis.findings.finding_sources import judge_run
 from otel_mlperf.findings.finding import Gain, Where
 from otel_mlperf.findings.finding_table import row_of
 from otel_mlperf.store.run_folders import read_run

@@ -11,8 +11,7 @@ import pytest
 import yaml
 from run_folders import digits
 
-from otel_mlperf.analysis.findings.finding_sources import all_rows
-from otel_mlperf.analysis.findings.judged_run import judge_run
+from otel_mlperf.analysis.findings.finding_sources import all_rows, judge_run
 from otel_mlperf.cli import main
 from otel_mlperf.findings.finding_table import TABLE
 from otel_mlperf.report.alert_rules import render_alert_rules

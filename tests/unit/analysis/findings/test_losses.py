@@ -7,7 +7,7 @@ import json
 from run_folders import S, digits
 
 from otel_mlperf import names
-from otel_mlperf.analysis.findings.judged_run import judge_run
+from otel_mlperf.analysis.findings.finding_sources import judge_run
 from otel_mlperf.findings.finding import Where
 from otel_mlperf.store.run_folders import read_run
 

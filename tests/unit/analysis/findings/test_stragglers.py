@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from run_folders import MS, RunFolderBuilder
 
-from otel_mlperf.analysis.findings.judged_run import judge_run
+from otel_mlperf.analysis.findings.finding_sources import judge_run
 from otel_mlperf.findings.finding import Gain, Where
 from otel_mlperf.store.run_folders import read_run
 

@@ -14,7 +14,7 @@ from otel_mlperf.analysis.live import live_journals
 from otel_mlperf.analysis.live.live_journals import look_at, published
 from otel_mlperf.analysis.live.live_readings import Usage, find_devices, find_usage
 from otel_mlperf.analysis.live.live_store import read
-from otel_mlperf.analysis.live.live_view import Watch, _merged
+from otel_mlperf.analysis.live.live_view import LiveWatch, _merged
 from otel_mlperf.journal.bulletin import Group, Reading, Warning, write_readings
 from otel_mlperf.journal.journal_reader import JournalReader
 from otel_mlperf.journal.layout import Word
@@ -108,7 +108,7 @@ def test_the_step_that_began_last_has_its_number(tmp_path, program):
 
 def test_an_ended_run_is_shown_as_it_was_last(tmp_path):
     """Steps, rates over their time, data wait and losses, all from the run folder."""
-    live = Watch(read_run(digits(tmp_path).write())).look()
+    live = LiveWatch(read_run(digits(tmp_path).write())).look()
 
     (rank,) = live.ranks
     assert (live.outcome, live.is_seen, live.step, rank.step) == ("finished", False, 39, 39)

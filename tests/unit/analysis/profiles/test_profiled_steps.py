@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import asdict
 
+import numpy as np
 import pytest
 from kineto_traces import PID, event, kernel, launch, operator, real_traces, write_trace
 from run_folders import MS, RUN_ID, START, RunFolderBuilder
@@ -21,6 +23,9 @@ from otel_mlperf.analysis.profiles.profiled_steps import (
 from otel_mlperf.errors import NoSuchStep
 from otel_mlperf.journal.window import Window, WindowStep
 from otel_mlperf.kineto.convert import convert, store
+from otel_mlperf.kineto.counting.attribution import find_belonging
+from otel_mlperf.kineto.counting.totals import self_times, totals
+from otel_mlperf.kineto.linking.sections import no_sections
 from otel_mlperf.kineto.spans.budget import Budget
 from otel_mlperf.store.run_folders import read_run
 from otel_mlperf.store.table_reader import Store
@@ -93,6 +98,45 @@ def test_steps_of_a_real_trace_add_up_to_its_totals(path, tmp_path):
         figures = find_kernels(profiled.rows, "", "step").rows
         same = next(whole for whole in figures if whole.name == one.name)
         assert (row.calls, row.total_ns, row.p50_ns) == (same.calls, same.total_ns, same.p50_ns)
+
+
+def counted(found, step):
+    """The figures of a step's events by category and name, as a window's are counted."""
+    trace, links = found.trace, found.links
+    where = find_belonging(trace, links, no_sections(), None)
+    events, many = trace.events, len(trace.names)
+    mine = np.flatnonzero(where.step == where.steps.index(step))
+    group = events.category.astype(np.int64) * many + events.name
+    own = self_times(events, links.around)
+    figures = totals(group[mine], events.duration_ns[mine], own[mine])
+    return {
+        (trace.categories[key // many], trace.names[key % many]): asdict(of_name)
+        for key, of_name in figures.each()
+    }
+
+
+@pytest.mark.parametrize("path", real_traces())
+def test_a_step_of_a_real_trace_is_counted_alike_from_store_and_events(path, tmp_path):
+    """Each kernel, operator and annotation of a step has the same figures, quantiles too."""
+    run = RunFolderBuilder(tmp_path)
+    run.process(10**9)
+    folder = run.write()
+    found = convert(path, Budget(100))
+    store(found, folder)
+    profiled = Profiled(folder)
+    if not profiled.known:
+        pytest.skip("it shows no step")
+
+    for step in profiled.known:
+        chosen = profiled.chosen(step.number, step.phase)
+        events = read_step_events(profiled.store, chosen)
+        rows = count_step(profiled.rows, chosen, events).rows["totals"]
+        whole = counted(found, step.name)
+        by_name = [row for row in rows if row["what"] in ("kernel", "operator", "annotation")]
+        assert by_name
+        for row in by_name:
+            expected = whole[row["category"], row["name"]]
+            assert {figure: row[figure] for figure in expected} == expected, row["name"]
 
 
 class Recorded:

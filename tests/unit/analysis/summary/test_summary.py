@@ -7,8 +7,9 @@ import json
 import pytest
 from run_folders import MS, START, RunFolderBuilder, S, digits
 
+from otel_mlperf.analysis.steps.step_shapes import Slowest, WarmUp
 from otel_mlperf.analysis.summary.summary import summarize
-from otel_mlperf.analysis.summary.summary_shapes import Outside, Slowest, WarmUp
+from otel_mlperf.analysis.summary.summary_shapes import OutsideShare
 from otel_mlperf.errors import NoSuchRun
 from otel_mlperf.journal.window import Window, write_window
 from otel_mlperf.report.summary_notes import closing_lines
@@ -66,11 +67,11 @@ def test_a_run_with_steps(tmp_path):
         kept_number=23,
     )
     assert summary.outside == [
-        Outside(name="load_data", sum_ns=250 * MS, count=1),
-        Outside(name="validate", sum_ns=220 * MS, count=2),
-        Outside(name="set-up", sum_ns=150 * MS),
-        Outside(name="checkpoint", sum_ns=80 * MS, count=2),
-        Outside(name="not in a span", sum_ns=20 * MS),
+        OutsideShare(name="load_data", sum_ns=250 * MS, count=1),
+        OutsideShare(name="validate", sum_ns=220 * MS, count=2),
+        OutsideShare(name="set-up", sum_ns=150 * MS),
+        OutsideShare(name="checkpoint", sum_ns=80 * MS, count=2),
+        OutsideShare(name="not in a span", sum_ns=20 * MS),
     ]
     assert summary.result == {"accuracy": 0.9833}
     assert summary.next == "otel-mlperf show 3f2a --step 23"
@@ -177,12 +178,12 @@ def test_background_work_takes_nothing_from_the_time_outside(tmp_path):
 
     summary = summary_of(run)
 
-    assert summary.beside == [Outside(name="bg", sum_ns=995 * MS, count=242)]
+    assert summary.beside == [OutsideShare(name="bg", sum_ns=995 * MS, count=242)]
     assert summary.outside == [
-        Outside(name="loading", sum_ns=20 * MS, count=1),
-        Outside(name="bg", sum_ns=10 * MS, count=2),
-        Outside(name="set-up", sum_ns=10 * MS),
-        Outside(name="not in a span", sum_ns=10 * MS),
+        OutsideShare(name="loading", sum_ns=20 * MS, count=1),
+        OutsideShare(name="bg", sum_ns=10 * MS, count=2),
+        OutsideShare(name="set-up", sum_ns=10 * MS),
+        OutsideShare(name="not in a span", sum_ns=10 * MS),
     ]
 
 
@@ -201,11 +202,11 @@ def test_forked_children_take_nothing_from_what_their_rank_did_itself(tmp_path):
     summary = summary_of(run)
 
     assert rows_of(summary) == [("forward", 50.0), ("not in a span", 0.0)]
-    assert summary.beside == [Outside(name="load", sum_ns=300 * MS, count=10)]
+    assert summary.beside == [OutsideShare(name="load", sum_ns=300 * MS, count=10)]
     assert summary.outside == [
-        Outside(name="load", sum_ns=20 * MS, count=1),
-        Outside(name="set-up", sum_ns=20 * MS),
-        Outside(name="not in a span", sum_ns=10 * MS),
+        OutsideShare(name="load", sum_ns=20 * MS, count=1),
+        OutsideShare(name="set-up", sum_ns=20 * MS),
+        OutsideShare(name="not in a span", sum_ns=10 * MS),
     ]
     assert "added up  decode ×1: 40.0 ms in child processes, mean 40.0 ms" in closing_lines(summary)
 
@@ -246,9 +247,9 @@ def test_the_train_phase_is_what_a_run_is_about(tmp_path):
 
     assert (summary.steps.phase, summary.steps.count) == ("train", 1)
     assert summary.outside == [
-        Outside(name="validate", sum_ns=55 * MS, count=1),
-        Outside(name="set-up", sum_ns=5 * MS),
-        Outside(name="not in a span", sum_ns=20 * MS),
+        OutsideShare(name="validate", sum_ns=55 * MS, count=1),
+        OutsideShare(name="set-up", sum_ns=5 * MS),
+        OutsideShare(name="not in a span", sum_ns=20 * MS),
     ]
 
 
@@ -374,9 +375,9 @@ def test_a_section_around_the_steps_is_looked_into(tmp_path):
     run.process(S)
 
     assert summary_of(run).outside == [
-        Outside(name="save", sum_ns=200 * MS, count=1),
-        Outside(name="set-up", sum_ns=100 * MS),
-        Outside(name="not in a span", sum_ns=200 * MS),
+        OutsideShare(name="save", sum_ns=200 * MS, count=1),
+        OutsideShare(name="set-up", sum_ns=100 * MS),
+        OutsideShare(name="not in a span", sum_ns=200 * MS),
     ]
 
 
@@ -391,7 +392,7 @@ def test_what_is_inside_a_named_section_is_not_counted_twice(tmp_path):
 
     named = [one for one in summary_of(run).outside if one.count]
 
-    assert named == [Outside(name="validate", sum_ns=300 * MS, count=2)]
+    assert named == [OutsideShare(name="validate", sum_ns=300 * MS, count=2)]
 
 
 def test_a_run_without_steps_is_a_tree_of_its_sections(tmp_path):

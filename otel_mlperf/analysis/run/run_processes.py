@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from otel_mlperf.analysis.summary.summary_shapes import Failure
 from otel_mlperf.errors import NoSuchRun
 from otel_mlperf.store.table_reader import Store
 
@@ -22,7 +21,7 @@ _RANKS_TOLD = 16
 _WORST_FIRST = ("failed", "killed", "interrupted", RUNNING, FINISHED, IMPORTED)
 
 
-class Process(msgspec.Struct, frozen=True, kw_only=True):
+class RunProcess(msgspec.Struct, frozen=True, kw_only=True):
     """One row of table ``processes``."""
 
     rank: int
@@ -42,14 +41,24 @@ class Process(msgspec.Struct, frozen=True, kw_only=True):
     has_gpu: bool
 
 
+class Failure(msgspec.Struct, frozen=True, kw_only=True):
+    """How and where the first rank that did not finish came to an end."""
+
+    rank: int
+    step: int | None
+    section: str
+    type: str
+    message: str
+
+
 class Processes(msgspec.Struct, frozen=True):
     """All processes of a run, and the last moment that anything is known of."""
 
-    all: list[Process]
+    all: list[RunProcess]
     last_ns: int
 
     @property
-    def last_of_rank(self) -> list[Process]:
+    def last_of_rank(self) -> list[RunProcess]:
         """The newest process of each rank, by rank: earlier ones were restarted."""
         newest = {one.rank: one for one in sorted(self.all, key=lambda p: (p.restart, p.start_ns))}
         return [newest[rank] for rank in sorted(newest)]
@@ -82,7 +91,7 @@ class Processes(msgspec.Struct, frozen=True):
         """The lives of all processes, added up."""
         return sum(self.end_of(one) - one.start_ns for one in self.all)
 
-    def end_of(self, process: Process) -> int:
+    def end_of(self, process: RunProcess) -> int:
         """When it ended, or was last heard of."""
         return max(process.end_ns or self.last_ns, process.start_ns)
 
@@ -111,14 +120,14 @@ class Processes(msgspec.Struct, frozen=True):
 
 def read_processes(store: Store) -> Processes:
     """The processes of a run, and its last sign of life."""
-    columns = ", ".join(Process.__struct_fields__)
+    columns = ", ".join(RunProcess.__struct_fields__)
     found = store.records(f"SELECT {columns} FROM processes ORDER BY restart, rank, start_ns")
     last = store.rows(
         "SELECT max(t) FROM (SELECT max(end_ns) t FROM processes UNION ALL "
         "SELECT max(start_ns) FROM processes UNION ALL SELECT max(end_ns) FROM steps UNION ALL "
         "SELECT max(start_ns) FROM sections UNION ALL SELECT max(time_ns) FROM readings)"
     )
-    return Processes([Process(**row) for row in found], last[0][0] or 0)
+    return Processes([RunProcess(**row) for row in found], last[0][0] or 0)
 
 
 def no_such_rank(run: RunFolder, rank: int) -> NoSuchRun:

@@ -5,14 +5,14 @@ from __future__ import annotations
 from statistics import median_low
 from typing import TYPE_CHECKING, Any, Final
 
+from otel_mlperf.analysis.steps.step_shapes import RankFigures, StandOut
 from otel_mlperf.analysis.steps.step_shares import NOT_IN_A_SPAN, OWN, shown
-from otel_mlperf.analysis.summary.summary_shapes import RankFigures, StandOut
 from otel_mlperf.findings.finding_table import row_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from otel_mlperf.analysis.summary.summary_shapes import WarmUp
+    from otel_mlperf.analysis.steps.step_shapes import WarmUp
     from otel_mlperf.store.table_reader import Store
 
 _SLOW: Final = row_of("straggler")

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from otel_mlperf.analysis.summary.item_accounts import Account, lost, pending, read_accounts
+from otel_mlperf.analysis.run.item_accounts import RunAccount, lost, pending, read_accounts
 from otel_mlperf.errors import StoreError
 
 
@@ -30,9 +30,9 @@ def test_accounts_of_all_nodes_are_added(tmp_path):
 
     assert read_accounts(tmp_path) == {
         "spans": {
-            "otlp": Account(created=14, delivered=4, pending=7, lost={"full": 2, "rejected": 1})
+            "otlp": RunAccount(created=14, delivered=4, pending=7, lost={"full": 2, "rejected": 1})
         },
-        "metrics": {"otlp": Account(created=3, delivered=3)},
+        "metrics": {"otlp": RunAccount(created=3, delivered=3)},
     }
 
 
@@ -45,12 +45,14 @@ def test_without_an_agent_there_are_no_accounts(tmp_path):
     ("account", "holds"),
     [
         (
-            Account(created=10, delivered=4, rolled_up=1, unselected=2, pending=2, lost={"x": 1}),
+            RunAccount(
+                created=10, delivered=4, rolled_up=1, unselected=2, pending=2, lost={"x": 1}
+            ),
             True,
         ),
-        (Account(created=10, delivered=4), False),
-        (Account(created=3, delivered=4), False),
-        (Account(), True),
+        (RunAccount(created=10, delivered=4), False),
+        (RunAccount(created=3, delivered=4), False),
+        (RunAccount(), True),
     ],
 )
 def test_the_identity_holds_or_not(account, holds):
@@ -62,10 +64,10 @@ def test_a_span_that_no_destination_got_is_lost_once(tmp_path):
     """The full ring loses it for store and server alike; pending is what a server still gets."""
     accounts = {
         "spans": {
-            "store": Account(lost={"ring_full": 2}, pending=1),
-            "otlp": Account(lost={"ring_full": 2, "rejected": 1}, pending=5),
+            "store": RunAccount(lost={"ring_full": 2}, pending=1),
+            "otlp": RunAccount(lost={"ring_full": 2, "rejected": 1}, pending=5),
         },
-        "metrics": {"otlp": Account(lost={"rejected": 4}, pending=1)},
+        "metrics": {"otlp": RunAccount(lost={"rejected": 4}, pending=1)},
     }
 
     assert (lost(accounts), pending(accounts)) == (7, 6)

@@ -15,7 +15,7 @@ STORE = "store"
 RING_FULL = "ring_full"
 
 
-class Account(msgspec.Struct, kw_only=True):
+class RunAccount(msgspec.Struct, kw_only=True):
     """One signal on its way to one destination; created is the sum of all the others."""
 
     created: int = 0
@@ -35,7 +35,7 @@ class Account(msgspec.Struct, kw_only=True):
         """Items whose fate is known."""
         return self.delivered + self.rolled_up + self.unselected + sum(self.lost.values())
 
-    def add(self, other: Account) -> None:
+    def add(self, other: RunAccount) -> None:
         """Takes in what another node counted."""
         for name in ("created", "delivered", "rolled_up", "unselected", "pending"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
@@ -43,7 +43,7 @@ class Account(msgspec.Struct, kw_only=True):
             self.lost[reason] = self.lost.get(reason, 0) + count
 
 
-Accounts = dict[str, dict[str, Account]]
+Accounts = dict[str, dict[str, RunAccount]]
 """By signal and destination."""
 
 
@@ -61,7 +61,7 @@ def read_accounts(folder: Path) -> Accounts:
             raise StoreError(f"reading {file}: {error}; move it away to read the rest") from error
         for signal, destinations in found.items():
             for destination, account in destinations.items():
-                accounts.setdefault(signal, {}).setdefault(destination, Account()).add(account)
+                accounts.setdefault(signal, {}).setdefault(destination, RunAccount()).add(account)
     return accounts
 
 

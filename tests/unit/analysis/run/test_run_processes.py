@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 from run_folders import RunFolderBuilder, S
 
-from otel_mlperf.analysis.summary.run_processes import read_processes
-from otel_mlperf.analysis.summary.summary_shapes import Failure
+from otel_mlperf.analysis.run.run_processes import Failure, read_processes
 from otel_mlperf.store.table_reader import Store
 
 
