@@ -60,3 +60,26 @@ def test_pins_carry_hashes_and_no_addresses():
     assert pins
     assert all("==" in pin and pin.endswith("\\") for pin in pins)
     assert not [line for line in lines if "://" in line or line.startswith("-")]
+
+
+def called_and_imported(path):
+    """The names that a file calls, with what stands before the dot, and those that it imports."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Call):
+            yield ast.unparse(node.func)
+        elif isinstance(node, ast.Import | ast.ImportFrom):
+            module = [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+            yield from (*module, *(alias.name for alias in node.names))
+
+
+def test_nothing_listens_and_nothing_that_is_read_is_run():
+    """No port is opened, nothing unpickled or evaluated, no shell asked, YAML is plain data."""
+    servers = {"socketserver", "http.server", "asyncio.start_server", "create_server"}
+    runs = {"eval", "exec", "os.system", "marshal", "shelve", "yaml.load", "yaml.unsafe_load",
+            "pickle.load", "pickle.loads", "pickle.Unpickler"}  # fmt: skip
+    for path in python_files("otel_mlperf"):
+        names = set(called_and_imported(path))
+        assert names & (servers | runs) == set(), path
+        assert "shell=True" not in path.read_text(), path
+        if "socket" in names:
+            assert not any(name.endswith((".bind", ".listen", ".accept")) for name in names), path

@@ -149,7 +149,7 @@ def test_empty_variables_count_as_unset():
 @pytest.mark.parametrize(
     ("content", "message"),
     [("- a\n- b\n", "found a list"), ("a: [1\n", "while parsing"), ("rows: x\n", "c.yaml: rows"),
-     (b"\xff\xfe\x00", "c.yaml")],
+     (b"\xff\xfe\x00", "c.yaml"), ("rows: !!python/object/apply:os.getpid []", "constructor")],
 )  # fmt: skip
 def test_wrong_files(tmp_path, content, message):
     """A file that is no settings file raises before any work, naming the file."""

@@ -1,14 +1,27 @@
 """Tests of ``journal.journal_folder``."""
 
 import os
+import stat
 
+import pytest
+
+from otel_mlperf.errors import JournalError
 from otel_mlperf.journal.journal_folder import (
     folders_of_run,
     folders_with_journals,
     journal_name,
     journals_in,
+    make_private,
     rank_of,
 )
+from otel_mlperf.journal.journal_reader import JournalReader
+from otel_mlperf.journal.journal_writer import Journal
+from otel_mlperf.journal.meta import JournalMeta
+
+META = JournalMeta(
+    run_id="r", run_name="n", run_folder="/nowhere", service="s", host="h", pid=1, run_span=7,
+    monotonic_ns=5, unix_ns=9,
+)  # fmt: skip
 
 
 def test_the_rank_of_a_journal_is_in_its_name():
@@ -53,3 +66,47 @@ def test_only_folders_that_hold_a_journal_are_looked_at(tmp_path):
 
     assert folders_with_journals(str(tmp_path)) == [mine / "a", mine / "b"]
     assert folders_with_journals(str(tmp_path / "gone")) == []
+
+
+@pytest.fixture
+def no_umask():
+    """What is created gets the mode that it was asked for."""
+    before = os.umask(0)
+    yield
+    os.umask(before)
+
+
+def mode_of(path):
+    return stat.S_IMODE(os.stat(path).st_mode)
+
+
+@pytest.mark.usefixtures("no_umask")
+def test_a_journal_is_for_its_owner_alone(tmp_path):
+    """Whatever the umask, nobody else may look into its folder, or read it."""
+    folder = tmp_path / "otel_mlperf-7" / "run"
+    make_private(str(folder))
+    journal = Journal(str(folder / "0-1-0.journal"), 2048, META)
+
+    assert mode_of(folder) == 0o700
+    assert mode_of(journal.path) == 0o600
+    journal.release()
+
+
+def test_a_folder_of_somebody_else_is_not_used(tmp_path, monkeypatch):
+    """Nor one that is a link, wherever it leads."""
+    (tmp_path / "link").symlink_to(tmp_path)
+    with pytest.raises(JournalError, match="is a link"):
+        make_private(str(tmp_path / "link"))
+    monkeypatch.setattr(os, "getuid", lambda: tmp_path.stat().st_uid + 1)
+    with pytest.raises(JournalError, match="belongs to user"):
+        make_private(str(tmp_path))
+
+
+def test_a_link_is_no_journal(tmp_path):
+    """A reader opens the file itself, not what another one points to."""
+    journal = Journal(str(tmp_path / "0-1-0.journal"), 2048, META)
+    (tmp_path / "0-1-1.journal").symlink_to(journal.path)
+
+    with pytest.raises(JournalError, match=r"0-1-1\.journal"):
+        JournalReader(str(tmp_path / "0-1-1.journal"))
+    journal.release()
