@@ -172,7 +172,7 @@ def test_collector_that_is_away_costs_nothing(tmp_path, servers, collector, away
         wait_for_tables(one.runs)
         if away == "in between":
             own.kill()
-            waiting = partial(glob, f"{one.runs}/*/agent/*/requests/*.otlp")
+            waiting = partial(glob, f"{one.runs}/*/agent/*/requests/*.batch")
             wait_until(waiting, what="a waiting request")
         own.start()
         ended = one.end().settled()

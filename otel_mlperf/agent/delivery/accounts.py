@@ -9,9 +9,10 @@ difference of the rest.
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from otel_mlperf import names
+from otel_mlperf.agent.delivery.destination import account_of
 from otel_mlperf.agent.derivation.metric_series import Meter
 from otel_mlperf.agent.model.agent_state import ItemAccount
 from otel_mlperf.journal.layout import ROW_BYTES
@@ -21,95 +22,89 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
+    from otel_mlperf.agent.delivery.destination import Destination, Signal
     from otel_mlperf.agent.delivery.outbox import SettledRequest
     from otel_mlperf.agent.derivation.mark_work import MarkOutcome
-    from otel_mlperf.agent.model.agent_options import Options
     from otel_mlperf.agent.model.agent_state import AgentState
     from otel_mlperf.agent.model.events import WindowConverted
-    from otel_mlperf.agent.model.kept_span import Kept
-
-SPANS_STORE: Final = "spans/store"
-SPANS_OTLP: Final = "spans/otlp"
-METRICS_OTLP: Final = "metrics/otlp"
-_BY_SIGNAL: Final = {"traces": SPANS_OTLP, "metrics": METRICS_OTLP}
 
 
 class Accounts:
-    """The accounts of this node's run."""
+    """The accounts of this node's run: one for each signal of each destination."""
 
-    def __init__(self, state: AgentState, options: Options) -> None:
-        self._state = state
-        self.destinations = [SPANS_STORE]
-        self.destinations += [SPANS_OTLP] if options.traces else []
-        self.destinations += [METRICS_OTLP] if options.metrics else []
-        for destination in self.destinations:
-            state.accounts.setdefault(destination, ItemAccount())
-        self._unstored = 0
+    def __init__(self, state: AgentState, destinations: Sequence[Destination]) -> None:
+        self._state, self._destinations = state, destinations
+        for destination in destinations:
+            for signal in destination.signals:
+                state.accounts.setdefault(account_of(signal, destination.name), ItemAccount())
         self._meter = Meter(state)
+
+    def takers(self, signal: Signal) -> list[Destination]:
+        """The destinations that take a signal."""
+        return [taker for taker in self._destinations if signal in taker.signals]
+
+    def _of(self, signal: Signal) -> list[ItemAccount]:
+        takers = self.takers(signal)
+        return [self._state.accounts[account_of(signal, taker.name)] for taker in takers]
 
     def measured(self, outcome: MarkOutcome, dropped: int) -> None:
         """What one mark brought of one journal; ``dropped`` by its full ring."""
-        for destination in (SPANS_STORE, SPANS_OTLP):
-            if destination in self.destinations:
-                account = self._state.accounts[destination]
-                account.created += outcome.created + dropped
-                account.unselected += outcome.unselected
-                account.rolled_up += outcome.rolled_up
-                _lose(account, "ring_full", dropped)
-                _lose(account, "internal", outcome.failed)
+        for account in self._of("spans"):
+            account.created += outcome.created + dropped
+            account.unselected += outcome.unselected
+            account.rolled_up += outcome.rolled_up
+            _lose(account, "ring_full", dropped)
+            _lose(account, "internal", outcome.failed)
 
     def converted(self, event: WindowConverted) -> None:
         """A profiler window: its events are in the store, or lost for a reason."""
         outcome = {names.OUTCOME: "lost" if event.lost else "delivered"}
         self._meter.add(names.CONVERSIONS, outcome, 1)
-        for destination in (SPANS_STORE, SPANS_OTLP):
-            if destination in self.destinations:
-                account = self._state.accounts[destination]
-                account.created += event.events
-                _lose(account, event.lost, event.events if event.lost else 0)
-        if not event.lost:
-            self._state.accounts[SPANS_STORE].delivered += event.events
-            if SPANS_OTLP in self.destinations:
-                self._state.accounts[SPANS_OTLP].rolled_up += event.rolled_up
+        for taker, account in zip(self.takers("spans"), self._of("spans"), strict=True):
+            account.created += event.events
+            if event.lost:
+                _lose(account, event.lost, event.events)
+            elif taker.waits_in_log:
+                # The process that converted the window has written them itself.
+                account.delivered += event.events
+            elif taker.form == "otlp":
+                account.rolled_up += event.rolled_up
+            else:
+                # There are encoded requests of them and nothing else: the rest is measured.
+                account.unselected += event.events
 
-    def lost(self, destination: str, reason: str, count: int) -> None:
+    def lost(self, account: str, reason: str, count: int) -> None:
         """Items that will not arrive."""
-        _lose(self._state.accounts[destination], reason, count)
+        _lose(self._state.accounts[account], reason, count)
 
-    def stored_later(self, spans: Sequence[Kept]) -> None:
-        """Spans that the next flush writes."""
-        self._unstored += sum(kept.kind == "section" for kept in spans)
+    def delivered(self, account: str, count: int) -> None:
+        """Items that have arrived."""
+        self._state.accounts[account].delivered += count
 
-    def stored(self) -> None:
-        """The flush has written them."""
-        self._state.accounts[SPANS_STORE].delivered += self._unstored
-        self._unstored = 0
-
-    def removed(self, spans: int) -> None:
-        """Stored spans that had to make room for newer ones."""
-        account = self._state.accounts[SPANS_STORE]
-        account.delivered -= spans
-        _lose(account, "store_full", spans)
+    def removed(self, account: str, spans: int) -> None:
+        """Delivered spans that had to make room for newer ones."""
+        self.delivered(account, -spans)
+        self.lost(account, "store_full", spans)
 
     def collected(self, points: int) -> None:
         """Metric points made."""
-        self._state.accounts[METRICS_OTLP].created += points
+        for account in self._of("metrics"):
+            account.created += points
 
     def settled(self, outcome: SettledRequest) -> None:
-        """A server's answer to a request."""
-        account = self._state.accounts.setdefault(_BY_SIGNAL[outcome.signal], ItemAccount())
+        """What a destination said of a request."""
+        account = self._state.accounts.setdefault(outcome.account, ItemAccount())
         account.delivered += outcome.delivered
         for reason, count in outcome.lost.items():
             _lose(account, reason, count)
 
     def report(self, waiting: dict[str, int]) -> dict[str, dict[str, Any]]:
-        """Signal to destination to the terms of the identity; ``waiting`` items by signal."""
+        """Signal to destination to the terms of the identity; ``waiting`` items by account."""
         pending = self._pending(waiting)
-        found: dict[str, dict[str, Any]] = {}
-        for name in self._state.accounts:
+        report: dict[str, dict[str, Any]] = {}
+        for name, account in self._state.accounts.items():
             signal, destination = name.split("/")
-            account = self._state.accounts[name]
-            found.setdefault(signal, {})[destination] = {
+            report.setdefault(signal, {})[destination] = {
                 "created": account.created,
                 "delivered": account.delivered,
                 "rolled_up": account.rolled_up,
@@ -117,18 +112,18 @@ class Accounts:
                 "pending": pending[name],
                 "lost": dict(account.lost),
             }
-        return found
+        return report
 
     def _pending(self, waiting: dict[str, int]) -> dict[str, int]:
+        """Items that wait for each destination, and rows whose step has not ended for each too."""
         held = sum(len(j.held) // ROW_BYTES for j in self._state.journals.values())
         return {
-            SPANS_STORE: held + self._unstored,
-            SPANS_OTLP: held + waiting.get("traces", 0),
-            METRICS_OTLP: waiting.get("metrics", 0),
+            name: waiting.get(name, 0) + (held if name.startswith("spans/") else 0)
+            for name in self._state.accounts
         }
 
     def tell(self, waiting: dict[str, int]) -> None:
-        """Sets the accounts' series to what is so now; ``waiting`` items by signal."""
+        """Sets the accounts' series to what is so now; ``waiting`` items by account."""
         pending = self._pending(waiting)
         for name, account in self._state.accounts.items():
             signal, destination = name.split("/")

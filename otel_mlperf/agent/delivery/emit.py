@@ -1,90 +1,114 @@
-"""What goes to the store and to the servers at a mark, and when are metrics due?"""
+"""Which batches does a mark make for which destination, and when are metrics due?"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from otel_mlperf import names
-from otel_mlperf.agent.conversion.window_results import bodies
-from otel_mlperf.agent.delivery.accounts import METRICS_OTLP, SPANS_OTLP
+from otel_mlperf.agent.delivery.batches import count_items, encode_batch, point_items, span_items
+from otel_mlperf.agent.delivery.destination import Batch, TryLater, account_of
+from otel_mlperf.agent.delivery.otlp_destination import metric_request, span_requests
 from otel_mlperf.agent.derivation.cell_values import user_metric
 from otel_mlperf.agent.derivation.metric_points import Export
 from otel_mlperf.agent.model.agent_state import MetricSeries
-from otel_mlperf.agent.model.kept_span import span_columns
-from otel_mlperf.agent.model.resource import SCOPE_BYTES, agent_attributes, rank_attributes
-from otel_mlperf.otlp import wire
-from otel_mlperf.otlp.metric_encoding import encode_metrics
-from otel_mlperf.otlp.span_encoding import cut, encode_spans
+from otel_mlperf.agent.model.resource import agent_attributes, rank_attributes
+from otel_mlperf.errors import StoreError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
-    from pathlib import Path
 
     from otel_mlperf.agent.delivery.accounts import Accounts
+    from otel_mlperf.agent.delivery.destination import SpanItem
     from otel_mlperf.agent.delivery.outbox import Outbox
     from otel_mlperf.agent.model.agent_options import Options
     from otel_mlperf.agent.model.agent_state import AgentState, RankState
     from otel_mlperf.agent.model.events import Mark, WindowConverted
     from otel_mlperf.agent.model.kept_span import Kept
-    from otel_mlperf.agent.model.table_rows import TableRows
     from otel_mlperf.names import Metric
 
-_MOST_BYTES: Final = 2 << 20
-"""Of a request's spans: below the 4 MiB that gRPC servers behind the Collector accept."""
+_MOST_SPANS: Final = 2000
+"""Of a batch with lists: some megabytes in memory, twice."""
 _OFTEN_NS: Final = 120 * 10**9
 """For how long metrics go out often."""
 
 
 class Emitter:
-    """Numbers requests in the order in which they are made, so that a replay makes the same."""
+    """Numbers batches in the order in which they are made, so that a replay makes the same."""
 
     def __init__(
-        self,
-        state: AgentState,
-        tables: TableRows,
-        options: Options,
-        requests: Outbox,
-        accounts: Accounts,
+        self, state: AgentState, options: Options, outbox: Outbox, accounts: Accounts
     ) -> None:
-        self._state, self._tables, self._options = state, tables, options
-        self._requests, self._accounts = requests, accounts
+        self._state, self._options = state, options
+        self._outbox, self._accounts = outbox, accounts
+        self.held: dict[str, list[SpanItem]] = {}
+        """Spans since the last flush, by account: of destinations whose batches wait in the log."""
+
+    @property
+    def waiting(self) -> dict[str, int]:
+        """Items that wait, by account."""
+        held = {
+            account: sum(span.kind == "section" for span in spans)
+            for account, spans in self.held.items()
+        }
+        return self._outbox.waiting | held
 
     def keep(self, rank: RankState, spans: list[Kept]) -> None:
-        """Spans of one rank, for the next flush and for the server."""
+        """Spans of one rank, for the next flush and for the outbox."""
         if not spans:
             return
-        self._tables.spans += spans
-        self._accounts.stored_later(spans)
-        if SPANS_OTLP not in self._accounts.destinations:
-            return
-        resource = wire.encode_resource(rank_attributes(rank.meta))
-        at = 0
-        for columns in cut(span_columns(spans), _MOST_BYTES):
-            items = sum(kept.kind == "section" for kept in spans[at : at + len(columns)])
-            at += len(columns)
-            body = encode_spans(resource, SCOPE_BYTES, columns, names.SCHEMA_URL)
-            self._request("traces", items, body)
+        resource = rank_attributes(rank.meta)
+        for taker in self._accounts.takers("spans"):
+            account = account_of("spans", taker.name)
+            if taker.waits_in_log:
+                self.held.setdefault(account, []).extend(span_items(spans))
+            elif taker.form == "otlp":
+                for items, body in span_requests(resource, spans):
+                    self._queue(account, items, body)
+            else:
+                for at in range(0, len(spans), _MOST_SPANS):
+                    part = spans[at : at + _MOST_SPANS]
+                    body = encode_batch(resource, spans=span_items(part))
+                    self._queue(account, count_items(part), body)
 
-    def convert(self, event: WindowConverted, folder: Path) -> None:
-        """What became of a profiler window; ``folder`` holds the file with its requests."""
+    def flush(self, part: int) -> None:
+        """Offers what waits in the log of events; ``part`` is the number of the batch.
+
+        Raises:
+            StoreError: it was not taken: it still waits, and so must the log.
+        """
+        for taker in self._accounts.takers("spans"):
+            if not taker.waits_in_log:
+                continue
+            account = account_of("spans", taker.name)
+            spans = self.held.get(account, [])
+            items = sum(span.kind == "section" for span in spans)
+            batch = Batch(number=part, signal="spans", items=items, spans=spans)
+            verdict = taker.accept(batch)
+            if isinstance(verdict, TryLater):
+                raise StoreError(verdict.reason)
+            self.held.pop(account, None)
+            self._accounts.delivered(account, items)
+
+    def convert(self, event: WindowConverted, requests: Iterable[tuple[int, bytes | None]]) -> None:
+        """What became of a profiler window; its requests with their items, None for a lost one."""
         self._accounts.converted(event)
         self._measure(event)
-        if SPANS_OTLP not in self._accounts.destinations:
-            return
-        for items, body in bodies(event, folder):
-            if body is None:
-                self._accounts.lost(SPANS_OTLP, "outbox_io", items)
-            else:
-                self._request("traces", items, body)
+        servers = [taker for taker in self._accounts.takers("spans") if taker.form == "otlp"]
+        for items, body in requests if servers else ():
+            for taker in servers:
+                account = account_of("spans", taker.name)
+                if body is None:
+                    self._accounts.lost(account, "outbox_io", items)
+                else:
+                    self._queue(account, items, body)
 
     def _measure(self, event: WindowConverted) -> None:
         """What a window comes to is sent at once: the run may have made its last mark."""
-        if METRICS_OTLP not in self._accounts.destinations or not event.readings:
+        if not event.readings:
             return
         meta = self._state.ranks[event.instance].meta
         series = [
-            MetricSeries(one.name, one.labels, one.value, read_ns=event.end_ns)
-            for one in event.readings
+            MetricSeries(reading.name, reading.labels, reading.value, read_ns=event.end_ns)
+            for reading in event.readings
         ]
         self._export(rank_attributes(meta), meta.unix_ns, event.end_ns, series, {})
 
@@ -94,7 +118,7 @@ class Emitter:
         if not self._is_due(mark):
             return
         state.exported_ns = mark.unix_ns
-        if METRICS_OTLP not in self._accounts.destinations:
+        if not self._accounts.takers("metrics"):
             return
         for rank in state.ranks.values():
             user = {name: user_metric(name, unit, kind) for name, (unit, kind) in rank.user.items()}
@@ -102,14 +126,14 @@ class Emitter:
             series = rank.series.values()
             self._export(attributes, rank.meta.unix_ns, mark.unix_ns, series, user)
             rank.series = {k: s for k, s in rank.series.items() if rank.live and not s.gone}
-        self._accounts.tell(self._requests.waiting)
+        self._accounts.tell(self.waiting)
         self._export_node(mark.unix_ns, state.series.values())
         state.series = {k: s for k, s in state.series.items() if not s.gone}
 
     def export_accounts(self, now_ns: int) -> None:
         """What became of the items until now."""
-        if METRICS_OTLP in self._accounts.destinations:
-            self._accounts.tell(self._requests.waiting)
+        if self._accounts.takers("metrics"):
+            self._accounts.tell(self.waiting)
             own = [series for series in self._state.series.values() if not series.source]
             self._export_node(now_ns, own)
 
@@ -136,17 +160,24 @@ class Emitter:
         series: Iterable[MetricSeries],
         user: dict[str, Metric],
     ) -> None:
+        takers = self._accounts.takers("metrics")
+        if not takers:
+            return
         export = Export(start_ns, now_ns)
         metrics = export.collect(series, user)
         if not metrics:
             return
-        resource = wire.encode_resource(attributes)
-        body = encode_metrics(resource, SCOPE_BYTES, metrics, names.SCHEMA_URL)
         self._accounts.collected(export.points)
-        self._request("metrics", export.points, body)
+        for taker in takers:
+            if taker.form == "otlp":
+                body = metric_request(attributes, metrics)
+            else:
+                body = encode_batch(attributes, points=point_items(metrics))
+            self._queue(account_of("metrics", taker.name), export.points, body)
 
-    def _request(self, signal: str, items: int, body: bytes) -> None:
+    def _queue(self, account: str, items: int, body: bytes) -> None:
         number, self._state.request = self._state.request, self._state.request + 1
-        known = self._requests.add(number, signal, items, body)
-        if known:
-            self._accounts.settled(known)
+        settled = self._outbox.add(number, account, items, body)
+        if settled:
+            # A replay: the agent before this one has sent it, and knew what became of it.
+            self._accounts.settled(settled)

@@ -19,24 +19,31 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 _LOG: Final = "outcomes.log"
+_SUFFIX: Final = ".batch"
 
 
 class WaitingRequest(NamedTuple):
     """One request that waits."""
 
     number: int
-    signal: str
+    account: str
+    """As "signal/destination"."""
     items: int
     check: int
     """CRC-32 of the body."""
     size: int
+
+    @property
+    def destination(self) -> str:
+        """Name of whoever it is for."""
+        return self.account.split("/")[1]
 
 
 class SettledRequest(NamedTuple):
     """What became of a request's items."""
 
     number: int
-    signal: str
+    account: str
     check: int
     delivered: int
     lost: dict[str, int]
@@ -65,18 +72,19 @@ class Outbox:
         """
         self._settled = {outcome.number: outcome for outcome in self._read_log()}
         self._news = [o for o in self._settled.values() if o.number in pending]
-        for path in sorted(self._folder.glob("*.otlp")):
-            number, signal, items, check = path.name.removesuffix(".otlp").split("-")
+        for path in sorted(self._folder.glob(f"*{_SUFFIX}")):
+            number, name, items, check = path.name.removesuffix(_SUFFIX).split("-")
+            account = name.replace(".", "/")
             known = self._settled.get(int(number))
             if known and known.check == int(check):
                 path.unlink(missing_ok=True)
                 continue
             size = path.stat().st_size
-            request = WaitingRequest(int(number), signal, int(items), int(check), size)
+            request = WaitingRequest(int(number), account, int(items), int(check), size)
             where = self._waiting if request.number < next_number else self._made
             where[request.number] = request
 
-    def add(self, number: int, signal: str, items: int, body: bytes) -> SettledRequest | None:
+    def add(self, number: int, account: str, items: int, body: bytes) -> SettledRequest | None:
         """Queues a request; what became of it, if an agent before has sent the same.
 
         What that one had made is sent as it was: what it counted of itself at that time may be
@@ -84,8 +92,8 @@ class Outbox:
         """
         check = zlib.crc32(body)
         known, made = self._settled.get(number), self._made.pop(number, None)
-        request = WaitingRequest(number, signal, items, check, len(body))
-        is_known = known and (known.check == check or _is_same(known, signal, items))
+        request = WaitingRequest(number, account, items, check, len(body))
+        is_known = known and (known.check == check or _is_same(known, account, items))
         if made is not None and (is_known or made[:3] != request[:3] or self.body(made) is None):
             _remove(self._path(made))
             made = None
@@ -101,7 +109,7 @@ class Outbox:
                 # The log of events goes with the next state: then it is the only copy.
                 write_whole(self._path(request), body, is_durable=True)
             except OSError:
-                self._settle(SettledRequest(number, signal, check, 0, {"outbox_io": items}))
+                self._settle(SettledRequest(number, account, check, 0, {"outbox_io": items}))
                 return None
             self._waiting[number] = request
             self.changed.notify_all()
@@ -115,21 +123,22 @@ class Outbox:
             return None
         return body if zlib.crc32(body) == request.check else None
 
-    def next(self, signal: str) -> WaitingRequest | None:
-        """The oldest request of a signal."""
+    def next(self, account: str) -> WaitingRequest | None:
+        """The oldest request of an account."""
         with self._lock:
-            return next((r for r in self._waiting.values() if r.signal == signal), None)
+            return next((r for r in self._waiting.values() if r.account == account), None)
 
-    def has(self, signal: str) -> bool:
-        """Whether a request of ``signal`` waits; for holders of ``changed``."""
-        return any(r.signal == signal for r in self._waiting.values())
+    def has(self, account: str) -> bool:
+        """Whether a request of ``account`` waits; for holders of ``changed``."""
+        return any(r.account == account for r in self._waiting.values())
 
     def settle(self, request: WaitingRequest, delivered: int, lost: dict[str, int]) -> None:
         """Records what became of a request; its file is removed."""
         with self.changed:
             if self._waiting.pop(request.number, None) is None:
                 return
-            outcome = SettledRequest(request.number, request.signal, request.check, delivered, lost)
+            number, account, _, check, _ = request
+            outcome = SettledRequest(number, account, check, delivered, lost)
             self._settle(outcome)
             _remove(self._path(request))
             self.changed.notify_all()
@@ -148,11 +157,11 @@ class Outbox:
 
     @property
     def waiting(self) -> dict[str, int]:
-        """Items that wait, by signal."""
+        """Items that wait, by account."""
         with self._lock:
             items: dict[str, int] = {}
             for request in self._waiting.values():
-                items[request.signal] = items.get(request.signal, 0) + request.items
+                items[request.account] = items.get(request.account, 0) + request.items
             return items
 
     def forget(self) -> None:
@@ -173,13 +182,22 @@ class Outbox:
 
     def _make_room(self, size: int) -> None:
         while self._waiting and sum(r.size for r in self._waiting.values()) + size > self._limit:
-            oldest = self._waiting.pop(next(iter(self._waiting)))
+            oldest = self._waiting.pop(self._oldest_of_largest())
             _remove(self._path(oldest))
             lost = {"outbox_full": oldest.items}
-            self._settle(SettledRequest(oldest.number, oldest.signal, oldest.check, 0, lost))
+            self._settle(SettledRequest(oldest.number, oldest.account, oldest.check, 0, lost))
+
+    def _oldest_of_largest(self) -> int:
+        """Of the destination that holds most: one that is always away costs no other its room."""
+        held: dict[str, int] = {}
+        for request in self._waiting.values():
+            held[request.destination] = held.get(request.destination, 0) + request.size
+        largest = max(held, key=held.__getitem__)
+        return next(r.number for r in self._waiting.values() if r.destination == largest)
 
     def _path(self, request: WaitingRequest) -> Path:
-        name = f"{request.number:010d}-{request.signal}-{request.items}-{request.check}.otlp"
+        account = request.account.replace("/", ".")
+        name = f"{request.number:010d}-{account}-{request.items}-{request.check}{_SUFFIX}"
         return self._folder / name
 
     def _read_log(self) -> list[SettledRequest]:
@@ -190,10 +208,10 @@ class Outbox:
         return [outcome for line in lines if (outcome := _parse(line))]
 
 
-def _is_same(known: SettledRequest, signal: str, items: int) -> bool:
+def _is_same(known: SettledRequest, account: str, items: int) -> bool:
     """Whether points that were settled are asked for again, whatever their values are now."""
     settled = known.delivered + sum(known.lost.values())
-    return signal == known.signal == "metrics" and settled == items
+    return account == known.account and account.startswith("metrics/") and settled == items
 
 
 def _remove(path: Path) -> None:
@@ -204,8 +222,8 @@ def _remove(path: Path) -> None:
 def _line(outcome: SettledRequest) -> str:
     """On a line of its own, whatever was cut short before it."""
     lost = ",".join(f"{reason}={count}" for reason, count in outcome.lost.items())
-    number, signal, check, delivered, _ = outcome
-    return f"\n{number} {signal} {check} {delivered} {lost or '-'} ."
+    number, account, check, delivered, _ = outcome
+    return f"\n{number} {account} {check} {delivered} {lost or '-'} ."
 
 
 def _parse(line: str) -> SettledRequest | None:
@@ -213,7 +231,7 @@ def _parse(line: str) -> SettledRequest | None:
     words = line.split(" ")
     if len(words) != 6 or words[5] != ".":
         return None
-    number, signal, check, delivered, lost, _ = words
+    number, account, check, delivered, lost, _ = words
     pairs = (pair.split("=") for pair in lost.split(",")) if lost != "-" else ()
     counts = {reason: int(count) for reason, count in pairs}
-    return SettledRequest(int(number), signal, int(check), int(delivered), counts)
+    return SettledRequest(int(number), account, int(check), int(delivered), counts)

@@ -1,72 +1,78 @@
-"""How do requests reach the server, and what if they do not?
+"""Who offers the batches of the outbox to their destinations, and what if one is not taken?
 
-One thread a signal, so that spans do not wait behind metrics. A request is tried until the server
-has taken or refused it, for as long as the outbox has room. What a server refuses is halved until
-the one span that it cannot read is alone; that one is counted as lost.
+One thread for each destination and signal, so that spans do not wait behind metrics, nor a server
+behind another. A batch is offered until it is taken or refused, for as long as the outbox has room:
+this is where a retry waits.
 """
 
 from __future__ import annotations
 
 import logging
+import re
 import threading
 import time
 from typing import TYPE_CHECKING, Final
 
-from otel_mlperf.otlp.client import Backoff, Client, Outcome, ServerAnswer
-from otel_mlperf.otlp.split import post_in_parts
+from otel_mlperf.agent.delivery.batches import decode_batch
+from otel_mlperf.agent.delivery.destination import Delivered, Refused, TryLater, account_of
+from otel_mlperf.otlp.client import Backoff
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from otel_mlperf.agent.delivery.destination import Destination, Signal
     from otel_mlperf.agent.delivery.outbox import Outbox, WaitingRequest
-    from otel_mlperf.agent.model.agent_options import Options
-    from otel_mlperf.otlp.endpoint_settings import SignalSettings
 
 _log = logging.getLogger("otel_mlperf.agent")
 _LOG_EVERY_S: Final = 60.0
-_LOCKED_OUT_S: Final = 30.0
+_WORD: Final = re.compile("[a-z][a-z0-9_]{0,39}")
 
 
 class Sender:
-    """Takes requests from the outbox and settles them."""
+    """Takes batches from the outbox and settles them."""
 
-    def __init__(self, requests: Outbox, options: Options) -> None:
-        self._requests = requests
-        settings = [s for s in (options.traces, options.metrics) if s is not None]
-        self._channels = [_Channel(requests, one) for one in settings]
+    def __init__(self, outbox: Outbox, destinations: Sequence[Destination]) -> None:
+        self._outbox = outbox
+        self._channels = [
+            _Channel(outbox, destination, signal)
+            for destination in destinations
+            if not destination.waits_in_log
+            for signal in destination.signals
+        ]
 
     def start(self) -> None:
-        """Starts a thread for each signal that has a destination."""
+        """Starts a thread for each signal of each destination."""
         for channel in self._channels:
             channel.start()
 
     def drain(self, most_s: float) -> bool:
         """Waits until nothing is left to send, ``most_s`` at most; whether that came."""
         until = time.monotonic() + most_s
-        signals = [channel.signal for channel in self._channels]
-        with self._requests.changed:
-            while any(self._requests.has(signal) for signal in signals):
+        accounts = [channel.account for channel in self._channels]
+        with self._outbox.changed:
+            while any(map(self._outbox.has, accounts)):
                 left = until - time.monotonic()
                 if left <= 0:
                     return False
-                self._requests.changed.wait(left)
+                self._outbox.changed.wait(left)
         return True
 
     def stop(self) -> None:
-        """Ends the threads; a request under way is given up and stays in the outbox."""
+        """Ends the threads; a batch under way is given up and stays in the outbox."""
         for channel in self._channels:
             channel.stopping.set()
-        with self._requests.changed:
-            self._requests.changed.notify_all()
+        with self._outbox.changed:
+            self._outbox.changed.notify_all()
 
 
 class _Channel(threading.Thread):
-    """One signal's way to its server."""
+    """One signal's way to one destination."""
 
-    def __init__(self, requests: Outbox, settings: SignalSettings) -> None:
-        super().__init__(name=f"otel_mlperf {settings.signal}", daemon=True)
-        self.signal = settings.signal
+    def __init__(self, outbox: Outbox, destination: Destination, signal: Signal) -> None:
+        self.account = account_of(signal, destination.name)
+        super().__init__(name=f"otel_mlperf {self.account}", daemon=True)
         self.stopping = threading.Event()
-        self._requests = requests
-        self._client = Client(settings)
+        self._outbox, self._destination, self._signal = outbox, destination, signal
         self._backoff = Backoff()
         self._logged_s = -_LOG_EVERY_S
         self._failures = 0
@@ -78,62 +84,67 @@ class _Channel(threading.Thread):
                 continue
             try:
                 self._deliver(request)
-            except Exception:  # noqa: BLE001 - one request must not end the way of all others
-                _log.exception("%s: request %d cannot be sent", self.signal, request.number)
-                self._requests.settle(request, 0, {"internal": request.items})
-        self._client.close()
+            except Exception:  # noqa: BLE001 - one batch must not end the way of all others
+                _log.exception("%s: batch %d cannot be delivered", self.account, request.number)
+                self._outbox.settle(request, 0, {"internal": request.items})
+        try:
+            self._destination.close(self._signal)
+        except Exception:  # noqa: BLE001 - somebody else's code
+            _log.exception("%s: closing it", self.account)
 
     def _next(self) -> WaitingRequest | None:
-        with self._requests.changed:
-            while not self._requests.has(self.signal):
+        with self._outbox.changed:
+            while not self._outbox.has(self.account):
                 if self.stopping.is_set():
                     return None
-                self._requests.changed.wait()
-        return self._requests.next(self.signal)
+                self._outbox.changed.wait()
+        return self._outbox.next(self.account)
 
     def _deliver(self, request: WaitingRequest) -> None:
-        body = self._requests.body(request)
+        body = self._outbox.body(request)
         if body is None:
-            self._requests.settle(request, 0, {"outbox_io": request.items})
+            self._outbox.settle(request, 0, {"outbox_io": request.items})
             return
-        lost: dict[str, int] = {}
-        answer = post_in_parts(self._post, body, self.signal, lost)
-        if answer.outcome is Outcome.DELIVERED:
-            missing = min(request.items, sum(lost.values()))
-            self._requests.settle(request, request.items - missing, lost)
-            self._recovered()
-            return
-        self._failed(answer)
-
-    def _post(self, body: bytes) -> ServerAnswer:
-        answer = self._client.post(body)
-        if answer.rejected:
-            self._say("the server took a request but refused %d of it: %s", answer)
-        return answer
-
-    def _failed(self, answer: ServerAnswer) -> None:
-        self._failures += 1
-        after_s = answer.after_s
-        if answer.outcome is Outcome.UNAUTHORIZED:
-            after_s = max(after_s or 0.0, _LOCKED_OUT_S)
-        wait = self._backoff.failed(after_s)
-        now = time.monotonic()
-        if now - self._logged_s >= _LOG_EVERY_S:
-            self._logged_s = now
-            _log.warning(
-                "%s: %s; kept, tried again (%d times so far)",
-                self.signal, answer.reason, self._failures,
-            )  # fmt: skip
-        self.stopping.wait(wait)
+        batch = decode_batch(self._destination.form, self._signal, request, body)
+        match self._destination.accept(batch):
+            case Delivered(lost):
+                # A destination cannot lose more than it was given: the account would not add up.
+                missing = min(request.items, sum(lost.values()))
+                self._outbox.settle(request, request.items - missing, _bounded(lost, missing))
+                self._recovered()
+            case Refused(reason):
+                self._say("%s: a batch was refused: %s", reason)
+                self._outbox.settle(request, 0, {_word(reason): request.items})
+            case TryLater(reason, after_s):
+                self._failures += 1
+                self._say(f"%s: %s; kept, tried again ({self._failures} times so far)", reason)
+                self.stopping.wait(self._backoff.failed(after_s))
+            case other:
+                raise TypeError(f"{other!r} is none of Delivered, Refused and TryLater")
 
     def _recovered(self) -> None:
         self._backoff.succeeded()
         if self._failures:
-            _log.info("%s: delivered again after %d failures", self.signal, self._failures)
+            _log.info("%s: delivered again after %d failures", self.account, self._failures)
             self._failures = 0
 
-    def _say(self, message: str, answer: ServerAnswer) -> None:
+    def _say(self, message: str, reason: str) -> None:
         now = time.monotonic()
         if now - self._logged_s >= _LOG_EVERY_S:
             self._logged_s = now
-            _log.warning(message, answer.rejected, answer.reason)
+            _log.warning(message, self.account, reason)
+
+
+def _bounded(lost: dict[str, int], most: int) -> dict[str, int]:
+    """The same by reasons that the log of outcomes can hold, ``most`` items in all."""
+    bounded: dict[str, int] = {}
+    for reason, count in lost.items():
+        count = min(count, most - sum(bounded.values()))  # noqa: PLW2901 - what is left of it
+        if count > 0:
+            bounded[_word(reason)] = bounded.get(_word(reason), 0) + count
+    return bounded
+
+
+def _word(reason: str) -> str:
+    """A reason as a label: a word; whatever else it says is in the log."""
+    return reason if _WORD.fullmatch(reason) else "refused"

@@ -15,8 +15,11 @@ from typing import TYPE_CHECKING, Final
 
 from otel_mlperf.agent.conversion.window_queue import WindowQueue
 from otel_mlperf.agent.delivery.accounts import write_report
+from otel_mlperf.agent.delivery.destination import Site, account_of
+from otel_mlperf.agent.delivery.destinations import make_destinations
 from otel_mlperf.agent.delivery.outbox import Outbox
 from otel_mlperf.agent.delivery.publish import Publisher
+from otel_mlperf.agent.delivery.run_folder import STORE, RunFolder
 from otel_mlperf.agent.delivery.sender import Sender
 from otel_mlperf.agent.intake.write_ahead_log import Log
 from otel_mlperf.agent.lifecycle.event_processor import EventProcessor
@@ -65,15 +68,18 @@ class Agent:
         self._tail, self._options = tail, options
         self._state_path = self._folder / "state"
         self._state: AgentState = self._load()
-        self._requests = Outbox(self._folder / "requests", options.outbox_bytes)
-        self._requests.load(self._state.request, self._state.pending)
-        self._tables = TableRows(self.run_folder, self._host)
+        self._outbox = Outbox(self._folder / "requests", options.outbox_bytes)
+        self._outbox.load(self._state.request, self._state.pending)
+        self._rows = TableRows()
+        site = Site(self.run_folder, self._host, options, self._rows)
+        destinations = make_destinations(site)
+        self._store = next(made for made in destinations if isinstance(made, RunFolder))
         self._windows = WindowQueue(self.run_folder, self._folder, options)
         self._deriver = EventProcessor(
-            self._state, self._tables, options, self._requests, self._windows.results
+            self._state, self._rows, options, self._outbox, destinations, self._windows.results
         )
         self._log = Log(self._folder, self._state.segment)
-        self._sender = Sender(self._requests, options)
+        self._sender = Sender(self._outbox, destinations)
         machine = machine or this_machine(options, self.run_folder, tail.take_fullest, tail.folder)
         self._readings = ReadingRounds(
             machine, options.readings_s, used=partial(find_used, self._state.journals)
@@ -190,33 +196,36 @@ class Agent:
         age = unix_ns - (self._state.began_ns or unix_ns)
         interval = min(max(2 * 10**9, age // 6), 60 * 10**9)
         waited = unix_ns - self._state.flushed_ns
-        return waited >= interval or self._tables.waiting > _MOST_WAITING
+        return waited >= interval or self._waiting_rows > _MOST_WAITING
+
+    @property
+    def _waiting_rows(self) -> int:
+        return self._rows.waiting + sum(map(len, self._deriver.emitter.held.values()))
 
     def flush(self, unix_ns: int) -> None:
         """Writes tables, state and accounts; what was read until here is then stored."""
         state = self._state
         try:
-            if self._tables.waiting:
-                self._tables.write(state.part)
+            if self._waiting_rows:
+                self._deriver.emitter.flush(state.part)
                 state.part += 1
-            self._deriver.accounts.stored()
             state.flushed_ns = unix_ns
             state.segment = self._log.next_segment()
-            state.pending = self._requests.pending
+            state.pending = self._outbox.pending
             state.finished = self._tail.still_there(state.finished)
             write_state(self._state_path, state)
             self._logged()
-            self._requests.forget()
+            self._outbox.forget()
             self._log.drop_before(state.segment)
             self._windows.forget(state)
             if not state.part % _COMPACT_EVERY:
-                self._tables.compact()
+                self._store.compact()
             windows = [window_host(digest) for digest in state.windows.values() if digest]
-            gone = self._tables.trim(self._options.store_bytes, windows)
-            self._deriver.accounts.removed(gone)
-            write_report(
-                self.run_folder, self._host, self._deriver.accounts.report(self._requests.waiting)
-            )
+            gone = self._store.trim(self._options.store_bytes, windows)
+            accounts = self._deriver.accounts
+            accounts.removed(account_of("spans", STORE), gone)
+            report = accounts.report(self._deriver.emitter.waiting)
+            write_report(self.run_folder, self._host, report)
         except (OSError, StoreError) as error:
             _log.warning("writing the run folder: %s", str(error))  # its frames hold mappings
             return

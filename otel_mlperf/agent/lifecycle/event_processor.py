@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from otel_mlperf import names
+from otel_mlperf.agent.conversion.window_results import bodies
 from otel_mlperf.agent.delivery.accounts import Accounts
 from otel_mlperf.agent.delivery.emit import Emitter
 from otel_mlperf.agent.derivation.cell_values import user_values
@@ -40,8 +41,10 @@ from otel_mlperf.journal.layout import State as Life
 from otel_mlperf.journal.ring_scan import ROW_TYPE, rows_of_kind
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
+    from otel_mlperf.agent.delivery.destination import Destination
     from otel_mlperf.agent.delivery.outbox import Outbox
     from otel_mlperf.agent.model.agent_options import Options
     from otel_mlperf.agent.model.kept_span import Kept
@@ -69,22 +72,24 @@ class EventProcessor:
         state: AgentState,
         tables: TableRows,
         options: Options,
-        requests: Outbox,
+        outbox: Outbox,
+        destinations: Sequence[Destination],
         results: Path,
     ) -> None:
+        """``results`` is where converted profiler windows leave their requests."""
         self._state, self._tables, self._options = state, tables, options
-        self._requests, self._results = requests, results
-        self.accounts = Accounts(state, options)
-        self._dispatch = Emitter(state, tables, options, requests, self.accounts)
+        self._outbox, self._results = outbox, results
+        self.accounts = Accounts(state, destinations)
+        self.emitter = Emitter(state, options, outbox, self.accounts)
 
     def settle(self) -> None:
         """Enters what has become of requests into the accounts."""
-        for outcome in self._requests.news():
+        for outcome in self._outbox.news():
             self.accounts.settled(outcome)
 
     def tell_accounts(self, now_ns: int) -> None:
         """A last request with what has become of everything before it."""
-        self._dispatch.export_accounts(now_ns)
+        self.emitter.export_accounts(now_ns)
 
     def apply(self, event: Event) -> None:
         """One event."""
@@ -105,7 +110,7 @@ class EventProcessor:
                 self._mark(event)
             case WindowConverted():
                 self._state.windows[event.window] = event.digest
-                self._dispatch.convert(event, self._results)
+                self.emitter.convert(event, bodies(event, self._results))
 
     def _join(self, event: Joined) -> None:
         journal = self._state.journals[event.journal] = JournalState(event.meta)
@@ -143,8 +148,8 @@ class EventProcessor:
             kept.setdefault(rank.instance, []).extend(self._work(journal, rank, mark))
         self._total(mark)
         for instance, spans in kept.items():
-            self._dispatch.keep(state.ranks[instance], spans)
-        self._dispatch.export_if_due(mark)
+            self.emitter.keep(state.ranks[instance], spans)
+        self.emitter.export_if_due(mark)
         for name in [n for n, journal in state.journals.items() if journal.left]:
             self._remove(name)
 
@@ -202,7 +207,7 @@ class EventProcessor:
                 self._tables.add_reading(meta, reading, read.unix_ns)
         for journal, span in device_spans(state, read):
             self.accounts.measured(MarkOutcome(created=1), 0)
-            self._dispatch.keep(self._rank(journal), [span])
+            self.emitter.keep(self._rank(journal), [span])
 
     def _total(self, mark: Mark) -> None:
         """What is as it is at the mark; now and then the tables get the program's own values."""

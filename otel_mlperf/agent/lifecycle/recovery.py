@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from otel_mlperf.agent.conversion.window_queue import WindowQueue
 from otel_mlperf.agent.delivery.accounts import write_report
+from otel_mlperf.agent.delivery.destination import Site
+from otel_mlperf.agent.delivery.destinations import make_destinations
 from otel_mlperf.agent.delivery.outbox import Outbox
 from otel_mlperf.agent.delivery.sender import Sender
 from otel_mlperf.agent.lifecycle.agent_process import serve
@@ -116,25 +118,25 @@ def _is_served(run: RunFolder) -> bool:
 
 def _deliver(run_folder: Path, place: Path, options: Options) -> Recovered:
     state = load_state(place / "state")
-    requests = Outbox(place / "requests", options.outbox_bytes)
-    requests.load(state.request, state.pending)
+    outbox = Outbox(place / "requests", options.outbox_bytes)
+    outbox.load(state.request, state.pending)
     windows = WindowQueue(run_folder, place, options)
-    tables = TableRows(run_folder, place.name)
-    deriver = EventProcessor(state, tables, options, requests, windows.results)
+    rows = TableRows()
+    destinations = make_destinations(Site(run_folder, place.name, options, rows))
+    deriver = EventProcessor(state, rows, options, outbox, destinations, windows.results)
     converted = 0
     for event in windows.rest(state):
         deriver.apply(event)
         converted += not event.lost
-    before = len(requests.pending)
-    if options.traces or options.metrics:
-        sender = Sender(requests, options)
-        sender.start()
-        sender.drain(PATIENCE_S)
-        sender.stop()
+    before = len(outbox.pending)
+    sender = Sender(outbox, destinations)
+    sender.start()
+    sender.drain(PATIENCE_S)
+    sender.stop()
     deriver.settle()
-    state.pending = requests.pending
+    state.pending = outbox.pending
     write_state(place / "state", state)
-    requests.forget()
+    outbox.forget()
     windows.forget(state)
-    write_report(run_folder, place.name, deriver.accounts.report(requests.waiting))
+    write_report(run_folder, place.name, deriver.accounts.report(deriver.emitter.waiting))
     return Recovered(0, before - len(state.pending), len(state.pending), converted)

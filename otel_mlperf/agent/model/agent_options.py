@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
 from otel_mlperf.agent.model.sampling_policy import Policy
@@ -39,6 +39,8 @@ class Options:
     sources: frozenset[str] = frozenset(READING_SOURCES)
     readings_s: float = 5.0
     """Between two readings."""
+    environ: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """As given: destinations of other packages have variables of their own. It may hold secrets."""
 
 
 def read_options(environ: Mapping[str, str]) -> Options:
@@ -69,6 +71,7 @@ def read_options(environ: Mapping[str, str]) -> Options:
         readings=config.readings,
         sources=frozenset(READING_SOURCES).difference(config.readings_off.split(",")),
         readings_s=_readings_s(config),
+        environ=dict(environ),
     )
 
 

@@ -6,12 +6,9 @@ import uuid
 from typing import TYPE_CHECKING, Any
 
 from otel_mlperf import ids, names
-from otel_mlperf.otlp import wire
 
 if TYPE_CHECKING:
     from otel_mlperf.journal.meta import JournalMeta
-
-SCOPE_BYTES = wire.encode_scope(names.SCOPE)
 
 
 def rank_attributes(meta: JournalMeta) -> dict[str, Any]:

@@ -9,15 +9,9 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from otel_mlperf.agent.model.kept_span import Kept, span_table
-from otel_mlperf.store.part_writer import compact, write_part
 from otel_mlperf.store.schema import TABLES
-from otel_mlperf.store.trim import trim
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
-
     from otel_mlperf.agent.model.events import SensorReading
     from otel_mlperf.journal.meta import JournalMeta
 
@@ -27,18 +21,15 @@ Columns = dict[str, list[Any]]
 class TableRows:
     """Rows since the last flush. They are in the event log until then, so a crash loses none."""
 
-    def __init__(self, folder: Path, host: str) -> None:
-        self._folder = folder
-        self._host = host
+    def __init__(self) -> None:
         self.rows: dict[str, list[dict[str, Any]]] = {}
-        self.spans: list[Kept] = []
         self._sections: Columns = {column.name: [] for column in TABLES["sections"]}
         self._outside: dict[tuple[Any, ...], dict[str, Any]] = {}
 
     @property
     def waiting(self) -> int:
         """How many rows wait."""
-        rows = sum(map(len, self.rows.values())) + len(self.spans)
+        rows = sum(map(len, self.rows.values()))
         return rows + len(self._sections["name"]) + len(self._outside)
 
     def add(self, table: str, row: dict[str, Any]) -> None:
@@ -74,33 +65,14 @@ class TableRows:
             },
         )
 
-    def write(self, part: int) -> None:
-        """Writes everything that waits as part number ``part`` of its table.
-
-        Raises:
-            StoreError: the disk refuses; the rows still wait, and the next part holds them.
-        """
-        for table, columns in self._columns().items():
-            if columns and any(map(len, columns.values())):
-                write_part(self._folder, table, self._host, part, columns)
-        self.rows, self.spans, self._outside = {}, [], {}
+    def clear(self) -> None:
+        """They are written."""
+        self.rows, self._outside = {}, {}
         self._sections = {column.name: [] for column in TABLES["sections"]}
 
-    def compact(self) -> None:
-        """Merges small parts. A part must be in the state first: a replay writes it again."""
-        for table in TABLES:
-            compact(self._folder, table, self._host)
-
-    def trim(self, most_bytes: int, windows: Sequence[str] = ()) -> int:
-        """Removes the oldest rows over the limit; returns how many spans are gone.
-
-        ``windows`` stand for the host in parts of profiler windows, the oldest first.
-        """
-        return trim(self._folder, self._host, most_bytes, windows)
-
-    def _columns(self) -> dict[str, Columns]:
+    def columns(self) -> dict[str, Columns]:
+        """All of them, by table."""
         columns = {table: _transposed(rows) for table, rows in self.rows.items()}
-        columns["spans"] = span_table(self.spans)
         outside = _transposed([*self._outside.values(), *self.rows.get("sections", ())])
         columns["sections"] = {
             name: values + outside.get(name, []) for name, values in self._sections.items()

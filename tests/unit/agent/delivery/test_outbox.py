@@ -17,89 +17,89 @@ def outbox(tmp_path, limit=1 << 20, next_number=1, pending=()):
 def test_request_waits_until_it_is_settled(tmp_path) -> None:
     """What was added is there, oldest first, with its bytes; settled it is gone and told once."""
     requests = outbox(tmp_path)
-    requests.add(1, "traces", 10, b"first")
-    requests.add(2, "traces", 20, b"second")
-    oldest = requests.next("traces")
+    requests.add(1, "spans/otlp", 10, b"first")
+    requests.add(2, "spans/otlp", 20, b"second")
+    oldest = requests.next("spans/otlp")
     body = requests.body(oldest)
     requests.settle(oldest, 9, {"rejected": 1})
 
     assert (oldest.number, body) == (1, b"first")
-    assert requests.next("traces").number == 2
+    assert requests.next("spans/otlp").number == 2
     assert [(o.number, o.delivered, o.lost) for o in requests.news()] == [(1, 9, {"rejected": 1})]
     assert requests.news() == []
-    assert requests.waiting == {"traces": 20}
+    assert requests.waiting == {"spans/otlp": 20}
 
 
 def test_full_outbox_gives_up_the_oldest(tmp_path) -> None:
     """Over its limit the oldest request goes, its items counted as lost."""
     requests = outbox(tmp_path, limit=250)
     for number in (1, 2, 3):
-        requests.add(number, "traces", number, bytes(100))
+        requests.add(number, "spans/otlp", number, bytes(100))
 
     assert [(o.number, o.lost) for o in requests.news()] == [(1, {"outbox_full": 1})]
-    assert requests.next("traces").number == 2
+    assert requests.next("spans/otlp").number == 2
 
 
 def test_next_agent_sends_what_waited(tmp_path) -> None:
     """Requests of before the last state are taken up; later ones are made again by the replay."""
     before = outbox(tmp_path)
-    before.add(1, "traces", 5, b"kept")
-    before.add(2, "traces", 6, b"made again")
+    before.add(1, "spans/otlp", 5, b"kept")
+    before.add(2, "spans/otlp", 6, b"made again")
     after = outbox(tmp_path, next_number=2, pending=[1])
 
-    assert after.next("traces").number == 1
-    assert after.waiting == {"traces": 5}
+    assert after.next("spans/otlp").number == 1
+    assert after.waiting == {"spans/otlp": 5}
 
 
 def test_replayed_request_that_was_delivered_is_not_sent_again(tmp_path) -> None:
     """The same number with the same bytes has the outcome that it had; other bytes are sent."""
     before = outbox(tmp_path)
-    before.add(1, "traces", 5, b"same")
-    before.settle(before.next("traces"), 5, {})
+    before.add(1, "spans/otlp", 5, b"same")
+    before.settle(before.next("spans/otlp"), 5, {})
     after = outbox(tmp_path)
 
-    assert after.add(1, "traces", 5, b"same").delivered == 5
-    assert after.next("traces") is None
-    assert after.add(1, "traces", 5, b"other") is None
-    assert after.next("traces").number == 1
+    assert after.add(1, "spans/otlp", 5, b"same").delivered == 5
+    assert after.next("spans/otlp") is None
+    assert after.add(1, "spans/otlp", 5, b"other") is None
+    assert after.next("spans/otlp").number == 1
 
 
 def test_points_that_were_made_are_sent_as_they_were(tmp_path) -> None:
     """What an agent counts of itself differs in a replay: two values of one time must not be."""
     before = outbox(tmp_path)
-    before.add(1, "metrics", 5, b"settled")
-    before.settle(before.next("metrics"), 5, {})
-    before.add(2, "metrics", 5, b"perhaps sent")
-    before.add(3, "metrics", 5, b"of other points")
+    before.add(1, "metrics/otlp", 5, b"settled")
+    before.settle(before.next("metrics/otlp"), 5, {})
+    before.add(2, "metrics/otlp", 5, b"perhaps sent")
+    before.add(3, "metrics/otlp", 5, b"of other points")
     after = outbox(tmp_path)
 
-    assert after.add(1, "metrics", 5, b"settled?").delivered == 5
-    assert after.add(2, "metrics", 5, b"perhaps not!") is None
-    assert after.add(3, "metrics", 6, b"of more points") is None
+    assert after.add(1, "metrics/otlp", 5, b"settled?").delivered == 5
+    assert after.add(2, "metrics/otlp", 5, b"perhaps not!") is None
+    assert after.add(3, "metrics/otlp", 6, b"of more points") is None
     bodies = []
-    while (request := after.next("metrics")) is not None:
+    while (request := after.next("metrics/otlp")) is not None:
         bodies.append(after.body(request))
         after.settle(request, request.items, {})
     assert bodies == [b"perhaps sent", b"of more points"]
-    assert list(tmp_path.glob("*.otlp")) == []
+    assert list(tmp_path.glob("*.batch")) == []
 
 
 def test_what_no_replay_asks_for_is_not_kept(tmp_path) -> None:
     """The next state is without it: its file goes."""
-    outbox(tmp_path).add(1, "metrics", 5, b"made before a crash")
+    outbox(tmp_path).add(1, "metrics/otlp", 5, b"made before a crash")
     after = outbox(tmp_path)
     after.forget()
 
-    assert after.next("metrics") is None
-    assert list(tmp_path.glob("*.otlp")) == []
+    assert after.next("metrics/otlp") is None
+    assert list(tmp_path.glob("*.batch")) == []
 
 
 def test_outcome_that_a_state_contains_is_not_told_again(tmp_path) -> None:
     """Only outcomes of requests that the state still calls pending are news to the next agent."""
     before = outbox(tmp_path)
     for number in (1, 2):
-        before.add(number, "metrics", number, b"x")
-        before.settle(before.next("metrics"), number, {})
+        before.add(number, "metrics/otlp", number, b"x")
+        before.settle(before.next("metrics/otlp"), number, {})
     after = outbox(tmp_path, next_number=3, pending=[2])
 
     assert [o.number for o in after.news()] == [2]
@@ -109,14 +109,14 @@ def test_line_cut_short_by_a_crash_is_passed_over(tmp_path) -> None:
     """A torn last line of the log costs that outcome alone: its request is sent again."""
     before = outbox(tmp_path)
     for number in (1, 2):
-        before.add(number, "traces", 1, b"x")
-        before.settle(before.next("traces"), 1, {})
+        before.add(number, "spans/otlp", 1, b"x")
+        before.settle(before.next("spans/otlp"), 1, {})
     log = tmp_path / "outcomes.log"
     log.write_text(log.read_text()[:-4])
     after = outbox(tmp_path)
 
-    assert after.add(1, "traces", 1, b"x") is not None
-    assert after.add(2, "traces", 1, b"x") is None
+    assert after.add(1, "spans/otlp", 1, b"x") is not None
+    assert after.add(2, "spans/otlp", 1, b"x") is None
 
 
 def test_full_disk_costs_the_log_and_nothing_else(tmp_path) -> None:
@@ -124,25 +124,25 @@ def test_full_disk_costs_the_log_and_nothing_else(tmp_path) -> None:
     requests = outbox(tmp_path, limit=250)
     (tmp_path / "outcomes.log").symlink_to("/dev/full")
     for number in (1, 2, 3):
-        requests.add(number, "traces", number, bytes(100))
-    requests.settle(requests.next("traces"), 2, {})
+        requests.add(number, "spans/otlp", number, bytes(100))
+    requests.settle(requests.next("spans/otlp"), 2, {})
 
     assert [(o.number, o.delivered, o.lost) for o in requests.news()] == [
         (1, 0, {"outbox_full": 1}),
         (2, 2, {}),
     ]
-    assert [path.name[:10] for path in tmp_path.glob("*.otlp")] == ["0000000003"]
+    assert [path.name[:10] for path in tmp_path.glob("*.batch")] == ["0000000003"]
 
 
 def test_torn_line_does_not_run_into_the_next(tmp_path) -> None:
     """What a full disk cut short is passed over; the outcome after it is read as it was."""
     before = outbox(tmp_path)
-    before.add(11, "traces", 1, b"x")
+    before.add(11, "spans/otlp", 1, b"x")
     (tmp_path / "outcomes.log").write_text("1")
-    before.settle(before.next("traces"), 1, {})
+    before.settle(before.next("spans/otlp"), 1, {})
     after = outbox(tmp_path)
 
-    assert after.add(11, "traces", 1, b"x") is not None
+    assert after.add(11, "spans/otlp", 1, b"x") is not None
 
 
 def test_request_that_the_disk_refused_leaves_nothing(tmp_path) -> None:
@@ -152,7 +152,7 @@ def test_request_that_the_disk_refused_leaves_nothing(tmp_path) -> None:
     handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     try:
         resource.setrlimit(resource.RLIMIT_FSIZE, (100, limit[1]))
-        requests.add(1, "traces", 5, bytes(200))
+        requests.add(1, "spans/otlp", 5, bytes(200))
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limit)
         signal.signal(signal.SIGXFSZ, handler)

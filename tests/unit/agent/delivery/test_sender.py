@@ -7,10 +7,9 @@ import threading
 import pytest
 from fault_server import FaultServer
 
+from otel_mlperf.agent.delivery.otlp_destination import OtlpDestination
 from otel_mlperf.agent.delivery.outbox import Outbox
 from otel_mlperf.agent.delivery.sender import Sender
-from otel_mlperf.agent.model.agent_options import Options
-from otel_mlperf.agent.model.sampling_policy import Policy
 from otel_mlperf.otlp.endpoint_settings import read_settings
 
 FOR_EVER_S = 900
@@ -34,19 +33,19 @@ def requests(tmp_path):
 def sender(server, requests):
     """Sends the traces of the outbox to the receiver."""
     traces, _ = read_settings({}, "traces", server.url)
-    made = Sender(requests, Options(policy=Policy(), traces=traces))
+    made = Sender(requests, [OtlpDestination({"spans": traces})])
     yield made
     made.stop()
     for thread in threading.enumerate():
-        if thread.name == "otel_mlperf traces":
+        if thread.name == "otel_mlperf spans/otlp":
             thread.join()
 
 
 def test_request_that_cannot_be_sent_stops_no_other(server, requests, sender) -> None:
     """What the agent itself fails at is counted as lost, and the next request goes out."""
     server.mode("early", code=400, times=1)
-    requests.add(1, "traces", 7, b"\xff is no request")
-    requests.add(2, "traces", 0, b"")
+    requests.add(1, "spans/otlp", 7, b"\xff is no request")
+    requests.add(2, "spans/otlp", 0, b"")
     sender.start()
 
     assert sender.drain(FOR_EVER_S)
@@ -55,8 +54,8 @@ def test_request_that_cannot_be_sent_stops_no_other(server, requests, sender) ->
 
 def test_request_that_the_disk_has_damaged_is_not_sent(tmp_path, server, requests, sender) -> None:
     """A file that a power cut has emptied is lost; its items are not called delivered."""
-    requests.add(1, "traces", 7, b"\x0a\x00")
-    (file,) = (tmp_path / "requests").glob("*.otlp")
+    requests.add(1, "spans/otlp", 7, b"\x0a\x00")
+    (file,) = (tmp_path / "requests").glob("*.batch")
     file.write_bytes(b"")
     sender.start()
 

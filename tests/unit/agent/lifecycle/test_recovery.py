@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 def run(run_folder):
     """A run whose journals found no room in shared memory, with a request that waits."""
     (run_folder / "journals").mkdir()
-    Outbox(run_folder / "agent" / "node" / "requests", 1 << 20).add(1, "traces", 5, b"waits")
+    Outbox(run_folder / "agent" / "node" / "requests", 1 << 20).add(1, "spans/otlp", 5, b"waits")
     return RunFolder(run_folder, RunFile(id="not-in-shared-memory", name="digits", started_ns=0))
 
 

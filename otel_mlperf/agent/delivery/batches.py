@@ -1,0 +1,120 @@
+"""How does what was worked out look in a batch, and how does a batch wait on disk?"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from otel_mlperf.agent.delivery.destination import Batch, PointItem, SpanItem
+from otel_mlperf.otlp.metric_encoding import GaugePoints, NumberPoint
+from otel_mlperf.otlp.span_content import EXCEPTION
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from otel_mlperf.agent.delivery.destination import Form, Instrument, Signal
+    from otel_mlperf.agent.delivery.outbox import WaitingRequest
+    from otel_mlperf.agent.model.kept_span import Kept
+    from otel_mlperf.otlp.metric_encoding import ExponentialPoint, HistogramPoint, MetricData
+
+_INT64_MOST: Final = (1 << 63) - 1
+_BODY: Final = tuple[dict[str, Any], list[SpanItem], list[PointItem]]
+_ENCODE: Final = msgspec.msgpack.Encoder(enc_hook=str).encode
+"""What programs give as attributes and no format knows is sent as its text."""
+
+
+def span_items(spans: Iterable[Kept]) -> list[SpanItem]:
+    """Spans as destinations see them."""
+    return [_span_item(kept) for kept in spans]
+
+
+def _span_item(kept: Kept) -> SpanItem:
+    meta, (name, category, phase, constant) = kept.journal.meta, kept.entry
+    attributes = constant | kept.attributes()
+    if kept.error_words:
+        attributes |= dict(zip(EXCEPTION, kept.error_words, strict=False))
+    return SpanItem(
+        rank=meta.rank,
+        restart=meta.restart,
+        trace_id=kept.trace.hex(),
+        span_id=_hex(kept.span),
+        parent_id=_hex(kept.parent),
+        name=name,
+        category=category,
+        phase=phase,
+        track=kept.track & _INT64_MOST,
+        thread=kept.thread[1],
+        thread_id=kept.thread[0] if kept.thread[0] >= 0 else None,
+        start_ns=kept.unix(kept.start),
+        end_ns=kept.unix(kept.end),
+        status="error" if kept.error or kept.interrupted else "unset",
+        interrupted=kept.interrupted,
+        root_id=_hex(kept.root),
+        n=kept.n,
+        number=kept.number,
+        epoch=kept.epoch,
+        kept=kept.reason,
+        attributes=attributes,
+        links=[(trace.hex(), _hex(span)) for trace, span in kept.links],
+        kind=kept.kind,
+    )
+
+
+def _hex(span: int) -> str:
+    """A span id as the servers show it; empty for no span."""
+    return f"{span:016x}" if span else ""
+
+
+def count_items(spans: Iterable[Kept]) -> int:
+    """How many of the spans are items of the accounts: roll-ups and segments are none."""
+    return sum(kept.kind == "section" for kept in spans)
+
+
+def point_items(metrics: Iterable[MetricData]) -> list[PointItem]:
+    """Metric points as destinations see them: of a histogram without its buckets."""
+    return [_point_item(metric, point) for metric in metrics for point in metric.data.points]
+
+
+def _point_item(
+    metric: MetricData, point: NumberPoint | HistogramPoint | ExponentialPoint
+) -> PointItem:
+    instrument: Instrument = "histogram"
+    distribution: dict[str, Any] = {}
+    if isinstance(point, NumberPoint):
+        instrument = "gauge" if isinstance(metric.data, GaugePoints) else "sum"
+        value = point.value
+    else:
+        value = point.sum
+        distribution = {"count": point.count, "min": point.min, "max": point.max}
+    return PointItem(
+        name=metric.name,
+        unit=metric.unit,
+        instrument=instrument,
+        labels=dict(point.attributes),
+        time_ns=point.time_ns,
+        start_ns=point.start_ns,
+        value=value,
+        **distribution,
+    )
+
+
+def encode_batch(
+    resource: Mapping[str, object],
+    *,
+    spans: Sequence[SpanItem] = (),
+    points: Sequence[PointItem] = (),
+) -> bytes:
+    """The body that waits in the outbox; what else a batch says is in its file's name."""
+    return _ENCODE([resource, spans, points])
+
+
+def decode_batch(form: Form, signal: Signal, request: WaitingRequest, body: bytes) -> Batch:
+    """The batch that waited, in the form that its destination asks for."""
+    number, items = request.number, request.items
+    if form == "otlp":
+        return Batch(number=number, signal=signal, items=items, otlp=body)
+    resource, spans, points = msgspec.msgpack.decode(body, type=_BODY)
+    return Batch(
+        number=number, signal=signal, items=items, resource=resource, spans=spans, points=points
+    )

@@ -1,0 +1,171 @@
+"""What is a destination, what is it given, and what may it say of it?
+
+The socket for everything that spans and metric points go to: a server, the run folder, a tracker of
+experiments. One is made by a *factory* from a ``Site``; the factory returns None where nobody asked
+for its destination. It is named in ``destinations.BUILT_IN``, or is an entry point of the group
+``otel_mlperf.destinations``.
+
+The agent accounts for each destination by its name: ``created = delivered + rolled_up +
+unselected + lost{reason} + pending``. What a destination says of a batch is all that it has to do
+for that. A batch that was not taken waits on disk, is offered again, and survives the agent.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal, Protocol
+
+import msgspec
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from otel_mlperf.agent.model.agent_options import Options
+    from otel_mlperf.agent.model.table_rows import TableRows
+
+Signal = Literal["spans", "metrics"]
+Form = Literal["items", "otlp"]
+SpanKind = Literal["section", "rollup", "segment"]
+Instrument = Literal["gauge", "sum", "histogram"]
+
+
+class SpanItem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One finished span: a section, a roll-up of sections, or a segment of one still open."""
+
+    rank: int
+    restart: int
+    trace_id: str
+    """32 hexadecimal digits; all ranks of a step have the same."""
+    span_id: str
+    parent_id: str = ""
+    """Empty for the root of a trace."""
+    name: str
+    category: str
+    phase: str = ""
+    track: int = 0
+    """Sections of one track nest: a thread, or a task."""
+    thread: str = ""
+    thread_id: int | None = None
+    start_ns: int
+    """Unix time."""
+    end_ns: int
+    status: str = "unset"
+    """Or ``error``."""
+    interrupted: bool = False
+    """Whether its process died in it."""
+    root_id: str = ""
+    n: int | None = None
+    """Of a step: how many of its phase this process began before it."""
+    number: int | None = None
+    """Of a step: the number that the program gave it."""
+    epoch: int | None = None
+    kept: str = ""
+    """Why it is a span and not only measured."""
+    attributes: dict[str, Any] = {}
+    links: list[tuple[str, str]] = []
+    """Trace and span ids."""
+    kind: SpanKind = "section"
+    """Only sections are items of the accounts."""
+
+
+class PointItem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One value of one metric series; totals are cumulative since ``start_ns``."""
+
+    name: str
+    unit: str
+    instrument: Instrument
+    labels: dict[str, Any] = {}
+    time_ns: int
+    start_ns: int = 0
+    """0 for a gauge."""
+    value: float | None
+    """Of a histogram its sum; None says that the series has no value any more."""
+    count: int = 0
+    """Of a histogram."""
+    min: float | None = None
+    max: float | None = None
+
+
+class Batch(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What is offered at once: spans, or metric points, of one rank or of the node's agent."""
+
+    number: int
+    """The same batch has the same one when it is offered again, perhaps by another agent."""
+    signal: Signal
+    items: int
+    """How many of it the accounts count."""
+    resource: dict[str, Any] = {}
+    """Who speaks: service, run, rank; the resource attributes of OpenTelemetry."""
+    spans: list[SpanItem] = []
+    points: list[PointItem] = []
+    otlp: bytes = b""
+    """For a destination of form ``otlp`` instead of the lists: the encoded export request."""
+
+
+class Delivered(msgspec.Struct, frozen=True):
+    """The batch was taken, for good."""
+
+    lost: dict[str, int] = {}
+    """Items of it that were not, by reason."""
+
+
+class Refused(msgspec.Struct, frozen=True):
+    """The batch will never be taken: its items are lost, for this reason."""
+
+    reason: str
+    """A word in small letters; it becomes a label, so there are few of them."""
+
+
+class TryLater(msgspec.Struct, frozen=True):
+    """The batch could not be taken now: it waits, and is offered again."""
+
+    reason: str
+    """For people: what was tried, what was found."""
+    after_s: float | None = None
+    """The least rest before the next try; without it the rests grow by themselves."""
+
+
+Verdict = Delivered | Refused | TryLater
+
+
+class Site(msgspec.Struct, frozen=True):
+    """What a factory makes its destination from."""
+
+    run_folder: Path
+    host: str
+    options: Options
+    """With ``environ``, the variables that the agent was started with."""
+    rows: TableRows
+    """Rows of the run folder's tables that wait: for the run folder alone."""
+
+
+class Destination(Protocol):
+    """Takes batches; written by inheriting from this and giving ``name``, ``signals``, ``accept``.
+
+    ``accept`` is called by one thread for each signal, never twice at once for one signal, in the
+    order in which batches were made. It may block: nothing else waits for it, and what comes
+    meanwhile is on disk. A batch may come twice, if an agent died between the delivery and its word
+    of it: ``number`` tells. What it raises costs the batch (lost as ``internal``, logged), never
+    the agent.
+    """
+
+    name: str
+    """In the accounts and in the metrics of our own health: small letters, digits, underscores."""
+    signals: tuple[Signal, ...]
+    form: Form = "items"
+    """Whether batches have lists or an encoded request."""
+    waits_in_log: bool = False
+    """True of the run folder alone: it is offered everything since the last flush, in the agent's
+    own loop, and what it has not taken waits in the log of events instead of in the outbox."""
+
+    def accept(self, batch: Batch) -> Verdict:
+        """Takes a batch, or says why not."""
+        ...
+
+    def close(self, signal: Signal) -> None:
+        """No batch of ``signal`` comes any more; called by the thread that brought them."""
+        del signal  # nothing to close, unless somebody has something
+
+
+def account_of(signal: Signal, destination: str) -> str:
+    """The name of an account in the agent's state."""
+    return f"{signal}/{destination}"

@@ -1,0 +1,75 @@
+"""Which destinations does this agent deliver to?"""
+
+from __future__ import annotations
+
+import logging
+import re
+from importlib.metadata import entry_points
+from typing import TYPE_CHECKING, Final, get_args
+
+from otel_mlperf.agent.delivery import otlp_destination, run_folder
+from otel_mlperf.agent.delivery.destination import Destination, Refused, Signal
+from otel_mlperf.ids import safe_name
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
+    from otel_mlperf.agent.delivery.destination import Batch, Site
+
+_log = logging.getLogger("otel_mlperf.agent")
+BUILT_IN: Final = (run_folder.make, otlp_destination.make)
+GROUP: Final = "otel_mlperf.destinations"
+"""Entry points that name a factory, as those of ``BUILT_IN`` are."""
+NOT_LOADED: Final = "not_loaded"
+_NAME: Final = re.compile("[a-z][a-z0-9_]*")
+
+
+class NotLoaded(Destination):
+    """In the place of a destination that could not be made: what it would have got is lost.
+
+    Which signals it would have taken nobody knows; it counts both, so that the accounts show it.
+    """
+
+    signals = ("spans", "metrics")
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def accept(self, batch: Batch) -> Refused:
+        """Refuses it."""
+        return Refused(NOT_LOADED)
+
+
+def make_destinations(site: Site) -> list[Destination]:
+    """Those that are asked for: ours, then those of other packages by the names of entry points."""
+    made: list[Destination] = [new for make in BUILT_IN if (new := make(site)) is not None]
+    # In an order of their own, whatever was installed first: a replay numbers its batches by it.
+    for point in sorted(entry_points(group=GROUP), key=lambda point: point.name):
+        destination = _load(point, site, {known.name for known in made})
+        if destination is not None:
+            made.append(destination)
+    return made
+
+
+def _load(point: EntryPoint, site: Site, taken: set[str]) -> Destination | None:
+    try:
+        destination: Destination | None = point.load()(site)
+        if destination is not None:
+            _check(destination, taken)
+    except Exception:  # noqa: BLE001 - somebody else's code, and training goes on whatever it does
+        _log.exception("destination %r cannot be loaded: what it would get is lost", point.name)
+        return NotLoaded(re.sub("[^a-z0-9_]", "_", safe_name(point.name).lower()))
+    return destination
+
+
+def _check(destination: Destination, taken: set[str]) -> None:
+    name, signals = destination.name, destination.signals
+    if not _NAME.fullmatch(name) or name in taken:
+        raise ValueError(
+            f"making destination {name!r}: a name is small letters, digits and underscores, "
+            f"and not one of {sorted(taken)}; give it another"
+        )
+    if not signals or not set(signals) <= set(get_args(Signal)):
+        raise ValueError(
+            f"making destination {name!r}: it takes {signals!r}; signals are 'spans' and 'metrics'"
+        )

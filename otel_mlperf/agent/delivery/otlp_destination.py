@@ -1,0 +1,169 @@
+"""How do batches get to an OTLP server: with what encoding, and what if it refuses some of them?
+
+What a server cannot read is halved until the one span, or metric, is alone; that one is counted as
+lost, and all others arrive.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from otel_mlperf import names
+from otel_mlperf.agent.delivery.destination import Delivered, Destination, TryLater
+from otel_mlperf.otlp import wire
+from otel_mlperf.otlp.client import Client, Outcome
+from otel_mlperf.otlp.metric_encoding import encode_metrics
+from otel_mlperf.otlp.span_columns import SpanColumns
+from otel_mlperf.otlp.span_content import (
+    EXCEPTION,
+    SpanLink,
+    exception_events,
+    shared_attributes,
+    span_extra,
+    span_tail,
+)
+from otel_mlperf.otlp.span_encoding import cut, encode_spans
+from otel_mlperf.otlp.split import post_in_parts
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from otel_mlperf.agent.delivery.destination import Batch, Signal, Site, Verdict
+    from otel_mlperf.agent.model.kept_span import Kept
+    from otel_mlperf.otlp.client import ServerAnswer
+    from otel_mlperf.otlp.endpoint_settings import SignalSettings
+    from otel_mlperf.otlp.metric_encoding import MetricData
+
+_log = logging.getLogger("otel_mlperf.agent")
+_SCOPE_BYTES: Final = wire.encode_scope(names.SCOPE)
+_MOST_BYTES: Final = 2 << 20
+"""Of a request's spans: below the 4 MiB that gRPC servers behind the Collector accept."""
+_LOG_EVERY_S: Final = 60.0
+_LOCKED_OUT_S: Final = 30.0
+"""Rest after an answer that somebody has to change the headers: it will not pass by itself."""
+
+
+class OtlpDestination(Destination):
+    """One server for each signal that has an endpoint."""
+
+    name = "otlp"
+    form = "otlp"
+
+    def __init__(self, settings: Mapping[Signal, SignalSettings]) -> None:
+        self.signals = tuple(settings)
+        # A client is for one thread, as each signal is.
+        self._clients = {signal: Client(of_signal) for signal, of_signal in settings.items()}
+        self._logged_s = -_LOG_EVERY_S
+
+    def accept(self, batch: Batch) -> Verdict:
+        """Posts it; halves what the server cannot read or finds too large."""
+        lost: dict[str, int] = {}
+        # Its counts go by the names that the wire has for signals.
+        kind = "traces" if batch.signal == "spans" else "metrics"
+        answer = post_in_parts(partial(self._post, batch.signal), batch.otlp, kind, lost)
+        if answer.outcome is Outcome.DELIVERED:
+            return Delivered(lost)
+        # Parts that were taken before this are sent again. What they lost is not counted now:
+        # the next try meets the same refusals.
+        after_s = answer.after_s
+        if answer.outcome is Outcome.UNAUTHORIZED:
+            after_s = max(after_s or 0.0, _LOCKED_OUT_S)
+        return TryLater(answer.reason, after_s)
+
+    def _post(self, signal: Signal, body: bytes) -> ServerAnswer:
+        answer = self._clients[signal].post(body)
+        if answer.rejected:
+            self._say(signal, answer)
+        return answer
+
+    def _say(self, signal: Signal, answer: ServerAnswer) -> None:
+        now = time.monotonic()
+        if now - self._logged_s >= _LOG_EVERY_S:
+            self._logged_s = now
+            _log.warning(
+                "%s: the server took a request but refused %d of it: %s",
+                signal, answer.rejected, answer.reason,
+            )  # fmt: skip
+
+    def close(self, signal: Signal) -> None:
+        """Closes the connection of the signal."""
+        self._clients[signal].close()
+
+
+def make(site: Site) -> OtlpDestination | None:
+    """The servers that the options name; None without any."""
+    given: dict[Signal, SignalSettings | None] = {
+        "spans": site.options.traces,
+        "metrics": site.options.metrics,
+    }
+    settings = {signal: of_signal for signal, of_signal in given.items() if of_signal is not None}
+    return OtlpDestination(settings) if settings else None
+
+
+def span_requests(
+    resource: Mapping[str, object], spans: Sequence[Kept]
+) -> Iterator[tuple[int, bytes]]:
+    """Requests with all spans of one rank, and how many items each has."""
+    encoded = wire.encode_resource(resource)
+    at = 0
+    for columns in cut(span_columns(spans), _MOST_BYTES):
+        items = sum(kept.kind == "section" for kept in spans[at : at + len(columns)])
+        at += len(columns)
+        yield items, encode_spans(encoded, _SCOPE_BYTES, columns, names.SCHEMA_URL)
+
+
+def metric_request(resource: Mapping[str, object], metrics: Sequence[MetricData]) -> bytes:
+    """One request with all metrics of a rank, or of the node."""
+    return encode_metrics(wire.encode_resource(resource), _SCOPE_BYTES, metrics, names.SCHEMA_URL)
+
+
+def span_columns(spans: Sequence[Kept]) -> SpanColumns:
+    """The same spans as columns for the encoder; all of one rank."""
+    tails: dict[tuple[int, int, int], int] = {}
+    encoded: list[bytes] = []
+    tail = []
+    for kept in spans:
+        key = (id(kept.journal), kept.name, kept.track)
+        if key not in tails:
+            tails[key] = len(encoded)
+            encoded.append(_tail(kept))
+        tail.append(tails[key])
+    extra = {i: more for i, kept in enumerate(spans) if (more := _extra(kept))}
+    return SpanColumns(
+        trace_id=np.frombuffer(b"".join(k.trace for k in spans), np.uint8).reshape(-1, 16),
+        span_id=np.array([k.span for k in spans], np.uint64),
+        parent_id=np.array([k.parent for k in spans], np.uint64),
+        start_ns=np.array([k.unix(k.start) for k in spans], np.uint64),
+        end_ns=np.array([k.unix(k.end) for k in spans], np.uint64),
+        tail=np.array(tail, np.int32),
+        tails=encoded,
+        extra=extra,
+    )
+
+
+def _tail(kept: Kept) -> bytes:
+    name, category, phase, constant = kept.entry
+    native, thread = kept.thread
+    about = {
+        "category": category,
+        "phase": phase,
+        "thread_id": native if native >= 0 else None,
+        "thread": thread,
+    }
+    return span_tail(name, shared_attributes(about) | constant)
+
+
+def _extra(kept: Kept) -> bytes:
+    attributes = kept.attributes()
+    if not (attributes or kept.links or kept.error or kept.interrupted or kept.rolled_up):
+        return b""
+    words = kept.error_words
+    events = exception_events(kept.unix(kept.end), dict(zip(EXCEPTION, words, strict=False)))
+    error = names.INTERRUPTED_WORDS if kept.interrupted else words[1] if words else None
+    links = [SpanLink(trace, span) for trace, span in kept.links]
+    return span_extra(attributes, links, events, error)

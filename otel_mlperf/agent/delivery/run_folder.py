@@ -1,0 +1,79 @@
+"""How do spans and rows get into the tables of the run folder, and how is it kept small?"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, Final
+
+from otel_mlperf.agent.delivery.destination import Delivered, Destination, SpanItem, TryLater
+from otel_mlperf.errors import StoreError
+from otel_mlperf.store.part_writer import compact, write_part
+from otel_mlperf.store.schema import SPANS, TABLES
+from otel_mlperf.store.trim import trim
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from otel_mlperf.agent.delivery.destination import Batch, Site, Verdict
+    from otel_mlperf.agent.model.table_rows import Columns, TableRows
+
+STORE: Final = "store"
+
+
+class RunFolder(Destination):
+    """The tables of one host in a run folder; with the spans of a batch go the rows that wait."""
+
+    name = STORE
+    signals = ("spans",)
+    waits_in_log = True
+
+    def __init__(self, folder: Path, host: str, rows: TableRows) -> None:
+        self._folder, self._host, self._rows = folder, host, rows
+
+    def accept(self, batch: Batch) -> Verdict:
+        """Writes everything that waits as part number ``batch.number`` of its table.
+
+        A part that a replay writes again has the same rows and takes the place of the first. What
+        the disk refuses still waits, and the next part holds it.
+        """
+        tables = self._rows.columns()
+        tables["spans"] = span_columns_of(batch.spans)
+        try:
+            for table, columns in tables.items():
+                if columns and any(map(len, columns.values())):
+                    write_part(self._folder, table, self._host, batch.number, columns)
+        except (OSError, StoreError) as error:
+            return TryLater(str(error))
+        # Only now: half of the tables may have been written, and that part is written again whole.
+        self._rows.clear()
+        return Delivered()
+
+    def compact(self) -> None:
+        """Merges small parts. A part must be in the state first: a replay writes it again."""
+        for table in TABLES:
+            compact(self._folder, table, self._host)
+
+    def trim(self, most_bytes: int, windows: Sequence[str] = ()) -> int:
+        """Removes the oldest rows over the limit; returns how many spans are gone.
+
+        ``windows`` stand for the host in parts of profiler windows, the oldest first.
+        """
+        return trim(self._folder, self._host, most_bytes, windows)
+
+
+def make(site: Site) -> RunFolder:
+    """The run's own folder, always."""
+    return RunFolder(site.run_folder, site.host, site.rows)
+
+
+def span_columns_of(spans: Sequence[SpanItem]) -> Columns:
+    """The columns of table ``spans``, which are the fields of a span."""
+    return {column.name: [_cell(span, column.name) for span in spans] for column in SPANS}
+
+
+def _cell(span: SpanItem, name: str) -> Any:
+    value = getattr(span, name)
+    if name in ("attributes", "links"):
+        return json.dumps(value, default=str, ensure_ascii=False)
+    return value
