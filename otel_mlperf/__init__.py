@@ -23,6 +23,13 @@ from otel_mlperf.pytorch.memory import out_of_memory as _out_of_memory  # noqa: 
 from otel_mlperf.pytorch.memory.cuda_memory import cuda_memory
 from otel_mlperf.pytorch.windows.profile_call import torch_profile
 from otel_mlperf.pytorch.windows.trace_handler import trace_handler
+from otel_mlperf.recorder.api.callbacks import (
+    on_phase,
+    on_step_begin,
+    on_step_end,
+    on_warning,
+    remove_callback,
+)
 from otel_mlperf.recorder.api.epochs import epoch, epochs, phase
 from otel_mlperf.recorder.api.instruments import counter, gauge, histogram
 from otel_mlperf.recorder.api.log import log
@@ -31,7 +38,6 @@ from otel_mlperf.recorder.api.span import span
 from otel_mlperf.recorder.api.start import start, stop
 from otel_mlperf.recorder.api.step import mark_step, step
 from otel_mlperf.recorder.api.steps import steps
-from otel_mlperf.recorder.api.warnings import on_warning
 from otel_mlperf.recorder.lifecycle.run import Run
 
 __all__ = [
@@ -50,9 +56,13 @@ __all__ = [
     "integrate",
     "log",
     "mark_step",
+    "on_phase",
+    "on_step_begin",
+    "on_step_end",
     "on_warning",
     "phase",
     "readings",
+    "remove_callback",
     "span",
     "start",
     "step",

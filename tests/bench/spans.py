@@ -24,7 +24,7 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, Spa
 
 import otel_mlperf as om
 from otel_mlperf.journal.layout import Word
-from otel_mlperf.recorder.api import span as spans
+from otel_mlperf.recorder.core import recording
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -132,7 +132,7 @@ def measure(blocks: int = BLOCKS) -> dict[str, float]:
     order = random.Random(0)
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
         run = stack.enter_context(om.start("bench", dir=folder, agent="none", console=False))
-        recorder = spans.active()
+        recorder = recording.active()
         assert recorder is not None
         words = recorder.journal.words
         for _ in range(blocks):
@@ -140,13 +140,13 @@ def measure(blocks: int = BLOCKS) -> dict[str, float]:
                 loop, n, is_on = rows[name]
                 # Nobody reads the journal here: what a block wrote is given free.
                 words[Word.TAIL] = recorder.journal.lease.end
-                spans.activate(recorder if is_on else None)
+                recording.activate(recorder if is_on else None)
                 gc.collect()
                 with om.span("step"):
                     began = clock()
                     loop(n)
                     found[name].append((clock() - began) / n)
-        spans.activate(recorder)
+        recording.activate(recorder)
         lost = words[Word.LOST_RING_FULL]
         os.unlink(recorder.journal.path)
         del run

@@ -14,8 +14,9 @@ import otel_mlperf as om
 ROOT = Path(__file__).parents[2]
 NAMES = ["Config", "ConfigError", "JournalError", "OtelMlperfError", "Run", "RunActive", "counter",
          "cuda_memory", "epoch", "epochs", "gauge", "histogram", "integrate", "log", "mark_step",
-         "on_warning", "phase", "readings", "span", "start", "step", "steps", "stop",
-         "torch_profile", "trace_handler"]  # fmt: skip
+         "on_phase", "on_step_begin", "on_step_end", "on_warning", "phase", "readings",
+         "remove_callback", "span", "start", "step", "steps", "stop", "torch_profile",
+         "trace_handler"]  # fmt: skip
 
 
 def test_names():
@@ -48,7 +49,11 @@ def test_documented(name):
         ("cuda_memory", "(*, reset_peak)"),
         ("gauge", "(name, unit)"),
         ("histogram", "(name, unit)"),
+        ("on_phase", "(callback)"),
+        ("on_step_begin", "(callback)"),
+        ("on_step_end", "(callback)"),
         ("on_warning", "(callback)"),
+        ("remove_callback", "(callback)"),
         ("readings", "()"),
         ("trace_handler", "(also)"),
         (
@@ -122,6 +127,18 @@ def warned(warning: object) -> None:
     print(warning)
 
 
+@om.on_step_begin
+@om.on_step_end
+def stepped(phase: str, number: int) -> None:
+    print(phase, number)
+
+
+@om.on_phase
+def changed(phase: str, is_open: bool) -> None:
+    print(phase, is_open)
+
+
+om.remove_callback(stepped)
 text: float = train(3)
 """
     )

@@ -24,8 +24,8 @@ from otel_mlperf.recorder.stepping.batch_size import count_samples
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from otel_mlperf.recorder.core.recorder import Recorder
-    from otel_mlperf.recorder.stepping.step_recording import Step
+    from otel_mlperf.recorder.lifecycle.recorder import Recorder
+    from otel_mlperf.recorder.sections.parents import OpenStep
 
 # Asked for by number: `current_thread()` would register the threads of autograd with Python.
 _MAIN_THREAD = threading.main_thread().ident
@@ -110,7 +110,7 @@ class RecordedSteps:
 
     def __init__(self) -> None:
         self._recorder: Recorder | None = None
-        self._step: Step | None = None
+        self._step: OpenStep | None = None
 
     def begin(self) -> None:
         """Opens a step."""
@@ -131,8 +131,8 @@ class RecordedSteps:
     def take_back(self, section: Any) -> None:
         """Forgets an open section."""
         recorder = active()
-        if recorder is not None and isinstance(section, recorder.new_section):
-            recorder.leave(section)
+        if recorder is not None and isinstance(section, recorder.sections.new):
+            recorder.sections.leave(section)
             recorder.stepping.cancel_section(section)
 
     def end(self) -> None:

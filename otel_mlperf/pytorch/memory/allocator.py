@@ -19,8 +19,8 @@ from otel_mlperf.recorder.core.faults import is_from_handler, say_once
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from otel_mlperf.recorder.core.recorder import Recorder
     from otel_mlperf.recorder.instruments.cells import Labels
+    from otel_mlperf.recorder.lifecycle.recorder import Recorder
     from otel_mlperf.recorder.lifecycle.run import Run
 
 _LEAST_NS: Final = 250_000_000
@@ -131,7 +131,7 @@ def _begin(run: Run) -> None:
     recorder = run._recorder
     if recorder is not None and recorder.config.reads("allocator"):
         allocator = Allocator(recorder)
-        recorder.now_and_then.append(allocator.look)
+        recorder.stepping.now_and_then.append(allocator.look)
         run.before_end.append(allocator.finish)
 
 

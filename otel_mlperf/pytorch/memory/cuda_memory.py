@@ -63,7 +63,7 @@ class CudaMemory:
 
     def _end(self) -> None:
         recorder, torch = active(), self._find_torch()
-        section = recorder.places.surrounding()[0] if recorder is not None else None
+        section = recorder.parents.surrounding()[0] if recorder is not None else None
         if torch is None or section is None or self._before is None:
             return
         # Begun before CUDA was: the device is known only now, and nothing was allocated then.

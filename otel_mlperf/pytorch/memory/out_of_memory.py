@@ -20,7 +20,7 @@ from otel_mlperf.recorder.core.faults import internal_error, log
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from otel_mlperf.recorder.core.recorder import Recorder
+    from otel_mlperf.recorder.lifecycle.recorder import Recorder
     from otel_mlperf.recorder.lifecycle.run import Run
     from otel_mlperf.recorder.sections.section_context import SectionContext
 
@@ -124,7 +124,7 @@ def _write_piece(name: str, make: Callable[[], bytes]) -> Path | None:
 
 def _begin(run: Run) -> None:
     if run._recorder is not None:
-        run._recorder.at_failure.append(OutOfMemory(run._recorder).failed)
+        run._recorder.sections.at_failure.append(OutOfMemory(run._recorder).failed)
 
 
 at_begin.append(_begin)

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from otel_mlperf.profile_schedule import Schedule
-    from otel_mlperf.recorder.core.recorder import Recorder
+    from otel_mlperf.recorder.lifecycle.recorder import Recorder
 
 _GROWTH_BYTES: Final = 256 << 20
 _GAVE_WAY: Final = "the program has started a profiler of its own: the window ends where it began"
@@ -239,7 +239,7 @@ class Capture:
         if recorder is None or recorder.is_retired:
             yield None
             return
-        section = recorder.enter(name, names.PROFILER)
+        section = recorder.sections.enter(name, names.PROFILER)
         try:
             yield section
         finally:

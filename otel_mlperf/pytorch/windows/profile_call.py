@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from otel_mlperf.pytorch.windows.capture import Capture
     from otel_mlperf.pytorch.windows.run_windows import RunWindows
     from otel_mlperf.pytorch.windows.window_plan import WindowPlan
-    from otel_mlperf.recorder.core.recorder import Recorder
+    from otel_mlperf.recorder.lifecycle.recorder import Recorder
 
 _NO_RUN = "torch_profile() with a schedule needs an active run, whose steps it counts"
 

@@ -18,9 +18,9 @@ from otel_mlperf.recorder.core.faults import internal_error
 if TYPE_CHECKING:
     from otel_mlperf.journal.control import Answer
     from otel_mlperf.pytorch.windows.window_plan import WindowPlan
-    from otel_mlperf.recorder.core.recorder import Recorder
+    from otel_mlperf.recorder.lifecycle.recorder import Recorder
     from otel_mlperf.recorder.lifecycle.run import Run
-    from otel_mlperf.recorder.stepping.step_recording import Step
+    from otel_mlperf.recorder.sections.parents import OpenStep
 
 _CONTROL, _TAKEN = int(Word.CONTROL), int(Word.TAKEN)
 _NEVER = -1
@@ -38,7 +38,7 @@ class RunWindows:
         """The plan of the request that was taken last."""
         self._idle = 0
         """What CONTROL holds as long as there is nothing to do."""
-        recorder.before_step.append(self._before)
+        recorder.stepping.before_step.append(self._before)
         self._words[Word.LISTENS] = 1
 
     def add(self, plan: WindowPlan) -> None:
@@ -69,7 +69,7 @@ class RunWindows:
         except Exception as error:  # noqa: BLE001 - recording never raises
             internal_error(error)
 
-    def _after(self, step: Step) -> None:
+    def _after(self, step: OpenStep) -> None:
         try:
             is_outside = self._is_outside()
             for plan in self._plans:
@@ -84,15 +84,15 @@ class RunWindows:
         self._plans, recorder = plans, self._recorder
         self._idle = _NEVER if plans else self._taken
         # A new list: the recorder may be walking through the old one at this moment.
-        others = [call for call in recorder.after_step if call != self._after]
-        recorder.after_step = [*others, self._after] if plans else others
+        others = [call for call in recorder.stepping.after_step if call != self._after]
+        recorder.stepping.after_step = [*others, self._after] if plans else others
 
     def _is_outside(self) -> bool:
         """Whether the caller's thread is in no step: what takes time now belongs to none."""
         opened = self._recorder.stepping.open
         if not opened:
             return True
-        _, track = self._recorder.places.surrounding()
+        _, track = self._recorder.parents.surrounding()
         return not any(step.section.track == track for step in list(opened.values()))
 
     def _take(self, request: int) -> None:

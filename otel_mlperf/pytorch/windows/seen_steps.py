@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Final
 from otel_mlperf.journal.layout import Flag
 
 if TYPE_CHECKING:
-    from otel_mlperf.recorder.core.recorder import Recorder
-    from otel_mlperf.recorder.stepping.step_recording import Step
+    from otel_mlperf.recorder.lifecycle.recorder import Recorder
+    from otel_mlperf.recorder.sections.parents import OpenStep
 
 _MOST_STEPS: Final = 4096
 """Steps that are listed for one window."""
@@ -24,14 +24,14 @@ class SeenSteps:
         self._seen: dict[int, tuple[str, int, int]] = {}
         self._still_open: set[int] = set()
         # In front, so that whoever ends a window with a step finds it among those seen.
-        recorder.after_step.insert(0, self._ended)
+        recorder.stepping.after_step.insert(0, self._ended)
 
     def begin(self) -> None:
         """A profiler records from now on."""
         recorder = self._recorder()
         if recorder is not None:
             self._seen, self._still_open, self._is_recording = {}, set(), True
-            recorder.step_flags |= Flag.PROFILED
+            recorder.stepping.flags |= Flag.PROFILED
 
     def end(self) -> None:
         """It does no more; steps that are still open were profiled too."""
@@ -44,14 +44,14 @@ class SeenSteps:
             self._note(step)
         self._still_open = set(opened)
         if not opened:
-            recorder.step_flags &= ~Flag.PROFILED
+            recorder.stepping.flags &= ~Flag.PROFILED
 
     def take(self) -> dict[int, tuple[str, int, int]]:
         """Phase, n and number by span id, in the order in which they ended; once."""
         seen, self._seen = self._seen, {}
         return seen
 
-    def _ended(self, step: Step) -> None:
+    def _ended(self, step: OpenStep) -> None:
         if self._is_recording:
             self._note(step)
         elif self._still_open:
@@ -59,9 +59,9 @@ class SeenSteps:
             assert recorder is not None
             self._still_open &= recorder.stepping.open.keys()
             if not self._still_open:
-                recorder.step_flags &= ~Flag.PROFILED
+                recorder.stepping.flags &= ~Flag.PROFILED
 
-    def _note(self, step: Step) -> None:
+    def _note(self, step: OpenStep) -> None:
         if len(self._seen) < _MOST_STEPS:
             self._seen[step.section.sid] = (step.phase, step.n, step.number)
 

@@ -23,7 +23,7 @@ from otel_mlperf.whole_file import replacing
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from otel_mlperf.recorder.core.recorder import Recorder
+    from otel_mlperf.recorder.lifecycle.recorder import Recorder
 
 _told: set[Path] = set()
 _next_number = itertools.count().__next__

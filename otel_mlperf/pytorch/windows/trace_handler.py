@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from otel_mlperf.recorder.core.recorder import Recorder
+    from otel_mlperf.recorder.lifecycle.recorder import Recorder
 
 
 class TraceHandler:
@@ -106,7 +106,7 @@ def _write(profile: Any, recorder: Recorder | None) -> Path:
         path = write_trace(profile.export_chrome_trace, folder_without_run(), name_without_run())
         tell_place(path, console=load_config().console)
         return path
-    section = recorder.enter(names.SPAN_PROFILER_EXPORT, names.PROFILER)
+    section = recorder.sections.enter(names.SPAN_PROFILER_EXPORT, names.PROFILER)
     try:
         return _write_window(profile, recorder, section.sid)
     finally:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from otel_mlperf.pytorch.windows.capture import Capture, Clocks, Skipped
-    from otel_mlperf.recorder.core.recorder import Recorder
+    from otel_mlperf.recorder.lifecycle.recorder import Recorder
 
 _METRIC: Final = {
     "busy": names.SKIPPED_BUSY,

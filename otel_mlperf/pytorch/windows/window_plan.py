@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
     from otel_mlperf.profile_schedule import Action, Schedule
     from otel_mlperf.pytorch.windows.capture import Skipped
-    from otel_mlperf.recorder.core.recorder import Recorder
-    from otel_mlperf.recorder.stepping.step_recording import Step
+    from otel_mlperf.recorder.lifecycle.recorder import Recorder
+    from otel_mlperf.recorder.sections.parents import OpenStep
 
 
 class WindowPlan:
@@ -86,7 +86,7 @@ class WindowPlan:
         if self._capture is not None and action == "active":
             self._record()
 
-    def after(self, step: Step, *, is_outside: bool) -> None:
+    def after(self, step: OpenStep, *, is_outside: bool) -> None:
         """A step has ended; ``is_outside``: not inside another one."""
         self._unmark()
         counts = self._is_followed(step.phase) and is_outside

@@ -35,3 +35,20 @@ class Decorator(Block, Protocol):
 
     def __call__(self, function: F) -> F:
         """The function, each of whose calls is recorded."""
+
+
+class Invisible:
+    """What a compiled function gets instead of a section: nothing that could break its graph."""
+
+    def __enter__(self) -> Invisible:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        return None
+
+    def __call__(self, function: F) -> F:
+        """The function as it is."""
+        return function
+
+    def set(self, **attributes: Any) -> None:
+        """Nothing is recorded."""

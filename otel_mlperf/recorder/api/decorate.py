@@ -9,22 +9,40 @@ from __future__ import annotations
 
 import functools
 import inspect
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from otel_mlperf import names
-from otel_mlperf.recorder.api.span import Handle, short_way, wrap_function
 from otel_mlperf.recorder.core.faults import say_once
 from otel_mlperf.recorder.sections.section_context import CURRENT, SectionContext
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Generator
+    from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Mapping
     from contextvars import Token
 
 
-def decorate(handle: Handle, function: Any) -> Any:
-    """``function``, recorded under the handle's name, or its own."""
+class Recordable(Protocol):
+    """What is recorded of each call."""
+
+    name: Any
+    attributes: Mapping[str, Any] | None
+
+    def short_way(self) -> Any:
+        """A fresh section, not entered yet; None where nothing is recorded."""
+
+    def named(self, name: str, attributes: Mapping[str, Any]) -> Any:
+        """The same under a name of its own."""
+
+
+def decorate(handle: Recordable, function: Any, wrap_function: Callable[[Any, Any], Any]) -> Any:
+    """``function``, recorded under the handle's name, or its own.
+
+    Args:
+        handle: what is recorded.
+        function: what is decorated.
+        wrap_function: wraps a plain function at the least cost.
+    """
     if isinstance(function, staticmethod | classmethod):
-        return type(function)(decorate(handle, function.__func__))
+        return type(function)(decorate(handle, function.__func__, wrap_function))
     if inspect.isclass(function) or not callable(function):
         say_once("span() decorates functions; %r is left as it is", function)
         return function
@@ -33,8 +51,8 @@ def decorate(handle: Handle, function: Any) -> Any:
         qualified = getattr(function, "__qualname__", None) or type(function).__qualname__
         name = qualified.rpartition("<locals>.")[2]
     attributes = {**_code_attributes(function), **(handle.attributes or {})}
-    own = Handle(name, handle.category, attributes, aggregate=handle.aggregate)
-    return _wrapper_of(function)(own, function)
+    own = handle.named(name, attributes)
+    return (_wrapper_of(function) or wrap_function)(own, function)
 
 
 def _code_attributes(function: Any) -> dict[str, Any]:
@@ -49,20 +67,20 @@ def _code_attributes(function: Any) -> dict[str, Any]:
     }
 
 
-def _wrapper_of(function: Any) -> Callable[[Handle, Any], Any]:
+def _wrapper_of(function: Any) -> Callable[[Any, Any], Any] | None:
     if inspect.isasyncgenfunction(function):
         return _wrap_async_generator
     if inspect.isgeneratorfunction(function):
         return _wrap_generator
     if inspect.iscoroutinefunction(function):
         return _wrap_coroutine
-    return wrap_function
+    return None
 
 
-def _wrap_coroutine(handle: Handle, function: Any) -> Any:
+def _wrap_coroutine(handle: Recordable, function: Any) -> Any:
     @functools.wraps(function)
     async def wrapper(*args: Any, **kwargs: Any) -> Any:
-        section = short_way(handle)
+        section = handle.short_way()
         if section is None:
             return await function(*args, **kwargs)
         with section:
@@ -76,8 +94,8 @@ class _Body:
 
     __slots__ = ("_inside", "_is_current", "_section", "_token")
 
-    def __init__(self, handle: Handle) -> None:
-        self._section = section = short_way(handle)
+    def __init__(self, handle: Recordable) -> None:
+        self._section = section = handle.short_way()
         # What is only added up, or not recorded after all, is in nobody's context.
         self._is_current = isinstance(section, SectionContext)
         if section is not None:
@@ -125,7 +143,7 @@ class _Body:
             return  # the body was run in another context, which is gone with its task
 
 
-def _wrap_generator(handle: Handle, function: Any) -> Any:
+def _wrap_generator(handle: Recordable, function: Any) -> Any:
     @functools.wraps(function)
     def wrapper(*args: Any, **kwargs: Any) -> Generator[Any, Any, Any]:
         generator = function(*args, **kwargs)
@@ -152,7 +170,7 @@ def _wrap_generator(handle: Handle, function: Any) -> Any:
     return wrapper
 
 
-def _wrap_async_generator(handle: Handle, function: Any) -> Any:
+def _wrap_async_generator(handle: Recordable, function: Any) -> Any:
     @functools.wraps(function)
     async def wrapper(*args: Any, **kwargs: Any) -> AsyncIterator[Any]:
         generator = function(*args, **kwargs)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 from otel_mlperf import names
-from otel_mlperf.recorder.api import span as spans
-from otel_mlperf.recorder.api.span import Invisible, active, is_compiling
+from otel_mlperf.recorder.api.block import Invisible
+from otel_mlperf.recorder.api.span import active, is_compiling
+from otel_mlperf.recorder.core import recording
 from otel_mlperf.recorder.core.faults import internal_error, say_once
+from otel_mlperf.recorder.core.program_callbacks import PHASE
 from otel_mlperf.recorder.sections.section_context import extra_of
 from otel_mlperf.recorder.stepping.abandoned_loops import is_suspicious
 
@@ -16,7 +19,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from otel_mlperf.recorder.api.block import Block
-    from otel_mlperf.recorder.core.recorder import Recorder
+    from otel_mlperf.recorder.lifecycle.recorder import Recorder
     from otel_mlperf.recorder.sections.section import Section
     from otel_mlperf.recorder.stepping.abandoned_loops import End
 
@@ -67,14 +70,14 @@ class Epoch(_Frame):
         self._before: int | None = None
 
     def _begin(self, recorder: Recorder) -> Section:
-        recorder.stepping.dropped.settle(None)
+        recorder.stepping.abandoned.settle(None)
         key = (names.SPAN_EPOCH, names.EPOCH)
-        section = recorder.make(recorder.registry.entry(key, *key))
+        section = recorder.sections.make(recorder.registry.entry(key, *key))
         extra_of(section).attributes = {names.TRAINING_EPOCH: int(self._number)}
         section.__enter__()
         self._before, recorder.stepping.epoch = recorder.stepping.epoch, int(self._number)
         self._recorder, self._section = recorder, section
-        recorder.outer.append(section)
+        recorder.parents.outer.append(section)
         return section
 
     def _end(self, *exception: Any) -> None:
@@ -96,18 +99,17 @@ class Epoch(_Frame):
             return
         try:
             self.leave()
-            dropped = recorder.stepping.dropped
-            dropped.add(section, _ending(section), is_suspicious=is_suspicious(3))
+            abandoned = recorder.stepping.abandoned
+            abandoned.add(section, _ending(recorder, section), is_suspicious=is_suspicious(3))
         except Exception as error:  # noqa: BLE001 - recording never raises
             internal_error(error)
 
 
-def _ending(section: Section) -> End:
+def _ending(recorder: Recorder, section: Section) -> End:
     def end(t1: int, error: list[str] | None) -> None:
-        recorder = section.recorder
         recorder.stepping.end_inside(section, t1, error)
-        recorder.leave(section)
-        recorder.close(section, t1, error)
+        recorder.sections.leave(section)
+        recorder.sections.close(section, t1, error)
 
     return end
 
@@ -178,10 +180,10 @@ class Phase(_Frame):
 
     def __init__(self, name: str) -> None:
         self._name = names.PHASE_OF.get(name, name) if isinstance(name, str) else name
-        self._opened: list[tuple[Recorder, str, Any]] = []
+        self._opened: list[tuple[Recorder, str, str, Any]] = []
 
     def _begin(self, recorder: Recorder) -> Section:
-        recorder.stepping.dropped.settle(None)
+        recorder.stepping.abandoned.settle(None)
         phase = self._name if self._name in names.PHASES else recorder.registry.phase
         if phase != self._name:
             import difflib
@@ -190,23 +192,33 @@ class Phase(_Frame):
             hint = f": did you mean {close[0]!r}?" if close else f"; its steps count as {phase}"
             say_once(f"phase({self._name!r}) is none of {', '.join(names.PHASES)}{hint}")
         before = recorder.registry.set_phase(phase)
-        spans.section_names(recorder.registry.known)
+        recording.refresh()
         key = (str(self._name), names.PHASE)
-        section = recorder.make(recorder.registry.entry(key, *key))
+        section = recorder.sections.make(recorder.registry.entry(key, *key))
         section.__enter__()
-        recorder.outer.append(section)
-        self._opened = [*self._opened, (recorder, before, section)]
+        recorder.parents.outer.append(section)
+        self._opened = [*self._opened, (recorder, phase, before, section)]
+        try:
+            PHASE.tell(phase, True)
+        except BaseException:  # Ctrl-C: the block is never entered, so nobody would leave it
+            self._close(*sys.exc_info())
+            raise
         return section
 
     def _end(self, *exception: Any) -> None:
         if not self._opened:
             return
-        recorder, before, section = self._opened.pop()
+        try:
+            PHASE.tell(self._opened[-1][1], False)
+        finally:
+            self._close(*exception)
+
+    def _close(self, *exception: Any) -> None:
+        recorder, _, before, section = self._opened.pop()
         section.__exit__(*exception)
         _remove(recorder, section)
         recorder.registry.set_phase(before)
-        if active() is recorder:
-            spans.section_names(recorder.registry.known)
+        recording.refresh()
 
 
 def phase(name: str) -> Block:
@@ -221,5 +233,5 @@ def phase(name: str) -> Block:
 
 
 def _remove(recorder: Recorder, section: Any) -> None:
-    if section in recorder.outer:
-        recorder.outer.remove(section)
+    if section in recorder.parents.outer:
+        recorder.parents.outer.remove(section)

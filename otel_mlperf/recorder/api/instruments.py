@@ -13,27 +13,29 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeVar
 from otel_mlperf import names
 from otel_mlperf.recorder.core.attribute_values import UNNAMED, safe_name_text
 from otel_mlperf.recorder.core.faults import internal_error, say_once
-from otel_mlperf.recorder.core.number_values import try_slowly
 from otel_mlperf.recorder.instruments.cells import Labels, content_of
 from otel_mlperf.recorder.instruments.instrument_series import (
     HUGE,
     MOST,
     Bound,
+    InstrumentSeries,
+    try_slowly,
+)
+from otel_mlperf.recorder.instruments.labels import LabelSets
+from otel_mlperf.recorder.instruments.series_methods import (
     CounterSeries,
     GaugeSeries,
     HistogramSeries,
-    Series,
 )
-from otel_mlperf.recorder.instruments.labels import LabelSets
 
 if TYPE_CHECKING:
-    from otel_mlperf.recorder.core.recorder import Recorder
+    from otel_mlperf.recorder.instruments.instrument_series import SeriesInUse
 
 _MOST_INSTRUMENTS: Final = 2000
 _TOO_MANY = "more than %d instruments: later ones count as '%s'; put what varies into labels"
 
 
-class Instrument(Series):
+class Instrument(InstrumentSeries):
     """What has a name; its own series is the one without labels."""
 
     __slots__ = ("_sets", "unit")
@@ -72,13 +74,13 @@ class Counter(Instrument, CounterSeries):
         else:
             self.record_slowly(value)
 
-    def bind(self, recorder: Recorder, word: int) -> Bound:
+    def bind(self, run: SeriesInUse, word: int) -> Bound:
         """What records into the cell at ``word``, or with the labels that it is given."""
-        floats, at, slowly = recorder.journal.floats, word + 1, self.record_slowly
+        floats, at, slowly = run.recording.journal.floats, word + 1, self.record_slowly
         total, low, limit, find = 0.0, 0, MOST, self._sets.find
 
         # What a series does, with labels: calling that would cost a third more.
-        def add(_: Series, value: Any = 1, /, **labels: Any) -> None:
+        def add(_: InstrumentSeries, value: Any = 1, /, **labels: Any) -> None:
             nonlocal total
             try:
                 kind = value.__class__
@@ -127,13 +129,13 @@ class Gauge(Instrument, GaugeSeries):
         else:
             self.record_slowly(value)
 
-    def bind(self, recorder: Recorder, word: int) -> Bound:
+    def bind(self, run: SeriesInUse, word: int) -> Bound:
         """What records into the cell at ``word``, or with the labels that it is given."""
-        floats, at, slowly = recorder.journal.floats, word + 1, self.record_slowly
+        floats, at, slowly = run.recording.journal.floats, word + 1, self.record_slowly
         least, low, limit, find = -MOST, -HUGE, MOST, self._sets.find
 
         # What a series does, with labels: calling that would cost a third more.
-        def set_value(_: Series, value: Any, /, **labels: Any) -> None:
+        def set_value(_: InstrumentSeries, value: Any, /, **labels: Any) -> None:
             try:
                 kind = value.__class__
                 if not labels and (
@@ -184,9 +186,9 @@ class Histogram(Instrument, HistogramSeries):
         else:
             self.record_slowly(value)
 
-    def bind(self, recorder: Recorder, word: int) -> Bound:
+    def bind(self, run: SeriesInUse, word: int) -> Bound:
         """What records into the cell at ``word``, or with the labels that it is given."""
-        return self.bind_with(recorder, word, self._sets.find)
+        return self.bind_with(run, word, self._sets.find)
 
 
 for _class in (Counter, Gauge, Histogram):

@@ -8,18 +8,19 @@ from __future__ import annotations
 import os
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from otel_mlperf import names
 from otel_mlperf.recorder.api.span import active
 from otel_mlperf.recorder.core.faults import internal_error
+from otel_mlperf.recorder.lifecycle.warning_watch import of_rank
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from otel_mlperf.journal.bulletin import Group, Warning
     from otel_mlperf.names import Metric
-    from otel_mlperf.recorder.core.recorder import Recorder
+    from otel_mlperf.recorder.lifecycle.recorder import Recorder
 
 _IDLE = ("idle", "iowait")
 _MAIN = {names.PROCESS_ROLE: "main"}
@@ -101,11 +102,6 @@ def readings() -> Readings:
     except Exception as error:  # noqa: BLE001 - recording never raises
         internal_error(error)
     return Readings(None, None, None, (), ())
-
-
-def of_rank(own: str, found: Iterable[Any]) -> list[Any]:
-    """What is of the rank or of the node."""
-    return [one for one in found if one.journal in ("", own)]
 
 
 def _read(recorder: Recorder) -> Readings:

@@ -9,10 +9,15 @@ from __future__ import annotations
 
 import functools
 import sys
-from typing import TYPE_CHECKING, Any, TypeVar, overload
+from typing import TYPE_CHECKING, Any, TypeVar, cast, overload
 
+from otel_mlperf.recorder.api.block import Invisible
+from otel_mlperf.recorder.api.decorate import decorate
+from otel_mlperf.recorder.core import recording
 from otel_mlperf.recorder.core.attribute_values import safe_attributes, safe_name_text
 from otel_mlperf.recorder.core.faults import internal_error
+from otel_mlperf.recorder.instruments.aggregated_sections import AggregatedSection
+from otel_mlperf.recorder.sections.section import Section
 from otel_mlperf.recorder.sections.section_context import CURRENT, Attributes
 
 if TYPE_CHECKING:
@@ -20,10 +25,11 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from otel_mlperf.recorder.api.block import Decorator
-    from otel_mlperf.recorder.core.recorder import Recorder
+    from otel_mlperf.recorder.lifecycle.recorder import Recorder
 
 F = TypeVar("F", bound="Callable[..., Any]")
-
+active = cast("Callable[[], Recorder | None]", recording.active)
+"""What records in this process at the moment; here with its type."""
 
 # What `span` looks at, swapped as a whole when a run starts, stops or changes its phase. Plain
 # module globals: a lookup costs 5 ns, an attribute of an object three times that.
@@ -35,37 +41,20 @@ _idle: dict[Any, Handle] = {}
 _MOST_IDLE = 4096
 
 
-def activate(recorder: Recorder | None) -> None:
-    """From now on spans go to ``recorder``; None: nowhere."""
+def _follow(recorder: Recorder | None) -> None:
+    """Copies what is active, or what may have changed about it."""
     global _active, _known, _new_section
-    _active = None
+    if recorder is not _active:
+        _active = None  # nobody may find the names of one run beside the sections of another
     if recorder is not None:
-        _known, _new_section = recorder.registry.known, recorder.new_section
+        # A forked child has none yet: its first section finds that out the long way.
+        _known = {} if recorder.is_retired else recorder.registry.known
+        _new_section = recorder.sections.new
     _active = recorder
     watch_torch()
 
 
-def section_names(known: dict[Any, int]) -> None:
-    """From now on names are looked up in ``known``: the phase changed, or the process is a fork."""
-    global _known
-    _known = known
-
-
-def short_way(handle: Handle) -> Any:
-    """A fresh section of a decorated function, not entered yet; None where nothing is recorded."""
-    try:
-        return None if _active is None or is_compiling() else handle.open()
-    except Exception as error:  # noqa: BLE001 - recording never raises
-        internal_error(error)
-        return None
-
-
-def active() -> Recorder | None:
-    """What records in this process at the moment."""
-    recorder = _active
-    if recorder is not None and recorder.is_retired:
-        return recorder.replacement()
-    return recorder
+recording.watchers.append(_follow)
 
 
 def watch_torch() -> None:
@@ -79,23 +68,6 @@ def watch_torch() -> None:
 def is_compiling() -> bool:
     """Whether torch.compile is tracing the caller: then nothing of ours may be seen."""
     return _is_compiling is not None and _is_compiling()
-
-
-class Invisible:
-    """What a compiled function gets instead of a section: nothing that could break its graph."""
-
-    def __enter__(self) -> Invisible:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        return None
-
-    def __call__(self, function: F) -> F:
-        """The function as it is."""
-        return function
-
-    def set(self, **attributes: Any) -> None:
-        """Nothing is recorded."""
 
 
 class Handle:
@@ -149,18 +121,28 @@ class Handle:
             if recorder is None or is_compiling():
                 return Invisible()
             if self.aggregate:
-                return recorder.cells.aggregate(self.name, self.category)
-            return recorder.make(recorder.registry.entry_of_handle(self))
+                return recorder.aggregated.make(self.name, self.category)
+            return recorder.sections.make(recorder.registry.entry_of_handle(self))
         except Exception as error:  # noqa: BLE001 - recording never raises
             internal_error(error)
             return Invisible()
 
+    def short_way(self) -> Any:
+        """A fresh section, not entered yet; None where nothing is recorded."""
+        try:
+            return None if _active is None or is_compiling() else self.open()
+        except Exception as error:  # noqa: BLE001 - recording never raises
+            internal_error(error)
+            return None
+
+    def named(self, name: str, attributes: Mapping[str, Any]) -> Handle:
+        """The same under a name of its own."""
+        return Handle(name, self.category, attributes, aggregate=self.aggregate)
+
     def __call__(self, function: F) -> F:
         """Decorates a function; its section is named after it if no name was given."""
         try:
-            from otel_mlperf.recorder.api.decorate import decorate
-
-            decorated: F = decorate(self, function)
+            decorated: F = decorate(self, function, wrap_function)
         except Exception as error:  # noqa: BLE001 - recording never raises
             internal_error(error)
             return function
@@ -245,7 +227,7 @@ def _added_up(name: Any) -> Any:
     recorder = active()
     if recorder is None or name is None or callable(name):
         return _while_idle(name, None, True, {})
-    return recorder.cells.aggregate(name, None)
+    return recorder.aggregated.make(name, None)
 
 
 def _first_time(name: Any) -> Any:
@@ -255,7 +237,7 @@ def _first_time(name: Any) -> Any:
         return _while_idle(name, None, False, {})
     watch_torch()
     text = name if type(name) is str else safe_name_text(name)
-    return recorder.make(recorder.registry.entry(text, text))
+    return recorder.sections.make(recorder.registry.entry(text, text))
 
 
 def _with_more(
@@ -268,10 +250,10 @@ def _with_more(
     if recorder is None or name is None or callable(name):
         return _while_idle(name, category, aggregate, attributes)
     if aggregate:
-        return recorder.cells.aggregate(name, category)
+        return recorder.aggregated.make(name, category)
     text = name if type(name) is str else safe_name_text(name)
     key = text if category is None else (text, category)
-    section = recorder.make(
+    section = recorder.sections.make(
         recorder.registry.known.get(key) or recorder.registry.entry(key, text, category)
     )
     if attributes:
@@ -300,3 +282,8 @@ def wrap_function(handle: Handle, function: Any) -> Any:
             return function(*args, **kwargs)
 
     return wrapper
+
+
+# Sections decorate, too, and lie below.
+Section.decorate = staticmethod(Handle)
+AggregatedSection.decorate = staticmethod(Handle)

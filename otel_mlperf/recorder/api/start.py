@@ -23,6 +23,16 @@ at_begin: list[Callable[[Run], None]] = []
 """Called when a run has begun: what parts above the recorder add to it."""
 
 
+def _install_provider(run: Run) -> None:
+    if run._recorder is not None and run._recorder.config.provider == "install":
+        from otel_mlperf.recorder.api.otel_provider import install
+
+        install()
+
+
+at_begin.append(_install_provider)
+
+
 def start(
     name: str | None = None,
     *,

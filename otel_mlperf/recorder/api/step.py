@@ -8,7 +8,8 @@ import time
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from otel_mlperf import names
-from otel_mlperf.recorder.api.span import Invisible, active, is_compiling
+from otel_mlperf.recorder.api.block import Invisible
+from otel_mlperf.recorder.api.span import active, is_compiling
 from otel_mlperf.recorder.core.faults import internal_error, say_once
 from otel_mlperf.recorder.core.scrub import is_failure
 
@@ -17,8 +18,9 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from otel_mlperf.recorder.api.block import Decorator
-    from otel_mlperf.recorder.core.recorder import Recorder
-    from otel_mlperf.recorder.stepping.step_recording import Step
+    from otel_mlperf.recorder.lifecycle.recorder import Recorder
+    from otel_mlperf.recorder.sections.parents import OpenStep
+    from otel_mlperf.recorder.sections.section_context import SectionContext
 
 F = TypeVar("F", bound="Callable[..., Any]")
 _NESTED = (
@@ -31,7 +33,7 @@ _UNENTERED = (
 )
 
 
-_Opened = tuple["Recorder", "Step | None", Any, "_Opened | None"]
+_Opened = tuple["Recorder", "OpenStep | None", Any, "_Opened | None"]
 """What was entered last, and what before it: one block may be entered again inside itself."""
 
 
@@ -60,7 +62,7 @@ class StepBlock:
             step = recorder.stepping.begin(self._number)
             if step is None:
                 say_once(_NESTED)
-                section = recorder.enter(self._name, names.OTHER)
+                section: SectionContext = recorder.sections.enter(self._name, names.OTHER)
             else:
                 section = step.section
                 step.samples, step.tokens = self._samples, self._tokens
@@ -85,7 +87,7 @@ class StepBlock:
                 section.__exit__(kind, error, trace)
             else:
                 failed = error is not None and is_failure(error)
-                words = recorder.describe(section, error) if failed else None
+                words = recorder.sections.describe(section, error) if failed else None
                 recorder.stepping.end(step, t1, words)
         except Exception as problem:  # noqa: BLE001 - recording never raises
             internal_error(problem)

@@ -20,8 +20,8 @@ from otel_mlperf.recorder.stepping.batch_size import count_samples, count_tokens
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 
-    from otel_mlperf.recorder.core.recorder import Recorder
-    from otel_mlperf.recorder.stepping.step_recording import Step
+    from otel_mlperf.recorder.lifecycle.recorder import Recorder
+    from otel_mlperf.recorder.sections.parents import OpenStep
 
 T = TypeVar("T")
 
@@ -110,7 +110,7 @@ class _Turns:
     def __init__(self, of: Steps[Any]) -> None:
         self._of = of
         self._recorder: Recorder | None = None
-        self._step: Step | None = None
+        self._step: OpenStep | None = None
         self._micro: Any = None
         self._count = 0
         self._wait: Any = None
@@ -133,7 +133,7 @@ class _Turns:
                     say_once("steps() inside a step of the same phase: the outer step counts")
             if self._of.accumulate > 1 and self._step is not None:
                 number = {names.MICRO_STEP: self._count}
-                self._micro = recorder.enter(names.SPAN_MICRO_STEP, names.OTHER, **number)
+                self._micro = recorder.sections.enter(names.SPAN_MICRO_STEP, names.OTHER, **number)
             self._wait = span(names.SPAN_DATA).__enter__()
         except Exception as error:  # noqa: BLE001 - recording never raises
             internal_error(error)
@@ -163,7 +163,7 @@ class _Turns:
                 return
             for section in (self._wait, self._micro):
                 if section is not None:
-                    recorder.leave(section)
+                    recorder.sections.leave(section)
                     recorder.stepping.cancel_section(section)
             self._wait = self._micro = None
             step, self._step = self._step, None
@@ -208,7 +208,7 @@ class _Turns:
             self._end_micro()
             stepping = recorder.stepping
             end = stepping.ending(step)
-            stepping.dropped.add(step.section, end, is_suspicious=is_suspicious(3))
+            stepping.abandoned.add(step.section, end, is_suspicious=is_suspicious(3))
         except Exception as error:  # noqa: BLE001 - recording never raises
             internal_error(error)
 

@@ -104,3 +104,20 @@ def say_once(text: str, *values: object) -> None:
         log.warning(text, *values)
     except Exception:  # noqa: BLE001 - a broken log handler of the program
         return
+
+
+def callback_failed(of: str, callback: object, error: Exception) -> None:
+    """Counts and says once that a callback of the program failed; never raises but for ``error``.
+
+    Raises:
+        Exception: ``error`` itself, where a signal handler of the program raised it in between.
+    """
+    if is_from_handler(error):
+        raise error
+    try:
+        if _Faults.count is not None:
+            _Faults.count()
+        name = getattr(callback, "__qualname__", type(callback).__qualname__)
+        say_once(f"{of}(): {name} failed: %s: %s", type(error).__name__, error)
+    except Exception:  # noqa: BLE001 - a __qualname__ of the program's own making
+        return

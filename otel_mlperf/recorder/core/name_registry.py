@@ -5,7 +5,7 @@ Names are registered in the journal once for each phase, so that a row's number 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from otel_mlperf import names
 from otel_mlperf.journal.layout import MAX_ENTRIES, OTHER
@@ -15,7 +15,6 @@ from otel_mlperf.recorder.core.faults import say_once
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from otel_mlperf.recorder.api.span import Handle
 
 OUTSIDE = frozenset((names.CHECKPOINT, names.PHASE, names.EPOCH, names.PROFILER))
 """Categories that belong to the run's trace even inside a step."""
@@ -25,18 +24,25 @@ TOO_MANY_NAMES = (
 )
 
 
+class Nameable(Protocol):
+    """What a decorated function, or a handle that the program keeps, is known by."""
+
+    name: Any
+    category: str | None
+    attributes: Mapping[str, Any] | None
+
+
 class Registry:
     """The names of one journal.
 
     Args:
         entry: registers content in the journal and returns its number.
-        first_time: called when a name is new: the program may have imported something since.
     """
 
-    def __init__(
-        self, entry: Callable[[Sequence[object]], int], first_time: Callable[[], None]
-    ) -> None:
-        self._journal_entry, self._first_time = entry, first_time
+    def __init__(self, entry: Callable[[Sequence[object]], int]) -> None:
+        self._journal_entry = entry
+        self.at_new_name: list[Callable[[], None]] = []
+        """Called when a name is new: the program may have imported something since."""
         self.phase = names.TRAIN
         self.known: dict[Any, int] = {}
         """Numbers of the current phase, by what is looked up: a name, a category with it, …"""
@@ -57,7 +63,8 @@ class Registry:
         number = self.known.get(key) or self._outside.get((self.phase, key))
         if number is not None:
             return number
-        self._first_time()
+        for look in self.at_new_name:
+            look()
         text = safe_name_text(name)
         kind = implied_category(text) if category is None else safe_name_text(category)
         number = self.register(text, kind, self.phase, constant)
@@ -79,7 +86,7 @@ class Registry:
             self._about[number] = (name, category, constant)
         return number
 
-    def entry_of_handle(self, handle: Handle) -> int:
+    def entry_of_handle(self, handle: Nameable) -> int:
         """The number of a decorated function's name, or of a stored handle's."""
         number = self.known.get(handle)
         if number is not None:

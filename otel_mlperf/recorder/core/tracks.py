@@ -38,7 +38,7 @@ def is_in_task() -> bool:
     return running_loop is not None and running_loop() is not None
 
 
-class Tracks:
+class CallerTracks:
     """The tracks of one journal."""
 
     def __init__(self, entry: Callable[[Sequence[object]], int]) -> None:

@@ -20,35 +20,36 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from otel_mlperf.names import Metric
-    from otel_mlperf.recorder.core.recorder import Recorder
+    from otel_mlperf.recorder.core.recording import Recording
+    from otel_mlperf.recorder.instruments.cells import Cells
 
 _GENERATIONS = 3
 _METRICS = (names.GC_COLLECTIONS, names.GC_COLLECTED, names.GC_UNCOLLECTABLE, names.GC_TIME)
 
 
-def watch_garbage(recorder: Recorder) -> None:
-    """Counts collections from now on, until the recorder is retired."""
-    places = [_places(recorder, metric) for metric in _METRICS]
+def watch_garbage(recording: Recording, cells: Cells) -> None:
+    """Counts collections from now on, until the recording is retired."""
+    places = [_places(cells, metric) for metric in _METRICS]
     if not all(map(all, places)):
         return
-    watch = _watch(recorder, *places)
+    watch = _watch(recording, *places)
     gc.callbacks.append(watch)
 
     def end() -> None:
         with suppress(ValueError):  # the program has emptied the list
             gc.callbacks.remove(watch)
 
-    recorder.at_retire.append(end)
+    recording.at_retire.append(end)
 
 
 def _watch(
-    recorder: Recorder,
+    recording: Recording,
     collections: list[int],
     collected: list[int],
     uncollectable: list[int],
     times: list[int],
 ) -> Callable[[str, dict[str, int]], None]:
-    floats: Any = recorder.journal.floats
+    floats: Any = recording.journal.floats
     clock, began = time.monotonic_ns, 0
 
     def watch(phase: str, info: dict[str, int]) -> None:
@@ -57,7 +58,7 @@ def _watch(
             if phase == "start":
                 began = clock()
                 return
-            if not began or recorder.is_retired:
+            if not began or recording.is_retired:
                 return
             took_ns = clock() - began
             generation = info["generation"]
@@ -73,10 +74,10 @@ def _watch(
     return watch
 
 
-def _places(recorder: Recorder, metric: Metric) -> list[int]:
+def _places(cells: Cells, metric: Metric) -> list[int]:
     """The cell of each generation's counter; 0 where none is left."""
     return [
-        recorder.cells.one(
+        cells.shared(
             content_of(
                 "counter", metric.name, metric.unit, ((names.GC_GENERATION, str(generation)),)
             )

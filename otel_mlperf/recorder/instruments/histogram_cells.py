@@ -12,11 +12,12 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from otel_mlperf.journal.layout import BUCKETS_AT, BUCKETS_IN_CELL, HISTOGRAM_SCALE, HistogramCell
-from otel_mlperf.recorder.sections.section import PARENTS
+from otel_mlperf.recorder.sections.section_context import PARENTS, SectionContext
 
 if TYPE_CHECKING:
-    from otel_mlperf.recorder.core.recorder import Recorder
-    from otel_mlperf.recorder.instruments.cells import Content
+    from otel_mlperf.recorder.core.recording import Recording
+    from otel_mlperf.recorder.instruments.cells import Cells, Content
+    from otel_mlperf.recorder.sections.parents import Parents
 
 FACTOR = -float(1 << HISTOGRAM_SCALE)
 """``log2(value) * FACTOR // 1`` is the key of a value's bucket: the float -(index + 1).
@@ -29,17 +30,20 @@ class NoRoomError(Exception):
     """No cell is left for a bucket; the journal has counted that."""
 
 
-class Shelf(dict[float, int]):
+class HistogramCells(dict[float, int]):
     """Word of each bucket by key."""
 
-    __slots__ = ("_content", "_exemplar", "_recorder")
+    __slots__ = ("_cells", "_content", "_exemplar", "_parents", "_recording")
 
-    def __init__(self, recorder: Recorder, head: int, content: Content) -> None:
+    def __init__(
+        self, recording: Recording, parents: Parents, cells: Cells, head: int, content: Content
+    ) -> None:
         """``head`` is the first word of the cell with sum, zeros, least and most."""
         super().__init__()
-        self._recorder, self._content = recorder, content
+        self._recording, self._parents = recording, parents
+        self._cells, self._content = cells, content
         self._exemplar = 0
-        journal = recorder.journal
+        journal = recording.journal
         journal.floats[head + 3], journal.floats[head + 4] = math.inf, -math.inf
         journal.words[head + 7] = HistogramCell.HEAD
 
@@ -50,34 +54,36 @@ class Shelf(dict[float, int]):
             NoRoomError: none is left.
         """
         block, place = divmod(int(-key) - 1, BUCKETS_IN_CELL)
-        word = self._recorder.cells.take(self._content)
+        word = self._cells.take(self._content)
         if not word:
             raise NoRoomError
-        self._recorder.journal.words[word + 7] = BUCKETS_AT + block
+        self._recording.journal.words[word + 7] = BUCKETS_AT + block
         first = -float(block * BUCKETS_IN_CELL + 1)
         self.update((first - i, word + 1 + i) for i in range(BUCKETS_IN_CELL))
         return word + 1 + place
 
     def note(self, section: Any, value: float) -> None:
         """Makes the value the example of this histogram if its trace is always kept."""
-        recorder = self._recorder
-        if section.__class__ is not recorder.new_section or not section.at:
+        recording = self._recording
+        if not isinstance(section, SectionContext):
+            return
+        if section.recording is not recording or not section.at:
             return
         root = PARENTS.unpack(section.chunk)[1]
-        step = recorder.stepping.open.get(root)
+        step = self._parents.steps.get(root)
         if step is not None:
-            config = recorder.config
+            config = recording.config
             if step.n >= config.first_steps and step.n % config.keep_every:
                 return
-        elif root != recorder.meta.run_span:
+        elif root != recording.meta.run_span:
             return
         self._store(value, section.sid, root)
 
     def _store(self, value: float, span: int, root: int) -> None:
-        journal, at = self._recorder.journal, self._exemplar
+        journal, at = self._recording.journal, self._exemplar
         words = journal.words
         if not at:
-            at = self._exemplar = self._recorder.cells.take(self._content)
+            at = self._exemplar = self._cells.take(self._content)
             if not at:
                 return
             words[at + 7] = HistogramCell.EXEMPLAR

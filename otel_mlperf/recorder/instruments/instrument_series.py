@@ -10,25 +10,21 @@ then. A value that would have to be fetched from a GPU is never looked at.
 from __future__ import annotations
 
 import sys
-from math import inf, isfinite, log2
+from math import isfinite, nan
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from otel_mlperf.recorder.api import span as spans
-from otel_mlperf.recorder.core.faults import internal_error, say_once
-from otel_mlperf.recorder.core.number_values import plain_number, try_slowly
-from otel_mlperf.recorder.instruments.histogram_cells import FACTOR, NoRoomError, Shelf
-from otel_mlperf.recorder.sections.section_context import CURRENT
+from otel_mlperf.recorder.core.faults import internal_error, is_from_handler, say_once
+from otel_mlperf.recorder.core.recording import active
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from otel_mlperf.recorder.core.recorder import Recorder
-    from otel_mlperf.recorder.instruments.cells import Content
+    from otel_mlperf.recorder.core.recording import Recording
+    from otel_mlperf.recorder.instruments.cells import Cells, Content
+    from otel_mlperf.recorder.sections.parents import Parents
 
 MOST = sys.float_info.max
 """The limit of floats."""
-
-
 HUGE = 1 << 1024
 """No float holds it: below it an integer that is too large is an OverflowError."""
 
@@ -42,7 +38,7 @@ class Bound:
         self.record, self.end = record, end
 
 
-class Series:
+class InstrumentSeries:
     """One label set of one instrument."""
 
     __slots__ = ("content", "name")
@@ -52,13 +48,13 @@ class Series:
     """The least value that may be recorded."""
     remedy: ClassVar[str] = "use a gauge"
     """For what is below it."""
-    usual: ClassVar[type[Series]]
+    usual: ClassVar[type[InstrumentSeries]]
     """The class while nothing is recorded."""
 
     def __init__(self, name: str, content: Content) -> None:
         self.name, self.content = name, content
 
-    def bind(self, recorder: Recorder, word: int) -> Bound:
+    def bind(self, run: SeriesInUse, word: int) -> Bound:
         """What records into the cell at ``word``."""
         raise NotImplementedError
 
@@ -83,10 +79,10 @@ class Series:
                 say_once(f"{self.name}: a negative value is left out; {self.remedy}")
             if isinstance(value, float) and not isfinite(value):
                 say_once(f"{self.name}: {value} is left out; log() records such values")
-            recorder = spans.active()
+            recorder = active()
             if recorder is None or not self.low <= number <= MOST:
                 return
-            bound = recorder.cells.bound(self)
+            bound = recorder.series.bound(self)
             if bound is not None:
                 if type(self).__dict__.get(self.method) is not bound.record:
                     self.install(bound)
@@ -95,149 +91,57 @@ class Series:
             internal_error(error)
 
 
-class CounterSeries(Series):
-    """One series of a counter."""
+class SeriesInUse:
+    """The series that record into one run's cells."""
 
-    __slots__ = ()
-    method = "add"
+    def __init__(self, recording: Recording, parents: Parents, cells: Cells) -> None:
+        self.recording, self.parents, self.cells = recording, parents, cells
+        self._bound: dict[Content, Bound] = {}
+        self._series: set[InstrumentSeries] = set()
 
-    def add(self, value: float = 1, /) -> None:
-        """Adds ``value``, which must not be negative."""
-        self.record_slowly(value)
+    def bound(self, series: InstrumentSeries) -> Bound | None:
+        """What records for a series; None when no cell is left."""
+        content = self.cells.within_limits(series.content)
+        bound = self._bound.get(content)
+        if bound is None:
+            word = self.cells.shared(content)
+            if not word:
+                return None
+            bound = self._bound.setdefault(content, series.bind(self, word))
+        self._series.add(series)
+        return bound
 
-    def bind(self, recorder: Recorder, word: int) -> Bound:
-        """What records into the cell at ``word``."""
-        floats, at, slowly = recorder.journal.floats, word + 1, self.record_slowly
-        total, low, limit = 0.0, 0, MOST
-
-        def add(_: Series, value: Any = 1, /) -> None:
-            nonlocal total
-            try:
-                kind = value.__class__
-                if (kind is int and value >= low) or (
-                    kind is float and value >= 0.0 and value <= limit
-                ):
-                    total += value
-                    floats[at] = total
-                else:
-                    slowly(value)
-            except (OverflowError, ValueError) as error:  # too large, or the memory is given up
-                try_slowly(slowly, value, error)
-            except Exception as error:  # noqa: BLE001 - recording never raises
-                internal_error(error)
-
-        def end() -> None:
-            nonlocal low, limit
-            low, limit = HUGE, -MOST
-
-        return Bound(add, end)
+    def retire(self) -> None:
+        """From now on none finds a cell: the memory belongs to a run that is over."""
+        for bound in list(self._bound.values()):
+            bound.end()
+        for series in list(self._series):
+            series.uninstall()
+        self._bound, self._series = {}, set()
 
 
-class GaugeSeries(Series):
-    """One series of a gauge."""
+def try_slowly(slowly: Callable[[Any], None], value: Any, error: Exception) -> None:
+    """Tries the long way where the short one failed by ``error``.
 
-    __slots__ = ()
-    method = "set"
-    low = -MOST
-
-    def set(self, value: float, /) -> None:
-        """The value from now on."""
-        self.record_slowly(value)
-
-    def bind(self, recorder: Recorder, word: int) -> Bound:
-        """What records into the cell at ``word``."""
-        floats, at, slowly = recorder.journal.floats, word + 1, self.record_slowly
-        least, low, limit = -MOST, -HUGE, MOST
-
-        def set_value(_: Series, value: Any, /) -> None:
-            try:
-                kind = value.__class__
-                if (kind is float and value >= least and value <= limit) or (
-                    kind is int and value >= low
-                ):
-                    floats[at] = value
-                else:
-                    slowly(value)
-            except (OverflowError, ValueError) as error:  # too large, or the memory is given up
-                try_slowly(slowly, value, error)
-            except Exception as error:  # noqa: BLE001 - recording never raises
-                internal_error(error)
-
-        def end() -> None:
-            nonlocal low, limit
-            low, limit = HUGE, -inf
-
-        return Bound(set_value, end)
+    Raises:
+        Exception: ``error`` itself, where a signal handler of the program raised it.
+    """
+    if is_from_handler(error):
+        raise error
+    slowly(value)
 
 
-class HistogramSeries(Series):
-    """One series of a histogram."""
-
-    __slots__ = ()
-    method = "record"
-    remedy = "its buckets are for values from zero on"
-
-    def record(self, value: float, /) -> None:
-        """Counts ``value``, which must not be negative."""
-        self.record_slowly(value)
-
-    def bind(self, recorder: Recorder, word: int) -> Bound:
-        """What records into the cell at ``word``, and others that it takes."""
-        return self.bind_with(recorder, word, _no_labels)
-
-    def bind_with(  # noqa: C901 - closures of one scope
-        self, recorder: Recorder, word: int, find: Callable[[dict[str, Any]], HistogramSeries]
-    ) -> Bound:
-        """The same, with what finds the series where labels are given."""
-        floats, at, slowly = recorder.journal.floats, word + 1, self.record_slowly
-        words, get_current = recorder.journal.words, CURRENT.get
-        shelf = Shelf(recorder, word, self.content)
-        zeros, least_at, most_at, least, most = at + 1, at + 2, at + 3, inf, -inf
-        total, limit = 0.0, MOST
-        seen: Any = None
-
-        def record(_: Series, value: Any, /, **labels: Any) -> None:  # noqa: C901 - no calls
-            nonlocal total, least, most, seen
-            if labels:
-                find(labels).record(value)
-                return
-            try:
-                kind = value.__class__
-                if kind is not float and kind is not int:
-                    slowly(value)
-                    return
-                if value > 0.0 and value <= limit:
-                    words[shelf[log2(value) * FACTOR // 1]] += 1
-                elif value == 0.0 and limit > 0.0:
-                    words[zeros] += 1
-                else:
-                    slowly(value)
-                    return
-                total += value
-                floats[at] = total
-                if value < least:
-                    floats[least_at] = least = value
-                if value > most:
-                    floats[most_at] = most = value
-                section = get_current()
-                if section is not seen:
-                    seen = section
-                    shelf.note(section, value)
-            except NoRoomError:
-                return
-            except Exception as error:  # noqa: BLE001 - recording never raises
-                internal_error(error)
-
-        def end() -> None:
-            nonlocal limit
-            limit = -inf
-
-        return Bound(record, end)
-
-
-for _class in (CounterSeries, GaugeSeries, HistogramSeries):
-    _class.usual = _class
-
-
-def _no_labels(labels: dict[str, Any]) -> HistogramSeries:
-    raise TypeError(f"a series has its labels: {', '.join(labels)} came too late")
+def plain_number(name: str, value: Any) -> float:
+    """A plain number; nan for what would have to be fetched from a GPU, or is none."""
+    try:
+        if isinstance(value, int | float):
+            return float(value)
+        if not hasattr(value, "is_cuda") and hasattr(value, "item"):  # NumPy's and its like
+            return float(value.item())
+    except OverflowError:
+        say_once(f"{name} got an integer that no float can hold; left out")
+        return nan
+    except (TypeError, ValueError):  # several numbers, or none
+        pass
+    say_once(f"{name} got a {type(value).__name__}, plain numbers are expected; left out")
+    return nan

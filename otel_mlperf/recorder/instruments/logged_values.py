@@ -16,12 +16,14 @@ from otel_mlperf import names
 from otel_mlperf.journal.layout import Kind, Word
 from otel_mlperf.recorder.core.attribute_values import safe_name_text
 from otel_mlperf.recorder.core.faults import internal_error, say_once
-from otel_mlperf.recorder.sections.section import root_of
+from otel_mlperf.recorder.sections.section_context import root_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from otel_mlperf.recorder.core.recorder import Recorder
+    from otel_mlperf.recorder.core.recording import Recording
+    from otel_mlperf.recorder.sections.parents import Parents
+    from otel_mlperf.recorder.stepping.step_recording import Stepping
 
 _MASK = (1 << 64) - 1
 _SLOTS = 256
@@ -33,23 +35,21 @@ Where = tuple[int, int, int, int, int]
 class Values:
     """The logged values of one journal."""
 
-    def __init__(self, recorder: Recorder) -> None:
-        self._recorder = recorder
+    def __init__(self, recording: Recording, parents: Parents, stepping: Stepping) -> None:
+        self._recording, self._parents, self._stepping = recording, parents, stepping
         self._late: Late | None = None
 
     def log(self, values: dict[str, Any]) -> None:
         """One row for each value; those on a device follow later."""
         self.publish()
-        recorder, now = self._recorder, time.monotonic_ns()
-        section, track = recorder.places.surrounding()
-        step = recorder.stepping.around(section) or recorder.stepping.current(
-            recorder.registry.phase
-        )
-        number = step.number if step else recorder.stepping.next_number(recorder.registry.phase)
+        registry, parents, now = self._recording.registry, self._parents, time.monotonic_ns()
+        section, track = parents.surrounding()
+        step = parents.step_around(section) or parents.current_step(registry.phase)
+        number = step.number if step else self._stepping.next_number(registry.phase)
         sid, root = (section.sid, root_of(section)) if section is not None else (0, 0)
         for name, value in values.items():
             text = safe_name_text(name)
-            entry = recorder.registry.entry(("log", text), text, names.OTHER)
+            entry = registry.entry(("log", text), text, names.OTHER)
             where = (sid, number & _MASK, root, track, entry)
             try:
                 self._one(text, value, now, where)
@@ -79,19 +79,19 @@ class Values:
             if self._late is None:
                 self._late = Late()
             if not self._late.copy(tensor, now, where):
-                self._recorder.journal.count(Word.LOST_VALUES)
+                self._recording.journal.count(Word.LOST_VALUES)
 
     def write(self, time_ns: int, value: float, where: Where) -> None:
         """Writes the row of one value."""
         bits = int.from_bytes(_BITS.pack(value), "little")
         sid, number, root, track, entry = where
-        self._recorder.journal.put(
+        self._recording.journal.put(
             time_ns, bits, sid, number, root, track, entry, Kind.VALUE, Word.LOST_VALUES
         )
 
     def publish(self) -> None:
         """Writes the rows of the values whose copies have arrived."""
-        if self._late is None or self._recorder.is_retired:
+        if self._late is None or self._recording.is_retired:
             return
         try:
             for time_ns, value, where in self._late.arrived():
@@ -99,7 +99,7 @@ class Values:
         except Exception as error:  # noqa: BLE001 - after an error on the device none ever arrives
             internal_error(error)
             late, self._late = self._late, None
-            self._recorder.journal.count(Word.LOST_VALUES, len(late.waiting))
+            self._recording.journal.count(Word.LOST_VALUES, len(late.waiting))
 
     def finish(self, deadline_ns: int) -> None:
         """Publishes what still arrives before the deadline; counts the rest."""
@@ -108,7 +108,7 @@ class Values:
             time.sleep(0.001)
             self.publish()
         if self._late is not None and self._late.waiting:
-            self._recorder.journal.count(Word.LOST_VALUES, len(self._late.waiting))
+            self._recording.journal.count(Word.LOST_VALUES, len(self._late.waiting))
 
 
 class Late:

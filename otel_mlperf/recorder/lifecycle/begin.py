@@ -6,46 +6,39 @@ they need cost time to import.
 
 from __future__ import annotations
 
-import contextlib
 import itertools
+import mmap
 import os
 import socket
 import time
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from otel_mlperf import names
-from otel_mlperf.errors import JournalError
-from otel_mlperf.journal.journal_folder import (
-    fitting_rows,
-    journal_folder,
-    journal_name,
-    make_private,
-)
-from otel_mlperf.journal.journal_writer import Journal
-from otel_mlperf.journal.layout import Kind, Word
+from otel_mlperf.journal.layout import OPEN_BYTES, Kind, Shape, Word
 from otel_mlperf.journal.meta import JournalMeta
-from otel_mlperf.recorder.api import span as spans
-from otel_mlperf.recorder.api.warnings import Told
-from otel_mlperf.recorder.core.faults import count_with, log, say_once
-from otel_mlperf.recorder.core.recorder import Recorder
+from otel_mlperf.recorder.core import recording
+from otel_mlperf.recorder.core.faults import count_with, log
 from otel_mlperf.recorder.instruments.garbage_collection import watch_garbage
 from otel_mlperf.recorder.lifecycle.agent_launch import AgentWatch
-from otel_mlperf.recorder.lifecycle.fork import watch_forks
 from otel_mlperf.recorder.lifecycle.program_name import parse_resource
+from otel_mlperf.recorder.lifecycle.recorder import Recorder, make_recorder, watch_forks
 from otel_mlperf.recorder.lifecycle.run import Run
 from otel_mlperf.recorder.lifecycle.run_folder import count_restart, discard_start, prepare_folder
 from otel_mlperf.recorder.lifecycle.run_identity import detect_identity
-from otel_mlperf.recorder.lifecycle.section_cost import measure_cost
-from otel_mlperf.recorder.sections.section import PARENTS
+from otel_mlperf.recorder.lifecycle.warning_watch import WarningWatch
+from otel_mlperf.recorder.sections.section_context import PARENTS
 from otel_mlperf.sensors.gpus.visible_devices import VARIABLES
 
 if TYPE_CHECKING:
     from otel_mlperf.config import Config
     from otel_mlperf.recorder.sections.section import Section
 
+_SCRATCH_ROWS = 1 << 11
+_CALLS = 100
+_ROUNDS = 5
 _MOST_DEVICES_TEXT = 1500
 """Characters: the UUIDs of 36 devices."""
-_file_number = itertools.count(1).__next__
 _starts: dict[str, int] = {}
 
 
@@ -65,18 +58,15 @@ def begin(name: str, config: Config, params: dict[str, Any], tags: list[str], st
     section = _open_run(recorder)
     recorder.stepping.set_next_number(step)
     watch = AgentWatch(recorder.journal, meta, config)
-    recorder.now_and_then += [watch.look, lambda _: _look_around(recorder), Told(recorder).look]
+    warnings = WarningWatch(recorder)
+    recorder.stepping.now_and_then += [watch.look, lambda _: _look_around(recorder), warnings.look]
     run = Run(name, recorder, section, watch)
     watch_forks()
     count_with(lambda: recorder.journal.count(Word.INTERNAL_ERRORS))
-    spans.activate(recorder)
-    if config.provider == "install":
-        from otel_mlperf.recorder.sections.otel_provider import install
-
-        install()
+    recording.activate(recorder)
     run.hook_in()
     if config.reads("gc"):
-        watch_garbage(recorder)
+        watch_garbage(recorder, recorder.cells)
     watch.start()
     return run
 
@@ -115,43 +105,53 @@ def _visible_devices() -> dict[str, str]:
     return found if sum(map(len, found.values())) <= _MOST_DEVICES_TEXT else {}
 
 
-def make_recorder(meta: JournalMeta, config: Config) -> Recorder:
-    """A recorder with a journal of its own, in shared memory where there is room.
-
-    Raises:
-        JournalError: there is room nowhere.
-    """
-    file = journal_name(meta.rank, os.getpid(), _file_number())
-    shared = journal_folder(meta.run_id, meta.run_folder)
-    on_disk = journal_folder(meta.run_id, meta.run_folder, "")
-    for folder in dict.fromkeys((shared, on_disk)):
-        path = os.path.join(folder, file)
-        try:
-            make_private(folder)
-            return Recorder(Journal(path, fitting_rows(folder, config.rows), meta), meta, config)
-        except JournalError as error:
-            with contextlib.suppress(OSError):
-                os.rmdir(folder)
-            if folder == on_disk:
-                raise
-            say_once("%s; the journal goes to the run folder, where a slow disk can delay the "
-                     "program", error)  # fmt: skip
-    raise AssertionError  # the last folder returned or raised
-
-
 def _open_run(recorder: Recorder) -> Section:
     track = recorder.tracks.current()
     number = recorder.registry.register(names.SPAN_RUN, names.RUN, "")
-    section, sid, now = recorder.make(number), recorder.meta.run_span, time.monotonic_ns()
+    section, sid, now = recorder.sections.make(number), recorder.meta.run_span, time.monotonic_ns()
     recorder.journal.put(now, 0, sid, 0, 0, track, number, Kind.BEGIN, Word.LOST_FRAME)
-    recorder.open(section, sid, PARENTS.pack(0, sid, track), track, now)
-    recorder.make_current(section)
-    recorder.outer.append(section)
+    recorder.sections.open(section, sid, PARENTS.pack(0, sid, track), track, now)
+    recorder.sections.make_current(section)
+    recorder.parents.outer.append(section)
     return section
 
 
 def _look_around(recorder: Recorder) -> None:
     """Publishes late values, and notices what the program has imported since."""
     recorder.values.publish()
-    recorder.binding.watch_asyncio()
-    spans.watch_torch()
+    recorder.sections.binding.watch_asyncio()
+    recording.refresh()
+
+
+def measure_cost(config: Config) -> int:
+    """Nanoseconds that opening and closing a section takes here, best of five rounds.
+
+    Measured on scratch memory, so that the overhead that is shown is not a guess made on another
+    machine.
+    """
+    meta: Any = SimpleNamespace(run_span=1, is_child=False, run_id="", restart=0)
+    recorder = Recorder(_scratch_journal(), meta, config)
+    make, best = recorder.sections.make, 1 << 62
+    with make(1):
+        for _ in range(_ROUNDS):
+            began = time.monotonic_ns()
+            for _ in range(_CALLS):
+                with make(1):
+                    pass
+            best = min(best, time.monotonic_ns() - began)
+    return best // _CALLS
+
+
+def _scratch_journal() -> Any:
+    """What a recorder needs of a journal, in memory that nobody reads."""
+    shape = Shape.of_rows(_SCRATCH_ROWS)
+    buffer = mmap.mmap(-1, shape.size)
+    table = range(shape.table_at, shape.table_at + shape.open * OPEN_BYTES, OPEN_BYTES)
+    return SimpleNamespace(
+        shape=shape,
+        buffer=buffer,
+        words=memoryview(buffer).cast("Q"),
+        free=list(table),
+        lease=SimpleNamespace(take=itertools.count(1).__next__, end=1 << 62),
+        entry=lambda content: 1,
+    )

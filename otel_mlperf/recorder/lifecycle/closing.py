@@ -19,8 +19,7 @@ from otel_mlperf.recorder.sections.section_context import CURRENT, SectionContex
 
 if TYPE_CHECKING:
     from otel_mlperf.journal.journal_writer import Journal
-    from otel_mlperf.recorder.core.recorder import Recorder
-    from otel_mlperf.recorder.sections.section import Section
+    from otel_mlperf.recorder.lifecycle.recorder import Recorder
 
 PATIENCE_S = 2.0
 """What a run's end may add to the program's."""
@@ -29,7 +28,9 @@ _ROOM_S = 1.0
 _POLL_S = 0.01
 
 
-def close_sections(recorder: Recorder, run: Section, words: list[str] | None, result: Any) -> None:
+def close_sections(
+    recorder: Recorder, run: SectionContext, words: list[str] | None, result: Any
+) -> None:
     """Ends everything that is open: the caller's sections from inside out, the run last."""
     now, header = time.monotonic_ns(), recorder.journal.words
     header[Word.END_TIME], header[Word.FAILED] = now, int(words is not None)
@@ -37,15 +38,15 @@ def close_sections(recorder: Recorder, run: Section, words: list[str] | None, re
     recorder.stepping.end_all(now, words)
     current: Any = CURRENT.get()
     while isinstance(current, SectionContext) and current is not run:
-        if current.__class__ is recorder.new_section:
-            recorder.close(current, now, words)
+        if current.recording is recorder:
+            recorder.sections.close(current, now, words)
         current = context_above(current)
-    for section in reversed(recorder.outer):
+    for section in reversed(recorder.parents.outer):
         if section is not run:
-            recorder.close(section, now, words)
+            recorder.sections.close(section, now, words)
     _close_unreachable(recorder, run, now, words)
-    recorder.leave(run)
-    recorder.close(run, now, words, **({"a": result} if result else {}))
+    recorder.sections.leave(run)
+    recorder.sections.close(run, now, words, **({"a": result} if result else {}))
 
 
 def _await_room(recorder: Recorder) -> None:
@@ -59,7 +60,9 @@ def _await_room(recorder: Recorder) -> None:
         time.sleep(_POLL_S)
 
 
-def _close_unreachable(recorder: Recorder, run: Section, now: int, words: list[str] | None) -> None:
+def _close_unreachable(
+    recorder: Recorder, run: SectionContext, now: int, words: list[str] | None
+) -> None:
     """Sections of other threads and tasks: what is known of them is in the open table."""
     journal, shape = recorder.journal, recorder.journal.shape
     table = range(shape.table_at, shape.table_at + shape.open * OPEN_BYTES, OPEN_BYTES)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from otel_mlperf import names
 from otel_mlperf.errors import OtelMlperfError, RunActive
-from otel_mlperf.recorder.api import span as spans
+from otel_mlperf.recorder.core import recording
 from otel_mlperf.recorder.core.attribute_values import safe_attributes
 from otel_mlperf.recorder.core.faults import count_with, internal_error
 from otel_mlperf.recorder.core.scrub import describe_exception, is_failure
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from pathlib import Path
     from types import TracebackType
 
-    from otel_mlperf.recorder.core.recorder import Recorder
     from otel_mlperf.recorder.lifecycle.agent_launch import AgentWatch
+    from otel_mlperf.recorder.lifecycle.recorder import Recorder
     from otel_mlperf.recorder.sections.section import Section
 
 
@@ -75,7 +75,7 @@ class Run:
         """Number of the open training step, else of the next one. Set it after a rollback."""
         if self._recorder is None:
             return 0
-        step = self._recorder.stepping.current(names.TRAIN)
+        step = self._recorder.parents.current_step(names.TRAIN)
         return step.number if step else self._recorder.stepping.next_number()
 
     @step.setter
@@ -176,11 +176,11 @@ class Run:
         self._call_before_end()
         words = self._failure
         if error is not None and is_failure(error):
-            recorder.tell_failure(section, error)
+            recorder.sections.tell_failure(section, error)
             words = describe_exception(error, with_text=recorder.config.exception_text)
-        spans.activate(None)
+        recording.activate(None)
         recorder.values.finish(time.monotonic_ns() + 200_000_000)
-        recorder.binding.retire()
+        recorder.sections.binding.retire()
         result = {f"{names.RESULT}{key}": value for key, value in self._result.items()}
         closing.close_sections(recorder, section, words, result)
         head = recorder.journal.close()
@@ -246,7 +246,7 @@ class Run:
                 return  # what could not start has failed, not this one
             if recorder is not None and self._is_open and is_failure(error):
                 if self._section is not None:
-                    recorder.tell_failure(self._section, error)
+                    recorder.sections.tell_failure(self._section, error)
                 with_text = recorder.config.exception_text
                 self._failure = describe_exception(error, with_text=with_text)
         except Exception as problem:  # noqa: BLE001 - the program's exception goes on

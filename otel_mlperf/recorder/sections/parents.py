@@ -1,49 +1,116 @@
 """Where does a section belong: which parent, which trace, which track?
 
 The common case, a section around this one on the same track, is decided in ``section``. Here is
-the rest: contexts of other libraries, finished parents, threads, tasks, forks, no context at all.
+the rest: contexts of other libraries, finished parents, threads, tasks, forks, no context at all;
+and which steps are open, because a section's trace is its step's.
 """
 
 from __future__ import annotations
 
 import threading
+from collections import deque
 from typing import TYPE_CHECKING, Any
 
 from opentelemetry.trace.propagation import _SPAN_KEY
 
 from otel_mlperf import ids
 from otel_mlperf.journal.layout import Kind, Word
-from otel_mlperf.recorder.sections.section import PARENTS, Section, inner_of, root_of
 from otel_mlperf.recorder.sections.section_context import (
     CURRENT,
+    PARENTS,
     SECTION_KEY,
     SectionContext,
-    SectionSpan,
     context_above,
+    inner_of,
+    root_of,
 )
+from otel_mlperf.recorder.sections.section_span import SectionSpan
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from otel_mlperf.recorder.core.recorder import Recorder
+    from otel_mlperf.recorder.core.recording import Recording
 
 _REMEMBERED = 2048
 _MASK = (1 << 64) - 1
 
 
-class Places:
-    """Finds the place of each section of one recorder."""
+class OpenStep:
+    """An open step, and what is added up in it."""
 
-    def __init__(self, recorder: Recorder) -> None:
-        self._recorder = recorder
+    # Defaults of the class: most steps have none of it.
+    samples: int | None = None
+    tokens: int | None = None
+    excluded = 0
+    """Time of phases and checkpoints inside, ns."""
+    crossed: list[str] | None = None
+    """The exception that crossed a section inside it last."""
+    is_marked = False
+    """Whether ``mark_step`` opened it: it ends only when the next one begins."""
+    is_told = False
+    """Whether callbacks of the program were told that it began: then they are of its end."""
+    latest: list[OpenStep] | None = None
+    """The one that is open of those that ``mark_step`` opened one after the other."""
+
+    def __init__(
+        self,
+        section: SectionContext,
+        phase: str,
+        n: int,
+        number: int,
+        around: SectionContext | None,
+        link: int,
+    ) -> None:
+        self.section, self.phase, self.n, self.number = section, phase, n, number
+        self.epoch: int | None = None
+        self.around = around
+        """The section that it ends with at the latest."""
+        self.link = link
+        """The section of the run's trace that it belongs to."""
+
+
+class Parents:
+    """What is open around the callers of one recording, and where their sections belong."""
+
+    def __init__(self, recording: Recording) -> None:
+        self._recording = recording
         self._home = threading.get_ident()
         """The thread in which the run was started: there everything belongs to the run."""
         self._foreign: dict[int, int] = {}
         """Trace ids of others to the keys that stand for them in rows."""
+        self.outer: list[SectionContext] = []
+        """Open run, epochs and phases: what sections without a context belong to."""
+        self.steps: dict[int, OpenStep] = {}
+        """Open steps by span id, in the order in which they began."""
+        self.latest: deque[tuple[int, str, int]] = deque(maxlen=_REMEMBERED)
+        """Span id, phase and n of the steps that began last."""
+
+    # -- steps ----------------------------------------------------------------------------------
+
+    def current_step(self, phase: str) -> OpenStep | None:
+        """The step of ``phase`` that began last and is open."""
+        steps = reversed(list(self.steps.values()))  # at once: other threads open steps, too
+        return next((step for step in steps if step.phase == phase), None)
+
+    def step_around(self, section: SectionContext | None) -> OpenStep | None:
+        """The step that an open section belongs to."""
+        if section is None:
+            return None
+        return self.steps.get(root_of(section))
+
+    def _step_of_root(self, root: int) -> tuple[str, int] | None:
+        """Phase and n of the step with that span id; None if it is none, or long ago."""
+        step = self.steps.get(root)
+        if step is not None:
+            return step.phase, step.n
+        begun = reversed(self.latest.copy())
+        return next(((phase, n) for sid, phase, n in begun if sid == root), None)
+
+    # -- sections -------------------------------------------------------------------------------
 
     def place(self, above: Any, sid: int) -> tuple[bytes, int]:
         """Parents and track for a section when its context is not simply the one around it."""
-        track = self._recorder.tracks.current()
+        track = self._recording.tracks.current()
         found = self.resolve(above, track)
         if isinstance(found, SectionContext):
             if found.track == track:
@@ -53,30 +120,30 @@ class Places:
             return PARENTS.pack(*found, track), track
         return PARENTS.pack(0, sid, track), track
 
-    def resolve(self, above: Any, track: int) -> Section | tuple[int, int] | None:
+    def resolve(self, above: Any, track: int) -> SectionContext | tuple[int, int] | None:
         """The open section around, or parent and root where the parent is somebody else's span.
 
         None: neither; the section is a trace of its own.
         """
         while isinstance(above, SectionContext):
-            if above.__class__ is self._recorder.new_section:
+            if above.recording is self._recording:
                 if above.at:
                     return above
                 later = successor_of(above)
                 if later is not None:
                     return later
-            elif self._recorder.meta.is_child:
+            elif self._recording.meta.is_child:
                 # Inherited through a fork: its journal belongs to the parent process.
-                return self._recorder.meta.run_span, self._recorder.meta.run_span
+                return self._recording.meta.run_span, self._recording.meta.run_span
             above = context_above(above)
         found = self._resolve_context(above, track) if above else None
-        if found is None and self._recorder.outer and threading.get_ident() == self._home:
-            return self._recorder.outer[-1]
+        if found is None and self.outer and threading.get_ident() == self._home:
+            return self.outer[-1]
         return found
 
     def _resolve_context(
         self, context: Mapping[str, Any], track: int
-    ) -> Section | tuple[int, int] | None:
+    ) -> SectionContext | tuple[int, int] | None:
         """The same for a context that others made, perhaps out of one of ours."""
         ours = context.get(SECTION_KEY)
         inside = self.resolve(ours, track) if ours is not None else None
@@ -85,7 +152,7 @@ class Places:
             return inside
         if isinstance(span, SectionSpan):
             section = span.section
-            if section.__class__ is self._recorder.new_section and section.at:
+            if section.recording is self._recording and section.at:
                 return section
             return inside
         theirs = span.get_span_context()
@@ -100,24 +167,24 @@ class Places:
         if key is None:
             while len(self._foreign) >= _REMEMBERED:
                 self._foreign.pop(next(iter(self._foreign)), None)
-            key = self._foreign[trace_id] = self._recorder.next_id()
-            self._recorder.journal.put(
+            key = self._foreign[trace_id] = self._recording.next_id()
+            self._recording.journal.put(
                 trace_id >> 64, trace_id & _MASK, key, 0, 0, 0, 0, Kind.FOREIGN, Word.LOST_FRAME
             )
         return key
 
-    def surrounding(self) -> tuple[Section | None, int]:
+    def surrounding(self) -> tuple[SectionContext | None, int]:
         """The open section of ours that the caller is in, and its track."""
-        track = self._recorder.tracks.current()
+        track = self._recording.tracks.current()
         found = self.resolve(CURRENT.get(), track)
-        return (found if isinstance(found, Section) else None), track
+        return (found if isinstance(found, SectionContext) else None), track
 
     def trace_of(self, section: SectionContext) -> tuple[int, bool]:
         """The section's trace id, and whether that trace is among those that are always kept."""
-        root, meta, config = root_of(section), self._recorder.meta, self._recorder.config
+        root, meta, config = root_of(section), self._recording.meta, self._recording.config
         if root == meta.run_span:
             return ids.run_trace_id(meta.run_id, meta.restart), True
-        step = self._recorder.stepping.of_root(root)
+        step = self._step_of_root(root)
         if step is not None:
             phase, n = step
             kept = n < config.first_steps or n % config.keep_every == 0
@@ -128,7 +195,7 @@ class Places:
         return ids.lone_trace_id(meta.run_id, root), True
 
 
-def successor_of(section: SectionContext) -> Section | None:
+def successor_of(section: SectionContext) -> SectionContext | None:
     """The open step that a finished section was in, or that came after the step that it was."""
     extra = section.extra
     step = extra.step if extra is not None else None

@@ -2,7 +2,7 @@
 
 Two clock reads, one set and reset of a ContextVar, two stores into shared memory. Everything that
 is not the common case (attributes, errors, another thread's parent, a full table) takes the long
-way through ``Recorder``.
+way through ``RecordedSections``.
 
 ``bind`` makes a class whose methods reach one journal through closure cells. Every field is set
 before the object becomes current, because a signal handler may open sections in between; the row is
@@ -15,41 +15,40 @@ from __future__ import annotations
 
 import mmap
 import struct
-import sys
 import threading
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from otel_mlperf.journal.layout import OPEN, ROW, Flag, Kind, Word
+from otel_mlperf.journal.layout import ROW, Flag, Kind, Word
 from otel_mlperf.recorder.core.faults import internal_error
 from otel_mlperf.recorder.core.tracks import find_running_loop
-from otel_mlperf.recorder.sections.half_entered import NO_ENTRY, rescue_enter, rescue_exit
+from otel_mlperf.recorder.sections.long_way import IS_NATIVE, OPEN_ENTRY
 from otel_mlperf.recorder.sections.section_context import (
     CURRENT,
+    NO_ENTRY,
+    PARENTS,
     Attributes,
     SectionContext,
+    inner_of,
     surface,
 )
+from otel_mlperf.recorder.sections.section_span import span_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from types import TracebackType
 
+    from opentelemetry.trace import Span
+
     from otel_mlperf.journal.journal_writer import Pieces
-    from otel_mlperf.recorder.core.recorder import Recorder
+    from otel_mlperf.recorder.core.recording import Recording
+    from otel_mlperf.recorder.sections.long_way import LongWay
+    from otel_mlperf.recorder.sections.parents import Parents
 
-PARENTS = struct.Struct("<QQQ")
-"""Parent, root and track: the same three fields of a row and of an open-table entry."""
-# The layout's structs with those three as one piece of bytes, made once for all children. A native
-# "L" is stored a quarter faster than "Q" where the two are the same.
-_IS_NATIVE = sys.byteorder == "little" and struct.calcsize("@L") == struct.calcsize("<Q")
-_ROW = struct.Struct("@LLL24sIIL" if _IS_NATIVE else "<QQQ24sIIQ")
-OPEN_ENTRY = struct.Struct("@L24sLL" if _IS_NATIVE else "<Q24sQQ")
+# The layout's row, with parent, root and track as one piece of bytes made once for all children.
+_ROW = struct.Struct("@LLL24sIIL" if IS_NATIVE else "<QQQ24sIIQ")
 assert _ROW.size == ROW.size
-assert OPEN_ENTRY.size == OPEN.size
 
-SLOW = -1
-"""A fresh section's id when entering it must not take the short way."""
 # Plain numbers: looking up a member of an enum costs ten times what a global does.
 _BEGIN = int(Kind.BEGIN)
 _STEP, _STEP_TIME = int(Word.STEP), int(Word.STEP_TIME)
@@ -65,18 +64,6 @@ def reset_and_surface(token: Any) -> None:
     surface()
 
 
-def inner_of(section: SectionContext) -> bytes:
-    """Parents and track for the section's children on the same track."""
-    _, root, track = PARENTS.unpack(section.chunk)
-    section.inner = PARENTS.pack(section.sid, root, track)
-    return section.inner
-
-
-def root_of(section: SectionContext) -> int:
-    """The span that makes the section's trace."""
-    return int(PARENTS.unpack(section.chunk)[1])
-
-
 class Binding:
     """One journal's section class, and what may be changed about it later."""
 
@@ -85,8 +72,8 @@ class Binding:
     def __init__(
         self,
         section: type[Section],
-        begin_step: Callable[[Section, int, int, int, int], None],
-        end_step: Callable[[Section, int, int, Pieces], None],
+        begin_step: Callable[[SectionContext, int, int, int, int], None],
+        end_step: Callable[[SectionContext, int, int, Pieces], None],
         retire: Callable[[], None],
         watch_asyncio: Callable[[], None],
     ) -> None:
@@ -101,6 +88,8 @@ class Section(SectionContext):
     """What ``with`` holds: one entering of one section."""
 
     __slots__ = ()
+    decorate: ClassVar[Callable[..., Callable[[Any], Any]]]
+    """Name, category and attributes to a decorator: lent by ``span``, which lies above."""
 
     def __enter__(self) -> Section:
         raise NotImplementedError  # each journal's class has its own
@@ -115,20 +104,32 @@ class Section(SectionContext):
 
     def __call__(self, function: Any) -> Any:
         """Decorates a function, for ``@span("name")``."""
-        from otel_mlperf.recorder.api.span import Handle
-
         try:
-            name, category, constant = self.recorder.registry.described(self.entry)
+            name, category, constant = self.recording.registry.described(self.entry)
             own = self.extra.attributes if self.extra is not None else None
-            return Handle(name, category, {**(constant or {}), **(own or {})})(function)
+            return self.decorate(name, category, {**(constant or {}), **(own or {})})(function)
         except Exception as error:  # noqa: BLE001 - recording never raises
             internal_error(error)
             return function
 
 
-def bind(recorder: Recorder) -> Binding:  # noqa: C901, PLR0915 - closures of one scope, by design
-    """A section class for the recorder's journal."""
-    journal = recorder.journal
+def bind(  # noqa: C901, PLR0915 - closures of one scope, by design
+    recording: Recording,
+    long_way: LongWay,
+    parents: Parents,
+    enter_slow: Callable[[Section], Section],
+    exit_slow: Callable[[Section, int, BaseException | None], None],
+) -> Binding:
+    """A section class for the recording's journal.
+
+    Args:
+        recording: what is recorded into.
+        long_way: opens and closes what the short way cannot.
+        parents: where sections belong.
+        enter_slow: enters a section that has an id already.
+        exit_slow: leaves one that has more to it than times and attributes.
+    """
+    journal = recording.journal
     buffer: Any = journal.buffer
     words = journal.words
     ring: Any = memoryview(journal.buffer)[journal.shape.ring_at :]
@@ -136,9 +137,8 @@ def bind(recorder: Recorder) -> Binding:  # noqa: C901, PLR0915 - closures of on
     pop, push = journal.free.pop, journal.free.append
     put, put_open = _ROW.pack_into, OPEN_ENTRY.pack_into
     get_current, set_current, reset_current = CURRENT.get, CURRENT.set, CURRENT.reset
-    get_ident, clock, next_id = threading.get_ident, time.monotonic_ns, recorder.next_id
-    renew, place = recorder.renew, recorder.places.place
-    payload = recorder.payload
+    get_ident, clock, next_id = threading.get_ident, time.monotonic_ns, recording.next_id
+    renew, payload, place = long_way.renew, long_way.payload, parents.place
     running_loop = find_running_loop()  # None while asyncio is not imported
 
     class BoundSection(Section):
@@ -148,7 +148,7 @@ def bind(recorder: Recorder) -> Binding:  # noqa: C901, PLR0915 - closures of on
             above = None
             try:
                 if self.sid:
-                    return recorder.enter_slow(self)
+                    return enter_slow(self)
                 self.sid = sid = next_id()
                 track = get_ident()
                 above = get_current()
@@ -169,7 +169,7 @@ def bind(recorder: Recorder) -> Binding:  # noqa: C901, PLR0915 - closures of on
                 put_open(buffer, at, sid, chunk, t0, self.entry)
                 self.token = set_current(self)
             except BaseException as error:  # noqa: BLE001 - decided there
-                return rescue_enter(recorder, self, error, above)
+                long_way.rescue_enter(self, error, above)
             return self
 
         def __exit__(
@@ -185,7 +185,7 @@ def bind(recorder: Recorder) -> Binding:  # noqa: C901, PLR0915 - closures of on
                 extra = self.extra
                 if kind is not None or extra is not None:
                     if kind is not None or extra.__class__ is not Attributes:
-                        recorder.exit_slow(self, t1, error)
+                        exit_slow(self, t1, error)
                         return
                     if payload(self.sid, {"a": extra.attributes}):
                         flags = _WITH_PAYLOAD
@@ -202,11 +202,14 @@ def bind(recorder: Recorder) -> Binding:  # noqa: C901, PLR0915 - closures of on
                 words[at >> 3] = 0
                 push(at)
             except BaseException as problem:  # noqa: BLE001 - decided there
-                rescue_exit(recorder, self, t1, slot, problem)
+                long_way.rescue_exit(self, t1, slot, problem)
 
-    BoundSection.recorder = recorder
+        def as_span(self) -> Span:
+            return span_of(self, parents.trace_of)
 
-    def begin_step(section: Section, track: int, link: int, n: int, number: int) -> None:
+    BoundSection.recording = recording
+
+    def begin_step(section: SectionContext, track: int, link: int, n: int, number: int) -> None:
         """Opens a step's section, which has its id and entry, and makes it current."""
         sid = section.sid
         section.track = track
@@ -229,7 +232,7 @@ def bind(recorder: Recorder) -> Binding:  # noqa: C901, PLR0915 - closures of on
         words[_STEP] = number
         words[_STEP_TIME] = t0
 
-    def end_step(section: Section, t1: int, flags: int, pieces: Pieces) -> None:
+    def end_step(section: SectionContext, t1: int, flags: int, pieces: Pieces) -> None:
         """Ends a step that has nothing but a payload, cut already."""
         at = section.at
         if not at:
@@ -239,7 +242,7 @@ def bind(recorder: Recorder) -> Binding:  # noqa: C901, PLR0915 - closures of on
         except (ValueError, RuntimeError):
             pass  # entered in another context, or left before
         flags |= _SECTION
-        if pieces and not recorder.is_retired and journal.put_payload(section.sid, pieces):
+        if pieces and not recording.is_retired and journal.put_payload(section.sid, pieces):
             flags |= _HAS_PAYLOAD
         lease = journal.lease
         slot = lease.take()

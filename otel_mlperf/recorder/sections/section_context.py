@@ -1,49 +1,36 @@
-"""How do other OpenTelemetry instrumentations see an open section?
+"""What is known of an open section, and how is it an OpenTelemetry context?
 
 A section object is put into opentelemetry-api's own ContextVar and answers like a ``Context``, so
-that nothing has to be built for the common case in which nobody asks. ``get_current_span()`` makes
-a ``SectionSpan`` on demand; what is set on it lands in the section.
+that nothing has to be built for the common case in which nobody asks: see ``section_span``.
 """
 
 from __future__ import annotations
 
 import contextvars
+import struct
 from contextvars import ContextVar, Token
 from typing import TYPE_CHECKING, Any
 
 from opentelemetry import context as otel_context
 from opentelemetry.context import Context
-from opentelemetry.trace import (
-    INVALID_SPAN,
-    Span,
-    SpanContext,
-    Status,
-    StatusCode,
-    TraceFlags,
-)
 from opentelemetry.trace.propagation import _SPAN_KEY
 
-from otel_mlperf import names
-from otel_mlperf.recorder.core.attribute_values import (
-    MOST,
-    NAME_BYTES,
-    safe_attributes,
-    safe_name_text,
-)
+from otel_mlperf.recorder.core.attribute_values import MOST, safe_attributes
 from otel_mlperf.recorder.core.faults import internal_error
-from otel_mlperf.recorder.core.scrub import (
-    MESSAGE_BYTES,
-    STACK_BYTES,
-    clean,
-    describe_exception,
-    redact,
-)
 
 if TYPE_CHECKING:
     from collections.abc import ItemsView, Iterator, KeysView, Mapping, ValuesView
 
-    from otel_mlperf.recorder.core.recorder import Recorder
+    from opentelemetry.trace import Span
 
+    from otel_mlperf.recorder.core.recording import Recording
+
+PARENTS = struct.Struct("<QQQ")
+"""Parent, root and track: the same three fields of a row and of an open-table entry."""
+SLOW = -1
+"""A fresh section's id when entering it must not take the short way."""
+NO_ENTRY = 1 << 62
+"""``at`` of an open section for which the table had no room: indexing with it fails."""
 SECTION_KEY = otel_context.create_key("otel_mlperf-section")
 """Where contexts derived from a section's remember it."""
 
@@ -68,13 +55,13 @@ class Extra:
     attributes: dict[str, Any] | None = None
     error: list[str] | None = None
     links: list[list[int]] | None = None
-    span: SectionSpan | None = None
+    span: Span | None = None
     again: list[Any] | None = None
     """Sections made by entering this one while it was open."""
     step: Any = None
     """The step that it interrupts."""
     latest: list[Any] | None = None
-    """Of a marked step that has ended: see ``Step.latest``."""
+    """Of a marked step that has ended: see ``OpenStep.latest``."""
 
 
 class Attributes(Extra):
@@ -89,7 +76,7 @@ class SectionContext:
 
     __slots__ = ("at", "chunk", "entry", "extra", "inner", "sid", "t0", "token", "track")
 
-    recorder: Recorder
+    recording: Recording
     """Of the class: each journal has a section class of its own."""
     at: int
     chunk: bytes
@@ -109,12 +96,16 @@ class SectionContext:
         except Exception as error:  # noqa: BLE001 - recording never raises
             internal_error(error)
 
+    def as_span(self) -> Span:
+        """The section as a span of the OpenTelemetry API."""
+        raise NotImplementedError  # each journal's class has its own
+
     # -- the protocol of opentelemetry.context.Context ------------------------------------------
 
     def get(self, key: str, default: Any = None) -> Any:
         """A value of the context; the current span is made when it is asked for."""
         if key == _SPAN_KEY:
-            return span_of(self)
+            return self.as_span()
         if key == SECTION_KEY:
             return self
         return context_below(self).get(key, default)
@@ -122,7 +113,7 @@ class SectionContext:
     def copy(self) -> dict[str, Any]:
         """The whole context as a plain dictionary."""
         found = dict(context_below(self))
-        found[_SPAN_KEY] = span_of(self)
+        found[_SPAN_KEY] = self.as_span()
         found[SECTION_KEY] = self
         return found
 
@@ -178,6 +169,18 @@ def surface() -> None:
         CURRENT.set(context_below(current))
 
 
+def inner_of(section: SectionContext) -> bytes:
+    """Parents and track for the section's children on the same track."""
+    _, root, track = PARENTS.unpack(section.chunk)
+    section.inner = PARENTS.pack(section.sid, root, track)
+    return section.inner
+
+
+def root_of(section: SectionContext) -> int:
+    """The span that makes the section's trace."""
+    return int(PARENTS.unpack(section.chunk)[1])
+
+
 def extra_of(section: SectionContext) -> Extra:
     """The section's ``Extra``, made if there is none."""
     extra = section.extra
@@ -209,122 +212,3 @@ def set_safely(section: SectionContext, attributes: Mapping[Any, Any]) -> None:
         set_attributes(section, attributes)
     except Exception as error:  # noqa: BLE001 - recording never raises
         internal_error(error)
-
-
-def span_of(section: SectionContext) -> Span:
-    """The section as a span of the OpenTelemetry API; the same object as long as it is open."""
-    try:
-        extra = extra_of(section) if section.at else section.extra or Extra()
-        if extra.span is None:
-            recorder = section.recorder
-            trace_id, sampled = recorder.places.trace_of(section)
-            flags = TraceFlags(TraceFlags.SAMPLED if sampled else TraceFlags.DEFAULT)
-            extra.span = SectionSpan(section, SpanContext(trace_id, section.sid, False, flags))
-        return extra.span
-    except Exception as error:  # noqa: BLE001 - recording never raises
-        internal_error(error)
-        return INVALID_SPAN
-
-
-class SectionSpan(Span):
-    """A section as others see it; what they set on it is recorded with the section."""
-
-    __slots__ = ("_context", "section")
-
-    def __init__(self, section: SectionContext, context: SpanContext) -> None:
-        self.section = section
-        self._context = context
-
-    def get_span_context(self) -> SpanContext:
-        """Trace id and span id, the ones that are delivered."""
-        return self._context
-
-    def is_recording(self) -> bool:
-        """Whether the section is open."""
-        return self.section.at != 0
-
-    def set_attribute(self, key: str, value: Any) -> None:
-        """Records an attribute of the section."""
-        set_safely(self.section, {key: value})
-
-    def set_attributes(self, attributes: Mapping[str, Any]) -> None:
-        """Records attributes of the section."""
-        set_safely(self.section, attributes)
-
-    def add_event(self, name: str, attributes: Any = None, timestamp: int | None = None) -> None:
-        """Kept only for exceptions: a journal has room for sections, not for a log."""
-        try:
-            if name == "exception" and attributes:
-                self._fail(*(str(attributes.get(key) or "") for key in _EXCEPTION_FIELDS))
-        except Exception as error:  # noqa: BLE001 - recording never raises
-            internal_error(error)
-
-    def add_link(self, context: SpanContext, attributes: Any = None) -> None:
-        """Records a link to another span."""
-        try:
-            if self.section.at and context.is_valid:
-                extra = extra_of(self.section)
-                high, low = context.trace_id >> 64, context.trace_id & (1 << 64) - 1
-                extra.links = [*(extra.links or []), [high, low, context.span_id]]
-        except Exception as error:  # noqa: BLE001 - recording never raises
-            internal_error(error)
-
-    def update_name(self, name: str) -> None:
-        """Renames the section, once it is open; its category stays."""
-        try:
-            if self.section.at:
-                self.section.recorder.rename(self.section, safe_name_text(name))
-        except Exception as error:  # noqa: BLE001 - recording never raises
-            internal_error(error)
-
-    def set_status(self, status: Status | StatusCode, description: str | None = None) -> None:
-        """ERROR marks the section failed; OK takes that back."""
-        if isinstance(status, Status):
-            code, text = status.status_code, status.description
-        else:
-            code, text = status, description
-        try:
-            if code is StatusCode.ERROR:
-                self._fail("error", str(text or ""))
-            elif code is StatusCode.OK and self.section.extra is not None:
-                self.section.extra.error = None
-        except Exception as error:  # noqa: BLE001 - recording never raises
-            internal_error(error)
-
-    def record_exception(
-        self,
-        exception: BaseException,
-        attributes: Any = None,
-        timestamp: int | None = None,
-        escaped: bool = False,
-    ) -> None:
-        """Records an exception's type, message and stack."""
-        try:
-            with_text = self.section.recorder.config.exception_text
-            self._set_error(describe_exception(exception, with_text=with_text))
-        except Exception as error:  # noqa: BLE001 - recording never raises
-            internal_error(error)
-
-    def end(self, end_time: int | None = None) -> None:
-        """Nothing: the ``with`` block or function that opened the section ends it."""
-
-    def _fail(self, kind: str, message: str, stack: str = "") -> None:
-        """Marks the section failed in the words of others, as far as text may be recorded."""
-        if not self.section.recorder.config.exception_text:
-            message = stack = ""
-        words = ((kind, NAME_BYTES), (message, MESSAGE_BYTES), (stack, STACK_BYTES))
-        # More than the limit is read, so that a secret at the cut is recognised.
-        self._set_error([clean(redact(clean(word, 2 * most)), most) for word, most in words])
-
-    def _set_error(self, words: list[str]) -> None:
-        if self.section.at:
-            extra = extra_of(self.section)
-            if extra.error is None or extra.error[0] == "error":
-                extra.error = words
-
-
-_EXCEPTION_FIELDS = (
-    names.EXCEPTION_TYPE,
-    names.EXCEPTION_MESSAGE,
-    names.EXCEPTION_STACKTRACE,
-)

@@ -19,8 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from otel_mlperf.recorder.sections.section_context import CURRENT, SectionContext, context_above
 
 if TYPE_CHECKING:
-    from otel_mlperf.recorder.core.recorder import Recorder
-    from otel_mlperf.recorder.sections.section import Section
+    from otel_mlperf.recorder.sections.long_way import LongWay
 
 End = Callable[[int, "list[str] | None"], None]
 """Writes what was dropped, given its end and the error, if there was one."""
@@ -40,23 +39,23 @@ def is_suspicious(depth: int) -> bool:
     return not name.startswith(_CALM)
 
 
-class _One(NamedTuple):
-    section: Section
+class _Abandoned(NamedTuple):
+    section: SectionContext
     end_ns: int
     end: End
 
 
-class Dropped:
+class AbandonedLoops:
     """Steps and epochs of one recorder whose iterators are gone and whose outcome is not known."""
 
-    def __init__(self, recorder: Recorder) -> None:
-        self._recorder = recorder
-        self._waiting: list[_One] = []
+    def __init__(self, sections: LongWay) -> None:
+        self._sections = sections
+        self._waiting: list[_Abandoned] = []
 
     def __bool__(self) -> bool:
         return bool(self._waiting)
 
-    def add(self, section: Section, end: End, *, is_suspicious: bool) -> None:
+    def add(self, section: SectionContext, end: End, *, is_suspicious: bool) -> None:
         """A loop's iterator is gone: by ``break``, or perhaps by an exception.
 
         Args:
@@ -69,33 +68,33 @@ class Dropped:
             end(now, None)
             return
         if CURRENT.get() is section:
-            self._recorder.leave(section)
-        self._waiting.append(_One(section, now, end))
+            self._sections.leave(section)
+        self._waiting.append(_Abandoned(section, now, end))
 
     def settle(self, error: list[str] | None) -> None:
         """Ends them all: failed if an exception came out of their loops."""
         while self._waiting:
-            one = self._waiting.pop(0)
-            one.end(one.end_ns, error)
+            loop = self._waiting.pop(0)
+            loop.end(loop.end_ns, error)
 
-    def settle_inside(self, section: Section, error: list[str]) -> None:
+    def settle_inside(self, section: SectionContext, error: list[str]) -> None:
         """Ends those inside a section that the exception has reached."""
-        for one in list(self._waiting):
-            if _encloses(section, one.section):
-                self._waiting.remove(one)
-                one.end(one.end_ns, error)
+        for loop in list(self._waiting):
+            if _encloses(section, loop.section):
+                self._waiting.remove(loop)
+                loop.end(loop.end_ns, error)
 
-    def settle_one(self, section: Section, error: list[str] | None) -> bool:
+    def settle_one(self, section: SectionContext, error: list[str] | None) -> bool:
         """Ends the one that ``section`` is; False if it was not dropped."""
-        for one in self._waiting:
-            if one.section is section:
-                self._waiting.remove(one)
-                one.end(one.end_ns, error)
+        for loop in self._waiting:
+            if loop.section is section:
+                self._waiting.remove(loop)
+                loop.end(loop.end_ns, error)
                 return True
         return False
 
 
-def _encloses(outer: Section, inner: Section) -> bool:
+def _encloses(outer: SectionContext, inner: SectionContext) -> bool:
     above: Any = inner
     while isinstance(above, SectionContext) and above is not outer:
         above = context_above(above)

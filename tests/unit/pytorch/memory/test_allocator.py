@@ -194,7 +194,7 @@ def test_switched_off(tmp_path, settings):
     found = []
     for more in ({}, settings):
         with om.start("x", dir=tmp_path, agent="none", console=False, **more) as run:
-            calls = run._recorder.now_and_then
+            calls = run._recorder.stepping.now_and_then
             found.append(any("Allocator" in getattr(c, "__qualname__", "") for c in calls))
 
     assert found == [True, False]

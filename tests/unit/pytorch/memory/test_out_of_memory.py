@@ -25,7 +25,7 @@ def faked():
 def run(tmp_path, faked):
     """An active run whose torch is not real."""
     with om.start("x", dir=tmp_path, agent="none", console=False, readings="none") as run:
-        run._recorder.at_failure[:] = [OutOfMemory(run._recorder, lambda: faked).failed]
+        run._recorder.sections.at_failure[:] = [OutOfMemory(run._recorder, lambda: faked).failed]
         yield run
 
 
@@ -57,11 +57,11 @@ def test_state_is_written_and_named(run, faked, caplog):
 
 def test_step_and_run(run):
     """A step, or the run itself, names it where the exception crosses no section inside."""
-    stepping = run._recorder.stepping
+    parents = run._recorder.parents
 
     def fail():
         nonlocal step
-        step = stepping.current("train").section
+        step = parents.current_step("train").section
         raise OutOfMemoryError(TEXT)
 
     step = None
@@ -130,7 +130,7 @@ def test_other_errors(run, error):
 def test_each_run_looks(tmp_path):
     """A run looks for it by itself."""
     with om.start("x", dir=tmp_path, agent="none", console=False) as run:
-        assert len(run._recorder.at_failure) == 1
+        assert len(run._recorder.sections.at_failure) == 1
 
 
 @pytest.mark.gpu

@@ -39,7 +39,7 @@ def test_block_in_a_step_takes_no_time_of_it(train):
     assert [step.is_profiled for step in steps] == [False, True, False]
     assert [step.span for step in window.steps] == [f"{steps[1].span:016x}"]
     assert steps[1].payload["x"] == sum(section.end - section.start for section in own)
-    assert trained.recorder.step_flags == 0
+    assert trained.recorder.stepping.flags == 0
 
 
 def test_block_around_steps_lists_them(train):

@@ -105,7 +105,7 @@ def test_only_steps_of_a_window_are_marked(train):
 
     marked = [i for i, step in enumerate(steps) if step.is_profiled]
     assert marked == [3, 4, 5, 9, 10, 11]
-    assert trained.recorder.step_flags == 0
+    assert trained.recorder.stepping.flags == 0
 
 
 def test_profiling_takes_no_time_of_a_step(train):

@@ -41,7 +41,7 @@ def test_their_windows_are_described(train):
     listed = [step.n for window in (first, second) for step in window.steps]
     assert listed == marked
     assert {3, 4, 8, 9} <= set(marked) <= {2, 3, 4, 5, 7, 8, 9, 10}
-    assert trained.recorder.step_flags == 0
+    assert trained.recorder.stepping.flags == 0
 
 
 def test_exporting_takes_no_time_of_the_step(train):

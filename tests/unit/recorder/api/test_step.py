@@ -13,7 +13,7 @@ import pytest
 
 import otel_mlperf as om
 from otel_mlperf.journal.layout import Kind, Word
-from otel_mlperf.recorder.stepping.step_recording import Step
+from otel_mlperf.recorder.sections.parents import OpenStep
 
 
 def test_block(recording):
@@ -33,9 +33,9 @@ def test_what_fails_now_and_then(recording):
     """What is done at the begin of some steps may fail: the step begins and ends all the same."""
     recording.may_fail = True
     looks = []
-    recording.recorder.now_and_then[:0] = [lambda now: 1 / 0, looks.append]
+    recording.recorder.stepping.now_and_then[:0] = [lambda now: 1 / 0, looks.append]
     for _ in range(3):
-        recording.recorder.due_ns = 0
+        recording.recorder.stepping.due_ns = 0
         with om.step():
             pass
 
@@ -212,7 +212,7 @@ def test_steps_leave_no_garbage(recording):
         for _ in range(50):
             with om.step(), om.span("forward"):
                 pass
-        alive = sum(type(thing) is Step for thing in gc.get_objects())
+        alive = sum(type(thing) is OpenStep for thing in gc.get_objects())
     finally:
         gc.enable()
 
@@ -221,7 +221,7 @@ def test_steps_leave_no_garbage(recording):
 
 def _steps_alive():
     gc.collect()
-    return sum(type(thing) is Step for thing in gc.get_objects())
+    return sum(type(thing) is OpenStep for thing in gc.get_objects())
 
 
 def test_number_is_asked_while_other_threads_open_steps(recording):

@@ -19,21 +19,35 @@ from otel_mlperf.recorder.core import (
     attribute_values,
     faults,
     name_registry,
-    recorder,
     scrub,
     tracks,
 )
-from otel_mlperf.recorder.instruments import aggregate, cells, logged_values
-from otel_mlperf.recorder.sections import parents, section_context
+from otel_mlperf.recorder.instruments import (
+    aggregated_sections,
+    cells,
+    instrument_series,
+    logged_values,
+)
+from otel_mlperf.recorder.lifecycle import recorder
+from otel_mlperf.recorder.sections import (
+    long_way,
+    parents,
+    section_cases,
+    section_context,
+    section_span,
+)
 from otel_mlperf.recorder.stepping import abandoned_loops, batch_size, step_recording
 
 ROOT = Path(__file__).parents[4]
 MODULES = [
-    aggregate,
+    aggregated_sections,
     attribute_values,
     batch_size,
     cells,
+    long_way,
+    section_cases,
     section_context,
+    section_span,
     decorate,
     abandoned_loops,
     parents,
@@ -48,11 +62,15 @@ MODULES = [
 INNER = [
     recorder.Recorder,
     name_registry.Registry,
-    parents.Places,
+    long_way.LongWay,
+    section_cases.RecordedSections,
+    parents.Parents,
     step_recording.Stepping,
     cells.Cells,
-    aggregate.Sum,
-    tracks.Tracks,
+    aggregated_sections.AggregatedName,
+    aggregated_sections.AggregatedSections,
+    instrument_series.SeriesInUse,
+    tracks.CallerTracks,
     logged_values.Values,
     span.Handle,
 ]
@@ -120,10 +138,10 @@ PUBLIC = {
     (span, "span"),
     (cells, "counter"),
     (cells, "gauge"),
-    (span, "activate"),
+    (span, "_follow"),
     (span.Handle, "set"),
     (span.Handle, "open"),
-    (span, "short_way"),
+    (span.Handle, "short_way"),
 }
 FUNCTIONS = sorted(functions(), key=lambda pair: (pair[0].__name__, pair[1]))
 

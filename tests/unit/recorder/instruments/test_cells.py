@@ -59,7 +59,7 @@ def test_aggregate_of_too_many_names(recording, said):
         with om.span(f"batch {i}", aggregate=True):
             pass
 
-    assert len(recording.recorder.cells._sums) == MAX_ENTRIES + 1
+    assert len(recording.recorder.aggregated._names) == MAX_ENTRIES + 1
     assert len([text for text in said() if "put what varies into attributes" in text]) == 1
 
 

@@ -18,7 +18,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.trace import Link, SpanContext, StatusCode
 
 import otel_mlperf as om
-from otel_mlperf.recorder.sections.otel_provider import JournalTracerProvider
+from otel_mlperf.recorder.api.otel_provider import JournalTracerProvider
 
 ROOT = Path(__file__).parents[4]
 

@@ -16,12 +16,15 @@ from opentelemetry.util._decorator import _agnosticcontextmanager
 from otel_mlperf.recorder.api.span import active
 from otel_mlperf.recorder.core.attribute_values import safe_attributes, safe_name_text
 from otel_mlperf.recorder.core.faults import internal_error, say_once
-from otel_mlperf.recorder.sections.section_context import CURRENT, SectionSpan, extra_of, span_of
+from otel_mlperf.recorder.sections.section_context import CURRENT, SectionContext, extra_of
+from otel_mlperf.recorder.sections.section_span import SectionSpan
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from otel_mlperf.recorder.core.recorder import Recorder
+    from opentelemetry.trace import SpanContext
+
+    from otel_mlperf.recorder.lifecycle.recorder import Recorder
     from otel_mlperf.recorder.sections.section import Section
 
 
@@ -65,7 +68,8 @@ class JournalTracer(Tracer):
             return NonRecordingSpan(trace.get_current_span(context).get_span_context())
         try:
             section = _open(recorder, name, context, attributes or {})
-            span = OpenedSpan(section, span_of(section).get_span_context())
+            about = section.as_span().get_span_context()
+            span = OpenedSpan(section, about, recorder.sections.close)
             extra_of(section).span = span
             for link in links or ():
                 span.add_link(link.context, link.attributes)
@@ -96,21 +100,30 @@ class JournalTracer(Tracer):
 class OpenedSpan(SectionSpan):
     """A span that ends when it is told to."""
 
-    __slots__ = ()
+    __slots__ = ("_close",)
+
+    def __init__(
+        self,
+        section: SectionContext,
+        context: SpanContext,
+        close: Callable[[SectionContext, int], None],
+    ) -> None:
+        super().__init__(section, context)
+        self._close = close
 
     def end(self, end_time: int | None = None) -> None:
         """Ends the section; again does nothing."""
         try:
-            self.section.recorder.close(self.section, time.monotonic_ns())
+            self._close(self.section, time.monotonic_ns())
         except Exception as error:  # noqa: BLE001 - recording never raises
             internal_error(error)
 
 
 def _open(recorder: Recorder, name: str, context: Any, attributes: Mapping[str, Any]) -> Section:
     text = safe_name_text(name)
-    section, sid = recorder.make(recorder.registry.entry(text, text)), recorder.next_id()
-    chunk, track = recorder.places.place(CURRENT.get() if context is None else context, sid)
+    section, sid = recorder.sections.make(recorder.registry.entry(text, text)), recorder.next_id()
+    chunk, track = recorder.parents.place(CURRENT.get() if context is None else context, sid)
     if attributes:
         extra_of(section).attributes = safe_attributes(attributes)
-    recorder.open(section, sid, chunk, track)
+    recorder.sections.open(section, sid, chunk, track)
     return section

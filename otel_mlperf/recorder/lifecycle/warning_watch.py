@@ -10,41 +10,19 @@ import os
 import threading
 from typing import TYPE_CHECKING, Any
 
-from otel_mlperf.errors import ConfigError
-from otel_mlperf.recorder.api.readings import of_rank
-from otel_mlperf.recorder.core.faults import internal_error, log, say_once
+from otel_mlperf.recorder.core import program_callbacks
+from otel_mlperf.recorder.core.faults import internal_error, log
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Iterable
 
     from otel_mlperf.journal.bulletin import Warning
-    from otel_mlperf.recorder.core.recorder import Recorder
+    from otel_mlperf.recorder.lifecycle.recorder import Recorder
 
 _LOOK_NS = 1_000_000_000
 
 
-def on_warning(callback: Callable[[Warning], object]) -> Callable[[Warning], object]:
-    """Calls ``callback`` when something is wrong: memory near its limit, a hot GPU, a full disk.
-
-    Once for each warning until it has cleared, when a step begins, in the main thread. A warning
-    has ``rule``, ``summary``, ``action``, ``value``, ``labels``. Also a decorator.
-
-    Args:
-        callback: may raise; that is said once.
-
-    Raises:
-        ConfigError: it cannot be called.
-    """
-    if not callable(callback):
-        raise ConfigError(f"on_warning({callback!r}): a function of one argument is expected")
-    _callbacks.append(callback)
-    return callback
-
-
-_callbacks: list[Callable[[Warning], object]] = []
-
-
-class Told:
+class WarningWatch:
     """Tells of one run's warnings, each once until it has cleared."""
 
     def __init__(self, recorder: Recorder) -> None:
@@ -79,8 +57,7 @@ class Told:
             if key not in self._said:
                 self._said.add(key)
                 self._say(warning)
-                for callback in _callbacks:
-                    _call(callback, warning)
+                program_callbacks.WARNING.tell(warning)
 
     def _say(self, warning: Warning) -> None:
         """On the terminal; what is of the whole node is said by one of its ranks."""
@@ -93,13 +70,10 @@ class Told:
                 internal_error(error)
 
 
+def of_rank(own: str, found: Iterable[Any]) -> list[Any]:
+    """What is of the rank whose journal is ``own``, or of the node."""
+    return [item for item in found if item.journal in ("", own)]
+
+
 def _key(warning: Warning) -> tuple[Any, ...]:
     return (warning.rule, warning.journal, *warning.labels.values())
-
-
-def _call(callback: Callable[[Warning], object], warning: Warning) -> None:
-    try:
-        callback(warning)
-    except Exception as error:  # noqa: BLE001 - the program's own; training goes on
-        name = getattr(callback, "__qualname__", type(callback).__qualname__)
-        say_once(f"on_warning(): {name} failed: %s: %s", type(error).__name__, error)

@@ -9,13 +9,15 @@ import pytest
 
 import otel_mlperf as om
 from otel_mlperf.journal.bulletin import Warning, drop_readings, write_readings
-from otel_mlperf.recorder.api import warnings
+from otel_mlperf.journal.layout import Word
+from otel_mlperf.recorder.core.program_callbacks import WARNING
+from otel_mlperf.recorder.lifecycle.warning_watch import WarningWatch
 
 
 @pytest.fixture
 def board(start, monkeypatch):
     """Writes the warnings that hold: of this rank, of the node, of another rank."""
-    monkeypatch.setattr(warnings, "_callbacks", [])
+    monkeypatch.setattr(WARNING, "all", ())
     recording = start(console=True, agent="none")
     folder, own = os.path.split(recording.journal.path)
     number = 0
@@ -27,6 +29,7 @@ def board(start, monkeypatch):
         write_readings(folder, {}, found)
         os.utime(os.path.join(folder, "readings"), ns=(number, number))
 
+    write.recording = recording
     yield write
     drop_readings(folder)
 
@@ -34,10 +37,10 @@ def board(start, monkeypatch):
 def take_steps(recorder_of=None):
     """Steps after which everything that is due now and then has been done."""
     recorder = om.recorder.api.span.active()
-    for call in recorder.now_and_then:
-        if isinstance(getattr(call, "__self__", None), warnings.Told):
+    for call in recorder.stepping.now_and_then:
+        if isinstance(getattr(call, "__self__", None), WarningWatch):
             call.__self__._due_ns = 0
-    recorder.due_ns = 0
+    recorder.stepping.due_ns = 0
     with om.step():
         pass
 
@@ -68,10 +71,10 @@ def test_terminal_of_a_quiet_run(start, said):
     heard = []
     recording = start(console=False)
     folder = os.path.dirname(recording.journal.path)
-    warnings._callbacks.append(heard.append)
+    om.on_warning(heard.append)
     write_readings(folder, {}, [Warning("A", "", {}, 1, 0, "A holds", "Act.")])
     take_steps()
-    warnings._callbacks.clear()
+    om.remove_callback(heard.append)
     drop_readings(folder)
 
     assert (said(), [one.rule for one in heard]) == ([], ["A"])
@@ -105,7 +108,8 @@ def test_what_cannot_be_called_is_refused():
 
 
 def test_callback_that_fails(board, said):
-    """Each callback that raises is said once; others are called, and training goes on."""
+    """Each callback that raises is counted, and said once; others are called, training goes on."""
+    board.recording.may_fail = True
     heard = []
 
     @om.on_warning
@@ -128,6 +132,7 @@ def test_callback_that_fails(board, said):
         "on_warning(): test_callback_that_fails.<locals>.fail_too failed: ValueError: A",
         "B holds. Act.",
     ]
+    assert board.recording.word(Word.INTERNAL_ERRORS) == 4
 
 
 def test_only_the_main_thread_is_told(board, said):

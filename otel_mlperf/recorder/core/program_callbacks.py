@@ -1,0 +1,65 @@
+"""What does the program want to be called for, and what if that fails?
+
+A failure of its own is counted and said once; training goes on. What is no ``Exception`` (Ctrl-C,
+an exit) is the program's and passes through.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from otel_mlperf.errors import ConfigError
+from otel_mlperf.recorder.core.faults import callback_failed
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from otel_mlperf.journal.bulletin import Warning
+
+C = TypeVar("C", bound="Callable[..., object]")
+
+
+class Callbacks(Generic[C]):
+    """What is called on one occasion.
+
+    Args:
+        name: the public call that takes them.
+        arguments: how many each is called with, in words.
+    """
+
+    def __init__(self, name: str, arguments: str) -> None:
+        self._name, self._arguments = name, arguments
+        # Replaced as a whole, so that one may add or remove others, or itself, while it is called.
+        self.all: tuple[C, ...] = ()
+
+    def add(self, callback: C) -> C:
+        """Calls it from now on, after those that were there before; returns it.
+
+        Raises:
+            ConfigError: it cannot be called.
+        """
+        if not callable(callback):
+            raise ConfigError(
+                f"{self._name}({callback!r}): a function of {self._arguments} is expected"
+            )
+        self.all = (*self.all, callback)
+        return callback
+
+    def remove(self, callback: object) -> None:
+        """Calls it no longer."""
+        self.all = tuple(other for other in self.all if other != callback)
+
+    def tell(self, *arguments: Any) -> None:
+        """Calls them all, whichever of them fail."""
+        for callback in self.all:
+            try:
+                callback(*arguments)
+            except Exception as error:  # noqa: BLE001 - the program's own; training goes on
+                callback_failed(self._name, callback, error)
+
+
+WARNING: Callbacks[Callable[[Warning], object]] = Callbacks("on_warning", "one argument")
+STEP_BEGIN: Callbacks[Callable[[str, int], object]] = Callbacks("on_step_begin", "two arguments")
+STEP_END: Callbacks[Callable[[str, int], object]] = Callbacks("on_step_end", "two arguments")
+PHASE: Callbacks[Callable[[str, bool], object]] = Callbacks("on_phase", "two arguments")
+EVERY: tuple[Callbacks[Any], ...] = (WARNING, STEP_BEGIN, STEP_END, PHASE)

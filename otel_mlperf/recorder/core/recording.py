@@ -1,0 +1,79 @@
+"""What do all parts of the recorder share, and which recording is active?
+
+Plain data: one process's recording into one journal. The parts (sections, steps, instruments) know
+this and each what lies below it; the whole is ``lifecycle.recorder.Recorder``, which is one of
+these with its parts added. All of it may be used in signal handlers and in several threads at once,
+so nothing here takes a lock.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+from typing import TYPE_CHECKING, Any
+
+from otel_mlperf.recorder.core.name_registry import Registry
+from otel_mlperf.recorder.core.tracks import CallerTracks
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from otel_mlperf.config import Config
+    from otel_mlperf.journal.journal_writer import Journal
+    from otel_mlperf.journal.meta import JournalMeta
+
+
+class Recording:
+    """One process's recording into one journal."""
+
+    def __init__(self, journal: Journal, meta: JournalMeta, config: Config) -> None:
+        self.journal = journal
+        self.meta = meta
+        self.config = config
+        self.is_retired = False
+        """Whether nothing is recorded any more: the run is over, or this is a fork's parent's."""
+        # 62 random bits, then counted up: one C call an id, and never the program's `random`.
+        self.next_id: Callable[[], int] = itertools.count(
+            int.from_bytes(os.urandom(8)) >> 2 | 1 << 62
+        ).__next__
+        self.tracks = CallerTracks(journal.entry)
+        self.registry = Registry(journal.entry)
+        self.at_retire: list[Callable[[], None]] = []
+        """Called when nothing is recorded any more, also in a forked child."""
+        self.replacement: Callable[[], Any] = lambda: None
+        """Makes what records in place of this one once it is retired: a forked child's own."""
+
+
+_active: Any = None
+watchers: list[Callable[[Any], None]] = []
+"""Called with what is active (None: nothing) when that changes, or something about it may have.
+
+The public calls keep copies in globals of their own, because those are found fastest.
+"""
+
+
+def activate(recorder: Recording | None) -> None:
+    """From now on the program's sections and values go to ``recorder``; None: nowhere."""
+    global _active
+    _active = recorder
+    refresh()
+
+
+def refresh() -> None:
+    """Has the watchers look again: the phase changed, the process was forked, torch came in."""
+    for look in watchers:
+        look(_active)
+
+
+# Any: it is the composed recorder, whose type lies above this module.
+def active() -> Any:
+    """What records in this process at the moment; None: nothing does."""
+    recorder = _active
+    if recorder is not None and recorder.is_retired:
+        return recorder.replacement()
+    return recorder
+
+
+def unreplaced() -> Any:
+    """The same, but a forked child that has recorded nothing yet is not given a journal for it."""
+    return _active

@@ -1,0 +1,151 @@
+"""How is a recorder put together, and what records in a forked child?
+
+The parts know each other only downwards: core, sections, steps, instruments. A child records
+nothing until its first section; then it has a journal of its own, with ids of its own. Sections
+that were open at the fork belong to the parent process: in the child they are inert.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+import time
+from typing import TYPE_CHECKING, Any
+
+from otel_mlperf.errors import JournalError
+from otel_mlperf.journal.journal_folder import (
+    fitting_rows,
+    journal_folder,
+    journal_name,
+    make_private,
+)
+from otel_mlperf.journal.journal_writer import Journal
+from otel_mlperf.journal.layout import Word
+from otel_mlperf.recorder.core import recording
+from otel_mlperf.recorder.core.faults import count_with, internal_error, say_once
+from otel_mlperf.recorder.core.recording import Recording
+from otel_mlperf.recorder.instruments.aggregated_sections import AggregatedSections
+from otel_mlperf.recorder.instruments.cells import Cells
+from otel_mlperf.recorder.instruments.instrument_series import SeriesInUse
+from otel_mlperf.recorder.instruments.logged_values import Values
+from otel_mlperf.recorder.sections.parents import Parents
+from otel_mlperf.recorder.sections.section_cases import RecordedSections
+from otel_mlperf.recorder.stepping.step_recording import Stepping
+
+if TYPE_CHECKING:
+    from otel_mlperf.config import Config
+    from otel_mlperf.journal.meta import JournalMeta
+
+_file_number = itertools.count(1).__next__
+_hooked = False
+
+
+class Recorder(Recording):
+    """One process's recording with all its parts; there is at most one that is active."""
+
+    def __init__(self, journal: Journal, meta: JournalMeta, config: Config) -> None:
+        super().__init__(journal, meta, config)
+        self.parents = Parents(self)
+        self.sections = RecordedSections(self, self.parents)
+        self.stepping = Stepping(self, self.sections, self.parents)
+        self.sections.steps = self.stepping  # before anything is recorded, so never missing
+        self.cells = Cells(self)
+        self.aggregated = AggregatedSections(self, self.parents, self.cells)
+        self.series = SeriesInUse(self, self.parents, self.cells)
+        self.values = Values(self, self.parents, self.stepping)
+
+    def retire(self) -> None:
+        """Nothing more is written by sections that are still open, or opened late."""
+        # Said first: what looks it up from here on finds nothing to write to. The short ways look
+        # nothing up; they are pointed elsewhere after it, series to the long way, sections to
+        # scratch memory.
+        self.is_retired = True
+        self.series.retire()
+        for call in self.at_retire:
+            call()
+        self.journal.lease = _NO_LEASE
+        self.sections.binding.retire()
+
+
+class _NoLease:
+    """A lease under which no slot may be drawn."""
+
+    end = 0
+    next: dict[int, Any] = {}  # noqa: RUF012 - never filled
+    take = itertools.repeat(1).__next__
+
+
+_NO_LEASE: Any = _NoLease()
+
+
+def make_recorder(meta: JournalMeta, config: Config) -> Recorder:
+    """A recorder with a journal of its own, in shared memory where there is room.
+
+    Raises:
+        JournalError: there is room nowhere.
+    """
+    file = journal_name(meta.rank, os.getpid(), _file_number())
+    shared = journal_folder(meta.run_id, meta.run_folder)
+    on_disk = journal_folder(meta.run_id, meta.run_folder, "")
+    for folder in dict.fromkeys((shared, on_disk)):
+        path = os.path.join(folder, file)
+        try:
+            make_private(folder)
+            return Recorder(Journal(path, fitting_rows(folder, config.rows), meta), meta, config)
+        except JournalError as error:
+            with contextlib.suppress(OSError):
+                os.rmdir(folder)
+            if folder == on_disk:
+                raise
+            say_once("%s; the journal goes to the run folder, where a slow disk can delay the "
+                     "program", error)  # fmt: skip
+    raise AssertionError  # the last folder returned or raised
+
+
+def watch_forks() -> None:
+    """From now on children of this process get what they need, without a thread or a file."""
+    global _hooked
+    if not _hooked:
+        _hooked = True
+        os.register_at_fork(after_in_child=_after_fork)
+
+
+def _after_fork() -> None:
+    try:
+        recorder: Recorder | None = recording.unreplaced()
+        if recorder is None or recorder.is_retired:
+            return
+        # The journal is the parent's and shared: it must not be written from here on, and is not
+        # unmapped either, because sections that are open here still point into it.
+        recorder.retire()
+        recorder.replacement = lambda: _begin_in_child(recorder)
+        recording.refresh()  # the short way knows no name any more: the first one comes to active()
+        count_with(None)
+    except Exception as error:  # noqa: BLE001 - recording never raises
+        internal_error(error)
+
+
+def _begin_in_child(parent: Recorder) -> Recorder | None:
+    """The child's own recorder, made when it first records something."""
+    import msgspec
+
+    # First: making a journal may itself record (a signal handler's section), and is tried once.
+    parent.replacement = lambda: None
+    recording.activate(None)
+    try:
+        meta = msgspec.structs.replace(
+            parent.meta,
+            pid=os.getpid(),
+            is_child=True,
+            monotonic_ns=time.monotonic_ns(),
+            unix_ns=time.time_ns(),
+        )
+        recorder = make_recorder(meta, parent.config)
+        recorder.registry.set_phase(parent.registry.phase)
+    except Exception as error:  # noqa: BLE001 - no room for a journal: the child goes on without
+        internal_error(error)
+        return None
+    count_with(lambda: recorder.journal.count(Word.INTERNAL_ERRORS))
+    recording.activate(recorder)
+    return recorder

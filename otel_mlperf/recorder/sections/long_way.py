@@ -1,0 +1,172 @@
+"""How is a section opened, closed and left where the price does not matter?
+
+``section`` does the same things at the least cost; this is what it falls back on, and what the
+recorder's own sections use. The long way also finishes what the short one was cut off in: by
+Ctrl-C, by a full table, by a token of another context. The section is then opened or closed once,
+and what is the program's to see goes on.
+"""
+
+from __future__ import annotations
+
+import struct
+import sys
+import time
+from typing import TYPE_CHECKING, Any
+
+from otel_mlperf.journal.layout import OPEN, Flag, Kind, Word
+from otel_mlperf.recorder.core.faults import internal_error, is_from_handler
+from otel_mlperf.recorder.sections.section_context import (
+    CURRENT,
+    NO_ENTRY,
+    PARENTS,
+    SectionContext,
+    surface,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from otel_mlperf.recorder.core.recording import Recording
+
+# A native "L" is stored a quarter faster than "Q" where the two are the same.
+IS_NATIVE = sys.byteorder == "little" and struct.calcsize("@L") == struct.calcsize("<Q")
+# The layout's struct with parent, root and track as one piece of bytes, made once for all children.
+OPEN_ENTRY = struct.Struct("@L24sLL" if IS_NATIVE else "<Q24sQQ")
+assert OPEN_ENTRY.size == OPEN.size
+
+
+class LongWay:
+    """Opens, closes and leaves sections of one recording."""
+
+    def __init__(self, recording: Recording) -> None:
+        self.recording, self._journal = recording, recording.journal
+
+    # -- opening and closing ---------------------------------------------------------------------
+
+    def open(
+        self, section: SectionContext, sid: int, chunk: bytes, track: int, t0: int = 0
+    ) -> None:
+        """Opens a section whose place is known and makes it current."""
+        section.chunk, section.track, section.inner = chunk, track, None
+        section.sid = sid
+        try:
+            section.at = self._journal.free.pop()
+        except IndexError:
+            section.at = NO_ENTRY
+            self._journal.count(Word.LOST_OPEN)
+        section.t0 = t0 or time.monotonic_ns()
+        if section.at != NO_ENTRY:
+            buffer = self._journal.buffer
+            OPEN_ENTRY.pack_into(buffer, section.at, sid, chunk, section.t0, section.entry)
+
+    def make_current(self, section: SectionContext) -> None:
+        """Puts an open section into the caller's context."""
+        section.token = CURRENT.set(section)
+
+    def close(
+        self,
+        section: SectionContext,
+        t1: int,
+        error: list[str] | None = None,
+        kind: Kind = Kind.SECTION,
+        more_flags: int = 0,
+        **content: Any,
+    ) -> None:
+        """Writes an open section's row, with what does not fit into it, and clears its entry."""
+        if self.recording.is_retired or not section.at:
+            section.at = 0
+            return
+        extra = section.extra
+        if extra is not None:
+            if extra.attributes:
+                more = content.get("a")
+                content["a"] = {**extra.attributes, **more} if more else extra.attributes
+            if extra.links:
+                content["l"] = extra.links
+            error = error or extra.error
+        flags = int(kind) | more_flags
+        if error is not None:
+            content["e"] = error
+            flags |= Flag.ERROR
+        if content and self._journal.payload(section.sid, content):
+            flags |= Flag.HAS_PAYLOAD
+        parent, root, track = PARENTS.unpack(section.chunk)
+        lost = Word.LOST_RING_FULL if kind is Kind.SECTION else Word.LOST_FRAME
+        self._journal.put(
+            section.t0, t1, section.sid, parent, root, track, section.entry, flags, lost
+        )
+        self.forget(section)
+
+    def forget(self, section: SectionContext) -> None:
+        """Clears a section's entry in the open table: its row is written, or never will be."""
+        at, section.at = section.at, 0
+        if at and at != NO_ENTRY and not self.recording.is_retired:
+            self._journal.words[at >> 3] = 0
+            self._journal.free.append(at)
+
+    def leave(self, section: SectionContext) -> None:
+        """Makes what was current before the section current again."""
+        token = getattr(section, "token", None)
+        if token is None:
+            return
+        try:
+            CURRENT.reset(token)
+        except (ValueError, RuntimeError):
+            # Entered in another context (a generator that somebody else closes), or left before.
+            return
+        if self.recording.is_retired:
+            surface()
+
+    # -- when the ring is full, or nothing is recorded any more ----------------------------------
+
+    def payload(self, span: int, content: Mapping[str, Any]) -> bool:
+        """Writes what belongs to the row that follows; False where it had to be dropped."""
+        return not self.recording.is_retired and self._journal.payload(span, content)
+
+    def renew(self, lease: Any, lost: Word = Word.LOST_RING_FULL) -> int:
+        """A slot under the next lease; 0 where the ring is full or nothing is recorded any more."""
+        return 0 if self.recording.is_retired else self._journal.renew(lease, lost)
+
+    # -- half entered, half left -----------------------------------------------------------------
+
+    def rescue_enter(self, section: SectionContext, error: BaseException, above: Any) -> None:
+        """Entering failed half way: the section is opened without a table entry, or not at all."""
+        is_full = isinstance(error, IndexError) and not self._journal.free
+        if is_full and not self.recording.is_retired:
+            self._journal.count(Word.LOST_OPEN)
+            section.at = NO_ENTRY
+            section.t0 = time.monotonic_ns()
+            self.make_current(section)
+            return
+        if CURRENT.get() is section:
+            CURRENT.set(above)  # not by its token, which may not have been stored yet
+        section.at = getattr(section, "at", 0)
+        self.forget(section)
+        if not isinstance(error, Exception):
+            raise error  # Ctrl-C came in between: it is the program's
+        internal_error(error)
+
+    def rescue_exit(
+        self, section: SectionContext, t1: int, slot: int, error: BaseException
+    ) -> None:
+        """Leaving failed half way: does the rest of it, once."""
+        t1 = t1 or time.monotonic_ns()
+        try:
+            at = getattr(section, "at", 0)
+            if at and not self.recording.is_retired:
+                self.leave(section)
+                if slot and self._is_published(slot):
+                    self.forget(section)
+                else:
+                    self.close(section, t1)
+        except Exception as problem:  # noqa: BLE001 - recording never raises
+            internal_error(problem)
+        if not isinstance(error, Exception) or is_from_handler(error):
+            raise error
+        if not isinstance(error, ValueError | RuntimeError | IndexError | AttributeError):
+            internal_error(error)
+
+    def _is_published(self, slot: int) -> bool:
+        shape = self._journal.shape
+        at = shape.ring_at + ((slot & (shape.rows - 1)) << 6)
+        return bool(self._journal.words[(at >> 3) + 7] == slot)

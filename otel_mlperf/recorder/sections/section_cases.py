@@ -1,0 +1,166 @@
+"""How is a section made, entered and left that is not the common case?
+
+One that belongs to the run's trace even inside a step, one that is entered again while it is open,
+one with attributes, an error, or steps inside.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Protocol
+
+from otel_mlperf.recorder.core.scrub import describe_exception, is_failure
+from otel_mlperf.recorder.sections.long_way import LongWay
+from otel_mlperf.recorder.sections.section import Section, bind
+from otel_mlperf.recorder.sections.section_context import (
+    CURRENT,
+    PARENTS,
+    SLOW,
+    SectionContext,
+    context_above,
+    extra_of,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from otel_mlperf.recorder.core.recording import Recording
+    from otel_mlperf.recorder.sections.parents import OpenStep, Parents
+
+
+class StepsInside(Protocol):
+    """What steps are told when a section around them, or inside them, is left."""
+
+    def end(self, step: OpenStep, t1: int = 0, error: list[str] | None = None) -> None:
+        """Ends an open step."""
+
+    def end_inside(self, section: SectionContext, t1: int, error: list[str] | None) -> None:
+        """What encloses steps ends: so do they."""
+
+    def note_crossing(self, section: SectionContext, words: list[str]) -> None:
+        """An exception leaves a section, and may end loops whose iterators are blind to it."""
+
+
+class RecordedSections(LongWay):
+    """Makes, enters and leaves the sections of one recording."""
+
+    steps: StepsInside
+    """Set by whoever puts the recorder together: steps lie above."""
+
+    def __init__(self, recording: Recording, parents: Parents) -> None:
+        super().__init__(recording)
+        self.parents, self._outside = parents, recording.registry.outside
+        self.at_failure: list[Callable[[SectionContext, BaseException], None]] = []
+        """Called when an exception leaves a section, which is still open; may not raise."""
+        self._last_error: tuple[int, int, str, str] = (0, 0, "", "")
+        self.binding = bind(recording, self, parents, self.enter_slow, self.exit_slow)
+        self.new = self.binding.section
+        recording.registry.at_new_name.append(self.binding.watch_asyncio)
+
+    def make(self, entry: int) -> Section:
+        """A section that has not been entered."""
+        section = self.new()
+        section.entry = entry
+        section.sid = SLOW if entry in self._outside else 0
+        section.extra = None
+        return section
+
+    def enter(self, name: str, category: str | None = None, **attributes: Any) -> Section:
+        """Opens one of the recorder's own sections."""
+        section = self.make(self.recording.registry.entry((name, category), name, category))
+        if attributes:
+            extra_of(section).attributes = attributes
+        return section.__enter__()
+
+    def enter_slow(self, section: Section) -> Section:
+        """Enters a section that goes to the run's trace, or one that was entered before."""
+        if section.sid == SLOW:
+            self.open_outside(section)
+            return section
+        fresh = self.make(section.entry)
+        extra = extra_of(section)
+        if extra.attributes and not extra.again:
+            extra_of(fresh).attributes = dict(extra.attributes)
+        extra.again = [*(extra.again or []), fresh]
+        return fresh.__enter__()
+
+    def open_outside(self, section: Section) -> None:
+        """Opens a section that belongs to the run's trace, even if a step is open around it."""
+        around, track = self.parents.surrounding()
+        step = self.parents.step_around(around)
+        sid = self.recording.next_id()
+        if step is None:
+            chunk, track = self.parents.place(CURRENT.get(), sid)
+        else:
+            chunk = PARENTS.pack(step.link, self.recording.meta.run_span, track)
+            if step.section.track == track:
+                extra_of(section).step = step
+        self.open(section, sid, chunk, track)
+        self.make_current(section)
+
+    def exit_slow(self, section: Section, t1: int, error: BaseException | None) -> None:
+        """Leaves a section that has more to it than times."""
+        chosen = _the_one_left(section)
+        if chosen is not section:
+            chosen.__exit__(type(error) if error else None, error, None)
+            return
+        if not getattr(section, "at", 0):
+            self.leave(section)
+            return
+        extra = section.extra
+        words = self.describe(section, error) if is_failure(error) else None
+        if error is not None:
+            self._close_leaked(section, t1, words)
+        if extra is not None:
+            self.steps.end_inside(section, t1, words)
+        self.leave(section)
+        self.close(section, t1, words)
+        if extra is not None and extra.step is not None:
+            extra.step.excluded += t1 - section.t0
+        if words is not None:
+            self.steps.note_crossing(section, words)
+
+    def _close_leaked(self, section: Section, t1: int, words: list[str] | None) -> None:
+        """Ends sections inside whose exit never ran: an interrupt came at its very beginning."""
+        leaked, inner = [], CURRENT.get()
+        while isinstance(inner, self.new) and inner is not section:
+            leaked.append(inner)
+            inner = context_above(inner)
+        if inner is not section:
+            return  # it is not the caller's context that the section was entered in
+        for inner in leaked:
+            step = self.parents.steps.get(inner.sid)
+            if step is not None:
+                self.steps.end(step, t1, words)
+            elif inner.at:
+                self.close(inner, t1, words)
+
+    def describe(self, section: SectionContext, error: BaseException | None) -> list[str]:
+        """Type, message and stack; the stack only for the innermost section that it crosses."""
+        assert error is not None
+        self.tell_failure(section, error)
+        before_id, parent, kind, message = self._last_error
+        crossed = before_id == id(error) and parent == section.sid
+        words = describe_exception(
+            error, with_text=self.recording.config.exception_text, with_stack=not crossed
+        )
+        if crossed and [kind, message] != words[:2]:
+            words = describe_exception(error, with_text=self.recording.config.exception_text)
+        self._last_error = (id(error), PARENTS.unpack(section.chunk)[0], words[0], words[1])
+        return words
+
+    def tell_failure(self, section: SectionContext, error: BaseException) -> None:
+        """Tells those who want to know that an exception leaves an open section."""
+        if not self.recording.is_retired:
+            for call in self.at_failure:
+                call(section, error)
+
+
+def _the_one_left(section: Section) -> Section:
+    """Which of the sections made from one handle ends now."""
+    again = section.extra.again if section.extra is not None else None
+    current = CURRENT.get()
+    if not again or current is section:
+        return section
+    chosen: Section = current if current in again else again[-1]
+    again.remove(chosen)
+    return chosen
