@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 from runs import LIMIT_S
 
-from otel_mlperf.cli.run import Request, interpreter_options, parse_arguments
+from otel_mlperf.cli.run import parse_arguments
 from otel_mlperf.errors import UsageError
+from otel_mlperf.integrations.program_start import ProgramRequest as Wanted
 
 SCRIPTS = {
     "who it is": """
@@ -270,31 +271,22 @@ def test_wrong_settings_are_said_before_the_program_runs(execute, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("original", "options"),
+    ("arguments", "wanted"),
     [
-        ("python -m us run a.py -m", []),
-        ("python -u -X dev -m us run a.py -m", ["-u", "-X", "dev"]),
-        ("python -um us run a.py -m", ["-u"]),
-        ("python -Oumus run a.py -m", ["-Ou"]),
-        ("python -W error bin/otel-mlperf run a.py -m", ["-W", "error"]),
+        (["a.py", "--", "x"], Wanted(None, ["a.py", "--", "x"], False)),
+        (
+            ["--name=n", "-m", "a", "--name", "x"],
+            Wanted("n", ["-m", "a", "--name", "x"], False),
+        ),
+        (
+            ["--name", "n", "--", "torchrun", "a.py"],
+            Wanted("n", ["torchrun", "a.py"], True),
+        ),
     ],
 )
-def test_options_of_the_interpreter_are_found(original, options):
-    """They stand before our own name, however it was written."""
-    assert interpreter_options(["us", "run", "a.py", "-m"], original.split()) == options
-
-
-@pytest.mark.parametrize(
-    ("arguments", "request_"),
-    [
-        (["a.py", "--", "x"], Request(None, ["a.py", "--", "x"], False)),
-        (["--name=n", "-m", "a", "--name", "x"], Request("n", ["-m", "a", "--name", "x"], False)),
-        (["--name", "n", "--", "torchrun", "a.py"], Request("n", ["torchrun", "a.py"], True)),
-    ],
-)
-def test_everything_after_the_program_is_its_own(arguments, request_):
+def test_everything_after_the_program_is_its_own(arguments, wanted):
     """Our options end where the program begins."""
-    assert parse_arguments(arguments) == request_
+    assert parse_arguments(arguments) == wanted
 
 
 def test_name_needs_a_name():
@@ -307,7 +299,7 @@ def test_profile_takes_a_schedule():
     """It is checked before the program starts, and written as every process reads it."""
     asked = parse_arguments(["--profile", "wait=3, active=2", "--name=n", "a.py", "--profile"])
 
-    assert asked == Request("n", ["a.py", "--profile"], False, "wait=3,active=2")
+    assert asked == Wanted("n", ["a.py", "--profile"], False, "wait=3,active=2")
     with pytest.raises(UsageError, match="--profile needs a schedule"):
         parse_arguments(["--profile"])
     with pytest.raises(UsageError, match=r"--profile wait: .*expected name=value"):

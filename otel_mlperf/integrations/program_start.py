@@ -1,0 +1,106 @@
+"""How does this process become the program that is to be recorded?
+
+It looks whether the program exists, puts what the program's interpreter has to know into the
+environment, and replaces itself: nothing of ours stands between the program and its parent.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from importlib.machinery import PathFinder
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple, NoReturn
+
+from otel_mlperf.config import PROFILE, load_config
+from otel_mlperf.errors import NoSuchProgram, UsageError
+from otel_mlperf.integrations.autostart import Autostart
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+class ProgramRequest(NamedTuple):
+    """Which program is to be started, and recorded as what."""
+
+    name: str | None
+    command: list[str]
+    """The program and its arguments; a script or module without the interpreter before it."""
+    is_command: bool
+    """Whether it is to be started as it is, instead of by this interpreter."""
+    profile: str = ""
+    """A profiler schedule, instead of that of the environment."""
+
+
+def become_program(request: ProgramRequest) -> NoReturn:
+    """Replaces this process by the program.
+
+    Raises:
+        ConfigError: the settings are wrong, which the program could only say too late.
+        NoSuchProgram: there is no such script, module or command.
+        UsageError: this interpreter was started so that recording cannot begin.
+    """
+    command = request.command if request.is_command else _python(request.command)
+    path = shutil.which(command[0])
+    if path is None:
+        raise NoSuchProgram(f"run: no command {command[0]!r} on PATH; check its spelling")
+    load_config()
+    told = Autostart(
+        scope="programs" if request.is_command else "this",
+        name=request.name,
+        python_path=os.environ.get("PYTHONPATH"),
+    )
+    for stream in (sys.stdout, sys.stderr):  # what is buffered here would be lost
+        if stream is not None:  # what the shell closed (2>&-)
+            stream.flush()
+    environ = told.put(os.environ)
+    if request.profile:
+        environ[PROFILE] = request.profile
+    os.execve(path, command, environ)
+
+
+def _python(program: Sequence[str]) -> list[str]:
+    """The command that runs a script or module with this interpreter and its options."""
+    if sys.flags.ignore_environment or sys.flags.no_site:
+        raise UsageError(
+            "run: this Python was started with -E, -I or -S, which keep recording from starting; "
+            "start it without"
+        )
+    if program[0] == "-m":
+        _check_module(program[1])
+    else:
+        _check_script(program[0])
+    return [sys.executable, *interpreter_options(sys.argv, sys.orig_argv), *program]
+
+
+def interpreter_options(argv: Sequence[str], original: Sequence[str]) -> list[str]:
+    """What was said to Python before our own name: ``-u -X dev`` of ``python -u -X dev -m us``."""
+    at = len(original) - len(argv)
+    options = list(original[1:at])
+    own = original[at]
+    if own.startswith("-"):  # -mus, or -umus
+        options.append(own.partition("m")[0])
+    elif options and options[-1].startswith("-") and options[-1].endswith("m"):  # -m us, or -um us
+        options.append(options.pop()[:-1])
+    return [option for option in options if option != "-"]
+
+
+def _check_script(script: str) -> None:
+    path = Path(script)
+    if path.exists():
+        return
+    found = sorted(Path().glob("*.py"))[:5]
+    here = f"scripts here: {', '.join(map(str, found))}" if found else "there are no scripts here"
+    raise NoSuchProgram(f"run: no script {script} in {Path.cwd()}; {here}")
+
+
+def _check_module(module: str) -> None:
+    """Raises for a top-level module that is nowhere; what is inside it is for Python to find."""
+    top = module.partition(".")[0]
+    is_built_in = top in sys.builtin_module_names
+    if not is_built_in and PathFinder.find_spec(top, [os.getcwd(), *sys.path]) is None:
+        raise NoSuchProgram(
+            f"run: no module {top!r} in {Path.cwd()} or in {sys.prefix}; "
+            "check its spelling, or whether it is installed in this environment"
+        )
