@@ -1,0 +1,1 @@
+"""How is a job that runs asked for a profiler window, and what became of it?"""
