@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
-    from typing import Self
+    from typing import Self, TextIO
 
 
 def warn(message: str) -> None:
     """Says what is wrong and does not keep the command from going on."""
-    print(f"otel-mlperf: {message}", file=sys.stderr)
+    print(f"otel-mlperf: {message}", file=sys.stderr, flush=True)
 
 
 class Progress:
@@ -57,8 +57,11 @@ class Progress:
 
         return read
 
-    def pause(self, output: Callable[[], None]) -> None:
-        """Writes something where the bar is."""
+    def write(self, text: str, stream: TextIO) -> None:
+        """Writes whole lines of the command's output where the bar is."""
+        self._pause(lambda: print(text, end="", file=stream, flush=True))
+
+    def _pause(self, output: Callable[[], None]) -> None:
         if self._bar is None:
             output()
             return
@@ -67,5 +70,5 @@ class Progress:
         self._bar.start()
 
     def say(self, message: str) -> None:
-        """Writes a line to standard error."""
-        self.pause(lambda: print(message, file=sys.stderr, flush=True))
+        """Says what is wrong where the bar is."""
+        self._pause(lambda: warn(message))

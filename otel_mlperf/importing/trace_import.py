@@ -3,24 +3,32 @@
 from __future__ import annotations
 
 import os
-import re
 import sys
 import uuid
+from contextlib import closing
 from typing import TYPE_CHECKING, Any, Final
 
 from otel_mlperf import names
-from otel_mlperf.errors import JournalError, OutputError, StoreError, UsageError
+from otel_mlperf.errors import (
+    JournalError,
+    OutputError,
+    StoreError,
+    TraceError,
+    Unreachable,
+    UsageError,
+)
+from otel_mlperf.importing.import_budget import budget_of, parse_budget
 from otel_mlperf.journal.window import FOLDER, TRACE_SUFFIX, WINDOW_SUFFIX, Window, read_window
 from otel_mlperf.kineto.convert import Converted, convert, requests, sent_rows, store
-from otel_mlperf.kineto.spans.budget import Budget
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from contextlib import ExitStack
     from pathlib import Path
     from typing import BinaryIO
 
     from otel_mlperf.otlp.client import Client
+    from otel_mlperf.otlp.endpoint_settings import SignalSettings
     from otel_mlperf.report.import_notes import Imported
     from otel_mlperf.store.run_folders import RunFolder
 
@@ -28,45 +36,68 @@ SERVICE: Final = "torch-profiler"
 """Who speaks in a trace that belongs to no run."""
 STDOUT: Final = "-"
 """As a file: standard output."""
-_BUDGET = re.compile(r"(\d+)\s*([kmg]i?b|b)?", re.IGNORECASE)
-_UNITS: Final = {"b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9}
-_BINARY: Final = {"kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30}
 
 
-def parse_budget(text: str) -> Budget | None:
-    """The budget of ``--budget``: a number of spans, a size, ``none``; None if it is not given.
+def without_descriptions(paths: list[Path]) -> list[Path]:
+    """``profiles/*.json`` names what the recorder says of windows, too: left out beside traces."""
+    traces = [path for path in paths if not path.name.endswith(WINDOW_SUFFIX)]
+    return traces or paths
+
+
+def judge(found: list[Imported], wanted: int) -> None:
+    """Ends with what went wrong.
 
     Raises:
-        UsageError: it is none of them.
+        Unreachable: a server refused spans.
+        TraceError: a file is damaged, or none at all.
     """
-    if not text:
-        return None
-    if text.lower() == "none":
-        return Budget(spans=None)
-    found = _BUDGET.fullmatch(text.strip())
-    if found is None or not int(found[1]):
-        raise UsageError(
-            f"--budget {text}: a number of spans, a size like 2MiB, or none is expected"
-        )
-    if found[2]:
-        return Budget(spans=None, bytes=int(found[1]) * (_UNITS | _BINARY)[found[2].lower()])
-    return Budget(spans=int(found[1]))
+    from otel_mlperf.report.quantities import plural
+
+    refused = sum(one.refused or 0 for one in found)
+    if refused:
+        raise Unreachable(f"importing: the server refused {refused:,} spans")
+    damaged, unreadable = sum(bool(one.damage) for one in found), wanted - len(found)
+    if damaged or unreadable:
+        counts = [f"{damaged} damaged"] if damaged else []
+        counts += [f"{unreadable} not readable"] if unreadable else []
+        around = "; everything around the damage was imported" if damaged else ""
+        raise TraceError(f"importing: of {plural(wanted, 'trace')} {', '.join(counts)}{around}")
 
 
 class Importer:
     """Converts traces one after the other and takes each where it is wanted."""
 
-    def __init__(self, budget: Budget | None, rank: int | None) -> None:
-        self._budget, self._rank = budget, rank
-        self.run: RunFolder | None = None
-        self.new_run = ""
+    def __init__(self, budget: str, rank: int | None) -> None:
+        self._budget, self._rank = parse_budget(budget), rank
+        self._run: RunFolder | None = None
+        self._new_run = ""
         """Name of the run to make once there is something to put into it."""
-        self.client: Client | None = None
+        self._client: Client | None = None
         self._out: BinaryIO | None = None
         self._out_path = ""
 
-    def open(self, path: Path, traces: list[Path], stack: ExitStack, *, is_replaced: bool) -> None:
-        """Opens the file of ``--out``, which gets its name with the end of ``stack``.
+    def put_into(self, run: str) -> None:
+        """Puts what comes into a run, or into one of that name that is made when it comes.
+
+        Raises:
+            NoSuchRun: it can neither be found nor made.
+            StoreError: it cannot be read.
+        """
+        from otel_mlperf.importing.imported_run import find_or_none
+
+        self._run = find_or_none(run)
+        self._new_run = "" if self._run else run
+
+    def send_to(self, settings: SignalSettings, stack: ExitStack) -> None:
+        """Sends what comes to a server, until the end of ``stack``."""
+        from otel_mlperf.otlp.client import Client
+
+        self._client = stack.enter_context(closing(Client(settings)))
+
+    def write_to(
+        self, path: Path, traces: list[Path], stack: ExitStack, *, is_replaced: bool
+    ) -> None:
+        """Writes what comes to the file of ``--out``, which gets its name when ``stack`` ends.
 
         Raises:
             UsageError: it is one of the traces.
@@ -78,9 +109,29 @@ class Importer:
         if self._out_path == STDOUT:
             self._out = sys.stdout.buffer
             return
-        if path.exists() and any(one.exists() and one.samefile(path) for one in traces):
+        if path.exists() and any(trace.exists() and trace.samefile(path) for trace in traces):
             raise UsageError(f"--out {path}: it is one of the traces to import; name another file")
         self._out = stack.enter_context(new_file(path, is_replaced=is_replaced))
+
+    def take_all(
+        self,
+        traces: list[Path],
+        progress: Callable[[Path], Callable[[int], None] | None],
+        say: Callable[[str], None],
+    ) -> Iterator[Imported]:
+        """Imports one after the other; what is no trace is said, and the others still come.
+
+        Raises:
+            StoreError: the run folder cannot be read or written.
+            Unreachable: the server does not take them.
+        """
+        for trace in traces:
+            try:
+                found = self.take(trace, progress(trace))
+            except TraceError as error:
+                say(str(error))
+            else:
+                yield found
 
     def take(self, path: Path, progress: Callable[[int], None] | None) -> Imported:
         """Imports one trace.
@@ -95,16 +146,16 @@ class Importer:
         run, window = self._belongs_to(path)
         found = convert(
             path,
-            self._budget or _budget_of(window),
+            self._budget or budget_of(window),
             window=window,
             run_folder=run.path if run else None,
             rank=self._rank,
             progress=progress,
         )
         outcome = self._store(found)
-        resource = self._resource(found, run or self.run)
-        if self.client is not None:
-            outcome["sent"], outcome["refused"] = self._send(found, resource, self.client)
+        resource = self._resource(found, run or self._run)
+        if self._client is not None:
+            outcome["sent"], outcome["refused"] = self._send(found, resource, self._client)
         if self._out is not None:
             self._write(found, resource, self._out)
             outcome["out"] = self._out_path
@@ -115,10 +166,10 @@ class Importer:
         from otel_mlperf.importing.imported_run import is_made, make_run, strangeness, write_process
         from otel_mlperf.store.table_reader import Store
 
-        if found.is_empty or not (self.run or self.new_run):
+        if found.is_empty or not (self._run or self._new_run):
             return {}
-        outcome: dict[str, Any] = {"is_run_new": self.run is None}
-        self.run = run = self.run or make_run(self.new_run, found)
+        outcome: dict[str, Any] = {"is_run_new": self._run is None}
+        self._run = run = self._run or make_run(self._new_run, found)
         same = "SELECT 1 FROM windows WHERE digest = $digest"
         outcome["is_replaced"] = bool(Store(run.path).rows(same, digest=found.trace.digest))
         outcome["note"] = strangeness(run, found)
@@ -131,16 +182,16 @@ class Importer:
         """The run whose window the trace is, with the window; else the run of ``--run``."""
         from otel_mlperf.store.run_folders import read_run
 
-        if self.new_run or not path.is_file():
-            return self.run, None  # reading what is no file says what it is
+        if self._new_run or not path.is_file():
+            return self._run, None  # reading what is no file says what it is
         place = path.with_name(path.name.removesuffix(TRACE_SUFFIX) + WINDOW_SUFFIX)
         try:
             window = read_window(place)
-            run = self.run or read_run(_run_of(path))
+            run = self._run or read_run(_run_of(path))
         except (JournalError, StoreError):
-            return self.run, None
+            return self._run, None
         same = window.run_id == run.facts.id and window.trace == path.name
-        return (run, window) if same else (self.run, None)
+        return (run, window) if same else (self._run, None)
 
     def _resource(self, found: Converted, run: RunFolder | None) -> dict[str, Any]:
         if run is not None:
@@ -177,18 +228,6 @@ class Importer:
             raise
         except OSError as error:
             raise OutputError(f"writing {self._out_path}: {error.strerror}") from error
-
-
-def _budget_of(window: Window | None) -> Budget:
-    """What the agent would send of it, so that an import of a window sends the same."""
-    from otel_mlperf.agent.model.agent_options import read_options
-    from otel_mlperf.agent.model.sampling_policy import allowance
-
-    policy = read_options(os.environ).policy
-    if window is None:
-        return Budget(policy.spans_of_rank(1))
-    spans, by_trace = allowance(policy, window)
-    return Budget(spans, by_trace=by_trace)
 
 
 def _run_of(trace: Path) -> Path:

@@ -1,1 +1,1 @@
-"""How does what a run folder holds become requests again?"""
+"""How does what a run folder holds leave it again: as requests, or as a file?"""

@@ -30,8 +30,7 @@ from otel_mlperf.analysis.summary.summary import summarize
 from otel_mlperf.cli.export import export
 from otel_mlperf.cli.import_ import import_
 from otel_mlperf.errors import ConfigError, NoSuchRun, OutputError, TraceError, UsageError
-from otel_mlperf.importing.trace_import import SERVICE, parse_budget
-from otel_mlperf.kineto.spans.budget import Budget
+from otel_mlperf.importing.trace_import import SERVICE
 from otel_mlperf.report.summary_table import render_summary
 from otel_mlperf.store.run_folders import find_run
 from otel_mlperf.store.table_reader import Store
@@ -303,28 +302,6 @@ def test_rank_is_asked_for_only_where_the_file_is_silent(trace, tmp_path, capsys
     import_([trace, other], rank=5, as_json=True)
 
     assert [one["rank"] for one in json.loads(capsys.readouterr().out)] == [1, 5]
-
-
-@pytest.mark.parametrize(
-    ("text", "budget"),
-    [
-        ("", None),
-        ("none", Budget(spans=None)),
-        ("500", Budget(spans=500)),
-        ("2MiB", Budget(spans=None, bytes=2 << 20)),
-        ("64 kB", Budget(spans=None, bytes=64_000)),
-    ],
-)
-def test_budgets_are_understood(text, budget):
-    """A number of spans, a size, or none."""
-    assert parse_budget(text) == budget
-
-
-@pytest.mark.parametrize("text", ["-1", "0", "many", "5 apples", "2.5MiB", "0MiB"])
-def test_other_budgets_are_refused(text):
-    """What cannot be meant ends with what can."""
-    with pytest.raises(UsageError, match="a number of spans, a size like 2MiB, or none"):
-        parse_budget(text)
 
 
 def test_budget_decides_how_much_is_sent(tmp_path, server):

@@ -1,0 +1,92 @@
+"""What did the devices do: while a run was profiled, or in a trace file as it lies there?"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from otel_mlperf.analysis.profiles.kernel_rows import By
+    from otel_mlperf.analysis.profiles.window_shapes import Kernels
+    from otel_mlperf.store.run_folders import RunFolder
+
+    _Number = tuple[int, str | None]
+    """Of a step, and its phase."""
+
+_ENDINGS = (".json", ".gz")
+
+
+def find_source(source: str, by: By | None, rank: int | None, step: _Number | None) -> Kernels:
+    """What the devices did in a run that ``source`` names, or in the trace that lies there.
+
+    Raises:
+        NoSuchRun: it is neither.
+        UsageError: a rank of a trace is asked for, or a step that was not profiled.
+        TraceError: nothing of the trace can be read.
+    """
+    from msgspec.structs import replace
+
+    from otel_mlperf.analysis.profiles.recorded_windows import find_unread
+    from otel_mlperf.errors import UsageError
+    from otel_mlperf.store.run_folders import find_run
+    from otel_mlperf.store.table_reader import Store
+
+    path = Path(source)
+    if (path.exists() and not path.is_dir()) or source.endswith(_ENDINGS):
+        if rank is not None:
+            raise UsageError(f"--rank {rank}: the trace {source} is of one rank; leave it out")
+        return _of_trace(path, by) if step is None else _of_trace_step(path, by, step)
+    run = find_run(source)
+    found = _of_run(run, by, rank, step)
+    return replace(found, unread=len(find_unread(run, Store(run.path), rank)))
+
+
+def _of_run(run: RunFolder, by: By | None, rank: int | None, step: _Number | None) -> Kernels:
+    from otel_mlperf.analysis.profiles.kernel_totals import find_kernels, read_rows
+    from otel_mlperf.analysis.profiles.profiled_step import find_step
+    from otel_mlperf.analysis.profiles.profiled_steps import (
+        choose_step,
+        find_profiled,
+        read_step_events,
+    )
+    from otel_mlperf.store.table_reader import Store
+
+    name = f"{run.facts.name} · {run.short_id}"
+    rows = read_rows(run, rank)
+    if step is None:
+        return find_kernels(rows, name, by, run.facts.world_size)
+    of_rank = "" if rank is None else f" on rank {rank}"
+    chosen = choose_step(find_profiled(rows["windows"]), *step, f"run {run.short_id}{of_rank}")
+    events = read_step_events(Store(run.path, rank), chosen)
+    return find_step(rows, chosen, events, name, by, run.facts.world_size)
+
+
+def _of_trace(path: Path, by: By | None) -> Kernels:
+    from otel_mlperf.analysis.profiles.kernel_totals import find_kernels
+    from otel_mlperf.kineto.counting.window_numbers import count
+    from otel_mlperf.kineto.counting.window_rows import rows_of
+    from otel_mlperf.kineto.linking.link import link
+    from otel_mlperf.kineto.reading.trace_reader import read_trace
+
+    trace = read_trace(path)
+    links = link(trace)
+    rows = rows_of(trace, count(trace, links), links.orphans)
+    return find_kernels(rows, path.name, by, trace.world_size)
+
+
+def _of_trace_step(path: Path, by: By | None, step: _Number) -> Kernels:
+    from otel_mlperf.analysis.profiles.profiled_step import find_step
+    from otel_mlperf.analysis.profiles.profiled_steps import (
+        below_annotation,
+        choose_step,
+        find_profiled,
+    )
+    from otel_mlperf.kineto.convert import convert, stored_rows
+    from otel_mlperf.kineto.counting.window_rows import rows_of
+
+    found = convert(path)
+    rows = rows_of(found.trace, found.numbers, found.links.orphans)
+    chosen = choose_step(find_profiled(rows["windows"]), *step, path.name)
+    events = [row for row in stored_rows(found) if row["kind"] == "event"]
+    inside = below_annotation(events, chosen[0].name)
+    return find_step(rows, chosen, inside, path.name, by, found.trace.world_size)

@@ -1,0 +1,98 @@
+"""How does a run become one file, for a viewer of timelines or for other tools?"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from otel_mlperf.errors import NothingToExport, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import BinaryIO
+
+    from otel_mlperf.analysis.steps.step_selection import Selected
+    from otel_mlperf.report.timeline_files import Format
+
+_NUMBERS: Final = re.compile(r"(\d+)(?:-(\d+))?")
+_UI: Final = "https://ui.perfetto.dev (Open trace file)"
+
+
+class ExportFormat(NamedTuple):
+    """One kind of file."""
+
+    ending: str
+    """Of the file's name."""
+    write: Callable[[Selected, BinaryIO], str]
+    """Writes what is selected; what it was, in words.
+
+    Raises NothingToExport where that is nothing.
+    """
+    reader: str
+    """With what the file is opened, in words."""
+
+
+def parse_steps(text: str) -> tuple[int, int]:
+    """The first and the last step of ``7`` or ``7-9``.
+
+    Raises:
+        UsageError: it is neither.
+    """
+    found = _NUMBERS.fullmatch(text.strip())
+    first = int(found[1]) if found else 0
+    last = int(found[2] or found[1]) if found else -1
+    if last < first:
+        raise UsageError(f"exporting steps {text!r}: give a number, like 7, or a range, like 7-9")
+    return first, last
+
+
+def _write_perfetto(selected: Selected, file: BinaryIO) -> str:
+    from otel_mlperf.report.perfetto import PerfettoFormat
+
+    return _write_timeline(selected, file, PerfettoFormat())
+
+
+def _write_chrome(selected: Selected, file: BinaryIO) -> str:
+    from otel_mlperf.report.chrome import ChromeFormat
+
+    return _write_timeline(selected, file, ChromeFormat())
+
+
+def _write_timeline(selected: Selected, file: BinaryIO, form: Format) -> str:
+    from otel_mlperf.report.quantities import plural
+    from otel_mlperf.report.timeline_files import write_timeline
+
+    counts = write_timeline(selected, form, file.write)
+    if not (counts.slices or counts.points):
+        raise _nothing(selected, "nothing is stored of it yet")
+    return (
+        f"{plural(counts.slices, 'slice')} and {plural(counts.points, 'value')} "
+        f"on {plural(counts.lines, 'track')}"
+    )
+
+
+def _write_otlp(selected: Selected, file: BinaryIO) -> str:
+    from otel_mlperf.replay.span_requests import lines
+    from otel_mlperf.report.quantities import plural
+
+    count = 0
+    for spans, line in lines(selected):
+        count += spans
+        file.write(line)
+    if not count:
+        raise _nothing(selected, "none of its spans were kept")
+    return plural(count, "span")
+
+
+def _nothing(selected: Selected, why: str) -> NothingToExport:
+    run = selected.run.short_id
+    return NothingToExport(f"exporting run {run}: {why}; see otel-mlperf summary {run}")
+
+
+PERFETTO: Final = ExportFormat(".perfetto-trace", _write_perfetto, f"open it in {_UI}")
+CHROME: Final = ExportFormat(
+    ".json", _write_chrome, f"open it in {_UI} or in chrome://tracing (Load)"
+)
+OTLP_JSON: Final = ExportFormat(
+    ".jsonl", _write_otlp, "read it with the Collector's otlpjsonfile receiver"
+)

@@ -1,0 +1,113 @@
+"""Is it found how far a request comes, and what to do where it stops?"""
+
+from __future__ import annotations
+
+import socket
+
+import pytest
+from fault_server import FaultServer
+
+from otel_mlperf.doctor.check_endpoint import check_endpoints
+from otel_mlperf.findings.check import Check
+
+NO_ENDPOINT = "no endpoint is set: the run folder has it all"
+
+
+@pytest.fixture
+def server(tmp_path):
+    """A receiver."""
+    (tmp_path / "server").mkdir()
+    with FaultServer(tmp_path / "server") as found:
+        yield found
+
+
+def endpoint(url):
+    """What an environment says that sends to ``url``."""
+    return {"OTEL_EXPORTER_OTLP_ENDPOINT": url}
+
+
+def test_without_an_endpoint_there_is_nothing_to_reach():
+    """Which is well: the run folder has everything."""
+    assert check_endpoints({}) == (
+        [Check("ok", "traces", NO_ENDPOINT), Check("ok", "metrics", NO_ENDPOINT)],
+        {},
+    )
+
+
+def test_a_server_that_takes_everything_is_reached_stage_by_stage(server):
+    """Name, connection, then an empty request of each signal."""
+    checks, reached = check_endpoints(endpoint(server.url))
+
+    assert checks == [
+        Check("ok", "dns", "localhost is 127.0.0.1"),
+        Check("ok", "tcp", f"localhost:{server.port} answers"),
+        Check("ok", "otlp traces", f"{server.url}/v1/traces takes it"),
+        Check("ok", "otlp metrics", f"{server.url}/v1/metrics takes it"),
+    ]
+    assert sorted(reached) == ["metrics", "traces"]
+
+
+def test_a_name_that_nobody_knows_stops_there():
+    """DNS."""
+    checks, reached = check_endpoints(endpoint("http://collector.invalid:4318"))
+
+    assert [(check.level, check.what, check.do) for check in checks] == [
+        ("FAIL", "dns", "check the endpoint's host name")
+    ]
+    assert reached == {}
+
+
+def test_a_port_that_nobody_listens_on_stops_there():
+    """TCP."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+        checks, _ = check_endpoints(endpoint(f"http://127.0.0.1:{port}"))
+
+    assert checks[1:] == [
+        Check(
+            "FAIL", "tcp", f"127.0.0.1:{port}: Connection refused",
+            "start the server, or correct the endpoint",
+        )
+    ]  # fmt: skip
+
+
+def test_a_server_that_speaks_no_tls_is_told(server):
+    """TLS."""
+    checks, _ = check_endpoints(endpoint(f"https://localhost:{server.port}"))
+
+    assert [check.what for check in checks] == ["dns", "tcp", "tls"]
+    assert checks[2].level == "FAIL"
+    assert checks[2].do == "does the server speak TLS? If not: http:// instead of https://"
+
+
+@pytest.mark.parametrize(
+    ("code", "do"),
+    [(401, "check OTEL_EXPORTER_OTLP_HEADERS"), (404, "check the path of the endpoint")],
+)
+def test_a_server_that_refuses_is_told_with_the_fix(server, code, do):
+    """HTTP."""
+    server.mode("status", code=code)
+    checks, reached = check_endpoints(endpoint(server.url))
+
+    assert checks[2] == Check("FAIL", "otlp traces", f"{server.url}/v1/traces answered {code}", do)
+    assert reached == {}
+
+
+def test_something_else_on_the_port_is_told(server):
+    """OTLP: a web page is no receiver."""
+    server.mode("garbage", body="<html>hello</html>")
+    checks, _ = check_endpoints(endpoint(server.url))
+
+    assert checks[2].level == "FAIL"
+    assert checks[2].found.endswith(
+        "answered 200 with something that is no OTLP: is it an OTLP/HTTP receiver?"
+    )
+
+
+def test_what_is_wrong_with_variables_is_told_once(server):
+    """Both signals read the same one."""
+    environ = endpoint(server.url) | {"OTEL_EXPORTER_OTLP_TIMEOUT": "ten"}
+    checks, _ = check_endpoints(environ)
+
+    assert sum("OTEL_EXPORTER_OTLP_TIMEOUT=ten" in check.found for check in checks) == 1

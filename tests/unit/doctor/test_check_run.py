@@ -1,0 +1,189 @@
+"""Is it found what is wrong with a run, its journals and its accounts?"""
+
+from __future__ import annotations
+
+import os
+import struct
+
+import pytest
+from run_folders import S, digits
+
+from otel_mlperf.analysis.run.item_accounts import RunAccount
+from otel_mlperf.doctor.check_run import check_account, check_journals, check_run
+from otel_mlperf.findings.check import Check
+from otel_mlperf.journal.journal_writer import Journal
+from otel_mlperf.journal.layout import WORD, Word
+from otel_mlperf.store.run_folders import read_run
+
+META = {
+    "run_id": "3f2a",
+    "run_name": "digits",
+    "run_folder": "/tmp/x",
+    "service": "digits",
+    "host": "node1",
+    "pid": 4242,
+    "rank": 2,
+    "run_span": 1,
+    "monotonic_ns": 1,
+    "unix_ns": 1,
+}
+
+
+@pytest.mark.parametrize(
+    ("account", "outcome", "expected"),
+    [
+        (
+            RunAccount(created=480, delivered=240, rolled_up=40, unselected=200),
+            "finished",
+            Check("ok", "x", "480 created = 240 delivered + 40 rolled up + 200 measured only"),
+        ),
+        (
+            RunAccount(created=10, delivered=7, pending=3),
+            "running",
+            Check("ok", "x", "10 created = 7 delivered + 3 pending"),
+        ),
+        (
+            RunAccount(created=10, delivered=7, pending=3),
+            "finished",
+            Check("warn", "x", "10 created = 7 delivered + 3 pending", "otel-mlperf recover 3f2a"),
+        ),
+        (
+            RunAccount(created=10, delivered=7, lost={"ring_full": 3, "rejected": 0}),
+            "finished",
+            Check(
+                "warn", "x", "10 created = 7 delivered + 3 lost (ring_full)",
+                "larger OTEL_MLPERF_JOURNAL_ROWS=, or aggregate=True for short spans",
+            ),
+        ),
+        (
+            RunAccount(created=10, delivered=7, lost={"rejected": 3}),
+            "finished",
+            Check(
+                "warn", "x", "10 created = 7 delivered + 3 lost (rejected)",
+                "see agent/*/agent.log in the run folder",
+            ),
+        ),
+        (
+            RunAccount(created=10, delivered=7),
+            "finished",
+            Check(
+                "FAIL", "x", "10 created = 7 delivered, which leaves 3 unexplained",
+                "this is a fault of otel_mlperf: please report it with agent/*/agent.log",
+            ),
+        ),
+    ],
+)  # fmt: skip
+def test_every_item_is_accounted_for(account, outcome, expected):
+    """The identity is written out; what it leaves open is a failure."""
+    assert check_account("x", account, outcome, "3f2a") == expected
+
+
+def test_a_finished_run_has_nothing_left_to_read(tmp_path):
+    """And an account of each signal and destination."""
+    run = read_run(digits(tmp_path).write())
+    accounts = {"spans": {"store": RunAccount(created=1, delivered=1)}}
+
+    assert check_run(run, accounts, str(tmp_path)) == [
+        Check("ok", "agent", "nothing left to read: it has ended"),
+        Check("ok", "spans → store", "1 created = 1 delivered"),
+    ]
+
+
+def test_a_journal_that_found_no_room_in_shared_memory_is_seen(tmp_path):
+    """It lies in the run folder then."""
+    run = read_run(digits(tmp_path).write())
+    (run.path / "journals").mkdir()
+    journal(run.path / "journals", 1).release()
+
+    first, *_ = check_run(run, {}, str(tmp_path))
+
+    assert first.found == "2-4242-0.journal is of a process that has ended"
+
+
+def journal(folder, beat_ns, **lost):
+    """A journal that an agent looked at last at ``beat_ns``; closed by the test."""
+    made = Journal(str(folder / "2-4242-0.journal"), 2048, META)
+    made.words[Word.BEAT] = beat_ns
+    made.words[Word.AGENT_PID] = 77
+    for word, count in lost.items():
+        made.words[Word[word]] = count
+    return made
+
+
+@pytest.mark.parametrize(
+    ("beat_ns", "level", "found"),
+    [
+        (99_500_000_000, "ok", "process 77 read its journal 0.5 s ago"),
+        (60_000_000_000, "FAIL", "its journal was read last 40 s ago"),
+        (0, "FAIL", "nobody has read its journal"),
+    ],
+)
+def test_an_agent_is_alive_if_it_looked_at_the_journal_lately(tmp_path, beat_ns, level, found):
+    """Of a process that lives: another one asks for its lock."""
+    ready, done = os.pipe(), os.pipe()
+    child = os.fork()
+    if not child:
+        made = journal(tmp_path, beat_ns)
+        os.write(ready[1], b"x")
+        os.read(done[0], 1)
+        made.release()
+        os._exit(0)
+    os.read(ready[0], 1)
+    checks = check_journals([tmp_path], "3f2a", "running", 100_000_000_000)
+    os.write(done[1], b"x")
+    os.waitpid(child, 0)
+    for end in (*ready, *done):
+        os.close(end)
+
+    assert [(check.level, check.what, check.found) for check in checks] == [
+        (level, "agent, rank 2", found)
+    ]
+
+
+def test_a_journal_of_a_dead_process_is_to_be_recovered(tmp_path):
+    """With what its process had to drop."""
+    journal(tmp_path, 1, LOST_RING_FULL=12, LOST_ENTRIES=3).release()
+
+    assert check_journals([tmp_path], "3f2a", "running", 100) == [
+        Check(
+            "warn", "dropped", "12 spans (the journal was full)",
+            "larger OTEL_MLPERF_JOURNAL_ROWS=, or aggregate=True for short spans",
+        ),
+        Check(
+            "warn", "dropped", "3 names beyond the limit",
+            "fewer names: what varies is an attribute",
+        ),
+        Check(
+            "warn", "agent, rank 2", "2-4242-0.journal is of a process that has ended",
+            "otel-mlperf recover 3f2a",
+        ),
+    ]  # fmt: skip
+
+
+def test_a_file_that_is_no_journal_is_told(tmp_path):
+    """And hides no other."""
+    (tmp_path / "0-1-0.journal").write_bytes(b"x" * 10)
+
+    (check,) = check_journals([tmp_path], "3f2a", "running", 100)
+
+    assert (check.level, check.what, check.do) == ("warn", "journal", "remove it")
+
+
+def test_a_run_without_an_end_and_without_a_journal_is_elsewhere(tmp_path):
+    """Or its end was not seen."""
+    (check,) = check_journals([tmp_path], "3f2a", "running", 100)
+
+    assert (check.level, check.found) == (
+        "warn",
+        "the run did not end, and has no journal on this node",
+    )
+
+
+def test_words_are_where_the_layout_says(tmp_path):
+    """What the other tests write is what the reader reads."""
+    made = journal(tmp_path, 7 * S)
+    made.release()
+
+    with (tmp_path / "2-4242-0.journal").open("rb") as file:
+        file.seek(Word.BEAT * WORD)
+        assert struct.unpack("<Q", file.read(WORD)) == (7 * S,)

@@ -1,0 +1,31 @@
+"""Is the budget of ``--budget`` understood, or refused with what could be meant?"""
+
+from __future__ import annotations
+
+import pytest
+
+from otel_mlperf.errors import UsageError
+from otel_mlperf.importing.import_budget import parse_budget
+from otel_mlperf.kineto.spans.budget import Budget
+
+
+@pytest.mark.parametrize(
+    ("text", "budget"),
+    [
+        ("", None),
+        ("none", Budget(spans=None)),
+        ("500", Budget(spans=500)),
+        ("2MiB", Budget(spans=None, bytes=2 << 20)),
+        ("64 kB", Budget(spans=None, bytes=64_000)),
+    ],
+)
+def test_budgets_are_understood(text, budget):
+    """A number of spans, a size, or none."""
+    assert parse_budget(text) == budget
+
+
+@pytest.mark.parametrize("text", ["-1", "0", "many", "5 apples", "2.5MiB", "0MiB"])
+def test_other_budgets_are_refused(text):
+    """What cannot be meant ends with what can."""
+    with pytest.raises(UsageError, match="a number of spans, a size like 2MiB, or none"):
+        parse_budget(text)
