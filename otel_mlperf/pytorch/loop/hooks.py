@@ -36,6 +36,8 @@ class LoopMoment:
 
     busy: ClassVar[bool] = False
     """Whether moments pass unseen: one is open, or seeing has been switched off."""
+    is_off: ClassVar[bool] = False
+    """The latter: the end of one that was open meanwhile switches nothing on."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -53,8 +55,10 @@ class LoopMoment:
         if self._section is None or threading.get_ident() != _MAIN_THREAD:
             return
         section, self._section = self._section, None
-        section.__exit__(kind, error, traceback)
-        LoopMoment.busy = False
+        try:
+            section.__exit__(kind, error, traceback)
+        finally:
+            LoopMoment.busy = LoopMoment.is_off
 
 
 class BatchWait(LoopMoment):
@@ -79,7 +83,7 @@ class BatchWait(LoopMoment):
         if kind is StopIteration:
             # There was no batch, so there was no wait for one.
             self._section = None
-            LoopMoment.busy = False
+            LoopMoment.busy = LoopMoment.is_off
             _safely(self._steps.take_back, section)
             _safely(self._loop.loader_ran_out)
             return
@@ -156,7 +160,7 @@ _is_woven = False
 def install() -> None:
     """Sees the moments of torch from now on, which has been imported. Never raises."""
     global _is_woven
-    LoopMoment.busy = False
+    LoopMoment.busy = LoopMoment.is_off = False
     if not _is_woven:  # what is woven stays so for good, and would be seen twice
         _is_woven = True
         _hook("the training loop", _install)
@@ -179,7 +183,7 @@ def _install() -> None:
 
 def switch_off() -> None:
     """Sees nothing from now on."""
-    LoopMoment.busy = True
+    LoopMoment.busy = LoopMoment.is_off = True
 
 
 def give_way() -> None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from otel_mlperf import names
 from otel_mlperf.pytorch.windows import profiler_lock
-from otel_mlperf.pytorch.windows.process_memory import Heap, resident_bytes
+from otel_mlperf.pytorch.windows.process_memory import Heap, WindowGrowth, resident_bytes
 from otel_mlperf.pytorch.windows.profiler_devices import (
     NO_EVENTS,
     choose_activities,
@@ -38,13 +38,6 @@ _PATIENCE_S: Final = 5.0
 Skipped = Literal["busy", "no_torch", "memory", "cuda_graphs", "failed", "not_reached"]
 Clocks = tuple[int, int]
 """Unix and monotonic nanoseconds, read together."""
-
-
-class _WindowGrowth:
-    """Memory that windows have taken for good; what the first one took serves the next ones too."""
-
-    bytes = 0
-    windows = 0
 
 
 class Capture:
@@ -86,9 +79,9 @@ class Capture:
     def prepare(self) -> Skipped | None:
         """Gets the profiler ready; why it cannot be, else None."""
         self._thread, self._resident = threading.get_ident(), resident_bytes()
-        if _WindowGrowth.bytes > _GROWTH_BYTES:
+        if WindowGrowth.bytes > _GROWTH_BYTES:
             say_once("profiler windows have made the process grow by %d MiB: no more of them",
-                     _WindowGrowth.bytes >> 20)  # fmt: skip
+                     WindowGrowth.bytes >> 20)  # fmt: skip
             return "memory"
         with self._section(names.SPAN_PROFILER_START):
             try:
@@ -227,10 +220,7 @@ class Capture:
         self._profiler = self._heap = None
         profiler_lock.release(self)
         self._is_over.set()
-        grown = resident_bytes() - self._resident
-        _WindowGrowth.windows += 1
-        if _WindowGrowth.windows > 1:
-            _WindowGrowth.bytes += grown
+        WindowGrowth.add(resident_bytes() - self._resident)
 
     @contextmanager
     def _section(self, name: str) -> Iterator[Any]:

@@ -40,6 +40,20 @@ def resident_bytes() -> int:
         return int(file.read().split()[1]) * _PAGE
 
 
+class WindowGrowth:
+    """Memory that windows have taken for good; what the first one took serves the next ones too."""
+
+    bytes = 0
+    windows = 0
+
+    @classmethod
+    def add(cls, grown: int) -> None:
+        """A window has ended, after which the process is so much larger."""
+        cls.windows += 1
+        if cls.windows > 1:
+            cls.bytes += grown
+
+
 class Heap:
     """By how much the heap has grown since this was made."""
 

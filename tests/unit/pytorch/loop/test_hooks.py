@@ -9,6 +9,7 @@ import sys
 import pytest
 from runs import LIMIT_S
 
+from otel_mlperf.pytorch.loop.hooks import LoopMoment, switch_off
 from otel_mlperf.store.run_folders import list_runs
 from otel_mlperf.store.table_reader import Store
 
@@ -141,3 +142,30 @@ def test_torch_that_is_another(tmp_path):
 
     assert (done.returncode, done.stdout) == (0, "42\n"), done.stderr
     assert "the training loop of this torch cannot be seen from outside" in done.stderr
+
+
+@pytest.fixture
+def watched():
+    """Moments are seen, and afterwards as they were before."""
+    before = LoopMoment.busy, LoopMoment.is_off
+    LoopMoment.busy = LoopMoment.is_off = False
+    yield
+    LoopMoment.busy, LoopMoment.is_off = before
+
+
+@pytest.mark.usefixtures("watched")
+def test_moment_that_was_open_switches_nothing_on():
+    """A program that starts its own run inside a moment is not recorded beside it afterwards."""
+    with LoopMoment("forward"):
+        switch_off()
+
+    assert LoopMoment.busy
+
+
+@pytest.mark.usefixtures("watched")
+def test_failing_moment_is_not_the_last_one_seen():
+    """An exception that leaves it leaves the next one to be seen."""
+    with pytest.raises(KeyboardInterrupt), LoopMoment("forward"):
+        raise KeyboardInterrupt
+
+    assert not LoopMoment.busy
