@@ -1,0 +1,309 @@
+"""How does ``docs/api.md`` follow from signatures, docstrings and the commands' own help?
+
+``python tests/api_page.py`` writes the page anew.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import sys
+import textwrap
+import typing
+from itertools import groupby
+from pathlib import Path
+
+import typer
+from pages import DOCS
+
+import otel_mlperf as om
+from otel_mlperf import errors
+from otel_mlperf.cli import commands
+from otel_mlperf.cli import run as run_command
+from otel_mlperf.recorder.api.block import Block
+
+PAGE = DOCS / "api.md"
+WIDTH = 100
+
+HEAD = """\
+# The public calls, and the commands
+
+`python tests/api_page.py` writes this page from signatures, docstrings and the commands' help.
+All of it is reached through `import otel_mlperf as om`; what else the package holds may change.
+Setting up may raise, as each call says; recording never does. The words are explained in
+[GLOSSARY.md](GLOSSARY.md), settings in [configuration.md](configuration.md), metrics in
+[metrics.md](metrics.md), the fields of `readings()` in [readings.md](readings.md).
+"""
+
+GROUPS = {
+    "A run": ["start", "stop", "Run", "Config", "integrate"],
+    "Steps": ["steps", "step", "mark_step", "epochs", "epoch", "phase"],
+    "Sections": ["span"],
+    "Numbers": ["log", "counter", "gauge", "histogram"],
+    "Devices": ["torch_profile", "trace_handler", "cuda_memory"],
+    "Reading back": ["readings"],
+    "Callbacks": ["on_step_begin", "on_step_end", "on_phase", "on_warning", "remove_callback"],
+    "Errors": ["OtelMlperfError", "ConfigError", "RunActive", "JournalError"],
+}
+"""Each public name once, in the order of the page."""
+
+METHODS = {
+    "Run": ["id", "path", "is_active", "step", "result", "summary", "stop"],
+    "span": ["set"],
+    "counter": ["add", "labels"],
+    "gauge": ["set", "labels"],
+    "histogram": ["record", "labels"],
+    "torch_profile": ["start", "stop", "paths"],
+}
+"""What a program calls on a class, or on what a call returns."""
+
+
+def known_to(call, kind):
+    """A class by its name in the module of a call."""
+    return vars(sys.modules[call.__module__])[kind]
+
+
+KINDS = {
+    "span": Block,
+    "counter": known_to(om.counter, "Counter"),
+    "gauge": known_to(om.gauge, "Gauge"),
+    "histogram": known_to(om.histogram, "Histogram"),
+    "torch_profile": known_to(om.torch_profile, "Profiling"),
+}
+"""What a call returns that has such methods."""
+
+
+def render():
+    """The whole page."""
+    parts = [HEAD]
+    for title, names in GROUPS.items():
+        parts.append(f"\n## {title}\n")
+        parts += [told(name) for name in names]
+        if title == "Errors":
+            parts.append(tree_of_errors())
+    parts.append("\n## Commands\n\n" + paragraphs(commands._about))
+    parts += [command(name) for name in command_names()]
+    return "".join(parts)
+
+
+def told(name):
+    """One public name: signature, meaning, and the methods of what it is or returns."""
+    title, thing = f"\n### `{name}`\n\n", getattr(om, name)
+    if name == "Config":
+        return f"{title}Settings of a run, all of them: [configuration.md](configuration.md).\n"
+    shape = "" if inspect.isclass(thing) else fenced("python", signature(name, thing)) + "\n"
+    return title + shape + docstring(thing) + methods(name, thing)
+
+
+def methods(name, thing):
+    """The methods and properties that a program uses, one line of a list each."""
+    owner = KINDS.get(name, thing)
+    lines = []
+    for member in METHODS.get(name, ()):
+        value = inspect.getattr_static(owner, member)
+        what = plain(" ".join((inspect.getdoc(value) or "").partition("\n\n")[0].split()))
+        lines.append(wrapped(f"`.{member}{short(value)}`: {what}", "- "))
+    return "".join(["\nWhat it has:\n\n", *lines]) if lines else ""
+
+
+def short(value):
+    """A method's parameters without types; nothing for a property."""
+    if not inspect.isfunction(value):
+        return ""
+    parameters = list(inspect.signature(value).parameters.values())[1:]
+    bare = [item.replace(annotation=item.empty) for item in parameters]
+    return str(inspect.Signature(bare))
+
+
+def signature(name, thing):
+    """``name(...)`` on one line, or a parameter a line where that is too long."""
+    shape = inspect.signature(thing)
+    quoted = [item.replace(annotation=Bare(item.annotation)) for item in shape.parameters.values()]
+    result = Bare(shape.return_annotation)
+    whole = f"{name}{inspect.Signature(quoted, return_annotation=result)}"
+    if len(whole) <= WIDTH:
+        return whole
+    lines = [f"    {item},\n" for item in separated(quoted)]
+    return f"{name}(\n{''.join(lines)}) -> {result!r}"
+
+
+class Bare:
+    """An annotation as it was written, without the quotes around it."""
+
+    def __init__(self, text):
+        self.text = text
+
+    def __repr__(self):
+        return str(self.text)
+
+
+def separated(parameters):
+    """The parameters as text, with the ``/`` and ``*`` between their kinds."""
+    texts = []
+    by_kind = [(kind, list(them)) for kind, them in groupby(parameters, lambda item: item.kind)]
+    for kind, them in by_kind:
+        if kind is inspect.Parameter.KEYWORD_ONLY and not texts_end_in_star(texts):
+            texts.append("*")
+        texts += [str(item) for item in them]
+        if kind is inspect.Parameter.POSITIONAL_ONLY:
+            texts.append("/")
+    return texts
+
+
+def texts_end_in_star(texts):
+    """Whether a ``*args`` already parts positional from keyword parameters."""
+    return any(text.startswith("*") and not text.startswith("**") for text in texts)
+
+
+def docstring(thing):
+    """A docstring as Markdown: examples fenced, arguments and errors as lists."""
+    text = inspect.getdoc(thing) or ""
+    parts = []
+    for kind, block in blocks(text):
+        if kind == "example":
+            parts.append(fenced("python", block))
+        elif kind == "Args":
+            parts.append("".join(wrapped(plain(line), "- ") for line in items(block)))
+        elif kind == "Raises":
+            parts.append("".join(wrapped("raises " + plain(line), "- ") for line in items(block)))
+        else:
+            parts.append(paragraph(block))
+    return "\n".join(parts)
+
+
+def paragraph(text):
+    """A paragraph of a docstring."""
+    return textwrap.fill(
+        plain(" ".join(text.split())), WIDTH, break_long_words=False, break_on_hyphens=False
+    ) + "\n"  # fmt: skip
+
+
+def blocks(text):
+    """The paragraphs of a docstring with what each is: text, example, Args or Raises."""
+    is_example = False
+    for block in text.split("\n\n"):
+        head, _, rest = block.partition("\n")
+        is_example = block == "::" or (is_example and block.startswith(" "))
+        if block == "::":
+            continue
+        if head in {"Args:", "Raises:"}:
+            yield head[:-1], textwrap.dedent(rest)
+        else:
+            yield ("example", textwrap.dedent(block)) if is_example else ("text", block)
+
+
+def items(block):
+    """``name: meaning`` lines, with what goes on below them in one line."""
+    found = []
+    for line in block.splitlines():
+        if line.startswith(" ") and found:
+            found[-1] += " " + line.strip()
+        else:
+            name, _, meaning = line.partition(": ")
+            found.append(f"`{name}`: {meaning}")
+    return found
+
+
+def tree_of_errors():
+    """All errors, also those that only commands raise, with their exit codes."""
+    kinds = [
+        kind
+        for kind in vars(errors).values()
+        if inspect.isclass(kind) and issubclass(kind, om.OtelMlperfError)
+    ]
+    rows = [f"| `{kind.__name__}` | {kind.exit_code} | {plain(kind.__doc__)} |" for kind in kinds]
+    head = (
+        "\nAll of them, with what a command exits with; those that `om` has not are of commands.\n"
+    )
+    return "\n".join([head, "| error | exit code | meaning |", "|---|---:|---|", *rows]) + "\n"
+
+
+def command_names():
+    """All commands, in the order of ``--help``."""
+    return [commands._RUN, *commands._COMMANDS]
+
+
+def command(name):
+    """One command: how it is called, what it does, and its options."""
+    title = f"\n### `{commands.NAME} {name}`\n\n"
+    if name == commands._RUN:
+        return title + fenced("", run_command.USAGE.rstrip())
+    word = "import_" if name == "import" else name
+    function = getattr(importlib.import_module(f"otel_mlperf.cli.{word}"), word)
+    parsed = typer.main.get_command(as_app(name, function))
+    shown = [item for item in parsed.params if not getattr(item, "hidden", False)]
+    places = [item for item in shown if item.param_type_name == "argument"]
+    options = [item for item in shown if item.param_type_name == "option"]
+    usage = " ".join(
+        [commands.NAME, name, *map(placed, places), *(["[OPTIONS]"] if options else [])]
+    )
+    listed = [wrapped(f"`{item.metavar or item.name.upper()}`: {help_of(item)}", "- ")
+              for item in places if help_of(item)]  # fmt: skip
+    kinds = typing.get_type_hints(function)
+    listed += [
+        wrapped(f"`{option(item, kinds[item.name])}`: {help_of(item)}", "- ") for item in options
+    ]
+    about = paragraphs(function) + ("\n" if listed else "")
+    return "".join([title, fenced("", usage), "\n", about, *listed])
+
+
+def paragraphs(function):
+    """What a command's docstring says."""
+    return "\n".join(map(paragraph, (inspect.getdoc(function) or "").split("\n\n")))
+
+
+def as_app(name, function):
+    """A command by itself."""
+    app = typer.Typer(add_completion=False)
+    app.command(name)(function)
+    return app
+
+
+def placed(item):
+    """An argument as a usage line shows it."""
+    shown = item.metavar or item.name.upper()
+    shown = shown.strip("[].")
+    many = "..." if item.nargs == -1 else ""
+    return f"{shown}{many}" if item.required else f"[{shown}{many}]"
+
+
+VALUES = {int: "N", float: "NUMBER", str: "TEXT", Path: "PATH"}
+"""How the value of an option is called, by its type."""
+
+
+def option(item, kind):
+    """An option's names, and the value that it takes."""
+    names = ", ".join([*item.opts, *item.secondary_opts])
+    (inner, *_) = [part for part in typing.get_args(kind) if part is not type(None)] or [kind]
+    (inner, *_) = [*typing.get_args(inner), inner]
+    return names if inner is bool else f"{names} {item.metavar or VALUES[inner]}"
+
+
+def help_of(item):
+    """What an argument or option says of itself, with its default where it has one."""
+    text = plain(item.help or "")
+    default = item.default
+    is_told = isinstance(default, (int, float, str)) and not isinstance(default, bool) and default
+    return f"{text} Default: `{default}`." if is_told else text
+
+
+def plain(text):
+    """Docstring text as Markdown."""
+    return text.replace("``", "`").strip()
+
+
+def wrapped(text, bullet):
+    """One item of a list."""
+    return textwrap.fill(
+        text, WIDTH, initial_indent=bullet, subsequent_indent=" " * len(bullet),
+        break_long_words=False, break_on_hyphens=False,
+    ) + "\n"  # fmt: skip
+
+
+def fenced(language, text):
+    """A block of code."""
+    return f"```{language}\n{text}\n```\n"
+
+
+if __name__ == "__main__":
+    PAGE.write_text(render())
