@@ -2,39 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import re
 
 import pytest
 from run_folders import MS, START, RunFolderBuilder, S, digits
+from summaries import rendered
 
-from otel_mlperf import names
 from otel_mlperf.analysis.summary.summary import summarize
-from otel_mlperf.report.lines import columns
 from otel_mlperf.report.summary_table import render_summary
 from otel_mlperf.store.run_folders import read_run
-
-GIB = 2**30
-
-
-def rendered(run, monkeypatch, **options):
-    """The text for a folder that is being built, seen from the folder above it."""
-    path = run.write()
-    monkeypatch.chdir(path.parent.parent)
-    text = render_summary(summarize(read_run(path)), **options)
-    plain = re.sub(r"\x1b\[\d+m", "", text)
-    # A path that is longer than a line stays whole: it is there to be copied.
-    lines = [line for line in plain.splitlines() if "stored in" not in line]
-    assert all(columns(line) <= 80 for line in lines), plain
-    return text
-
-
-@pytest.fixture
-def runs(tmp_path):
-    """The folder of runs, named as users see it."""
-    folder = tmp_path / "otel-runs"
-    folder.mkdir()
-    return folder
 
 
 def test_a_finished_run(runs, monkeypatch):
@@ -226,68 +202,6 @@ def test_many_sections_are_cut_to_those_that_matter(runs, monkeypatch):
     assert lines[13].split()[:5] == ["not", "in", "a", "span", "5.0"]
 
 
-def test_what_the_program_said_itself_has_a_line_each(runs, monkeypatch):
-    """Its settings, the last values it logged, its counters."""
-    run = RunFolderBuilder(runs, params={"lr": 0.001, "batch": 32, "note": "long " * 40})
-    run.step(0, 0, {"forward": 10 * MS})
-    run.process(S)
-    row = {"rank": 0, "restart": 0}
-    for at, loss in enumerate((0.5, 0.0123, 0.9)):
-        time = START + (9 if loss == 0.0123 else at)
-        run.row("values", **row, phase="train", name="loss", number=at, time_ns=time, value=loss)
-    for name, value in (("lr", 1e-3), ("least", -1e300), ("debt", -1e6)):
-        where = {"phase": "train", "number": 2, "time_ns": START + 5}
-        run.row("values", **row, **where, name=name, value=value)
-    for name, value in (("ml.user.tokens", 120.0), ("ml.user.tokens", 360.0), ("other", 5.0)):
-        at = START + int(value)
-        run.row("readings", **row, name=name, labels="{}", time_ns=at, value=value)
-
-    lines = rendered(run, monkeypatch).splitlines()
-
-    first = lines.index("params    lr 0.001 · batch 32 ·")
-    assert lines[first + 1].startswith("          note long long")
-    last = next(line for line in lines if line.startswith("last"))
-    assert last == "last      loss 0.0123 · debt -1,000,000 · least -1e+300 · lr 0.001"
-    assert "counted   tokens 360" in lines
-
-
-def test_many_counters_take_further_lines(runs, monkeypatch):
-    """Nothing is cut off; gauges are no counts, and have their labels with them."""
-    run = RunFolderBuilder(runs)
-    run.step(0, 0, {"forward": 10 * MS})
-    run.process(S)
-    at = {"rank": 0, "restart": 0, "time_ns": START}
-    for number in range(12):
-        run.row("readings", **at, name=f"ml.user.number{number:02}", labels="{}", value=1000.0)
-    run.row("instruments", rank=0, restart=0, name="ml.user.depth", unit="", kind="gauge")
-    for queue, depth in (("a", 3.0), ("b", 0.5)):
-        labels = f'{{"queue": "{queue}"}}'
-        run.row("readings", **at, name="ml.user.depth", labels=labels, value=depth)
-
-    lines = rendered(run, monkeypatch).splitlines()
-
-    first = next(i for i, line in enumerate(lines) if line.startswith("counted"))
-    assert lines[first : first + 4] == [
-        "counted   number00 1,000 · number01 1,000 · number02 1,000 · number03 1,000 ·",
-        "          number04 1,000 · number05 1,000 · number06 1,000 · number07 1,000 ·",
-        "          number08 1,000 · number09 1,000 · number10 1,000 · number11 1,000",
-        "gauges    depth (a) 3 · depth (b) 0.5",
-    ]
-
-
-def test_what_would_fill_the_terminal_is_left_to_json(runs, monkeypatch):
-    """Eight lines under one label, the last of which says where the rest is."""
-    run = RunFolderBuilder(runs, params={f"setting{i:03}": i for i in range(99)})
-    run.step(0, 0, {"forward": 10 * MS})
-    run.process(S)
-
-    lines = rendered(run, monkeypatch).splitlines()
-
-    first = next(i for i, line in enumerate(lines) if line.startswith("params"))
-    assert lines[first + 7] == "          … summary --json has all of it"
-    assert lines[first + 8].startswith("telemetry")
-
-
 def test_background_work_has_a_line_of_its_own(runs, monkeypatch):
     """Below the time outside, of which it is no part."""
     run = RunFolderBuilder(runs)
@@ -363,115 +277,3 @@ def test_a_terminal_of_ascii_gets_ascii(runs, monkeypatch):
     assert text.isascii()
     assert "  data wait       18.0  17.9   35 %  #######\n" in text
     assert text.startswith("digits - 3f2a - finished - 1 rank, 1 node - 3.05 s\n")
-
-
-def reading(run, metric, values, labels=(), rank=None):
-    """One row for each value, five seconds apart."""
-    for i, value in enumerate(values):
-        run.row(
-            "readings", rank=rank, restart=0, name=metric.name, labels=json.dumps(dict(labels)),
-            time_ns=START + i * 5 * S, value=value,
-        )  # fmt: skip
-
-
-def read_host(run):
-    """Eight processors, 64 GiB."""
-    reading(run, names.SYSTEM_CPU_COUNT, [8, 8])
-    reading(run, names.SYSTEM_CPU_UTILIZATION, [0.5, 0.6], {names.CPU_MODE: "idle"})
-    reading(run, names.SYSTEM_CPU_UTILIZATION, [0.03, 0.05], {names.CPU_MODE: "iowait"})
-    reading(run, names.SYSTEM_CPU_UTILIZATION, [0.47, 0.35], {names.CPU_MODE: "user"})
-    reading(run, names.SYSTEM_MEMORY_LIMIT, [64 * GIB] * 2)
-    reading(run, names.SYSTEM_MEMORY_AVAILABLE, [51.7 * GIB, 60 * GIB])
-    reading(run, names.CGROUP_CPU_LIMIT, [8, 8], rank=0)
-    reading(run, names.CGROUP_MEMORY_LIMIT, [64 * GIB] * 2, rank=0)
-
-
-def read_gpu(run, number, busy, gib, degrees, rank=0):
-    labels = {names.HW_ID: f"GPU-{number}", names.HW_NAME: f"gpu{number}"}
-    task = {names.HW_GPU_TASK: "general"}
-    reading(run, names.GPU_UTILIZATION, busy, labels | task, rank)
-    reading(run, names.GPU_MEMORY_USAGE, [gib * GIB], labels, rank)
-    place = {names.HW_SENSOR_LOCATION: "gpu"}
-    reading(run, names.HW_TEMPERATURE, [degrees - 5, degrees], labels | place, rank)
-
-
-def machine_line(run, monkeypatch, **options):
-    lines = rendered(run, monkeypatch, **options).splitlines()
-    return [line for line in lines if line.startswith("machine")]
-
-
-@pytest.mark.parametrize(
-    ("unicode", "expected"),
-    [
-        (True, "machine   cpu 41 % of 8, 12.3 of 64.0 GiB · gpu 0: 87 %, 61.0 GiB, 62 °C"),
-        (False, "machine   cpu 41 % of 8, 12.3 of 64.0 GiB - gpu 0: 87 %, 61.0 GiB, 62 C"),
-    ],
-)
-def test_the_machine_on_one_line(runs, monkeypatch, unicode, expected):
-    """Means of the busy shares, the most of memory and heat: of the host and of the GPU."""
-    run = digits(runs)
-    read_host(run)
-    read_gpu(run, 0, [0.8, 0.94], 61, 62)
-
-    assert machine_line(run, monkeypatch, unicode=unicode) == [expected]
-
-
-def test_many_gpus_are_a_range(runs, monkeypatch):
-    """The least and the most busy, the fullest and the hottest, whichever ranks they are of."""
-    run = digits(runs)
-    read_host(run)
-    for number in range(8):
-        read_gpu(run, number, [0.9 - number / 100], 60 + number, 70 + number, rank=number)
-
-    assert machine_line(run, monkeypatch) == [
-        "machine   cpu 41 % of 8, 12.3 of 64.0 GiB · 8 gpus: 83–90 %, ≤ 67.0 GiB, ≤ 77 °C"
-    ]
-
-
-def test_container_is_measured_by_what_it_may_use(runs, monkeypatch):
-    """The processors and the memory of its limits, not those of the host."""
-    run = digits(runs)
-    read_host(run)
-    reading(run, names.CGROUP_CPU_LIMIT, [2.5, 2.5], rank=0)
-    reading(run, names.CGROUP_MEMORY_LIMIT, [16 * GIB], rank=0)
-    reading(run, names.CGROUP_WORKING_SET, [3 * GIB, 2 * GIB], rank=0)
-    reading(run, names.PROCESS_CPU_UTILIZATION, [0.5], {names.PROCESS_ROLE: "main"}, rank=0)
-    reading(run, names.PROCESS_CPU_UTILIZATION, [0.2], {names.PROCESS_ROLE: "worker"}, rank=0)
-
-    assert machine_line(run, monkeypatch) == ["machine   cpu 70 % of 2.5, 3.00 of 16.0 GiB"]
-
-
-def test_what_was_not_read_is_not_on_the_line(runs, monkeypatch):
-    """A run too short for a share of the CPU has no such line, a GPU without heat no degrees."""
-    without, with_gpu = digits(runs / "without"), digits(runs / "with")
-    gpu = {names.HW_ID: "GPU-0", names.HW_NAME: "gpu0"}
-    for run in (without, with_gpu):
-        reading(run, names.SYSTEM_CPU_COUNT, [8])
-    reading(with_gpu, names.GPU_UTILIZATION, [0.5], gpu, 0)
-
-    assert machine_line(without, monkeypatch) == []
-    assert machine_line(with_gpu, monkeypatch) == ["machine   gpu 0: 50 %"]
-
-
-def lose(run, name, at, gpu, why="", rank=0):
-    attributes = {names.HW_ID: f"GPU-{gpu}", names.HW_NAME: f"gpu{gpu}"}
-    attributes |= {names.EXCEPTION_MESSAGE: why} if why else {}
-    text = json.dumps(attributes)
-    run.span(0, name, at, 0, category=names.DEVICE, attributes=text, rank=rank)
-
-
-def test_gpus_that_were_lost_are_named(runs, monkeypatch):
-    """When first, how often, for how long, and what the driver said."""
-    run = digits(runs)
-    lose(run, names.SPAN_DEVICE_LOST, 1000 * MS, 0, "GPU is lost")
-    lose(run, names.SPAN_DEVICE_BACK, 1200 * MS, 0)
-    lose(run, names.SPAN_DEVICE_LOST, 1500 * MS, 0, "GPU is lost")
-    lose(run, names.SPAN_DEVICE_LOST, 1600 * MS, 1, "Timeout")
-    lose(run, names.SPAN_DEVICE_BACK, 1850 * MS, 0)
-
-    lines = rendered(run, monkeypatch).splitlines()
-    first = next(at for at, line in enumerate(lines) if line.startswith("lost"))
-    assert lines[first : first + 2] == [
-        "lost      gpu0, 2 times, first after 1.00 s, back after 350 ms: GPU is lost",
-        "          gpu1 after 1.60 s, still gone: Timeout",
-    ]

@@ -1,0 +1,44 @@
+"""How does a test get the summary of a run folder that it builds, and its text?"""
+
+from __future__ import annotations
+
+import re
+
+from run_folders import MS
+
+from otel_mlperf.analysis.summary.summary import summarize
+from otel_mlperf.report.lines import columns
+from otel_mlperf.report.summary_table import render_summary
+from otel_mlperf.store.run_folders import read_run
+
+
+def summary_of(run):
+    """The summary of a folder that is being built."""
+    return summarize(read_run(run.write()))
+
+
+def rows_of(summary, *, beside=False):
+    """Name and mean of each row, in milliseconds."""
+    return [
+        (row.name, round(row.mean_ns / MS, 6)) for row in summary.steps.rows if row.beside is beside
+    ]
+
+
+def train(run, durations_ms, **fields):
+    """Steps of one section each, back to back."""
+    at = 0
+    for n, spent in enumerate(durations_ms):
+        run.step(n, at, {"forward": int(spent * MS)}, **fields)
+        at += int(spent * MS)
+
+
+def rendered(run, monkeypatch, **options):
+    """The text for a folder that is being built, seen from the folder above it."""
+    path = run.write()
+    monkeypatch.chdir(path.parent.parent)
+    text = render_summary(summarize(read_run(path)), **options)
+    plain = re.sub(r"\x1b\[\d+m", "", text)
+    # A path that is longer than a line stays whole: it is there to be copied.
+    lines = [line for line in plain.splitlines() if "stored in" not in line]
+    assert all(columns(line) <= 80 for line in lines), plain
+    return text

@@ -1,0 +1,157 @@
+"""Is the time outside steps told by what it went into, each of it once?"""
+
+from __future__ import annotations
+
+import pytest
+from run_folders import MS, START, RunFolderBuilder, S
+from summaries import rows_of, summary_of
+
+from otel_mlperf.analysis.summary.summary_shapes import OutsideShare
+from otel_mlperf.report.summary_notes import closing_lines
+
+
+def test_background_work_takes_nothing_from_the_time_outside(tmp_path):
+    """It is told by itself, may be longer than the run, and leaves set-up as it is."""
+    run = RunFolderBuilder(tmp_path)
+    run.step(0, 40 * MS, {"forward": 50 * MS})
+    run.outside("bg", 10 * MS, count=2)
+    run.outside("bg", 990 * MS, count=240, beside=True)
+    run.outside("loading/bg", 5 * MS, count=2, beside=True, start_ns=START + 11 * MS)
+    run.outside("loading", 20 * MS, start_ns=START + 10 * MS)
+    run.process(100 * MS)
+
+    summary = summary_of(run)
+
+    assert summary.beside == [OutsideShare(name="bg", sum_ns=995 * MS, count=242)]
+    assert summary.outside == [
+        OutsideShare(name="loading", sum_ns=20 * MS, count=1),
+        OutsideShare(name="bg", sum_ns=10 * MS, count=2),
+        OutsideShare(name="set-up", sum_ns=10 * MS),
+        OutsideShare(name="not in a span", sum_ns=10 * MS),
+    ]
+
+
+def test_forked_children_take_nothing_from_what_their_rank_did_itself(tmp_path):
+    """Sections of the same names, in each other, and added up: all of it is beside."""
+    run = RunFolderBuilder(tmp_path)
+    run.step(0, 40 * MS, {"forward": 50 * MS}, own=0)
+    run.outside("load", 20 * MS, start_ns=START + 10 * MS)
+    run.outside("load", 300 * MS, count=10, self_ns=100 * MS, beside=True)
+    run.outside("load/read", 200 * MS, count=20, beside=True)
+    run.section(
+        None, "decode", 40 * MS, aggregate=True, beside=True, parent="forward", phase="train"
+    )
+    run.process(100 * MS)
+
+    summary = summary_of(run)
+
+    assert rows_of(summary) == [("forward", 50.0), ("not in a span", 0.0)]
+    assert summary.beside == [OutsideShare(name="load", sum_ns=300 * MS, count=10)]
+    assert summary.outside == [
+        OutsideShare(name="load", sum_ns=20 * MS, count=1),
+        OutsideShare(name="set-up", sum_ns=20 * MS),
+        OutsideShare(name="not in a span", sum_ns=10 * MS),
+    ]
+    assert "added up  decode ×1: 40.0 ms in child processes, mean 40.0 ms" in closing_lines(summary)
+
+
+@pytest.mark.parametrize(
+    ("path", "phase"),
+    [("warm", "train"), ("fit/warm", "train"), ("validate", "validate"), ("validate", "train")],
+)
+def test_phases_of_any_name_leave_the_time_outside_as_it_is(tmp_path, path, phase):
+    """Its parts add up to it, whatever a block is called and wherever its steps count."""
+    run = RunFolderBuilder(tmp_path)
+    run.step(0, 100 * MS, {"forward": 50 * MS})
+    run.step(1, 310 * MS, {"forward": 90 * MS}, phase=phase)
+    inner, name = 100 * MS, path.rpartition("/")[2]
+    run.outside(path, 200 * MS, category="phase", start_ns=START + 210 * MS, self_ns=10 * MS)
+    run.outside(f"{path}/read", inner, self_ns=inner, start_ns=START + 210 * MS)
+    if (name, phase) == ("validate", "train"):
+        run.outside("validate/train", 90 * MS, category="phase", self_ns=0)
+    run.process(500 * MS)
+
+    summary = summary_of(run)
+
+    assert summary.outside_ns == (360 if phase == "train" else 450) * MS
+    assert sum(one.sum_ns for one in summary.outside) == pytest.approx(summary.outside_ns)
+    named = {one.name for one in summary.outside}
+    assert ("validate" if phase == "validate" else "read") in named
+
+
+def test_a_section_around_the_steps_is_looked_into(tmp_path):
+    """``with span("fit"):`` around a loop is not outside time; what it holds beside steps is."""
+    run = RunFolderBuilder(tmp_path)
+    run.step(0, 100 * MS, {"forward": 500 * MS})
+    run.outside("fit", 800 * MS, self_ns=100 * MS, start_ns=START + 50 * MS)
+    run.outside("fit/save", 200 * MS, start_ns=START + 650 * MS)
+    run.process(S)
+
+    assert summary_of(run).outside == [
+        OutsideShare(name="save", sum_ns=200 * MS, count=1),
+        OutsideShare(name="set-up", sum_ns=100 * MS),
+        OutsideShare(name="not in a span", sum_ns=200 * MS),
+    ]
+
+
+def test_what_is_inside_a_named_section_is_not_counted_twice(tmp_path):
+    """A validation's own sections are in its time already; flushes of one path add up."""
+    run = RunFolderBuilder(tmp_path)
+    run.step(0, 0, {"forward": 100 * MS})
+    for _ in range(2):
+        run.outside("train.epoch/validate", 150 * MS, start_ns=START + S)
+        run.outside("train.epoch/validate/metrics", 50 * MS, start_ns=START + S)
+    run.process(S)
+
+    named = [one for one in summary_of(run).outside if one.count]
+
+    assert named == [OutsideShare(name="validate", sum_ns=300 * MS, count=2)]
+
+
+def test_a_run_without_steps_is_a_tree_of_its_sections(tmp_path):
+    """Self and total of each, those inside below, and what is in none last."""
+    run = RunFolderBuilder(tmp_path)
+    run.outside("load", 300 * MS, self_ns=100 * MS, count=2)
+    run.outside("load/decode", 200 * MS, count=50, start_ns=START + 1)
+    run.outside("fit", 400 * MS, start_ns=START + 300 * MS)
+    run.outside("watch", 900 * MS, beside=True)
+    run.process(S)
+
+    summary = summary_of(run)
+
+    assert summary.steps is None
+    assert [
+        (one.name, one.depth, one.count, one.sum_ns / MS, one.self_ns / MS, one.share, one.beside)
+        for one in summary.tree
+    ] == [
+        ("load", 0, 2, 300, 100, 0.1, False),
+        ("decode", 1, 50, 200, 200, 0.2, False),
+        ("fit", 0, 1, 400, 400, 0.4, False),
+        ("watch", 0, 1, 900, 900, 0.9, True),
+        ("not in a span", 0, 0, 300, 300, 0.3, False),
+    ]
+
+
+def test_a_section_that_is_still_open_is_in_the_tree_with_what_has_ended_in_it(tmp_path):
+    """Its children are rows already, it is not."""
+    run = RunFolderBuilder(tmp_path)
+    run.outside("fit/part", 100 * MS)
+    run.outside("fit/part", 100 * MS)
+    run.process(outcome="running")
+
+    tree = summary_of(run).tree
+
+    assert [(one.name, one.depth, one.sum_ns / MS) for one in tree][:2] == [
+        ("fit", 0, 200),
+        ("part", 1, 200),
+    ]
+
+
+def test_a_name_with_a_slash_stays_whole(tmp_path):
+    """The path is cut by the name that is known, not at every slash."""
+    run = RunFolderBuilder(tmp_path)
+    run.outside("fit", 300 * MS, self_ns=200 * MS)
+    run.section(None, "a/b", 100 * MS, path="fit/a/b")
+    run.process(S)
+
+    assert [(one.name, one.depth) for one in summary_of(run).tree][:2] == [("fit", 0), ("a/b", 1)]

@@ -1,0 +1,13 @@
+"""Where do the tests of reports keep their runs?"""
+
+from __future__ import annotations
+
+import pytest
+
+
+@pytest.fixture
+def runs(tmp_path):
+    """The folder of runs, named as users see it."""
+    folder = tmp_path / "otel-runs"
+    folder.mkdir()
+    return folder
