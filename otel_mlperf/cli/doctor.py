@@ -22,7 +22,7 @@ def doctor(run: RunArgument = "latest", as_json: JsonOption = False) -> None:
     from otel_mlperf.doctor.check_endpoint import check_endpoints
     from otel_mlperf.doctor.check_machine import check_machine
     from otel_mlperf.findings.check import worst_first
-    from otel_mlperf.report.check_lines import render_checks
+    from otel_mlperf.report.finding_lines import render_checks
     from otel_mlperf.report.json_output import to_json
     from otel_mlperf.report.lines import shown_in
     from otel_mlperf.store.run_folders import runs_dir

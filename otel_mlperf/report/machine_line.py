@@ -1,18 +1,39 @@
-"""How do the machines of a run look on one line?"""
+"""How do the machines of a run look, and the devices that were lost?"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from otel_mlperf.report.lines import columns
-from otel_mlperf.report.quantities import figures, percent
+from otel_mlperf.report.lines import LABEL, Line, columns, labelled, labelled_lines, short
+from otel_mlperf.report.quantities import duration, figures, percent
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from otel_mlperf.analysis.summary.summary_shapes import GpuUse, MachineUse
+    from otel_mlperf.analysis.summary.summary_shapes import GpuUse, MachineUse, Summary
 
 _GIB: Final = 2**30
+_MOST_LOSSES: Final = 3
+
+
+def machine_lines(summary: Summary, width: int) -> list[Line]:
+    """How the machines were used, and which devices stopped answering."""
+    told = machine_text(summary.machine, width - LABEL) if summary.machine else ""
+    return [*([labelled("machine", told)] if told else []), *_losses(summary, width)]
+
+
+def _losses(summary: Summary, width: int) -> list[Line]:
+    """The devices that stopped answering."""
+    lines = []
+    for one in summary.losses[:_MOST_LOSSES]:
+        rank = f" of rank {one.rank}" if summary.ranks > 1 else ""
+        often = f", {one.count} times, first" if one.count > 1 else ""
+        back = "still gone"
+        if one.absent_ns is not None:
+            back = f"back after {duration(one.absent_ns)}"
+        line = f"{one.name}{rank}{often} after {duration(one.after_ns)}, {back}: {one.text}"
+        lines.append(short(line, width - LABEL))
+    return labelled_lines("lost", lines, "red")
 
 
 def machine_text(machine: MachineUse, width: int) -> str:

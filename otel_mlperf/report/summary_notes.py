@@ -7,24 +7,32 @@ from typing import TYPE_CHECKING
 
 from otel_mlperf.analysis.run.run_processes import IMPORTED, RUNNING
 from otel_mlperf.analysis.steps.step_shares import shown
+from otel_mlperf.analysis.summary.logged import GAUGE
 from otel_mlperf.journal.journal_folder import ROOM
 from otel_mlperf.report.finding_lines import finding_lines
 from otel_mlperf.report.lines import LABEL, Line, columns, labelled, labelled_lines, short, wrapped
-from otel_mlperf.report.machine_line import machine_text
-from otel_mlperf.report.program_values import said_lines
+from otel_mlperf.report.machine_line import machine_lines
 from otel_mlperf.report.quantities import duration, parts, percent, plural
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from otel_mlperf.analysis.steps.step_shapes import StepFigures
-    from otel_mlperf.analysis.summary.summary_shapes import OutsideShare, Summary, Telemetry
+    from otel_mlperf.analysis.summary.summary_shapes import (
+        OutsideShare,
+        ProgramSeries,
+        Summary,
+        Telemetry,
+    )
 
 _BETWEEN = " · "
 _LEAST_OUTSIDE = 0.01
 _LONGEST_NAME = 28
 _MOST_RANKS = 3
-_MOST_LOSSES = 3
+_MOST_SAID = 8
+"""Lines under one label."""
+_WHOLE = 1e12
+"""Below it, a number without decimals is written with all its digits."""
 
 
 def closing_lines(summary: Summary) -> list[str]:
@@ -48,9 +56,8 @@ def around_lines(summary: Summary, width: int) -> list[Line]:
         lines.append(labelled("warm-up", f"{line} (not in the figures above)"))
     if summary.outside:
         lines += labelled_lines("outside", _outside(summary, width - LABEL)[:2])
-    lines += [*_beside(summary, width), *_slowest(summary, width), *_machine(summary, width)]
-    lines += _losses(summary, width)
-    return [*lines, *_profiled(summary, width), *said_lines(summary, width)]
+    lines += [*_beside(summary, width), *_slowest(summary, width), *machine_lines(summary, width)]
+    return [*lines, *_profiled(summary, width), *_said(summary, width)]
 
 
 def _ranks(steps: StepFigures, width: int) -> list[Line]:
@@ -95,25 +102,6 @@ def _profiled(summary: Summary, width: int) -> list[Line]:
     return labelled_lines("profiled", [short(line, width - LABEL) for line in told])
 
 
-def _machine(summary: Summary, width: int) -> list[Line]:
-    told = machine_text(summary.machine, width - LABEL) if summary.machine else ""
-    return [labelled("machine", told)] if told else []
-
-
-def _losses(summary: Summary, width: int) -> list[Line]:
-    """The devices that stopped answering."""
-    lines = []
-    for one in summary.losses[:_MOST_LOSSES]:
-        rank = f" of rank {one.rank}" if summary.ranks > 1 else ""
-        often = f", {one.count} times, first" if one.count > 1 else ""
-        back = "still gone"
-        if one.absent_ns is not None:
-            back = f"back after {duration(one.absent_ns)}"
-        line = f"{one.name}{rank}{often} after {duration(one.after_ns)}, {back}: {one.text}"
-        lines.append(short(line, width - LABEL))
-    return labelled_lines("lost", lines, "red")
-
-
 def _outside(summary: Summary, room: int) -> list[str]:
     """The total and its parts in two lines at most; what does not fit is added up."""
     total = summary.outside_ns
@@ -137,6 +125,40 @@ def _counts(total: float, part: float) -> bool:
 def _part(total: float, one: OutsideShare) -> str:
     times = f" ×{one.count:,}" if one.count is not None and one.count > 1 else ""
     return f"{short(one.name, _LONGEST_NAME)} {parts(total, one.sum_ns)}{times}"
+
+
+def _said(summary: Summary, width: int) -> list[Line]:
+    """What the program told of itself, each on as many lines as it needs."""
+    room, lines = width - LABEL, []
+    for label, facts in (
+        ("params", summary.params),
+        ("last", summary.last),
+        ("counted", summary.counted),
+        ("gauges", _gauges(summary.series)),
+        ("result", summary.result),
+    ):
+        told = [short(f"{key} {_value(value)}", room) for key, value in facts.items()]
+        between = ", " if label == "result" else " · "
+        found = wrapped("", told, room, between) if told else []
+        if len(found) > _MOST_SAID:
+            found = [*found[: _MOST_SAID - 1], "… summary --json has all of it"]
+        lines += labelled_lines(label, found)
+    return lines
+
+
+def _gauges(series: list[ProgramSeries]) -> dict[str, float]:
+    """The gauges as they were set last, by name and labels."""
+    return {
+        f"{one.name} ({', '.join(one.labels.values())})" if one.labels else one.name: one.value
+        for one in series
+        if one.kind == GAUGE
+    }
+
+
+def _value(value: object) -> str:
+    if not isinstance(value, float):
+        return str(value)
+    return f"{value:,.0f}" if value.is_integer() and abs(value) < _WHOLE else f"{value:.4g}"
 
 
 def telemetry_lines(summary: Summary, width: int, notes: Sequence[str]) -> list[Line]:
