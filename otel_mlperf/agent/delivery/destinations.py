@@ -7,7 +7,7 @@ import re
 from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Final, get_args
 
-from otel_mlperf.agent.delivery import otlp_destination, run_folder
+from otel_mlperf.agent.delivery import otlp_destination, store_destination
 from otel_mlperf.agent.delivery.destination import Destination, Refused, Signal
 from otel_mlperf.ids import safe_name
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from otel_mlperf.agent.delivery.destination import Batch, Site
 
 _log = logging.getLogger("otel_mlperf.agent")
-BUILT_IN: Final = (run_folder.make, otlp_destination.make)
+BUILT_IN: Final = (store_destination.make, otlp_destination.make)
 GROUP: Final = "otel_mlperf.destinations"
 """Entry points that name a factory, as those of ``BUILT_IN`` are."""
 NOT_LOADED: Final = "not_loaded"

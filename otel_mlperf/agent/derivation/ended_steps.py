@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from otel_mlperf.agent.derivation.self_time import self_times
+from otel_mlperf.intervals import inner_ns
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -53,6 +53,26 @@ def gather(rows: Rows, roots: NDArray[np.uint64], tracks: NDArray[np.uint64]) ->
     start = rows["start"].astype(np.int64)
     duration = np.maximum(rows["end"].astype(np.int64) - start, 0)
     return EndedStepRows(rows, step, self_times(rows), duration, rows["track"] != tracks[step])
+
+
+def self_times(rows: Rows) -> NDArray[np.int64]:
+    """Self time in nanoseconds of each row, in the rows' order; ``rows`` holds whole trees.
+
+    It is a section's duration minus the union of its children on the same track (thread and task),
+    each clipped to the section. Children on other tracks run beside it and take nothing from it.
+    """
+    start = rows["start"].astype(np.int64)
+    end = np.maximum(rows["end"].astype(np.int64), start)
+    order = np.argsort(rows["span"])
+    spans = rows["span"][order]
+    at = np.minimum(np.searchsorted(spans, rows["parent"]), len(spans) - 1)
+    parent = order[at]
+    inside = (
+        (rows["span"][parent] == rows["parent"])
+        & (rows["track"][parent] == rows["track"])
+        & (rows["parent"] != rows["span"])
+    )
+    return end - start - inner_ns(start, end, np.where(inside, parent, -1))
 
 
 def sections_by_name(

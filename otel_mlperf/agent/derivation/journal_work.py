@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+import json
+import os
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
@@ -15,8 +17,10 @@ from otel_mlperf.journal.layout import Flag, signed
 
 if TYPE_CHECKING:
     from otel_mlperf.agent.derivation.mark_work import MarkOutcome, Task
+    from otel_mlperf.agent.model.journal_state import JournalState
 
 _MOST_ERRORS: Final = 64
+_GPU_DEVICES: Final = ("/dev/nvidiactl", "/dev/kfd")
 
 
 def work_out(task: Task) -> MarkOutcome:
@@ -80,3 +84,30 @@ def _add_values(task: Task) -> None:
         metric = names.LOGGED.get(name)
         labels = {names.ML_PHASE: phase} if phase else {}
         task.meter.set(metric.name if metric else names.user_metric(name), labels, value)
+
+
+def process_row(journal: JournalState) -> dict[str, Any]:
+    """The row of table ``processes``."""
+    meta = journal.meta
+    error_type, error_message = [*journal.error, "", ""][:2]
+    return {
+        "rank": meta.rank,
+        "restart": meta.restart,
+        "local_rank": meta.local_rank,
+        "world_size": meta.world_size,
+        "pid": meta.pid,
+        "host": meta.host,
+        "service": meta.service,
+        "start_ns": meta.unix_ns,
+        "end_ns": journal.ended_ns + meta.shift_ns if journal.ended_ns else 0,
+        "outcome": journal.outcome,
+        "error_type": error_type,
+        "error_message": error_message,
+        "error_step": journal.error_step,
+        "error_section": journal.error_section,
+        "result": json.dumps(journal.result, default=str, ensure_ascii=False),
+        "sections": journal.sections,
+        "overhead_ns": journal.sections * meta.cost_ns,
+        "instance_id": journal.instance,
+        "has_gpu": any(map(os.path.exists, _GPU_DEVICES)),
+    }

@@ -6,11 +6,10 @@ the accounts like every span. Its id follows from what was read, so a replay mak
 
 from __future__ import annotations
 
-from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, Final
 
 from otel_mlperf import names
-from otel_mlperf.agent.model.kept_span import Kept
+from otel_mlperf.agent.model.kept_span import Kept, made_id
 
 if TYPE_CHECKING:
     from otel_mlperf.agent.model.agent_state import AgentState
@@ -61,7 +60,7 @@ def _span(journal: JournalState, reading: SensorReading, unix_ns: int) -> Kept:
         payload["e"] = [names.DEVICE_LOST_ERROR, reading.text, ""]
     return Kept(
         journal=journal,
-        span=int.from_bytes(blake2b(text.encode(), digest_size=8).digest(), "big") or 1,
+        span=made_id(text),
         parent=meta.run_span,
         trace=journal.run_trace,
         start=at_ns,

@@ -7,11 +7,10 @@ to the trace's total exactly.
 
 from __future__ import annotations
 
-from hashlib import blake2b
 from typing import TYPE_CHECKING
 
 from otel_mlperf import names
-from otel_mlperf.agent.model.kept_span import Kept
+from otel_mlperf.agent.model.kept_span import Kept, made_id
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -55,11 +54,10 @@ def _longest(spans: Sequence[Kept], budget: int) -> set[int]:
 def _roll_up(above: int, members: list[Kept]) -> Kept:
     first = min(members, key=lambda m: m.start)
     spent = [m.end - m.start for m in members]
-    # Not by parent and name alone: rows that come late are rolled up once more.
-    digest = blake2b(f"{above:x}/{first.name}/{first.span:x}".encode(), digest_size=8).digest()
     return Kept(
         journal=first.journal,
-        span=int.from_bytes(digest, "big") or 1,
+        # Not by parent and name alone: rows that come late are rolled up once more.
+        span=made_id(f"{above:x}/{first.name}/{first.span:x}"),
         parent=above,
         trace=first.trace,
         start=first.start,

@@ -7,13 +7,12 @@ items of the accounts.
 
 from __future__ import annotations
 
-from hashlib import blake2b
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
 from otel_mlperf import names
-from otel_mlperf.agent.model.kept_span import Kept
+from otel_mlperf.agent.model.kept_span import Kept, made_id
 from otel_mlperf.journal.journal_reader import OPEN_TYPE
 
 if TYPE_CHECKING:
@@ -45,10 +44,9 @@ def segments(journal: JournalState, now_ns: int) -> list[Kept]:
 def _segment(
     journal: JournalState, span: int, start: int, k: int, root: int, name: int, track: int
 ) -> Kept:
-    digest = blake2b(f"{span:x}/{k}".encode(), digest_size=8).digest()
     return Kept(
         journal=journal,
-        span=int.from_bytes(digest, "big") or 1,
+        span=made_id(f"{span:x}/{k}"),
         parent=span,
         trace=journal.trace_of(root),
         start=start + k * SEGMENT_NS,

@@ -19,8 +19,8 @@ from otel_mlperf.agent.delivery.destination import Site, account_of
 from otel_mlperf.agent.delivery.destinations import make_destinations
 from otel_mlperf.agent.delivery.outbox import Outbox
 from otel_mlperf.agent.delivery.publish import Publisher
-from otel_mlperf.agent.delivery.run_folder import STORE, RunFolder
 from otel_mlperf.agent.delivery.sender import Sender
+from otel_mlperf.agent.delivery.store_destination import STORE, StoreDestination
 from otel_mlperf.agent.intake.write_ahead_log import Log
 from otel_mlperf.agent.lifecycle.event_processor import EventProcessor
 from otel_mlperf.agent.model.agent_state import AgentState, load_state, write_state
@@ -73,7 +73,7 @@ class Agent:
         self._rows = TableRows()
         site = Site(self.run_folder, self._host, options, self._rows)
         destinations = make_destinations(site)
-        self._store = next(made for made in destinations if isinstance(made, RunFolder))
+        self._store = next(made for made in destinations if isinstance(made, StoreDestination))
         self._windows = WindowQueue(self.run_folder, self._folder, options)
         self._deriver = EventProcessor(
             self._state, self._rows, options, self._outbox, destinations, self._windows.results

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, Literal
 
 from otel_mlperf import names
@@ -70,3 +71,11 @@ class Kept:
     def error_words(self) -> list[str]:
         """Type, message and stack of the exception that crossed it; empty without one."""
         return self.payload.get("e") or (["error", "", ""] if self.error else [])
+
+
+def made_id(text: str) -> int:
+    """The id of a span that the agent makes itself: it follows from ``text``.
+
+    An agent that replays makes the same; 0 is the id of no span.
+    """
+    return int.from_bytes(blake2b(text.encode(), digest_size=8).digest(), "big") or 1

@@ -10,8 +10,8 @@ import pytest
 
 from otel_mlperf.agent.delivery.destination import Batch, Delivered, Destination, SpanItem
 from otel_mlperf.agent.delivery.outbox import Outbox
-from otel_mlperf.agent.delivery.run_folder import span_columns_of
 from otel_mlperf.agent.delivery.sender import Sender
+from otel_mlperf.agent.delivery.store_destination import span_columns_of
 from otel_mlperf.agent.model.sampling_policy import Policy
 from otel_mlperf.cli import main
 from otel_mlperf.store.schema import SPANS

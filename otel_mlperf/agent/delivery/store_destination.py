@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 STORE: Final = "store"
 
 
-class RunFolder(Destination):
+class StoreDestination(Destination):
     """The tables of one host in a run folder; with the spans of a batch go the rows that wait."""
 
     name = STORE
@@ -62,9 +62,9 @@ class RunFolder(Destination):
         return trim(self._folder, self._host, most_bytes, windows)
 
 
-def make(site: Site) -> RunFolder:
+def make(site: Site) -> StoreDestination:
     """The run's own folder, always."""
-    return RunFolder(site.run_folder, site.host, site.rows)
+    return StoreDestination(site.run_folder, site.host, site.rows)
 
 
 def span_columns_of(spans: Sequence[SpanItem]) -> Columns:

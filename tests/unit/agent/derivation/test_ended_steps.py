@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from otel_mlperf.agent.derivation.self_time import self_times
+from otel_mlperf.agent.derivation.ended_steps import self_times
 from otel_mlperf.journal.ring_scan import ROW_TYPE
 
 intervals = st.tuples(st.integers(0, 60), st.integers(0, 40), st.integers(0, 8), st.integers(0, 1))

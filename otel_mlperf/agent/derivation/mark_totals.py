@@ -1,0 +1,109 @@
+"""What is so at a mark: what programs have counted, what journals lost, what is open since when?"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from otel_mlperf import names
+from otel_mlperf.agent.derivation.cell_values import user_values
+from otel_mlperf.agent.derivation.instrument_totals import RankTotals, instrument_row, remember
+from otel_mlperf.agent.derivation.metric_series import Meter
+from otel_mlperf.journal.journal_reader import OPEN_TYPE
+from otel_mlperf.journal.layout import Word
+
+if TYPE_CHECKING:
+    from otel_mlperf.agent.model.agent_state import AgentState, RankState
+    from otel_mlperf.agent.model.events import Mark
+    from otel_mlperf.agent.model.journal_state import JournalState
+    from otel_mlperf.agent.model.table_rows import TableRows
+    from otel_mlperf.journal.ring_scan import Rows
+    from otel_mlperf.names import Metric
+
+_TOTALS_NS: Final = 5 * 10**9
+_LOST: Final = {
+    int(Word.LOST_PAYLOADS): "payloads",
+    int(Word.LOST_OPEN): "open_sections",
+    int(Word.LOST_ENTRIES): "names",
+    int(Word.LOST_CELLS): "cells",
+    int(Word.LOST_VALUES): "values",
+    int(Word.INTERNAL_ERRORS): "internal",
+}
+
+
+class MarkTotals:
+    """Series that are not added to row by row, but set to what is so."""
+
+    def __init__(self, state: AgentState, rows: TableRows, *, explicit: bool) -> None:
+        self._state, self._rows, self._explicit = state, rows, explicit
+
+    def publish(self, mark: Mark) -> None:
+        """Sets every series; now and then the tables get the program's own values."""
+        state = self._state
+        is_due = mark.unix_ns - state.totalled_ns >= _TOTALS_NS
+        state.totalled_ns = mark.unix_ns if is_due else state.totalled_ns
+        totals, told = RankTotals(explicit=self._explicit), set[str]()
+        for journal in state.journals.values():
+            rank = self._state.rank_of(journal)
+            meter = Meter(rank)
+            for value in user_values(journal):
+                self._describe(rank, value.metric)
+                totals.publish(rank, meter, value)
+            if is_due or journal.left:
+                told.add(rank.instance)
+            if not journal.meta.is_child:
+                self._read_rank(journal, meter, mark)
+        for instance, reading in totals.readings():
+            if instance in told:
+                self._rows.add_reading(state.ranks[instance].meta, reading, mark.unix_ns)
+        self._tell_lost()
+
+    def _describe(self, rank: RankState, metric: Metric) -> None:
+        """What the numbers of an instrument are, once: the tables of readings do not say."""
+        about = [metric.unit, metric.instrument]
+        if rank.user.get(metric.name) != about:
+            rank.user[metric.name] = about
+            self._rows.add("instruments", instrument_row(rank.meta, metric))
+
+    def _tell_lost(self) -> None:
+        lost = {rank.instance: dict(rank.lost) for rank in self._state.ranks.values() if rank.live}
+        for journal in self._state.journals.values():
+            of_rank = lost.setdefault(self._state.rank_of(journal).instance, {})
+            for reason, count in _lost(journal).items():
+                of_rank[reason] = of_rank.get(reason, 0) + count
+        for instance, reasons in lost.items():
+            meter = Meter(self._state.ranks[instance])
+            for reason, count in reasons.items():
+                meter.set(names.JOURNAL_LOST.name, {names.ERROR_TYPE: reason}, count)
+
+    def _read_rank(self, journal: JournalState, meter: Meter, mark: Mark) -> None:
+        meter.set(names.RUN_START_TIME.name, {}, journal.meta.unix_ns / 1e9)
+        overhead = journal.sections * journal.meta.cost_ns
+        meter.set(names.OVERHEAD_TIME.name, {}, overhead / 1e9)
+        meter.drop(names.OPEN_AGE)
+        table = np.frombuffer(journal.open, OPEN_TYPE)
+        main = table[table["track"] == _main_track(table)]
+        if len(main) and not journal.left:
+            inner = main[np.argmax(main["start"])]
+            name = journal.entries.get(int(inner["name"]), ["", "other"])[1]
+            age = (mark.monotonic_ns - int(inner["start"])) / 1e9
+            meter.set(names.OPEN_AGE.name, {names.SECTION_NAME: name}, max(0.0, age))
+
+
+def keep_counted(rank: RankState, journal: JournalState) -> None:
+    """What the counters of a journal that has ended counted stays counted."""
+    for reason, count in _lost(journal).items():
+        rank.lost[reason] = rank.lost.get(reason, 0) + count
+    for value in user_values(journal):
+        remember(rank, value)
+
+
+def _lost(journal: JournalState) -> dict[str, int]:
+    """What the journal counts as lost beside rows, by reason."""
+    return {reason: count for word, reason in _LOST.items() if (count := journal.words.get(word))}
+
+
+def _main_track(table: Rows) -> int:
+    """The track of the section that has been open longest: the run's."""
+    return int(table["track"][np.argmin(table["start"])]) if len(table) else 0
