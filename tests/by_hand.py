@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import itertools
+import json
 from typing import TYPE_CHECKING
+
+import pyarrow.parquet as pq
 
 from otel_mlperf import names
 from otel_mlperf.journal.journal_writer import Journal
@@ -109,3 +112,23 @@ class Program:
     def stop(self, end: float, **more) -> None:
         self.section("run", 0, end, span=self.run, category=names.RUN, phase="", **more)
         self.journal.close()
+
+
+def table(run_folder: Path, name: str) -> list[dict]:
+    """The rows of a table, in the order in which they were written."""
+    rows: list[dict] = []
+    for part in sorted((run_folder / "tables" / name).glob("*.parquet")):
+        rows += pq.read_table(part).to_pylist()
+    return rows
+
+
+def accounts(run_folder: Path) -> dict:
+    """By signal and destination, as the agent of the program's node wrote them."""
+    return json.loads((run_folder / "accounting" / "node.json").read_text())
+
+
+def adds_up(account: dict) -> bool:
+    """Whether every item is accounted for."""
+    outcomes = ("delivered", "rolled_up", "unselected", "pending")
+    total = sum(account[key] for key in outcomes) + sum(account["lost"].values())
+    return account["created"] == total

@@ -151,10 +151,13 @@ class WindowQueue:
         code = child.poll()
         if code is None and time.monotonic() < self._until_s:
             return []
+        # Past its time too: a trace that cannot be read in ten minutes would else stop all others.
         self._kill()
         name, self._at_work = self._at_work, ""
         found = self._seen[name]
         event = read_converted(name, found.instance, self._result(name)) if code == 0 else None
+        # A conversion may fall victim to memory that others held; three victims are the trace's own
+        # fault.
         if event is None and self._tries[name] < TRIES:
             _log.warning("converting %s ended with status %s: tried again", name, code)
             self._ready.append(name)

@@ -116,6 +116,8 @@ class Accounts:
 
     def _pending(self, waiting: dict[str, int]) -> dict[str, int]:
         """Items that wait for each destination, and rows whose step has not ended for each too."""
+        # Held rows are created, since they were published; what becomes of them is open until their
+        # step ends.
         held = sum(len(j.held) // ROW_BYTES for j in self._state.journals.values())
         return {
             name: waiting.get(name, 0) + (held if name.startswith("spans/") else 0)

@@ -56,6 +56,8 @@ class Emitter:
         if not spans:
             return
         resource = rank_attributes(rank.meta)
+        # The order of destinations is fixed, and so are the numbers: a replay must come to the
+        # same.
         for taker in self._accounts.takers("spans"):
             account = account_of("spans", taker.name)
             if taker.waits_in_log:
@@ -163,6 +165,7 @@ class Emitter:
         takers = self._accounts.takers("metrics")
         if not takers:
             return
+        # Once for all takers: collecting marks series as begun and takes their exemplars away.
         export = Export(start_ns, now_ns)
         metrics = export.collect(series, user)
         if not metrics:

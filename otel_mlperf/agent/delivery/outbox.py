@@ -70,7 +70,10 @@ class Outbox:
         ``pending`` are the requests that waited when its last state was written; what it made
         after that, from ``next_number`` on, is asked for again by the replay.
         """
+        # Outcomes first: a crash between a line of the log and the removal of its file leaves both,
+        # and then the line is right.
         self._settled = {outcome.number: outcome for outcome in self._read_log()}
+        # What the last state still called pending is in no account yet; all else in the log is.
         self._news = [o for o in self._settled.values() if o.number in pending]
         for path in sorted(self._folder.glob(f"*{_SUFFIX}")):
             number, name, items, check = path.name.removesuffix(_SUFFIX).split("-")
@@ -81,6 +84,8 @@ class Outbox:
                 continue
             size = path.stat().st_size
             request = WaitingRequest(int(number), account, int(items), int(check), size)
+            # A request of after the last state is held back until the replay asks for it: were it
+            # sent at once, the replay would queue the same number a second time.
             where = self._waiting if request.number < next_number else self._made
             where[request.number] = request
 
@@ -91,6 +96,7 @@ class Outbox:
         other numbers now, and two values of one time are refused by servers, with all beside them.
         """
         check = zlib.crc32(body)
+        # Only a replay finds either: numbers are given once.
         known, made = self._settled.get(number), self._made.pop(number, None)
         request = WaitingRequest(number, account, items, check, len(body))
         is_known = known and (known.check == check or _is_same(known, account, items))
@@ -135,6 +141,8 @@ class Outbox:
     def settle(self, request: WaitingRequest, delivered: int, lost: dict[str, int]) -> None:
         """Records what became of a request; its file is removed."""
         with self.changed:
+            # It was given up for want of room while its thread had it under way: it is counted
+            # already, and one item has one fate.
             if self._waiting.pop(request.number, None) is None:
                 return
             number, account, _, check, _ = request
@@ -167,6 +175,8 @@ class Outbox:
     def forget(self) -> None:
         """Shortens the log: the state contains every outcome that ``news`` has told."""
         with self._lock:
+            # No replay asked for them: other options or another version makes other requests of the
+            # log.
             while self._made:
                 _remove(self._path(self._made.popitem()[1]))
             self._settled = {outcome.number: outcome for outcome in self._news}

@@ -105,6 +105,8 @@ class _Channel(threading.Thread):
         if body is None:
             self._outbox.settle(request, 0, {"outbox_io": request.items})
             return
+        # Read anew for each try: a batch that waits for hours would else be held in memory for as
+        # long.
         batch = decode_batch(self._destination.form, self._signal, request, body)
         match self._destination.accept(batch):
             case Delivered(lost):
@@ -118,6 +120,8 @@ class _Channel(threading.Thread):
             case TryLater(reason, after_s):
                 self._failures += 1
                 self._say(f"%s: %s; kept, tried again ({self._failures} times so far)", reason)
+                # The batch stays the oldest of its account, so order is kept: metrics of later
+                # times before earlier ones are refused by servers.
                 self.stopping.wait(self._backoff.failed(after_s))
             case other:
                 raise TypeError(f"{other!r} is none of Delivered, Refused and TryLater")

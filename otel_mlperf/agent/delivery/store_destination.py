@@ -37,6 +37,8 @@ class StoreDestination(Destination):
         A part that a replay writes again has the same rows and takes the place of the first. What
         the disk refuses still waits, and the next part holds it.
         """
+        # Nothing is taken out before all is written: a half-written part is made whole by writing
+        # it again under its number.
         tables = self._rows.columns()
         tables["spans"] = span_columns_of(batch.spans)
         try:

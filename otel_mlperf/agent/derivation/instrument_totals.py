@@ -63,6 +63,8 @@ class RankTotals:
 
 def remember(rank: RankState, value: CellValue) -> None:
     """Keeps what a process had counted that has ended."""
+    # Gauges end with their process; sums must not fall when one of several has gone, or the server
+    # sees a reset.
     if value.grows:
         key, _ = place(rank, value)
         rank.totals[key] = rank.totals.get(key, SeriesTotal()).plus(value.total)

@@ -26,9 +26,12 @@ _GPU_DEVICES: Final = ("/dev/nvidiactl", "/dev/kfd")
 def work_out(task: Task) -> MarkOutcome:
     """Everything that can be said now; rows of open steps wait in the state."""
     task.journal.sections += task.batch.created
+    # Before rows are worked out: a step that ends leaves the roots, and with it the number at which
+    # an error began.
     _follow_errors(task)
     _add_aggregates(task)
     _add_values(task)
+    # Steps first: they cover part of the sections around them.
     work_out_outside(task, work_out_steps(task))
     remember_ended(task.journal)
     return task.outcome
@@ -39,6 +42,7 @@ def _follow_errors(task: Task) -> None:
     journal = task.journal
     rows = np.concatenate((task.batch.steps, task.batch.outside))
     rows = rows[rows["flags"] & Flag.ERROR != 0]
+    # Inner before outer: at one end time the one that began later is inside.
     for i in np.lexsort((-rows["start"].astype(np.int64), rows["end"])).tolist():
         row = rows[i]
         root = journal.roots.get(int(row["root"]))

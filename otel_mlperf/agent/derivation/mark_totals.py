@@ -54,6 +54,7 @@ class MarkTotals:
                 told.add(rank.instance)
             if not journal.meta.is_child:
                 self._read_rank(journal, meter, mark)
+        # After all journals: a series is the sum over the processes of its rank.
         for instance, reading in totals.readings():
             if instance in told:
                 self._rows.add_reading(state.ranks[instance].meta, reading, mark.unix_ns)
@@ -81,6 +82,7 @@ class MarkTotals:
         meter.set(names.RUN_START_TIME.name, {}, journal.meta.unix_ns / 1e9)
         overhead = journal.sections * journal.meta.cost_ns
         meter.set(names.OVERHEAD_TIME.name, {}, overhead / 1e9)
+        # The series of the section that was open at the last mark has no value unless it still is.
         meter.drop(names.OPEN_AGE)
         table = np.frombuffer(journal.open, OPEN_TYPE)
         main = table[table["track"] == _main_track(table)]

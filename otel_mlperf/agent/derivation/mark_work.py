@@ -59,6 +59,8 @@ class Task:
     def self_time(self, labels: dict[str, str], self_ns: int) -> None:
         """Adds self time, less what aggregated sections inside have taken of it."""
         debts, key = self.rank.debt_ns, f"{labels[names.SECTION_NAME]}/{labels[names.ML_PHASE]}"
+        # Aggregated sections write no rows, so what they took of the section around is known only
+        # as a sum: it is taken off as rows of that section come.
         paid = min(debts.get(key, 0), self_ns)
         if paid:
             debts[key] -= paid

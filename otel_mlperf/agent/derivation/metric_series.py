@@ -111,6 +111,7 @@ class Meter:
         key = "\0".join((metric, *labels, *labels.values()))
         found = known.get(key)
         if found is None:
+            # Sensors and processes bound their own series; names that a program makes up do not.
             if not is_bounded and sum(not one.source for one in known.values()) >= MOST_SERIES:
                 key, labels = metric + "\0overflow", {names.OVERFLOW: "true"}
                 if key in known:
@@ -128,6 +129,8 @@ def _follow(series: MetricSeries, value: float, time_ns: int) -> float:
     if not series.source:
         series.start_ns = 0 if series.metric.startswith(_OURS) else time_ns
     elif value < series.value:
+        # Rounded down by its source: to send the smaller value would be a reset to the server, and
+        # a rate of nearly all of it.
         if value > series.value * _ROUNDING:
             return series.value
         series.start_ns = time_ns

@@ -34,6 +34,8 @@ class NewRows:
         fresh = np.frombuffer(journal.fresh, ROW_TYPE)
         journal.fresh = b""
         self._payloads = PayloadParts()
+        # Payloads and sections are published apart: either may be read first, and what has no
+        # section yet waits.
         payload_rows = np.concatenate(
             (np.frombuffer(journal.payloads, ROW_TYPE), rows_of_kind(fresh, Kind.PAYLOAD))
         )
@@ -43,6 +45,7 @@ class NewRows:
         self.values = rows_of_kind(fresh, Kind.VALUE)
         sections = rows_of_kind(fresh, Kind.SECTION)
         self.created = len(sections)
+        # Before the next line: what is stale must not be taken for interrupted.
         self._note_stale(sections)
         sections = self._with_interrupted(sections)
         held = np.frombuffer(journal.held, ROW_TYPE)
@@ -66,6 +69,8 @@ class NewRows:
         journal = self.journal
         journal.held += rows.tobytes()
         waiting = np.frombuffer(journal.held, ROW_TYPE)["span"]
+        # As rows, not as what they decode to: the state is written whole at each flush, and bytes
+        # cost nothing.
         still = np.isin(self._payload_rows["span"], waiting)
         unfinished = np.isin(
             self._payload_rows["span"], np.fromiter(self._payloads.unfinished, np.uint64)
@@ -100,6 +105,8 @@ class NewRows:
     def _note_stale(self, sections: Rows) -> None:
         """A row is published before its table entry is cleared: a kill in between leaves both."""
         table = np.frombuffer(self.journal.open, OPEN_TYPE)["span"]
+        # An entry may outlive its row for several marks: what was stale and is still there stays
+        # so.
         known = np.concatenate((sections["span"], np.array(self.journal.stale, np.uint64)))
         self.journal.stale = table[np.isin(table, known)].tolist()
 
@@ -122,6 +129,8 @@ class NewRows:
     def _without_cancelled(self, sections: Rows, fresh: Rows) -> Rows:
         """Gives the children of what was cancelled to the section around it."""
         journal = self.journal
+        # Cancels before anything is split: children of the same mark are given to the section
+        # around.
         for row in rows_of_kind(fresh, Kind.CANCEL):
             span, parent, root = int(row["span"]), int(row["parent"]), int(row["root"])
             gone = journal.roots.pop(span, None)
@@ -155,6 +164,9 @@ class NewRows:
                 (ended if root in own_row else waiting).append(root)
             elif known is None and root not in own_row and root != journal.meta.run_span:
                 waiting.append(root)
+        # A step is worked out when its own row comes: a thread publishes its rows in order, so
+        # those inside it are there. Rows of other threads may come later, and find the step among
+        # those that ended lately.
         of_steps = np.isin(rows["root"], np.array(ended, np.uint64))
         later = np.isin(rows["root"], np.array(waiting, np.uint64))
         later &= self._still_patient(later)

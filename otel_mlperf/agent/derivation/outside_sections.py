@@ -74,6 +74,8 @@ class OutsideSections:
         intervals = [(s.start, s.end, s.root.parent, s.root.track) for s in steps]
         for start, end, _, parent, _, track, *_ in self._rows:
             intervals.append((start, end, parent, track))
+        # By time, because a cover only grows to the right; siblings on a track follow each other,
+        # so that holds from mark to mark too.
         for start, end, parent, track in sorted(intervals):
             self._cover(start, end, parent, track)
         found = [self._section(row) for row in self._rows]
@@ -127,6 +129,7 @@ class OutsideSections:
             return True
         around = self._around.get(parent)
         run = self._journal.meta.run_span
+        # Where the steps run on a thread of their own, the run span's own thread only waits for it.
         if self._loops and span != run and (around is None or parent == run):
             return track not in self._loops
         return around is not None and around.track != track

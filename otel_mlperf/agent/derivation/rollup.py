@@ -20,11 +20,14 @@ def within_budget(spans: Sequence[Kept], budget: int) -> list[Kept]:
     """``spans`` of one trace and rank, at most about ``budget`` of them, roll-ups included."""
     if len(spans) <= budget:
         return list(spans)
+    # Longest first with all that is above them: the tree stays whole, and what is left out is
+    # short.
     kept = _longest(spans, budget)
     parents = {span.span: span.parent for span in spans}
     groups: dict[tuple[int, int], list[Kept]] = {}
     for span in spans:
         if span.span not in kept:
+            # The nearest one kept: a roll-up under a span that is not sent would be an orphan.
             above = span.parent
             while above in parents and above not in kept:
                 above = parents[above]

@@ -48,11 +48,13 @@ def reason_to_keep(
         and duration_ns > policy.slow_ratio * min(lately)
         and duration_ns > policy.slow_ratio * statistics.median(lately)
     )
+    # Also of those that are kept anyway: what is normal does not depend on what is shown.
     lately.append(duration_ns)
     del lately[:-_WINDOW]
     scheduled = policy.scheduled(index)
     if scheduled:
         return scheduled
+    # Errors before slowness: a failed step is often slow as well, and has the larger limit.
     if error and _within(rank, ERROR, policy.errors_per_minute, now_ns):
         return ERROR
     if slow and _within(rank, SLOW, policy.slow_per_minute, now_ns):

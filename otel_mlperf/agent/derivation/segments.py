@@ -27,6 +27,7 @@ def segments(journal: JournalState, now_ns: int) -> list[Kept]:
         return []
     table = np.frombuffer(journal.open, OPEN_TYPE)
     long_open = table[table["start"] + np.uint64(SEGMENT_NS) <= np.uint64(now_ns)]
+    # A stale entry is a section that has ended: its row is here.
     still = {int(span) for span in long_open["span"]} - set(journal.stale)
     journal.segments = {s: n for s, n in journal.segments.items() if s in still}
     found = []

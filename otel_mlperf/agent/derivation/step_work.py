@@ -41,6 +41,7 @@ def work_out_steps(task: Task) -> list[EndedStepFacts]:
     known = [journal.roots.get(r) or journal.ended[r].root for r in roots.tolist()]
     found = gather(rows, roots, np.array([root.track for root in known], np.uint64))
     facts = list(_facts(task, found, known))
+    # In order of their ends, as they happened: each is judged by those before it.
     for step in facts:
         _end(task, step)
     ends = np.array([journal.ended[root].end for root in roots.tolist()], np.int64)
@@ -86,6 +87,7 @@ def _end(task: Task, step: EndedStepFacts) -> None:
     """Measures an ended step and decides whether it is kept."""
     journal, root = task.journal, step.root
     journal.roots.pop(step.span, None)
+    # It has no duration that means anything: it is kept, and neither measured nor counted.
     if step.interrupted:
         journal.ended[step.span] = RecentStep(root, WAS_INTERRUPTED, step.end)
         return

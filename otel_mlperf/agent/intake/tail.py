@@ -95,12 +95,17 @@ class Tail:
         events: list[Event] = []
         self.fullness = 0.0
         for name, reader in list(self._readers.items()):
+            # Asked before the rows are taken: what dies afterwards is read to its end at the next
+            # look.
             now, owned = time.monotonic_ns(), reader.is_owned
             if owned:
                 self._alive_ns[name] = now
             rows = reader.take(final=not owned)
+            # After the rows were taken: every name that they use is there by then.
             entries = reader.new_entries()
             if entries:
+                # Before the rows, which refer to names by number: a process registers a name before
+                # it uses it.
                 events.append(Named(name, entries))
             if len(rows):
                 ring = reader.ring
@@ -110,6 +115,7 @@ class Tail:
                 self.fullness = max(self.fullness, len(rows) / reader.word(Word.ROWS))
             if not owned or reader.is_closed:
                 events.append(self._left(name, reader))
+                # Mapped still: the file goes only when tables hold what was in it.
                 self._gone[name] = self._readers.pop(name)
         return events
 

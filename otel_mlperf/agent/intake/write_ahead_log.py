@@ -41,6 +41,7 @@ class Log:
         for number, path in self._segments():
             if number >= self.segment:
                 yield from self._read(path)
+                # Never appended to: what lies behind a torn end would not be read.
                 self.segment = number + 1
 
     def _read(self, path: Path) -> Iterator[Event]:
@@ -49,6 +50,8 @@ class Log:
         while at + _FRAME.size <= len(data):
             length, check = _FRAME.unpack_from(data, at)
             text = data[at + _FRAME.size : at + _FRAME.size + length]
+            # A crash in the middle of a write: what it held was not acted upon yet, and its rows
+            # are still in the journals.
             if len(text) < length or zlib.crc32(text) != check:
                 return
             try:

@@ -96,19 +96,25 @@ class Agent:
             # Begins anew behind everything that is there, rather than not at all.
             _log.warning("%s; kept as %s.bad", error, self._state_path)
             self._state_path.replace(self._state_path.with_suffix(".bad"))
+            # Numbers go on behind those of the lost state: a part or a request of the same number
+            # would be taken for a repeat.
             used = [last_number(self.run_folder, table, self._host) for table in TABLES]
             segments = [0, *(int(p.name[4:]) for p in self._folder.glob("wal-*"))]
             return AgentState(segment=max(segments) + 1, part=max(used) + 1, request=time.time_ns())
 
     def _replay(self) -> None:
         events = 0
+        # Events go to the processor alone, not to the log again: they are in it until a state
+        # contains them.
         for event in self._log.replay():
             self._deriver.apply(event)
             events += 1
         if events:
             _log.info("went on after another agent: %d events replayed", events)
+        # After the replay: only its end says up to which row journals were read.
         self._tail.resume(self._state)
         self._take(self._tail.missing(self._state))
+        # Last: while the replay runs, a request may still turn out to have been settled.
         self._sender.start()
 
     def run(self) -> None:
@@ -123,6 +129,8 @@ class Agent:
         while self._windows.waiting and time.monotonic() < until:
             self._take([*self._windows.step(self._state)])
             time.sleep(GLANCE_S)
+        # The last accounts can say that all was delivered only after all was; they are a request
+        # themselves, hence once more.
         if self._sender.drain(max(0.0, until - time.monotonic())):
             self._deriver.settle()
             self._deriver.tell_accounts(time.time_ns())
@@ -151,6 +159,8 @@ class Agent:
 
     def mark(self) -> None:
         """Works out what has come."""
+        # The open table is taken before and after the rows: a section that ends in between is in
+        # the first, and its children of this poll need it as parent.
         before = self._tail.seen()
         window = self._windows.look(self._state)  # before the rows: those of its sections are there
         self._take(self._tail.poll())
@@ -160,6 +170,8 @@ class Agent:
         self._marked_ns = now
         seen = self._tail.seen(before)
         self._take([Mark(now, unix, seen, last)])
+        # Once a mark, not once a look: it costs milliseconds on a disk, and only a machine that
+        # stops asks for it; a killed agent loses nothing without.
         self._log.sync()
         self._deriver.settle()
         if flush:
@@ -179,6 +191,7 @@ class Agent:
     def _take(self, events: list[Event]) -> None:
         # Refused by the disk, events wait for the next try, and their rows stay in the ring.
         self._unlogged += events
+        # Log first, then act: whatever follows from an event can be made again only from the log.
         if self._log.append(self._unlogged):
             self._logged()
         for event in events:
@@ -206,10 +219,15 @@ class Agent:
         """Writes tables, state and accounts; what was read until here is then stored."""
         state = self._state
         try:
+            # The order is the promise. Parts first: a crash here replays the log and writes the
+            # same part again. Then the state, which names the first segment that it does not
+            # contain. Only then may outcomes, segments and journals go, because from here on nobody
+            # replays them.
             if self._waiting_rows:
                 self._deriver.emitter.flush(state.part)
                 state.part += 1
             state.flushed_ns = unix_ns
+            # A new segment at each state, so that the state contains whole segments.
             state.segment = self._log.next_segment()
             state.pending = self._outbox.pending
             state.finished = self._tail.still_there(state.finished)
@@ -218,6 +236,8 @@ class Agent:
             self._outbox.forget()
             self._log.drop_before(state.segment)
             self._windows.forget(state)
+            # After the state: a replay would write a part again that has just been merged into
+            # another.
             if not state.part % _COMPACT_EVERY:
                 self._store.compact()
             windows = [window_host(digest) for digest in state.windows.values() if digest]
@@ -229,5 +249,6 @@ class Agent:
         except (OSError, StoreError) as error:
             _log.warning("writing the run folder: %s", str(error))  # its frames hold mappings
             return
+        # Not after an error: the journals are then the only copy besides the log.
         self._tail.stored()
         self._windows.stored()

@@ -94,9 +94,12 @@ def remove_if_empty(folder: Path) -> None:
 
 def leave_the_job(run_folder: Path, host: str) -> None:
     """Makes this process a quiet neighbour: low priority, every core, first to be killed."""
+    # A job's directory that somebody wants to unmount must not be held.
     os.chdir("/")
     with contextlib.suppress(OSError):
         os.nice(_NICE)
+    # The rank that started it may be bound to two cores, which are the ones that must not be
+    # disturbed.
     with contextlib.suppress(OSError):
         os.sched_setaffinity(0, range(os.cpu_count() or 1))
     with contextlib.suppress(OSError):

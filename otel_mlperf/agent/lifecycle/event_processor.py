@@ -101,6 +101,7 @@ class EventProcessor:
     def _join(self, event: Joined) -> None:
         journal = self._state.journals[event.journal] = JournalState(event.meta)
         meta, instance = event.meta, journal.instance
+        # A child may be found before its parent; what it says of the rank is the same.
         if instance not in self._state.ranks or not meta.is_child:
             rank = self._state.ranks.setdefault(instance, RankState(meta, instance))
             rank.live = True
@@ -135,7 +136,9 @@ class EventProcessor:
         self._totals.publish(mark)
         for instance, spans in kept.items():
             self.emitter.keep(state.ranks[instance], spans)
+        # After the spans: exemplars point at traces that are then on their way.
         self.emitter.export_if_due(mark)
+        # Last: what it counted was just published, and from now on stays with its rank.
         for name in [n for n, journal in state.journals.items() if journal.left]:
             self._remove(name)
 
@@ -163,6 +166,7 @@ class EventProcessor:
             _log.exception("%s: rows that could not be worked out are lost", journal.meta.rank)
             journal.fresh = journal.held = journal.payloads = b""
             gone = len(rows_of_kind(rows, Kind.SECTION))
+            # Those that had waited were created at an earlier mark.
             return MarkOutcome(created=gone - waited, failed=gone)
 
     def _remove(self, name: str) -> None:

@@ -69,6 +69,8 @@ def recover_journals(environ: Mapping[str, str], folders: list[Path]) -> Journal
         there = journals_in(folder)
         if is_served(folder):
             continue
+        # An agent started here would stay for as long as that process lives, and somebody waits at
+        # the terminal.
         if any(map(is_written, there)):
             in_use += len(there)
             continue
@@ -125,6 +127,8 @@ def _deliver(run_folder: Path, place: Path, options: Options) -> Recovered:
     destinations = make_destinations(Site(run_folder, place.name, options, rows))
     deriver = EventProcessor(state, rows, options, outbox, destinations, windows.results)
     converted = 0
+    # No log here, and none is needed: what a window left is removed only after the state that
+    # contains it.
     for event in windows.rest(state):
         deriver.apply(event)
         converted += not event.lost
@@ -134,6 +138,8 @@ def _deliver(run_folder: Path, place: Path, options: Options) -> Recovered:
     sender.drain(PATIENCE_S)
     sender.stop()
     deriver.settle()
+    # After settling, which takes outcomes out of it; before the state, which the next reader
+    # believes.
     state.pending = outbox.pending
     write_state(place / "state", state)
     outbox.forget()

@@ -125,6 +125,7 @@ class JournalState(msgspec.Struct):
         known = self.roots.get(root)
         if known is not None:
             return known.trace
+        # Neither makes a root of its own in this journal: a forked child has its parent's run span.
         if root == self.meta.run_span or root in self.demoted:
             return self.run_trace
         return ids.lone_trace_id(self.meta.run_id, root).to_bytes(16, "big")

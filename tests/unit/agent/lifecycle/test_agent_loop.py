@@ -1,0 +1,77 @@
+"""Does nothing get lost or doubled when one agent follows another?"""
+
+from __future__ import annotations
+
+import resource
+import signal
+
+from by_hand import accounts, adds_up, table
+
+from otel_mlperf.journal.layout import Word
+
+
+def test_second_agent_goes_on_without_loss_or_double(program, agent_of, run_folder) -> None:
+    """An agent that vanished between two looks is replaced; every row counts once."""
+    for i in range(120):
+        program.step(i * 10)
+    first = agent_of(program)
+    first.tick()
+    first.mark()
+    for i in range(120, 200):
+        program.step(i * 10)
+    first.tick()
+    del first
+    program.stop(2100)
+    agent_of(program).run()
+
+    assert [s["n"] for s in table(run_folder, "steps")] == list(range(200))
+    account = accounts(run_folder)["spans"]["store"]
+    assert account["created"] == program.sections
+    assert adds_up(account)
+    ids = [s["span_id"] for s in table(run_folder, "spans")]
+    assert len(ids) == len(set(ids))
+
+
+def test_journal_that_was_read_is_not_read_again_after_a_full_disk(
+    program, agent_of, run_folder
+) -> None:
+    """An agent that read a journal to its end but could not store it leaves that to the next."""
+    for i in range(20):
+        program.step(i * 10)
+    program.stop(300)
+    tables = run_folder / "tables"
+    tables.write_text("in the way")
+    first = agent_of(program)
+    first.tick()
+    tables.unlink()
+    del first
+    agent_of(program).run()
+
+    assert [s["n"] for s in table(run_folder, "steps")] == list(range(20))
+    account = accounts(run_folder)["spans"]["store"]
+    assert account["created"] == program.sections
+    assert adds_up(account)
+
+
+def test_rows_that_the_log_refused_are_read_again(program, agent_of, run_folder) -> None:
+    """Nothing is freed that is not durable: an agent on a full disk loses no row."""
+    first = agent_of(program)
+    for i in range(20):
+        program.step(i * 10)
+    limit = resource.getrlimit(resource.RLIMIT_FSIZE)
+    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    try:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (10, limit[1]))
+        first.tick()
+        first.mark()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limit)
+        signal.signal(signal.SIGXFSZ, handler)
+    freed = program.journal.words[Word.TAIL]
+    del first
+    program.stop(300)
+    agent_of(program).run()
+
+    assert freed == 1
+    assert [s["n"] for s in table(run_folder, "steps")] == list(range(20))
+    assert accounts(run_folder)["spans"]["store"]["created"] == program.sections
