@@ -8,19 +8,17 @@ import numpy as np
 
 from otel_mlperf.kineto.linking.collectives import is_collective
 from otel_mlperf.kineto.linking.forest import Forest
-from otel_mlperf.kineto.linking.innermost import Cover
 from otel_mlperf.kineto.linking.links import Place
 from otel_mlperf.kineto.linking.roles import Role, find_roles
-from otel_mlperf.kineto.linking.threads import find_waiting
+from otel_mlperf.kineto.linking.threads import Cover, find_waiting
 from otel_mlperf.kineto.trace_events import NONE
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from otel_mlperf.journal.window import Window
-    from otel_mlperf.kineto.linking.links import Links
+    from otel_mlperf.kineto.linking.links import Links, Step
     from otel_mlperf.kineto.linking.sections import Sections
-    from otel_mlperf.kineto.linking.step_membership import Step
     from otel_mlperf.kineto.trace_events import Trace
 
 _STEP: Final = ".step"

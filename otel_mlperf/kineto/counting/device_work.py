@@ -1,8 +1,15 @@
-"""Which events are work of a device, where did they run, and what kind of work was it?"""
+"""Which events are work of a device, of what kind and where, and what did its copies move how fast?
+
+Kineto names a copy by where it goes and by the kinds of memory: ``Memcpy HtoD (Pageable ->
+Device)``. Bandwidth is bytes / time, over the copies whose size the trace tells; it is a mean over
+all of them, so that many small ones lower it. A pageable copy is staged through a pinned buffer of
+the driver: it is slower, and the host waits for it.
+"""
 
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from enum import IntEnum
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -21,13 +28,22 @@ if TYPE_CHECKING:
 _COPIES: Final = frozenset({"gpu_memcpy", "gpu_memset", "memcpy", "memset"})
 _WAITS: Final = frozenset({"cuda_sync", "cuda_event", "cuda_profiler_range", "collective_comm"})
 """On a device's rows of the timeline, but no work: they wait, mark, or repeat kernels."""
-
 _COMMUNICATION = re.compile(
     r"nccl|rccl|msccl|oneccl|nvshmem|deep_ep|cross_device_reduce|multimem_"
     r"|(?:one|two)_shot_all_reduce|all_?reduce_fusion",
     re.IGNORECASE,
 )
 _ARGUMENTS = re.compile(r"[<(]")
+SET: Final = "set"
+OTHER: Final = "other"
+_DIRECTIONS: Final = (
+    ("H2D", r"HtoD|HtoA|HostToDevice|M2D\b|Host ?-> ?Device"),
+    ("D2H", r"DtoH|AtoH|DeviceToHost|D2M\b|Device ?-> ?Host"),
+    ("P2P", r"PtoP|PeerToPeer"),
+    ("D2D", r"DtoD|DtoA|AtoD|AtoA|DeviceToDevice|D2D\b"),
+    ("H2H", r"HtoH|HostToHost|M2M\b"),
+    (SET, r"^Memset|Fill(?:Buffer)?\b"),
+)
 
 
 class Kind(IntEnum):
@@ -114,3 +130,55 @@ def _kinds(trace: Trace, rows: NDArray[np.intp]) -> NDArray[np.uint8]:
 
 def _number(text: str) -> int:
     return int(text) if re.fullmatch(r"-?[0-9]{1,18}", text) else NONE
+
+
+@dataclass(frozen=True, slots=True)
+class Copies:
+    """All copies or memsets of one name on one device."""
+
+    device: int
+    direction: str
+    """H2D, D2H, D2D, P2P, H2H, set or other."""
+    name: str
+    pageable: bool
+    count: int
+    total_ns: int
+    sized_ns: int
+    """The time of those whose size is known."""
+    bytes: int | None
+    """None: no size is known."""
+
+
+def count_copies(trace: Trace, work: Work) -> list[Copies]:
+    """The copies and memsets by device and name, longest first."""
+    rows = np.flatnonzero(work.kind == Kind.COPY)
+    name = trace.events.name[work.rows[rows]]
+    found = []
+    for key in np.unique(np.stack([work.device[rows], name]), axis=1).T.tolist():
+        mine = rows[(work.device[rows] == key[0]) & (name == key[1])]
+        found.append(_copies(trace, work, mine, work.devices[key[0]], trace.names[key[1]]))
+    return sorted(found, key=lambda one: (one.device, -one.total_ns, one.name))
+
+
+def direction(name: str) -> str:
+    """Where a copy goes, by its name as CUDA, ROCm and XPU give it."""
+    for word, pattern in _DIRECTIONS:
+        if re.search(pattern, name):
+            return word
+    return OTHER
+
+
+def _copies(trace: Trace, work: Work, rows: NDArray[np.intp], device: int, name: str) -> Copies:
+    size = trace.events.bytes[work.rows[rows]]
+    length = work.end_ns[rows] - work.start_ns[rows]
+    sized = size != NONE
+    return Copies(
+        device=device,
+        direction=direction(name),
+        name=name,
+        pageable="pageable" in name.lower(),
+        count=len(rows),
+        total_ns=int(length.sum()),
+        sized_ns=int(length[sized].sum()),
+        bytes=int(size[sized].sum()) if sized.any() else None,
+    )

@@ -15,8 +15,7 @@ import numpy as np
 from otel_mlperf.intervals import sums
 from otel_mlperf.kineto.counting.allocator_memory import follow_memory
 from otel_mlperf.kineto.counting.attribution import find_belonging
-from otel_mlperf.kineto.counting.copies import count_copies
-from otel_mlperf.kineto.counting.device_work import Kind, find_work
+from otel_mlperf.kineto.counting.device_work import Kind, count_copies, find_work
 from otel_mlperf.kineto.counting.gaps import find_gaps
 from otel_mlperf.kineto.counting.streams import measure_devices, measure_streams, window_of
 from otel_mlperf.kineto.counting.totals import self_times, totals
@@ -34,8 +33,7 @@ if TYPE_CHECKING:
     from otel_mlperf.journal.window import Window
     from otel_mlperf.kineto.counting.allocator_memory import Memory
     from otel_mlperf.kineto.counting.attribution import Belonging
-    from otel_mlperf.kineto.counting.copies import Copies
-    from otel_mlperf.kineto.counting.device_work import Work
+    from otel_mlperf.kineto.counting.device_work import Copies, Work
     from otel_mlperf.kineto.counting.gaps import Gap
     from otel_mlperf.kineto.counting.streams import Stream
     from otel_mlperf.kineto.counting.totals import Figures

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
-from otel_mlperf.kineto.linking.arrows import find_arrows
-from otel_mlperf.kineto.linking.matching import last_before
+from otel_mlperf.kineto.linking.arrows import find_arrows, last_before
 from otel_mlperf.kineto.linking.roles import Role
 from otel_mlperf.kineto.trace_events import NONE
 

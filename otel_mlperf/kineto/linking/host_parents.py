@@ -7,23 +7,23 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from otel_mlperf.kineto.linking.forest import Forest
-from otel_mlperf.kineto.linking.innermost import Cover
-from otel_mlperf.kineto.linking.links import Links, Place
-from otel_mlperf.kineto.linking.recorded import find_twins, is_of_section, sections_of_tracks
-from otel_mlperf.kineto.linking.roles import IS_DEVICE, Role
-from otel_mlperf.kineto.linking.step_membership import (
+from otel_mlperf.kineto.linking.links import (
+    Links,
+    Place,
     annotated_steps,
     recorded_steps,
     step_annotations,
 )
-from otel_mlperf.kineto.linking.threads import find_open, rows_by
+from otel_mlperf.kineto.linking.roles import IS_DEVICE, Role
+from otel_mlperf.kineto.linking.sections import find_twins, is_of_section, sections_of_tracks
+from otel_mlperf.kineto.linking.threads import Cover, find_open, rows_by
 from otel_mlperf.kineto.trace_events import NONE
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from otel_mlperf.kineto.linking.links import Step
     from otel_mlperf.kineto.linking.sections import Sections
-    from otel_mlperf.kineto.linking.step_membership import Step
     from otel_mlperf.kineto.linking.threads import Open
     from otel_mlperf.kineto.trace_events import Trace
 

@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from otel_mlperf.kineto.linking.arrows import find_arrows
+from otel_mlperf.kineto.linking.arrows import find_arrows, last_before
 from otel_mlperf.kineto.linking.forest import Forest
-from otel_mlperf.kineto.linking.matching import last_before
 from otel_mlperf.kineto.linking.roles import IS_DEVICE, Role
 from otel_mlperf.kineto.trace_events import NONE
 

@@ -13,13 +13,12 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from otel_mlperf.kineto.linking.backward import find_forward
+from otel_mlperf.kineto.linking.forest import find_parents
 from otel_mlperf.kineto.linking.host_parents import HostEvents
 from otel_mlperf.kineto.linking.launches import find_launches
-from otel_mlperf.kineto.linking.links import Links, Place
-from otel_mlperf.kineto.linking.nesting import find_parents
+from otel_mlperf.kineto.linking.links import Links, Place, Step
 from otel_mlperf.kineto.linking.roles import IS_DEVICE, Role, find_roles
 from otel_mlperf.kineto.linking.sections import no_sections
-from otel_mlperf.kineto.linking.step_membership import Step
 from otel_mlperf.kineto.linking.threads import find_waiting
 from otel_mlperf.kineto.trace_events import NONE
 

@@ -1,13 +1,14 @@
-"""Where does one entry end and the next begin, without looking at every byte in Python?
+"""Which part of a trace's text is in memory, and where in it does one entry end and the next begin?
 
-Text is decoded in blocks that end between two entries. Such a place is found by how it looks, which
-a text inside an entry may imitate: the decoder then refuses the block, and ``recovery`` takes it
-apart with care.
+Text is decoded in blocks that end between two entries, without looking at every byte in Python.
+Such a place is found by how it looks, which a text inside an entry may imitate: the decoder then
+refuses the block, and ``damaged_blocks`` takes it apart with care.
 """
 
 from __future__ import annotations
 
 import re
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -16,7 +17,12 @@ import numpy as np
 from otel_mlperf.kineto.reading.entries import ENTRY
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import TracebackType
+
     from numpy.typing import NDArray
+
+    from otel_mlperf.kineto.reading.source import Source
 
 BETWEEN: Final = re.compile(rb'\}\s*,\s*(?=\{\s*")')
 _LOOK_BACK: Final = 1 << 14
@@ -28,6 +34,8 @@ _MOST_BLANKS: Final = 64
 # Decimals stay text: a float cannot hold today's time to the nanosecond.
 _DECODER: Final = msgspec.json.Decoder(list[ENTRY], float_hook=str)
 NOT_DECODED: Final = (msgspec.DecodeError, RecursionError, ValueError)
+PART_BYTES: Final = 1 << 19
+"""Small enough that a block, and what is made of it, stays in the processor's cache."""
 
 
 def last_between(data: bytes) -> tuple[int, int] | None:
@@ -104,3 +112,53 @@ def _inside_texts(array: NDArray[np.uint8]) -> NDArray[np.bool_]:
     marks = np.zeros(len(array), np.int8)
     marks[quotes] = 1
     return np.bitwise_xor.accumulate(marks).astype(np.bool_)
+
+
+class Text:
+    """A window over the stream: bytes are appended at its end and dropped at its beginning.
+
+    One piece is read ahead on a thread: to read, decompress and hash needs no interpreter, so it
+    costs no time beside decoding where there is a second processor.
+    """
+
+    def __init__(self, source: Source, progress: Callable[[int], None] | None = None) -> None:
+        self._source = source
+        self._progress = progress
+        self._thread = ThreadPoolExecutor(1, "otel-mlperf-trace")
+        self._ahead = self._thread.submit(source.read)
+        self._piece = memoryview(b"")
+        """Read, but not yet in ``data``."""
+        self.data = b""
+        self.offset = 0
+        """Of ``data[0]`` in the uncompressed text."""
+        self.ended = False
+        """``data`` reaches to the end of the text."""
+
+    def __enter__(self) -> Text:
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._thread.shutdown(cancel_futures=True)
+
+    def more(self) -> bool:
+        """Append up to ``PART_BYTES``; false at the end."""
+        if not self._piece:
+            self._piece = memoryview(self._ahead.result())
+            if self._piece:
+                self._ahead = self._thread.submit(self._source.read)
+            if self._progress is not None:
+                self._progress(self._source.file_bytes)
+        self.data = b"".join((self.data, self._piece[:PART_BYTES]))
+        self.ended = not self._piece
+        self._piece = self._piece[PART_BYTES:]
+        return not self.ended
+
+    def drop(self, size: int) -> None:
+        """Forget the first ``size`` bytes."""
+        self.data = self.data[size:]
+        self.offset += size

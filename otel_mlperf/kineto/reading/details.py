@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from otel_mlperf.errors import TraceError
 from otel_mlperf.kineto.reading.blocks import BETWEEN
-from otel_mlperf.kineto.reading.coerce import clean_text
 from otel_mlperf.kineto.reading.damage import DamageLog
 from otel_mlperf.kineto.reading.recovery import LAST_ENTRY, LONGEST_ENTRY
-from otel_mlperf.kineto.reading.repair import is_cut, mend_value, parse_value
+from otel_mlperf.kineto.reading.repair import clean_text, is_cut, mend_value, parse_value
 from otel_mlperf.kineto.reading.source import Source
 
 if TYPE_CHECKING:

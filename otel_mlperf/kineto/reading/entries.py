@@ -1,17 +1,25 @@
-"""Which fields of an entry of ``traceEvents`` become columns?
+"""Which fields of an entry of ``traceEvents`` become columns, and which two entries are one event?
 
 One type for each ``ph``: msgspec decodes into them, and skips all other fields where they stand.
+An event may be written as its begin and its end; as the format has it, an end belongs to what began
+last on its track.
 """
 
 from __future__ import annotations
 
 import functools
 import operator
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from otel_mlperf.kineto.reading.times import NO_TIME, parse_times
 from otel_mlperf.kineto.trace_events import NONE
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from otel_mlperf.kineto.reading.damage import DamageLog
 
 Whole = int | str | None
 
@@ -113,7 +121,10 @@ OTHERS: Final = {
     phase: msgspec.defstruct(f"Phase_{ord(phase)}", [], tag_field="ph", tag=phase, gc=False)
     for phase in "IbneSTptFCNODPRcVva(),"
 }
+
+
 """Counted, and no more: counters, object life cycles, marks, … of other tools."""
+
 
 KINDS: Final[tuple[type[msgspec.Struct], ...]] = (
     Complete,
@@ -125,5 +136,51 @@ KINDS: Final[tuple[type[msgspec.Struct], ...]] = (
     Meta,
     *OTHERS.values(),
 )
+
+
 PHASES: Final = {kind: str(kind.__struct_config__.tag) for kind in KINDS}
+
+
 ENTRY: Final[Any] = functools.reduce(operator.or_, KINDS)
+
+
+class Halves:
+    """Pairs an end with what began last on its track, as the format has it."""
+
+    def __init__(self, damage: DamageLog) -> None:
+        self._damage = damage
+        self._open: dict[tuple[Whole, Whole], list[tuple[Begin, int]]] = {}
+
+    def pair(self, halves: Iterable[tuple[Begin | End, int]]) -> list[tuple[Complete, int]]:
+        """The events that these entries end, each at the position of its begin."""
+        pairs = []
+        for half, position in halves:
+            track = (half.pid, half.tid)
+            if isinstance(half, Begin):
+                self._open.setdefault(track, []).append((half, position))
+            elif self._open.get(track):
+                begin, begin_position = self._open[track].pop()
+                pairs.append((_joined(begin, half), begin_position))
+            else:
+                self._damage.add("unmatched_end", position)
+        return pairs
+
+    def close(self) -> None:
+        """Count what began and never ended: how long it took is not known."""
+        for begins in self._open.values():
+            for begin, position in begins:
+                self._damage.add("unmatched_begin", position, begin.name)
+
+
+def _joined(begin: Begin, end: End) -> Complete:
+    start_ns, end_ns = parse_times(lambda: (begin.ts, end.ts), 2).tolist()
+    known = NO_TIME not in (start_ns, end_ns)
+    return Complete(
+        cat=begin.cat,
+        name=begin.name,
+        pid=begin.pid,
+        tid=begin.tid,
+        ts=begin.ts,
+        dur=f"{end_ns - start_ns}e-3" if known else end.ts,
+        args=begin.args,
+    )

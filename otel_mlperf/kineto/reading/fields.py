@@ -1,16 +1,16 @@
-"""What does a trace say beside its events, before and after them?"""
+"""What does a trace say beside its events, before and after them: also, which rank wrote it?"""
 
 from __future__ import annotations
 
 import json
 import re
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from otel_mlperf.kineto.reading.repair import is_cut, parse_value
 
 if TYPE_CHECKING:
+    from otel_mlperf.kineto.reading.blocks import Text
     from otel_mlperf.kineto.reading.damage import DamageLog
-    from otel_mlperf.kineto.reading.text import Text
 
 LONGEST_FIELD: Final = 8 << 20
 BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
@@ -154,3 +154,34 @@ class Fields:
             self._damage.add("trailing_bytes", text.offset, text.data[:40].decode("latin-1"))
             while text.more():
                 text.drop(len(text.data))
+
+
+class Distributed(NamedTuple):
+    """What a trace says about the job that it is part of."""
+
+    rank: int | None
+    world_size: int | None
+    backend: str
+
+
+def find_distributed(values: dict[str, Any]) -> Distributed:
+    """From ``distributedInfo``, where it is an object or the text of one, or beside it."""
+    info = values.get("distributedInfo")
+    if isinstance(info, str):
+        try:
+            info = json.loads(info)
+        except ValueError:
+            info = None
+    places = [place for place in (info, values) if isinstance(place, dict)]
+    backends = [place["backend"] for place in places if isinstance(place.get("backend"), str)]
+    return Distributed(
+        _number(places, "rank"), _number(places, "world_size"), backends[0] if backends else ""
+    )
+
+
+def _number(places: list[dict[str, Any]], name: str) -> int | None:
+    for place in places:
+        value = str(place.get(name))
+        if value.isdecimal() and len(value) < 10:
+            return int(value)
+    return None

@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import numpy as np
 
 from otel_mlperf.kineto.reading.blocks import BETWEEN, decode
-from otel_mlperf.kineto.reading.coerce import coerce_entry
-from otel_mlperf.kineto.reading.repair import Parsed, is_cut, mend_value, parse_value
+from otel_mlperf.kineto.reading.repair import Parsed, coerce_entry, is_cut, mend_value, parse_value
 
 if TYPE_CHECKING:
     from otel_mlperf.kineto.reading.damage import DamageLog

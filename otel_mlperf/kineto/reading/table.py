@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from otel_mlperf.kineto.reading.begin_end import Halves
 from otel_mlperf.kineto.reading.entries import (
     KINDS,
     PHASES,
@@ -20,6 +19,7 @@ from otel_mlperf.kineto.reading.entries import (
     End,
     FlowEnd,
     FlowStart,
+    Halves,
     Instant,
     Meta,
 )

@@ -9,14 +9,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from otel_mlperf.errors import TraceError
-from otel_mlperf.kineto.reading.blocks import decode, last_between
+from otel_mlperf.kineto.reading.blocks import Text, decode, last_between
 from otel_mlperf.kineto.reading.damage import DamageLog
-from otel_mlperf.kineto.reading.distributed import find_distributed
-from otel_mlperf.kineto.reading.fields import Fields
+from otel_mlperf.kineto.reading.fields import Fields, find_distributed
 from otel_mlperf.kineto.reading.recovery import LONGEST_ENTRY, Recovery
 from otel_mlperf.kineto.reading.source import Source
 from otel_mlperf.kineto.reading.table import Table
-from otel_mlperf.kineto.reading.text import Text
 from otel_mlperf.kineto.trace_events import Trace
 
 if TYPE_CHECKING:

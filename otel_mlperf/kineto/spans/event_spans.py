@@ -17,7 +17,7 @@ import numpy as np
 from otel_mlperf import names
 from otel_mlperf.kineto.spans.event_attributes import constant_attributes, numbers, span_category
 from otel_mlperf.kineto.spans.rollups import OTHERS
-from otel_mlperf.kineto.spans.span_ids import roll_up_ids, span_ids
+from otel_mlperf.kineto.spans.trace_assignment import roll_up_ids, span_ids
 from otel_mlperf.kineto.trace_events import NONE
 from otel_mlperf.otlp.span_columns import SpanColumns
 from otel_mlperf.otlp.span_content import SpanLink, link_blocks, span_extra, span_tail

@@ -1,16 +1,21 @@
-"""In which trace does each event go out, and under which span?
+"""In which trace does each event go out, under which span, and with which ids?
 
 A step is a trace. In a run it is the recorded step's, and what nothing in the profile is above
 hangs under the recorded section that was open; without a run, each step that the profile shows is a
 trace by itself, and what is outside of them is one more. A stack of Python functions is no parent
 in what is sent: its events are rolled up under what is above them.
+
+Ids follow from the file's digest and the place of the event in it, so that two imports of a file
+are one. Within a file two ids never agree and none is zero: the mixing is one to one, and no place
+is mapped to what mixes to zero.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Final
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
@@ -18,7 +23,6 @@ from otel_mlperf import ids
 from otel_mlperf.kineto.linking.forest import Forest
 from otel_mlperf.kineto.linking.links import Place
 from otel_mlperf.kineto.linking.roles import Role, find_roles
-from otel_mlperf.kineto.spans.span_ids import trace_id
 from otel_mlperf.kineto.trace_events import NONE
 
 if TYPE_CHECKING:
@@ -27,12 +31,43 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from otel_mlperf.journal.window import Window
-    from otel_mlperf.kineto.linking.links import Links
+    from otel_mlperf.kineto.linking.links import Links, Step
     from otel_mlperf.kineto.linking.sections import Sections
-    from otel_mlperf.kineto.linking.step_membership import Step
     from otel_mlperf.kineto.trace_events import Trace
 
 _OUTSIDE: Final = "outside"
+_PLACES: Final = 61
+"""Bits that the place of an event may take."""
+_ROLL_UP: Final = np.uint64(1 << _PLACES)
+_NEVER: Final = np.uint64(1 << 62)
+"""Set in every base and in no place: their difference is never zero."""
+
+
+def span_ids(digest: str, position: NDArray[np.integer[Any]]) -> NDArray[np.uint64]:
+    """The ids of the events at these byte offsets of the file with that digest."""
+    return _mixed(position.astype(np.uint64) ^ _base(digest))
+
+
+def roll_up_ids(digest: str, position: NDArray[np.integer[Any]]) -> NDArray[np.uint64]:
+    """The ids of roll-ups by the byte offset of the first event in each; never an event's."""
+    return _mixed((position.astype(np.uint64) | _ROLL_UP) ^ _base(digest))
+
+
+def trace_id(digest: str, part: str) -> bytes:
+    """The 16 bytes of a trace of a file that belongs to no run, by what the trace holds."""
+    return blake2b(f"{digest}\0{part}".encode(), digest_size=16).digest()
+
+
+def _base(digest: str) -> np.uint64:
+    half = blake2b(digest.encode(), digest_size=8).digest()
+    return np.uint64(int.from_bytes(half, "big")) | _NEVER
+
+
+def _mixed(bits: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """The finalizer of splitmix64: one to one, and zero only for zero."""
+    bits = (bits ^ (bits >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    bits = (bits ^ (bits >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return bits ^ (bits >> np.uint64(31))
 
 
 @dataclass(frozen=True)

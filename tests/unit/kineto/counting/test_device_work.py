@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from otel_mlperf.kineto.counting.copies import direction
-from otel_mlperf.kineto.counting.device_work import is_communication
+from otel_mlperf.kineto.counting.device_work import direction, is_communication
 
 
 @pytest.mark.parametrize(

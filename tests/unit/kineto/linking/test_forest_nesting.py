@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from otel_mlperf.kineto.linking.nesting import find_parents
+from otel_mlperf.kineto.linking.forest import find_parents
 
 
 def parents(*intervals, tracks=None, ranks=None):

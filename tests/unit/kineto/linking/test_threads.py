@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from otel_mlperf.kineto.linking.innermost import Cover
+from otel_mlperf.kineto.linking.threads import Cover
 
 
 def cover(*intervals, rows=None):

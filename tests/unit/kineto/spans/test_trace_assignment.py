@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from otel_mlperf.kineto.spans.span_ids import roll_up_ids, span_ids, trace_id
+from otel_mlperf.kineto.spans.trace_assignment import roll_up_ids, span_ids, trace_id
 
 digests = st.text("0123456789abcdef", min_size=64, max_size=64)
 places = st.lists(st.integers(0, (1 << 61) - 1), min_size=1, max_size=50, unique=True)

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from otel_mlperf.kineto.linking.matching import last_before
+from otel_mlperf.kineto.linking.arrows import last_before
 
 
 def matched(candidates, wanted):
