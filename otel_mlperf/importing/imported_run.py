@@ -15,7 +15,7 @@ from otel_mlperf.errors import NoSuchRun
 from otel_mlperf.store.run_folders import LATEST, find_run, list_runs, read_run, runs_dir
 
 if TYPE_CHECKING:
-    from otel_mlperf.kineto.convert import Converted
+    from otel_mlperf.kineto.convert import Conversion
     from otel_mlperf.store.run_folders import RunFolder
 
 TAG: Final = "imported"
@@ -39,7 +39,7 @@ def find_or_none(name: str) -> RunFolder | None:
         return None
 
 
-def make_run(name: str, found: Converted) -> RunFolder:
+def make_run(name: str, found: Conversion) -> RunFolder:
     """A run for traces from elsewhere.
 
     Raises:
@@ -56,7 +56,7 @@ def is_made(run: RunFolder) -> bool:
     return TAG in run.facts.tags and not (run.path / "starts").exists()
 
 
-def write_process(run: RunFolder, found: Converted) -> None:
+def write_process(run: RunFolder, found: Conversion) -> None:
     """The row of a trace's rank: from the first to the last that its traces tell.
 
     Raises:
@@ -96,7 +96,7 @@ def write_process(run: RunFolder, found: Converted) -> None:
     write_part(run.path, "processes", f"imported-{found.rank}", 1, columns)
 
 
-def strangeness(run: RunFolder, found: Converted) -> str:
+def strangeness(run: RunFolder, found: Conversion) -> str:
     """What makes a trace look as if it were of another run; empty if nothing does."""
     from otel_mlperf.store.table_reader import Store
 

@@ -19,7 +19,7 @@ from otel_mlperf.errors import (
 )
 from otel_mlperf.importing.import_budget import budget_of, parse_budget
 from otel_mlperf.journal.window import FOLDER, TRACE_SUFFIX, WINDOW_SUFFIX, Window, read_window
-from otel_mlperf.kineto.convert import Converted, convert, requests, sent_rows, store
+from otel_mlperf.kineto.convert import Conversion, convert, requests, sent_rows, store
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -161,7 +161,7 @@ class Importer:
             outcome["out"] = self._out_path
         return describe(found, str(path), **outcome)
 
-    def _store(self, found: Converted) -> dict[str, Any]:
+    def _store(self, found: Conversion) -> dict[str, Any]:
         """Puts it into the run, if one is wanted and there is something; what came of that."""
         from otel_mlperf.importing.imported_run import is_made, make_run, strangeness, write_process
         from otel_mlperf.store.table_reader import Store
@@ -193,7 +193,7 @@ class Importer:
         same = window.run_id == run.facts.id and window.trace == path.name
         return (run, window) if same else (self._run, None)
 
-    def _resource(self, found: Converted, run: RunFolder | None) -> dict[str, Any]:
+    def _resource(self, found: Conversion, run: RunFolder | None) -> dict[str, Any]:
         if run is not None:
             from otel_mlperf.replay.span_requests import resource_of
             from otel_mlperf.store.table_reader import Store
@@ -211,14 +211,14 @@ class Importer:
             attributes[names.HOST_NAME] = trace.header["host_name"]
         return attributes
 
-    def _send(self, found: Converted, resource: dict[str, Any], client: Client) -> tuple[int, int]:
+    def _send(self, found: Conversion, resource: dict[str, Any], client: Client) -> tuple[int, int]:
         """How many spans the server took, and how many it refused."""
         from otel_mlperf.replay.span_delivery import deliver
 
         refused = sum(deliver(client, body) for _, body in requests(found, resource))
         return found.kept + found.roll_ups - refused, refused
 
-    def _write(self, found: Converted, resource: dict[str, Any], out: BinaryIO) -> None:
+    def _write(self, found: Conversion, resource: dict[str, Any], out: BinaryIO) -> None:
         from otel_mlperf.otlp.otlp_json import encode_lines
 
         try:

@@ -101,6 +101,9 @@ class JournalReader:
 
     def take(self, *, final: bool = False) -> Rows:
         """Rows of every kind that were published since the last call."""
+        # Read before the rows: CLOSED is stored after the last of them, so a look that begins
+        # when it is there has seen all. Read afterwards, rows stored in between would be given
+        # up.
         self._was_closed = self.word(Word.STATE) == State.CLOSED
         return self.ring.take(final=final)
 
@@ -112,6 +115,8 @@ class JournalReader:
 
     def cells(self) -> NDArray[np.uint64]:
         """A copy of the cells in use, eight words each, the entry number first."""
+        # A cell's entry number is stored when it is taken and cells are taken in order, so those
+        # in use stand together, unless one is being taken right now.
         cells = self._cells.reshape(-1, 8)
         used = int(np.count_nonzero(cells[:, 0]))
         return cells[:used].copy() if cells[:used, 0].all() else cells[cells[:, 0] != 0]
@@ -133,6 +138,7 @@ class JournalReader:
 
     def free(self) -> None:
         """Makes room: every slot that was read may be written again, holes and later ones not."""
+        # One 8-byte store, after everything below it was copied: the writer sees room only then.
         self.words[Word.TAIL] = self.ring.freeable()
 
     @property
@@ -168,6 +174,7 @@ class JournalReader:
 
 
 def _map(path: str, *, is_writable: bool) -> tuple[int, mmap.mmap]:
+    # Only who frees slots maps the file for writing: a passer-by cannot harm the program.
     mode, access = os.O_RDONLY, mmap.ACCESS_READ
     if is_writable:
         mode, access = os.O_RDWR, mmap.ACCESS_WRITE
@@ -176,6 +183,9 @@ def _map(path: str, *, is_writable: bool) -> tuple[int, mmap.mmap]:
     except OSError as error:
         raise JournalError(f"reading the journal {path}: {error.strerror}") from error
     try:
+        # No link is followed and the size is checked before it is mapped: the folder may be one
+        # that others can write to, and a file that is too short would raise SIGBUS at the first
+        # look.
         size = os.fstat(fd).st_size
         if size < HEADER_BYTES + ROW_BYTES or size % WORD:
             raise JournalError(f"reading the journal {path}: its {size} bytes are none")

@@ -119,19 +119,25 @@ class Journal:
         words[Word.OPEN], words[Word.CHUNKS] = shape.open, shape.chunks
         words[Word.PID], words[Word.STATE] = os.getpid(), State.RUNNING
         words[Word.TAIL] = 1
+        # Last: a reader takes the file for a journal only when all the rest is there.
         words[Word.MAGIC] = MAGIC
 
     def renew(self, lease: Lease, lost: int = Word.LOST_RING_FULL) -> int:
         """A slot under a later lease; 0 in a full ring, counted in ``lost`` (0: nowhere)."""
         while True:
+            # Several threads may come here at once, each with its own ``lease``; they walk one
+            # chain, so they draw from the same counters.
             later = lease.next.get(0)
             if later is None:
+                # Read anew each time: the agent moves it whenever it has made rows durable.
                 end = self.words[Word.TAIL] + self.shape.rows
                 if end <= lease.end:
                     if lost:
                         self.count(lost)
                     return 0
                 later = lease.next.setdefault(0, Lease(lease.end, end))  # atomic: one successor
+            # A thread that overtakes may put an older lease back. That costs others a step along
+            # the chain and never a slot, because a counter is never set back.
             self.lease = lease = later
             slot = lease.take()
             if slot < lease.end:
@@ -140,6 +146,8 @@ class Journal:
     def draw(self, lost: int = Word.LOST_RING_FULL) -> int:
         """The next slot, or 0 where the ring is full, counted in ``lost``."""
         lease = self.lease
+        # itertools.count is advanced in one bytecode: two threads, or a signal handler in
+        # between, never get the same number.
         slot = lease.take()
         return slot if slot < lease.end else self.renew(lease, lost)
 
@@ -159,6 +167,9 @@ class Journal:
         slot = self.draw(lost)
         if slot:
             at = self.shape.ring_at + ((slot & self._mask) << 6)
+            # pack_into zeroes the row first and stores the fields in order, the slot's number
+            # last. Killed before that, the row is a hole; a stale number of the round before
+            # would not be the slot's.
             ROW.pack_into(self.buffer, at, start, end, span, parent, root, track, name, flags, slot)
         return slot != 0
 
@@ -182,6 +193,7 @@ class Journal:
         """Writes the rows of a payload; False if there is none, or no room for it."""
         if not pieces:
             self.count(Word.LOST_PAYLOADS)
+        # The parts come before their row: who sees the row finds them.
         for part, (head, tail) in enumerate(pieces):
             slot = self.draw(Word.LOST_PAYLOADS)
             if not slot:
@@ -201,6 +213,7 @@ class Journal:
         return number
 
     def _write_chunks(self, number: int, pieces: Pieces) -> bool:
+        # Chunks are never written again, so they need no lease: the end of the area is the limit.
         for part, (head, tail) in enumerate(pieces):
             chunk = self._chunk()
             if chunk >= self.shape.chunks:
@@ -228,10 +241,14 @@ class Journal:
         """Says that all rows are written; returns the last slot, which the agent must reach."""
         words = self.words
         if words[Word.STATE] == State.RUNNING:
+            # A row of nothing at the last slot: all that was drawn before it is in front of it,
+            # and a reader that has passed it has seen everything. In a full ring the last slot of
+            # the lease is the last one.
             head = self.draw(lost=0) or self.lease.end - 1
             at = self.shape.ring_at + ((head & self._mask) << 6)
             if head < self.lease.end and words[(at >> 3) + 7] != head:
                 ROW.pack_into(self.buffer, at, 0, 0, 0, 0, 0, 0, 0, 0, head)
+            # In this order: HEAD counts only where STATE says CLOSED.
             words[Word.HEAD] = head
             words[Word.STATE] = State.CLOSED
         return int(words[Word.HEAD])

@@ -60,6 +60,8 @@ class JournalMeta(msgspec.Struct, frozen=True, kw_only=True):
 
 def has_owner(fd: int) -> bool:
     """Whether another process holds a lock on the open file."""
+    # F_GETLK only asks. Locks of the asking process itself are never reported: it must not be the
+    # owner.
     ask = struct.pack(_LOCK, fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
     kind, *_ = struct.unpack(_LOCK, fcntl.fcntl(fd, fcntl.F_GETLK, ask))
     return bool(kind != fcntl.F_UNLCK)

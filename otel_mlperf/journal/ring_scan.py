@@ -62,18 +62,25 @@ class RingScan:
     def take(self, *, final: bool = False) -> Rows:
         """A copy of every row published since the last look; ``final`` looks past all holes."""
         twice = not (self._in_order or final)
+        # Holes first: a row that fills one is older than anything that the walk below finds, and
+        # rows of one thread stay in their order.
         found = [self._late(twice)]
         known, end = len(self.holes), self.next + len(self._ring)
         while self.next < end:
             slots = np.arange(self.next, min(self.next + _BLOCK, end), dtype=np.uint64)
             at = slots & self._mask
             published = self._published(slots, at, twice)
+            # The walk ends at the first block without any row. A writer may have drawn slots of a
+            # later block and stored there, but it will be found from here next time: nothing is
+            # skipped.
             if not published.any():
                 if not final:
                     break
                 self.next += len(slots)
                 continue
             last = int(np.flatnonzero(published)[-1]) + 1
+            # Only gaps in front of a published row are holes; what is empty behind the last one
+            # has not been drawn yet, for all that is known, and is looked at again anyway.
             self.holes += slots[:last][~published[:last]].tolist()
             found.append(self._ring[at[:last][published[:last]]])
             self.next += last
@@ -89,6 +96,8 @@ class RingScan:
     def _published(
         self, slots: NDArray[np.uint64], at: NDArray[np.uint64], twice: bool
     ) -> NDArray[np.bool_]:
+        # The number is compared, not its presence: a slot that still holds the row of the round
+        # before has a lower one, so a stale row is never taken for the one that is awaited.
         published: NDArray[np.bool_] = self._ring["seq"][at] == slots
         return published & (slots <= np.uint64(self._seen)) if twice else published
 
@@ -97,6 +106,7 @@ class RingScan:
         at = slots & self._mask
         published = self._ring["seq"][at] == slots
         if twice:
+            # Seen filled by the look before: whatever the processor showed late is there by now.
             published &= np.isin(slots, np.array(self._filled, np.uint64))
         self.holes = slots[~published].tolist()
         late: Rows = self._ring[at[published]]
@@ -123,6 +133,10 @@ class RingScan:
 
     def freeable(self) -> int:
         """The first slot that must not be written again yet; gives up holes that are too old."""
+        # A hole that stays would stop the writer for good (its thread was killed between drawing
+        # and storing). Who is merely slow has had three quarters of a ring's time. Should it
+        # store after that, one of two rows is lost, and never a mixture read: a row is stored
+        # under the GIL, its number last.
         oldest = self.next - len(self._ring) * 3 // 4
         self.holes = [slot for slot in self.holes if slot >= oldest]
         return self.holes[0] if self.holes else self.next
@@ -130,6 +144,7 @@ class RingScan:
     def newest(self, most: int) -> Rows:
         """A copy of at most so many rows, the newest, whether they were taken or not."""
         ring = self._ring
+        # Rows are written meanwhile; what is newer than this is the next look's.
         last = int(ring["seq"].max())
         first = max(1, last - min(most, len(ring)) + 1)
         slots = np.arange(first, last + 1, dtype=np.uint64)

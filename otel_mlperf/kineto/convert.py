@@ -36,11 +36,11 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from otel_mlperf.journal.window import Window
-    from otel_mlperf.kineto.counting.window_numbers import Numbers
+    from otel_mlperf.kineto.counting.window_numbers import WindowNumbers
     from otel_mlperf.kineto.linking.links import Links
     from otel_mlperf.kineto.linking.sections import Sections
-    from otel_mlperf.kineto.spans.budget import Plan
-    from otel_mlperf.kineto.spans.trace_assignment import Places
+    from otel_mlperf.kineto.spans.budget import SpanPlan
+    from otel_mlperf.kineto.spans.trace_assignment import Assignment
     from otel_mlperf.kineto.trace_events import Trace
 
 REQUEST_BYTES: Final = 2 << 20
@@ -49,7 +49,7 @@ _LEAST_SPANS: Final = 1
 
 
 @dataclass(frozen=True)
-class Converted:
+class Conversion:
     """A trace as spans and numbers."""
 
     trace: Trace
@@ -61,7 +61,7 @@ class Converted:
     restart: int
 
     @cached_property
-    def numbers(self) -> Numbers:
+    def numbers(self) -> WindowNumbers:
         """What happened in it; servers do not need it."""
         return count(self.trace, self.links, self.sections, self.window)
 
@@ -100,7 +100,7 @@ def convert(
     rank: int | None = None,
     max_bytes: int = MOST_BYTES,
     progress: Callable[[int], None] | None = None,
-) -> Converted:
+) -> Conversion:
     """Converts one trace file.
 
     Args:
@@ -126,7 +126,7 @@ def convert(
     problem = window.problem if window is not None else ""
     spans = _chosen(trace, links, places, budget, problem)
     known = window.rank if window is not None else trace.rank
-    return Converted(
+    return Conversion(
         trace=trace,
         links=links,
         sections=sections,
@@ -137,7 +137,7 @@ def convert(
     )
 
 
-def _chosen(trace: Trace, links: Links, places: Places, budget: Budget, problem: str) -> Spans:
+def _chosen(trace: Trace, links: Links, places: Assignment, budget: Budget, problem: str) -> Spans:
     """What is sent, with its attributes; over the bytes, again with fewer spans."""
     critical = critical_path(trace, links)
     room = None if budget.is_whole else budget.of(places)
@@ -157,7 +157,7 @@ def _chosen(trace: Trace, links: Links, places: Places, budget: Budget, problem:
     return spans
 
 
-def _own_attributes(trace: Trace, links: Links, plan: Plan) -> dict[int, dict[str, Any]]:
+def _own_attributes(trace: Trace, links: Links, plan: SpanPlan) -> dict[int, dict[str, Any]]:
     """What the kept events say in their ``args``."""
     rows = np.flatnonzero(plan.kept).tolist()
     found = {row: detail_attributes(args) for row, args in read_details(trace, rows).items()}
@@ -187,7 +187,7 @@ def _spans_of_traces(spans: Spans) -> NDArray[np.int64]:
     return (kept + np.bincount(anchors, minlength=many)).astype(np.int64)
 
 
-def requests(found: Converted, resource: Mapping[str, object]) -> Iterator[tuple[int, bytes]]:
+def requests(found: Conversion, resource: Mapping[str, object]) -> Iterator[tuple[int, bytes]]:
     """The requests for a server, each with its number of events: roll-ups do not count."""
     who, scope = wire.encode_resource(resource), wire.encode_scope(names.SCOPE)
     pieces = [(columns, True) for columns in found.spans.kept()]
@@ -205,12 +205,12 @@ def requests(found: Converted, resource: Mapping[str, object]) -> Iterator[tuple
         yield items, waiting
 
 
-def sent_rows(found: Converted) -> Iterator[dict[str, Any]]:
+def sent_rows(found: Conversion) -> Iterator[dict[str, Any]]:
     """What is sent, as rows of table ``spans``."""
     return stored_rows(found, only_sent=True)
 
 
-def stored_rows(found: Converted, *, only_sent: bool = False) -> Iterator[dict[str, Any]]:
+def stored_rows(found: Conversion, *, only_sent: bool = False) -> Iterator[dict[str, Any]]:
     """What a run folder would get, row by row."""
     pieces = event_rows(found.spans, found.rank, found.restart, found.window, only_sent=only_sent)
     for columns in pieces:
@@ -225,7 +225,7 @@ def _listed(column: Any) -> list[Any]:
     return values
 
 
-def store(found: Converted, run_folder: Path) -> None:
+def store(found: Conversion, run_folder: Path) -> None:
     """Writes everything into a run folder; a second time it replaces the first.
 
     Raises:

@@ -20,7 +20,7 @@ NONE: Final = -1
 """In an integer column: the event does not say."""
 
 
-class Track(NamedTuple):
+class TraceTrack(NamedTuple):
     """A row of the timeline: a thread of the host, or a stream of a device."""
 
     pid: str
@@ -120,7 +120,7 @@ class Trace:
     names: list[str]
     categories: list[str]
     """As the file writes them, lower case: ``cpu_op``, ``kernel``, ``gpu_memcpy``, …"""
-    tracks: list[Track]
+    tracks: list[TraceTrack]
     flows: Flows
     flow_kinds: list[str]
     """``ac2g``, ``fwdbwd``, …: older names of these two are read as them."""

@@ -98,10 +98,13 @@ class Client:
 
     def post(self, body: bytes) -> ServerAnswer:
         """Send one encoded request and say what became of it; raises nothing."""
+        # The fastest level, and no time inside: sent again, the same request is the same bytes.
         if self._settings.gzip:
             body = gzip.compress(body, 1, mtime=0)
         try:
             reply = self._transport.post(body, self._headers)
+        # Whether the server has taken it is not known. Sent again it is the same bytes, and spans
+        # have the same ids: servers know them.
         except (OSError, HTTPException, ValueError) as error:
             return ServerAnswer(Outcome.RETRY, f"{self._settings.endpoint}: {self._why(error)}")
         if 200 <= reply.status < 300:
@@ -152,6 +155,7 @@ class Client:
 
     def _clean(self, words: str) -> str:
         """A stranger's words, short, on one line, and with none of our secrets echoed."""
+        # Longest first, so that a part that is a secret too leaves no rest of the whole.
         for secret in self._secrets:
             words = words.replace(secret, "***")
         return _UNPRINTABLE.sub(" ", words)[:_WORDS_MOST].strip()

@@ -68,6 +68,7 @@ class ExponentialBuckets(Struct, tag="exponential"):
         if self.counts:
             low = min(low, self.offset)
             high = max(high, self.offset + len(self.counts) - 1)
+        # Shifting an index by one is exactly merging two buckets, so no value is looked at again.
         halvings = 0
         while (high >> halvings) - (low >> halvings) >= MAX_BUCKETS:
             halvings += 1

@@ -135,6 +135,8 @@ def fill_heads(columns: SpanColumns, sizes: NDArray[np.int64]) -> NDArray[np.voi
     layout = head_layout(columns)
     raw = np.full(len(columns), np.void(bytes(layout.template)), f"V{layout.itemsize}")
     heads = raw.view(layout.dtype)
+    # A parent of zeros is invalid and the field cannot be left out of a fixed width: a root
+    # states field 2, its own id, a second time, and protobuf takes the last.
     root = columns.parent_id == 0
     heads["length"] = _padded(sizes - 1 - _PREFIX, _PREFIX)
     heads["trace_id"] = np.ascontiguousarray(columns.trace_id).view("V16").ravel()
@@ -147,6 +149,8 @@ def fill_heads(columns: SpanColumns, sizes: NDArray[np.int64]) -> NDArray[np.voi
         width = np.dtype(layout.slots[f"low {key}"][0]).itemsize
         heads[f"low {key}"] = _padded(column, width)
         if f"high {key}" in layout.slots:
+            # Ten bytes: the eighth says that more follow, the last two hold the highest eight
+            # bits.
             heads[f"low {key}"] |= np.uint64(1 << 63)
             heads[f"high {key}"] = _padded(column.astype(np.uint64) >> np.uint64(56), 2)
     return raw

@@ -76,6 +76,7 @@ class Transport:
         with suppress(BrokenPipeError, ConnectionResetError):
             http.request("POST", self._target, body, dict(headers))
         response = http.getresponse()
+        # One read with a bound: a length that the answer announces is not believed.
         content = response.read(ANSWER_MOST)
         complete = len(content) < ANSWER_MOST and not response.length
         found = {name.lower(): value for name, value in response.getheaders()}
@@ -127,6 +128,8 @@ class _BoundedSocket:
     @property
     def quiet(self) -> bool:
         """Whether nothing has arrived between requests, not even the end."""
+        # Bytes that nobody asked for, or the end, mean that the server has given the connection
+        # up: a request on it would be lost without a word.
         poll = select.poll()
         poll.register(self._raw, select.POLLIN)
         return not poll.poll(0)
@@ -145,6 +148,8 @@ class _BoundedSocket:
 
     def recv_into(self, buffer: memoryview) -> int:
         """Read what is there, up to the bound of the exchange."""
+        # The bound counts what arrives, headers and chunk sizes included, so that no framing gets
+        # around it.
         if not self._readable:
             raise OSError(f"the answer is longer than {ANSWER_MOST // 1024} KiB")
         self._raw.settimeout(_left(self._deadline))

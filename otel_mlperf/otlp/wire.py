@@ -96,11 +96,13 @@ def any_value(value: object, depth: int = 0) -> bytes:
     Numbers beyond 64 bits become text; objects of other types leave only their type's name, since
     calling their methods could run anything.
     """
+    # numpy's scalars are no ints or floats to isinstance, float64 apart; item() makes them such.
     if isinstance(value, np.generic):
         value = value.item()
     for kind, encode in _SCALARS:
         if isinstance(value, kind):
             return encode(value)
+    # The depth is bounded because a value may hold itself; what is deeper leaves its type's name.
     if isinstance(value, list | tuple) and depth < _DEEPEST:
         return block(5, b"".join(block(1, any_value(item, depth + 1)) for item in value))
     if isinstance(value, Mapping) and depth < _DEEPEST:
@@ -177,6 +179,8 @@ def fields(data: bytes) -> Iterator[tuple[int, int, int | bytes]]:
     """
     at = 0
     while at < len(data):
+        # Lengths are checked against what is there before anything is cut out: a stranger's
+        # answer that promises a gigabyte costs nothing.
         key, at = _read_varint(data, at)
         field, kind = key >> 3, key & 7
         if not field:
@@ -202,6 +206,8 @@ def _size(data: bytes, at: int, kind: int) -> tuple[int, int]:
 
 def _read_varint(data: bytes, at: int) -> tuple[int, int]:
     result = 0
+    # Ten bytes hold 64 bits and six more, which are cut off as protobuf does; an eleventh is an
+    # error, so that the loop has an end.
     for shift in range(0, 70, 7):
         if at >= len(data):
             raise ValueError("number is cut short")

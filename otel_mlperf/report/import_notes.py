@@ -14,7 +14,7 @@ from otel_mlperf.report.lines import WIDTH, Line, left, short
 from otel_mlperf.report.quantities import duration, percent, plural
 
 if TYPE_CHECKING:
-    from otel_mlperf.kineto.convert import Converted
+    from otel_mlperf.kineto.convert import Conversion
 
 _MOST_KERNELS = 5
 _NAME = 48
@@ -67,7 +67,7 @@ class Imported(msgspec.Struct, frozen=True, kw_only=True):
     out: str | None = None
 
 
-def describe(found: Converted, file: str, **outcome: Any) -> Imported:
+def describe(found: Conversion, file: str, **outcome: Any) -> Imported:
     """The figures of a converted trace; ``outcome`` says where it went."""
     trace, numbers = found.trace, found.numbers
     busy = sum(device.busy_ns for device in numbers.devices) if numbers.devices else None
@@ -98,14 +98,14 @@ def describe(found: Converted, file: str, **outcome: Any) -> Imported:
     )
 
 
-def _used(found: Converted) -> list[bytes]:
+def _used(found: Conversion) -> list[bytes]:
     """The traces that something was put into."""
     places = found.spans.places
     used = np.unique(places.trace[~places.hidden])
     return [places.traces[at] for at in used.tolist()]
 
 
-def _kernels(found: Converted, busy_ns: int | None) -> list[TopKernel]:
+def _kernels(found: Conversion, busy_ns: int | None) -> list[TopKernel]:
     work = [total for total in found.numbers.totals if total.what == KERNEL]
     by_name: dict[str, tuple[int, int]] = {}
     for total in work:

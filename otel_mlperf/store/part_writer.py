@@ -103,6 +103,8 @@ def compact(folder: Path | str, table: str, host: str, over: int = MERGE_OVER) -
     count, before they are removed. Returns the merged part, or None if there was nothing to do.
     """
     place = table_folder(Path(folder), table)
+    # First what a killed agent left: parts that a merged one covers are on the disk twice until
+    # then. Only one agent writes for a host, so nobody else is at these files.
     _remove_unfinished(place, host)
     _remove(covered_parts(place))
     mine = [part for part in live_parts(place) if part.host == safe_name(host)]
@@ -114,6 +116,8 @@ def compact(folder: Path | str, table: str, host: str, over: int = MERGE_OVER) -
         _merge([part.path for part in run], path, table)
     except (OSError, pa.ArrowException) as error:
         raise StoreError(f"merging {len(run)} parts into {path}: {error}") from error
+    # After the merged part has its name, which says that these no longer count: readers that list
+    # in between see each row once.
     _remove(run)
     return path
 
@@ -125,6 +129,8 @@ def _mergeable(parts: list[TablePart], over: int) -> list[TablePart]:
     not with every merge.
     """
     run: list[TablePart] = []
+    # From the newest backwards: old parts are large, and a run that begins with them would write
+    # them again.
     for part in reversed(parts):
         if run and _size_class(part, over) > _size_class(run[-1], over):
             if len(run) > over:

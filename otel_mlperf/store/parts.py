@@ -78,6 +78,8 @@ def last_number(folder: Path, table: str, host: str) -> int:
 
 def _stable_listing(folder: Path) -> list[TablePart]:
     """A listing that no merge ran through: the second one saw the same."""
+    # A directory that changes while it is listed may show neither the merged part nor one that it
+    # took over, or both. Two listings that agree had no merge between them.
     before = _listing(folder)
     for _ in range(_LISTINGS):
         after = _listing(folder)

@@ -39,6 +39,7 @@ def trim(folder: Path, host: str, most_bytes: int, windows: Sequence[str] = ()) 
     size = sum(part.path.stat().st_size for of_table in parts for part in of_table)
     removed = 0
     for place, of_table in enumerate(parts):
+        # The newest part stays whatever its size: it is what somebody is looking at.
         for part in of_table[:-1]:
             if size <= most_bytes:
                 return removed

@@ -30,7 +30,7 @@ from opentelemetry.trace import SpanContext, SpanKind, TraceFlags
 from torch.profiler import ProfilerActivity, profile
 
 from otel_mlperf import names
-from otel_mlperf.kineto.convert import Converted, convert, requests
+from otel_mlperf.kineto.convert import Conversion, convert, requests
 from otel_mlperf.kineto.spans.budget import Budget
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ def measure_profile(events: int, rounds: int) -> dict[str, Any]:
     }
 
 
-def sdk_spans(found: Converted, most: int) -> list[ReadableSpan]:
+def sdk_spans(found: Conversion, most: int) -> list[ReadableSpan]:
     """The first events as the SDK's exporter gets them."""
     resource, scope = Resource(RESOURCE), InstrumentationScope(names.SCOPE)
     events, spans = found.trace.events, found.spans

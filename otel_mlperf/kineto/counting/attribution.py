@@ -10,21 +10,21 @@ from otel_mlperf.kineto.linking.collectives import is_collective
 from otel_mlperf.kineto.linking.forest import Forest
 from otel_mlperf.kineto.linking.links import Place
 from otel_mlperf.kineto.linking.roles import Role, find_roles
-from otel_mlperf.kineto.linking.threads import Cover, find_waiting
+from otel_mlperf.kineto.linking.threads import Innermost, find_waiting
 from otel_mlperf.kineto.trace_events import NONE
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from otel_mlperf.journal.window import Window
-    from otel_mlperf.kineto.linking.links import Links, Step
+    from otel_mlperf.kineto.linking.links import Links, TraceStep
     from otel_mlperf.kineto.linking.sections import Sections
     from otel_mlperf.kineto.trace_events import Trace
 
 _STEP: Final = ".step"
 
 
-class Belonging(NamedTuple):
+class Attribution(NamedTuple):
     """Where each event counts; NONE: nowhere. The arrays have one item for each event."""
 
     section: NDArray[np.int64]
@@ -37,7 +37,7 @@ class Belonging(NamedTuple):
 
 def find_belonging(
     trace: Trace, links: Links, sections: Sections, window: Window | None = None
-) -> Belonging:
+) -> Attribution:
     """The section, step and phase of each event.
 
     The section is the innermost recorded one. Where there is none, or only a step, it is the
@@ -51,7 +51,7 @@ def find_belonging(
     place = {phase: at for at, phase in enumerate(phases)}
     of_step = np.array([place.get(phase, NONE) for _, phase in told] + [NONE], np.int64)
     step = links.step.astype(np.int64)
-    return Belonging(section, names, step, labels, of_step[step], phases)
+    return Attribution(section, names, step, labels, of_step[step], phases)
 
 
 def _sections(
@@ -84,7 +84,7 @@ def _annotations(trace: Trace, links: Links) -> NDArray[np.int32]:
     waiting = find_waiting(trace, links.around, links.forward)
     for track in np.unique(events.track[is_section]).tolist():
         rows = np.flatnonzero(is_section & (events.track == track))
-        cover = Cover(events.start_ns[rows], events.start_ns[rows] + events.duration_ns[rows])
+        cover = Innermost(events.start_ns[rows], events.start_ns[rows] + events.duration_ns[rows])
         mine = np.flatnonzero((waiting == track) & ~links.is_device)
         there[mine] = np.append(rows, NONE)[cover.at(events.start_ns[mine])]
     found: NDArray[np.int32] = np.where(above == NONE, there[root], above)
@@ -106,7 +106,7 @@ def _is_section(trace: Trace, links: Links) -> NDArray[np.bool_]:
     return found
 
 
-def _step_and_phase(step: Step, sections: Sections, window: Window | None) -> tuple[str, str]:
+def _step_and_phase(step: TraceStep, sections: Sections, window: Window | None) -> tuple[str, str]:
     """How a step is called, and its phase, empty if it is not known."""
     if step.section == NONE:
         return step.name, ""

@@ -46,7 +46,7 @@ _DIRECTIONS: Final = (
 )
 
 
-class Kind(IntEnum):
+class WorkKind(IntEnum):
     """What a device was doing; a bit number."""
 
     COMPUTE = 0
@@ -70,7 +70,7 @@ class Work(NamedTuple):
     streams: list[tuple[int, int]]
     """Device and stream, as the trace numbers them."""
 
-    def of(self, kind: Kind, group: NDArray[np.int64]) -> Intervals:
+    def of(self, kind: WorkKind, group: NDArray[np.int64]) -> Intervals:
         """When work of one kind ran, by device or by stream."""
         mine = self.kind == kind
         return union(self.start_ns[mine], self.end_ns[mine], group[mine])
@@ -124,8 +124,8 @@ def _kinds(trace: Trace, rows: NDArray[np.intp]) -> NDArray[np.uint8]:
     copies = is_of(trace, _COPIES)[rows]
     names, inverse = np.unique(trace.events.name[rows], return_inverse=True)
     talks = np.array([is_communication(trace.names[name]) for name in names] or [False])
-    kind = np.where(talks[inverse], Kind.COMMUNICATION, Kind.COMPUTE) if len(rows) else rows
-    return np.where(copies, Kind.COPY, kind).astype(np.uint8)
+    kind = np.where(talks[inverse], WorkKind.COMMUNICATION, WorkKind.COMPUTE) if len(rows) else rows
+    return np.where(copies, WorkKind.COPY, kind).astype(np.uint8)
 
 
 def _number(text: str) -> int:
@@ -151,7 +151,7 @@ class Copies:
 
 def count_copies(trace: Trace, work: Work) -> list[Copies]:
     """The copies and memsets by device and name, longest first."""
-    rows = np.flatnonzero(work.kind == Kind.COPY)
+    rows = np.flatnonzero(work.kind == WorkKind.COPY)
     name = trace.events.name[work.rows[rows]]
     found = []
     for key in np.unique(np.stack([work.device[rows], name]), axis=1).T.tolist():

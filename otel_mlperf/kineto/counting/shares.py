@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from otel_mlperf.intervals import Intervals
     from otel_mlperf.kineto.counting.streams import Stream
-    from otel_mlperf.kineto.counting.window_numbers import Numbers
+    from otel_mlperf.kineto.counting.window_numbers import WindowNumbers
     from otel_mlperf.kineto.trace_events import Trace
     from otel_mlperf.names import Metric
 
@@ -37,7 +37,7 @@ class Figure(NamedTuple):
     value: float
 
 
-def find_figures(trace: Trace, numbers: Numbers) -> list[Figure]:
+def find_figures(trace: Trace, numbers: WindowNumbers) -> list[Figure]:
     """The points of a window; none where nothing is known."""
     events = sum(count for count, _ in numbers.categories.values())
     found = [_figure(names.WINDOW_EVENTS, events)]

@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from otel_mlperf.intervals import gaps, nearest_rank, shared, sums, union
-from otel_mlperf.kineto.counting.device_work import Kind
+from otel_mlperf.kineto.counting.device_work import WorkKind
 from otel_mlperf.kineto.linking.roles import Role, find_roles
 from otel_mlperf.kineto.trace_events import NONE
 
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from otel_mlperf.kineto.counting.device_work import Work
     from otel_mlperf.kineto.trace_events import Events, Trace
 
-_COMPUTE, _TALK, _COPY = (1 << kind for kind in Kind)
+_COMPUTE, _TALK, _COPY = (1 << kind for kind in WorkKind)
 
 
 class Delays(NamedTuple):
@@ -146,7 +146,7 @@ def _measure(
 ) -> list[Stream]:
     n = len(keys)
     begin, end = window_of(trace, work)
-    on = shared([work.of(kind, group) for kind in Kind], n)
+    on = shared([work.of(kind, group) for kind in WorkKind], n)
     columns = _busy(work, group, n) | _waited(find_waits(trace, work, launch, group), n)
     return [
         Stream(

@@ -38,7 +38,7 @@ class Figures:
 
 
 @dataclass(frozen=True, slots=True)
-class Totals:
+class GroupTotals:
     """One item for each group that has an event, in the order of their numbers."""
 
     group: NDArray[np.int64]
@@ -57,13 +57,13 @@ class Totals:
             yield group, Figures(*row)
 
 
-def totals(group: Integers, duration_ns: Integers, self_ns: Integers) -> Totals:
+def totals(group: Integers, duration_ns: Integers, self_ns: Integers) -> GroupTotals:
     """The totals of each group; all three have one item for each event."""
     order = np.lexsort((duration_ns, group))
     inside, duration = group[order].astype(np.int64), duration_ns[order].astype(np.int64)
     present, first, count = np.unique(inside, return_index=True, return_counts=True)
     dense = np.repeat(np.arange(len(present)), count)
-    return Totals(
+    return GroupTotals(
         group=present,
         count=count.astype(np.int64),
         total_ns=sums(duration, dense, len(present)),

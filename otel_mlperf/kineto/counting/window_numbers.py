@@ -15,7 +15,7 @@ import numpy as np
 from otel_mlperf.intervals import sums
 from otel_mlperf.kineto.counting.allocator_memory import follow_memory
 from otel_mlperf.kineto.counting.attribution import find_belonging
-from otel_mlperf.kineto.counting.device_work import Kind, count_copies, find_work
+from otel_mlperf.kineto.counting.device_work import WorkKind, count_copies, find_work
 from otel_mlperf.kineto.counting.gaps import find_gaps
 from otel_mlperf.kineto.counting.streams import measure_devices, measure_streams, window_of
 from otel_mlperf.kineto.counting.totals import self_times, totals
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from otel_mlperf.journal.window import Window
     from otel_mlperf.kineto.counting.allocator_memory import Memory
-    from otel_mlperf.kineto.counting.attribution import Belonging
+    from otel_mlperf.kineto.counting.attribution import Attribution
     from otel_mlperf.kineto.counting.device_work import Copies, Work
     from otel_mlperf.kineto.counting.gaps import Gap
     from otel_mlperf.kineto.counting.streams import Stream
@@ -68,7 +68,7 @@ _WHAT: Final = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Total:
+class WindowTotal:
     """What all events of one name, stream, section, step or phase come to."""
 
     what: str
@@ -89,14 +89,14 @@ class Total:
 
 
 @dataclass(frozen=True, slots=True)
-class Numbers:
+class WindowNumbers:
     """Everything that is counted in one window."""
 
     start_ns: int
     end_ns: int
     categories: dict[str, tuple[int, int]]
     """Events and the sum of their durations, by category."""
-    totals: list[Total]
+    totals: list[WindowTotal]
     devices: list[Stream]
     streams: list[Stream]
     copies: list[Copies]
@@ -110,13 +110,13 @@ def count(
     links: Links,
     sections: Sections | None = None,
     window: Window | None = None,
-) -> Numbers:
+) -> WindowNumbers:
     """Counts a window; with its run's sections and its description, by their names."""
     work = find_work(trace)
     where = find_belonging(trace, links, sections or no_sections(), window)
     own = self_times(trace.events, links.around)
     start, end = window_of(trace, work)
-    return Numbers(
+    return WindowNumbers(
         start_ns=start,
         end_ns=end,
         categories=_categories(trace),
@@ -146,8 +146,8 @@ def _categories(trace: Trace) -> dict[str, tuple[int, int]]:
 
 
 def _by_name(
-    trace: Trace, links: Links, work: Work, where: Belonging, own: NDArray[np.int64]
-) -> list[Total]:
+    trace: Trace, links: Links, work: Work, where: Attribution, own: NDArray[np.int64]
+) -> list[WindowTotal]:
     events, names = trace.events, len(trace.names)
     group = events.category.astype(np.int64) * names + events.name
     found = totals(group, events.duration_ns, own)
@@ -156,7 +156,7 @@ def _by_name(
     whats = {key: _WHAT.get(Role(role), OTHER) for key, role in _one_each(group, find_roles(trace))}
     main = _main_sections(events.duration_ns, group, where)
     return [
-        Total(
+        WindowTotal(
             what=KERNEL if key in kinds else whats[key],
             category=trace.categories[key // names],
             name=trace.names[key % names],
@@ -172,9 +172,9 @@ def _by_name(
 
 def _kind(of_work: int | None, what: str, name: str) -> str:
     if of_work is not None:
-        return Kind(of_work).name.lower()
+        return WorkKind(of_work).name.lower()
     is_communication = what == ANNOTATION and is_collective(name)
-    return Kind.COMMUNICATION.name.lower() if is_communication else ""
+    return WorkKind.COMMUNICATION.name.lower() if is_communication else ""
 
 
 def _one_each(group: NDArray[np.int64], values: NDArray[np.uint8]) -> Iterator[tuple[int, int]]:
@@ -199,7 +199,7 @@ def _launched(
 
 
 def _main_sections(
-    duration_ns: NDArray[np.int64], group: NDArray[np.int64], where: Belonging
+    duration_ns: NDArray[np.int64], group: NDArray[np.int64], where: Attribution
 ) -> dict[int, tuple[int, int]]:
     """For each group the section with most of its time, and how much that is."""
     rows = np.flatnonzero(where.section != NONE)
@@ -214,11 +214,11 @@ def _main_sections(
     return dict(zip(keys.tolist(), found, strict=True))
 
 
-def _by_stream(trace: Trace, work: Work) -> list[Total]:
+def _by_stream(trace: Trace, work: Work) -> list[WindowTotal]:
     length = work.end_ns - work.start_ns
     found = totals(work.stream, length, length)
     return [
-        Total(
+        WindowTotal(
             what=STREAM,
             category=ON_DEVICE,
             name=f"device {work.streams[key][0]} stream {work.streams[key][1]}",
@@ -231,13 +231,13 @@ def _by_stream(trace: Trace, work: Work) -> list[Total]:
 
 
 def _by_place(
-    trace: Trace, links: Links, work: Work, where: Belonging, own: NDArray[np.int64]
-) -> list[Total]:
+    trace: Trace, links: Links, work: Work, where: Attribution, own: NDArray[np.int64]
+) -> list[WindowTotal]:
     operators = find_roles(trace) == Role.OPERATOR
     inside = Forest(links.around).nearest(operators) != NONE
     outermost = np.flatnonzero(operators & ~inside)
     duration = trace.events.duration_ns
-    found: list[Total] = []
+    found: list[WindowTotal] = []
     for what, place, names in (
         (SECTION, where.section, where.sections),
         (STEP, where.step, where.steps),
@@ -247,7 +247,7 @@ def _by_place(
             mine = rows[place[rows] != NONE]
             sums_of = totals(place[mine], duration[mine], own[mine])
             found += [
-                Total(what=what, category=category, name=names[key], figures=figures)
+                WindowTotal(what=what, category=category, name=names[key], figures=figures)
                 for key, figures in sums_of.each()
             ]
     return found

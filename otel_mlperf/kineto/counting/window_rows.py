@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from otel_mlperf.journal.window import Window
     from otel_mlperf.kineto.counting.allocator_memory import Memory
-    from otel_mlperf.kineto.counting.window_numbers import Numbers, Total
+    from otel_mlperf.kineto.counting.window_numbers import WindowNumbers, WindowTotal
     from otel_mlperf.kineto.trace_events import Trace
 
 Row = dict[str, Any]
@@ -29,7 +29,7 @@ Columns = dict[str, list[Any]]
 
 def tables_of(
     trace: Trace,
-    numbers: Numbers,
+    numbers: WindowNumbers,
     orphans: dict[str, int],
     *,
     window: Window | None = None,
@@ -49,7 +49,7 @@ def tables_of(
 
 def rows_of(
     trace: Trace,
-    numbers: Numbers,
+    numbers: WindowNumbers,
     orphans: dict[str, int],
     *,
     window: Window | None = None,
@@ -73,7 +73,9 @@ def rows_of(
     return {table: [common | row for row in given] for table, given in rows.items()}
 
 
-def _window(trace: Trace, numbers: Numbers, orphans: dict[str, int], window: Window | None) -> Row:
+def _window(
+    trace: Trace, numbers: WindowNumbers, orphans: dict[str, int], window: Window | None
+) -> Row:
     return {
         "number": None if window is None else window.number,
         "trace": trace.path.name,
@@ -87,13 +89,13 @@ def _window(trace: Trace, numbers: Numbers, orphans: dict[str, int], window: Win
     }
 
 
-def _steps_with_events(numbers: Numbers) -> list[str]:
+def _steps_with_events(numbers: WindowNumbers) -> list[str]:
     """The steps in which something ran: a profiler may start at the end of one."""
     known = {total.name for total in numbers.totals if total.what == STEP}
     return [name for name in numbers.steps if name in known]
 
 
-def _total(total: Total) -> Row:
+def _total(total: WindowTotal) -> Row:
     row: Row = asdict(total)
     figures: Row = row.pop("figures")
     return row | figures

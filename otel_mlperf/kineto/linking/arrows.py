@@ -34,6 +34,8 @@ def last_before(
     if not count or not len(wanted_keys):
         return np.full(len(wanted_keys), NONE, np.int64)
     all_keys = np.concatenate((keys, wanted_keys))
+    # Candidates and questions are sorted together, by key and time; of one time the candidate
+    # comes first, so that it answers. A search for each question would be a loop in Python.
     asks = np.arange(len(all_keys)) >= count
     order = np.lexsort((asks, np.concatenate((times, wanted_times)), all_keys))
     at = np.arange(len(order))

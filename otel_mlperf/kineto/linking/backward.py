@@ -40,12 +40,15 @@ def find_forward(trace: Trace, roles: NDArray[np.uint8]) -> Backward:
     events = trace.events
     is_operator = roles == Role.OPERATOR
     numbered = is_operator & (events.sequence >= 0)
+    # Nothing or 0 in the field: no other thread has made its node.
     ahead = np.flatnonzero(numbered & (events.forward_thread <= 0))
     back = np.flatnonzero(numbered & (events.forward_thread > 0))
     operators = np.flatnonzero(is_operator)
     tails, heads = find_arrows(trace, "fwdbwd", operators, operators)
     forward = np.full(len(events), NONE, np.int32)
     forward[back] = _by_number(trace, ahead, back, _tracks(trace, ahead, back, tails, heads))
+    # The arrow wins: it was written by who knows both ends. A difference is counted, since it
+    # means that numbers were reused.
     differs = (forward[heads] != NONE) & (forward[heads] != tails)
     forward[heads] = tails
     return Backward(forward, int(differs.sum()))
@@ -70,6 +73,8 @@ def _tracks(
             wanted = events.sequence[back[events.forward_thread[back] == thread]]
             joined = events.track[ahead[np.isin(events.sequence[ahead], wanted)]]
         if len(joined):
+            # A majority: one wrong arrow, or numbers that another thread used as well, do not
+            # turn a thread.
             found[thread] = int(np.bincount(joined).argmax())
     return found
 

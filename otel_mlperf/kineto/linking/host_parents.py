@@ -16,13 +16,13 @@ from otel_mlperf.kineto.linking.links import (
 )
 from otel_mlperf.kineto.linking.roles import IS_DEVICE, Role
 from otel_mlperf.kineto.linking.sections import find_twins, is_of_section, sections_of_tracks
-from otel_mlperf.kineto.linking.threads import Cover, find_open, rows_by
+from otel_mlperf.kineto.linking.threads import Innermost, find_open, rows_by
 from otel_mlperf.kineto.trace_events import NONE
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from otel_mlperf.kineto.linking.links import Step
+    from otel_mlperf.kineto.linking.links import TraceStep
     from otel_mlperf.kineto.linking.sections import Sections
     from otel_mlperf.kineto.linking.threads import Open
     from otel_mlperf.kineto.trace_events import Trace
@@ -47,19 +47,21 @@ class HostEvents:
         self._trace, self._roles, self._is_host = trace, roles, is_host
         self._around, self._waiting, self._sections = around, waiting, sections
         self._of_track = sections_of_tracks(trace, sections.thread)
+        # Recorded sections are in the recorder's clock, hence the tolerance; annotations of steps
+        # below are in the trace's own and need none.
         self._open = self._find_open(
             {
-                track: Cover(sections.start_ns, sections.end_ns, rows)
+                track: Innermost(sections.start_ns, sections.end_ns, rows)
                 for track, rows in self._of_track.items()
             },
             TOLERANCE_NS,
         )
         self._annotated = step_annotations(trace, roles)
 
-    def _find_open(self, covers: dict[int, Cover], tolerance_ns: int) -> Open:
+    def _find_open(self, covers: dict[int, Innermost], tolerance_ns: int) -> Open:
         return find_open(self._trace, self._is_host, covers, self._waiting, tolerance_ns)
 
-    def steps(self, forward: NDArray[np.int32]) -> tuple[list[Step], NDArray[np.int32]]:
+    def steps(self, forward: NDArray[np.int32]) -> tuple[list[TraceStep], NDArray[np.int32]]:
         """The steps, and for each host event the index of its own."""
         steps, part_of = recorded_steps(self._sections)
         open_ = self._open
@@ -69,6 +71,8 @@ class HostEvents:
             open_ = self._find_open(self._step_covers(steps), 0)
         inner = np.where(open_.own == NONE, open_.waiting, open_.own)
         step = np.append(part_of, np.int32(NONE))[inner]
+        # On no thread that is known to belong to a step: the time decides, on whatever thread the
+        # step is.
         untold = np.flatnonzero(self._is_host & (inner == NONE))
         step[untold] = _cover(steps).at(self._trace.events.start_ns[untold])
         # Backward operators after the end of any step: of the step of what they answer.
@@ -77,13 +81,13 @@ class HostEvents:
         step[untold] = step[outermost[untold]]
         return steps, step
 
-    def _step_covers(self, steps: list[Step]) -> dict[int, Cover]:
+    def _step_covers(self, steps: list[TraceStep]) -> dict[int, Innermost]:
         start, end = _times(steps)
         track = self._trace.events.track[self._annotated]
         by_track = rows_by(track, np.arange(len(steps)))
-        return {one: Cover(start, end, rows) for one, rows in by_track.items()}
+        return {one: Innermost(start, end, rows) for one, rows in by_track.items()}
 
-    def place(self, steps: list[Step], step: NDArray[np.int32]) -> Links:
+    def place(self, steps: list[TraceStep], step: NDArray[np.int32]) -> Links:
         """The parents and sections of host events."""
         twin = find_twins(
             self._trace,
@@ -102,6 +106,8 @@ class HostEvents:
         section = np.where(in_section, own, NONE)
         place[in_section] = Place.SECTION
         of_step = np.array([one.section for one in steps] + [NONE], np.int32)[step]
+        # The nearer tie first: a section that waits for the event's thread, else the step that it
+        # counts to.
         for found, why in ((self._open.waiting, Place.ENGINE), (of_step, Place.STEP)):
             left = self._is_host & (parent == NONE) & (section == NONE) & (found != NONE)
             section[left] = found[left]
@@ -109,6 +115,8 @@ class HostEvents:
         section[is_twin] = twin[is_twin]
         place[is_twin] = Place.TWIN
         part_of = recorded_steps(self._sections)[1]
+        # A twin counts to the step of its section, which was told, and not to one that was worked
+        # out.
         known = np.append(part_of, np.int32(NONE))[np.where(is_twin, twin, NONE)]
         step = np.where(known == NONE, step, known)
         nothing = np.full(len(parent), NONE, np.int32)
@@ -126,12 +134,12 @@ class HostEvents:
         )
 
 
-def _times(steps: list[Step]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def _times(steps: list[TraceStep]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     return (
         np.array([step.start_ns for step in steps], np.int64),
         np.array([step.end_ns for step in steps], np.int64),
     )
 
 
-def _cover(steps: list[Step]) -> Cover:
-    return Cover(*_times(steps))
+def _cover(steps: list[TraceStep]) -> Innermost:
+    return Innermost(*_times(steps))

@@ -50,6 +50,9 @@ def find_launches(
         around: of each host event the one that contains it on its thread.
         parents: of each host event the one that it hangs under.
     """
+    # The call before the External id: a correlation names the very call, while the id is of the
+    # operator that the profiler took to be open, was seen twice in one file, and is the
+    # correlation once more where it knew no operator.
     call = _find_calls(trace, roles)
     told, asked = _find_operators(trace, roles)
     host = Forest(parents)
@@ -58,6 +61,8 @@ def find_launches(
     is_bare = np.append(around, np.int32(NONE))[call] == NONE
     parent = np.where(roles == Role.DEVICE_ANNOTATION, _find_originals(trace, roles), owner)
     # What no operator is around: Python's frame is better than nothing, and so is the call itself.
+    # In this order: an id that names an operator is knowledge, a frame of Python a good guess,
+    # and the call itself at least the right time.
     for better in (np.where(is_bare, asked, NONE), frame, call):
         parent = np.where(parent == NONE, better, parent)
     is_unknown = told & (asked == NONE)
@@ -93,6 +98,7 @@ def _find_calls(trace: Trace, roles: NDArray[np.uint8]) -> NDArray[np.int32]:
     works = np.flatnonzero((roles == Role.DEVICE) & (events.correlation > 0))
     found = np.full(len(events), NONE, np.int32)
     found[works] = _matched(trace, calls, events.correlation[calls], works, events.correlation)
+    # Second, because an arrow may lack an end where the window began or ended in between.
     lost = np.flatnonzero((roles == Role.DEVICE) & (found == NONE))
     if len(lost):
         tails, heads = find_arrows(trace, "ac2g", np.flatnonzero(on_host), lost)
@@ -106,6 +112,8 @@ def _find_operators(
     """Which works have an External id, and the operators that these are of."""
     events = trace.events
     owners = np.flatnonzero(_is_in(roles, _OWNERS) & (events.external > 0))
+    # Equal to the correlation it is no id of an operator: that is what the profiler fills in when
+    # it knows none.
     told = (events.external > 0) & (events.external != events.correlation)
     told &= roles == Role.DEVICE
     works = np.flatnonzero(told)
@@ -121,6 +129,7 @@ def _find_originals(trace: Trace, roles: NDArray[np.uint8]) -> NDArray[np.int32]
     copies = np.flatnonzero((roles == Role.DEVICE_ANNOTATION) & (events.external > 0))
     found = np.full(len(events), NONE, np.int32)
     rows = _matched(trace, originals, events.external[originals], copies, events.external)
+    # The number alone is not enough: External ids were seen twice in one file.
     same = rows != NONE
     same[same] = events.name[rows[same]] == events.name[copies[same]]
     found[copies[same]] = rows[same]

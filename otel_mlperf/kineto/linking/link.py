@@ -1,9 +1,9 @@
 """Under what does each event of a trace belong?
 
-Events of the host nest by time on their thread (``nesting``). Work of a device is under the
+Events of the host nest by time on their thread (``forest``). Work of a device is under the
 operator that launched it (``launches``); backward operators know their forward operator
 (``backward``). Where the trace belongs to a run, recorded sections are above what they were around
-(``recorded``), and every event counts to a step (``steps``, ``threads``).
+(``sections``), and every event counts to a step (``links``, ``threads``).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from otel_mlperf.kineto.linking.backward import find_forward
 from otel_mlperf.kineto.linking.forest import find_parents
 from otel_mlperf.kineto.linking.host_parents import HostEvents
 from otel_mlperf.kineto.linking.launches import find_launches
-from otel_mlperf.kineto.linking.links import Links, Place, Step
+from otel_mlperf.kineto.linking.links import Links, Place
 from otel_mlperf.kineto.linking.roles import IS_DEVICE, Role, find_roles
 from otel_mlperf.kineto.linking.sections import no_sections
 from otel_mlperf.kineto.linking.threads import find_waiting
@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from otel_mlperf.kineto.linking.sections import Sections
     from otel_mlperf.kineto.trace_events import Trace
 
-__all__ = ["Links", "Place", "Step", "link"]
-
 
 def link(trace: Trace, sections: Sections | None = None) -> Links:
     """Finds where each event of a trace belongs, in the recorded sections too if there are any.
@@ -43,6 +41,8 @@ def link(trace: Trace, sections: Sections | None = None) -> Links:
     around = _nest(trace, roles, is_host)
     backward = find_forward(trace, roles)
     given = sections if sections is not None and trace.is_unix_time else no_sections()
+    # The order matters: who waits for a thread follows from its forward operators, steps from who
+    # waits, parents from steps, and the device's parents from the host's.
     waiting = find_waiting(trace, around, backward.forward)
     host = HostEvents(trace, roles, is_host, around, waiting, given)
     steps, step = host.steps(backward.forward)
@@ -78,6 +78,8 @@ def _place_devices(links: Links, launches: Launches, roles: NDArray[np.uint8]) -
     links.launch[rows] = call
     cause = np.where(call == NONE, parent, call)
     links.step[rows] = np.append(links.step, np.int32(NONE))[cause]
+    # An annotation that is a recorded section once more is not sent: what it launched hangs under
+    # the section.
     is_shown_as_section = np.append(links.place, np.uint8(Place.ROOT))[parent] == Place.TWIN
     links.section[rows[is_shown_as_section]] = links.section[parent[is_shown_as_section]]
     links.parent[rows] = np.where(is_shown_as_section, NONE, parent)

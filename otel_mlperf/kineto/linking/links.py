@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 _ANNOTATION: Final = re.compile(r"ProfilerStep#\d+")
 
 
-class Step(NamedTuple):
+class TraceStep(NamedTuple):
     """A step that the trace shows."""
 
     name: str
@@ -48,25 +48,25 @@ def step_annotations(trace: Trace, roles: NDArray[np.uint8]) -> NDArray[np.intp]
     return rows[np.argsort(trace.events.start_ns[rows], kind="stable")]
 
 
-def annotated_steps(trace: Trace, rows: NDArray[np.intp]) -> list[Step]:
+def annotated_steps(trace: Trace, rows: NDArray[np.intp]) -> list[TraceStep]:
     """The steps that annotations show."""
     events = trace.events
     start = events.start_ns[rows]
     end = start + np.maximum(events.duration_ns[rows], 0)
     named = [trace.names[number] for number in events.name[rows].tolist()]
     return [
-        Step(name, begin, stop, row, NONE)
+        TraceStep(name, begin, stop, row, NONE)
         for name, begin, stop, row in zip(
             named, start.tolist(), end.tolist(), rows.tolist(), strict=True
         )
     ]
 
 
-def recorded_steps(sections: Sections) -> tuple[list[Step], NDArray[np.int32]]:
+def recorded_steps(sections: Sections) -> tuple[list[TraceStep], NDArray[np.int32]]:
     """The recorded steps, and for each section the index of the step that it is part of."""
     rows = np.flatnonzero(sections.is_step).tolist()
     steps = [
-        Step(sections.name[at], int(sections.start_ns[at]), int(sections.end_ns[at]), NONE, at)
+        TraceStep(sections.name[at], int(sections.start_ns[at]), int(sections.end_ns[at]), NONE, at)
         for at in rows
     ]
     traces = [trace.tobytes() for trace in sections.trace_id]
@@ -122,6 +122,6 @@ class Links:
     """A ``Place``."""
     is_device: NDArray[np.bool_]
     """Whether it ran on a device, not on a thread of the host."""
-    steps: list[Step]
+    steps: list[TraceStep]
     orphans: dict[str, int]
     """What could not be linked, or contradicts itself, by kind: how many."""

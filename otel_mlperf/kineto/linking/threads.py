@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from otel_mlperf.kineto.trace_events import Trace
 
 
-class Cover:
+class Innermost:
     """Intervals, each open from its start until before its end; the last begun is innermost.
 
     Of those that begin together it is the one that ends first. With ``rows``, only these intervals
@@ -54,6 +54,8 @@ class Cover:
         first = np.searchsorted(self._bounds, start_ns, "right")
         place = np.searchsorted(self._bounds, start_ns + tolerance_ns, "right")
         unsure = np.flatnonzero(place > first)
+        # Bounds within the tolerance are tried from the last backwards: the innermost interval
+        # that holds more of the event than lies before it.
         while len(unsure):
             inner = self._inner[place[unsure]]
             begin = np.append(self._start, 0)[inner]
@@ -76,6 +78,8 @@ def _segments(
     open_: list[tuple[int, int]] = []
     inner = [NONE]
     for bound in bounds.tolist():
+        # Those that begin here before those that end here: an interval of no length is never
+        # open.
         while upcoming is not None and begins[upcoming[1]] <= bound:
             heapq.heappush(open_, (-upcoming[0], upcoming[1]))
             upcoming = next(waiting, None)
@@ -97,7 +101,7 @@ class Open(NamedTuple):
 def find_open(
     trace: Trace,
     is_host: NDArray[np.bool_],
-    covers: dict[int, Cover],
+    covers: dict[int, Innermost],
     waiting: NDArray[np.int64],
     tolerance_ns: int,
 ) -> Open:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from otel_mlperf.kineto.reading.source import Source
+    from otel_mlperf.kineto.reading.source import TraceSource
 
 BETWEEN: Final = re.compile(rb'\}\s*,\s*(?=\{\s*")')
 _LOOK_BACK: Final = 1 << 14
@@ -40,6 +40,8 @@ PART_BYTES: Final = 1 << 19
 
 def last_between(data: bytes) -> tuple[int, int] | None:
     """Where the last whole entry of ``data`` ends, and where the next begins."""
+    # Backwards is what is wanted, and expressions only search forwards: the end of the block is
+    # tried first, because entries are short.
     for begin in (max(0, len(data) - _LOOK_BACK), 0):
         found = [match.span() for match in BETWEEN.finditer(data, begin)]
         if found:
@@ -47,7 +49,7 @@ def last_between(data: bytes) -> tuple[int, int] | None:
     return None
 
 
-class Block:
+class TextBlock:
     """Decoded entries, and the text that they were decoded from."""
 
     __slots__ = ("_text", "entries")
@@ -58,6 +60,8 @@ class Block:
 
     def positions(self) -> NDArray[np.int64]:
         """Where each entry has its ``{``, from the beginning of the block."""
+        # Looked up only where positions are asked for, and by looks again: the decoder does not
+        # tell them.
         array = np.frombuffer(self._text, np.uint8)
         opens = np.flatnonzero(array == _OPEN)
         positions = opens[_may_begin_entry(array, opens)]
@@ -67,17 +71,18 @@ class Block:
         return positions - len(b"[")
 
 
-def decode(text: memoryview) -> Block | None:
+def decode(text: memoryview) -> TextBlock | None:
     """The entries in ``text``, which are separated by commas; None if they cannot be decoded."""
     whole = b"".join((b"[", text, b"]"))
     try:
-        return Block(whole, _DECODER.decode(whole))
+        return TextBlock(whole, _DECODER.decode(whole))
     except NOT_DECODED:
         return None
 
 
 def _may_begin_entry(array: NDArray[np.uint8], opens: NDArray[np.int64]) -> NDArray[np.bool_]:
     """Which braces follow a comma, or the beginning of the list, as those of all entries do."""
+    # The bracket of the list stands at 0, so one byte in front of a brace there always is.
     before = opens - 1
     for _ in range(_MOST_BLANKS):
         blank = array[before] <= _BLANK
@@ -91,6 +96,7 @@ def _may_begin_entry(array: NDArray[np.uint8], opens: NDArray[np.int64]) -> NDAr
 
 def _outermost(array: NDArray[np.uint8]) -> NDArray[np.int64]:
     """Where an object begins that is within no other, nor in a text."""
+    # Slow, and right whatever the text says: every quote and escape is looked at.
     braces = np.flatnonzero(((array == _OPEN) | (array == _CLOSE)) & ~_inside_texts(array))
     opens = array[braces] == _OPEN
     depth = np.cumsum(np.where(opens, 1, -1))
@@ -111,17 +117,18 @@ def _inside_texts(array: NDArray[np.uint8]) -> NDArray[np.bool_]:
         quotes = quotes[~np.isin(quotes, escapes[run % 2 == 0] + 1)]
     marks = np.zeros(len(array), np.int8)
     marks[quotes] = 1
+    # After an odd number of quotes one is inside a text.
     return np.bitwise_xor.accumulate(marks).astype(np.bool_)
 
 
-class Text:
+class TraceText:
     """A window over the stream: bytes are appended at its end and dropped at its beginning.
 
     One piece is read ahead on a thread: to read, decompress and hash needs no interpreter, so it
     costs no time beside decoding where there is a second processor.
     """
 
-    def __init__(self, source: Source, progress: Callable[[int], None] | None = None) -> None:
+    def __init__(self, source: TraceSource, progress: Callable[[int], None] | None = None) -> None:
         self._source = source
         self._progress = progress
         self._thread = ThreadPoolExecutor(1, "otel-mlperf-trace")
@@ -134,7 +141,7 @@ class Text:
         self.ended = False
         """``data`` reaches to the end of the text."""
 
-    def __enter__(self) -> Text:
+    def __enter__(self) -> TraceText:
         return self
 
     def __exit__(
@@ -153,6 +160,7 @@ class Text:
                 self._ahead = self._thread.submit(self._source.read)
             if self._progress is not None:
                 self._progress(self._source.file_bytes)
+        # What is left of the block before is a part of an entry: it is short, and copied once.
         self.data = b"".join((self.data, self._piece[:PART_BYTES]))
         self.ended = not self._piece
         self._piece = self._piece[PART_BYTES:]

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, Final
 from otel_mlperf.errors import TraceError
 from otel_mlperf.kineto.reading.blocks import BETWEEN
 from otel_mlperf.kineto.reading.damage import DamageLog
-from otel_mlperf.kineto.reading.recovery import LAST_ENTRY, LONGEST_ENTRY
+from otel_mlperf.kineto.reading.damaged_blocks import LAST_ENTRY, LONGEST_ENTRY
 from otel_mlperf.kineto.reading.repair import clean_text, is_cut, mend_value, parse_value
-from otel_mlperf.kineto.reading.source import Source
+from otel_mlperf.kineto.reading.source import TraceSource
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -36,7 +36,7 @@ def read_details(trace: Trace, rows: Sequence[int]) -> dict[int, dict[str, Any]]
     positions = trace.events.position
     ordered = sorted((int(positions[row]), int(row)) for row in rows)
     details = {}
-    with Source(trace.path, DamageLog(), _NO_LIMIT) as source:
+    with TraceSource(trace.path, DamageLog(), _NO_LIMIT) as source:
         window = _Window(source)
         for position, row in ordered:
             entry = _read_entry(window, position)
@@ -81,7 +81,7 @@ def _mended(data: bytes) -> Any:
 class _Window:
     """Parts of the text in ascending order: from their place in a plain file, else as a stream."""
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: TraceSource) -> None:
         self._source = source
         self._data = b""
         self._offset = 0

@@ -144,7 +144,7 @@ PHASES: Final = {kind: str(kind.__struct_config__.tag) for kind in KINDS}
 ENTRY: Final[Any] = functools.reduce(operator.or_, KINDS)
 
 
-class Halves:
+class BeginEndPairs:
     """Pairs an end with what began last on its track, as the format has it."""
 
     def __init__(self, damage: DamageLog) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from otel_mlperf.kineto.reading.repair import is_cut, parse_value
 
 if TYPE_CHECKING:
-    from otel_mlperf.kineto.reading.blocks import Text
+    from otel_mlperf.kineto.reading.blocks import TraceText
     from otel_mlperf.kineto.reading.damage import DamageLog
 
 LONGEST_FIELD: Final = 8 << 20
@@ -27,7 +27,7 @@ _OVERLAP: Final = 64
 class Fields:
     """Reads fields of the outermost object up to the list of events, and after it."""
 
-    def __init__(self, text: Text, damage: DamageLog) -> None:
+    def __init__(self, text: TraceText, damage: DamageLog) -> None:
         self._text = text
         self._damage = damage
         self._is_lost = False

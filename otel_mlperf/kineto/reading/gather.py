@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from otel_mlperf.kineto.reading.damage import DamageLog
-    from otel_mlperf.kineto.reading.timeline_rows import Tracks
+    from otel_mlperf.kineto.reading.timeline_rows import TrackTable
 
 MOST_KINDS: Final = 256
 """Categories that a byte can tell apart; all others are the last of them."""
@@ -54,7 +54,7 @@ _CATEGORY: Final = attrgetter("cat")
 class EventRows:
     """Events with a duration."""
 
-    def __init__(self, tracks: Tracks, damage: DamageLog) -> None:
+    def __init__(self, tracks: TrackTable, damage: DamageLog) -> None:
         self._tracks = tracks
         self._damage = damage
         self._names = Index()
@@ -123,7 +123,7 @@ class EventRows:
 class FlowRows:
     """Ends of arrows."""
 
-    def __init__(self, tracks: Tracks, damage: DamageLog) -> None:
+    def __init__(self, tracks: TrackTable, damage: DamageLog) -> None:
         self._tracks = tracks
         self._damage = damage
         self._kinds = Index(_flow_kind, MOST_KINDS)
@@ -159,7 +159,7 @@ class FlowRows:
 class AllocationRows:
     """``[memory]`` instants."""
 
-    def __init__(self, tracks: Tracks, damage: DamageLog) -> None:
+    def __init__(self, tracks: TrackTable, damage: DamageLog) -> None:
         self._tracks = tracks
         self._damage = damage
         self._rows = Growing(time_ns=np.int64, track=np.int32, **_MEMORY_ARGS)

@@ -30,7 +30,7 @@ EXPANSION_RATIO: Final = 200
 EXPANSION_FREE_BYTES: Final = 10 << 20
 
 
-class Source:
+class TraceSource:
     """The uncompressed text of a trace, in pieces."""
 
     def __init__(self, path: Path, damage: DamageLog, max_bytes: int) -> None:
@@ -47,7 +47,7 @@ class Source:
         self.is_gzip = os.pread(self._fd, 2, 0) == GZIP_MAGIC
         self._pieces = self._members() if self.is_gzip else self._plain()
 
-    def __enter__(self) -> Source:
+    def __enter__(self) -> TraceSource:
         return self
 
     def __exit__(
@@ -63,6 +63,7 @@ class Source:
         """The next piece; empty at the end."""
         piece = next(self._pieces, b"")
         room = self._max_bytes - self.text_bytes
+        # Cut here and not at the file: of a compressed one only the text's size counts.
         if len(piece) > room:
             self._damage.add("too_large", self._max_bytes, f"more than {self._max_bytes} bytes")
             self._pieces.close()
@@ -86,6 +87,8 @@ class Source:
 
     def _file(self, size: int) -> bytes:
         """The next bytes of the file, as far as it reached when it was opened."""
+        # Never beyond the size at the beginning: a file that is being written would otherwise be
+        # followed for ever.
         piece = os.read(self._fd, min(size, self._opened.st_size - self.file_bytes))
         self.file_bytes += len(piece)
         return piece
@@ -117,6 +120,8 @@ class Source:
         """One gzip member; returns what was read beyond it, None if nothing can follow."""
         inflate = zlib.decompressobj(wbits=31)
         while not inflate.eof:
+            # zlib raises for a whole input and keeps what it had made of it: the copy is asked
+            # again, in halves, for what stands before the error.
             before = inflate.copy()
             try:
                 piece = inflate.decompress(waiting, PIECE_BYTES)
@@ -128,6 +133,7 @@ class Source:
             waiting = inflate.unconsumed_tail
             if piece:
                 yield piece
+            # Asked of each piece, so that a bomb is met before it has filled the memory.
             if self._expands_too_much(len(waiting)):
                 return None
             if not waiting and not inflate.eof:

@@ -15,16 +15,16 @@ from otel_mlperf.kineto.reading.entries import (
     KINDS,
     PHASES,
     Begin,
+    BeginEndPairs,
     Complete,
     End,
     FlowEnd,
     FlowStart,
-    Halves,
     Instant,
     Meta,
 )
 from otel_mlperf.kineto.reading.gather import AllocationRows, EventRows, FlowRows
-from otel_mlperf.kineto.reading.timeline_rows import Tracks
+from otel_mlperf.kineto.reading.timeline_rows import TrackTable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -41,11 +41,11 @@ class Table:
     """Takes entries block by block, in the order of the file."""
 
     def __init__(self, damage: DamageLog) -> None:
-        self.tracks = Tracks(damage)
+        self.tracks = TrackTable(damage)
         self.events = EventRows(self.tracks, damage)
         self.flows = FlowRows(self.tracks, damage)
         self.allocations = AllocationRows(self.tracks, damage)
-        self.halves = Halves(damage)
+        self.halves = BeginEndPairs(damage)
         self._codes = np.zeros(len(KINDS), np.int64)
         self._unknown: dict[str, int] = {}
 

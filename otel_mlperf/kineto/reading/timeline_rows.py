@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from otel_mlperf.kineto.reading.value_columns import Index
-from otel_mlperf.kineto.trace_events import Track
+from otel_mlperf.kineto.trace_events import TraceTrack
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _PLACE: Final = attrgetter("pid", "tid")
 
 
-class Tracks:
+class TrackTable:
     """Numbers the tracks that entries stand on."""
 
     def __init__(self, damage: DamageLog) -> None:
@@ -51,10 +51,10 @@ class Tracks:
             elif entry.name == "thread_name":
                 self._threads[pid, tid] = name
 
-    def all(self) -> list[Track]:
+    def all(self) -> list[TraceTrack]:
         """What the numbers stand for."""
         return [
-            Track(
+            TraceTrack(
                 pid or "",
                 tid or "",
                 self._processes.get(pid, ""),

@@ -46,6 +46,8 @@ def parse_times(values: Callable[[], Iterable[Any]], count: int) -> NDArray[np.i
     not fit, is NO_TIME. ``values`` is called again where one of them is a text.
     """
     try:
+        # Whole microseconds, as some versions write them, are decoded as integers: no text is
+        # made.
         whole = np.fromiter(values(), np.int64, count)
     except (TypeError, ValueError, OverflowError):
         return _parse_texts(values, count)
@@ -59,11 +61,15 @@ def _parse_texts(values: Callable[[], Iterable[Any]], count: int) -> NDArray[np.
         joined = "\n".join(values())
     except TypeError:  # some are integers
         joined = ""
+    # Kineto writes three decimals, always; other numbers of them come from tools that wrote the
+    # file again.
     times = _parse_milli(joined, count) if joined.isascii() else None
     if times is not None:
         return times
     texts = list(map(str, values()))
     joined = "\n".join(texts)
+    # int() and Decimal() read other digits too, and a text with a line feed would move all rows
+    # behind it: such columns are read value by value.
     if not joined.isascii() or joined.count("\n") != len(texts) - 1:
         return np.array([_parse_text(text) for text in texts], np.int64)
     times, is_plain = _parse_plain(np.frombuffer(f"{joined}\n".encode(), np.uint8))
@@ -83,6 +89,8 @@ def _parse_milli(joined: str, count: int) -> NDArray[np.int64] | None:
     if len(ends) != count or not np.array_equal(dots + 4, ends):
         return None
     begins = np.concatenate(([0], ends[:-1] + 1))
+    # Digits, one point and one line feed a line, signs only in front: anything else would be read
+    # as something else by fromstring, which says nothing.
     signs = int(np.count_nonzero(array[begins] == ord("-")))
     others = int(np.count_nonzero(array - np.uint8(ord("0")) > 9))
     if others != 2 * len(ends) + signs or int((ends - begins).max()) > _MILLI_LENGTH:

@@ -9,11 +9,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from otel_mlperf.errors import TraceError
-from otel_mlperf.kineto.reading.blocks import Text, decode, last_between
+from otel_mlperf.kineto.reading.blocks import TraceText, decode, last_between
 from otel_mlperf.kineto.reading.damage import DamageLog
+from otel_mlperf.kineto.reading.damaged_blocks import LONGEST_ENTRY, DamagedBlocks
 from otel_mlperf.kineto.reading.fields import Fields, find_distributed
-from otel_mlperf.kineto.reading.recovery import LONGEST_ENTRY, Recovery
-from otel_mlperf.kineto.reading.source import Source
+from otel_mlperf.kineto.reading.source import TraceSource
 from otel_mlperf.kineto.reading.table import Table
 from otel_mlperf.kineto.trace_events import Trace
 
@@ -39,12 +39,12 @@ def read_trace(
     """
     damage = DamageLog()
     table = Table(damage)
-    with Source(path, damage, max_bytes) as source, Text(source, progress) as text:
+    with TraceSource(path, damage, max_bytes) as source, TraceText(source, progress) as text:
         fields = Fields(text, damage)
         found = fields.open()
         if not found:
             raise _no_events(path, source, damage)
-        recovery = Recovery(table, damage, is_bare=fields.is_bare)
+        recovery = DamagedBlocks(table, damage, is_bare=fields.is_bare)
         while found:
             _read_events(text, table, recovery)
             found = fields.find_events()
@@ -52,7 +52,7 @@ def read_trace(
     return _trace(path, table, fields.values, damage, digest)
 
 
-def _read_events(text: Text, table: Table, recovery: Recovery) -> None:
+def _read_events(text: TraceText, table: Table, recovery: DamagedBlocks) -> None:
     """Read the list of events up to its end."""
     while True:
         between = last_between(text.data)
@@ -105,7 +105,7 @@ def _trace(
     )
 
 
-def _no_events(path: Path, source: Source, damage: DamageLog) -> TraceError:
+def _no_events(path: Path, source: TraceSource, damage: DamageLog) -> TraceError:
     if not source.text_bytes:
         found = "it is empty"
     else:

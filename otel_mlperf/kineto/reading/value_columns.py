@@ -69,6 +69,8 @@ def whole_columns(
     """All fields of the holders as columns; ``dtypes`` names them, in the order of their type."""
     values = chain.from_iterable(map(astuple, holders))
     try:
+        # All fields of all entries in one call: a call for each field walks the entries once
+        # more.
         flat = np.fromiter(values, np.int64, len(holders) * len(dtypes))
     except (TypeError, ValueError, OverflowError):
         return {
@@ -118,6 +120,7 @@ def _whole(
 ) -> int:
     if value is None:
         return NONE
+    # Some writers give numbers as texts, or whole numbers as floats.
     text = str(value).removesuffix(".0")
     if not text.removeprefix("-").isdecimal() or len(text) > LONGEST_WHOLE:
         kind = "number_too_long" if text.removeprefix("-").isdecimal() else "wrong_type"

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from otel_mlperf.kineto.linking.forest import Forest
-    from otel_mlperf.kineto.spans.trace_assignment import Places
+    from otel_mlperf.kineto.spans.trace_assignment import Assignment
     from otel_mlperf.kineto.trace_events import Trace
 
 DEFAULT_SPANS: Final = 2_000
@@ -112,7 +112,7 @@ class Budget:
         """Whether every event is a span."""
         return self.spans is None and self.bytes is None
 
-    def of(self, places: Places) -> NDArray[np.int64]:
+    def of(self, places: Assignment) -> NDArray[np.int64]:
         """The spans that events and roll-ups of each trace may be."""
         spans = DEFAULT_SPANS if self.spans is None and self.bytes is None else self.spans
         most = np.int64(1 << 40) if spans is None else np.int64(spans)
@@ -121,7 +121,7 @@ class Budget:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class SpanPlan:
     """What is sent of a trace."""
 
     kept: NDArray[np.bool_]
@@ -130,10 +130,10 @@ class Plan:
 
 def choose(
     trace: Trace,
-    places: Places,
+    places: Assignment,
     budgets: NDArray[np.int64] | None,
     critical: NDArray[np.bool_],
-) -> Plan:
+) -> SpanPlan:
     """Decides for each event.
 
     Args:
@@ -153,7 +153,7 @@ def choose(
         roll_ups = merged(roll_ups, places, room)
     single = alone(places, roll_ups)
     kept[roll_ups.first[single]] = True
-    return Plan(kept, those(roll_ups, ~single))
+    return SpanPlan(kept, those(roll_ups, ~single))
 
 
 def _keys(trace: Trace) -> NDArray[np.int64]:
@@ -168,7 +168,7 @@ def _keys(trace: Trace) -> NDArray[np.int64]:
 
 def _ranks(
     trace: Trace,
-    places: Places,
+    places: Assignment,
     budgets: NDArray[np.int64],
     critical: NDArray[np.bool_],
     keys: NDArray[np.int64],
@@ -197,7 +197,7 @@ def _order_in_trace(
 
 
 def _within(
-    places: Places,
+    places: Assignment,
     budgets: NDArray[np.int64],
     ranks: NDArray[np.int64],
     keys: NDArray[np.int64],
@@ -214,7 +214,9 @@ def _within(
     return candidates & (ranks <= fits[group])
 
 
-def _used(places: Places, kept: NDArray[np.bool_], keys: NDArray[np.int64]) -> NDArray[np.int64]:
+def _used(
+    places: Assignment, kept: NDArray[np.bool_], keys: NDArray[np.int64]
+) -> NDArray[np.int64]:
     """How many spans each trace has: what is kept, and a roll-up for each parent and name."""
     rest = np.flatnonzero(~(kept | places.hidden))
     many, place = int(kept.sum()), np.cumsum(kept) - 1
@@ -233,5 +235,5 @@ def _used(places: Places, kept: NDArray[np.bool_], keys: NDArray[np.int64]) -> N
     return _per_trace(places, kept) + rolled
 
 
-def _per_trace(places: Places, kept: NDArray[np.bool_]) -> NDArray[np.int64]:
+def _per_trace(places: Assignment, kept: NDArray[np.bool_]) -> NDArray[np.int64]:
     return np.bincount(places.trace[kept], minlength=len(places.traces)).astype(np.int64)

@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from otel_mlperf.kineto.linking.links import Links
-    from otel_mlperf.kineto.spans.budget import Plan
+    from otel_mlperf.kineto.spans.budget import SpanPlan
     from otel_mlperf.kineto.spans.rollups import RollUps
-    from otel_mlperf.kineto.spans.trace_assignment import Places
+    from otel_mlperf.kineto.spans.trace_assignment import Assignment
     from otel_mlperf.kineto.trace_events import Trace
 
 NO_THREAD: Final = -1
@@ -43,8 +43,8 @@ class Spans:
 
     trace: Trace
     links: Links
-    places: Places
-    plan: Plan
+    places: Assignment
+    plan: SpanPlan
     own: dict[int, dict[str, Any]] = field(default_factory=dict)
     """Row to the attributes that are its alone, beyond the columns of numbers."""
     problem: str = ""

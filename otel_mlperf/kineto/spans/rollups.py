@@ -12,7 +12,7 @@ from otel_mlperf.kineto.trace_events import NONE
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from otel_mlperf.kineto.spans.trace_assignment import Places
+    from otel_mlperf.kineto.spans.trace_assignment import Assignment
     from otel_mlperf.kineto.trace_events import Trace
 
 OTHERS: Final = NONE
@@ -26,7 +26,7 @@ class RollUps:
     above: NDArray[np.int32]
     """Row of the kept event above; NONE: the anchor."""
     anchor: NDArray[np.int32]
-    """As in ``Places``."""
+    """As in ``Assignment``."""
     name: NDArray[np.int32]
     """Index into the trace's names, or OTHERS."""
     category: NDArray[np.uint8]
@@ -44,7 +44,7 @@ class RollUps:
 
 
 def roll_up(
-    trace: Trace, places: Places, kept: NDArray[np.bool_], keys: NDArray[np.int64]
+    trace: Trace, places: Assignment, kept: NDArray[np.bool_], keys: NDArray[np.int64]
 ) -> RollUps:
     """One row for each parent and name of what is not kept."""
     events = trace.events
@@ -73,7 +73,7 @@ def roll_up(
     )
 
 
-def alone(places: Places, roll_ups: RollUps) -> NDArray[np.bool_]:
+def alone(places: Assignment, roll_ups: RollUps) -> NDArray[np.bool_]:
     """Roll-ups of one event that could as well be a span: its parent is, and nothing is below."""
     parent = places.forest.parent
     inner = np.zeros(len(parent), bool)
@@ -89,7 +89,7 @@ def those(roll_ups: RollUps, which: NDArray[np.bool_]) -> RollUps:
     return RollUps(*(getattr(roll_ups, name)[which] for name in RollUps.__slots__))
 
 
-def merged(roll_ups: RollUps, places: Places, room: NDArray[np.int64]) -> RollUps:
+def merged(roll_ups: RollUps, places: Assignment, room: NDArray[np.int64]) -> RollUps:
     """The roll-ups with the smallest ones of a trace that has no room for all as one a category.
 
     Only a trace of which nothing is kept can be over: all its roll-ups hang under anchors.

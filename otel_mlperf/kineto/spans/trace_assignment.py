@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from otel_mlperf.journal.window import Window
-    from otel_mlperf.kineto.linking.links import Links, Step
+    from otel_mlperf.kineto.linking.links import Links, TraceStep
     from otel_mlperf.kineto.linking.sections import Sections
     from otel_mlperf.kineto.trace_events import Trace
 
@@ -71,7 +71,7 @@ def _mixed(bits: NDArray[np.uint64]) -> NDArray[np.uint64]:
 
 
 @dataclass(frozen=True)
-class Places:
+class Assignment:
     """Where each event belongs in what is sent."""
 
     forest: Forest
@@ -106,7 +106,7 @@ def find_places(
     window: Window | None = None,
     *,
     whole: bool = False,
-) -> Places:
+) -> Assignment:
     """Works out the places of all events.
 
     Args:
@@ -124,7 +124,7 @@ def find_places(
     known = _Anchors(trace.digest, sections, window)
     keys, inverse = np.unique(_keys(section, step, links.steps), return_inverse=True)
     anchors = np.array([known.at(key, links.steps) for key in keys.tolist()], np.int32)
-    return Places(
+    return Assignment(
         forest=Forest(parent),
         anchor=anchors[inverse.reshape(-1)][root] if len(root) else root,
         anchor_span=np.array(known.spans, np.uint64),
@@ -161,7 +161,7 @@ def _of_roots(
 
 
 def _keys(
-    section: NDArray[np.int32], step: NDArray[np.int32], steps: list[Step]
+    section: NDArray[np.int32], step: NDArray[np.int32], steps: list[TraceStep]
 ) -> NDArray[np.int64]:
     """One number for what a root hangs on: a section (from 0 on), or a step (from -2 down)."""
     of_step = np.array([one.section for one in steps] or [NONE], np.int64)
@@ -179,14 +179,14 @@ class _Anchors:
         self.spans: list[int] = []
         self.of_trace: list[int] = []
 
-    def at(self, key: int, steps: list[Step]) -> int:
+    def at(self, key: int, steps: list[TraceStep]) -> int:
         """The index of the anchor for a key of ``_keys``."""
         trace, span = self._find(key, steps)
         self.spans.append(span)
         self.of_trace.append(self.traces.setdefault(trace, len(self.traces)))
         return len(self.spans) - 1
 
-    def _find(self, key: int, steps: list[Step]) -> tuple[bytes, int]:
+    def _find(self, key: int, steps: list[TraceStep]) -> tuple[bytes, int]:
         if key >= 0 and self._sections is not None:
             return self._sections.trace_id[key].tobytes(), int(self._sections.span_id[key])
         window = self._window

@@ -6,13 +6,13 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from otel_mlperf.kineto.linking.threads import Cover
+from otel_mlperf.kineto.linking.threads import Innermost
 
 
 def cover(*intervals, rows=None):
     """A cover of intervals given as start and end."""
     columns = np.array(intervals, np.int64).reshape(-1, 2)
-    return Cover(columns[:, 0], columns[:, 1], rows)
+    return Innermost(columns[:, 0], columns[:, 1], rows)
 
 
 def at(there, *times):

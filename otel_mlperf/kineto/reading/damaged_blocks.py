@@ -46,7 +46,7 @@ class Taken(NamedTuple):
     """The array ends there."""
 
 
-class Recovery:
+class DamagedBlocks:
     """Takes apart what does not decode."""
 
     def __init__(self, table: Table, damage: DamageLog, *, is_bare: bool) -> None:
