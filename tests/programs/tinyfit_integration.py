@@ -15,9 +15,11 @@ class TinyFit:
 
     def __init__(self):
         self._is_on = self._is_in_place = False
+        self._trainer = None
 
     def switch_on(self, framework):
         self._is_on = True
+        om.on_step_end(self._log)
         if not self._is_in_place:
             self._is_in_place = True
             self._put_around(framework.Trainer, "fit", own_steps)
@@ -29,16 +31,22 @@ class TinyFit:
 
     def switch_off(self):
         self._is_on = False
+        om.remove_callback(self._log)
+
+    def _log(self, phase, number):
+        if phase == "train" and self._trainer is not None:
+            om.log(weight=self._trainer.weight)
 
     def _put_around(self, kind, name, block):
         method = getattr(kind, name)
 
         @functools.wraps(method)
-        def call(*given, **named):
+        def call(trainer, *given, **named):
             if not self._is_on:
-                return method(*given, **named)
+                return method(trainer, *given, **named)
+            self._trainer = trainer
             with block():
-                return method(*given, **named)
+                return method(trainer, *given, **named)
 
         setattr(kind, name, call)
 

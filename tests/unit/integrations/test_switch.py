@@ -96,9 +96,8 @@ def assert_recorded(found):
         ("optimizer", "optimizer"),
         ("not in a span", ""),
     ]
-    assert {"name": "validate", "count": 2}.items() <= {
-        key: value for row in found["outside"] if row["count"] for key, value in row.items()
-    }.items()
+    assert {row["name"]: row["count"] for row in found["outside"]}["validate"] == 2
+    assert list(found["last"]) == ["weight"]
 
 
 def test_installed_integration_is_switched_on_by_run(execute, tmp_path):
@@ -120,6 +119,28 @@ def test_one_line_in_a_program_switches_it_on(execute, tmp_path):
 
     assert (done.returncode, done.stderr) == (0, "")
     assert_recorded(summary(execute))
+
+
+LISTENED = """
+calls = []
+om.on_step_end(lambda *call: calls.append(call))
+om.on_phase(lambda *call: calls.append(call))
+"""
+
+
+def test_who_listens_hears_the_framework(execute, tmp_path):
+    """Steps and phases that an integration says reach the callbacks of the program."""
+    (tmp_path / "train.py").write_text(ASKED + LISTENED + FIT + "print(calls)")
+
+    done = execute("train.py")
+
+    def epoch(first):
+        steps = [("train", number) for number in range(first, first + 3)]
+        validation = [("validate", number) for number in range(first, first + 3)]
+        return [*steps, ("validate", True), *validation, ("validate", False)]
+
+    assert done.stderr == ""
+    assert done.stdout.splitlines()[1] == str(epoch(0) + epoch(3))
 
 
 def test_program_that_starts_a_run_says_what_is_recorded(execute, tmp_path):
