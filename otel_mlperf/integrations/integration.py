@@ -68,11 +68,11 @@ def harmless(function: Callable[P, T]) -> Callable[P, T | None]:
     return call
 
 
-def tell_broken(what: str, error: Exception) -> None:
+def tell_broken(what: str, error: BaseException) -> None:
     """Counts a failure of an integration, and says it once.
 
     Raises:
-        Exception: ``error`` itself, where a signal handler of the program raised it.
+        BaseException: ``error`` itself, where a signal handler of the program raised it.
     """
     count_error(error)
     say_once(f"{what}: %s: %s; the program goes on", type(error).__name__, error)

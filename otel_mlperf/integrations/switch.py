@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 GROUP: Final = "otel_mlperf.integrations"
 """Entry points of this group name a class, made without arguments, that is an integration."""
 BUILT_IN: Final[tuple[Integration, ...]] = (TorchLoop(),)
+_FAILURES: Final = (Exception, SystemExit)
+"""What code of another package may do; one that ends the program must not end it here."""
 _METADATA: Final = (".dist-info", ".egg-info")
 _awaited: dict[str, Integration] = {}
 """Those that were switched on, by name, whether their framework has been imported or not."""
@@ -75,7 +77,7 @@ def integrate_all() -> None:
     for entry in offered_by(sys.path):
         try:
             _await(entry.load()())
-        except Exception as error:  # noqa: BLE001 - another package's code
+        except _FAILURES as error:
             tell_broken(f"the integration {entry.name!r} ({entry.value}) cannot be loaded", error)
 
 
@@ -87,7 +89,7 @@ def give_way() -> None:
     for integration in switched_on:
         try:
             integration.switch_off()
-        except Exception as error:  # noqa: BLE001 - another package's code
+        except _FAILURES as error:
             tell_broken(f"the integration {integration.name!r} cannot be switched off", error)
 
 
@@ -137,7 +139,7 @@ def _switch_on(integration: Integration) -> None:
             )
             return
         integration.switch_on(framework)
-    except Exception as error:  # noqa: BLE001 - another package's code
+    except _FAILURES as error:
         tell_broken(f"the integration {integration.name!r} cannot be switched on", error)
         return
     _on.append(integration)

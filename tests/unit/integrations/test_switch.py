@@ -26,6 +26,7 @@ ASKED = ITSELF + "om.integrate('tinyfit')\n"
 BROKEN = {
     "a module that is not there": "",
     "a module that fails": "1 / 0",
+    "a module that ends the program": "raise SystemExit(7)",
     "no such class": "Integration = None",
     "a class that wants more": "class Fit:\n    def __init__(self, more): ...",
     "a class without a name": "class Fit: ...",
