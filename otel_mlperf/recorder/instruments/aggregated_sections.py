@@ -82,6 +82,7 @@ class AggregatedSection:
             word = of.local.cells.get(key) or of.first_time(key)
             if not word or of.recording.is_retired:
                 return
+            # A cell is its thread's alone, so only a signal handler can come in between.
             words = of.recording.journal.words
             count = words[word + 1]
             words[word + 2] += duration

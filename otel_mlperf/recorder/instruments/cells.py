@@ -102,6 +102,7 @@ class Cells:
         cells = self.local.cells
         word = cells.get(key)
         if word is None:
+            # An ended thread's: a pool that is made anew for each epoch must not use them all up.
             waiting = self._waiting.get(key)
             word = waiting.pop() if waiting else self.take(content)
             cells[key] = word

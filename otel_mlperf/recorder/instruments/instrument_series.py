@@ -64,6 +64,7 @@ class InstrumentSeries:
         The interpreter finds a method of a class without dictionary faster than anything else.
         """
         usual = self.usual
+        # One store: a thread in the middle of a call ends it by the method that it has begun with.
         members = {"__slots__": (), self.method: bound.record}
         self.__class__ = type(usual.__name__, (usual,), members)
 
@@ -84,6 +85,7 @@ class InstrumentSeries:
                 return
             bound = recorder.series.bound(self)
             if bound is not None:
+                # A class for each run, not for each call: most that come here are refused values.
                 if type(self).__dict__.get(self.method) is not bound.record:
                     self.install(bound)
                 bound.record(self, number)
@@ -107,12 +109,17 @@ class SeriesInUse:
             word = self.cells.shared(content)
             if not word:
                 return None
+            # Two threads may bind at once; the first is kept: each has a sum of its own in its
+            # closure, and would write over the other's.
             bound = self._bound.setdefault(content, series.bind(self, word))
         self._series.add(series)
         return bound
 
     def retire(self) -> None:
         """From now on none finds a cell: the memory belongs to a run that is over."""
+        # First the methods, which the program may hold: then the way to find them. A value that
+        # is too large for the new limits goes the long way and finds the next run, or a forked
+        # child's own recording, whose sums begin at 0 with a start time of their own.
         for bound in list(self._bound.values()):
             bound.end()
         for series in list(self._series):

@@ -44,6 +44,8 @@ class CounterSeries(InstrumentSeries):
                 if (kind is int and value >= low) or (
                     kind is float and value >= 0.0 and value <= limit
                 ):
+                    # No call between the two: the GIL is kept, so threads need no lock. The sum is
+                    # stored whole, so a kill leaves the last one, never half of one.
                     total += value
                     floats[at] = total
                 else:
@@ -142,10 +144,12 @@ class HistogramSeries(InstrumentSeries):
                     return
                 total += value
                 floats[at] = total
+                # Kept in the closure, too: comparing with the cell would cost a load each.
                 if value < least:
                     floats[least_at] = least = value
                 if value > most:
                     floats[most_at] = most = value
+                # Once for each section: an example is for finding the span, not for each value.
                 section = get_current()
                 if section is not seen:
                     seen = section

@@ -32,6 +32,7 @@ def close_sections(
     recorder: Recorder, run: SectionContext, words: list[str] | None, result: Any
 ) -> None:
     """Ends everything that is open: the caller's sections from inside out, the run last."""
+    # The header first: killed from here on, the agent still knows when and how the run ended.
     now, header = time.monotonic_ns(), recorder.journal.words
     header[Word.END_TIME], header[Word.FAILED] = now, int(words is not None)
     _await_room(recorder)
@@ -44,6 +45,7 @@ def close_sections(
     for section in reversed(recorder.parents.outer):
         if section is not run:
             recorder.sections.close(section, now, words)
+    # After those that can be reached: they have attributes and errors that the table has not.
     _close_unreachable(recorder, run, now, words)
     recorder.sections.leave(run)
     recorder.sections.close(run, now, words, **({"a": result} if result else {}))

@@ -178,6 +178,9 @@ class Run:
         if error is not None and is_failure(error):
             recorder.sections.tell_failure(section, error)
             words = describe_exception(error, with_text=recorder.config.exception_text)
+        # From here on in this order: nobody finds the recorder any more; late values arrive; open
+        # sections of other threads write to scratch memory, so that what is closed for them below
+        # gets no second row; the journal is closed; then nothing of ours writes to it.
         recording.activate(None)
         recorder.values.finish(time.monotonic_ns() + 200_000_000)
         recorder.sections.binding.retire()

@@ -131,6 +131,7 @@ class LongWay:
 
     def rescue_enter(self, section: SectionContext, error: BaseException, above: Any) -> None:
         """Entering failed half way: the section is opened without a table entry, or not at all."""
+        # pop() of the empty table: all is set but ``at``, ``t0`` and the token.
         is_full = isinstance(error, IndexError) and not self._journal.free
         if is_full and not self.recording.is_retired:
             self._journal.count(Word.LOST_OPEN)
@@ -140,7 +141,7 @@ class LongWay:
             return
         if CURRENT.get() is section:
             CURRENT.set(above)  # not by its token, which may not have been stored yet
-        section.at = getattr(section, "at", 0)
+        section.at = getattr(section, "at", 0)  # interrupted before there was one
         self.forget(section)
         if not isinstance(error, Exception):
             raise error  # Ctrl-C came in between: it is the program's
@@ -154,7 +155,8 @@ class LongWay:
         try:
             at = getattr(section, "at", 0)
             if at and not self.recording.is_retired:
-                self.leave(section)
+                self.leave(section)  # does nothing where the token has been used
+                # Drawn is not written: only the row's own sequence says that it is there.
                 if slot and self._is_published(slot):
                     self.forget(section)
                 else:
@@ -163,6 +165,8 @@ class LongWay:
             internal_error(problem)
         if not isinstance(error, Exception) or is_from_handler(error):
             raise error
+        # What the short way is expected to fail with: a token of another context, NO_ENTRY as an
+        # index, an exit without an entering. Anything else is a fault of ours.
         if not isinstance(error, ValueError | RuntimeError | IndexError | AttributeError):
             internal_error(error)
 

@@ -125,6 +125,7 @@ class Parents:
 
         None: neither; the section is a trace of its own.
         """
+        # A loop, no recursion: contexts may be 10,000 deep.
         while isinstance(above, SectionContext):
             if above.recording is self._recording:
                 if above.at:
@@ -165,6 +166,7 @@ class Parents:
     def _foreign_root(self, trace_id: int) -> int:
         key = self._foreign.get(trace_id)
         if key is None:
+            # Traces of requests that a server takes part in: without an end to them this grows.
             while len(self._foreign) >= _REMEMBERED:
                 self._foreign.pop(next(iter(self._foreign)), None)
             key = self._foreign[trace_id] = self._recording.next_id()

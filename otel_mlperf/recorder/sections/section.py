@@ -147,11 +147,15 @@ def bind(  # noqa: C901, PLR0915 - closures of one scope, by design
         def __enter__(self) -> Section:
             above = None
             try:
+                # One test for both: entered before, or made to take the long way.
                 if self.sid:
                     return enter_slow(self)
                 self.sid = sid = next_id()
                 track = get_ident()
                 above = get_current()
+                # Four tests, 30 ns, for what nearly always holds: ours and of this journal, still
+                # open (a generator's parent may have ended), of this thread, and no event loop runs
+                # in it, where the track would be the task's.
                 if (
                     above.__class__ is BoundSection
                     and above.at
@@ -164,9 +168,13 @@ def bind(  # noqa: C901, PLR0915 - closures of one scope, by design
                 self.chunk = chunk
                 self.track = track
                 self.inner = None
+                # ``at`` is what makes it open, so what others read of open sections is set by now.
+                # An exception out of a signal handler right after pop() costs that table entry.
                 self.at = at = pop()
+                # As late as can be: what comes before is our cost, not the program's.
                 self.t0 = t0 = clock()
                 put_open(buffer, at, sid, chunk, t0, self.entry)
+                # Last: a signal handler may open sections from here on, and this is their parent.
                 self.token = set_current(self)
             except BaseException as error:  # noqa: BLE001 - decided there
                 long_way.rescue_enter(self, error, above)
@@ -178,25 +186,35 @@ def bind(  # noqa: C901, PLR0915 - closures of one scope, by design
             error: BaseException | None,
             trace: TracebackType | None,
         ) -> None:
-            slot = t1 = 0
+            slot = t1 = 0  # what the rescue asks: was there a time, was there a row
             try:
-                t1 = clock()
+                t1 = clock()  # first, for the same reason as it is last above
                 flags = _SECTION
                 extra = self.extra
                 if kind is not None or extra is not None:
                     if kind is not None or extra.__class__ is not Attributes:
                         exit_slow(self, t1, error)
                         return
+                    # Before the row: a reader puts parts together that it has seen already.
                     if payload(self.sid, {"a": extra.attributes}):
                         flags = _WITH_PAYLOAD
                 reset_current(self.token)
+                # Read once: the slot must lie below the end of the lease that it was drawn under.
+                # Another thread may put the next lease in place in between, and held against that
+                # one's end a slot that was given away again would be written twice.
                 lease = journal.lease
                 slot = lease.take()
                 if slot < lease.end or (slot := renew(lease)):
+                    # The sequence is the row's last word and publishes it: a kill in the middle of
+                    # this leaves a hole, never half a row.
                     put(
                         ring, (slot & mask) << 6, self.t0, t1, self.sid, self.chunk,
                         self.entry, flags, slot,
                     )  # fmt: skip
+                # After the row: who is killed in between leaves both, and readers believe the row;
+                # the other way round the section would be lost. ``at`` goes first, so that an
+                # exception here costs the table entry at most: the rescue must not give it back
+                # twice. It is cleared before it is given back, for then it is another section's.
                 at = self.at
                 self.at = 0
                 words[at >> 3] = 0
@@ -216,6 +234,7 @@ def bind(  # noqa: C901, PLR0915 - closures of one scope, by design
         section.inner = None
         section.chunk = chunk = PARENTS.pack(0, sid, track)
         section.t0 = t0 = clock()
+        # Before anything inside it: the agent must know trace and step when the children arrive.
         lease = journal.lease
         slot = lease.take()
         if slot < lease.end or (slot := renew(lease, _LOST_FRAME)):
@@ -258,6 +277,8 @@ def bind(  # noqa: C901, PLR0915 - closures of one scope, by design
 
     def retire() -> None:
         nonlocal buffer, words, ring, reset_current
+        # Of the same size, so that the offsets that open sections hold are good in it. The lease
+        # has been taken away before: a slot that is drawn now finds its end at 0.
         buffer = mmap.mmap(-1, journal.shape.size)
         words = memoryview(buffer).cast("Q")
         ring = memoryview(buffer)[journal.shape.ring_at :]

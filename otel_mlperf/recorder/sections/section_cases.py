@@ -108,6 +108,8 @@ class RecordedSections(LongWay):
             return
         extra = section.extra
         words = self.describe(section, error) if is_failure(error) else None
+        # From inside out, as if each had been left by itself: readers take what has ended after
+        # its parent for something that ran beside it.
         if error is not None:
             self._close_leaked(section, t1, words)
         if extra is not None:
@@ -138,6 +140,8 @@ class RecordedSections(LongWay):
         """Type, message and stack; the stack only for the innermost section that it crosses."""
         assert error is not None
         self.tell_failure(section, error)
+        # By id, not by reference, which would keep the exception's frames alive. An id may be used
+        # again, so type and message are compared as well.
         before_id, parent, kind, message = self._last_error
         crossed = before_id == id(error) and parent == section.sid
         words = describe_exception(

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 End = Callable[[int, "list[str] | None"], None]
 """Writes what was dropped, given its end and the error, if there was one."""
+# What lets go of an iterator in an orderly way: the loop's end, break and return; a variable that
+# held it; a generator whose own loop it was.
 _CALM = ("POP_TOP", "POP_ITER", "END_FOR", "RETURN", "DELETE", "STORE", "YIELD", "RESUME", "NOP")
 
 
@@ -32,6 +34,8 @@ def is_suspicious(depth: int) -> bool:
     Also true where a function written in C (``zip``) held the iterator: nothing is known then.
     """
     try:
+        # 0 is this, 1 drop(), 2 __del__(): 3 is the frame that let go of the iterator. Where a C
+        # function held it, that one has no frame, and this is the frame of its caller.
         frame = sys._getframe(depth)
     except ValueError:  # the interpreter ends
         return False
@@ -67,6 +71,7 @@ class AbandonedLoops:
         if not is_suspicious:
             end(now, None)
             return
+        # Its end is written later, but what the program opens from now on is not inside it.
         if CURRENT.get() is section:
             self._sections.leave(section)
         self._waiting.append(_Abandoned(section, now, end))
@@ -79,7 +84,7 @@ class AbandonedLoops:
 
     def settle_inside(self, section: SectionContext, error: list[str]) -> None:
         """Ends those inside a section that the exception has reached."""
-        for loop in list(self._waiting):
+        for loop in list(self._waiting):  # a copy: what ends may end others that wait here
             if _encloses(section, loop.section):
                 self._waiting.remove(loop)
                 loop.end(loop.end_ns, error)
