@@ -20,7 +20,7 @@ from otel_mlperf.journal.journal_reader import JournalReader
 from otel_mlperf.journal.layout import Kind, Word
 from otel_mlperf.journal.ring_scan import PayloadParts, rows_of_kind
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[4]
 BEGIN = """
 import os, signal, sys, threading, time
 import otel_mlperf as om

@@ -1,0 +1,155 @@
+"""What is set up when a run begins, and what if it cannot be?"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import sys
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import pytest
+import torch
+
+import otel_mlperf as om
+from otel_mlperf.journal.journal_folder import journal_folder
+from otel_mlperf.journal.layout import Word
+from otel_mlperf.journal.meta import JournalMeta
+
+
+def test_run_json(start):
+    """The run folder holds name, id, parameters and tags from the beginning."""
+    recording = start("digits", params={"lr": 0.1, "model": object}, tags=["a", "b"])
+    run = recording.run
+
+    about = json.loads((run.path / "run.json").read_text())
+    assert run.path.name == f"digits-{run.id[:4]}"
+    assert (about["id"], about["name"], about["tags"]) == (run.id, "digits", ["a", "b"])
+    assert about["params"]["lr"] == 0.1
+    assert (about["world_size"], about["format"]) == (1, 1)
+    assert about["started_ns"] > 0
+    assert os.stat(run.path).st_mode & 0o777 == 0o700
+
+
+def test_meta(start, monkeypatch):
+    """The journal says which process wrote it, and the anchor of its clocks."""
+    monkeypatch.setenv("OTEL_RESOURCE_ATTRIBUTES", "deployment.environment=lab%20one, team=vision")
+    meta = start("digits", service_name="trainer").reader.meta
+
+    assert isinstance(meta, JournalMeta)
+    assert (meta.run_name, meta.service, meta.pid) == ("digits", "trainer", os.getpid())
+    assert (meta.rank, meta.local_rank, meta.world_size, meta.restart) == (0, 0, 1, 0)
+    assert meta.resource == {"deployment.environment": "lab one", "team": "vision"}
+    assert 0 < meta.cost_ns < 1_000_000
+    assert meta.unix_ns > meta.monotonic_ns > 0
+    assert not meta.is_child
+
+
+def test_meta_says_which_devices_the_process_saw(start, monkeypatch):
+    """As its environment said at the start; a list that the journal has no room for is left out."""
+    monkeypatch.delenv("NVIDIA_VISIBLE_DEVICES", raising=False)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-2,GPU-3")
+    assert start("one").reader.meta.visible == {"CUDA_VISIBLE_DEVICES": "GPU-2,GPU-3"}
+    om.stop()
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", ",".join(map(str, range(1000))))
+
+    assert start("other").reader.meta.visible == {}
+
+
+def test_name_of_the_script(start, monkeypatch):
+    """Without a name the run is called like the script."""
+    monkeypatch.setattr(sys.modules["__main__"], "__spec__", None)
+    monkeypatch.setattr(sys, "argv", ["/some/where/train_digits.py", "--lr"])
+
+    assert start(None).run.name == "train_digits"
+
+
+def test_given_id_twice(start):
+    """The k-th run under a given id gets ``.k``."""
+    first = start(run_id="job-7").run
+    om.stop()
+    second = start(run_id="job-7").run
+
+    assert (first.id, second.id) == ("job-7", "job-7.2")
+    assert first.path != second.path
+
+
+def test_folder_that_cannot_be_made(tmp_path):
+    """A run folder that cannot be created is said at once, with the way out."""
+    (tmp_path / "file").write_text("")
+    with pytest.raises(om.ConfigError, match="set OTEL_MLPERF_DIR"):
+        om.start("x", dir=tmp_path / "file", agent="none")
+
+
+def test_no_room_in_shared_memory(start, said):
+    """Where shared memory refuses, the journal is in the run folder, with a word."""
+    folder = journal_folder("taken", "")
+    os.makedirs(os.path.dirname(folder), mode=0o700, exist_ok=True)
+    Path(folder).write_text("in the way")
+    try:
+        recording = start(run_id="taken")
+    finally:
+        os.unlink(folder)
+
+    assert recording.journal.path.startswith(str(recording.run.path))
+    assert "the journal goes to the run folder" in said()[0]
+
+
+def test_small_journal(start):
+    """A full journal drops the newest sections and counts them."""
+    recording = start(rows=2048)
+    for _ in range(5000):
+        with om.span("work"):
+            pass
+
+    kept = len(recording.sections("work"))
+    assert 0 < kept < 5000
+    assert kept + recording.word(Word.LOST_RING_FULL) == 5000
+
+
+def test_large_metadata(monkeypatch, tmp_path):
+    """Resource attributes that do not fit are an error at the start, not later."""
+    monkeypatch.setenv("OTEL_RESOURCE_ATTRIBUTES", "a=" + "x" * 5000)
+    with pytest.raises(om.JournalError, match="shorten OTEL_RESOURCE_ATTRIBUTES"):
+        om.start("x", dir=tmp_path, agent="none", run_id="large-metadata")
+
+    assert list(tmp_path.iterdir()) == []
+    assert not os.path.exists(journal_folder("large-metadata", ""))
+
+
+def test_random_states(start):
+    """Recording leaves every random stream where it was, also where ids are made."""
+    random.seed(1), np.random.seed(1), torch.manual_seed(1)
+    before = random.getstate(), np.random.get_state()[1].tolist(), torch.get_rng_state().tolist()
+    recording = start()
+    for x in om.steps([torch.zeros(2)] * 3):
+        with om.span("forward", rows=len(x)):
+            om.log(loss=x.sum())
+    om.stop()
+
+    after = random.getstate(), np.random.get_state()[1].tolist(), torch.get_rng_state().tolist()
+    assert before == after
+    assert len({row.span for row in recording.sections()}) == len(recording.sections())
+
+
+def test_ids_do_not_follow_the_seed(start):
+    """Runs with the same seed share no span id."""
+    found = []
+    for _ in range(2):
+        random.seed(42)
+        recording = start()
+        with om.span("work"):
+            pass
+        om.stop()
+        found.append({row.span for row in recording.sections()})
+
+    assert not found[0] & found[1]
+
+
+def test_meta_is_messagepack(recording):
+    """The metadata can be read by anybody: MessagePack of named fields."""
+    text = msgspec.msgpack.encode(recording.recorder.meta)
+
+    assert msgspec.msgpack.decode(text)["run_name"] == "test"
