@@ -146,6 +146,8 @@ def _chosen(trace: Trace, links: Links, places: Assignment, budget: Budget, prob
     spans = Spans(trace, links, places, plan, own, problem)
     if budget.bytes is None:
         return spans
+    # How many bytes spans take depends on which are kept: each round scales a trace down by what
+    # it is over, and a little more.
     for _ in range(_ROUNDS):
         used = _bytes_of_traces(spans)
         if (used <= budget.bytes).all() or room is None:
@@ -196,6 +198,7 @@ def requests(found: Conversion, resource: Mapping[str, object]) -> Iterator[tupl
     for columns, are_items in pieces:
         for piece in cut(columns, REQUEST_BYTES):
             body = encode_spans(who, scope, piece, names.SCHEMA_URL)
+            # Columns of different shapes are encoded apart; small ones share a request.
             if waiting and len(waiting) + len(body) > REQUEST_BYTES:
                 yield items, waiting
                 waiting, items = b"", 0

@@ -58,6 +58,7 @@ def find_gaps(trace: Trace, work: Work, links: Links) -> list[Gap]:
     """The longest gaps of each device, longest first."""
     found = _between(trace, work, links.launch)
     shown = ~links.is_device
+    # A whole step is around every gap and says nothing.
     shown[[step.row for step in links.steps if step.row != NONE]] = False
     told = []
     for i, device in enumerate(work.devices):
@@ -75,6 +76,7 @@ def _between(trace: Trace, work: Work, launch: NDArray[np.int32]) -> list[list[_
     longest = np.argsort(-waits.gap.length_ns, kind="stable")
     for i in longest.tolist():
         mine = found[int(waits.gap.group[i])]
+        # From the longest down, so the first of each device are its longest.
         if len(mine) >= MOST:
             continue
         known = DEVICE_WAIT if waits.device[i] else UNKNOWN_WAIT
@@ -129,6 +131,7 @@ def _innermost(trace: Trace, gap: _Found, track: int, shown: NDArray[np.bool_]) 
     rows = np.flatnonzero((events.track == track) & shown)
     start, duration = events.start_ns[rows], events.duration_ns[rows]
     inside = np.minimum(start + duration, gap.end_ns) - np.maximum(start, gap.start_ns)
+    # Half of the gap: what was on for less does not explain it, and the outermost always would.
     rows = rows[inside * 2 >= gap.end_ns - gap.start_ns]
     if not len(rows):
         return NONE

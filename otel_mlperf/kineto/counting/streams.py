@@ -133,6 +133,8 @@ def find_waits(
     gap = gaps(union(work.start_ns, work.end_ns, group))
     row = work.rows[gap.first]
     call = launch[row]
+    # Asked for only after the device was idle: the host was late. Asked for before: the device
+    # waited for itself, an event or another stream.
     late = trace.events.start_ns[np.maximum(call, 0)] > gap.start_ns
     return Waits(gap, row, (call != NONE) & late, (call != NONE) & ~late)
 
@@ -209,6 +211,8 @@ def _time(on: NDArray[np.int64], kinds: int, without: int = 0) -> int:
 def _delays(trace: Trace, rows: NDArray[np.intp], launch: NDArray[np.int32]) -> Delays:
     rows = rows[launch[rows] != NONE]
     call, events = launch[rows], trace.events
+    # From the end of the call: before that, the work was not asked for. Work of a long call may
+    # begin earlier; it is counted, and its delay is none.
     delay = events.start_ns[rows] - events.start_ns[call] - events.duration_ns[call]
     early = int((delay < 0).sum())
     delay = np.sort(np.maximum(delay, 0))

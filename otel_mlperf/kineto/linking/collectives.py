@@ -99,6 +99,7 @@ def collectives(trace: Trace, links: Links) -> dict[int, Collective]:
     found = {}
     for row in parts.rows:
         operator = parts.operator[row]
+        # The words of the event itself win; its operator fills in what they leave out.
         args = details.get(operator, {}) | details[row]
         words = [trace.names[trace.events.name[row]]]
         if operator in parts.annotation:
@@ -134,6 +135,7 @@ def _find_parts(trace: Trace, links: Links) -> _Parts:
     on_host = np.where(links.is_device, cause, np.arange(len(name)))
     operator = np.append(np.where(is_operator, np.arange(len(name)), above), NONE)[on_host]
     rows = np.flatnonzero(is_operator | is_annotation | is_kernel | is_copy).tolist()
+    # Backwards, so that of several the first one stays in the dictionary.
     annotations = np.flatnonzero(is_annotation)[::-1].tolist()
     return _Parts(
         rows,
@@ -232,6 +234,7 @@ def _positive(value: Any) -> int | None:
 def parse_operation(written: str) -> str | None:
     """The normalised name of an operation; None for what is none (``wait``, ``init``)."""
     letters = re.sub(r"[^a-z]", "", written.lower())
+    # In the order of the tuple: reduce_scatter contains reduce and scatter.
     for operation in _OPERATIONS:
         if operation.replace("_", "") in letters:
             return operation

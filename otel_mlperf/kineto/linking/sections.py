@@ -112,6 +112,8 @@ def shifted(unix_ns: NDArray[np.int64], window: Window) -> NDArray[np.int64]:
     off_start = window.start[0] - window.start[1] - anchor
     off_end = window.end[0] - window.end[1] - anchor
     since = unix_ns - (window.start[1] + anchor)
+    # Slewing changes the clock evenly; a jump within the window cannot be told from it, and is
+    # spread.
     slope = (off_end - off_start) / max(window.end[1] - window.start[1], 1)
     moved: NDArray[np.int64] = unix_ns + off_start + np.rint(since * slope).astype(np.int64)
     return moved
@@ -178,6 +180,7 @@ def _nearest(trace: Trace, row: int, sections: Sections, there: list[int]) -> in
     """The section, of those that have its name, that begins and ends with an annotation."""
     start = int(trace.events.start_ns[row])
     end = start + int(trace.events.duration_ns[row])
+    # Only its neighbours in time can be as near as a twin has to be.
     at = bisect.bisect(there, start, key=lambda index: int(sections.start_ns[index]))
     near = [
         index

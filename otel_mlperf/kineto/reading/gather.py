@@ -73,6 +73,8 @@ class EventRows:
         """Take the events at these byte offsets."""
         start = time_column("ts", events, positions, self._damage)
         duration = time_column("dur", events, positions, self._damage)
+        # One look at the smallest: in a sound file nothing below is done. NO_TIME is the smallest
+        # number there is, so it is below zero too.
         if start.min() == NO_TIME or duration.min() < 0:
             good = (start != NO_TIME) & (duration != NO_TIME)
             events, positions = _chosen(events, good), positions[good]
@@ -107,6 +109,8 @@ class EventRows:
         position = columns["position"]
         if np.any(position[1:] < position[:-1]):
             # Pairs of begin and end become known only at their end.
+            # By the byte offset, so that ids, which follow from it, and the order of equal times
+            # are the file's.
             order = np.argsort(position, kind="stable")
             columns = {name: column[order] for name, column in columns.items()}
         return Events(**columns)

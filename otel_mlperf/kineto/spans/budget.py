@@ -143,15 +143,21 @@ def choose(
         critical: events on the critical path.
     """
     keys = _keys(trace)
+    # Without a budget everything is a span, except what is never one.
     kept = ~(places.never | places.hidden)
     if budgets is not None:
+        # An event is kept as early as anything below it: whatever is shown has all that is above
+        # it.
         ranks = places.forest.smallest(_ranks(trace, places, budgets, critical, keys))
         kept = _within(places, budgets, ranks, keys)
     roll_ups = roll_up(trace, places, kept, keys)
     if budgets is not None:
         room = np.maximum(budgets - _per_trace(places, kept), 1)
+        # Roll-ups are spans too: where a trace has more names than room, its last ones are put
+        # together.
         roll_ups = merged(roll_ups, places, room)
     single = alone(places, roll_ups)
+    # A roll-up of one event says less than the event and takes as much room.
     kept[roll_ups.first[single]] = True
     return SpanPlan(kept, those(roll_ups, ~single))
 
@@ -208,6 +214,8 @@ def _within(
     fits = np.where(whole, NEVER - 1, np.int64(NONE))
     full = np.where(whole, NEVER, np.maximum(budgets, 0) + 1)  # the longest alone are too many
     while (full - fits > 1).any():
+        # All traces halve at once; how many spans a rank leads to cannot be told from it, because
+        # roll-ups appear and vanish with what is kept.
         tried = fits + (full - fits) // 2
         good = _used(places, candidates & (ranks <= tried[group]), keys) <= budgets
         fits, full = np.where(good, tried, fits), np.where(good, full, tried)
@@ -224,6 +232,7 @@ def _used(
     where = np.where(above == NONE, many + places.anchor[rest], place[above]).astype(np.int64)
     width = int(keys.max(initial=0)) + 1
     cells, size = where * width + keys[rest], (many + len(places.anchor_span)) * width
+    # A table of marks is faster than sorting as long as it fits into some tens of megabytes.
     if size <= _MOST_CELLS:
         seen = np.zeros(size, bool)
         seen[cells] = True

@@ -31,6 +31,8 @@ def critical_path(trace: Trace, links: Links) -> NDArray[np.bool_]:
     lanes = _Lanes(trace, links)
     if not len(lanes.rows):
         return on_path
+    # Backwards in stretches, from stop to stop: a step for each event would be a loop over
+    # millions.
     begins, ends = lanes.walk()
     marks = np.zeros(len(lanes.rows) + 1, np.int64)
     np.add.at(marks, begins, 1)
@@ -52,6 +54,7 @@ class _Lanes:
         inside = links.parent[(links.parent != NONE) & ~links.is_device]
         around[inside] = True
         roles = find_roles(trace)
+        # Only innermost events: what is around them waits for what it contains.
         other = (roles == Role.PYTHON) | (roles == Role.WINDOW) | links.is_device
         rows = np.flatnonzero(work | ~(around | other))
         order = np.lexsort((events.start_ns[rows], events.track[rows]))
@@ -91,6 +94,7 @@ class _Lanes:
             stop = int(self._last_stop[at])
             begins.append(stop)
             ends.append(at)
+            # Clocks of host and device that disagree can lead in a circle.
             if stop in seen:
                 break
             seen.add(stop)

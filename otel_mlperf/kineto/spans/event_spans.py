@@ -6,7 +6,6 @@ roll-ups; the run folder gets every event.
 
 from __future__ import annotations
 
-import json
 import re
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -20,7 +19,13 @@ from otel_mlperf.kineto.spans.rollups import OTHERS
 from otel_mlperf.kineto.spans.trace_assignment import roll_up_ids, span_ids
 from otel_mlperf.kineto.trace_events import NONE
 from otel_mlperf.otlp.span_columns import SpanColumns
-from otel_mlperf.otlp.span_content import SpanLink, link_blocks, span_extra, span_tail
+from otel_mlperf.otlp.span_content import (
+    SpanLink,
+    link_blocks,
+    shared_attributes,
+    span_extra,
+    span_tail,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -86,6 +91,8 @@ class Spans:
     ) -> Iterator[tuple[NDArray[np.intp], dict[str, NDArray[np.int64]]]]:
         """Rows that have the same numbers, and these."""
         known = numbers(self.trace)
+        # The encoder's heads have one width, so rows that lack a number go out apart from those
+        # that have it: an absent value must not become a zero.
         mask = np.zeros(len(rows), np.int64)
         for bit, column in enumerate(known.values()):
             mask |= (column[rows] != NONE).astype(np.int64) << bit
@@ -103,6 +110,8 @@ class Spans:
     def _columns(self, rows: NDArray[np.intp], ints: dict[str, NDArray[np.int64]]) -> SpanColumns:
         events = self.trace.events
         known, tail = self.tails(rows)
+        # The wire knows no sign: a time before 1970, which only other tools write, counts as its
+        # beginning.
         start = np.maximum(events.start_ns[rows], 0)
         return SpanColumns(
             trace_id=self.trace_ids[self.places.trace[rows]],
@@ -120,6 +129,7 @@ class Spans:
         """What single spans have beyond their tails, by their place among the rows."""
         linked = np.flatnonzero(self.has_link[rows])
         forward = self.links.forward[rows[linked]]
+        # All at once: a backward pass has a link for each operator.
         blocks = link_blocks(self.trace_ids[self.places.trace[forward]], self.ids[forward])
         extra = dict(zip(linked.tolist(), blocks, strict=True))
         if not self.own:
@@ -149,6 +159,7 @@ class Spans:
             (self.places.trace, len(self.places.traces)),
         ):
             key = key * width + column[rows]
+        # Encoded once for each combination: thousands of spans share a few dozen tails.
         _, first, index = np.unique(key, return_index=True, return_inverse=True)
         return rows[first], index.reshape(-1).astype(np.int32)
 
@@ -158,16 +169,16 @@ class Spans:
         track = trace.tracks[trace.events.track[row]]
         category = trace.categories[trace.events.category[row]]
         is_device = bool(self.links.is_device[row])
-        shared: dict[str, Any] = {
-            names.SECTION_CATEGORY: span_category(category, is_device=is_device)
-        }
-        if phase := self.places.phases[self.places.trace[row]]:
-            shared[names.ML_PHASE] = phase
         thread = int(self.threads[trace.events.track[row]])
-        if thread != NO_THREAD and not is_device:
-            shared[names.THREAD_ID] = thread
-            if track.thread:
-                shared[names.THREAD_NAME] = track.thread
+        is_thread = thread != NO_THREAD and not is_device
+        shared = shared_attributes(
+            {
+                "category": span_category(category, is_device=is_device),
+                "phase": self.places.phases[self.places.trace[row]],
+                "thread_id": thread if is_thread else None,
+                "thread": track.thread,
+            }
+        )
         name = trace.names[trace.events.name[row]]
         return shared, constant_attributes(name, category, self.problem, is_device=is_device)
 
@@ -226,11 +237,13 @@ class Spans:
         found, trace = self.plan.roll_ups, self.trace
         category = trace.categories[found.category[place]]
         is_device = bool(self.links.is_device[found.first[place]])
-        attributes: dict[str, Any] = {
-            names.SECTION_CATEGORY: span_category(category, is_device=is_device)
-        }
-        if phase := self.places.phases[self.places.anchor_trace[found.anchor[place]]]:
-            attributes[names.ML_PHASE] = phase
+        attributes = shared_attributes(
+            {
+                "category": span_category(category, is_device=is_device),
+                "phase": self.places.phases[self.places.anchor_trace[found.anchor[place]]],
+                "thread_id": None,
+            }
+        )
         attributes |= constant_attributes("", category, self.problem, is_device=is_device)
         name = int(found.name[place])
         return (names.OTHER if name == OTHERS else trace.names[name]), attributes
@@ -244,8 +257,3 @@ def roll_up_numbers(found: RollUps) -> dict[str, NDArray[np.int64]]:
         names.ROLLED_UP_MIN: found.min_ns,
         names.ROLLED_UP_MAX: found.max_ns,
     }
-
-
-def inner_json(attributes: dict[str, Any]) -> str:
-    """A JSON object without its braces."""
-    return json.dumps(attributes, ensure_ascii=False)[1:-1]

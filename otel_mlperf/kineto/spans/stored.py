@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from otel_mlperf import names
-from otel_mlperf.kineto.spans.event_spans import NO_THREAD, inner_json, roll_up_numbers
+from otel_mlperf.kineto.spans.event_spans import NO_THREAD, roll_up_numbers
 from otel_mlperf.kineto.trace_events import NONE
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ def _events(
     if own:
         attributes: Any = _attributes(spans, rows, ints, [other for _, other in constant], tail)
     else:
-        inner = text_columns.words([inner_json(other) for _, other in constant], tail)
+        inner = text_columns.words([_inner_json(other) for _, other in constant], tail)
         attributes = text_columns.json_text(ints, inner)
     track, on_host = events.track[rows], ~spans.links.is_device[rows]
     known_threads = on_host & (spans.threads[track] != NO_THREAD)
@@ -184,3 +184,8 @@ def _common(
         "n": text_columns.known([step.n if step else None for step in steps], trace),
         "number": text_columns.known([step.number if step else None for step in steps], trace),
     }
+
+
+def _inner_json(attributes: dict[str, Any]) -> str:
+    """A JSON object without its braces."""
+    return json.dumps(attributes, ensure_ascii=False)[1:-1]

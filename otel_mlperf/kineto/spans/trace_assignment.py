@@ -60,6 +60,7 @@ def trace_id(digest: str, part: str) -> bytes:
 
 def _base(digest: str) -> np.uint64:
     half = blake2b(digest.encode(), digest_size=8).digest()
+    # A bit that no place has, so that base xor place is never zero and its mixture neither.
     return np.uint64(int.from_bytes(half, "big")) | _NEVER
 
 
@@ -119,6 +120,8 @@ def find_places(
     hidden = links.place == Place.TWIN
     python = find_roles(trace) == Role.PYTHON
     never = np.zeros(len(hidden), bool) if whole else python & ~hidden
+    # Left out in the chain, not cut off: what is under a frame of Python hangs under what is
+    # above it.
     parent = Forest(links.parent).nearest(~(hidden | never))
     root, step, section = _of_roots(links, parent, sections)
     known = _Anchors(trace.digest, sections, window)
