@@ -16,6 +16,7 @@ from otel_mlperf.findings.training_rows import TRAINING_ROWS
 
 TABLE: Final[tuple[FindingRow, ...]] = (*HOST_ROWS, *TRAINING_ROWS, *GPU_ROWS, *RECORDING_ROWS)
 
+# In the order of the table: warnings that begin at the same moment are told in it.
 RULES: Final[tuple[Rule, ...]] = tuple(row for row in TABLE if isinstance(row, Rule))
 """Those that are judged live."""
 

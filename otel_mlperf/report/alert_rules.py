@@ -53,6 +53,7 @@ def _lines(row: FindingRow, alert: Alert) -> Iterator[str]:
     yield from textwrap.wrap(
         alert.because, _WIDTH, initial_indent="        # ", subsequent_indent="        # "
     )
+    # Folded: line feeds become blanks, and quotes and braces of PromQL need no escaping.
     yield "        expr: >-"
     yield from (f"          {line}" for line in alert.expr.splitlines())
     yield f"          {_SIGNS[row.comparison]} {threshold:g}"

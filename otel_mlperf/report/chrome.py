@@ -109,6 +109,7 @@ class ChromeFormat:
         return self._microseconds(at_ns - self._base_ns)
 
     def _microseconds(self, ns: int) -> msgspec.Raw:
+        # By whole numbers: a float would round what the viewer could still show.
         whole, rest = divmod(abs(ns), 1000)
         return msgspec.Raw(b"%s%d.%03d" % (b"-" if ns < 0 else b"", whole, rest))
 

@@ -76,6 +76,7 @@ def split_name(name: str) -> tuple[str, str]:
 
     A name that is no C++ signature is its own function.
     """
+    # The parentheses of the one and the > of the other would count as brackets.
     plain = name.replace("(anonymous namespace)::", "").replace("->", "- ")
     head = plain[: _end_of_head(plain)]
     if head == plain and "<" not in plain:

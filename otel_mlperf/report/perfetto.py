@@ -54,6 +54,7 @@ class PerfettoFormat:
         if process not in self._processes:
             self._processes[process] = _PROCESS_UUID + len(self._processes)
             found = self._process(process)
+        # The steps lie on the track of the process itself: they are seen before it is unfolded.
         if track.kind == TrackKind.STEPS and not lane:
             self._uuids[number] = self._processes[process]
             return found
@@ -98,6 +99,7 @@ class PerfettoFormat:
         return wire.number(11, self._uuids.get(line, line))
 
     def _event(self, time_ns: int, event: bytes) -> bytes:
+        # In the packet that needs them first: a reader knows a name from there on.
         interned = wire.block(12, b"".join(self._new)) if self._new else b""
         self._new = []
         return _packet(wire.number(8, time_ns) + interned + wire.block(11, event), _NEEDED)
@@ -120,6 +122,7 @@ def _value(value: Any) -> bytes:
     """An annotation's value; lists and what is too large are shown as JSON."""
     if isinstance(value, str):
         return wire.block(6, wire.utf8(value))
+    # Before int, which a bool is, too.
     if isinstance(value, bool):
         return wire.number(2, value)
     if isinstance(value, int) and value in _INT64:

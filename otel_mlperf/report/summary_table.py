@@ -158,6 +158,7 @@ def _cut(rows: list[Row]) -> list[Row]:
     """The rows that matter, in their order; the others as one."""
     if len(rows) <= _MOST_ROWS:
         return rows
+    # What is in no span is always kept: without it the rows would not add up to the step.
     largest = sorted(rows, key=lambda row: (row.name == NOT_IN_A_SPAN, row.mean_ns))
     most = {row.name for row in largest[-_MOST_ROWS + 1 :]}
     others = [row for row in rows if row.name not in most]

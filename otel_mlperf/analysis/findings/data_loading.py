@@ -26,6 +26,7 @@ def find_data_loading(numbers: RunNumbers) -> list[Finding]:
     """One finding, if the steps of the main phase wait for more than the row's share of them."""
     summary, row = numbers.summary, row_of("data_loading")
     steps = summary.steps
+    # With one or two steps the first one's start of the workers is all that there is to see.
     if steps is None or steps.count < _FEWEST:
         return []
     waits = [

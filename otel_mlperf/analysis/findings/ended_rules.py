@@ -38,6 +38,8 @@ _RATIO: Final = (
     f"JOIN ({_SUMS.format(what='per')}) p USING (rank, restart, time_ns, key) WHERE p.value > 0)"
 )
 _OF_ONE: Final = "PARTITION BY rank, restart, key ORDER BY time_ns"
+# Readings in a row in which the condition holds share the number of those before in which it did
+# not: that is their stretch.
 _LEVEL: Final = f"""judged AS (SELECT rank, restart, key, time_ns, value / per AS value,
     value / per {{sign}} $threshold AS holds FROM known),
 stretches AS (SELECT *, sum((NOT holds)::INTEGER) OVER ({_OF_ONE}) AS stretch FROM judged),
@@ -46,6 +48,8 @@ held AS (SELECT rank, restart, key, (max(time_ns) - min(time_ns)) / 1e9 AS held_
 whole AS (SELECT rank, restart, key, count(*) AS of_all FROM judged GROUP BY ALL)
 SELECT rank, key, {{worst}}(value), max(held_s) FROM held JOIN whole USING (rank, restart, key)
 WHERE held_s >= $for_s OR (many = of_all AND many > 1) GROUP BY rank, key ORDER BY rank, key"""
+# A process that begins anew counts from zero again: what has shrunk since the window began has not
+# grown, and the next reading tells more.
 _GROWTH: Final = f"""first AS (SELECT *, first_value(value) OVER time AS value_before,
     first_value(per) OVER time AS per_before, first_value(time_ns) OVER time AS since_ns
     FROM known WINDOW time AS ({_OF_ONE} RANGE BETWEEN $over_ns PRECEDING AND CURRENT ROW)),

@@ -61,6 +61,7 @@ def find_all(numbers: RunNumbers) -> list[Finding]:
     One that raises costs itself alone, and is a finding itself: ``finding_failed``.
     """
     found: list[Finding] = []
+    # Bound as a default: a lambda looks its names up when it is called, here as well as later.
     for find in OWN:
         found += _judged(find.__name__, lambda find=find: find(numbers))  # type: ignore[misc]
     for entry in _entry_points():
@@ -83,6 +84,8 @@ def _entry_points() -> list[EntryPoint]:
 
 
 def _source(entry: EntryPoint) -> FindingSource:
+    # Imports somebody else's module: only where findings are asked for, never in the agent or the
+    # training process.
     source = entry.load()
     if not isinstance(source, FindingSource):
         raise TypeError(f"loading finding {entry.value}: it is no FindingSource but {source!r}")

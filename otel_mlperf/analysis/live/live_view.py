@@ -104,6 +104,7 @@ class LiveWatch:
             StoreError: a file of the run cannot be read.
         """
         now_ns = time.time_ns()
+        # Journals before the folder: where none is left, what the folder says of the end is newer.
         looked = live_journals.look(self._run, now_ns)
         if self._stored is None or now_ns - self._read_ns >= _STORE_EVERY_NS:
             self._stored, self._read_ns = live_store.read(self._run), now_ns

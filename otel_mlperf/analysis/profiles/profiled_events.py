@@ -138,6 +138,7 @@ class _Tree:
             way.append(self._by_id[key])
             key = (key[0], way[-1].parent)
         found = self._below.get(key) or _Above(0, "", None, key[1])
+        # From the outermost in: each takes what is known of the one above it.
         for one in reversed(way):
             is_name = one.what == ANNOTATION and not one.kind and one.name != self._step
             found = _Above(

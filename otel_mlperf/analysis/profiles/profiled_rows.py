@@ -53,6 +53,7 @@ def count_step(
     talk = _busy(event for event in work if event.kind == _COMMUNICATION)
     compute = _busy(event for event in work if event.kind == _COMPUTE)
     both = _busy(event for event in work if event.kind in (_COMMUNICATION, _COMPUTE))
+    # What is in both together and not in computing is communication that nothing hides.
     return ProfiledStepRows(rows, _busy(work), talk, both - compute)
 
 

@@ -78,6 +78,7 @@ class _Events:
         for row in self.counted:
             if not _is_device(row):
                 directly[self.section[row["span_id"]]].append(row)
+        # A section that an operator is around is no time of that operator's own, either.
         for inner in sections:
             self._take_out(inner, _around(inner, directly.get(inner["parent_id"], [])))
 
@@ -125,6 +126,7 @@ def _rolled_up(events: _Events) -> dict[str, list[Operator]]:
     grouped: dict[tuple[str, Place, str], list[int]] = defaultdict(list)
     for row in events.counted:
         span = row["span_id"]
+        # Children that outlive their parent (asynchronous ones) may take more than it has.
         own = max(0, events.own[span])
         grouped[events.section[span], events.place(row), row["name"]].append(own)
     found: dict[str, list[Operator]] = defaultdict(list)

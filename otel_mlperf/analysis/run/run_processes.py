@@ -113,6 +113,7 @@ class Processes(msgspec.Struct, frozen=True):
     def result(self) -> dict[str, Any]:
         """What was given to ``Run.result()``; of several ranks, the lowest one's word counts."""
         merged: dict[str, Any] = {}
+        # The lowest rank comes last, so that its word stands.
         for one in reversed(self.last_of_rank):
             merged |= json.loads(one.result or "{}")
         return merged

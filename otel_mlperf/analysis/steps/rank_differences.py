@@ -50,6 +50,7 @@ def stand_outs(ranks: Sequence[RankFigures], mean_ns: float) -> list[StandOut]:
         means = {one.rank: one.sections.get(name, 0.0) for one in ranks}
         # Of two the shorter one is usual: the longer one is what there is to tell.
         usual = median_low(means.values())
+        # A rank without the section counts as zero: whoever has it alone stands out.
         for rank, mean in means.items():
             if mean > _SLOW.threshold * usual and mean - usual > _SLOW.matters * mean_ns:
                 found.setdefault(rank, {})[name] = mean - usual

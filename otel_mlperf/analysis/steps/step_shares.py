@@ -138,6 +138,7 @@ def read_slowest(store: Store, steps: StepFigures, warm_up: WarmUp | None) -> Sl
         restart=restart,
         n=n,
     )
+    # Of equal ones the first is taken: no section is blamed for what is in none, too.
     name, longest = max([(NOT_IN_A_SPAN, own), *sections], key=lambda found: found[1])
     return Slowest(
         number=number,

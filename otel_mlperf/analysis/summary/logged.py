@@ -58,6 +58,7 @@ def read_series(store: Store) -> list[ProgramSeries]:
 
 def _parted(stored: str, kinds: _Kinds) -> tuple[str, bool]:
     """Name of the instrument that a reading is of, and whether it is a histogram's count."""
+    # A counter of the program may end in .count, too: only what was made as a histogram is one.
     name, _, part = stored.rpartition(".")
     if part in ("count", "sum") and kinds.get(name, _UNKNOWN)[0] == HISTOGRAM:
         return name, part == "count"

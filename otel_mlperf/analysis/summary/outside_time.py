@@ -104,6 +104,7 @@ def _in_order(nodes: list[Node]) -> None:
     while pending:
         level = pending.pop()
         level.sort(key=lambda node: (node.beside, node.start_ns))
+        # By a list and not by recursion: sections nest as deep as a program likes.
         pending += [node.inside for node in level]
 
 

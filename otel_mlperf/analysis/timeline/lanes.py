@@ -67,6 +67,7 @@ class Lanes:
         self, start: int, end: int, is_related: bool, ended: list[tuple[int, int]]
     ) -> int:
         """The first line that is free; or, for what has no parent here, that holds all of it."""
+        # The first that is free, so that a track has as few lines as overlap at any time.
         for number, lane in enumerate(self._lanes):
             self._leave(number, start, 0, ended)
             if not lane or (not is_related and end <= lane[-1].end):
