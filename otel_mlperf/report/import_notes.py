@@ -157,7 +157,7 @@ def _kernel_lines(kernels: list[TopKernel]) -> list[Line]:
     lines: list[Line] = [
         [(f"  {left('top kernels', _NAME)}{'calls':>8}{'total':>10}  share", "dim")]
     ]
-    shown = short_names([one.name for one in kernels], _NAME - 1)
+    shown = short_names([kernel.name for kernel in kernels], _NAME - 1)
     for one, name in zip(kernels, shown, strict=True):
         share = percent(one.share) if one.share is not None else ""
         figures = f"{one.calls:>8,}{duration(one.total_ns):>10}{share:>7}"

@@ -39,8 +39,8 @@ def around(found: Kernels, width: int) -> list[Line]:
     if found.total is not None:
         told += _idle(found.total, found.gaps)
         told += _launches(found.total)
-    told += [("copies", _copy(one)) for one in found.copies]
-    memory = [one for one in found.memory if one.device_type != _CPU]
+    told += [("copies", _copy(copy)) for copy in found.copies]
+    memory = [peak for peak in found.memory if peak.device_type != _CPU]
     told += [("memory", words) for one in memory for words in _peak(one, len(memory))]
     told += _damage(found.windows)
     lines: list[Line] = []

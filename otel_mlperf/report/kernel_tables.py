@@ -97,8 +97,8 @@ def _collectives(found: Kernels, width: int) -> list[Line]:
     if not found.collectives or found.communication_ns:
         return []
     shown = [
-        f"{duration(one.total_ns)} in {one.name} ×{one.calls:,}"
-        for one in found.collectives[:_COLLECTIVES]
+        f"{duration(collective.total_ns)} in {collective.name} ×{collective.calls:,}"
+        for collective in found.collectives[:_COLLECTIVES]
     ]
     words = f": {', '.join(shown)}"
     more = "" if found.by == "annotation" else "; --by annotation"
@@ -136,10 +136,10 @@ def _each_device(found: Kernels) -> list[Line]:
     if len(found.devices) < 2:
         return []
     lines: list[Line] = []
-    for one in found.devices[:_DEVICES]:
-        line = f"  rank {one.rank} device {one.device}: busy {_part(one.busy_ns, one)}"
-        line += f", idle {_part(one.idle_ns, one)}"
-        line += f", communication {_part(one.communication_ns, one)}"
+    for device in found.devices[:_DEVICES]:
+        line = f"  rank {device.rank} device {device.device}: busy {_part(device.busy_ns, device)}"
+        line += f", idle {_part(device.idle_ns, device)}"
+        line += f", communication {_part(device.communication_ns, device)}"
         lines.append([(line, "")])
     if len(found.devices) > _DEVICES:
         lines.append([(f"  {plural(len(found.devices) - _DEVICES, 'more device')}", "dim")])

@@ -52,7 +52,9 @@ def top_lines(
     """One frame as styled lines."""
     heading = [*_heading(live, width), *_figures(live, width)]
     devices = [line for one in live.devices for line in _device(one, width)]
-    warnings: list[Line] = [[(f"! {short(one, width - 2)}", "yellow")] for one in live.warnings]
+    warnings: list[Line] = [
+        [(f"! {short(warning, width - 2)}", "yellow")] for warning in live.warnings
+    ]
     foot = [*warnings[:_MOST_WARNINGS], _foot(live, width)]
     room = None
     if height is not None:
@@ -221,7 +223,7 @@ def _cut(line: Line, width: int) -> Line:
 
 def _foot(live: Live, width: int) -> Line:
     words = []
-    ages = [one.last_step_ns for one in live.ranks if one.last_step_ns is not None]
+    ages = [rank.last_step_ns for rank in live.ranks if rank.last_step_ns is not None]
     if live.outcome != RUNNING:
         words.append(f"it has ended ({live.outcome}): this is how it was last")
     elif ages:

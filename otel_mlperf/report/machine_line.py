@@ -25,13 +25,13 @@ def machine_lines(summary: Summary, width: int) -> list[Line]:
 def _losses(summary: Summary, width: int) -> list[Line]:
     """The devices that stopped answering."""
     lines = []
-    for one in summary.losses[:_MOST_LOSSES]:
-        rank = f" of rank {one.rank}" if summary.ranks > 1 else ""
-        often = f", {one.count} times, first" if one.count > 1 else ""
+    for loss in summary.losses[:_MOST_LOSSES]:
+        rank = f" of rank {loss.rank}" if summary.ranks > 1 else ""
+        often = f", {loss.count} times, first" if loss.count > 1 else ""
         back = "still gone"
-        if one.absent_ns is not None:
-            back = f"back after {duration(one.absent_ns)}"
-        line = f"{one.name}{rank}{often} after {duration(one.after_ns)}, {back}: {one.text}"
+        if loss.absent_ns is not None:
+            back = f"back after {duration(loss.absent_ns)}"
+        line = f"{loss.name}{rank}{often} after {duration(loss.after_ns)}, {back}: {loss.text}"
         lines.append(short(line, width - LABEL))
     return labelled_lines("lost", lines, "red")
 

@@ -50,11 +50,15 @@ def _steps(rows: list[Row], mean_ns: float, has_gpu: bool) -> Iterable[str]:
 
 def _tree(tree: list[Branch]) -> Iterable[str]:
     yield _head("section", "calls", "total", "self", "share")
-    for one in tree:
-        known = one.name != NOT_IN_A_SPAN
-        figures = [f"{one.count:,}" if known else "", duration(one.sum_ns), duration(one.self_ns)]
-        name = "\u00a0\u00a0" * one.depth + one.name
-        yield _cells(name, [*figures, percent(one.share)], one.share)
+    for branch in tree:
+        known = branch.name != NOT_IN_A_SPAN
+        figures = [
+            f"{branch.count:,}" if known else "",
+            duration(branch.sum_ns),
+            duration(branch.self_ns),
+        ]
+        name = "\u00a0\u00a0" * branch.depth + branch.name
+        yield _cells(name, [*figures, percent(branch.share)], branch.share)
     yield "</table>"
 
 

@@ -37,7 +37,7 @@ def operator_lines(found: Sequence[Operator], self_ns: int, indent: int, width: 
         mine = [one for one in found if one.place == place]
         most = _ALONE if len(mine) == len(found) else few
         rows = _rows(mine, most if len(mine) > most + 1 else len(mine), width - indent)
-        own = self_ns - sum(one.self_ns for one in mine)
+        own = self_ns - sum(operator.self_ns for operator in mine)
         if mine and place == "here" and own >= _LEAST * self_ns > 0:
             rows.append(("not in an operator", own))
         lines += [_line(name, ns, place, indent, width) for name, ns in rows]
@@ -45,7 +45,7 @@ def operator_lines(found: Sequence[Operator], self_ns: int, indent: int, width: 
 
 
 def _rows(mine: Sequence[Operator], most: int, room: int) -> list[tuple[str, int]]:
-    counts = [f" ×{one.count:,}" if one.count > 1 else "" for one in mine[:most]]
+    counts = [f" ×{operator.count:,}" if operator.count > 1 else "" for operator in mine[:most]]
     names = short_names([one.name for one in mine[:most]], room - max(map(len, counts), default=0))
     rows = [
         (name + count, one.self_ns) for one, name, count in zip(mine, names, counts, strict=False)

@@ -42,12 +42,12 @@ def render_step(
     if not found.is_kept:
         near = ", ".join(map(str, found.nearby)) or "none"
         lines.append([(f"{_NOT_KEPT}; kept nearby: {near}", "yellow")])
-    for one in found.ranks[:_RANKS]:
-        lines.append(_heading(one, found.is_kept))
-        if one.spans:
-            lines += _tree(one.spans, width)
+    for rank in found.ranks[:_RANKS]:
+        lines.append(_heading(rank, found.is_kept))
+        if rank.spans:
+            lines += _tree(rank.spans, width)
         elif not found.is_kept:
-            lines += _measured(one)
+            lines += _measured(rank)
     if any(span.operators for one in found.ranks[:_RANKS] for span in one.spans):
         lines.append([(LEGEND, "dim")])
     if len(found.ranks) > _RANKS:

@@ -45,11 +45,12 @@ def around_lines(summary: Summary, width: int) -> list[Line]:
     """Findings, ranks, warm-up, outside time, slowest step, machines, the program's own words."""
     lines = finding_lines(summary.findings, summary.short_id, width)
     lines += _ranks(summary.steps, width) if summary.steps else []
-    for one in summary.aggregates[:5]:
-        mean = duration(one.sum_ns / max(1, one.count))
-        where = f" in {shown(one.enclosing)}" if one.enclosing else ""
-        where = " in child processes" if one.beside else where
-        line = f"{one.name} ×{one.count:,}: {duration(one.sum_ns)}{where}, mean {mean}"
+    for aggregate in summary.aggregates[:5]:
+        mean = duration(aggregate.sum_ns / max(1, aggregate.count))
+        where = f" in {shown(aggregate.enclosing)}" if aggregate.enclosing else ""
+        where = " in child processes" if aggregate.beside else where
+        total = f"{aggregate.name} ×{aggregate.count:,}: {duration(aggregate.sum_ns)}"
+        line = f"{total}{where}, mean {mean}"
         lines.append(labelled("added up", short(line, width - LABEL)))
     if summary.warm_up:
         line = f"step {summary.warm_up.number}: {duration(summary.warm_up.duration_ns)}"
@@ -63,9 +64,9 @@ def around_lines(summary: Summary, width: int) -> list[Line]:
 def _ranks(steps: StepFigures, width: int) -> list[Line]:
     """The ranks that take far longer than the others, and in what."""
     lines = []
-    for one in steps.stand_outs[:_MOST_RANKS]:
-        more = ", ".join(f"{name} +{duration(ns)}" for name, ns in one.more_ns.items())
-        lines.append(short(f"rank {one.rank}: {more}", width - LABEL))
+    for stand_out in steps.stand_outs[:_MOST_RANKS]:
+        more = ", ".join(f"{name} +{duration(ns)}" for name, ns in stand_out.more_ns.items())
+        lines.append(short(f"rank {stand_out.rank}: {more}", width - LABEL))
     return labelled_lines("ranks", lines)
 
 
@@ -73,8 +74,8 @@ def _beside(summary: Summary, width: int) -> list[Line]:
     if not summary.beside:
         return []
     told = ", ".join(
-        f"{short(one.name, _LONGEST_NAME)} {duration(one.sum_ns)} ×{one.count:,}"
-        for one in summary.beside
+        f"{short(part.name, _LONGEST_NAME)} {duration(part.sum_ns)} ×{part.count:,}"
+        for part in summary.beside
     )
     return [labelled("beside", short(told, width - LABEL))]
 
@@ -106,7 +107,7 @@ def _outside(summary: Summary, room: int) -> list[str]:
     """The total and its parts in two lines at most; what does not fit is added up."""
     total = summary.outside_ns
     head = f"{duration(total)} ({percent(summary.outside_share)})"
-    found = [one for one in summary.outside if _counts(total, one.sum_ns)]
+    found = [part for part in summary.outside if _counts(total, part.sum_ns)]
     for kept in range(len(found), 0, -1):
         told = [_part(total, one) for one in found[:kept]]
         rest = sum(one.sum_ns for one in found[kept:])

@@ -179,7 +179,7 @@ def _tree(summary: Summary, width: int) -> list[Line]:
     branches = _largest(summary.tree)
     if not any(one.count for one in branches):
         return [[(_NO_SECTIONS.get(summary.outcome, _NOTHING), "dim")]]
-    names_of = [f"{'  ' * min(one.depth, 8)}{one.name}" for one in branches]
+    names_of = [f"{'  ' * min(branch.depth, 8)}{branch.name}" for branch in branches]
     column = min(max(_NAME, *map(columns, names_of)) + 1, 34)
     title = f"  {left('section', column)}{'calls':>9}{'total':>10}{'self':>10}  share"
     lines: list[Line] = [[(title, "dim")]]
@@ -208,7 +208,7 @@ def _largest(tree: list[Branch]) -> list[Branch]:
         return tree
     least = sorted((one.sum_ns for one in tree), reverse=True)[_MOST_BRANCHES - 1]
     kept: list[Branch] = []
-    for one in tree[:-1]:
-        if one.sum_ns >= least and one.depth <= (kept[-1].depth + 1 if kept else 0):
-            kept.append(one)
+    for branch in tree[:-1]:
+        if branch.sum_ns >= least and branch.depth <= (kept[-1].depth + 1 if kept else 0):
+            kept.append(branch)
     return [*kept, tree[-1]]

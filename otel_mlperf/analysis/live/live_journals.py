@@ -77,7 +77,7 @@ def published(run: RunFolder, now_ns: int) -> PublishedNow | None:
             for one in group.readings
         ]
         read_ns = max(group.monotonic_ns for group in found.groups.values()) + shift_ns
-        return PublishedNow(values, read_ns, [_warned(one) for one in found.warnings])
+        return PublishedNow(values, read_ns, [_warned(warning) for warning in found.warnings])
     return None
 
 

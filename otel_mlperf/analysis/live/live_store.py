@@ -72,7 +72,8 @@ def read(run: RunFolder) -> Stored:
     store = Store(run.path)
     processes = read_processes(store)
     ranks = {
-        one.rank: StoredRank(host=one.host, outcome=one.outcome) for one in processes.last_of_rank
+        process.rank: StoredRank(host=process.host, outcome=process.outcome)
+        for process in processes.last_of_rank
     }
     phase = main_phase(store) or ""
     for rank, step in _steps(store, phase):

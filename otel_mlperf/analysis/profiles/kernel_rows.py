@@ -76,7 +76,7 @@ def count_groups(rows: Mapping[str, Rows], *, is_device: bool) -> dict[str, int]
 
 def _told_apart(steps: Rows, windows: Sequence[WindowFacts]) -> Rows:
     """Steps of one name in several windows, by their rank, else by their trace: each is its own."""
-    traces = {one.digest: one.trace for one in windows}
+    traces = {window.digest: window.trace for window in windows}
     of_name = grouped(steps, ("name",))
     of_rank = grouped(steps, ("name", "rank"))
     found = []
@@ -162,7 +162,7 @@ def _streams(rows: Mapping[str, Rows], windows: Sequence[WindowFacts]) -> list[K
 
 def busy_of(devices: Iterable[DeviceFigures]) -> int | None:
     """The busy time of devices together; None where there is none."""
-    times = [one.busy_ns for one in devices]
+    times = [device.busy_ns for device in devices]
     return sum(times) if times else None
 
 

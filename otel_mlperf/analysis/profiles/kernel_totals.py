@@ -67,7 +67,7 @@ def find_kernels(
     whole = [row for row in rows["streams"] if row["stream"] is None]
     devices = device_figures(whole, ("rank", "device"))
     chosen: By = by or ("kernel" if devices else "operator")
-    of = Whole(sum(one.duration_ns for one in windows), busy_of(devices))
+    of = Whole(sum(window.duration_ns for window in windows), busy_of(devices))
     return Kernels(
         source=source,
         by=chosen,

@@ -41,7 +41,7 @@ def count_step(
     known = {(row["category"], row["name"]): (row["what"], row["kind"]) for row in tables["totals"]}
     events = find_events(found, known, chosen[0].name)
     work = [event for event in events if event.what == KERNEL]
-    digests = {one.rank: one.digest for one in chosen}
+    digests = {step.rank: step.digest for step in chosen}
     rows = {
         "totals": [*_by_name(events, digests), *_by_place(events, work, chosen[0], digests)],
         "streams": _streams(work, found.lengths_ns),

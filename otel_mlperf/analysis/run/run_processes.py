@@ -60,13 +60,16 @@ class Processes(msgspec.Struct, frozen=True):
     @property
     def last_of_rank(self) -> list[RunProcess]:
         """The newest process of each rank, by rank: earlier ones were restarted."""
-        newest = {one.rank: one for one in sorted(self.all, key=lambda p: (p.restart, p.start_ns))}
+        newest = {
+            process.rank: process
+            for process in sorted(self.all, key=lambda p: (p.restart, p.start_ns))
+        }
         return [newest[rank] for rank in sorted(newest)]
 
     @property
     def outcome(self) -> str:
         """The worst that happened to any rank; ``running`` before anything is known."""
-        found = {one.outcome for one in self.last_of_rank}
+        found = {process.outcome for process in self.last_of_rank}
         return next((outcome for outcome in _WORST_FIRST if outcome in found), RUNNING)
 
     @property
@@ -77,19 +80,19 @@ class Processes(msgspec.Struct, frozen=True):
     @property
     def nodes(self) -> int:
         """How many machines are seen here, at least one."""
-        return len({one.host for one in self.all}) or 1
+        return len({process.host for process in self.all}) or 1
 
     @property
     def duration_ns(self) -> int:
         """From the first start to the last end."""
         if not self.all:
             return 0
-        return max(map(self.end_of, self.all)) - min(one.start_ns for one in self.all)
+        return max(map(self.end_of, self.all)) - min(process.start_ns for process in self.all)
 
     @property
     def busy_ns(self) -> int:
         """The lives of all processes, added up."""
-        return sum(self.end_of(one) - one.start_ns for one in self.all)
+        return sum(self.end_of(process) - process.start_ns for process in self.all)
 
     def end_of(self, process: RunProcess) -> int:
         """When it ended, or was last heard of."""
@@ -98,7 +101,7 @@ class Processes(msgspec.Struct, frozen=True):
     def failure(self) -> Failure | None:
         """The first end that was not a good one: what comes after it may be its consequence."""
         outcome = self.outcome
-        bad = [one for one in self.last_of_rank if one.outcome == outcome]
+        bad = [process for process in self.last_of_rank if process.outcome == outcome]
         if not bad or outcome in (FINISHED, RUNNING, IMPORTED):
             return None
         first = min(bad, key=self.end_of)
@@ -114,8 +117,8 @@ class Processes(msgspec.Struct, frozen=True):
         """What was given to ``Run.result()``; of several ranks, the lowest one's word counts."""
         merged: dict[str, Any] = {}
         # The lowest rank comes last, so that its word stands.
-        for one in reversed(self.last_of_rank):
-            merged |= json.loads(one.result or "{}")
+        for process in reversed(self.last_of_rank):
+            merged |= json.loads(process.result or "{}")
         return merged
 
 

@@ -118,7 +118,7 @@ def _rank_step(store: Store, step: dict[str, Any], *, operators: bool) -> RankSt
     own = step["self_ns"]
     if own is not None:
         rest = StepSection(name=NOT_IN_A_SPAN, count=1, sum_ns=own, self_ns=own, beside=False)
-        sections.insert(sum(not one.beside for one in sections), rest)
+        sections.insert(sum(not section.beside for section in sections), rest)
     return RankStep(
         rank=step["rank"],
         duration_ns=step["duration_ns"],

@@ -87,7 +87,7 @@ class StepFindings(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def is_kept(self) -> bool:
         """Whether any rank kept its spans."""
-        return any(one.spans for one in self.ranks)
+        return any(rank.spans for rank in self.ranks)
 
 
 class Row(msgspec.Struct, frozen=True, kw_only=True):

@@ -101,7 +101,9 @@ def read_steps(
     ((ran,),) = store.rows("SELECT count(*) FROM steps WHERE phase = $phase", phase=phase)
     rows = _section_rows(store, values, chosen, mean)
     rows.insert(sum(not row.beside for row in rows), _row(NOT_IN_A_SPAN, "", own, own_p95, mean))
-    mine = [one for one in aggregates if one.phase == phase and not one.beside]
+    mine = [
+        aggregate for aggregate in aggregates if aggregate.phase == phase and not aggregate.beside
+    ]
     return StepFigures(
         phase=phase,
         count=count_steps(store, phase),
@@ -190,17 +192,17 @@ def _with_aggregates(
 
     They have no single steps, so the mean is over all that ran, and no p95 is known.
     """
-    for one in aggregates:
-        outer = shown(one.enclosing)
-        if one.enclosing == names.step_span(phase):
+    for aggregate in aggregates:
+        outer = shown(aggregate.enclosing)
+        if aggregate.enclosing == names.step_span(phase):
             outer = NOT_IN_A_SPAN
         for at, row in enumerate(rows):
             if row.name != outer or row.beside or row.aggregate:
                 continue
-            own = min(one.sum_ns / ran, row.mean_ns)
+            own = min(aggregate.sum_ns / ran, row.mean_ns)
             rest = _row(row.name, row.category, row.mean_ns - own, None, mean)
             inner = msgspec.structs.replace(
-                _row(one.name, one.category, own, None, mean), aggregate=True
+                _row(aggregate.name, aggregate.category, own, None, mean), aggregate=True
             )
             rows = [
                 *rows[:at],

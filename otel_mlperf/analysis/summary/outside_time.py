@@ -195,10 +195,10 @@ def _set_up_ns(store: Store, named: list[Node], phase: str, processes: Processes
         )
     }
     total = 0
-    for one in processes.all:
-        key = (one.rank, one.restart)
+    for process in processes.all:
+        key = (process.rank, process.restart)
         if key in first:
-            total += max(0, first[key] - one.start_ns - before.get(key, 0))
+            total += max(0, first[key] - process.start_ns - before.get(key, 0))
     return total / processes.ranks
 
 
@@ -219,9 +219,9 @@ def read_tree(
     """The sections of a run without steps, and last the time that is in none of them."""
     life, ranks = processes.busy_ns, processes.ranks
     inner: dict[str, int] = {}
-    for one in aggregates:
-        if not one.beside:
-            inner[one.enclosing] = inner.get(one.enclosing, 0) + one.sum_ns
+    for aggregate in aggregates:
+        if not aggregate.beside:
+            inner[aggregate.enclosing] = inner.get(aggregate.enclosing, 0) + aggregate.sum_ns
     branches = []
     pending = [(node, 0) for node in reversed(nodes)]
     while pending:

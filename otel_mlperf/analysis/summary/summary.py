@@ -73,7 +73,7 @@ def summarize(run: RunFolder, rank: int | None = None) -> Summary:
         name=run.facts.name,
         path=str(run.path),
         outcome=processes.outcome,
-        restarts=max((one.restart for one in processes.all), default=0),
+        restarts=max((process.restart for process in processes.all), default=0),
         rank=rank,
         ranks=processes.ranks,
         world_size=max([run.facts.world_size, *(one.world_size for one in processes.all)]),
@@ -124,7 +124,7 @@ def _count_windows(run: RunFolder, store: Store, rank: int | None) -> int:
 
 def _telemetry(run: RunFolder, processes: Processes) -> Telemetry:
     accounts = item_accounts.read_accounts(run.path)
-    overhead = sum(one.overhead_ns for one in processes.all)
+    overhead = sum(process.overhead_ns for process in processes.all)
     is_recorded = processes.busy_ns and processes.outcome != IMPORTED
     return Telemetry(
         lost=item_accounts.lost(accounts) if accounts else None,

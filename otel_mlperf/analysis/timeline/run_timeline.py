@@ -61,7 +61,7 @@ def read_spans(selected: Selected, tracks: TimelineTracks) -> Iterator[Slice]:
     """Every kept span, by its start, longer ones and parents first."""
     devices = _devices(selected)
     for rows, range_ in _pieces(selected, "spans"):
-        # Asked for by pieces of time, as the spans are: the pairs of a whole run may not fit in memory.
+        # By pieces of time, as the spans: the pairs of a whole run may not fit in memory.
         causes: dict[str, list[int]] = {}
         for cause, effect in selected.store.rows(_across(selected, "cause"), **range_):
             causes.setdefault(cause, []).append(int(effect, 16))
