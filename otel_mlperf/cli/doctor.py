@@ -52,7 +52,7 @@ def _of_run(run: str) -> tuple[list[Check], Accounts, int]:
 
     if run == LATEST and not list_runs(runs_dir()):
         return [Check("ok", "run", f"none in {runs_dir()} yet")], {}, 1
-    found = find_run(run)
-    accounts = read_accounts(found.path)
-    nodes = read_processes(Store(found.path)).nodes
-    return check_run(found, accounts) + check_findings(found), accounts, nodes
+    chosen = find_run(run)
+    accounts = read_accounts(chosen.path)
+    nodes = read_processes(Store(chosen.path)).nodes
+    return check_run(chosen, accounts) + check_findings(chosen), accounts, nodes

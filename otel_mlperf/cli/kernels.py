@@ -58,13 +58,13 @@ def kernels(
 
     if phase is not None and step is None:
         raise UsageError(f"--phase {phase}: give it with --step, whose number several phases have")
-    found = find_source(source, _checked(by), rank, None if step is None else (step, phase))
+    totals = find_source(source, _checked(by), rank, None if step is None else (step, phase))
     if as_json:
-        print(to_json(replace(found, rows=found.rows[:top])))
+        print(to_json(replace(totals, rows=totals.rows[:top])))
     else:
         color, unicode = shown_in(sys.stdout)
-        print(render_kernels(found, top=top or TOP, color=color, unicode=unicode), end="")
-    damaged = [window for window in found.windows if window.damage]
+        print(render_kernels(totals, top=top or TOP, color=color, unicode=unicode), end="")
+    damaged = [window for window in totals.windows if window.damage]
     if damaged:
         sys.stdout.flush()
         raise TraceError(_damage(damaged[0].trace, damaged[0].damage))

@@ -52,8 +52,8 @@ def profile(
     """
     from otel_mlperf.store.run_folders import find_run
 
-    found = find_run(run)
-    journals = find_ranks(found, rank or [])
+    chosen = find_run(run)
+    journals = find_ranks(chosen, rank or [])
     if stop:
         asked = []
         for each in stop_ranks(journals):
@@ -63,9 +63,9 @@ def profile(
         asked = ask_ranks(journals, steps)
         for window in asked:
             print(f"rank {window.rank}: asked for {plural(steps, 'step')} after the next one")
-        print(f"traces go to {found.path / FOLDER}", flush=True)
+        print(f"traces go to {chosen.path / FOLDER}", flush=True)
     if wait if wait is not None else sys.stdout.isatty():
-        _wait(found, asked)
+        _wait(chosen, asked)
 
 
 def _wait(run: RunFolder, asked: list[AskedRank]) -> None:

@@ -25,14 +25,14 @@ def recover(run: OneRunArgument = None) -> None:
     from otel_mlperf.store.run_folders import find_run
 
     meant = None if run is None else find_run(run)
-    found = recover_journals(os.environ, folders_to_read(meant))
-    typer.echo(f"{plural(found.read, 'journal')} read to the end")
-    if found.in_use:
-        typer.echo(f"{plural(found.in_use, 'journal')} left alone: the program still runs; "
+    journals = recover_journals(os.environ, folders_to_read(meant))
+    typer.echo(f"{plural(journals.read, 'journal')} read to the end")
+    if journals.in_use:
+        typer.echo(f"{plural(journals.in_use, 'journal')} left alone: the program still runs; "
                    "'otel-mlperf agent' reads along")  # fmt: skip
-    if found.failed:
+    if journals.failed:
         raise JournalError(
-            "reading journals that were left behind: " + "; ".join(found.failed) + "; they stay "
+            "reading journals that were left behind: " + "; ".join(journals.failed) + "; they stay "
             "where they are: the version of otel_mlperf that wrote them may read them"
         )
     if meant is None:

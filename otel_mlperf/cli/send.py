@@ -33,18 +33,18 @@ def send(
     from otel_mlperf.store.run_folders import find_run
     from otel_mlperf.store.table_reader import Store
 
-    found = find_run(run)
+    chosen = find_run(run)
     settings = traces_settings(endpoint, os.environ, warn)
-    store = Store(found.path)
+    store = Store(chosen.path)
     wanted, sent, refused = count_spans(store), 0, 0
     with closing(Client(settings)) as client:
-        for spans, body in requests(found, store):
+        for spans, body in requests(chosen, store):
             lost = deliver(client, body)
             sent, refused = sent + spans - lost, refused + lost
             if sys.stderr.isatty():
                 print(f"\r{sent:,} of {wanted:,} spans", end="", file=sys.stderr, flush=True)
     if sys.stderr.isatty():
         print("\r\x1b[K", end="", file=sys.stderr)
-    print(f"{sent:,} of {wanted:,} kept spans of {found.path.name} sent to {settings.endpoint}")
+    print(f"{sent:,} of {wanted:,} kept spans of {chosen.path.name} sent to {settings.endpoint}")
     if refused:
         raise Unreachable(f"sending to {settings.endpoint}: it refused {refused:,} spans")

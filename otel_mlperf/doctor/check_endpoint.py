@@ -33,6 +33,7 @@ def check_endpoints(environ: Mapping[str, str]) -> tuple[list[Check], dict[str, 
             continue
         url = urlsplit(settings.endpoint)
         server = f"{url.scheme}://{url.netloc}"
+        # Both signals mostly go to one server: each stage is tried and told once.
         if server not in tried:
             tried[server] = check_connection(settings)
             checks += tried[server]
@@ -82,6 +83,7 @@ def _check_tls(connection: socket.socket, host: str, settings: SignalSettings) -
 
 def check_otlp(settings: SignalSettings) -> Check:
     """What the server says to an empty request."""
+    # No bytes at all are a valid request without a span: nothing is stored anywhere by asking.
     client = Client(settings)
     answer = client.post(b"")
     client.close()

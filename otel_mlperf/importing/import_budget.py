@@ -27,14 +27,14 @@ def parse_budget(text: str) -> Budget | None:
         return None
     if text.lower() == "none":
         return Budget(spans=None)
-    found = _BUDGET.fullmatch(text.strip())
-    if found is None or not int(found[1]):
+    match = _BUDGET.fullmatch(text.strip())
+    if match is None or not int(match[1]):
         raise UsageError(
             f"--budget {text}: a number of spans, a size like 2MiB, or none is expected"
         )
-    if found[2]:
-        return Budget(spans=None, bytes=int(found[1]) * (_UNITS | _BINARY)[found[2].lower()])
-    return Budget(spans=int(found[1]))
+    if match[2]:
+        return Budget(spans=None, bytes=int(match[1]) * (_UNITS | _BINARY)[match[2].lower()])
+    return Budget(spans=int(match[1]))
 
 
 def budget_of(window: Window | None) -> Budget:

@@ -39,7 +39,7 @@ def find_or_none(name: str) -> RunFolder | None:
         return None
 
 
-def make_run(name: str, found: Conversion) -> RunFolder:
+def make_run(name: str, converted: Conversion) -> RunFolder:
     """A run for traces from elsewhere.
 
     Raises:
@@ -47,7 +47,7 @@ def make_run(name: str, found: Conversion) -> RunFolder:
     """
     from otel_mlperf.recorder.lifecycle.run_folder import prepare_folder
 
-    facts = {"params": {}, "tags": [TAG], "world_size": found.trace.world_size or 1}
+    facts = {"params": {}, "tags": [TAG], "world_size": converted.trace.world_size or 1}
     return read_run(Path(prepare_folder(str(runs_dir()), os.urandom(16).hex(), name, facts)))
 
 
@@ -56,7 +56,7 @@ def is_made(run: RunFolder) -> bool:
     return TAG in run.facts.tags and not (run.path / "starts").exists()
 
 
-def write_process(run: RunFolder, found: Conversion) -> None:
+def write_process(run: RunFolder, converted: Conversion) -> None:
     """The row of a trace's rank: from the first to the last that its traces tell.
 
     Raises:
@@ -66,16 +66,16 @@ def write_process(run: RunFolder, found: Conversion) -> None:
     from otel_mlperf.store.part_writer import write_part
     from otel_mlperf.store.table_reader import Store
 
-    trace, numbers = found.trace, found.numbers
-    ((start, end),) = Store(run.path, found.rank).rows(
+    trace, numbers = converted.trace, converted.numbers
+    ((start, end),) = Store(run.path, converted.rank).rows(
         "SELECT min(start_ns), max(end_ns) FROM windows WHERE is_unix_time = $is_unix_time",
         is_unix_time=trace.is_unix_time,
     )
     host = trace.header.get("host_name")
     row: dict[str, Any] = {
-        "rank": found.rank,
+        "rank": converted.rank,
         "restart": 0,
-        "local_rank": found.rank,
+        "local_rank": converted.rank,
         "world_size": trace.world_size or 1,
         "pid": 0,
         "host": host if isinstance(host, str) else "",
@@ -93,20 +93,20 @@ def write_process(run: RunFolder, found: Conversion) -> None:
         "has_gpu": bool(numbers.devices),
     }
     columns = {name: [value] for name, value in row.items()}
-    write_part(run.path, "processes", f"imported-{found.rank}", 1, columns)
+    write_part(run.path, "processes", f"imported-{converted.rank}", 1, columns)
 
 
-def strangeness(run: RunFolder, found: Conversion) -> str:
+def strangeness(run: RunFolder, converted: Conversion) -> str:
     """What makes a trace look as if it were of another run; empty if nothing does."""
     from otel_mlperf.store.table_reader import Store
 
-    if found.window is not None or is_made(run):
+    if converted.window is not None or is_made(run):
         return ""
     rows = Store(run.path).rows("SELECT DISTINCT rank FROM processes ORDER BY rank")
     ranks = [rank for (rank,) in rows]
-    size, of = found.trace.world_size, run.facts.world_size
-    if ranks and found.rank not in ranks:
-        return f"rank {found.rank} is not a rank of this run: kernels adds it to the others"
+    size, of = converted.trace.world_size, run.facts.world_size
+    if ranks and converted.rank not in ranks:
+        return f"rank {converted.rank} is not a rank of this run: kernels adds it to the others"
     if size is not None and size != of:
         return f"it is of {size} ranks and this run of {of}: kernels adds it to the others"
     return ""

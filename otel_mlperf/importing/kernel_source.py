@@ -37,8 +37,8 @@ def find_source(source: str, by: By | None, rank: int | None, step: _Number | No
             raise UsageError(f"--rank {rank}: the trace {source} is of one rank; leave it out")
         return _of_trace(path, by) if step is None else _of_trace_step(path, by, step)
     run = find_run(source)
-    found = _of_run(run, by, rank, step)
-    return replace(found, unread=len(find_unread(run, Store(run.path), rank)))
+    totals = _of_run(run, by, rank, step)
+    return replace(totals, unread=len(find_unread(run, Store(run.path), rank)))
 
 
 def _of_run(run: RunFolder, by: By | None, rank: int | None, step: _Number | None) -> Kernels:
@@ -84,9 +84,9 @@ def _of_trace_step(path: Path, by: By | None, step: _Number) -> Kernels:
     from otel_mlperf.kineto.convert import convert, stored_rows
     from otel_mlperf.kineto.counting.window_rows import rows_of
 
-    found = convert(path)
-    rows = rows_of(found.trace, found.numbers, found.links.orphans)
+    converted = convert(path)
+    rows = rows_of(converted.trace, converted.numbers, converted.links.orphans)
     chosen = choose_step(find_profiled(rows["windows"]), *step, path.name)
-    events = [row for row in stored_rows(found) if row["kind"] == "event"]
+    events = [row for row in stored_rows(converted) if row["kind"] == "event"]
     inside = below_annotation(events, chosen[0].name)
-    return find_step(rows, chosen, inside, path.name, by, found.trace.world_size)
+    return find_step(rows, chosen, inside, path.name, by, converted.trace.world_size)

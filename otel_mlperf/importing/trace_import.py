@@ -44,7 +44,7 @@ def without_descriptions(paths: list[Path]) -> list[Path]:
     return traces or paths
 
 
-def judge(found: list[Imported], wanted: int) -> None:
+def judge(imported: list[Imported], wanted: int) -> None:
     """Ends with what went wrong.
 
     Raises:
@@ -53,10 +53,10 @@ def judge(found: list[Imported], wanted: int) -> None:
     """
     from otel_mlperf.report.quantities import plural
 
-    refused = sum(one.refused or 0 for one in found)
+    refused = sum(trace.refused or 0 for trace in imported)
     if refused:
         raise Unreachable(f"importing: the server refused {refused:,} spans")
-    damaged, unreadable = sum(bool(one.damage) for one in found), wanted - len(found)
+    damaged, unreadable = sum(bool(trace.damage) for trace in imported), wanted - len(imported)
     if damaged or unreadable:
         counts = [f"{damaged} damaged"] if damaged else []
         counts += [f"{unreadable} not readable"] if unreadable else []
@@ -127,11 +127,11 @@ class Importer:
         """
         for trace in traces:
             try:
-                found = self.take(trace, progress(trace))
+                imported = self.take(trace, progress(trace))
             except TraceError as error:
                 say(str(error))
             else:
-                yield found
+                yield imported
 
     def take(self, path: Path, progress: Callable[[int], None] | None) -> Imported:
         """Imports one trace.
@@ -144,7 +144,7 @@ class Importer:
         from otel_mlperf.report.import_notes import describe
 
         run, window = self._belongs_to(path)
-        found = convert(
+        converted = convert(
             path,
             self._budget or budget_of(window),
             window=window,
@@ -152,30 +152,31 @@ class Importer:
             rank=self._rank,
             progress=progress,
         )
-        outcome = self._store(found)
-        resource = self._resource(found, run or self._run)
+        outcome = self._store(converted)
+        resource = self._resource(converted, run or self._run)
         if self._client is not None:
-            outcome["sent"], outcome["refused"] = self._send(found, resource, self._client)
+            outcome["sent"], outcome["refused"] = self._send(converted, resource, self._client)
         if self._out is not None:
-            self._write(found, resource, self._out)
+            self._write(converted, resource, self._out)
             outcome["out"] = self._out_path
-        return describe(found, str(path), **outcome)
+        return describe(converted, str(path), **outcome)
 
-    def _store(self, found: Conversion) -> dict[str, Any]:
+    def _store(self, converted: Conversion) -> dict[str, Any]:
         """Puts it into the run, if one is wanted and there is something; what came of that."""
         from otel_mlperf.importing.imported_run import is_made, make_run, strangeness, write_process
         from otel_mlperf.store.table_reader import Store
 
-        if found.is_empty or not (self._run or self._new_run):
+        if converted.is_empty or not (self._run or self._new_run):
             return {}
         outcome: dict[str, Any] = {"is_run_new": self._run is None}
-        self._run = run = self._run or make_run(self._new_run, found)
+        self._run = run = self._run or make_run(self._new_run, converted)
         same = "SELECT 1 FROM windows WHERE digest = $digest"
-        outcome["is_replaced"] = bool(Store(run.path).rows(same, digest=found.trace.digest))
-        outcome["note"] = strangeness(run, found)
-        store(found, run.path)
+        outcome["is_replaced"] = bool(Store(run.path).rows(same, digest=converted.trace.digest))
+        outcome["note"] = strangeness(run, converted)
+        # After the questions: the store holds the trace from here on, and would answer itself.
+        store(converted, run.path)
         if is_made(run):
-            write_process(run, found)
+            write_process(run, converted)
         return outcome | {"run": str(run.path)}
 
     def _belongs_to(self, path: Path) -> tuple[RunFolder | None, Window | None]:
@@ -184,6 +185,8 @@ class Importer:
 
         if self._new_run or not path.is_file():
             return self._run, None  # reading what is no file says what it is
+        # The same window as the agent would convert it: with its budget and parents, so that both
+        # make the same ids, and whoever comes second sends nothing new.
         place = path.with_name(path.name.removesuffix(TRACE_SUFFIX) + WINDOW_SUFFIX)
         try:
             window = read_window(place)
@@ -193,17 +196,17 @@ class Importer:
         same = window.run_id == run.facts.id and window.trace == path.name
         return (run, window) if same else (self._run, None)
 
-    def _resource(self, found: Conversion, run: RunFolder | None) -> dict[str, Any]:
+    def _resource(self, converted: Conversion, run: RunFolder | None) -> dict[str, Any]:
         if run is not None:
             from otel_mlperf.replay.span_requests import resource_of
             from otel_mlperf.store.table_reader import Store
 
-            return resource_of(run, Store(run.path), found.rank, found.restart)
-        trace = found.trace
+            return resource_of(run, Store(run.path), converted.rank, converted.restart)
+        trace = converted.trace
         attributes: dict[str, Any] = {
             names.SERVICE_NAME: os.environ.get("OTEL_SERVICE_NAME") or SERVICE,
             names.SERVICE_INSTANCE_ID: str(uuid.uuid5(uuid.NAMESPACE_OID, trace.digest)),
-            names.RANK: found.rank,
+            names.RANK: converted.rank,
         }
         if trace.world_size is not None:
             attributes[names.WORLD_SIZE] = trace.world_size
@@ -211,20 +214,22 @@ class Importer:
             attributes[names.HOST_NAME] = trace.header["host_name"]
         return attributes
 
-    def _send(self, found: Conversion, resource: dict[str, Any], client: Client) -> tuple[int, int]:
+    def _send(
+        self, converted: Conversion, resource: dict[str, Any], client: Client
+    ) -> tuple[int, int]:
         """How many spans the server took, and how many it refused."""
         from otel_mlperf.replay.span_delivery import deliver
 
-        refused = sum(deliver(client, body) for _, body in requests(found, resource))
-        return found.kept + found.roll_ups - refused, refused
+        refused = sum(deliver(client, body) for _, body in requests(converted, resource))
+        return converted.kept + converted.roll_ups - refused, refused
 
-    def _write(self, found: Conversion, resource: dict[str, Any], out: BinaryIO) -> None:
+    def _write(self, converted: Conversion, resource: dict[str, Any], out: BinaryIO) -> None:
         from otel_mlperf.otlp.otlp_json import encode_lines
 
         try:
-            out.writelines(encode_lines(resource, sent_rows(found)))
+            out.writelines(encode_lines(resource, sent_rows(converted)))
             out.flush()
-        except BrokenPipeError:
+        except BrokenPipeError:  # of --out -: who reads has seen enough, which is no error
             raise
         except OSError as error:
             raise OutputError(f"writing {self._out_path}: {error.strerror}") from error

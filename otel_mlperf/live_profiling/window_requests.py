@@ -74,7 +74,7 @@ def ask_ranks(journals: dict[int, Path], steps: int) -> list[AskedRank]:
     try:
         for rank, path in journals.items():
             asked.append(_ask(rank, path, steps))
-    except OtelMlperfError:
+    except OtelMlperfError:  # a window of some ranks only is not what was asked for
         for each in asked:
             each.control.withdraw(each.request)
         raise
@@ -100,7 +100,7 @@ def _journals(run: RunFolder) -> dict[int, Path]:
         except JournalError:
             if path.exists():
                 raise
-            continue  # its process has just ended
+            continue  # its process has just ended, and the agent has removed the journal
         if rank is not None and control.is_running and (control.listens or rank not in found):
             found[rank] = path
         control.close()

@@ -38,9 +38,9 @@ def parse_steps(text: str) -> tuple[int, int]:
     Raises:
         UsageError: it is neither.
     """
-    found = _NUMBERS.fullmatch(text.strip())
-    first = int(found[1]) if found else 0
-    last = int(found[2] or found[1]) if found else -1
+    match = _NUMBERS.fullmatch(text.strip())
+    first = int(match[1]) if match else 0
+    last = int(match[2] or match[1]) if match else -1
     if last < first:
         raise UsageError(f"exporting steps {text!r}: give a number, like 7, or a range, like 7-9")
     return first, last

@@ -58,6 +58,7 @@ def _pages(selected: Selected) -> Iterator[tuple[dict[str, Any], list[_Row]]]:
     for rank, restart in store.rows("SELECT DISTINCT rank, restart FROM spans ORDER BY ALL"):
         resource = resource_of(selected.run, store, rank, restart)
         values = {**selected.values, "rank": rank, "restart": restart}
+        # By time ranges: a run's spans all at once may be more than memory holds.
         for low, high in time_ranges(store, "spans", "start_ns", where, values):
             sql = f"SELECT * FROM spans WHERE {where} AND start_ns >= $low AND start_ns < $high "
             rows = store.records(f"{sql} ORDER BY start_ns, span_id", low=low, high=high, **values)
@@ -66,7 +67,7 @@ def _pages(selected: Selected) -> Iterator[tuple[dict[str, Any], list[_Row]]]:
 
 def resource_of(run: RunFolder, store: Store, rank: int, restart: int) -> dict[str, Any]:
     """The resource attributes of a rank, as far as the run folder has them."""
-    found = store.records(
+    processes = store.records(
         "SELECT * FROM processes WHERE rank = $rank AND restart = $restart ORDER BY start_ns",
         rank=rank,
         restart=restart,
@@ -78,7 +79,7 @@ def resource_of(run: RunFolder, store: Store, rank: int, restart: int) -> dict[s
         names.RANK: rank,
         names.RESTART: restart,
     }
-    for process in found[:1]:
+    for process in processes[:1]:
         attributes |= {
             names.SERVICE_NAME: process["service"],
             names.SERVICE_INSTANCE_ID: process["instance_id"],
@@ -90,6 +91,7 @@ def resource_of(run: RunFolder, store: Store, rank: int, restart: int) -> dict[s
 
 
 def _columns(rows: list[_Row]) -> SpanColumns:
+    # Spans of one name and thread share these bytes, encoded once: most of what a request costs.
     tails: dict[bytes, int] = {}
     tail = [tails.setdefault(_tail(row), len(tails)) for row in rows]
     return SpanColumns(
