@@ -47,7 +47,7 @@ class CellValue(NamedTuple):
         return SeriesTotal(self.value, self.distribution)
 
 
-class AggregatedSection(NamedTuple):
+class AggregateTotals(NamedTuple):
     """An aggregated section: totals so far of one name under one enclosing name and phase."""
 
     entry: int
@@ -147,7 +147,7 @@ def _exemplar(value: float, words: list[int], journal: JournalState) -> Exemplar
     return Exemplar(value, meta.unix_time(time_ns), trace, span)
 
 
-def aggregates(journal: JournalState) -> list[AggregatedSection]:
+def aggregates(journal: JournalState) -> list[AggregateTotals]:
     """Aggregated sections that were entered, summed over threads."""
     found = []
     for number, (_, kind, *about), cells in _by_entry(journal):
@@ -155,7 +155,7 @@ def aggregates(journal: JournalState) -> list[AggregatedSection]:
         if kind == "aggregate" and entered:
             name, category, enclosing, phase = about
             found.append(
-                AggregatedSection(
+                AggregateTotals(
                     number, name, category, enclosing, phase,
                     entries=sum(words[1] for words in entered),
                     sum_ns=sum(words[2] for words in entered),

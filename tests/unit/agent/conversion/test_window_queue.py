@@ -9,9 +9,8 @@ import time
 import uuid
 from pathlib import Path
 
-import pyarrow.parquet as pq
 import pytest
-from by_hand import Program
+from by_hand import Program, accounts, adds_up, table
 from fault_server import FaultServer
 from kineto_traces import operator, write_trace
 from servers.running import wait_until
@@ -86,23 +85,12 @@ def layers(count):
 
 def spans(run_folder):
     """The rows of table ``spans``."""
-    rows = []
-    for part in sorted((run_folder / "tables" / "spans").glob("*.parquet")):
-        rows += pq.read_table(part).to_pylist()
-    return rows
+    return table(run_folder, "spans")
 
 
-def accounts(run_folder):
+def of_spans(run_folder):
     """The accounts of spans, by destination."""
-    return json.loads((run_folder / "accounting" / "node.json").read_text())["spans"]
-
-
-def adds_up(account):
-    """Whether created = delivered + rolled_up + unselected + lost + pending."""
-    outcomes = ("delivered", "rolled_up", "unselected", "pending")
-    return account["created"] == sum(account[key] for key in outcomes) + sum(
-        account["lost"].values()
-    )
+    return accounts(run_folder)["spans"]
 
 
 def until(agent, condition):
@@ -131,7 +119,7 @@ def test_window_becomes_spans_under_its_sections(program, agent_of, run_folder, 
         assert sent[row["span_id"]]["parent_id"] == row["parent_id"]
         assert row["trace_id"] == TRACE == sent[row["span_id"]]["trace_id"]
         assert sent[row["span_id"]]["resource"][names.RANK] == 0
-    for account in accounts(run_folder).values():
+    for account in of_spans(run_folder).values():
         assert account["created"] == program.sections + 5
         assert adds_up(account)
         assert (account["lost"], account["pending"]) == ({}, 0)
@@ -147,11 +135,11 @@ def test_what_is_over_the_budget_is_rolled_up(program, agent_of, run_folder, ser
     of_step = [span for span in server.spans() if span["trace_id"] == TRACE]
     assert len(of_step) <= 40
     rolled = sum(span["attributes"].get(names.ROLLED_UP, 0) for span in of_step)
-    account = accounts(run_folder)["otlp"]
+    account = of_spans(run_folder)["otlp"]
     assert account["created"] == program.sections + 1000
     assert account["rolled_up"] == rolled >= 900
     assert adds_up(account)
-    assert accounts(run_folder)["store"]["delivered"] == program.sections + 1000
+    assert of_spans(run_folder)["store"]["delivered"] == program.sections + 1000
 
 
 def test_windows_of_other_hosts_are_left_alone(program, agent_of, run_folder):
@@ -162,7 +150,7 @@ def test_windows_of_other_hosts_are_left_alone(program, agent_of, run_folder):
     agent_of(program).run()
 
     assert {row["kind"] for row in spans(run_folder)} == {"section"}
-    assert adds_up(accounts(run_folder)["store"])
+    assert adds_up(of_spans(run_folder)["store"])
 
 
 def test_window_is_converted_while_the_program_runs(program, agent_of, run_folder):
@@ -179,7 +167,7 @@ def test_window_is_converted_while_the_program_runs(program, agent_of, run_folde
     program.stop(20)
     agent.run()
     assert sum(row["kind"] == "event" for row in spans(run_folder)) == 5
-    assert accounts(run_folder)["store"]["created"] == program.sections + 5
+    assert of_spans(run_folder)["store"]["created"] == program.sections + 5
 
 
 def test_agent_that_dies_has_sent_nothing_twice(program, agent_of, run_folder, server):
@@ -204,7 +192,7 @@ def test_agent_that_dies_has_sent_nothing_twice(program, agent_of, run_folder, s
         [s for s in spans(run_folder) if s["name"].startswith("op") and s["kept"]]
     )
     assert before <= {span["span_id"] for span in server.spans()}
-    for account in accounts(run_folder).values():
+    for account in of_spans(run_folder).values():
         assert account["created"] == program.sections + 50
         assert adds_up(account)
         assert (account["lost"], account["pending"]) == ({}, 0)
@@ -219,7 +207,7 @@ def test_window_that_cannot_be_converted_is_lost_and_counted(program, agent_of, 
     program.stop(20)
     agent_of(program, traces=traces_to(server)).run()
 
-    for account in accounts(run_folder).values():
+    for account in of_spans(run_folder).values():
         assert account["created"] == program.sections + 2
         assert account["lost"] == {"window_failed": 2}
         assert adds_up(account)
@@ -241,7 +229,7 @@ def test_conversion_that_is_killed_is_done_again(program, agent_of, run_folder):
 
     program.stop(20)
     agent.run()
-    account = accounts(run_folder)["store"]
+    account = of_spans(run_folder)["store"]
     assert account["created"] == account["delivered"] == program.sections + 5
 
 
@@ -253,12 +241,12 @@ def test_end_of_the_agent_does_not_wait_beyond_its_limit(program, agent_of, run_
     agent_of(program, drain_s=0.0).run()
 
     assert {row["kind"] for row in spans(run_folder)} == {"section"}
-    assert accounts(run_folder)["store"]["created"] == program.sections
+    assert of_spans(run_folder)["store"]["created"] == program.sections
 
     deliver_rest(run_of(run_folder), {})
 
     assert sum(row["kind"] == "event" for row in spans(run_folder)) == 5
-    account = accounts(run_folder)["store"]
+    account = of_spans(run_folder)["store"]
     assert account["created"] == account["delivered"] == program.sections + 5
 
 
@@ -273,7 +261,7 @@ def test_recovered_window_reaches_the_server(program, agent_of, run_folder, serv
 
     assert rest.waiting == 0
     assert sum(span["name"].startswith("op") for span in server.spans()) == 5
-    account = accounts(run_folder)["otlp"]
+    account = of_spans(run_folder)["otlp"]
     assert account["created"] == program.sections + 5
     assert adds_up(account)
     assert (account["lost"], account["pending"]) == ({}, 0)
@@ -295,7 +283,7 @@ def test_full_store_gives_up_windows_first(program, agent_of, run_folder):
     program.stop(20)
     agent.run()
 
-    account = accounts(run_folder)["store"]
+    account = of_spans(run_folder)["store"]
     assert account["lost"] == {"store_full": 20_000}
     assert account["created"] == program.sections + 40_000
     assert adds_up(account)

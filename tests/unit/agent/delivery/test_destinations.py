@@ -7,6 +7,7 @@ import sys
 import threading
 
 import pytest
+from by_hand import accounts, adds_up
 
 from otel_mlperf.agent.delivery.destination import Batch, Delivered, Destination, SpanItem
 from otel_mlperf.agent.delivery.outbox import Outbox
@@ -139,17 +140,6 @@ def install(tmp_path, monkeypatch):
         monkeypatch.delitem(sys.modules, module, raising=False)
 
     return put
-
-
-def accounts(run_folder):
-    """What ``doctor --json`` reads, by signal and destination."""
-    return json.loads((run_folder / "accounting" / "node.json").read_text())
-
-
-def adds_up(account) -> bool:
-    outcomes = ("delivered", "rolled_up", "unselected", "pending")
-    total = sum(account[key] for key in outcomes) + sum(account["lost"].values())
-    return account["created"] == total
 
 
 def lines_of(path):
