@@ -27,7 +27,7 @@ def agent(
     process of the node reads for all of them.
     """
     from otel_mlperf.agent.lifecycle.agent_process import serve
-    from otel_mlperf.agent.lifecycle.recovery import folders_to_read
+    from otel_mlperf.agent.lifecycle.run_recovery import folders_to_read
     from otel_mlperf.journal.folder_lock import is_served
     from otel_mlperf.store.run_folders import find_run
 

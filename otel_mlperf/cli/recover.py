@@ -15,7 +15,7 @@ def recover(run: OneRunArgument = None) -> None:
 
     Without RUN the journals of all runs of this user on this node are read.
     """
-    from otel_mlperf.agent.lifecycle.recovery import (
+    from otel_mlperf.agent.lifecycle.run_recovery import (
         deliver_rest,
         folders_to_read,
         recover_journals,

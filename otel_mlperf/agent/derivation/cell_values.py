@@ -10,6 +10,7 @@ import numpy as np
 
 from otel_mlperf import names
 from otel_mlperf.agent.model.distribution import Distribution, SeriesTotal
+from otel_mlperf.agent.model.table_rows import SectionRow
 from otel_mlperf.journal.layout import BUCKETS_AT, BUCKETS_IN_CELL, HistogramCell
 from otel_mlperf.names import Instrument, Metric
 from otel_mlperf.otlp.metric_encoding import Exemplar
@@ -169,30 +170,29 @@ def aggregates(journal: JournalState) -> list[AggregateTotals]:
 def aggregate_rows(journal: JournalState) -> list[dict[str, Any]]:
     """Rows of table ``sections`` for what aggregates have grown since the last ones."""
     rows, meta = [], journal.meta
-    for one in aggregates(journal):
-        count, total = journal.cells_stored.get(one.entry, (0, 0))
-        if one.entries == count:
+    for total in aggregates(journal):
+        count, sum_ns = journal.cells_stored.get(total.entry, (0, 0))
+        if total.entries == count:
             continue
-        journal.cells_stored[one.entry] = [one.entries, one.sum_ns]
+        journal.cells_stored[total.entry] = [total.entries, total.sum_ns]
         rows.append(
-            {
-                "rank": meta.rank,
-                "restart": meta.restart,
-                "phase": one.phase,
-                "n": None,
-                "number": None,
-                "name": one.name,
-                "category": one.category,
-                "parent": one.enclosing,
-                "path": "",
-                "beside": meta.is_child,
-                "aggregate": True,
-                "count": one.entries - count,
-                "sum_ns": one.sum_ns - total,
-                "self_ns": one.sum_ns - total,
-                "min_ns": one.min_ns,
-                "max_ns": one.max_ns,
-                "start_ns": meta.unix_ns,
-            }
+            SectionRow(
+                rank=meta.rank,
+                restart=meta.restart,
+                phase=total.phase,
+                name=total.name,
+                category=total.category,
+                parent=total.enclosing,
+                beside=meta.is_child,
+                aggregate=True,
+                count=total.entries - count,
+                sum_ns=total.sum_ns - sum_ns,
+                # What is inside an aggregated section writes no row that could be taken off.
+                self_ns=total.sum_ns - sum_ns,
+                # Of all so far: cells keep no extremes of the time since the last row.
+                min_ns=total.min_ns,
+                max_ns=total.max_ns,
+                start_ns=meta.unix_ns,
+            ).as_row()
         )
     return rows

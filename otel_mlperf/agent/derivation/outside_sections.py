@@ -12,6 +12,7 @@ import numpy as np
 
 from otel_mlperf import names
 from otel_mlperf.agent.derivation.new_rows import INTERRUPTED
+from otel_mlperf.agent.model.table_rows import SectionRow
 from otel_mlperf.intervals import CoveredTime
 from otel_mlperf.journal.journal_reader import OPEN_TYPE
 from otel_mlperf.journal.layout import Flag
@@ -161,22 +162,19 @@ def outside_row(sections: list[OutsideSection], journal: JournalState) -> dict[s
     meta, first = journal.meta, sections[0]
     _, name, category, phase, _ = journal.section(first.name)
     durations = [section.end - section.start for section in sections]
-    return {
-        "rank": meta.rank,
-        "restart": meta.restart,
-        "phase": phase,
-        "n": None,
-        "number": None,
-        "name": name,
-        "category": category,
-        "parent": first.path[-2] if len(first.path) > 1 else "",
-        "path": "/".join(first.path),
-        "beside": first.beside,
-        "aggregate": False,
-        "count": len(sections),
-        "sum_ns": sum(durations),
-        "self_ns": sum(section.self_ns for section in sections),
-        "min_ns": min(durations),
-        "max_ns": max(durations),
-        "start_ns": min(s.start for s in sections) + meta.shift_ns,
-    }
+    return SectionRow(
+        rank=meta.rank,
+        restart=meta.restart,
+        phase=phase,
+        name=name,
+        category=category,
+        parent=first.path[-2] if len(first.path) > 1 else "",
+        path="/".join(first.path),
+        beside=first.beside,
+        count=len(sections),
+        sum_ns=sum(durations),
+        self_ns=sum(section.self_ns for section in sections),
+        min_ns=min(durations),
+        max_ns=max(durations),
+        start_ns=min(section.start for section in sections) + meta.shift_ns,
+    ).as_row()

@@ -90,6 +90,10 @@ class Log:
         if self._fd >= 0:
             os.fdatasync(self._fd)
 
+    def after_all(self) -> int:
+        """The number behind every segment that is there, whatever a state says."""
+        return max([0, *(number for number, _ in self._segments())]) + 1
+
     def next_segment(self) -> int:
         """Ends the segment and returns the number of the next one."""
         self.close()

@@ -99,8 +99,8 @@ class Agent:
             # Numbers go on behind those of the lost state: a part or a request of the same number
             # would be taken for a repeat.
             used = [last_number(self.run_folder, table, self._host) for table in TABLES]
-            segments = [0, *(int(p.name[4:]) for p in self._folder.glob("wal-*"))]
-            return AgentState(segment=max(segments) + 1, part=max(used) + 1, request=time.time_ns())
+            segment = Log(self._folder, 0).after_all()
+            return AgentState(segment=segment, part=max(used) + 1, request=time.time_ns())
 
     def _replay(self) -> None:
         events = 0
@@ -236,8 +236,7 @@ class Agent:
             self._outbox.forget()
             self._log.drop_before(state.segment)
             self._windows.forget(state)
-            # After the state: a replay would write a part again that has just been merged into
-            # another.
+            # After the state: a replay would write a part again that was merged into another.
             if not state.part % _COMPACT_EVERY:
                 self._store.compact()
             windows = [window_host(digest) for digest in state.windows.values() if digest]

@@ -9,6 +9,8 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from otel_mlperf.store.schema import TABLES
 
 if TYPE_CHECKING:
@@ -82,3 +84,29 @@ class TableRows:
 
 def _transposed(rows: list[dict[str, Any]]) -> Columns:
     return {name: [row[name] for row in rows] for name in rows[0]} if rows else {}
+
+
+class SectionRow(msgspec.Struct, frozen=True, kw_only=True):
+    """A row of table ``sections`` for what was no part of a step; those of one come as columns."""
+
+    rank: int
+    restart: int
+    phase: str
+    name: str
+    category: str
+    count: int
+    sum_ns: int
+    self_ns: int
+    min_ns: int
+    max_ns: int
+    start_ns: int
+    parent: str = ""
+    path: str = ""
+    beside: bool = False
+    aggregate: bool = False
+    n: None = None
+    number: None = None
+
+    def as_row(self) -> dict[str, Any]:
+        """By column."""
+        return msgspec.structs.asdict(self)

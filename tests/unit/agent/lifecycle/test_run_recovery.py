@@ -10,7 +10,7 @@ import pytest
 from by_hand import Program
 
 from otel_mlperf.agent.delivery.outbox import Outbox
-from otel_mlperf.agent.lifecycle.recovery import deliver_rest, folders_to_read, recover_journals
+from otel_mlperf.agent.lifecycle.run_recovery import deliver_rest, folders_to_read, recover_journals
 from otel_mlperf.errors import RunServed
 from otel_mlperf.journal.folder_lock import OnlyOne
 from otel_mlperf.run_file import RunFile
