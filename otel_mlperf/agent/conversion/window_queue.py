@@ -133,13 +133,13 @@ class WindowQueue:
             _log.warning("converting %s: no process can be started: %s", name, error)
             self._at_work = ""
 
-    def _job(self, found: FoundWindow, state: AgentState) -> Job:
-        meta = state.ranks[found.instance].meta
-        spans, by_trace = allowance(self._options.policy, found.window)
+    def _job(self, wanted: FoundWindow, state: AgentState) -> Job:
+        meta = state.ranks[wanted.instance].meta
+        spans, by_trace = allowance(self._options.policy, wanted.window)
         return Job(
-            window=str(self._profiles / found.name),
+            window=str(self._profiles / wanted.name),
             run_folder=str(self._run_folder),
-            result=str(self._result(found.name)),
+            result=str(self._result(wanted.name)),
             resource=rank_attributes(meta),
             is_sent=self._options.traces is not None,
             spans=spans,
@@ -154,8 +154,8 @@ class WindowQueue:
         # Past its time too: a trace that cannot be read in ten minutes would else stop all others.
         self._kill()
         name, self._at_work = self._at_work, ""
-        found = self._seen[name]
-        event = read_converted(name, found.instance, self._result(name)) if code == 0 else None
+        ended = self._seen[name]
+        event = read_converted(name, ended.instance, self._result(name)) if code == 0 else None
         # A conversion may fall victim to memory that others held; three victims are the trace's own
         # fault.
         if event is None and self._tries[name] < TRIES:
@@ -163,9 +163,9 @@ class WindowQueue:
             self._ready.append(name)
             return []
         if event is None:
-            events = count_events(self._profiles / found.window.trace)
+            events = count_events(self._profiles / ended.window.trace)
             _log.error("converting %s ended with status %s: %d events lost", name, code, events)
-            event = WindowConverted(name, found.instance, events=events, lost=FAILED)
+            event = WindowConverted(name, ended.instance, events=events, lost=FAILED)
         del self._seen[name]
         return [event]
 

@@ -50,16 +50,16 @@ def bodies(event: WindowConverted, folder: Path) -> Iterator[tuple[int, bytes | 
 
 def count_events(trace: Path) -> int:
     """How many events the text of a trace names that could not be read: a count of words."""
-    found, rest = 0, b""
+    count, rest = 0, b""
     try:
         with trace.open("rb") as file:
             while block := file.read(_TEXT_BLOCK):
                 text = rest + block
-                found += text.count(_EVENT)
+                count += text.count(_EVENT)
                 rest = text[-len(_EVENT) + 1 :]
     except OSError:
-        return found
-    return found
+        return count
+    return count
 
 
 def _is_intact(event: WindowConverted, folder: Path) -> bool:

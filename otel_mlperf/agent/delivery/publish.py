@@ -50,8 +50,8 @@ class Publisher:
         """Takes what was read; writes it, with the warnings that follow, if it is time to."""
         now_s = self._clock()
         for read in reads:
-            found = [Reading(r.journal, r.name, r.labels, r.value) for r in read.readings]
-            self._groups[read.source] = Group(int(now_s * 1e9), found)
+            readings = [Reading(r.journal, r.name, r.labels, r.value) for r in read.readings]
+            self._groups[read.source] = Group(int(now_s * 1e9), readings)
         due = self._written_s is None or now_s - self._written_s >= _LEAST_S
         if not (reads or due) or not state.journals:
             return

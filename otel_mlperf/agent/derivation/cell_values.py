@@ -78,10 +78,10 @@ class Cell(NamedTuple):
 def _by_entry(journal: JournalState) -> Iterator[tuple[int, list[Any], list[Cell]]]:
     """Number, content and cells of each entry that has cells and is known."""
     cells = np.frombuffer(journal.cells, np.uint64).reshape(-1, 8)
-    found: dict[int, list[Cell]] = {}
+    by_entry: dict[int, list[Cell]] = {}
     for words, floats in zip(cells.tolist(), cells.view(np.float64).tolist(), strict=True):
-        found.setdefault(words[0], []).append(Cell(words, floats))
-    for number, of_entry in found.items():
+        by_entry.setdefault(words[0], []).append(Cell(words, floats))
+    for number, of_entry in by_entry.items():
         entry = journal.entries.get(number)
         if entry and entry[0] == "cell":
             yield number, entry, of_entry
@@ -102,8 +102,8 @@ def _value(
     name, unit, pairs = about
     metric, labels = _OWN.get(name) or user_metric(name, unit, kind), dict(pairs)
     if kind == "histogram":
-        found = _distribution(cells, journal)
-        return CellValue(metric, labels, found.sum, found) if found.count else None
+        values = _distribution(cells, journal)
+        return CellValue(metric, labels, values.sum, values) if values.count else None
     numbers = [cell.floats[1] for cell in cells]
     if kind == "counter":
         return CellValue(metric, labels, sum(numbers))
@@ -113,21 +113,21 @@ def _value(
 
 def _distribution(cells: Sequence[Cell], journal: JournalState) -> Distribution:
     """What the cells of one histogram come to (see ``journal.layout``)."""
-    found = Distribution()
+    values = Distribution()
     for words, floats in cells:
         part = words[7]
         if part == HistogramCell.HEAD:
             within = floats[3:5] if floats[3] <= floats[4] else (None, None)
-            found.sum, found.zeros = floats[1], words[2]
-            found.min, found.max = within
+            values.sum, values.zeros = floats[1], words[2]
+            values.min, values.max = within
         elif part == HistogramCell.EXEMPLAR:
-            found.exemplar = _exemplar(floats[1], words, journal)
+            values.exemplar = _exemplar(floats[1], words, journal)
         elif part:
             first = (part - BUCKETS_AT) * BUCKETS_IN_CELL
             for index, count in enumerate(words[1 : 1 + BUCKETS_IN_CELL], first):
                 if count:
-                    found.counts[index] = count
-    return found
+                    values.counts[index] = count
+    return values
 
 
 def _exemplar(value: float, words: list[int], journal: JournalState) -> Exemplar | None:
@@ -150,12 +150,12 @@ def _exemplar(value: float, words: list[int], journal: JournalState) -> Exemplar
 
 def aggregates(journal: JournalState) -> list[AggregateTotals]:
     """Aggregated sections that were entered, summed over threads."""
-    found = []
+    totals = []
     for number, (_, kind, *about), cells in _by_entry(journal):
         entered = [cell.words for cell in cells if cell.words[1]]
         if kind == "aggregate" and entered:
             name, category, enclosing, phase = about
-            found.append(
+            totals.append(
                 AggregateTotals(
                     number, name, category, enclosing, phase,
                     entries=sum(words[1] for words in entered),
@@ -164,7 +164,7 @@ def aggregates(journal: JournalState) -> list[AggregateTotals]:
                     max_ns=max(words[4] for words in entered),
                 )
             )  # fmt: skip
-    return found
+    return totals
 
 
 def aggregate_rows(journal: JournalState) -> list[dict[str, Any]]:

@@ -76,17 +76,17 @@ def self_times(rows: Rows) -> NDArray[np.int64]:
 
 
 def sections_by_name(
-    found: EndedStepRows, journal: JournalState, steps: list[tuple[int, Root]]
+    ended: EndedStepRows, journal: JournalState, steps: list[tuple[int, Root]]
 ) -> dict[str, list[Any]]:
     """Columns of table ``sections``: a row for each step, name and beside; not the step itself."""
-    inner = found.rows["span"] != found.rows["root"]
-    rows, step, beside = found.rows[inner], found.step[inner], found.beside[inner]
+    inner = ended.rows["span"] != ended.rows["root"]
+    rows, step, beside = ended.rows[inner], ended.step[inner], ended.beside[inner]
     if not len(rows):
         return {}
     key = (step << 33) | (rows["name"].astype(np.int64) << 1) | beside
     order = np.argsort(key, kind="stable")
     first = np.flatnonzero(np.diff(key[order], prepend=-1))
-    duration, own = found.duration_ns[inner][order], found.self_ns[inner][order]
+    duration, own = ended.duration_ns[inner][order], ended.self_ns[inner][order]
     start = rows["start"].astype(np.int64)[order]
     counts = np.diff(first, append=len(order))
     of_group = order[first]

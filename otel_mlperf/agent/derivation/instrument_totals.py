@@ -56,8 +56,8 @@ class RankTotals:
 
     def readings(self) -> Iterator[tuple[str, SensorReading]]:
         """For the tables what each series of each rank has come to, once."""
-        for (instance, _), found in self._readings.items():
-            for reading in found:
+        for (instance, _), of_series in self._readings.items():
+            for reading in of_series:
                 yield instance, reading
 
 
@@ -99,7 +99,7 @@ def series_key(name: str, labels: dict[str, str]) -> str:
 
 
 def _rows(name: str, total: SeriesTotal) -> list[tuple[str, float]]:
-    found = total.distribution
-    if found is None:
+    distribution = total.distribution
+    if distribution is None:
         return [(name, total.value)]
-    return [(f"{name}.count", float(found.count)), (f"{name}.sum", found.sum)]
+    return [(f"{name}.count", float(distribution.count)), (f"{name}.sum", distribution.sum)]

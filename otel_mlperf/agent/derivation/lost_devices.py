@@ -27,7 +27,7 @@ def device_spans(state: AgentState, read: Read) -> list[tuple[JournalState, Kept
 
     Of a device that no rank uses they are in the trace of the node's first rank.
     """
-    found = []
+    spans = []
     for reading in read.readings:
         device = reading.labels.get(names.HW_ID, "")
         if reading.name != names.DEVICE_LOST.name or bool(reading.text) == (device in state.gone):
@@ -39,13 +39,13 @@ def device_spans(state: AgentState, read: Read) -> list[tuple[JournalState, Kept
             state.gone[device] = reading.text
         else:
             del state.gone[device]
-        found.append((journal, _span(journal, reading, read.unix_ns)))
-    return found
+        spans.append((journal, _span(journal, reading, read.unix_ns)))
+    return spans
 
 
 def _first(state: AgentState) -> JournalState | None:
-    own = [one for one in state.journals.values() if not one.meta.is_child]
-    return min(own, key=lambda one: one.meta.rank, default=None)
+    own = [journal for journal in state.journals.values() if not journal.meta.is_child]
+    return min(own, key=lambda journal: journal.meta.rank, default=None)
 
 
 def _span(journal: JournalState, reading: SensorReading, unix_ns: int) -> Kept:

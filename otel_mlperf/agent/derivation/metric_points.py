@@ -44,10 +44,10 @@ class Export:
     def collect(self, series: Iterable[MetricSeries], user: dict[str, Metric]) -> list[MetricData]:
         """All metrics of the given series; ``user`` describes those that ``names`` does not."""
         by_metric: dict[str, list[MetricSeries]] = {}
-        for one in series:
-            if one.gone and not one.sent:
+        for member in series:
+            if member.gone and not member.sent:
                 continue
-            by_metric.setdefault(one.metric, []).append(one)
+            by_metric.setdefault(member.metric, []).append(member)
         return [
             self._metric(_METRICS.get(name) or user.get(name) or _user_gauge(name), members)
             for name, members in by_metric.items()

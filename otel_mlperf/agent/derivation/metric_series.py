@@ -109,15 +109,15 @@ class Meter:
     ) -> MetricSeries:
         known = self._owner.series
         key = "\0".join((metric, *labels, *labels.values()))
-        found = known.get(key)
-        if found is None:
+        series = known.get(key)
+        if series is None:
             # Sensors and processes bound their own series; names that a program makes up do not.
-            if not is_bounded and sum(not one.source for one in known.values()) >= MOST_SERIES:
+            if not is_bounded and sum(not other.source for other in known.values()) >= MOST_SERIES:
                 key, labels = metric + "\0overflow", {names.OVERFLOW: "true"}
                 if key in known:
                     return known[key]
-            found = known[key] = MetricSeries(metric, labels)
-        return found
+            series = known[key] = MetricSeries(metric, labels)
+        return series
 
 
 def _follow(series: MetricSeries, value: float, time_ns: int) -> float:

@@ -56,13 +56,13 @@ class NewRows:
 
     def payload(self, span: int) -> dict[str, Any]:
         """What was recorded with the row of ``span``; empty without anything."""
-        found = self._payloads.pop(span)
-        return found if isinstance(found, dict) else {}
+        recorded = self._payloads.pop(span)
+        return recorded if isinstance(recorded, dict) else {}
 
     def peek(self, span: int) -> dict[str, Any]:
         """The same, to be asked for again."""
-        found = self._payloads.ready.get(span)
-        return found if isinstance(found, dict) else {}
+        recorded = self._payloads.ready.get(span)
+        return recorded if isinstance(recorded, dict) else {}
 
     def hold(self, rows: Rows) -> None:
         """Keeps rows for the next mark, with what was recorded for them."""

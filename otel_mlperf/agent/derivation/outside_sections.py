@@ -79,19 +79,19 @@ class OutsideSections:
         # so that holds from mark to mark too.
         for start, end, parent, track in sorted(intervals):
             self._cover(start, end, parent, track)
-        found = [self._section(row) for row in self._rows]
+        sections = [self._section(row) for row in self._rows]
         self._forget()
-        return found
+        return sections
 
     def ancestors(self, span: int, known: set[int]) -> set[int]:
         """The sections around ``span`` up to the run's, or to one whose own are ``known``."""
-        found: set[int] = set()
-        while (around := self._around.get(span)) and around.parent and around.parent not in found:
+        above: set[int] = set()
+        while (around := self._around.get(span)) and around.parent and around.parent not in above:
             span = around.parent
             if span in known:
                 break
-            found.add(span)
-        return found
+            above.add(span)
+        return above
 
     def _cover(self, start: int, end: int, parent: int, track: int) -> None:
         around = self._around.get(parent)

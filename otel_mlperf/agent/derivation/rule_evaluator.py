@@ -93,7 +93,7 @@ class RuleEvaluator:
     def _values(self, rule: Rule, by_metric: dict[str, list[Reading]], now_s: float) -> Sums:
         measured = _sums(rule, rule.measured, by_metric)
         per = _sums(rule, rule.per, by_metric) if rule.per is not None else {}
-        found: Sums = {}
+        values: Sums = {}
         for key, value in measured.items():
             whole = per.get(key, 0.0)
             if rule.over_s:
@@ -102,18 +102,18 @@ class RuleEvaluator:
                 if rule.per is not None and growth.known_s < rule.over_s * _ENOUGH:
                     continue
             if rule.per is None:
-                found[key] = value
+                values[key] = value
             elif whole > 0:
-                found[key] = value / whole
-        return found
+                values[key] = value / whole
+        return values
 
 
 def _sums(rule: Rule, part: MeasuredSeries, by_metric: dict[str, list[Reading]]) -> Sums:
     """The values of a metric, by what the rule distinguishes, those of other labels added up."""
-    found: Sums = {}
+    sums: Sums = {}
     for reading in by_metric.get(part.metric.name, ()):
         labels = reading.labels
         if all(labels.get(label) in values for label, values in part.where):
             key = (reading.journal, tuple(labels.get(label, "") for label in rule.by))
-            found[key] = found.get(key, 0.0) + reading.value
-    return found
+            sums[key] = sums.get(key, 0.0) + reading.value
+    return sums

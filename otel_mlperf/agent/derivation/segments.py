@@ -30,16 +30,16 @@ def segments(journal: JournalState, now_ns: int) -> list[Kept]:
     # A stale entry is a section that has ended: its row is here.
     still = {int(span) for span in long_open["span"]} - set(journal.stale)
     journal.segments = {s: n for s, n in journal.segments.items() if s in still}
-    found = []
+    made = []
     for row in long_open:
         span, start = int(row["span"]), int(row["start"])
         if span not in still:
             continue
         first, due = journal.segments.get(span, 0), (now_ns - start) // SEGMENT_NS
         fields = (int(row["root"]), int(row["name"]), int(row["track"]))
-        found += [_segment(journal, span, start, k, *fields) for k in range(first, due)]
+        made += [_segment(journal, span, start, k, *fields) for k in range(first, due)]
         journal.segments[span] = due
-    return found
+    return made
 
 
 def _segment(

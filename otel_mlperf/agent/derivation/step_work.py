@@ -39,39 +39,39 @@ def work_out_steps(task: Task) -> list[EndedStepFacts]:
         return []
     roots = np.unique(rows["root"])
     known = [journal.roots.get(r) or journal.ended[r].root for r in roots.tolist()]
-    found = gather(rows, roots, np.array([root.track for root in known], np.uint64))
-    facts = list(_facts(task, found, known))
+    ended = gather(rows, roots, np.array([root.track for root in known], np.uint64))
+    facts = list(_facts(task, ended, known))
     # In order of their ends, as they happened: each is judged by those before it.
     for step in facts:
         _end(task, step)
     ends = np.array([journal.ended[root].end for root in roots.tolist()], np.int64)
     # What goes on after its step (a generator that feeds the loop) ran beside it, not in it.
-    found.beside[:] |= found.rows["end"].astype(np.int64) > ends[found.step]
+    ended.beside[:] |= ended.rows["end"].astype(np.int64) > ends[ended.step]
     _record_durations(task, facts)
     interrupted = [step.span for step in facts if step.interrupted]
     measured = list(zip(roots.tolist(), known, strict=True))
-    _measure(task, _without(found, interrupted), measured)
+    _measure(task, _without(ended, interrupted), measured)
     for i, (span, root) in enumerate(measured):
-        _keep(task, found.rows[found.step == i], root, span)
+        _keep(task, ended.rows[ended.step == i], root, span)
     return [step for step in facts if not step.interrupted]
 
 
-def _facts(task: Task, found: EndedStepRows, known: list[Root]) -> list[EndedStepFacts]:
-    own = np.flatnonzero(found.rows["span"] == found.rows["root"])
+def _facts(task: Task, ended: EndedStepRows, known: list[Root]) -> list[EndedStepFacts]:
+    own = np.flatnonzero(ended.rows["span"] == ended.rows["root"])
     facts = []
-    for i in own[np.argsort(found.rows["end"][own])].tolist():
-        row, span = found.rows[i], int(found.rows["span"][i])
+    for i in own[np.argsort(ended.rows["end"][own])].tolist():
+        row, span = ended.rows[i], int(ended.rows["span"][i])
         payload = task.batch.peek(span)
         excluded = int(payload.get("x") or 0)
         flags = int(row["flags"])
         facts.append(
             EndedStepFacts(
                 span=span,
-                root=known[int(found.step[i])],
+                root=known[int(ended.step[i])],
                 start=int(row["start"]),
                 end=int(max(row["end"], row["start"])),
-                duration_ns=max(0, int(found.duration_ns[i]) - excluded),
-                self_ns=max(0, int(found.self_ns[i]) - excluded),
+                duration_ns=max(0, int(ended.duration_ns[i]) - excluded),
+                self_ns=max(0, int(ended.self_ns[i]) - excluded),
                 samples=_whole(payload.get("n")),
                 tokens=_whole(payload.get("t")),
                 epoch=_epoch(payload),
@@ -126,12 +126,12 @@ def _record_durations(task: Task, steps: list[EndedStepFacts]) -> None:
         task.meter.record(names.STEP_DURATION, {names.ML_PHASE: phase}, np.array(durations))
 
 
-def _measure(task: Task, found: EndedStepRows, steps: list[tuple[int, Root]]) -> None:
+def _measure(task: Task, ended: EndedStepRows, steps: list[tuple[int, Root]]) -> None:
     """Sections of steps: per-step rows, histograms, self time."""
-    task.tables.add_step_sections(sections_by_name(found, task.journal, steps))
-    inner = found.rows["span"] != found.rows["root"]
-    name, duration = found.rows["name"][inner], found.duration_ns[inner]
-    own, beside = found.self_ns[inner], found.beside[inner]
+    task.tables.add_step_sections(sections_by_name(ended, task.journal, steps))
+    inner = ended.rows["span"] != ended.rows["root"]
+    name, duration = ended.rows["name"][inner], ended.duration_ns[inner]
+    own, beside = ended.self_ns[inner], ended.beside[inner]
     for number in np.unique(name).tolist():
         of_name = name == number
         labels = task.labels(number)
@@ -194,6 +194,6 @@ def _whole(value: object) -> int | None:
     return None
 
 
-def _without(found: EndedStepRows, interrupted: list[int]) -> EndedStepRows:
-    stays: NDArray[np.bool_] = ~np.isin(found.rows["root"], np.array(interrupted, np.uint64))
-    return EndedStepRows(*(column[stays] for column in found))  # type: ignore[arg-type]  # in order
+def _without(ended: EndedStepRows, interrupted: list[int]) -> EndedStepRows:
+    stays: NDArray[np.bool_] = ~np.isin(ended.rows["root"], np.array(interrupted, np.uint64))
+    return EndedStepRows(*(column[stays] for column in ended))  # type: ignore[arg-type]  # in order

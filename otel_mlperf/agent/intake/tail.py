@@ -130,14 +130,14 @@ class Tail:
         With what was seen ``before`` the last poll, the table also has what has ended since: rows
         of the poll may have it as parent.
         """
-        found = {}
+        seen = {}
         for name, reader in self._readers.items():
             table = reader.open_sections()
             if before and name in before:
                 table = _union(table, np.frombuffer(before[name].open, OPEN_TYPE))
             alive_ns = self._alive_ns[name]
-            found[name] = Seen(table.tobytes(), reader.cells().tobytes(), _words(reader), alive_ns)
-        return found
+            seen[name] = Seen(table.tobytes(), reader.cells().tobytes(), _words(reader), alive_ns)
+        return seen
 
     def durable(self) -> None:
         """The events of the last poll are on disk: their slots are free again."""
@@ -181,17 +181,17 @@ class Tail:
 
         Of all looks since the last call, and of the rank's forked children too, the fullest.
         """
-        found: dict[int, tuple[int, int]] = {}
+        fullest: dict[int, tuple[int, int]] = {}
         pids = {meta.rank: meta.pid for meta in self.mains().values()}
         for name, reader in self._readers.items():
             pid, rows = pids.get(reader.meta.rank), reader.word(Word.ROWS)
             if pid is not None:
                 unread = self._unread.get(name, 0)
-                most, limit = found.get(pid, (0, 0))
+                most, limit = fullest.get(pid, (0, 0))
                 if unread * limit >= most * rows:
-                    found[pid] = unread * ROW_BYTES, rows * ROW_BYTES
+                    fullest[pid] = unread * ROW_BYTES, rows * ROW_BYTES
         self._unread.clear()
-        return found
+        return fullest
 
     def close(self) -> None:
         """Gives up every mapping."""

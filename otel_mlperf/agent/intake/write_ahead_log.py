@@ -119,8 +119,8 @@ class Log:
         return self._fd
 
     def _segments(self) -> list[tuple[int, Path]]:
-        found = self._folder.glob(f"{_PREFIX}*")
-        return sorted((int(p.name.removeprefix(_PREFIX)), p) for p in found)
+        paths = self._folder.glob(f"{_PREFIX}*")
+        return sorted((int(p.name.removeprefix(_PREFIX)), p) for p in paths)
 
 
 def _write_whole(fd: int, data: bytearray) -> None:

@@ -149,7 +149,7 @@ class Agent:
         """One look at the sensors and the journals: a rank's last readings are before its end."""
         read = self._readings.step(self._tail.mains())
         new = self._tail.find()
-        if any(not one.meta.is_child for one in new):
+        if any(not joined.meta.is_child for joined in new):
             self._readings.hasten()
         self._take([*read, *new, *self._tail.poll(), *self._windows.step(self._state)])
         self._board.tell(read, self._state)

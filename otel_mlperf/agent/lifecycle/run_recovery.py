@@ -106,8 +106,8 @@ def deliver_rest(run: RunFolder, environ: Mapping[str, str]) -> Recovered:
         )
     options = read_options(environ)
     places = sorted((run_folder / "agent").glob("*/requests"))
-    found = [_deliver(run_folder, place.parent, options) for place in places]
-    return Recovered(*map(sum, zip(*found, strict=True))) if found else Recovered(0, 0, 0, 0)
+    done = [_deliver(run_folder, place.parent, options) for place in places]
+    return Recovered(*map(sum, zip(*done, strict=True))) if done else Recovered(0, 0, 0, 0)
 
 
 def _is_served(run: RunFolder) -> bool:

@@ -34,16 +34,16 @@ class Distribution(Struct):
         counts = dict(self.counts)
         for index, count in other.counts.items():
             counts[index] = counts.get(index, 0) + count
-        least = [one for one in (self.min, other.min) if one is not None]
-        most = [one for one in (self.max, other.max) if one is not None]
-        examples = [one for one in (self.exemplar, other.exemplar) if one is not None]
+        least = [value for value in (self.min, other.min) if value is not None]
+        most = [value for value in (self.max, other.max) if value is not None]
+        examples = [value for value in (self.exemplar, other.exemplar) if value is not None]
         return Distribution(
             self.sum + other.sum,
             self.zeros + other.zeros,
             min(least, default=None),
             max(most, default=None),
             counts,
-            max(examples, key=lambda one: one.time_ns, default=None),
+            max(examples, key=lambda value: value.time_ns, default=None),
         )
 
     def buckets(self, *, explicit: bool = False) -> Buckets:
@@ -80,10 +80,10 @@ class Distribution(Struct):
 
 
 def _halved(counts: dict[int, int]) -> dict[int, int]:
-    found: dict[int, int] = {}
+    halved: dict[int, int] = {}
     for index, count in counts.items():
-        found[index >> 1] = found.get(index >> 1, 0) + count
-    return found
+        halved[index >> 1] = halved.get(index >> 1, 0) + count
+    return halved
 
 
 class SeriesTotal(Struct):
