@@ -86,8 +86,14 @@ class TimedSensor:
 
     def read(self) -> list[Measurement]:
         """One pass; waits for it until the deadline."""
-        if self.begin():
-            self._answered.wait(self._deadline_s)
+        self.begin()
+        return self.finish()
+
+    def finish(self) -> list[Measurement]:
+        """What the pass that was begun gives; waits for it until its deadline."""
+        if self._state == "waiting":
+            left_s = self._began_s + self._deadline_s - self._clock()
+            self._answered.wait(max(0.0, left_s))
         found = self.take()
         return self._settle(None, self._deadline_s) if found is None else found
 

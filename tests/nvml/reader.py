@@ -13,8 +13,9 @@ import sys
 import time
 from pathlib import Path
 
-from otel_mlperf.sensors.deadline import TimedSensor
-from otel_mlperf.sensors.gpus.nvidia.nvidia_gpus import NvmlSensor
+from otel_mlperf.sensors.gpus.nvidia.nvidia_gpus import NVIDIA
+from otel_mlperf.sensors.gpus.vendors import Gpus
+from otel_mlperf.sensors.sensor_kind import Surroundings
 
 DEADLINE_S = 30
 """Longer than a pass takes on the busiest machine: only a clock that is moved gets past it."""
@@ -43,8 +44,10 @@ class Questions:
         self._clock, self._log = Clock(), Log()
         logging.getLogger("otel_mlperf").addHandler(self._log)
         logging.getLogger("otel_mlperf").setLevel(logging.INFO)
-        self._sensor = NvmlSensor(pids=lambda: pids, proc=proc, clock=self._clock, **options)
-        timed = TimedSensor("gpu", self._sensor, deadline_s=DEADLINE_S, clock=self._clock)
+        level = options.pop("level", "detailed")
+        here = Surroundings(level, pids=lambda: pids, proc=proc, clock=self._clock)
+        timed = Gpus(here, {"nvidia": lambda: NVIDIA}, deadline_s=DEADLINE_S)
+        self._gpus = timed
         self.read, self.begin, self.take, self.close = (
             timed.read,
             timed.begin,
@@ -57,7 +60,7 @@ class Questions:
         return self._clock.now_s
 
     def devices(self) -> tuple:
-        return self._sensor.devices
+        return self._gpus.devices()
 
     def log(self) -> list[str]:
         return self._log.lines
@@ -66,7 +69,7 @@ class Questions:
         costs = []
         for _ in range(passes):
             began_ns = time.perf_counter_ns()
-            self._sensor.read()
+            self._gpus.read()
             costs.append(time.perf_counter_ns() - began_ns)
         return costs
 

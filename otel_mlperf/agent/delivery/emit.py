@@ -124,6 +124,7 @@ class Emitter:
             return
         for rank in state.ranks.values():
             user = {name: user_metric(name, unit, kind) for name, (unit, kind) in rank.user.items()}
+            user |= state.metrics
             attributes = rank_attributes(rank.meta)
             series = rank.series.values()
             self._export(attributes, rank.meta.unix_ns, mark.unix_ns, series, user)
@@ -142,7 +143,7 @@ class Emitter:
     def _export_node(self, now_ns: int, series: Iterable[MetricSeries]) -> None:
         if self._state.ranks:
             attributes = agent_attributes(next(iter(self._state.ranks.values())).meta)
-            self._export(attributes, self._state.began_ns, now_ns, series, {})
+            self._export(attributes, self._state.began_ns, now_ns, series, self._state.metrics)
 
     def _is_due(self, mark: Mark) -> bool:
         state, options = self._state, self._options

@@ -14,6 +14,8 @@ from otel_mlperf.otlp.histogram import Buckets, ExplicitBuckets, ExponentialBuck
 from otel_mlperf.otlp.metric_encoding import Exemplar
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     import numpy as np
     from numpy.typing import NDArray
 
@@ -95,11 +97,16 @@ class Meter:
             if series.source == source:
                 series.gone = True
 
-    def read(self, source: str, reading: SensorReading, time_ns: int) -> None:
-        """What a sensor said; it bounds its series itself, by what the machine has."""
+    def read(
+        self, source: str, reading: SensorReading, time_ns: int, counters: Collection[str] = ()
+    ) -> None:
+        """What a sensor said; it bounds its series itself, by what the machine has.
+
+        ``counters``: names of totals beside those of ``names``.
+        """
         series = self._series(reading.name, reading.labels, is_bounded=True)
         value = reading.value
-        if reading.name in _COUNTERS:
+        if reading.name in _COUNTERS or reading.name in counters:
             value = _follow(series, value, time_ns)
         series.value, series.gone = value, False
         series.source, series.read_ns = source, time_ns

@@ -178,6 +178,8 @@ class EventProcessor:
     def _read_source(self, read: Read) -> None:
         """What sensors said, of ranks and of the node."""
         state = self._state
+        state.metrics.update((metric.name, metric) for metric in read.metrics)
+        counters = {name for name, m in state.metrics.items() if m.instrument == "counter"}
         meters = {"": Meter(state)} | {
             name: Meter(self._state.rank_of(journal)) for name, journal in state.journals.items()
         }
@@ -185,7 +187,7 @@ class EventProcessor:
             meter.drop_source(read.source)
         for reading in read.readings:
             if reading.journal in meters:
-                meters[reading.journal].read(read.source, reading, read.unix_ns)
+                meters[reading.journal].read(read.source, reading, read.unix_ns, counters)
                 journal = state.journals.get(reading.journal)
                 meta = journal.meta if journal else None
                 self._tables.add_reading(meta, reading, read.unix_ns)

@@ -14,6 +14,7 @@ from otel_mlperf.agent.model.distribution import SeriesTotal
 from otel_mlperf.agent.model.journal_state import JournalState
 from otel_mlperf.errors import StoreError
 from otel_mlperf.journal.meta import JournalMeta
+from otel_mlperf.names import Metric
 from otel_mlperf.otlp.histogram import Buckets
 from otel_mlperf.otlp.metric_encoding import Exemplar
 from otel_mlperf.whole_file import write_whole
@@ -104,6 +105,8 @@ class AgentState(msgspec.Struct):
     trace; empty for one that could not be converted."""
     gone: dict[str, str] = {}
     """Devices that do not answer: ``hw.id`` to what was said about it."""
+    metrics: dict[str, Metric] = {}
+    """By name those that sensors of other packages say."""
     began_ns: int = 0
     exported_ns: int = 0
     totalled_ns: int = 0

@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from otel_mlperf.journal.meta import JournalMeta
+from otel_mlperf.names import Metric
 
 
 class Joined(msgspec.Struct, array_like=True, tag="joined", frozen=True):
@@ -81,6 +82,8 @@ class Read(msgspec.Struct, array_like=True, tag="read", frozen=True):
     source: str
     unix_ns: int
     readings: list[SensorReading]
+    metrics: list[Metric] = []
+    """Those that ``names`` does not have: a replay needs no package that brought them."""
 
 
 class Mark(msgspec.Struct, array_like=True, tag="mark", frozen=True):

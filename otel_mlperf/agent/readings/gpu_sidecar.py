@@ -1,9 +1,9 @@
 """Who reads the GPUs that a rank sees and the agent of its node does not?
 
 Every rank starts an agent; all but one find that the node is served. Such a one lives in the
-control group of its rank, so where GPUs are hidden from the agent it stays as a *sampler*: it reads
-NVML and nothing else, hands that over, and ends when the ranks that see the same GPUs have ended.
-The training process has no part in it.
+control group of its rank, so where GPUs are hidden from the agent it stays as a *sampler*: it
+reads those of every vendor and nothing else, hands that over, and ends when the ranks that see the
+same GPUs have ended. The training process has no part in it.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from otel_mlperf.agent.readings.gpu_visibility import (
 from otel_mlperf.errors import JournalError
 from otel_mlperf.journal.folder_lock import OnlyOne
 from otel_mlperf.journal.journal_reader import JournalReader
-from otel_mlperf.sensors.deadline import TimedSensor
-from otel_mlperf.sensors.gpus.nvidia.nvidia_gpus import NvmlSensor
+from otel_mlperf.sensors.gpus.vendors import Gpus
 from otel_mlperf.sensors.kernel_files import PROC
+from otel_mlperf.sensors.sensor_kind import Surroundings
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -116,15 +116,14 @@ class _Sampler:
         self, ranks: _Ranks, place: str, options: Options, level: Level, proc: Path
     ) -> None:
         self._ranks, self._place, self._interval_s = ranks, place, options.readings_s
-        self._sensor = NvmlSensor(level=level, pids=lambda: ranks.pids, proc=proc)
-        self._timed = TimedSensor("gpu", self._sensor)
+        self._gpus = Gpus(Surroundings(level, pids=lambda: ranks.pids, proc=proc))
 
     def run(self, agent: View | None) -> None:
         """Until there is nothing to read that the agent does not see."""
         try:
             if not self._find_gpus():
                 return
-            view = View(self._place, self._sensor.devices)
+            view = View(self._place, self._gpus.devices())
             if agent is not None and agent.ids == view.ids:
                 return
             write_view(self._ranks.folder, self._ranks.name, view)
@@ -133,15 +132,16 @@ class _Sampler:
                     _log.info("%s: a sampler reads its GPUs", self._ranks.name)
                     self._serve(view)
         finally:
-            self._timed.close()
+            self._gpus.close()
 
     def _find_gpus(self) -> bool:
         """Whether there is any; a driver that hangs is asked until the rank has ended."""
         while self._ranks.look():
-            late = self._timed.late
-            self._timed.read()
-            if self._sensor.devices or self._timed.late == late:
-                return bool(self._sensor.devices)
+            late = self._gpus.late
+            self._gpus.read()
+            devices = self._gpus.devices()
+            if devices or self._gpus.late == late:
+                return bool(devices)
             time.sleep(_LOOK_S)
         return False
 
@@ -162,5 +162,5 @@ class _Sampler:
     def _read(self) -> Sampled:
         """One pass; how long it took is of the first rank, since each node has one agent."""
         pid = min(self._ranks.pids, default=0)
-        found = [one if one.device else one._replace(pid=pid) for one in self._timed.read()]
+        found = [one if one.device else one._replace(pid=pid) for one in self._gpus.read()]
         return Sampled(time.monotonic_ns(), found)

@@ -96,7 +96,8 @@ class ReadingRounds:
             journal = by_pid.get(pid) if pid else owners.get(device, _NODE)
             if journal is not None:  # else the process has just ended
                 readings.append(SensorReading(journal, metric, labels, float(value), text))
-        return Read(source, time.time_ns(), readings)
+        metrics = self._machine.metrics.get(source, tuple)()
+        return Read(source, time.time_ns(), readings, [*metrics])
 
     def _owners_of(self, devices: Sequence[Device], mains: Mains) -> dict[str, str]:
         used = self._used()

@@ -9,20 +9,20 @@ from __future__ import annotations
 import logging
 import time
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from functools import partial
+from typing import TYPE_CHECKING, Any, Protocol
 
 from otel_mlperf import names
 from otel_mlperf.agent.readings.agent_health import HealthSensor
 from otel_mlperf.agent.readings.task_gpus import TaskGpus
-from otel_mlperf.journal.bulletin import TASK_GPUS
+from otel_mlperf.config import READING_SOURCES
+from otel_mlperf.journal.bulletin import GPUS, TASK_GPUS
 from otel_mlperf.sensors.deadline import TimedSensor
-from otel_mlperf.sensors.gpus.amd.amd_gpus import AmdSensor
-from otel_mlperf.sensors.gpus.nvidia.nvidia_gpus import NvmlSensor
-from otel_mlperf.sensors.host.disks import FilesystemSensor
-from otel_mlperf.sensors.host.host_sensor import HostSensor
+from otel_mlperf.sensors.gpus.vendors import Gpus
 from otel_mlperf.sensors.kernel_files import PROC, SYS
 from otel_mlperf.sensors.measurement import Measurement
-from otel_mlperf.sensors.processes.training_processes import ProcessSensor
+from otel_mlperf.sensors.sensor_kind import StartedSensor, Surroundings
+from otel_mlperf.sensors.sensor_list import SENSORS, find_brought_sensors
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -30,8 +30,10 @@ if TYPE_CHECKING:
 
     from otel_mlperf.agent.model.agent_options import Options
     from otel_mlperf.agent.readings.agent_health import Fullest
+    from otel_mlperf.names import Metric
     from otel_mlperf.sensors.gpus.gpu import Device
-    from otel_mlperf.sensors.measurement import Level, Sensor
+    from otel_mlperf.sensors.measurement import Sensor
+    from otel_mlperf.sensors.sensor_kind import SensorKind
 
 _log = logging.getLogger("otel_mlperf.agent")
 
@@ -87,6 +89,8 @@ class SensorSet:
     """The accelerators found so far."""
     views: Callable[[], Mapping[str, Sequence[Device]]] = dict
     """What ranks see that do not see what the agent sees, by their journals."""
+    metrics: dict[str, Callable[[], Sequence[Metric]]] = field(default_factory=dict)
+    """By source what it says that ``names`` does not: of sensors of other packages."""
     pids: frozenset[int] = frozenset()
     """The training processes that there are now, for sensors that want to know; replaced whole."""
 
@@ -105,61 +109,43 @@ def this_machine(
     level = options.readings
     if level == "none":
         return machine
-    found = machine.sources
-    if "host" in options.sources:
-        found["host"] = DirectSensor("host", HostSensor(level, proc=proc, sys=sys))
-    if "process" in options.sources:
-        processes = ProcessSensor(level, proc=proc, sys=sys)
-        found["process"] = DirectSensor("process", _Processes(processes, lambda: machine.pids))
-    if "gpu" in options.sources:
-        gpus = _Gpus(level, lambda: machine.pids, proc, sys)
-        found["gpu"], machine.devices = TimedSensor("gpu", gpus), gpus.devices
-        if journals is not None:
-            tasks = TaskGpus(journals, gpus.seen, options.readings_s, proc=proc)
-            found[TASK_GPUS], machine.views = tasks, lambda: tasks.views
-    if "filesystem" in options.sources:
-        found["filesystem"] = TimedSensor("filesystem", FilesystemSensor(run_folder))
-    found["agent"] = DirectSensor("agent", HealthSensor(fullest, proc))
+    here = Surroundings(level, run_folder, lambda: machine.pids, proc, sys)
+    kinds = {kind.name: kind for kind in SENSORS}
+    for name in READING_SOURCES:
+        if name not in options.sources:
+            continue
+        if name == GPUS:
+            _add_gpus(machine, here, options, journals)
+        elif name in kinds:
+            machine.sources[name] = _source(kinds[name], here)
+    _add_brought(machine, here)
+    machine.sources["agent"] = DirectSensor("agent", HealthSensor(fullest, proc))
     return machine
 
 
-class _Processes:
-    """The training processes that there are at each reading."""
-
-    def __init__(self, sensor: ProcessSensor, pids: Callable[[], frozenset[int]]) -> None:
-        self._sensor, self._pids = sensor, pids
-
-    def read(self) -> list[Measurement]:
-        self._sensor.follow(self._pids())
-        return self._sensor.read()
-
-    def close(self) -> None:
-        self._sensor.close()
+def _source(kind: SensorKind[Any], here: Surroundings) -> ReadingSource:
+    if kind.at_once:
+        return DirectSensor(kind.name, kind.make(here))
+    return TimedSensor(kind.name, StartedSensor(lambda: kind, here))
 
 
-class _Gpus:
-    """The GPUs of all vendors."""
+def _add_gpus(
+    machine: SensorSet, here: Surroundings, options: Options, journals: Path | None
+) -> None:
+    gpus = Gpus(here)
+    machine.sources[GPUS], machine.devices = gpus, gpus.devices
+    machine.metrics[GPUS] = lambda: gpus.metrics
+    if journals is not None:
+        tasks = TaskGpus(journals, gpus.seen, options.readings_s, proc=here.proc)
+        machine.sources[TASK_GPUS], machine.views = tasks, lambda: tasks.views
+        # A sidecar has the same packages as the agent, so its vendors have the same metrics.
+        machine.metrics[TASK_GPUS] = machine.metrics[GPUS]
 
-    def __init__(
-        self, level: Level, pids: Callable[[], frozenset[int]], proc: Path, sys: Path
-    ) -> None:
-        self._nvidia = NvmlSensor(level=level, pids=pids, proc=proc)
-        self._amd = AmdSensor(level=level, pids=pids, proc=proc, sys=sys)
-        self._has_looked = False
 
-    def devices(self) -> Sequence[Device]:
-        """As last found."""
-        return self._nvidia.devices or self._amd.devices
-
-    def seen(self) -> Sequence[Device] | None:
-        """Those that NVML shows; None: nobody has looked yet."""
-        return self._nvidia.devices if self._has_looked else None
-
-    def read(self) -> list[Measurement]:
-        found = [*self._nvidia.read(), *self._amd.read()]
-        self._has_looked = True
-        return found
-
-    def close(self) -> None:
-        self._nvidia.close()
-        self._amd.close()
+def _add_brought(machine: SensorSet, here: Surroundings) -> None:
+    for name, sensor in find_brought_sensors(here).items():
+        if name in {*READING_SOURCES, TASK_GPUS, "agent"}:
+            _log.warning("a sensor of another package is called %s, as one of ours: left out", name)
+            continue
+        machine.sources[name] = TimedSensor(name, sensor)
+        machine.metrics[name] = partial(getattr, sensor, "metrics")

@@ -8,13 +8,13 @@ nothing is made of it.)
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from otel_mlperf import names
 from otel_mlperf.sensors.measurement import Measurement
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
+    from collections.abc import Callable, Collection, Sequence
     from pathlib import Path
     from types import ModuleType
 
@@ -46,6 +46,8 @@ class Device(NamedTuple):
     """Its place among the devices of its vendor, in the order of their PCI addresses."""
     model: str
     instances: tuple[Instance, ...] = ()
+    vendor: str = ""
+    """Set by who reads all vendors: a vendor itself need not say it."""
 
     @property
     def labels(self) -> dict[str, str]:
@@ -69,6 +71,30 @@ class Device(NamedTuple):
             names.HW_NAME: f"gpu{self.number}.mig{place}",
             names.HW_PARENT: self.uuid,
         }
+
+
+class GpuVendor(Protocol):
+    """The GPUs of one vendor, as ``VENDORS`` has it. Everything happens in one thread, its own.
+
+    Metrics are those of ``names`` wherever there is one: ``Device.measurement`` makes them.
+    """
+
+    @property
+    def devices(self) -> Sequence[Device]:
+        """Those found, in the order in which processes count them; lost ones keep their place."""
+
+    def detect(self) -> bool:
+        """Whether there is something to read: starts library and driver, and finds devices.
+
+        Asked before the first reading, and every five minutes while it says no. Says in the log,
+        once, why; may raise, which costs this vendor alone.
+        """
+
+    def read(self) -> list[Measurement]:
+        """One pass over all devices; asked only once they are detected."""
+
+    def close(self) -> None:
+        """Gives the library back."""
 
 
 class Call(NamedTuple):

@@ -33,8 +33,10 @@ def find_visible(environ: Mapping[str, str], devices: Sequence[Device]) -> list[
 
     Args:
         environ: The variables of the process, as they were when it first used CUDA.
-        devices: All that NVML shows, in its order.
+        devices: All that this process can see, those of one vendor in the order of its driver.
     """
+    # A process counts the GPUs of one vendor; where there are several, of the first.
+    devices = [device for device in devices if device.vendor == devices[0].vendor]
     given = _given_by_container(environ.get(CONTAINER, ""), devices)
     listed = environ.get(CUDA)
     if listed is None:

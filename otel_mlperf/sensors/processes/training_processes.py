@@ -160,11 +160,13 @@ class ProcessSensor:
         self,
         level: Level = "detailed",
         *,
+        pids: Callable[[], Collection[int]] | None = None,
         proc: Path = PROC,
         sys: Path = SYS,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._level, self._proc, self._clock = level, proc, clock
+        """``pids`` gives the processes to follow at each reading; else ``follow`` says them."""
+        self._level, self._proc, self._clock, self._pids = level, proc, clock, pids
         self._cgroups = CgroupSensor(level, proc, sys)
         self._uptime = KeptFile(proc / "uptime")
         self._host_bytes = kibibytes(read_once(proc / "meminfo"), b"MemTotal:")
@@ -187,6 +189,8 @@ class ProcessSensor:
 
     def read(self) -> list[Measurement]:
         """What they use; each with the number of the training process."""
+        if self._pids is not None:
+            self.follow(self._pids())
         found = self._cgroups.read()
         uptime_s = parse_uptime(self._uptime.read())
         for pid, family in self._families.items():

@@ -22,9 +22,11 @@ from otel_mlperf.journal.journal_reader import JournalReader
 from otel_mlperf.names.sources import SOURCES
 from otel_mlperf.pytorch.memory.allocator import Allocator
 from otel_mlperf.sensors.deadline import TimedSensor
-from otel_mlperf.sensors.gpus.amd.amd_gpus import AmdSensor
+from otel_mlperf.sensors.gpus.amd.amd_gpus import AMD
+from otel_mlperf.sensors.gpus.vendors import DetectedVendor
 from otel_mlperf.sensors.host.disks import FilesystemSensor
 from otel_mlperf.sensors.measurement import LEVELS
+from otel_mlperf.sensors.sensor_kind import Surroundings
 
 PID = 4711
 PROCESS = f"proc/{PID}/"
@@ -94,6 +96,11 @@ def sensed(measurements):
     return points((found.metric, found.labels) for found in measurements)
 
 
+def amd_sensor(level="detailed", **given):
+    """What the GPUs of AMD say, looked for as the agent does."""
+    return DetectedVendor("amd", lambda: AMD, Surroundings(level, **given))
+
+
 @pytest.fixture
 def machine(tmp_path):
     """A machine that gives everything, with a training process in a job that has limits."""
@@ -152,7 +159,7 @@ def read_gpus(machine, level, nvml_library):
         script.change({"event.0": "0 31"})
         passes += reader.ask("read")
     said = points((metric, labels) for metric, labels, *_ in passes)
-    amd = AmdSensor(level=level, pids=lambda: [PID], proc=proc, sys=machine / "sys")
+    amd = amd_sensor(level=level, pids=lambda: [PID], proc=proc, sys=machine / "sys")
     said |= sensed(amd.read())
     amd.close()
     return said - health(said)

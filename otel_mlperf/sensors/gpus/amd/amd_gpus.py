@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Final
 from otel_mlperf import names
 from otel_mlperf.sensors.gpus.gpu import GPU, Call, Device, find_host_pids
 from otel_mlperf.sensors.measurement import Measurement, includes
+from otel_mlperf.sensors.sensor_kind import AGAIN_S, SensorKind
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
@@ -132,8 +133,6 @@ def _is_number(value: Any) -> bool:
 
 _log = logging.getLogger("otel_mlperf.sensors")
 
-AGAIN_S: Final = 300.0
-
 
 class AmdSensor:
     """Readings of every AMD GPU, and what our processes use of them."""
@@ -158,18 +157,19 @@ class AmdSensor:
         self._smi: ModuleType | None = None
         self._handles: list[Handle] = []
         self._calls = [call for call in CALLS if includes(level, call.level)]
-        self._look_at_s = clock()
         self._off_until_s: dict[str, float] = {}
         self._said: set[str] = set()
 
+    def detect(self) -> bool:
+        """Starts the library where there is a driver; whether that went well."""
+        self._look()
+        return self._smi is not None
+
     def read(self) -> list[Measurement]:
         """One pass over all GPUs."""
-        now_s = self._clock()
-        if self._smi is None and now_s >= self._look_at_s:
-            self._look_at_s = now_s + AGAIN_S
-            self._look()
         if self._smi is None:
             return []
+        now_s = self._clock()
         ours = find_host_pids(self._pids(), self._proc)
         found: list[Measurement] = []
         for device, handle in zip(self.devices, self._handles, strict=True):
@@ -238,3 +238,9 @@ class AmdSensor:
 def _describe(smi: ModuleType, number: int, gpu: Handle) -> Device:
     model = smi.amdsmi_get_gpu_asic_info(gpu)["market_name"]
     return Device(smi.amdsmi_get_gpu_device_uuid(gpu), number, model)
+
+
+AMD: Final = SensorKind(
+    "amd",
+    lambda of: AmdSensor(level=of.level, pids=of.pids, proc=of.proc, sys=of.sys, clock=of.clock),
+)

@@ -22,6 +22,7 @@ from otel_mlperf.sensors.gpus.nvidia.nvml_gpu import Gpu
 from otel_mlperf.sensors.gpus.nvidia.nvml_processes import GpuProcesses
 from otel_mlperf.sensors.gpus.nvidia.nvml_xids import Xids
 from otel_mlperf.sensors.measurement import Measurement
+from otel_mlperf.sensors.sensor_kind import AGAIN_S, SensorKind
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
@@ -32,10 +33,8 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("otel_mlperf.sensors")
 
-ABSENT_S: Final = 300.0
-"""After how long a missing library or driver is looked for again."""
 LOST_S: Final = 5.0
-"""After how long a lost GPU is looked for again; twice as long each time, up to ABSENT_S."""
+"""After how long a lost GPU is looked for again; twice as long each time, up to AGAIN_S."""
 
 
 class NvmlSensor:
@@ -61,11 +60,17 @@ class NvmlSensor:
         self._losses: dict[str, int] = {}
         self._labels: dict[str, dict[str, str]] = {}
         self._gone: dict[str, tuple[Device, str]] = {}
-        self._look_at_s: float | None = clock()
+        self._look_at_s: float | None = None
+        """When NVML is started anew; None: while everything answers, or before ``detect``."""
         self._wait_s = LOST_S
         self._said: set[str] = set()
         self._xids = Xids()
         self._processes = GpuProcesses(level)
+
+    def detect(self) -> bool:
+        """Starts NVML; whether there is any GPU, if only one that does not answer now."""
+        self._look(self._clock())
+        return self._nvml is not None
 
     def read(self) -> list[Measurement]:
         """One pass over all GPUs."""
@@ -119,7 +124,7 @@ class NvmlSensor:
     def _look(self, now_s: float) -> None:
         self._look_at_s = None
         if self._gone:
-            self._wait_s = min(2 * self._wait_s, ABSENT_S)
+            self._wait_s = min(2 * self._wait_s, AGAIN_S)
         if self._nvml is not None:
             self._stop(self._nvml)
         import pynvml
@@ -152,7 +157,7 @@ class NvmlSensor:
     def _turn_off(self, reason: str, now_s: float) -> None:
         if self._nvml is not None:
             self._stop(self._nvml)
-        self._look_at_s = now_s + (self._wait_s if self._gone else ABSENT_S)
+        self._look_at_s = now_s + (self._wait_s if self._gone else AGAIN_S)
         if reason not in self._said:
             self._said.add(reason)
             _log.info("no readings of NVIDIA GPUs (looked for again every 5 minutes): %s", reason)
@@ -163,3 +168,9 @@ class NvmlSensor:
             nvml.nvmlShutdown()
         except nvml.NVMLError as error:
             _log.debug("NVML did not shut down: %s", error)
+
+
+NVIDIA: Final = SensorKind(
+    "nvidia",
+    lambda of: NvmlSensor(level=of.level, pids=of.pids, proc=of.proc, clock=of.clock),
+)

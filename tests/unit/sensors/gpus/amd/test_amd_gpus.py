@@ -12,12 +12,19 @@ import pytest
 from nvml.scripted import HERE, by_key
 
 from otel_mlperf import names
-from otel_mlperf.sensors.gpus.amd.amd_gpus import AmdSensor
+from otel_mlperf.sensors.gpus.amd.amd_gpus import AMD
+from otel_mlperf.sensors.gpus.vendors import DetectedVendor
+from otel_mlperf.sensors.sensor_kind import Surroundings
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 HOST = "pid:[4026531836]"
+
+
+def amd_sensor(level="detailed", **given):
+    """What the GPUs of AMD say, looked for as the agent does."""
+    return DetectedVendor("amd", lambda: AMD, Surroundings(level, **given))
 
 
 @pytest.fixture
@@ -40,7 +47,7 @@ def test_an_amd_gpu_says_what_it_offers_under_the_same_names(amdsmi, with_driver
     """Values are converted to the units of the names; "N/A" is absent."""
     (tmp_path / "proc" / "4711" / "ns").mkdir(parents=True)
     (tmp_path / "proc" / "4711" / "ns" / "pid").symlink_to(HOST)
-    sensor = AmdSensor(sys=with_driver, proc=tmp_path / "proc", pids=lambda: [4711, 5])
+    sensor = amd_sensor(sys=with_driver, proc=tmp_path / "proc", pids=lambda: [4711, 5])
     found = by_key(sensor.read())
     sensor.close()
 
@@ -76,7 +83,7 @@ def test_what_amdsmi_refuses_is_absent_and_asked_again_after_five_minutes(
     """One line a GPU, no question in vain, and the reading is back when it is offered."""
     caplog.set_level(logging.INFO)
     now_s = 0.0
-    sensor = AmdSensor(sys=with_driver, clock=lambda: now_s)
+    sensor = amd_sensor(sys=with_driver, clock=lambda: now_s)
     amdsmi.REFUSED.add("activity")
     first = by_key(sensor.read())
     amdsmi.REFUSED.clear()
@@ -98,7 +105,7 @@ def test_an_answer_of_another_version_costs_that_reading_alone(amdsmi, with_driv
     """What it does not hold is absent, and said once a GPU; all else is read."""
     caplog.set_level(logging.INFO)
     amdsmi.CHANGED.add("activity")
-    sensor = AmdSensor(sys=with_driver)
+    sensor = amd_sensor(sys=with_driver)
     found = by_key(sensor.read())
 
     assert ("hw.gpu.utilization", "uuid-0", "general") not in found
@@ -108,7 +115,7 @@ def test_an_answer_of_another_version_costs_that_reading_alone(amdsmi, with_driv
 
 def test_a_machine_without_the_driver_never_loads_amdsmi(amdsmi, tmp_path):
     """No amdgpu: nothing is said and nothing asked."""
-    sensor = AmdSensor(sys=tmp_path)
+    sensor = amd_sensor(sys=tmp_path)
 
     assert sensor.read() == []
     assert amdsmi.CALLS == []
@@ -118,7 +125,7 @@ def test_a_library_that_does_not_start_is_said_once(amdsmi, with_driver, caplog)
     """Whatever amdsmi raises on start: one line, no readings, and another try later."""
     caplog.set_level(logging.INFO)
     now_s = 0.0
-    sensor = AmdSensor(sys=with_driver, clock=lambda: now_s)
+    sensor = amd_sensor(sys=with_driver, clock=lambda: now_s)
     amdsmi.REFUSED.add("init")
     off = [sensor.read(), sensor.read()]
     amdsmi.REFUSED.clear()
@@ -132,6 +139,6 @@ def test_a_library_that_does_not_start_is_said_once(amdsmi, with_driver, caplog)
 def test_the_labels_are_those_of_the_names(amdsmi, with_driver):
     """Each series carries only labels that its metric documents."""
     documented = {metric.name: metric.labels for metric in names.METRICS}
-    said = AmdSensor(sys=with_driver).read()
+    said = amd_sensor(sys=with_driver).read()
 
     assert [one for one in said if not set(one.labels) <= set(documented[one.metric])] == []

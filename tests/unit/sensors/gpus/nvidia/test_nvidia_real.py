@@ -58,6 +58,7 @@ def is_number(text):
 @pytest.fixture
 def found():
     sensor = NvmlSensor(level="comprehensive")
+    sensor.detect()
     yield by_key(sensor.read())
     sensor.close()
 
@@ -90,6 +91,7 @@ def test_what_moves_is_near(found):
 def test_energy_only_grows():
     """Two passes, some work or none between them: the second has used no less."""
     sensor = NvmlSensor()
+    sensor.detect()
     first, second = by_key(sensor.read()), by_key(sensor.read())
     sensor.close()
 

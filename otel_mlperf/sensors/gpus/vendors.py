@@ -1,0 +1,154 @@
+"""Which vendors' GPUs are there, and what do all of them say?
+
+One more vendor of this package is a file with a ``SensorKind`` that makes a ``GpuVendor``, and a
+line in ``VENDORS``; one of another package is an entry point. Whoever reads GPUs reads them here:
+the node's agent, and the sidecar of a task whose GPUs that agent does not see.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from otel_mlperf import names
+from otel_mlperf.sensors.deadline import DEADLINE_S, TimedSensor
+from otel_mlperf.sensors.gpus.amd.amd_gpus import AMD
+from otel_mlperf.sensors.gpus.nvidia.nvidia_gpus import NVIDIA
+from otel_mlperf.sensors.measurement import Measurement
+from otel_mlperf.sensors.sensor_kind import SensorKind, StartedSensor, find_brought
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from otel_mlperf.names import Metric
+    from otel_mlperf.sensors.gpus.gpu import Device, GpuVendor
+    from otel_mlperf.sensors.sensor_kind import Surroundings
+
+VENDORS: Final[tuple[SensorKind[GpuVendor], ...]] = (NVIDIA, AMD)
+GROUP: Final = "otel_mlperf.gpu_vendors"
+"""Entry points of other packages, each the name of a ``SensorKind`` that makes a ``GpuVendor``."""
+SOURCE: Final = "gpu"
+_FIRST_LOOK_S: Final = 60.0
+"""For how long a vendor's first look is waited for: a driver may take long to load."""
+_HEALTH: Final = (names.SAMPLER_DURATION.name, names.SAMPLER_LATE.name)
+
+Loads = dict[str, "Callable[[], SensorKind[GpuVendor]]"]
+
+
+def find_vendors() -> Loads:
+    """By name what loads each vendor: ours first, then those of other packages."""
+    brought: Loads = {entry.name: entry.load for entry in find_brought(GROUP)}
+    return {kind.name: lambda kind=kind: kind for kind in VENDORS} | brought
+
+
+class DetectedVendor(StartedSensor["GpuVendor"]):
+    """One vendor, looked for until its GPUs are there."""
+
+    def __init__(
+        self, name: str, load: Callable[[], SensorKind[GpuVendor]], surroundings: Surroundings
+    ) -> None:
+        super().__init__(load, surroundings)
+        self.devices: tuple[Device, ...] = ()
+        """As last found; replaced as a whole, so any thread may look at it."""
+        self.has_looked = False
+        self.name = name
+        self._vendor: GpuVendor | None = None
+
+    def read(self) -> list[Measurement]:
+        """What its GPUs say; nothing while there is none."""
+        found = super().read()
+        if self._sensor is not None:
+            self.devices = tuple(
+                device._replace(vendor=self.name) for device in self._sensor.devices
+            )
+        self.has_looked = True
+        return found
+
+    def _start(self) -> GpuVendor | None:
+        # Kept while it finds nothing: it remembers what it has told the log already.
+        if self._vendor is None:
+            self._vendor = super()._start()
+        return self._vendor if self._vendor is not None and self._vendor.detect() else None
+
+
+class Gpus:
+    """The GPUs of all vendors as one source; each vendor has a thread and a deadline of its own.
+
+    ``begin`` and ``take`` never wait. A pass is over when each vendor has answered or is late, so
+    one that hangs holds the others up for its deadline once, and no more while it hangs.
+    """
+
+    def __init__(
+        self,
+        surroundings: Surroundings,
+        vendors: Loads | None = None,
+        *,
+        deadline_s: float = DEADLINE_S,
+    ) -> None:
+        self._clock = surroundings.clock
+        self._began_s = self._clock()
+        self._vendors = [
+            DetectedVendor(name, load, surroundings)
+            for name, load in (find_vendors() if vendors is None else vendors).items()
+        ]
+        self._timed = [
+            TimedSensor(f"{SOURCE} {vendor.name}", vendor, deadline_s=deadline_s, clock=self._clock)
+            for vendor in self._vendors
+        ]
+        self._answers: dict[int, list[Measurement]] = {}
+
+    @property
+    def late(self) -> int:
+        """Passes of a vendor that had no answer within the deadline."""
+        return sum(timed.late for timed in self._timed)
+
+    @property
+    def metrics(self) -> tuple[Metric, ...]:
+        """What vendors say that ``names`` does not."""
+        return tuple(metric for vendor in self._vendors for metric in vendor.metrics)
+
+    def devices(self) -> tuple[Device, ...]:
+        """All as last found, those of one vendor after those of another."""
+        return tuple(device for vendor in self._vendors for device in vendor.devices)
+
+    def seen(self) -> tuple[Device, ...] | None:
+        """The same once every vendor has looked; None: that is still waited for."""
+        is_over = self._clock() - self._began_s > _FIRST_LOOK_S
+        if is_over or all(vendor.has_looked for vendor in self._vendors):
+            return self.devices()
+        return None
+
+    def begin(self) -> bool:
+        """Begins a pass; False where the last one of a vendor still hangs."""
+        self._answers = {}
+        begun = [timed.begin() for timed in self._timed]  # a list: none is left out
+        return all(begun)
+
+    def take(self) -> list[Measurement] | None:
+        """What all of them gave, once; None: not yet."""
+        for place, timed in enumerate(self._timed):
+            if place not in self._answers and (answer := timed.take()) is not None:
+                self._answers[place] = answer
+        return self._merged() if len(self._answers) == len(self._timed) else None
+
+    def read(self) -> list[Measurement]:
+        """One pass; waits for it until the deadline."""
+        self.begin()
+        self._answers = {place: timed.finish() for place, timed in enumerate(self._timed)}
+        return self._merged()
+
+    def close(self) -> None:
+        """Closes every vendor."""
+        for timed in self._timed:
+            timed.close()
+
+    def _merged(self) -> list[Measurement]:
+        """What was said of devices, and how the pass went: as long as the slowest vendor's."""
+        said = [one for answer in self._answers.values() for one in answer]
+        self._answers = {}
+        took_s = [one.value for one in said if one.metric == names.SAMPLER_DURATION.name]
+        labels = {names.SAMPLER: SOURCE}
+        return [
+            *(one for one in said if one.metric not in _HEALTH),
+            Measurement(names.SAMPLER_DURATION.name, labels, max(took_s, default=0.0)),
+            Measurement(names.SAMPLER_LATE.name, labels, self.late),
+        ]

@@ -1,0 +1,35 @@
+"""Which sensors are there, beside those of GPUs?
+
+One more of this package is a file with a ``SensorKind`` and a line in ``SENSORS``; one of another
+package is an entry point.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from otel_mlperf.sensors.host.disks import FilesystemSensor
+from otel_mlperf.sensors.host.host_sensor import HostSensor
+from otel_mlperf.sensors.processes.training_processes import ProcessSensor
+from otel_mlperf.sensors.sensor_kind import SensorKind, StartedSensor, find_brought
+
+if TYPE_CHECKING:
+    from otel_mlperf.sensors.sensor_kind import Surroundings
+
+GROUP: Final = "otel_mlperf.sensors"
+"""Entry points of other packages, each the name of a ``SensorKind``."""
+
+SENSORS: Final[tuple[SensorKind[Any], ...]] = (
+    SensorKind("host", lambda of: HostSensor(of.level, proc=of.proc, sys=of.sys), at_once=True),
+    SensorKind(
+        "process",
+        lambda of: ProcessSensor(of.level, pids=of.pids, proc=of.proc, sys=of.sys),
+        at_once=True,
+    ),
+    SensorKind("filesystem", lambda of: FilesystemSensor(of.run_folder)),
+)
+
+
+def find_brought_sensors(surroundings: Surroundings) -> dict[str, StartedSensor[Any]]:
+    """Those of other packages, by name: each to be read in a thread of its own."""
+    return {entry.name: StartedSensor(entry.load, surroundings) for entry in find_brought(GROUP)}
