@@ -43,7 +43,7 @@ class TimedSensor:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.late = 0
-        """Passes that had no answer within the deadline."""
+        """Passes that had no answer within the deadline, those that failed among them."""
         self._name = name
         self._sensor = sensor
         self._deadline_s = deadline_s
@@ -53,7 +53,7 @@ class TimedSensor:
         self._wanted: SimpleQueue[bool] = SimpleQueue()
         self._answered = threading.Event()
         self._answered.set()
-        self._answer: tuple[list[Measurement], float] = ([], 0.0)
+        self._answer: tuple[list[Measurement] | None, float] = ([], 0.0)
         self._broken = False
         self._thread: threading.Thread | None = None
 
@@ -68,6 +68,7 @@ class TimedSensor:
             )
             self._thread.start()
         self._state, self._began_s = "waiting", self._clock()
+        # Cleared before the thread is woken: it could answer at once, and that would be lost.
         self._answered.clear()
         self._wanted.put(True)
         return True
@@ -118,15 +119,17 @@ class TimedSensor:
         while self._wanted.get():
             began_s = self._clock()
             found = self._pass()
+            # The answer before the event: whoever sees the event set reads a whole answer.
             self._answer = (found, self._clock() - began_s)
             self._answered.set()
+        # Here, not in close(): a library of a driver belongs to the thread that loaded it.
         self._sensor.close()
 
-    def _pass(self) -> list[Measurement]:
+    def _pass(self) -> list[Measurement] | None:
         try:
             return self._sensor.read()
         except Exception:  # noqa: BLE001 - whatever a vendor's library raises must not end the readings
             if not self._broken:
                 _log.warning("a pass of the %s sensor failed", self._name, exc_info=True)
             self._broken = True
-            return []
+            return None

@@ -70,6 +70,7 @@ def find_chain(
     controller: Controller, groups: dict[str, str], mounts: Sequence[Mount], sys: Path
 ) -> Chain | None:
     """The groups that ``controller`` counts the process in; None where they cannot be seen."""
+    # Where both are mounted a controller is in one of them: version 1 lists those that it holds.
     version = 1 if controller in groups else 2
     wanted = controller if version == 1 else _UNIFIED
     path = groups.get(wanted)

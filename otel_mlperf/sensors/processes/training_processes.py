@@ -116,6 +116,7 @@ class Family:
     def _adopt(self, pid: int, now: Circumstances) -> None:
         reader = ProcessFiles(pid, self._level, self._proc)
         stat = reader.stat()
+        # Between fork and exec a child has its parent's command line, and so a wrong role.
         if stat is None or (now.uptime_s or stat.start_s) - stat.start_s < _SETTLED_S:
             reader.close()
             return

@@ -80,7 +80,7 @@ class NvmlSensor:
         found: list[Measurement] = []
         if self._nvml is not None:
             ours = find_host_pids(self._pids(), self._proc)
-            for gpu in list(self._gpus):
+            for gpu in list(self._gpus):  # a copy: one that is lost is taken out meanwhile
                 found += self._read_gpu(self._nvml, gpu, ours, now_s)
             found += self._xids.read(self._nvml)
         return found + [self._told_losses(uuid, count) for uuid, count in self._losses.items()]
@@ -127,7 +127,7 @@ class NvmlSensor:
             self._wait_s = min(2 * self._wait_s, AGAIN_S)
         if self._nvml is not None:
             self._stop(self._nvml)
-        import pynvml
+        import pynvml  # here: it is loaded by the thread that may hang, and never by training
 
         try:
             pynvml.nvmlInit()

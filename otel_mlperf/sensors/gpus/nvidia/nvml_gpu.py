@@ -66,6 +66,7 @@ class Refusals:
             NVMLError: The GPU itself has gone. An argument that was valid before and is not now is
                 its handle, after a reset.
         """
+        # Some drivers answer a handle that a reset made invalid as a wrong argument.
         if code in GONE or (code == INVALID_ARGUMENT and name in self._has_answered):
             raise self._nvml.NVMLError(code)
         if code in STAYS:

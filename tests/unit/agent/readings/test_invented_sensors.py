@@ -85,6 +85,11 @@ def _invented(tmp_path, monkeypatch):
     sys.modules.pop("invented_package", None)
 
 
+def said_of(agent, metric):
+    """The node's series of a metric."""
+    return [one for one in agent._state.series.values() if one.metric == metric]
+
+
 @pytest.mark.usefixtures("_invented")
 def test_what_another_package_reads_is_told_with_names_labels_and_units(program, journals):
     """A GPU is its rank's, a meter the node's; metrics of their own are described."""
@@ -99,7 +104,9 @@ def test_what_another_package_reads_is_told_with_names_labels_and_units(program,
         ranks = agent._state.ranks.values()
         series = {one.metric: one for rank in ranks for one in rank.series.values()}
         series |= {one.metric: one for one in agent._state.series.values()}
-        return series if series.keys() >= {"invented.tiles", "invented.supply.energy"} else None
+        late = [one for one in said_of(agent, names.SAMPLER_LATE.name) if one.value]
+        is_read = series.keys() >= {"invented.tiles", "invented.supply.energy"}
+        return series if is_read and len(late) == 2 else None
 
     series = wait_until(said, what="readings of the invented package")
     points = {
@@ -119,3 +126,5 @@ def test_what_another_package_reads_is_told_with_names_labels_and_units(program,
     assert (tiles.unit, tiles.description) == ("{tile}", "Tiles that work.")
     assert (supply.unit, supply.description) == ("J", "Energy of the supply.")
     assert supply.data.monotonic
+    late = [one for one in said_of(agent, names.SAMPLER_LATE.name) if one.value]
+    assert {one.labels[names.SAMPLER] for one in late} == {"gpu", "broken_meter"}
