@@ -6,14 +6,18 @@ import json
 import signal
 import subprocess
 import sys
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
 from runs import PROGRAMS, environment, run_program
 from servers.running import wait_until
 
+from otel_mlperf.journal.journal_folder import folders_of_run, journals_in
+from otel_mlperf.journal.journal_reader import JournalReader
+from otel_mlperf.journal.layout import Word
 from otel_mlperf.journal.window import read_window
+from otel_mlperf.store.run_folders import read_run
 from otel_mlperf.store.table_reader import Store
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -148,6 +152,12 @@ class Job:
     def ask(self, *options):
         return ask(self.folder, self.env, *options)
 
+    def step(self):
+        """The number of the step that its journal says is open."""
+        (journal,) = journals_in(*folders_of_run(read_run(self.folder).facts.id, self.folder))
+        with closing(JournalReader(str(journal), is_writable=False)) as reader:
+            return reader.word(Word.STEP)
+
     @contextmanager
     def waiting(self, *options):
         """The command that waits for its window, once the job has been asked for it."""
@@ -199,6 +209,8 @@ def test_interrupt_leaves_a_window_that_can_be_ended(job):
     """Ctrl-C of a command that waits says how; the window has the steps up to then."""
     with job.waiting("--steps", "9000") as waiting:
         wait_until(lambda: "is still open" in job.ask("--no-wait").stderr, 60, "the window")
+        warm = job.step() + 3  # a window that is ended in its warm-up has no trace
+        wait_until(lambda: job.step() > warm, 60, "steps in the window")
         waiting.send_signal(signal.SIGINT)
         _, errors = waiting.communicate(timeout=60)
     done = job.ask("--stop", "--wait")
