@@ -1,0 +1,58 @@
+"""Does a server get of each span what the run folder has of it?"""
+
+from __future__ import annotations
+
+import pytest
+from by_hand import Program, table
+from fault_server import FaultServer
+
+from otel_mlperf import names
+from otel_mlperf.agent.intake.tail import Tail
+from otel_mlperf.agent.lifecycle.agent_loop import Agent
+from otel_mlperf.agent.model.agent_options import Options
+from otel_mlperf.agent.model.sampling_policy import Policy
+from otel_mlperf.otlp.endpoint_settings import read_settings
+
+
+@pytest.fixture
+def server(tmp_path):
+    """A receiver."""
+    (tmp_path / "server").mkdir()
+    with FaultServer(tmp_path / "server") as running:
+        yield running
+
+
+def test_failed_section_without_words_is_sent_as_failed(
+    program, agent_of, run_folder, server
+) -> None:
+    """The flag of the row says that it failed, even where what was recorded of it was lost."""
+    step = program.begin_step(0)
+    program.section("forward", 2, 5, parent=step, root=step, error=True)
+    words = {"e": ["ValueError", "no such layer", ""]}
+    program.section("backward", 5, 8, parent=step, root=step, error=True, payload=words)
+    program.end_step(step, 0, 10)
+    program.stop(20)
+    agent_of(program, traces=read_settings({}, "traces", server.url)[0]).run()
+
+    stored = {span["name"]: span["status"] for span in table(run_folder, "spans")}
+    sent = {span["name"]: span["error"] for span in server.spans()}
+    assert stored == {
+        "forward": "error",
+        "backward": "error",
+        "train.step": "unset",
+        "run": "unset",
+    }
+    assert sent == {"forward": "", "backward": "no such layer", "train.step": None, "run": None}
+
+
+def test_section_open_at_a_death_is_sent_as_failed(journals, run_folder, server) -> None:
+    """What was never left did not end well; nothing was recorded that could say more."""
+    program = Program(journals, run_folder)
+    program.open("checkpoint.save", 3)
+    program.journal.release()
+    traces = read_settings({}, "traces", server.url)[0]
+    Agent(program.meta, Tail(journals), Options(policy=Policy(), traces=traces)).run()
+
+    (span,) = (span for span in server.spans() if span["name"] == "checkpoint.save")
+    assert span["error"] == names.INTERRUPTED_WORDS
+    assert span["attributes"][names.INTERRUPTED] is True
