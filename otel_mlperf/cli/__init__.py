@@ -21,10 +21,10 @@ _ACTING = frozenset({"run", "import", "export", "send", "profile", "recover", "a
 
 def main() -> NoReturn:
     """Runs the command that ``sys.argv`` names and exits."""
+    _replace_closed_streams()
     try:
         _dispatch(sys.argv[1:])
-        if sys.stdout is not None:  # closed by the shell (>&-)
-            sys.stdout.flush()
+        sys.stdout.flush()
         code = 0
     except OtelMlperfError as error:
         code = error.exit_code
@@ -41,10 +41,20 @@ def main() -> NoReturn:
     sys.exit(code)
 
 
+def _replace_closed_streams() -> None:
+    """Gives what the shell closed (``>&-``) a place to go: Python has None there.
+
+    Commands need not ask then. A file that is opened later would else get the number of a standard
+    stream, and what a library writes to that one by its number would end in it. Python hands none
+    of these to a program that replaces this process, so ``run`` leaves it as closed as it was.
+    """
+    sys.stdout = sys.stdout or open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - stays open
+    sys.stderr = sys.stderr or open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - stays open
+
+
 def _say(message: str) -> None:
-    if sys.stderr is not None:
-        with suppress(OSError):
-            print(f"otel-mlperf: {message}", file=sys.stderr, flush=True)
+    with suppress(OSError):
+        print(f"otel-mlperf: {message}", file=sys.stderr, flush=True)
 
 
 def _forget_output() -> None:

@@ -52,8 +52,7 @@ def call(arguments: list[str]) -> None:
         if isinstance(end.__context__, BrokenPipeError):  # which typer ends with 1 by itself
             raise end.__context__ from None
         if end.code:
-            if sys.stdout is not None:
-                sys.stdout.flush()
+            sys.stdout.flush()
             raise
 
 

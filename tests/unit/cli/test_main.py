@@ -232,6 +232,28 @@ def test_output_that_cannot_be_written_ends_with_74(runs, command_line, unbuffer
     assert (ended.returncode, ended.stderr) == (74, "otel-mlperf: No space left on device\n")
 
 
+@pytest.mark.parametrize(
+    ("command_line", "closed"),
+    [
+        ("summary", ">&-"),
+        ("show", ">&-"),
+        ("metrics", ">&-"),
+        ("doctor", ">&-"),
+        ("top", ">&-"),
+        ("summary --closing", "<&- >&- 2>&-"),
+    ],
+)
+def test_output_that_was_closed_is_written_nowhere(runs, command_line, closed):
+    """``otel-mlperf summary >&-`` ends as ``otel-mlperf summary >/dev/null`` does."""
+    digits(runs).write()
+    line = f"{sys.executable} -m otel_mlperf {command_line}"
+
+    unread = subprocess.run(f"{line} >/dev/null", shell=True, capture_output=True, check=False)
+    ended = subprocess.run(f"{line} {closed}", shell=True, capture_output=True, check=False)
+
+    assert (ended.returncode, ended.stdout, ended.stderr) == (unread.returncode, b"", b"")
+
+
 def test_runs_names_a_folder_that_cannot_be_read(runs, command):
     """Below the runs that can."""
     digits(runs).write()
