@@ -31,7 +31,7 @@ JAEGER_VARIABLE: Final = "OTEL_MLPERF_JAEGER_URL"
 PROMETHEUS_VARIABLE: Final = "OTEL_MLPERF_PROMETHEUS_URL"
 _JAEGER: Final = "http://localhost:16686"
 _PROMETHEUS: Final = "http://localhost:9090"
-_PATIENCE_S: Final = 15.0
+_ARRIVES_WITHIN_S: Final = 15.0
 _LOOK_EVERY_S: Final = 0.25
 _ANSWER_S: Final = 3.0
 _OPENER = build_opener(ProxyHandler({}))
@@ -48,7 +48,9 @@ def check_backends(
         trace = uuid.uuid4().hex
         url = f"{jaeger}/api/v3/traces/{trace}"
         body = _span(trace)
-        checks.append(_round_trip("jaeger", jaeger, reached["traces"], body, lambda: _found(url)))
+        checks.append(
+            _round_trip("jaeger", jaeger, reached["traces"], body, lambda: _has_trace(url))
+        )
     if "metrics" in reached:
         # Unlike any before, and exact as a double: an answer to it can only be this very point.
         value = float(time.time_ns() // 1_000_000)
@@ -79,12 +81,12 @@ def _round_trip(
     if answer.outcome is not Outcome.DELIVERED or answer.rejected:
         return Check("FAIL", what, f"the {item} was refused: {answer.reason}", "read its log")
     begun = time.monotonic()
-    while time.monotonic() < begun + _PATIENCE_S:
+    while time.monotonic() < begun + _ARRIVES_WITHIN_S:
         if _is_there(arrived):
             seconds = time.monotonic() - begun
             return Check("ok", what, f"a {item} sent was found at {url} after {seconds:.1f} s")
         time.sleep(_LOOK_EVERY_S)
-    found = f"a {item} sent to {settings.endpoint} is not at {url} after {_PATIENCE_S:.0f} s"
+    found = f"a {item} sent to {settings.endpoint} is not at {url} after {_ARRIVES_WITHIN_S:.0f} s"
     return Check("FAIL", what, found, "does the Collector export there? read its log")
 
 
@@ -95,7 +97,7 @@ def _is_there(arrived: Callable[[], bool]) -> bool:
         return False
 
 
-def _found(url: str) -> bool:
+def _has_trace(url: str) -> bool:
     try:
         return "result" in _answer(url)
     except HTTPError as error:

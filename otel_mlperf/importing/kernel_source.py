@@ -42,8 +42,7 @@ def find_source(source: str, by: By | None, rank: int | None, step: _Number | No
 
 
 def _of_run(run: RunFolder, by: By | None, rank: int | None, step: _Number | None) -> Kernels:
-    from otel_mlperf.analysis.profiles.kernel_totals import find_kernels, read_rows
-    from otel_mlperf.analysis.profiles.profiled_step import find_step
+    from otel_mlperf.analysis.profiles.kernel_totals import find_kernels, find_step, read_rows
     from otel_mlperf.analysis.profiles.profiled_steps import (
         choose_step,
         find_profiled,
@@ -75,7 +74,7 @@ def _of_trace(path: Path, by: By | None) -> Kernels:
 
 
 def _of_trace_step(path: Path, by: By | None, step: _Number) -> Kernels:
-    from otel_mlperf.analysis.profiles.profiled_step import find_step
+    from otel_mlperf.analysis.profiles.kernel_totals import find_step
     from otel_mlperf.analysis.profiles.profiled_steps import (
         below_annotation,
         choose_step,

@@ -5,10 +5,8 @@ from __future__ import annotations
 from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from otel_mlperf.analysis.timeline.lanes import Lanes
-from otel_mlperf.analysis.timeline.run_timeline import read_spans, read_steps, start_of
-from otel_mlperf.analysis.timeline.timeline_points import read_points
-from otel_mlperf.analysis.timeline.timeline_tracks import TimelineTracks
+from otel_mlperf.analysis.timeline.run_timeline import read_points, read_spans, read_steps, start_of
+from otel_mlperf.analysis.timeline.timeline_tracks import Lanes, TimelineTracks
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -1,8 +1,10 @@
-"""What did the devices do in the profiler windows of a run, or in one trace?
+"""What did the devices do in the profiler windows of a run, in one step of them, or in one trace?
 
 From the rows of the tables ``windows``, ``totals``, ``streams``, ``copies``, ``gaps`` and
 ``allocator``, whether a run folder has them or they were counted just now. Counts and times of
-several windows add up; quantiles do not, and are there for a single window only.
+several windows add up; quantiles do not, and are there for a single window only. A step is counted
+from the rows of its single events, which are in the store whatever the budget sent: exact, and a
+part of what its window comes to.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ from otel_mlperf.analysis.profiles.kernel_rows import (
     grouped,
     table,
 )
+from otel_mlperf.analysis.profiles.profiled_rows import count_step
 from otel_mlperf.analysis.profiles.recorded_windows import find_unread
 from otel_mlperf.analysis.profiles.window_shapes import (
     AllocatorPeak,
@@ -28,15 +31,17 @@ from otel_mlperf.analysis.profiles.window_shapes import (
     CopyFigures,
     GapFigures,
     Kernels,
+    ProfiledStepFacts,
     WindowFacts,
 )
 from otel_mlperf.errors import NoSuchWindow
 from otel_mlperf.store.table_reader import Store
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
-    from otel_mlperf.analysis.profiles.kernel_rows import By
+    from otel_mlperf.analysis.profiles.kernel_rows import By, Rows
+    from otel_mlperf.analysis.profiles.profiled_steps import ProfiledStep, StepEvents
     from otel_mlperf.store.run_folders import RunFolder
 
 _TABLES: Final = ("windows", "streams", "copies", "gaps", "allocator")
@@ -188,3 +193,54 @@ def _memory(rows: Rows) -> list[AllocatorPeak]:
 
 def _most(values: Iterable[int | None]) -> int | None:
     return max((value for value in values if value is not None), default=None)
+
+
+def find_step(
+    tables: Mapping[str, Rows],
+    chosen: Sequence[ProfiledStep],
+    found: StepEvents,
+    source: str,
+    by: By | None = None,
+    world_size: int | None = None,
+) -> Kernels:
+    """The step's kernels, or its operators where no device was at work for it.
+
+    Args:
+        tables: the rows of all windows.
+        chosen: the step on each rank.
+        found: its events.
+        source: what was looked at.
+        by: how rows are grouped.
+        world_size: how many ranks the run has.
+    """
+    counted = count_step(tables, chosen, found)
+    is_device = counted.busy_ns is not None
+    digests = {one.digest for one in chosen}
+    windows = [one for one in find_windows(tables) if one.digest in digests]
+    step = ProfiledStepFacts(
+        name=chosen[0].name,
+        phase=chosen[0].phase,
+        number=chosen[0].number,
+        ranks=sorted({row["rank"] for row in found.events}),
+        events=len(found.events),
+        duration_ns=sum(found.lengths_ns.values()),
+        busy_ns=counted.busy_ns,
+        communication_ns=counted.communication_ns,
+        exposed_communication_ns=counted.exposed_communication_ns,
+    )
+    by = by or ("kernel" if is_device else "operator")
+    return Kernels(
+        source=source,
+        by=by,
+        world_size=world_size,
+        windows=windows,
+        total=None,
+        devices=[],
+        rows=table(counted.rows, by, Whole(step.duration_ns, step.busy_ns), windows),
+        groups=count_groups(counted.rows, is_device=is_device),
+        collectives=find_collectives(counted.rows["totals"]),
+        copies=find_copies(counted.rows["copies"]),
+        gaps=[],
+        memory=[],
+        step=step,
+    )

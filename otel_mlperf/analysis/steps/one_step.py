@@ -9,7 +9,7 @@ import msgspec
 
 from otel_mlperf import names
 from otel_mlperf.analysis.profiles.section_operators import read_operators
-from otel_mlperf.analysis.steps.missing_step import nearby_steps, no_such_step
+from otel_mlperf.analysis.steps.step_selection import nearby_steps, no_such_step
 from otel_mlperf.analysis.steps.step_shapes import RankStep, Span, StepFindings, StepSection
 from otel_mlperf.analysis.steps.step_shares import NOT_IN_A_SPAN, main_phase, read_warm_up, shown
 from otel_mlperf.errors import NoSuchStep

@@ -1,4 +1,4 @@
-"""Which rows of a run belong to the steps and ranks that somebody asked for?
+"""Which rows of a run belong to the steps and ranks that were asked for, and what is there instead?
 
 As SQL over the views of a store, so that the rest is never read.
 """
@@ -9,6 +9,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
 from otel_mlperf import names
+from otel_mlperf.analysis.run import item_accounts
 from otel_mlperf.analysis.run.run_processes import no_such_rank
 from otel_mlperf.analysis.steps.step_shares import main_phase
 from otel_mlperf.errors import NoSuchStep
@@ -24,6 +25,8 @@ _TRACES = (
     "UNION SELECT trace_id FROM spans "  # of a step that was open when its process died
     "WHERE phase = $phase AND n IS NOT NULL AND number BETWEEN $first AND $last"
 )
+
+_NEARBY = 5
 
 _ANYTHING = (
     "SELECT 1 FROM processes UNION ALL SELECT 1 FROM steps UNION ALL SELECT 1 FROM spans LIMIT 1"
@@ -72,11 +75,11 @@ def select(
         **values,
     )
     if start is None:
-        raise NoSuchStep(_no_such_step(store, run, numbers, phase))
+        raise NoSuchStep(_no_such_steps(store, run, numbers, phase))
     return Selected(run, store, f"trace_id IN ({_TRACES})", values, start, end)
 
 
-def _no_such_step(store: Store, run: RunFolder, numbers: tuple[int, int], phase: str) -> str:
+def _no_such_steps(store: Store, run: RunFolder, numbers: tuple[int, int], phase: str) -> str:
     first, last = numbers
     which = f"step {first}" if first == last else f"steps {first} to {last}"
     found = store.rows(
@@ -87,3 +90,47 @@ def _no_such_step(store: Store, run: RunFolder, numbers: tuple[int, int], phase:
         f"looking for {phase} {which} of run {run.short_id}: there is none; "
         f"the steps that ended are {there}"
     )
+
+
+def nearby_steps(store: Store, phase: str, number: int) -> list[int]:
+    """Numbers of the nearest steps with spans."""
+    found = store.rows(
+        "SELECT number FROM steps WHERE phase = $phase AND kept IS NOT NULL GROUP BY number "
+        "ORDER BY abs(number - $number), number LIMIT $most",
+        phase=phase,
+        number=number,
+        most=_NEARBY,
+    )
+    return sorted(row[0] for row in found)
+
+
+def no_such_step(
+    store: Store, run: RunFolder, number: int | None, phase: str, rank: int | None
+) -> str:
+    """What was looked for, and what there is."""
+    which = f"{phase} step {number}" if number is not None else f"a kept {phase} step"
+    tried = f"looking for {which} of run {run.short_id}"
+    tried += f" on rank {rank}" if rank is not None else ""
+    found = store.rows(
+        "SELECT phase, min(number), max(number), count(DISTINCT rank) FROM steps "
+        "GROUP BY phase ORDER BY min(start_ns)"
+    )
+    if not found:
+        return f"{tried}: no step has ended in this run; see otel-mlperf summary {run.short_id}"
+    if all(name != phase for name, *_ in found):
+        return f"{tried}: its phases are {', '.join(name for name, *_ in found)}"
+    there = ", ".join(
+        f"{name} {first} to {last} on {ranks} rank{'s' * (ranks != 1)}"
+        for name, first, last, ranks in found
+    )
+    within = any(
+        name == phase and number is not None and first <= number <= last
+        for name, first, last, _ in found
+    )
+    lost = item_accounts.sections_lost(item_accounts.read_accounts(run.path)) if within else 0
+    if lost:
+        return (
+            f"{tried}: it was lost, with others: {lost:,} sections found no room in shared memory; "
+            f"see otel-mlperf doctor {run.short_id}"
+        )
+    return f"{tried}: there is none; the steps that ended are {there}"

@@ -11,9 +11,8 @@ from kineto_traces import PID, event, kernel, launch, operator, real_traces, wri
 from run_folders import MS, RUN_ID, START, RunFolderBuilder
 
 from otel_mlperf import ids
-from otel_mlperf.analysis.profiles.kernel_totals import find_kernels, read_rows
+from otel_mlperf.analysis.profiles.kernel_totals import find_kernels, find_step, read_rows
 from otel_mlperf.analysis.profiles.profiled_rows import count_step
-from otel_mlperf.analysis.profiles.profiled_step import find_step
 from otel_mlperf.analysis.profiles.profiled_steps import (
     StepEvents,
     choose_step,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from otel_mlperf.analysis.timeline.lanes import Lanes
+from otel_mlperf.analysis.timeline.timeline_tracks import Lanes
 
 SLICES = st.lists(
     st.tuples(st.integers(0, 20), st.integers(0, 10), st.integers(0, 12)), max_size=12
