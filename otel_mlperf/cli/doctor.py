@@ -18,8 +18,7 @@ if TYPE_CHECKING:
 
 def doctor(run: RunArgument = "latest", as_json: JsonOption = False) -> None:
     """Check machine, run, agent, accounting and server; the worst first."""
-    from otel_mlperf.doctor.check_backends import check_backends
-    from otel_mlperf.doctor.check_endpoint import check_endpoints
+    from otel_mlperf.doctor.check_endpoint import check_backends, check_endpoints
     from otel_mlperf.doctor.check_machine import check_machine
     from otel_mlperf.findings.check import worst_first
     from otel_mlperf.report.finding_lines import render_checks

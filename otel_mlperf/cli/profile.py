@@ -12,17 +12,19 @@ from otel_mlperf.cli.arguments import RunArgument  # noqa: TC001 - typer reads t
 from otel_mlperf.errors import NotRunning
 from otel_mlperf.journal.control import MOST_STEPS
 from otel_mlperf.journal.window import FOLDER
-from otel_mlperf.live_profiling.window_answers import (
+from otel_mlperf.live_profiling import (
+    ask_ranks,
+    find_ranks,
     has_agent,
+    stop_ranks,
     take_back,
     wait_for_trace,
     wait_until_read,
 )
-from otel_mlperf.live_profiling.window_requests import ask_ranks, find_ranks, stop_ranks
 from otel_mlperf.report.quantities import plural
 
 if TYPE_CHECKING:
-    from otel_mlperf.live_profiling.window_requests import AskedRank
+    from otel_mlperf.live_profiling import AskedRank
     from otel_mlperf.store.run_folders import RunFolder
 
 

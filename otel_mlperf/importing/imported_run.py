@@ -1,4 +1,4 @@
-"""Which run does an import put its traces into, and what does it say of their processes there?
+"""Of which run is a trace, into which is it put, and what does an import say of its process there?
 
 A run that was recorded is only added to. One that an import made has nothing else that could tell
 who took part in it: each rank gets a row of its own, from its traces.
@@ -11,7 +11,8 @@ import uuid
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from otel_mlperf.errors import NoSuchRun
+from otel_mlperf.errors import JournalError, NoSuchRun, StoreError
+from otel_mlperf.journal.window import FOLDER, TRACE_SUFFIX, WINDOW_SUFFIX, Window, read_window
 from otel_mlperf.store.run_folders import LATEST, find_run, list_runs, read_run, runs_dir
 
 if TYPE_CHECKING:
@@ -37,6 +38,33 @@ def find_or_none(name: str) -> RunFolder | None:
         if name == LATEST or is_path or begins:
             raise
         return None
+
+
+def belongs_to(
+    trace: Path, run: RunFolder | None, *, is_new: bool
+) -> tuple[RunFolder | None, Window | None]:
+    """The run whose window a trace is, with the window; else the ``run`` that was asked for.
+
+    ``is_new``: the run that was asked for is yet to be made, so that no trace is a window of it.
+    """
+    if is_new or not trace.is_file():
+        return run, None  # reading what is no file says what it is
+    # The same window as the agent would convert it: with its budget and parents, so that both
+    # make the same ids, and whoever comes second sends nothing new.
+    place = trace.with_name(trace.name.removesuffix(TRACE_SUFFIX) + WINDOW_SUFFIX)
+    try:
+        window = read_window(place)
+        owner = run or read_run(_run_of(trace))
+    except (JournalError, StoreError):
+        return run, None
+    is_its = window.run_id == owner.facts.id and window.trace == trace.name
+    return (owner, window) if is_its else (run, None)
+
+
+def _run_of(trace: Path) -> Path:
+    """The run folder in whose folder of windows a trace lies; itself where it lies in none."""
+    folder = trace.resolve().parent
+    return folder.parent if folder.name == FOLDER else folder
 
 
 def make_run(name: str, converted: Conversion) -> RunFolder:

@@ -1,25 +1,19 @@
-"""What does ``import`` do with one trace?"""
+"""What does ``import`` do with one trace, and how many spans may it become?"""
 
 from __future__ import annotations
 
 import os
+import re
 import sys
 import uuid
 from contextlib import closing
 from typing import TYPE_CHECKING, Any, Final
 
 from otel_mlperf import names
-from otel_mlperf.errors import (
-    JournalError,
-    OutputError,
-    StoreError,
-    TraceError,
-    Unreachable,
-    UsageError,
-)
-from otel_mlperf.importing.import_budget import budget_of, parse_budget
-from otel_mlperf.journal.window import FOLDER, TRACE_SUFFIX, WINDOW_SUFFIX, Window, read_window
+from otel_mlperf.errors import OutputError, TraceError, Unreachable, UsageError
+from otel_mlperf.journal.window import WINDOW_SUFFIX
 from otel_mlperf.kineto.convert import Conversion, convert, requests, sent_rows, store
+from otel_mlperf.kineto.spans.budget import Budget
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -27,6 +21,7 @@ if TYPE_CHECKING:
     from pathlib import Path
     from typing import BinaryIO
 
+    from otel_mlperf.journal.window import Window
     from otel_mlperf.otlp.client import Client
     from otel_mlperf.otlp.endpoint_settings import SignalSettings
     from otel_mlperf.report.import_notes import Imported
@@ -36,6 +31,9 @@ SERVICE: Final = "torch-profiler"
 """Who speaks in a trace that belongs to no run."""
 STDOUT: Final = "-"
 """As a file: standard output."""
+_BUDGET = re.compile(r"(\d+)\s*([kmg]i?b|b)?", re.IGNORECASE)
+_UNITS: Final = {"b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9}
+_BINARY: Final = {"kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30}
 
 
 def without_descriptions(paths: list[Path]) -> list[Path]:
@@ -141,9 +139,10 @@ class Importer:
             StoreError: the run folder cannot be read or written.
             Unreachable: the server does not take it.
         """
+        from otel_mlperf.importing.imported_run import belongs_to
         from otel_mlperf.report.import_notes import describe
 
-        run, window = self._belongs_to(path)
+        run, window = belongs_to(path, self._run, is_new=bool(self._new_run))
         converted = convert(
             path,
             self._budget or budget_of(window),
@@ -178,23 +177,6 @@ class Importer:
         if is_made(run):
             write_process(run, converted)
         return outcome | {"run": str(run.path)}
-
-    def _belongs_to(self, path: Path) -> tuple[RunFolder | None, Window | None]:
-        """The run whose window the trace is, with the window; else the run of ``--run``."""
-        from otel_mlperf.store.run_folders import read_run
-
-        if self._new_run or not path.is_file():
-            return self._run, None  # reading what is no file says what it is
-        # The same window as the agent would convert it: with its budget and parents, so that both
-        # make the same ids, and whoever comes second sends nothing new.
-        place = path.with_name(path.name.removesuffix(TRACE_SUFFIX) + WINDOW_SUFFIX)
-        try:
-            window = read_window(place)
-            run = self._run or read_run(_run_of(path))
-        except (JournalError, StoreError):
-            return self._run, None
-        same = window.run_id == run.facts.id and window.trace == path.name
-        return (run, window) if same else (self._run, None)
 
     def _resource(self, converted: Conversion, run: RunFolder | None) -> dict[str, Any]:
         if run is not None:
@@ -235,7 +217,33 @@ class Importer:
             raise OutputError(f"writing {self._out_path}: {error.strerror}") from error
 
 
-def _run_of(trace: Path) -> Path:
-    """The run folder in whose folder of windows a trace lies; itself where it lies in none."""
-    folder = trace.resolve().parent
-    return folder.parent if folder.name == FOLDER else folder
+def parse_budget(text: str) -> Budget | None:
+    """The budget of ``--budget``: a number of spans, a size, ``none``; None if it is not given.
+
+    Raises:
+        UsageError: it is none of them.
+    """
+    if not text:
+        return None
+    if text.lower() == "none":
+        return Budget(spans=None)
+    match = _BUDGET.fullmatch(text.strip())
+    if match is None or not int(match[1]):
+        raise UsageError(
+            f"--budget {text}: a number of spans, a size like 2MiB, or none is expected"
+        )
+    if match[2]:
+        return Budget(spans=None, bytes=int(match[1]) * (_UNITS | _BINARY)[match[2].lower()])
+    return Budget(spans=int(match[1]))
+
+
+def budget_of(window: Window | None) -> Budget:
+    """What the agent would send of it, so that an import of a window sends the same."""
+    from otel_mlperf.agent.model.agent_options import read_options
+    from otel_mlperf.agent.model.sampling_policy import allowance
+
+    policy = read_options(os.environ).policy
+    if window is None:
+        return Budget(policy.spans_of_rank(1))
+    spans, by_trace = allowance(policy, window)
+    return Budget(spans, by_trace=by_trace)

@@ -1,17 +1,20 @@
-"""How does one step look on a terminal?"""
+"""How does one step look on a terminal, with the operators and kernels of its sections?"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from otel_mlperf import names
 from otel_mlperf.analysis.profiles.section_operators import add_up
 from otel_mlperf.analysis.steps.step_shares import shown
+from otel_mlperf.report.kernel_names import short_names
 from otel_mlperf.report.lines import WIDTH, Line, columns, left, short, text
-from otel_mlperf.report.operator_lines import LEGEND, operator_lines
 from otel_mlperf.report.quantities import duration, plural
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from otel_mlperf.analysis.profiles.section_operators import Operator, Place
     from otel_mlperf.analysis.steps.step_shapes import RankStep, Span, StepFindings
     from otel_mlperf.report.lines import Style
 
@@ -21,8 +24,21 @@ _SAME = 5
 """Sections of one name in a row that are shown singly."""
 _NOT_KEPT = "measured, not kept (first, every Nth, slow ones are)"
 _RANKS = 16
-_LEAST = 0.001
+_LEAST_OUTSIDE = 0.001
 """Part of a step's time below which it is not worth a word what lay inside it."""
+_MOST_NAMES: Final[dict[Place, int]] = {"here": 4, "beside": 2, "device": 2}
+"""Names that are shown of those on each place."""
+_ALONE: Final = 8
+"""Of those of one place, where nothing was elsewhere."""
+_LEAST_OWN: Final = 0.01
+"""Part of a section's own time below which what was in no operator is not told."""
+_WORDS: Final[dict[Place, str]] = {
+    "here": "",
+    "beside": "  on other threads",
+    "device": "  on the device",
+}
+_TIME: Final = 10
+_LEGEND: Final = "operators by name, each with its own time: a part of the self time above them"
 
 
 def render_step(
@@ -49,7 +65,7 @@ def render_step(
         elif not found.is_kept:
             lines += _measured(rank)
     if any(span.operators for one in found.ranks[:_RANKS] for span in one.spans):
-        lines.append([(LEGEND, "dim")])
+        lines.append([(_LEGEND, "dim")])
     if len(found.ranks) > _RANKS:
         lines.append([(f"and {plural(len(found.ranks) - _RANKS, 'rank')} more: --rank N", "dim")])
     return text(lines, color=color, unicode=unicode)
@@ -67,7 +83,7 @@ def _heading(one: RankStep, others_kept: bool) -> Line:
 
 def _outside(one: RankStep) -> str:
     """What the step's span holds that is no time of the step."""
-    if one.outside_ns < _LEAST * one.duration_ns:
+    if one.outside_ns < _LEAST_OUTSIDE * one.duration_ns:
         return ""
     what = f": {', '.join(one.outside)}" if one.outside else ""
     return f" ({duration(one.outside_ns)} of its span outside it{what})"
@@ -105,7 +121,7 @@ def _operators(spans: list[Span], at: int) -> list[Line]:
     found = add_up(one.operators for one in alike)
     own = sum(one.self_ns for one in alike)
     indent = 2 * min(span.depth, 10) + 2
-    return operator_lines(found, own, indent, _NAME)
+    return _operator_lines(found, own, indent, _NAME)
 
 
 def _label(span: Span) -> str:
@@ -186,3 +202,38 @@ def _measured(one: RankStep) -> list[Line]:
         line += f"{duration(section.sum_ns):>10}{duration(section.self_ns):>10}"
         lines.append([(line, ""), ("  beside" if section.beside else "", "dim")])
     return lines
+
+
+def _operator_lines(found: Sequence[Operator], self_ns: int, indent: int, width: int) -> list[Line]:
+    """The largest of each place, and the rest of them added up.
+
+    Those on the section's thread are a part of its ``self_ns``; what is left was in no operator.
+    """
+    lines: list[Line] = []
+    for place, few in _MOST_NAMES.items():
+        mine = [one for one in found if one.place == place]
+        most = _ALONE if len(mine) == len(found) else few
+        rows = _rows(mine, most if len(mine) > most + 1 else len(mine), width - indent)
+        own = self_ns - sum(operator.self_ns for operator in mine)
+        if mine and place == "here" and own >= _LEAST_OWN * self_ns > 0:
+            rows.append(("not in an operator", own))
+        lines += [_operator_line(name, ns, place, indent, width) for name, ns in rows]
+    return lines
+
+
+def _rows(mine: Sequence[Operator], most: int, room: int) -> list[tuple[str, int]]:
+    counts = [f" ×{operator.count:,}" if operator.count > 1 else "" for operator in mine[:most]]
+    names = short_names([one.name for one in mine[:most]], room - max(map(len, counts), default=0))
+    rows = [
+        (name + count, one.self_ns) for one, name, count in zip(mine, names, counts, strict=False)
+    ]
+    if rest := mine[most:]:
+        rows.append((f"{len(rest):,} more", sum(one.self_ns for one in rest)))
+    return rows
+
+
+def _operator_line(name: str, ns: int, place: Place, indent: int, width: int) -> Line:
+    time = f"{duration(ns):>{_TIME}}"
+    columns = f"{'':{_TIME}}{time}" if place == "here" else f"{time}{'':{_TIME}}"
+    text = f"  {' ' * indent}{left(name, width - indent)}{columns}"
+    return [(f"{text}{_WORDS[place]}", "dim")]

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from otel_mlperf.analysis.steps.step_selection import Selected
     from otel_mlperf.analysis.timeline.timeline_tracks import TimelineTrack, TimelineTracks
 
-
 _EVENT: Final = "event"
 _ROLL_UP: Final = "rollup"
 _SHOWN: Final = "kind <> 'event_rollup'"

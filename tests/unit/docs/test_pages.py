@@ -13,7 +13,7 @@ from otel_mlperf.agent.derivation import rule_evaluator, sampling
 from otel_mlperf.agent.model import sampling_policy
 from otel_mlperf.agent.model.sampling_policy import Policy
 from otel_mlperf.config import READING_SOURCES, Config, known_variables, load_config
-from otel_mlperf.doctor.check_backends import JAEGER_VARIABLE, PROMETHEUS_VARIABLE
+from otel_mlperf.doctor.check_endpoint import JAEGER_VARIABLE, PROMETHEUS_VARIABLE
 from otel_mlperf.errors import ConfigError
 from otel_mlperf.journal.bulletin import Warning
 from otel_mlperf.otlp.endpoint_settings import read_metric_settings, read_settings

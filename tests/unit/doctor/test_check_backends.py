@@ -10,8 +10,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 from fault_server import FaultServer
 
-from otel_mlperf.doctor.check_backends import check_backends
-from otel_mlperf.doctor.check_endpoint import check_endpoints
+from otel_mlperf.doctor.check_endpoint import check_backends, check_endpoints
 from otel_mlperf.findings.check import Check
 
 

@@ -6,7 +6,7 @@ import pytest
 from run_folders import digits
 
 from otel_mlperf.errors import JournalError, NotRunning
-from otel_mlperf.live_profiling.window_requests import find_ranks
+from otel_mlperf.live_profiling import find_ranks
 from otel_mlperf.store.run_folders import read_run
 
 

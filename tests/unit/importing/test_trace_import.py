@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from otel_mlperf.errors import UsageError
-from otel_mlperf.importing.import_budget import parse_budget
+from otel_mlperf.importing.trace_import import parse_budget
 from otel_mlperf.kineto.spans.budget import Budget
 
 

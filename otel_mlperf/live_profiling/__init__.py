@@ -1,1 +1,0 @@
-"""How is a job that runs asked for a profiler window, and what became of it?"""
