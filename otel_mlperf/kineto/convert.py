@@ -18,8 +18,7 @@ from otel_mlperf.kineto.counting.window_rows import tables_of
 from otel_mlperf.kineto.linking.collectives import collectives
 from otel_mlperf.kineto.linking.link import link
 from otel_mlperf.kineto.linking.sections import read_sections
-from otel_mlperf.kineto.reading.details import read_details
-from otel_mlperf.kineto.reading.trace_reader import MOST_BYTES, read_trace
+from otel_mlperf.kineto.reading.trace_reader import MOST_BYTES, read_details, read_trace
 from otel_mlperf.kineto.spans.budget import Budget, choose
 from otel_mlperf.kineto.spans.critical import critical_path
 from otel_mlperf.kineto.spans.event_attributes import collective_attributes, detail_attributes

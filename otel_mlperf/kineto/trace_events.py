@@ -2,7 +2,7 @@
 
 One row for each event that has a duration (``ph`` X, or a matched pair of B and E), in the order of
 the file; what else the file says is in smaller tables beside it. A row takes 91 bytes; its further
-``args`` stay in the file, at ``position``, and are read where they are wanted (``details``).
+``args`` stay in the file, at ``position``, and are read where they are wanted (``read_details``).
 """
 
 from __future__ import annotations

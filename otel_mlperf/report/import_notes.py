@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import numpy as np
 
-from otel_mlperf.kineto.counting.window_numbers import KERNEL
+from otel_mlperf.kineto.counting.totals import KERNEL
 from otel_mlperf.report.kernel_names import short_names
 from otel_mlperf.report.lines import WIDTH, Line, left, short
 from otel_mlperf.report.quantities import duration, percent, plural

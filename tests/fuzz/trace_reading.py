@@ -17,8 +17,7 @@ import atheris
 
 with atheris.instrument_imports(include=["otel_mlperf.kineto", "json"]):
     from otel_mlperf.errors import TraceError
-    from otel_mlperf.kineto.reading.details import read_details
-    from otel_mlperf.kineto.reading.trace_reader import read_trace
+    from otel_mlperf.kineto.reading.trace_reader import read_details, read_trace
 
 PATH = Path(tempfile.mkdtemp(dir="/dev/shm")) / "fuzzed.json"
 SEEDS = Path(__file__).parents[1]

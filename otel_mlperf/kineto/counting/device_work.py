@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import numpy as np
 
 from otel_mlperf.intervals import union
-from otel_mlperf.kineto.linking.roles import Role, find_roles
+from otel_mlperf.kineto.linking.links import Role, find_roles
 from otel_mlperf.kineto.trace_events import NONE
 
 if TYPE_CHECKING:

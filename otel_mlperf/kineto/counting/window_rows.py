@@ -11,7 +11,7 @@ from dataclasses import asdict, fields
 from typing import TYPE_CHECKING, Any
 
 from otel_mlperf.kineto.counting.streams import Delays, Stream
-from otel_mlperf.kineto.counting.window_numbers import STEP
+from otel_mlperf.kineto.counting.totals import STEP
 from otel_mlperf.kineto.trace_events import NONE
 from otel_mlperf.store.schema import TABLES
 
@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 
     from otel_mlperf.journal.window import Window
     from otel_mlperf.kineto.counting.allocator_memory import Memory
-    from otel_mlperf.kineto.counting.window_numbers import WindowNumbers, WindowTotal
+    from otel_mlperf.kineto.counting.totals import WindowTotal
+    from otel_mlperf.kineto.counting.window_numbers import WindowNumbers
     from otel_mlperf.kineto.trace_events import Trace
 
 Row = dict[str, Any]

@@ -1,16 +1,23 @@
-"""Which events do the arrows of a trace join, and which of several with the same key are meant?
+"""Which events do arrows and shared numbers join: also, which operators to their backward ones?
 
 Keys are ids that should be unique and are not: correlations start again with each window of the
 profiler, External ids were seen twice, and operators of one thread share sequence numbers. The one
 that is meant is the last that began no later.
+
+Autograd numbers its nodes for each thread; the operator that makes a node and the one that runs it
+backward bear the same sequence number, the latter also the number of the thread that made it. That
+number is autograd's own and has to be matched with a track. Of several operators with one sequence
+number the last to begin before made the node: those before it made none, those around it began
+earlier. The file's arrows between the two say the same, and come first where they do not.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
+from otel_mlperf.kineto.linking.links import Role
 from otel_mlperf.kineto.trace_events import NONE
 
 if TYPE_CHECKING:
@@ -80,3 +87,81 @@ def _at(
     meets = found != NONE
     meets[meets] = start[found[meets]] == time[meets]
     return ends[meets], rows[found[meets]]
+
+
+_MOST_THREADS: Final = 256
+"""Numbers of threads looked at: a file with more was not written by autograd."""
+_LARGEST_KEY: Final = 1 << 62
+
+
+class Backward(NamedTuple):
+    """Forward operators, one item for each event of the trace."""
+
+    forward: NDArray[np.int32]
+    contradictions: int
+    """How often arrow and sequence number name different operators."""
+
+
+def find_forward(trace: Trace, roles: NDArray[np.uint8]) -> Backward:
+    """The forward operator of each backward operator; NONE for all others."""
+    events = trace.events
+    is_operator = roles == Role.OPERATOR
+    numbered = is_operator & (events.sequence >= 0)
+    # Nothing or 0 in the field: no other thread has made its node.
+    ahead = np.flatnonzero(numbered & (events.forward_thread <= 0))
+    back = np.flatnonzero(numbered & (events.forward_thread > 0))
+    operators = np.flatnonzero(is_operator)
+    tails, heads = find_arrows(trace, "fwdbwd", operators, operators)
+    forward = np.full(len(events), NONE, np.int32)
+    forward[back] = _by_number(trace, ahead, back, _tracks(trace, ahead, back, tails, heads))
+    # The arrow wins: it was written by who knows both ends. A difference is counted, since it
+    # means that numbers were reused.
+    differs = (forward[heads] != NONE) & (forward[heads] != tails)
+    forward[heads] = tails
+    return Backward(forward, int(differs.sum()))
+
+
+def _tracks(
+    trace: Trace,
+    ahead: NDArray[np.intp],
+    back: NDArray[np.intp],
+    tails: NDArray[np.intp],
+    heads: NDArray[np.intp],
+) -> dict[int, int]:
+    """Autograd's number of a thread to its track.
+
+    By the arrows; without any, the track that has most of the sequence numbers that came back.
+    """
+    events = trace.events
+    found: dict[int, int] = {}
+    for thread in np.unique(events.forward_thread[back])[:_MOST_THREADS].tolist():
+        joined = events.track[tails[events.forward_thread[heads] == thread]]
+        if not len(joined):
+            wanted = events.sequence[back[events.forward_thread[back] == thread]]
+            joined = events.track[ahead[np.isin(events.sequence[ahead], wanted)]]
+        if len(joined):
+            # A majority: one wrong arrow, or numbers that another thread used as well, do not
+            # turn a thread.
+            found[thread] = int(np.bincount(joined).argmax())
+    return found
+
+
+def _by_number(
+    trace: Trace, ahead: NDArray[np.intp], back: NDArray[np.intp], tracks: dict[int, int]
+) -> NDArray[np.int64]:
+    """For each of ``back`` the last of ``ahead`` with its number on its thread's track."""
+    events, count = trace.events, max(len(trace.tracks), 1)
+    ahead = ahead[events.sequence[ahead] < _LARGEST_KEY // count]
+    threads = events.forward_thread[back]
+    track = np.full(len(back), NONE, np.int64)
+    for thread, its_track in tracks.items():
+        track[threads == thread] = its_track
+    asks = np.flatnonzero((track != NONE) & (events.sequence[back] < _LARGEST_KEY // count))
+    wanted = events.sequence[back[asks]] * count + track[asks]
+    keys = events.sequence[ahead] * count + events.track[ahead]
+    start = events.start_ns
+    at = last_before(keys, start[ahead], wanted, start[back[asks]])
+    rows = np.where(at == NONE, NONE, np.append(ahead, NONE)[at])
+    found = np.full(len(back), NONE, np.int64)
+    found[asks] = np.where(start[rows] > start[back[asks]], NONE, rows)
+    return found

@@ -15,8 +15,8 @@ import numpy as np
 
 from otel_mlperf.kineto.linking.elements import count_elements, element_bytes, element_type
 from otel_mlperf.kineto.linking.forest import Forest
-from otel_mlperf.kineto.linking.roles import Role, find_roles
-from otel_mlperf.kineto.reading.details import read_details
+from otel_mlperf.kineto.linking.links import Role, find_roles
+from otel_mlperf.kineto.reading.trace_reader import read_details
 from otel_mlperf.kineto.trace_events import NONE
 
 if TYPE_CHECKING:

@@ -1,20 +1,26 @@
-"""Under what does each event of the host belong, and to which step?"""
+"""Under what does each event of the host belong, and to which step?
+
+Steps are recorded ones, or else the annotations ``ProfilerStep#N``. An event counts to the step in
+which it begins: on its own thread, or else on the thread that waits for it (autograd runs the
+backward pass on threads of its own, for the thread that ran the forward pass), or else at its time
+on any.
+"""
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
 from otel_mlperf.kineto.linking.forest import Forest
 from otel_mlperf.kineto.linking.links import (
+    IS_DEVICE,
     Links,
     Place,
-    annotated_steps,
-    recorded_steps,
-    step_annotations,
+    Role,
+    TraceStep,
 )
-from otel_mlperf.kineto.linking.roles import IS_DEVICE, Role
 from otel_mlperf.kineto.linking.sections import find_twins, is_of_section, sections_of_tracks
 from otel_mlperf.kineto.linking.threads import Innermost, find_open, rows_by
 from otel_mlperf.kineto.trace_events import NONE
@@ -22,7 +28,6 @@ from otel_mlperf.kineto.trace_events import NONE
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from otel_mlperf.kineto.linking.links import TraceStep
     from otel_mlperf.kineto.linking.sections import Sections
     from otel_mlperf.kineto.linking.threads import Open
     from otel_mlperf.kineto.trace_events import Trace
@@ -30,6 +35,8 @@ if TYPE_CHECKING:
 TOLERANCE_NS: Final = 3_000
 """By how much an event may seem to begin before the section that it is in: the times of the
 profiler were found 1.7 µs early to 2.0 µs late against the clock that sections are recorded by."""
+
+_ANNOTATION: Final = re.compile(r"ProfilerStep#\d+")
 
 
 class HostEvents:
@@ -56,17 +63,17 @@ class HostEvents:
             },
             TOLERANCE_NS,
         )
-        self._annotated = step_annotations(trace, roles)
+        self._annotated = _step_annotations(trace, roles)
 
     def _find_open(self, covers: dict[int, Innermost], tolerance_ns: int) -> Open:
         return find_open(self._trace, self._is_host, covers, self._waiting, tolerance_ns)
 
     def steps(self, forward: NDArray[np.int32]) -> tuple[list[TraceStep], NDArray[np.int32]]:
         """The steps, and for each host event the index of its own."""
-        steps, part_of = recorded_steps(self._sections)
+        steps, part_of = _recorded_steps(self._sections)
         open_ = self._open
         if not steps:
-            steps = annotated_steps(self._trace, self._annotated)
+            steps = _annotated_steps(self._trace, self._annotated)
             part_of = np.arange(len(steps), dtype=np.int32)
             open_ = self._find_open(self._step_covers(steps), 0)
         inner = np.where(open_.own == NONE, open_.waiting, open_.own)
@@ -114,7 +121,7 @@ class HostEvents:
             place[left] = why
         section[is_twin] = twin[is_twin]
         place[is_twin] = Place.TWIN
-        part_of = recorded_steps(self._sections)[1]
+        part_of = _recorded_steps(self._sections)[1]
         # A twin counts to the step of its section, which was told, and not to one that was worked
         # out.
         known = np.append(part_of, np.int32(NONE))[np.where(is_twin, twin, NONE)]
@@ -143,3 +150,38 @@ def _times(steps: list[TraceStep]) -> tuple[NDArray[np.int64], NDArray[np.int64]
 
 def _cover(steps: list[TraceStep]) -> Innermost:
     return Innermost(*_times(steps))
+
+
+def _step_annotations(trace: Trace, roles: NDArray[np.uint8]) -> NDArray[np.intp]:
+    """Rows of the annotations of steps, by start."""
+    named = np.array([bool(_ANNOTATION.fullmatch(name)) for name in trace.names] or [False])
+    is_host = (roles == Role.ANNOTATION) | (roles == Role.OPERATOR)
+    rows = np.flatnonzero(is_host & named[trace.events.name])
+    return rows[np.argsort(trace.events.start_ns[rows], kind="stable")]
+
+
+def _annotated_steps(trace: Trace, rows: NDArray[np.intp]) -> list[TraceStep]:
+    """The steps that annotations show."""
+    events = trace.events
+    start = events.start_ns[rows]
+    end = start + np.maximum(events.duration_ns[rows], 0)
+    named = [trace.names[number] for number in events.name[rows].tolist()]
+    return [
+        TraceStep(name, begin, stop, row, NONE)
+        for name, begin, stop, row in zip(
+            named, start.tolist(), end.tolist(), rows.tolist(), strict=True
+        )
+    ]
+
+
+def _recorded_steps(sections: Sections) -> tuple[list[TraceStep], NDArray[np.int32]]:
+    """The recorded steps, and for each section the index of the step that it is part of."""
+    rows = np.flatnonzero(sections.is_step).tolist()
+    steps = [
+        TraceStep(sections.name[at], int(sections.start_ns[at]), int(sections.end_ns[at]), NONE, at)
+        for at in rows
+    ]
+    traces = [trace.tobytes() for trace in sections.trace_id]
+    number = {traces[at]: index for index, at in enumerate(rows)}
+    part_of = np.array([number.get(trace, NONE) for trace in traces], np.int32)
+    return steps, part_of

@@ -15,7 +15,7 @@ import numpy as np
 
 from otel_mlperf.kineto.linking.arrows import find_arrows, last_before
 from otel_mlperf.kineto.linking.forest import Forest
-from otel_mlperf.kineto.linking.roles import IS_DEVICE, Role
+from otel_mlperf.kineto.linking.links import IS_DEVICE, Role
 from otel_mlperf.kineto.trace_events import NONE
 
 if TYPE_CHECKING:

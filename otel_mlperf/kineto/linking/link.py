@@ -2,8 +2,9 @@
 
 Events of the host nest by time on their thread (``forest``). Work of a device is under the
 operator that launched it (``launches``); backward operators know their forward operator
-(``backward``). Where the trace belongs to a run, recorded sections are above what they were around
-(``sections``), and every event counts to a step (``links``, ``threads``).
+(``arrows``). Where the trace belongs to a run, recorded sections are above what they were around
+(``sections``). Every event counts to a step (``host_parents``, ``threads``): one of a device to
+that of the call that launched it, however late the device gets to it.
 """
 
 from __future__ import annotations
@@ -12,12 +13,11 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from otel_mlperf.kineto.linking.backward import find_forward
+from otel_mlperf.kineto.linking.arrows import find_forward
 from otel_mlperf.kineto.linking.forest import find_parents
 from otel_mlperf.kineto.linking.host_parents import HostEvents
 from otel_mlperf.kineto.linking.launches import find_launches
-from otel_mlperf.kineto.linking.links import Links, Place
-from otel_mlperf.kineto.linking.roles import IS_DEVICE, Role, find_roles
+from otel_mlperf.kineto.linking.links import IS_DEVICE, Links, Place, Role, find_roles
 from otel_mlperf.kineto.linking.sections import no_sections
 from otel_mlperf.kineto.linking.threads import find_waiting
 from otel_mlperf.kineto.trace_events import NONE
@@ -25,7 +25,7 @@ from otel_mlperf.kineto.trace_events import NONE
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from otel_mlperf.kineto.linking.backward import Backward
+    from otel_mlperf.kineto.linking.arrows import Backward
     from otel_mlperf.kineto.linking.launches import Launches
     from otel_mlperf.kineto.linking.sections import Sections
     from otel_mlperf.kineto.trace_events import Trace

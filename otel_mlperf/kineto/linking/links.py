@@ -1,31 +1,77 @@
-"""What does linking say about each event of a trace: what is above it, and to which step it counts?
+"""What part does each event of a trace play, what is above it, and to which step does it count?
 
-Steps are recorded ones, or else the annotations ``ProfilerStep#N``. An event of the host counts to
-the step in which it begins: on its own thread, or else on the thread that waits for it (autograd
-runs the backward pass on threads of its own, for the thread that ran the forward pass), or else at
-its time on any. An event of a device counts to the step of the call that launched it, however late
-the device gets to it.
+The part follows from its category, whatever version and vendor call it. The rest is what linking
+works out (``link``), in the words that all later stages use.
 """
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
-from otel_mlperf.kineto.linking.roles import Role
 from otel_mlperf.kineto.trace_events import NONE
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from otel_mlperf.kineto.linking.sections import Sections
     from otel_mlperf.kineto.trace_events import Trace
 
-_ANNOTATION: Final = re.compile(r"ProfilerStep#\d+")
+
+class Role(IntEnum):
+    """The part of an event."""
+
+    HOST = 0
+    """On a thread of the host, and nothing more is known."""
+    OPERATOR = 1
+    ANNOTATION = 2
+    PYTHON = 3
+    """A frame of Python's stack."""
+    CALL = 4
+    """A call of a runtime or driver."""
+    DEVICE = 5
+    DEVICE_ANNOTATION = 6
+    """An annotation once more, as long as the device worked for it."""
+    WINDOW = 7
+    """The profiler's own span around everything."""
+
+
+_ROLES: Final = {
+    Role.OPERATOR: {"cpu_op", "operator"},
+    Role.ANNOTATION: {"user_annotation", "profilerstep"},
+    Role.PYTHON: {"python_function", "python"},
+    Role.CALL: {
+        *("runtime", "driver", "cuda_runtime", "cuda_driver", "hip_runtime", "hip_driver"),
+        *("xpu_runtime", "xpu_driver", "mtia_runtime", "glow_runtime"),
+        *("privateuse1_runtime", "privateuse1_driver"),
+    },
+    Role.DEVICE: {
+        *("kernel", "concurrent_kernel", "gpu_memcpy", "gpu_memset", "memcpy", "memset"),
+        *("cuda_sync", "cuda_event", "mtia_ccp_events", "mtia_workloadd", "hpu_op"),
+        *("collective_comm", "cuda_profiler_range"),
+    },
+    Role.DEVICE_ANNOTATION: {"gpu_user_annotation"},
+    Role.WINDOW: {"trace"},
+    Role.HOST: {"overhead", "cpu_instant_event"},
+}
+_UNKNOWN: Final = 255
+_KNOWN: Final = {category: role for role, known in _ROLES.items() for category in known}
+IS_DEVICE: Final = (Role.DEVICE, Role.DEVICE_ANNOTATION)
+
+
+def find_roles(trace: Trace) -> NDArray[np.uint8]:
+    """The role of each event.
+
+    Of a category that is not known here, an event with a stream is the device's: runtime calls and
+    operators have none.
+    """
+    events = trace.events
+    known = np.array([_KNOWN.get(name, _UNKNOWN) for name in trace.categories] or [0], np.uint8)
+    roles = known[events.category]
+    guessed = np.where(events.stream != NONE, Role.DEVICE, Role.HOST).astype(np.uint8)
+    return np.where(roles == _UNKNOWN, guessed, roles)
 
 
 class TraceStep(NamedTuple):
@@ -38,41 +84,6 @@ class TraceStep(NamedTuple):
     """Its annotation; NONE where it was recorded."""
     section: int
     """Index into the sections; NONE where it is an annotation."""
-
-
-def step_annotations(trace: Trace, roles: NDArray[np.uint8]) -> NDArray[np.intp]:
-    """Rows of the annotations of steps, by start."""
-    named = np.array([bool(_ANNOTATION.fullmatch(name)) for name in trace.names] or [False])
-    is_host = (roles == Role.ANNOTATION) | (roles == Role.OPERATOR)
-    rows = np.flatnonzero(is_host & named[trace.events.name])
-    return rows[np.argsort(trace.events.start_ns[rows], kind="stable")]
-
-
-def annotated_steps(trace: Trace, rows: NDArray[np.intp]) -> list[TraceStep]:
-    """The steps that annotations show."""
-    events = trace.events
-    start = events.start_ns[rows]
-    end = start + np.maximum(events.duration_ns[rows], 0)
-    named = [trace.names[number] for number in events.name[rows].tolist()]
-    return [
-        TraceStep(name, begin, stop, row, NONE)
-        for name, begin, stop, row in zip(
-            named, start.tolist(), end.tolist(), rows.tolist(), strict=True
-        )
-    ]
-
-
-def recorded_steps(sections: Sections) -> tuple[list[TraceStep], NDArray[np.int32]]:
-    """The recorded steps, and for each section the index of the step that it is part of."""
-    rows = np.flatnonzero(sections.is_step).tolist()
-    steps = [
-        TraceStep(sections.name[at], int(sections.start_ns[at]), int(sections.end_ns[at]), NONE, at)
-        for at in rows
-    ]
-    traces = [trace.tobytes() for trace in sections.trace_id]
-    number = {traces[at]: index for index, at in enumerate(rows)}
-    part_of = np.array([number.get(trace, NONE) for trace in traces], np.int32)
-    return steps, part_of
 
 
 class Place(IntEnum):

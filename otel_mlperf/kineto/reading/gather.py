@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from otel_mlperf.kineto.reading.damage import DamageLog
-    from otel_mlperf.kineto.reading.timeline_rows import TrackTable
+    from otel_mlperf.kineto.reading.value_columns import TrackTable
 
 MOST_KINDS: Final = 256
 """Categories that a byte can tell apart; all others are the last of them."""

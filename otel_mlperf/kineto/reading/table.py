@@ -24,7 +24,7 @@ from otel_mlperf.kineto.reading.entries import (
     Meta,
 )
 from otel_mlperf.kineto.reading.gather import AllocationRows, EventRows, FlowRows
-from otel_mlperf.kineto.reading.timeline_rows import TrackTable
+from otel_mlperf.kineto.reading.value_columns import TrackTable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

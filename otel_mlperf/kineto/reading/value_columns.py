@@ -1,7 +1,8 @@
 """How do the values of many entries become a column, at some nanoseconds each?
 
 Values are taken attribute by attribute, so that numpy converts a column at once. What it refuses is
-looked at value by value, and counted.
+looked at value by value, and counted. Things that repeat (names, categories, rows of the timeline)
+are numbered, and the column holds the numbers.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import numpy as np
 from msgspec.structs import astuple
 
 from otel_mlperf.kineto.reading.times import NO_TIME, parse_times, why_no_time
-from otel_mlperf.kineto.trace_events import NONE
+from otel_mlperf.kineto.trace_events import NONE, TraceTrack
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from numpy.typing import DTypeLike, NDArray
 
     from otel_mlperf.kineto.reading.damage import DamageLog
+    from otel_mlperf.kineto.reading.entries import Meta
 
 Whole = type[np.signedinteger[Any]]
 LONGEST_WHOLE: Final = 20
@@ -180,3 +182,55 @@ class Growing:
         for name, array in self._arrays.items():
             self._arrays[name] = np.empty(self._capacity, array.dtype)
             self._arrays[name][:used] = array[:used]
+
+
+_PLACE: Final = attrgetter("pid", "tid")
+
+
+class TrackTable:
+    """Numbers the tracks that entries stand on."""
+
+    def __init__(self, damage: DamageLog) -> None:
+        self._damage = damage
+        self._index = Index(_texts)
+        self._threads: dict[tuple[str | None, str | None], str] = {}
+        self._processes: dict[str | None, str] = {}
+
+    def column(self, entries: Sequence[Any], positions: NDArray[np.int64]) -> NDArray[np.int32]:
+        """The track of each entry; one that does not say stands on a track without a number."""
+        tracks: NDArray[np.int32] = self._index.column(map(_PLACE, entries), len(entries), np.int32)
+        nameless = [number for place, number in self._index.items() if None in place]
+        if nameless:
+            for row in np.flatnonzero(np.isin(tracks, nameless)).tolist():
+                self._damage.add("missing_field", int(positions[row]), "pid or tid")
+        return tracks
+
+    def name(self, entries: Sequence[Meta]) -> None:
+        """Take the names that metadata gives to processes and threads."""
+        for entry in entries:
+            pid, tid = _texts((entry.pid, entry.tid))
+            name = (entry.args or {}).get("name")
+            if not isinstance(name, str):
+                continue
+            if entry.name == "process_name":
+                self._processes[pid] = name
+            elif entry.name == "thread_name":
+                self._threads[pid, tid] = name
+
+    def all(self) -> list[TraceTrack]:
+        """What the numbers stand for."""
+        return [
+            TraceTrack(
+                pid or "",
+                tid or "",
+                self._processes.get(pid, ""),
+                self._threads.get((pid, tid), ""),
+            )
+            for pid, tid in self._index.things()
+        ]
+
+
+def _texts(place: tuple[Any, Any]) -> tuple[str | None, str | None]:
+    """Numbers as decimal text, so that 7 and "7" are the same track."""
+    pid, tid = place
+    return None if pid is None else str(pid), None if tid is None else str(tid)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from otel_mlperf.kineto.counting.device_work import find_work
-from otel_mlperf.kineto.linking.roles import Role, find_roles
+from otel_mlperf.kineto.linking.links import Role, find_roles
 from otel_mlperf.kineto.trace_events import NONE
 
 if TYPE_CHECKING:

@@ -21,8 +21,7 @@ import numpy as np
 
 from otel_mlperf import ids
 from otel_mlperf.kineto.linking.forest import Forest
-from otel_mlperf.kineto.linking.links import Place
-from otel_mlperf.kineto.linking.roles import Role, find_roles
+from otel_mlperf.kineto.linking.links import Place, Role, find_roles
 from otel_mlperf.kineto.trace_events import NONE
 
 if TYPE_CHECKING:

@@ -9,8 +9,7 @@ import pytest
 from kineto_traces import event, real_traces, trace_text, training_step, write_trace
 
 from otel_mlperf.errors import TraceError
-from otel_mlperf.kineto.reading.details import read_details
-from otel_mlperf.kineto.reading.trace_reader import read_trace
+from otel_mlperf.kineto.reading.trace_reader import read_details, read_trace
 
 
 @pytest.mark.parametrize("name", ["trace.json", "trace.json.gz"])

@@ -6,8 +6,7 @@ import pytest
 from kineto_traces import PID, event, kernel, launch, operator, real_traces, write_trace
 
 from otel_mlperf import names
-from otel_mlperf.kineto.counting.shares import find_figures
-from otel_mlperf.kineto.counting.window_numbers import count
+from otel_mlperf.kineto.counting.window_numbers import count, find_figures
 from otel_mlperf.kineto.linking.link import link
 from otel_mlperf.kineto.reading.trace_reader import read_trace
 
