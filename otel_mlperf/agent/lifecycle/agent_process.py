@@ -1,4 +1,9 @@
-"""How does the agent live beside a job without disturbing it, and end after it?"""
+"""How does the agent live beside a job without disturbing it, and end after it?
+
+In a process of its own, which leaves the job. Where no process can be started it is a thread of the
+program. Of several ranks of a node one thread serves all, as one agent would; the others wait until
+their journal has been read, or that one is gone.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +11,7 @@ import contextlib
 import logging
 import os
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -19,8 +25,11 @@ from otel_mlperf.journal.journal_folder import journals_in
 from otel_mlperf.journal.journal_reader import JournalReader
 
 if TYPE_CHECKING:
+    import mmap
     from collections.abc import Mapping
 
+    from otel_mlperf.agent.lifecycle.agent_loop import Agent
+    from otel_mlperf.journal.journal_writer import Journal
     from otel_mlperf.journal.meta import JournalMeta
 
 _log = logging.getLogger("otel_mlperf.agent")
@@ -52,13 +61,10 @@ def serve(folder: Path, environ: Mapping[str, str]) -> int:
 
 
 def _serve_locked(folder: Path, environ: Mapping[str, str]) -> None:
-    from otel_mlperf.agent.intake.tail import Tail
-    from otel_mlperf.agent.lifecycle.agent_loop import Agent
-
     meta = first_meta(folder)
     if meta is None:
         return
-    agent = Agent(meta, Tail(folder), read_options(environ))
+    agent = _make_agent(meta, folder, environ)
     try:
         agent.run()
     except Exception:
@@ -66,6 +72,47 @@ def _serve_locked(folder: Path, environ: Mapping[str, str]) -> None:
         if _log.hasHandlers():
             _log.exception("the agent failed; the journals stay for the next one")
         raise
+
+
+def run_in_thread(
+    journal: Journal, meta: JournalMeta, environ: Mapping[str, str]
+) -> threading.Thread:
+    """Serves the folder of ``journal`` until that journal has been read; the thread is a daemon."""
+    thread = threading.Thread(
+        target=_run_thread,
+        args=(journal, meta, environ),
+        name="otel_mlperf agent",
+        daemon=True,
+    )
+    thread.start()
+    return thread
+
+
+def _run_thread(journal: Journal, meta: JournalMeta, environ: Mapping[str, str]) -> None:
+    folder = Path(journal.path).parent
+    try:
+        while os.path.exists(journal.path):
+            with OnlyOne(folder) as is_mine:
+                if is_mine and os.path.exists(journal.path):
+                    # On its own mapping: to open the file again would drop the program's lock.
+                    own = {journal.path: journal.buffer}
+                    _make_agent(meta, folder, environ, own).run()
+        remove_if_empty(folder)
+    except Exception:  # noqa: BLE001 - nobody above a thread
+        _log.exception("the agent failed; what it had not read stays in the journal")
+
+
+def _make_agent(
+    meta: JournalMeta,
+    folder: Path,
+    environ: Mapping[str, str],
+    own: dict[str, mmap.mmap] | None = None,
+) -> Agent:
+    # Not loaded before: every rank starts an agent, and all but one find that the node is served.
+    from otel_mlperf.agent.intake.tail import Tail
+    from otel_mlperf.agent.lifecycle.agent_loop import Agent
+
+    return Agent(meta, Tail(folder, own), read_options(environ))
 
 
 def first_meta(folder: Path) -> JournalMeta | None:

@@ -72,7 +72,7 @@ class AgentWatch:
     def _start_thread(self) -> None:
         # By name: the recorder must not import the agent (numpy, the run folder, OTLP) unless the
         # program has asked for it to run in this very process.
-        module = importlib.import_module("otel_mlperf.agent.lifecycle.agent_thread")
+        module = importlib.import_module("otel_mlperf.agent.lifecycle.agent_process")
         environ = agent_environ(self._config)
         try:
             self.thread = module.run_in_thread(self._journal, self._meta, environ)
