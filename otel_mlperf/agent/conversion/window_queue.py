@@ -1,4 +1,4 @@
-"""Which profiler windows has nobody converted yet, and how are they converted beside the agent?
+"""Which profiler windows has nobody converted yet, and what became of those that were?
 
 The agent never reads a trace: a process of its own does, one at a time, for a limited time. What it
 leaves is one event of the agent's log, so that a new agent makes the same requests of it.
@@ -16,14 +16,13 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import msgspec
 
 from otel_mlperf import ids
-from otel_mlperf.agent.conversion.window_results import SUFFIX, count_events, read_converted
-from otel_mlperf.agent.model.events import WindowConverted
+from otel_mlperf.agent.model.events import SensorReading, WindowConverted
 from otel_mlperf.agent.model.resource import rank_attributes
 from otel_mlperf.agent.model.sampling_policy import allowance
 from otel_mlperf.errors import JournalError
 from otel_mlperf.isolated_process import command
 from otel_mlperf.journal.window import FOLDER, WINDOW_SUFFIX, Window, read_window
-from otel_mlperf.kineto.job import Job
+from otel_mlperf.kineto.job import Job, read_result
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -38,6 +37,10 @@ TRIES: Final = 3
 LIMIT_S: Final = 600
 FAILED: Final = "window_failed"
 """Why the events of a window are lost that no try could convert."""
+_SUFFIX: Final = ".result"
+_TEXT_BLOCK: Final = 1 << 20
+_EVENT: Final = b'"ph": "X"'
+"""What a whole event says of itself in the text of a trace."""
 
 
 class FoundWindow(NamedTuple):
@@ -155,7 +158,7 @@ class WindowQueue:
         self._kill()
         name, self._at_work = self._at_work, ""
         ended = self._seen[name]
-        event = read_converted(name, ended.instance, self._result(name)) if code == 0 else None
+        event = _read_converted(name, ended.instance, self._result(name)) if code == 0 else None
         # A conversion may fall victim to memory that others held; three victims are the trace's own
         # fault.
         if event is None and self._tries[name] < TRIES:
@@ -163,14 +166,14 @@ class WindowQueue:
             self._ready.append(name)
             return []
         if event is None:
-            events = count_events(self._profiles / ended.window.trace)
+            events = _count_events(self._profiles / ended.window.trace)
             _log.error("converting %s ended with status %s: %d events lost", name, code, events)
             event = WindowConverted(name, ended.instance, events=events, lost=FAILED)
         del self._seen[name]
         return [event]
 
     def _result(self, name: str) -> Path:
-        return self.results / (name.removesuffix(WINDOW_SUFFIX) + SUFFIX)
+        return self.results / (name.removesuffix(WINDOW_SUFFIX) + _SUFFIX)
 
     def _kill(self) -> None:
         if self._child is not None:
@@ -190,3 +193,63 @@ class WindowQueue:
             with contextlib.suppress(OSError):
                 self._result(name).unlink(missing_ok=True)
         self._forgotten.update(state.windows)
+
+
+def bodies(event: WindowConverted, folder: Path) -> Iterator[tuple[int, bytes | None]]:
+    """The requests of a converted window with their items; None for one that is gone."""
+    intact = _is_intact(event, folder)
+    at = event.begin
+    for items, size in event.requests:
+        yield items, _part(folder / event.file, at, size) if intact else None
+        at += size
+
+
+def _is_intact(event: WindowConverted, folder: Path) -> bool:
+    try:
+        return read_result(folder / event.file)[2] == event.check
+    except (OSError, ValueError, msgspec.MsgspecError):
+        return False
+
+
+def _part(path: Path, at: int, size: int) -> bytes | None:
+    try:
+        with path.open("rb") as file:
+            file.seek(at)
+            body = file.read(size)
+    except OSError:
+        return None
+    return body if len(body) == size else None
+
+
+def _read_converted(window: str, instance: str, path: Path) -> WindowConverted | None:
+    try:
+        result, begin, check = read_result(path)
+    except (OSError, ValueError, msgspec.MsgspecError):
+        return None
+    return WindowConverted(
+        window=window,
+        instance=instance,
+        digest=result.digest,
+        events=result.events,
+        rolled_up=result.rolled_up,
+        file=path.name,
+        check=check,
+        begin=begin,
+        requests=result.requests,
+        end_ns=result.end_ns,
+        readings=[SensorReading("", *figure) for figure in result.figures],
+    )
+
+
+def _count_events(trace: Path) -> int:
+    # A trace that cannot be read has no number of events: its words are counted.
+    count, rest = 0, b""
+    try:
+        with trace.open("rb") as file:
+            while block := file.read(_TEXT_BLOCK):
+                text = rest + block
+                count += text.count(_EVENT)
+                rest = text[-len(_EVENT) + 1 :]
+    except OSError:
+        return count
+    return count

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from otel_mlperf.agent.conversion.window_results import bodies
+from otel_mlperf.agent.conversion.window_queue import bodies
 from otel_mlperf.agent.delivery.accounts import Accounts
 from otel_mlperf.agent.delivery.emit import Emitter
 from otel_mlperf.agent.derivation.journal_work import process_row, work_out
