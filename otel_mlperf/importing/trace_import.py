@@ -240,10 +240,9 @@ def parse_budget(text: str) -> Budget | None:
 def budget_of(window: Window | None) -> Budget:
     """What the agent would send of it, so that an import of a window sends the same."""
     from otel_mlperf.agent.model.agent_options import read_options
-    from otel_mlperf.agent.model.sampling_policy import allowance
 
     policy = read_options(os.environ).policy
     if window is None:
         return Budget(policy.spans_of_rank(1))
-    spans, by_trace = allowance(policy, window)
+    spans, by_trace = policy.spans_of_window(window)
     return Budget(spans, by_trace=by_trace)

@@ -17,8 +17,6 @@ import msgspec
 
 from otel_mlperf import ids
 from otel_mlperf.agent.model.events import SensorReading, WindowConverted
-from otel_mlperf.agent.model.resource import rank_attributes
-from otel_mlperf.agent.model.sampling_policy import allowance
 from otel_mlperf.errors import JournalError
 from otel_mlperf.isolated_process import command
 from otel_mlperf.journal.window import FOLDER, WINDOW_SUFFIX, Window, read_window
@@ -137,13 +135,12 @@ class WindowQueue:
             self._at_work = ""
 
     def _job(self, wanted: FoundWindow, state: AgentState) -> Job:
-        meta = state.ranks[wanted.instance].meta
-        spans, by_trace = allowance(self._options.policy, wanted.window)
+        spans, by_trace = self._options.policy.spans_of_window(wanted.window)
         return Job(
             window=str(self._profiles / wanted.name),
             run_folder=str(self._run_folder),
             result=str(self._result(wanted.name)),
-            resource=rank_attributes(meta),
+            resource=state.ranks[wanted.instance].resource,
             is_sent=self._options.traces is not None,
             spans=spans,
             by_trace=by_trace,

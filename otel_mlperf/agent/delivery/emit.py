@@ -10,7 +10,6 @@ from otel_mlperf.agent.delivery.otlp_destination import metric_request, span_req
 from otel_mlperf.agent.derivation.cell_values import user_metric
 from otel_mlperf.agent.derivation.metric_points import Export
 from otel_mlperf.agent.model.agent_state import MetricSeries
-from otel_mlperf.agent.model.resource import agent_attributes, rank_attributes
 from otel_mlperf.errors import StoreError
 
 if TYPE_CHECKING:
@@ -55,7 +54,7 @@ class Emitter:
         """Spans of one rank, for the next flush and for the outbox."""
         if not spans:
             return
-        resource = rank_attributes(rank.meta)
+        resource = rank.resource
         # The order of destinations is fixed, and so are the numbers: a replay must come to the
         # same.
         for taker in self._accounts.takers("spans"):
@@ -107,12 +106,12 @@ class Emitter:
         """What a window comes to is sent at once: the run may have made its last mark."""
         if not event.readings:
             return
-        meta = self._state.ranks[event.instance].meta
+        rank = self._state.ranks[event.instance]
         series = [
             MetricSeries(reading.name, reading.labels, reading.value, read_ns=event.end_ns)
             for reading in event.readings
         ]
-        self._export(rank_attributes(meta), meta.unix_ns, event.end_ns, series, {})
+        self._export(rank.resource, rank.meta.unix_ns, event.end_ns, series, {})
 
     def export_if_due(self, mark: Mark) -> None:
         """Metrics of every rank: every few seconds, and when one has ended."""
@@ -125,9 +124,8 @@ class Emitter:
         for rank in state.ranks.values():
             user = {name: user_metric(name, unit, kind) for name, (unit, kind) in rank.user.items()}
             user |= state.metrics
-            attributes = rank_attributes(rank.meta)
             series = rank.series.values()
-            self._export(attributes, rank.meta.unix_ns, mark.unix_ns, series, user)
+            self._export(rank.resource, rank.meta.unix_ns, mark.unix_ns, series, user)
             rank.series = {k: s for k, s in rank.series.items() if rank.live and not s.gone}
         self._accounts.tell(self.waiting)
         self._export_node(mark.unix_ns, state.series.values())
@@ -142,8 +140,8 @@ class Emitter:
 
     def _export_node(self, now_ns: int, series: Iterable[MetricSeries]) -> None:
         if self._state.ranks:
-            attributes = agent_attributes(next(iter(self._state.ranks.values())).meta)
-            self._export(attributes, self._state.began_ns, now_ns, series, self._state.metrics)
+            state = self._state
+            self._export(state.resource, state.began_ns, now_ns, series, state.metrics)
 
     def _is_due(self, mark: Mark) -> bool:
         state, options = self._state, self._options
@@ -157,7 +155,7 @@ class Emitter:
 
     def _export(
         self,
-        attributes: Mapping[str, object],
+        resource: Mapping[str, object],
         start_ns: int,
         now_ns: int,
         series: Iterable[MetricSeries],
@@ -174,9 +172,9 @@ class Emitter:
         self._accounts.collected(export.points)
         for taker in takers:
             if taker.form == "otlp":
-                body = metric_request(attributes, metrics)
+                body = metric_request(resource, metrics)
             else:
-                body = encode_batch(attributes, points=point_items(metrics))
+                body = encode_batch(resource, points=point_items(metrics))
             self._queue(account_of("metrics", taker.name), export.points, body)
 
     def _queue(self, account: str, items: int, body: bytes) -> None:

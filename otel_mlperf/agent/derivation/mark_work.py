@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from otel_mlperf.agent.model.agent_state import RankState
     from otel_mlperf.agent.model.journal_state import JournalState
     from otel_mlperf.agent.model.kept_span import Kept
-    from otel_mlperf.agent.model.sampling_policy import Policy
+    from otel_mlperf.agent.model.sampling import Policy
     from otel_mlperf.agent.model.table_rows import TableRows
 
 

@@ -12,9 +12,8 @@ from otel_mlperf.agent.derivation.outside_sections import (
     OutsideSections,
     outside_row,
 )
-from otel_mlperf.agent.derivation.sampling import reason_to_keep
 from otel_mlperf.agent.model.kept_span import Kept
-from otel_mlperf.agent.model.sampling_policy import INTERRUPTED, PART
+from otel_mlperf.agent.model.sampling import INTERRUPTED, PART, reason_to_keep
 
 if TYPE_CHECKING:
     from otel_mlperf.agent.derivation.ended_steps import EndedStepFacts

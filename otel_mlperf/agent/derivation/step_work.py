@@ -16,10 +16,10 @@ from otel_mlperf.agent.derivation.ended_steps import (
 )
 from otel_mlperf.agent.derivation.new_rows import INTERRUPTED
 from otel_mlperf.agent.derivation.rollup import within_budget
-from otel_mlperf.agent.derivation.sampling import reason_to_keep
 from otel_mlperf.agent.model.journal_state import RecentStep
 from otel_mlperf.agent.model.kept_span import Kept
-from otel_mlperf.agent.model.sampling_policy import INTERRUPTED as WAS_INTERRUPTED
+from otel_mlperf.agent.model.sampling import INTERRUPTED as WAS_INTERRUPTED
+from otel_mlperf.agent.model.sampling import reason_to_keep
 from otel_mlperf.journal.layout import Flag
 
 if TYPE_CHECKING:

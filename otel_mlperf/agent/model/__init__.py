@@ -1,1 +1,1 @@
-"""What the parts of the agent share: its state, its events, the shape of a kept span."""
+"""What the parts of the agent share: options, state, events, the shape of a kept span, sampling."""

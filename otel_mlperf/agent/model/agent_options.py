@@ -6,7 +6,7 @@ import logging
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
-from otel_mlperf.agent.model.sampling_policy import Policy
+from otel_mlperf.agent.model.sampling import Policy
 from otel_mlperf.config import READING_SOURCES, load_config
 from otel_mlperf.otlp.endpoint_settings import SignalSettings, read_metric_settings, read_settings
 

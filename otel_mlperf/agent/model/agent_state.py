@@ -6,10 +6,12 @@ that came after.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import uuid
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from otel_mlperf import ids, names
 from otel_mlperf.agent.model.distribution import SeriesTotal
 from otel_mlperf.agent.model.journal_state import JournalState
 from otel_mlperf.errors import StoreError
@@ -71,6 +73,17 @@ class RankState(msgspec.Struct):
     """Times at which a trace was kept for being slow or in error, over the last minute."""
     live: bool = True
 
+    @property
+    def resource(self) -> dict[str, Any]:
+        """Who speaks in its requests: the same for all its processes, whichever agent sends."""
+        meta = self.meta
+        return _resource(meta, self.instance) | {
+            names.RANK: meta.rank,
+            names.LOCAL_RANK: meta.local_rank,
+            names.WORLD_SIZE: meta.world_size,
+            names.RESTART: meta.restart,
+        }
+
 
 class ItemAccount(msgspec.Struct):
     """What became of the items of one signal at one destination."""
@@ -116,6 +129,23 @@ class AgentState(msgspec.Struct):
     def rank_of(self, journal: JournalState) -> RankState:
         """What is summed up for the rank of a journal."""
         return self.ranks[journal.instance]
+
+    @property
+    def resource(self) -> dict[str, Any]:
+        """Who speaks where the agent of the node does: what it counts belongs to no rank."""
+        meta = next(iter(self.ranks.values())).meta
+        of_run = uuid.UUID(ids.instance_id(meta.run_id, 0, -1))
+        return _resource(meta, str(uuid.uuid5(of_run, meta.host)))
+
+
+def _resource(meta: JournalMeta, instance: str) -> dict[str, Any]:
+    return dict(meta.resource) | {
+        names.SERVICE_NAME: meta.service,
+        names.SERVICE_INSTANCE_ID: instance,
+        names.HOST_NAME: meta.host,
+        names.RUN_ID: meta.run_id,
+        names.RUN_NAME: meta.run_name,
+    }
 
 
 def load_state(path: Path) -> AgentState:

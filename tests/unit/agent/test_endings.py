@@ -8,7 +8,7 @@ from by_hand import MS, Program
 from otel_mlperf.agent.intake.tail import Tail
 from otel_mlperf.agent.lifecycle.agent_loop import Agent
 from otel_mlperf.agent.model.agent_options import Options
-from otel_mlperf.agent.model.sampling_policy import Policy
+from otel_mlperf.agent.model.sampling import Policy
 from otel_mlperf.journal.layout import Kind, Word
 from otel_mlperf.store.table_reader import Store
 

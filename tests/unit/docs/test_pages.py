@@ -9,9 +9,9 @@ from dataclasses import fields
 import pages
 import pytest
 
-from otel_mlperf.agent.derivation import rule_evaluator, sampling
-from otel_mlperf.agent.model import sampling_policy
-from otel_mlperf.agent.model.sampling_policy import Policy
+from otel_mlperf.agent.derivation import rule_evaluator
+from otel_mlperf.agent.model import sampling
+from otel_mlperf.agent.model.sampling import Policy
 from otel_mlperf.config import READING_SOURCES, Config, known_variables, load_config
 from otel_mlperf.doctor.check_endpoint import JAEGER_VARIABLE, PROMETHEUS_VARIABLE
 from otel_mlperf.errors import ConfigError
@@ -169,12 +169,12 @@ def test_reasons_and_limits_of_traces_are_those_of_the_policy():
     found = {cells[0].strip("`"): cells[1:] for cells in rows(page("traces.md"))}
 
     assert list(found) == [
-        sampling_policy.PROFILED,
-        sampling_policy.FIRST,
-        sampling_policy.EVERY,
-        sampling_policy.ERROR,
-        sampling_policy.SLOW,
-        sampling_policy.INTERRUPTED,
+        sampling.PROFILED,
+        sampling.FIRST,
+        sampling.EVERY,
+        sampling.ERROR,
+        sampling.SLOW,
+        sampling.INTERRUPTED,
     ]
     assert found["first"] == [f"the first {own.first_steps} of each phase", "`first_steps`", ""]
     assert found["every"] == [f"after them one in {own.keep_every}", "`keep_every`", ""]
@@ -186,7 +186,7 @@ def test_reasons_and_limits_of_traces_are_those_of_the_policy():
     ]  # fmt: skip
     assert f"at most `spans_per_rank` ({own.spans_per_rank}) spans" in text
     assert f"together `spans_per_trace` ({own.spans_per_trace})" in text
-    assert f"a share would be under {sampling_policy._FEWEST_SPANS}," in text
+    assert f"a share would be under {sampling._FEWEST_SPANS}," in text
     assert (limits.first_steps, limits.keep_every, limits.slow_ratio) == (
         own.first_steps, own.keep_every, own.slow_ratio,
     )  # fmt: skip

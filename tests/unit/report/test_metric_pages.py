@@ -12,7 +12,7 @@ from otel_mlperf.agent.derivation.cell_values import user_metric
 from otel_mlperf.agent.intake.tail import Tail
 from otel_mlperf.agent.lifecycle.agent_loop import Agent
 from otel_mlperf.agent.model.agent_options import Options
-from otel_mlperf.agent.model.sampling_policy import Policy
+from otel_mlperf.agent.model.sampling import Policy
 from otel_mlperf.report.metric_pages import (
     groups,
     metric_rows,

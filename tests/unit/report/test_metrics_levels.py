@@ -15,7 +15,7 @@ from nvml.scripted import HERE, Reader, Script
 import otel_mlperf as om
 from otel_mlperf import names
 from otel_mlperf.agent.model.agent_options import Options, read_options
-from otel_mlperf.agent.model.sampling_policy import Policy
+from otel_mlperf.agent.model.sampling import Policy
 from otel_mlperf.agent.readings.sensor_set import this_machine
 from otel_mlperf.config import READING_SOURCES
 from otel_mlperf.journal.journal_reader import JournalReader

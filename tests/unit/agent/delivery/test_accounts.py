@@ -12,7 +12,7 @@ from otel_mlperf.agent.delivery.accounts import Accounts
 from otel_mlperf.agent.delivery.destination import Batch, Delivered, Destination
 from otel_mlperf.agent.model.agent_state import AgentState
 from otel_mlperf.agent.model.events import WindowConverted
-from otel_mlperf.agent.model.sampling_policy import Policy
+from otel_mlperf.agent.model.sampling import Policy
 
 KEEPER = '''
 """Keeps what it is given, as JSON."""

@@ -13,7 +13,7 @@ from otel_mlperf.agent.delivery.destination import Batch, Delivered, Destination
 from otel_mlperf.agent.delivery.outbox import Outbox
 from otel_mlperf.agent.delivery.sender import Sender
 from otel_mlperf.agent.delivery.store_destination import span_columns_of
-from otel_mlperf.agent.model.sampling_policy import Policy
+from otel_mlperf.agent.model.sampling import Policy
 from otel_mlperf.cli import main
 from otel_mlperf.store.schema import SPANS
 

@@ -13,7 +13,7 @@ from otel_mlperf.agent.lifecycle.agent_loop import Agent
 from otel_mlperf.agent.model.agent_options import Options
 from otel_mlperf.agent.model.agent_state import ItemAccount
 from otel_mlperf.agent.model.events import Read, SensorReading
-from otel_mlperf.agent.model.sampling_policy import Policy
+from otel_mlperf.agent.model.sampling import Policy
 from otel_mlperf.agent.readings.sensor_set import SensorSet
 from otel_mlperf.journal.bulletin import FILE, read_readings
 from otel_mlperf.sensors.measurement import Measurement

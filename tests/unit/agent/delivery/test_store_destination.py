@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from by_hand import accounts, adds_up, table
 
-from otel_mlperf.agent.model.sampling_policy import Policy
+from otel_mlperf.agent.model.sampling import Policy
 
 
 def test_account_of_spans_adds_up(program, agent_of, run_folder) -> None:

@@ -18,7 +18,7 @@ from otel_mlperf.agent.intake.tail import Tail
 from otel_mlperf.agent.lifecycle.agent_loop import Agent
 from otel_mlperf.agent.model.agent_options import Options
 from otel_mlperf.agent.model.distribution import Distribution
-from otel_mlperf.agent.model.sampling_policy import Policy
+from otel_mlperf.agent.model.sampling import Policy
 from otel_mlperf.otlp.histogram import ExponentialBuckets
 from otel_mlperf.store.table_reader import Store
 

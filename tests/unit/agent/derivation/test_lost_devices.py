@@ -13,7 +13,7 @@ from otel_mlperf import ids, names
 from otel_mlperf.agent.intake.tail import Tail
 from otel_mlperf.agent.lifecycle.agent_loop import Agent
 from otel_mlperf.agent.model.agent_options import Options
-from otel_mlperf.agent.model.sampling_policy import Policy
+from otel_mlperf.agent.model.sampling import Policy
 from otel_mlperf.agent.readings.sensor_set import DirectSensor, SensorSet
 from otel_mlperf.sensors.gpus.gpu import Device
 from otel_mlperf.sensors.measurement import Measurement

@@ -8,7 +8,7 @@ import pytest
 from by_hand import accounts, adds_up, table
 
 from otel_mlperf import names
-from otel_mlperf.agent.model.sampling_policy import Policy
+from otel_mlperf.agent.model.sampling import Policy
 
 
 @pytest.mark.parametrize("budget", [50, 200])

@@ -13,7 +13,7 @@ from otel_mlperf.agent.derivation.metric_points import Export
 from otel_mlperf.agent.intake.tail import Tail
 from otel_mlperf.agent.lifecycle.agent_loop import Agent
 from otel_mlperf.agent.model.agent_options import Options
-from otel_mlperf.agent.model.sampling_policy import Policy
+from otel_mlperf.agent.model.sampling import Policy
 
 INVENTED = """
 from otel_mlperf import names

@@ -14,7 +14,7 @@ from otel_mlperf import names
 from otel_mlperf.agent.intake.tail import Tail
 from otel_mlperf.agent.lifecycle.agent_loop import Agent
 from otel_mlperf.agent.model.agent_options import Options, read_options
-from otel_mlperf.agent.model.sampling_policy import Policy
+from otel_mlperf.agent.model.sampling import Policy
 from otel_mlperf.agent.readings.reading_rounds import ReadingRounds, find_owners
 from otel_mlperf.agent.readings.sensor_set import DirectSensor, SensorSet, this_machine
 from otel_mlperf.journal.layout import Word

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from otel_mlperf.agent.derivation.sampling import reason_to_keep
 from otel_mlperf.agent.model.agent_state import RankState
-from otel_mlperf.agent.model.sampling_policy import Policy
+from otel_mlperf.agent.model.sampling import Policy, reason_to_keep
 from otel_mlperf.journal.meta import JournalMeta
 
 META = JournalMeta(

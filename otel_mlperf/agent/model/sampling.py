@@ -1,0 +1,133 @@
+"""Which steps and sections are kept as spans, of the many that are only measured, and how many?
+
+Kept are the first five, one in a hundred (the same on all ranks), and on the rank that saw it what
+ran in a profiler window, and, each with a limit a minute, what took over twice the median of the
+last hundred and what ended in an error. Outside steps the same holds by name. Time is the time of
+the events, so a replay decides alike.
+"""
+
+from __future__ import annotations
+
+import statistics
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+if TYPE_CHECKING:
+    from otel_mlperf.agent.model.agent_state import RankState
+    from otel_mlperf.journal.window import Window
+
+PROFILED: Final = "profiled"
+FIRST: Final = "first"
+EVERY: Final = "every"
+SLOW: Final = "slow"
+ERROR: Final = "error"
+INTERRUPTED: Final = "interrupted"
+PART: Final = "part"
+"""Kept because a section inside it is."""
+
+_FEWEST_SPANS: Final = 20
+"""Spans of a rank below which its part of a trace says nothing."""
+_RUN_PART: Final = 10
+"""The run's trace gets this part of a step's budget from each window: it has many windows."""
+_WINDOW: Final = 100
+_ENOUGH: Final = 5
+"""Durations known before one can be called slow."""
+_MINUTE_NS: Final = 60_000_000_000
+
+
+class Policy(msgspec.Struct, frozen=True, kw_only=True):
+    """The limits; each is a field of Config and explained there."""
+
+    first_steps: int = 5
+    keep_every: int = 100
+    slow_ratio: float = 2.0
+    slow_per_minute: int = 6
+    errors_per_minute: int = 60
+    spans_per_trace: int = 5000
+    spans_per_rank: int = 2000
+
+    def scheduled(self, index: int) -> str | None:
+        """Why the ``index``-th (from 0) is kept on every rank; None if it is not."""
+        if index < self.first_steps:
+            return FIRST
+        return EVERY if index % self.keep_every == 0 else None
+
+    def spans_of_rank(self, world_size: int) -> int:
+        """How many spans of one trace a rank sends."""
+        return max(1, min(self.spans_per_rank, self.spans_per_trace // max(1, world_size)))
+
+    def spans_of_step(self, rank: int, world_size: int, trace: bytes, reason: str) -> int:
+        """How many spans of one step's trace ``rank`` sends; 1 is the step's own.
+
+        A profiled step shows all that a rank may: events of the profiler go under its sections.
+
+        Where an equal share says nothing, eight ranks show the step whole: those that its trace id
+        names, which is the same hash on every rank.
+        """
+        if reason == PROFILED:
+            return self.spans_per_rank
+        share = self.spans_of_rank(world_size)
+        if share >= _FEWEST_SPANS:
+            return share
+        chosen = {int.from_bytes(trace[i : i + 2], "big") % world_size for i in range(0, 16, 2)}
+        room = max(1, (self.spans_per_trace - world_size) // len(chosen))
+        return min(self.spans_per_rank, room) if rank in chosen else 1
+
+    def spans_of_window(self, window: Window) -> tuple[int, dict[str, int]]:
+        """How many spans of the run's trace a window may be, and of each of its steps' traces."""
+        by_trace = {
+            step.trace: self.spans_of_step(
+                window.rank, window.world_size, bytes.fromhex(step.trace), EVERY
+            )
+            for step in window.steps
+        }
+        return self.spans_of_rank(window.world_size) // _RUN_PART, by_trace
+
+
+def reason_to_keep(
+    policy: Policy,
+    rank: RankState,
+    key: str,
+    index: int,
+    duration_ns: int,
+    now_ns: int,
+    *,
+    error: bool,
+    profiled: bool = False,
+) -> str | None:
+    """Why the ``index``-th step of phase ``key`` (or section ``key``) is kept, None if it is not.
+
+    Remembers the duration: what is slow is judged by the hundred before it, without those that a
+    profiler slowed down.
+    """
+    if profiled:
+        return PROFILED
+    lately = rank.step_ns.setdefault(key, [])
+    # The shortest is a bound for the median, and costs a tenth of it.
+    slow = (
+        len(lately) >= _ENOUGH
+        and duration_ns > policy.slow_ratio * min(lately)
+        and duration_ns > policy.slow_ratio * statistics.median(lately)
+    )
+    # Also of those that are kept anyway: what is normal does not depend on what is shown.
+    lately.append(duration_ns)
+    del lately[:-_WINDOW]
+    scheduled = policy.scheduled(index)
+    if scheduled:
+        return scheduled
+    # Errors before slowness: a failed step is often slow as well, and has the larger limit.
+    if error and _within(rank, ERROR, policy.errors_per_minute, now_ns):
+        return ERROR
+    if slow and _within(rank, SLOW, policy.slow_per_minute, now_ns):
+        return SLOW
+    return None
+
+
+def _within(rank: RankState, reason: str, limit: int, now_ns: int) -> bool:
+    times = [t for t in rank.lately.get(reason, ()) if now_ns - t < _MINUTE_NS]
+    allowed = len(times) < limit
+    if allowed:
+        times.append(now_ns)
+    rank.lately[reason] = times
+    return allowed
