@@ -74,17 +74,17 @@ def carry_out(recipe, folder):
         yield done.stdout
 
 
-def install(recipe, site):
-    """Lays files and metadata down as an installer does."""
-    about = site / f"{NAME}-1.0.dist-info"
+def install(recipe, site, name=NAME):
+    """Lays files and metadata down as an installer does; of each name one may lie in ``site``."""
+    about = site / f"{name}-1.0.dist-info"
     about.mkdir(parents=True)
-    (about / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {NAME}\nVersion: 1.0\n")
+    (about / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
     lines = []
     for group, entries in recipe.entry_points.items():
         lines += [f"[{group}]", *(f"{name} = {place}" for name, place in entries.items())]
     (about / "entry_points.txt").write_text("\n".join(lines) + "\n")
-    for name, content in recipe.files.items():
-        path = site / name
+    for file, content in recipe.files.items():
+        path = site / file
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(content)
 

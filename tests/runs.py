@@ -153,3 +153,15 @@ def adds_up(account: dict[str, Any]) -> bool:
     """Whether created = delivered + rolled_up + unselected + lost + pending."""
     outcomes = sum(account[name] for name in ("delivered", "rolled_up", "unselected", "pending"))
     return account["created"] == outcomes + sum(account["lost"].values())
+
+
+def agent_of(runs: Path) -> int | None:
+    """The process that serves the one run in ``runs``, if any: it holds its log file open."""
+    for place in Path("/proc").glob("[0-9]*/fd"):
+        try:
+            targets = [os.readlink(fd) for fd in place.iterdir()]
+        except OSError:
+            continue
+        if any(t.startswith(str(runs)) and t.endswith("agent.log") for t in targets):
+            return int(place.parent.name)
+    return None

@@ -7,11 +7,14 @@ import os
 import signal
 from functools import partial
 from glob import glob
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
-from runs import Ended, Running, adds_up, run_program
+from runs import Ended, Running, adds_up, agent_of, run_program
 from servers.running import wait_until
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 pytestmark = pytest.mark.servers
 
@@ -147,18 +150,6 @@ def wait_for_tables(runs: Path) -> int:
     """Returns the agent, once it has written tables."""
     wait_until(lambda: list(runs.glob("*/tables/steps/*.parquet")), what="the first tables")
     return wait_until(lambda: agent_of(runs), what="the agent")
-
-
-def agent_of(runs: Path) -> int | None:
-    """The process that serves the one run in ``runs``, if any: it holds its log file open."""
-    for place in Path("/proc").glob("[0-9]*/fd"):
-        try:
-            targets = [os.readlink(fd) for fd in place.iterdir()]
-        except OSError:
-            continue
-        if any(t.startswith(str(runs)) and t.endswith("agent.log") for t in targets):
-            return int(place.parent.name)
-    return None
 
 
 @pytest.mark.parametrize("away", ["at the start", "in between"])

@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
-import os
-import pty
 import re
-import select
 import signal
-import struct
 import subprocess
 import sys
-import termios
 import uuid
 from contextlib import contextmanager
 
 import pytest
 from runs import LIMIT_S, PROGRAMS, ending, environment
 from servers.running import wait_until
+from terminal_screen import Screen
 
 LOADS = ("0.02", "0.04")
 TOP = [sys.executable, "-m", "otel_mlperf", "top"]
@@ -112,37 +107,6 @@ def test_ranks_are_seen_as_they_are_now(runs):
         assert rank["open_ns"] >= 0
         assert min(rank["step_ns"]) > 50e6  # each rank works 30 ms and waits for the slower loader
     assert set(later["last"]) == {"loss", "lr", "grad_norm"}
-
-
-class Screen:
-    """A terminal of 80 columns and 24 lines with a program in it."""
-
-    def __init__(self, command, env):
-        self.ours, self._theirs = pty.openpty()
-        fcntl.ioctl(self._theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
-        self._before = termios.tcgetattr(self._theirs)
-        self.process = subprocess.Popen(
-            command, stdin=self._theirs, stdout=self._theirs, stderr=self._theirs,
-            env=env | {"TERM": "xterm-256color"}, start_new_session=True,
-        )  # fmt: skip
-        self.said = ""
-
-    def read(self):
-        """What it has said so far."""
-        poll = select.poll()  # select() knows no descriptor above 1023
-        poll.register(self.ours, select.POLLIN)
-        while any(event & select.POLLIN for _, event in poll.poll(50)):
-            self.said += os.read(self.ours, 1 << 16).decode(errors="replace")
-        return self.said
-
-    @property
-    def is_as_before(self):
-        """Whether the terminal's modes are what they were."""
-        return termios.tcgetattr(self._theirs) == self._before
-
-    def close(self):
-        os.close(self.ours)
-        os.close(self._theirs)
 
 
 @pytest.fixture
