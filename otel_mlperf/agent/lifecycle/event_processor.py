@@ -15,11 +15,10 @@ from otel_mlperf.agent.conversion.window_queue import bodies
 from otel_mlperf.agent.delivery.accounts import Accounts
 from otel_mlperf.agent.delivery.emit import Emitter
 from otel_mlperf.agent.derivation.journal_work import process_row, work_out
-from otel_mlperf.agent.derivation.lost_devices import device_spans
+from otel_mlperf.agent.derivation.made_spans import device_spans, segment_spans
 from otel_mlperf.agent.derivation.mark_totals import MarkTotals, keep_counted
 from otel_mlperf.agent.derivation.mark_work import MarkOutcome, Task
 from otel_mlperf.agent.derivation.metric_series import Meter
-from otel_mlperf.agent.derivation.segments import segments
 from otel_mlperf.agent.model.agent_state import AgentState, RankState
 from otel_mlperf.agent.model.events import (
     Event,
@@ -152,7 +151,7 @@ class EventProcessor:
                 journal.outcome = _outcome(journal)
             self._tables.add("processes", process_row(journal))
             rank.live = False
-        return outcome.kept + segments(journal, mark.monotonic_ns)
+        return outcome.kept + segment_spans(journal, mark.monotonic_ns)
 
     def _worked_out(self, journal: JournalState, rank: RankState) -> MarkOutcome:
         rows = np.frombuffer(journal.fresh + journal.held, ROW_TYPE)

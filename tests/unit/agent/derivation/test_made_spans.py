@@ -1,15 +1,17 @@
-"""A device that goes and comes back leaves its moments in the run's trace."""
+"""Is what no program recorded in its trace: moments of devices, and sections open for hours?"""
 
 from __future__ import annotations
 
 import json
+import time
 
 import pyarrow.parquet as pq
 import pytest
-from by_hand import Program
+from by_hand import MS, Program
 from runs import adds_up
 
 from otel_mlperf import ids, names
+from otel_mlperf.agent.derivation.made_spans import segment_spans
 from otel_mlperf.agent.intake.tail import Tail
 from otel_mlperf.agent.lifecycle.agent_loop import Agent
 from otel_mlperf.agent.model.agent_options import Options
@@ -24,6 +26,9 @@ GPUS = (Device("GPU-0", 0, "H100"), Device("GPU-1", 1, "H100"))
 def losses(gpu: int, count: int, why: str = "") -> Measurement:
     device = GPUS[gpu]
     return Measurement(names.DEVICE_LOST.name, device.labels, count, device=device.uuid, text=why)
+
+
+S = 10**9
 
 
 class Scripted:
@@ -138,3 +143,38 @@ def test_agent_that_goes_on_repeats_no_moment(program, agent_that_reads, run_fol
     assert again == seen
     assert len(seen) == 1
     assert [name for name, *_ in moments(run_folder)] == [names.SPAN_DEVICE_LOST]
+
+
+def test_section_open_for_hours_leaves_segments_once(program, agent_of, run_folder) -> None:
+    """Every ten minutes a finished child with an id that follows from the section's."""
+    now = time.monotonic_ns()
+    span = program.open("train.epoch", now / MS)
+    agent = agent_of(program)
+    agent.tick()
+    agent.mark()
+    (journal,) = agent._state.journals.values()
+
+    first = segment_spans(journal, now + 1_250 * S)
+    again = segment_spans(journal, now + 1_300 * S)
+    third = segment_spans(journal, now + 1_800 * S)
+
+    assert [(round((s.start - now) / S), (s.end - s.start) / S, s.parent) for s in first] == [
+        (0, 600, span),
+        (600, 600, span),
+    ]
+    assert again == []
+    assert len({s.span for s in first + third}) == 3
+
+
+def test_segment_is_in_the_trace_of_its_section(program, agent_of) -> None:
+    """Also where that is a trace of the section's own."""
+    now = time.monotonic_ns()
+    alone = program.open("serve", now / MS, root=77, span=77)
+    agent = agent_of(program)
+    agent.tick()
+    agent.mark()
+    (journal,) = agent._state.journals.values()
+
+    (segment,) = segment_spans(journal, now + 700 * S)
+    assert segment.parent == alone
+    assert segment.trace == ids.lone_trace_id("0123abcd", alone).to_bytes(16, "big")

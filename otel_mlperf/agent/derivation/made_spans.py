@@ -1,0 +1,120 @@
+"""Which spans does the agent make itself, that no program recorded?
+
+A section that is open for hours leaves every ten minutes a finished child, a *segment*; it is sent
+itself once, when it ends. A device that stops answering, or is there again, is a span without
+length below the run's own. The ids of both follow from what was read, so that an agent that replays
+sends the same. Segments are no items of the accounts; moments of devices are, like every section.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from otel_mlperf import names
+from otel_mlperf.agent.model.kept_span import Kept, made_id
+from otel_mlperf.journal.journal_reader import OPEN_TYPE
+
+if TYPE_CHECKING:
+    from otel_mlperf.agent.model.agent_state import AgentState
+    from otel_mlperf.agent.model.events import Read, SensorReading
+    from otel_mlperf.agent.model.journal_state import JournalState
+
+SEGMENT_NS: Final = 600 * 10**9
+_NAMES: Final = {-1: names.SPAN_DEVICE_LOST, -2: names.SPAN_DEVICE_BACK}
+"""By numbers that no process gives: those of its own names are positive."""
+_TRACK: Final = 0
+_THREAD: Final = ["track", _TRACK, -1, "devices", False]
+
+
+def segment_spans(journal: JournalState, now_ns: int) -> list[Kept]:
+    """The segments that are due at ``now_ns`` (monotonic)."""
+    if journal.left:
+        return []
+    table = np.frombuffer(journal.open, OPEN_TYPE)
+    long_open = table[table["start"] + np.uint64(SEGMENT_NS) <= np.uint64(now_ns)]
+    # A stale entry is a section that has ended: its row is here.
+    still = {int(span) for span in long_open["span"]} - set(journal.stale)
+    journal.segments = {span: sent for span, sent in journal.segments.items() if span in still}
+    made = []
+    for row in long_open:
+        span, start = int(row["span"]), int(row["start"])
+        if span not in still:
+            continue
+        first, due = journal.segments.get(span, 0), (now_ns - start) // SEGMENT_NS
+        fields = (int(row["root"]), int(row["name"]), int(row["track"]))
+        made += [_segment(journal, span, start, k, *fields) for k in range(first, due)]
+        journal.segments[span] = due
+    return made
+
+
+def _segment(
+    journal: JournalState, span: int, start: int, k: int, root: int, name: int, track: int
+) -> Kept:
+    return Kept(
+        journal=journal,
+        span=made_id(f"{span:x}/{k}"),
+        parent=span,
+        trace=journal.trace_of(root),
+        start=start + k * SEGMENT_NS,
+        end=start + (k + 1) * SEGMENT_NS,
+        name=name,
+        track=track,
+        root=root,
+        reason=names.SPAN_SEGMENT,
+        kind="segment",
+        payload={"a": {names.SEGMENT_OF: journal.section(name)[1]}},
+    )
+
+
+def device_spans(state: AgentState, read: Read) -> list[tuple[JournalState, Kept]]:
+    """Spans of the devices that are gone, or there again, since the source was read before.
+
+    Of a device that no rank uses they are in the trace of the node's first rank.
+    """
+    spans = []
+    for reading in read.readings:
+        device = reading.labels.get(names.HW_ID, "")
+        if reading.name != names.DEVICE_LOST.name or bool(reading.text) == (device in state.gone):
+            continue
+        journal = state.journals.get(reading.journal) or _first_rank(state)
+        if journal is None:
+            continue
+        if reading.text:
+            state.gone[device] = reading.text
+        else:
+            del state.gone[device]
+        spans.append((journal, _device_span(journal, reading, read.unix_ns)))
+    return spans
+
+
+def _first_rank(state: AgentState) -> JournalState | None:
+    own = [journal for journal in state.journals.values() if not journal.meta.is_child]
+    return min(own, key=lambda journal: journal.meta.rank, default=None)
+
+
+def _device_span(journal: JournalState, reading: SensorReading, unix_ns: int) -> Kept:
+    number = -1 if reading.text else -2
+    journal.entries[number] = ["section", _NAMES[number], names.DEVICE, "", {}]
+    journal.tracks[_TRACK] = _THREAD
+    meta = journal.meta
+    at_ns = max(meta.monotonic_ns, unix_ns - meta.shift_ns)
+    text = f"{meta.run_span:x}/{reading.labels[names.HW_ID]}/{number}/{unix_ns}"
+    payload: dict[str, Any] = {"a": dict(reading.labels)}
+    if reading.text:
+        payload["e"] = [names.DEVICE_LOST_ERROR, reading.text, ""]
+    return Kept(
+        journal=journal,
+        span=made_id(text),
+        parent=meta.run_span,
+        trace=journal.run_trace,
+        start=at_ns,
+        end=at_ns,
+        name=number,
+        track=_TRACK,
+        root=meta.run_span,
+        reason=names.DEVICE,
+        error=bool(reading.text),
+        payload=payload,
+    )
