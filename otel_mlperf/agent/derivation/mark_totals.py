@@ -1,27 +1,38 @@
-"""What is so at a mark: what programs have counted, what journals lost, what is open since when?"""
+"""What is so at a mark: what programs have counted, what journals lost, what is open since when?
+
+A rank's series is the sum over its processes: those that are alive, and what those that have ended
+had counted. Gauges are as the process that is read last set them.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from otel_mlperf import names
 from otel_mlperf.agent.derivation.cell_values import user_values
-from otel_mlperf.agent.derivation.instrument_totals import RankTotals, instrument_row, remember
 from otel_mlperf.agent.derivation.metric_series import Meter
+from otel_mlperf.agent.model.distribution import SeriesTotal
+from otel_mlperf.agent.model.events import SensorReading
 from otel_mlperf.journal.journal_reader import OPEN_TYPE
-from otel_mlperf.journal.layout import Word
+from otel_mlperf.journal.layout import MOST_LABEL_SETS, Word
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from otel_mlperf.agent.derivation.cell_values import CellValue
     from otel_mlperf.agent.model.agent_state import AgentState, RankState
     from otel_mlperf.agent.model.events import Mark
     from otel_mlperf.agent.model.journal_state import JournalState
     from otel_mlperf.agent.model.table_rows import TableRows
+    from otel_mlperf.journal.meta import JournalMeta
     from otel_mlperf.journal.ring_scan import Rows
     from otel_mlperf.names import Metric
 
 _TOTALS_NS: Final = 5 * 10**9
+_MOST_SERIES: Final = 2 * MOST_LABEL_SETS
+"""Of one rank: each process of it keeps to half of that by itself."""
 _LOST: Final = {
     int(Word.LOST_PAYLOADS): "payloads",
     int(Word.LOST_OPEN): "open_sections",
@@ -43,7 +54,7 @@ class MarkTotals:
         state = self._state
         is_due = mark.unix_ns - state.totalled_ns >= _TOTALS_NS
         state.totalled_ns = mark.unix_ns if is_due else state.totalled_ns
-        totals, told = RankTotals(explicit=self._explicit), set[str]()
+        totals, told = _RankTotals(explicit=self._explicit), set[str]()
         for journal in state.journals.values():
             rank = self._state.rank_of(journal)
             meter = Meter(rank)
@@ -65,7 +76,7 @@ class MarkTotals:
         about = [metric.unit, metric.instrument]
         if rank.user.get(metric.name) != about:
             rank.user[metric.name] = about
-            self._rows.add("instruments", instrument_row(rank.meta, metric))
+            self._rows.add("instruments", _instrument_row(rank.meta, metric))
 
     def _tell_lost(self) -> None:
         lost = {rank.instance: dict(rank.lost) for rank in self._state.ranks.values() if rank.live}
@@ -97,8 +108,12 @@ def keep_counted(rank: RankState, journal: JournalState) -> None:
     """What the counters of a journal that has ended counted stays counted."""
     for reason, count in _lost(journal).items():
         rank.lost[reason] = rank.lost.get(reason, 0) + count
+    # Gauges end with their process; sums must not fall when one of several has gone, or the server
+    # sees a reset.
     for value in user_values(journal):
-        remember(rank, value)
+        if value.grows:
+            key, _ = _place(rank, value)
+            rank.totals[key] = rank.totals.get(key, SeriesTotal()).plus(value.total)
 
 
 def _lost(journal: JournalState) -> dict[str, int]:
@@ -109,3 +124,72 @@ def _lost(journal: JournalState) -> dict[str, int]:
 def _main_track(table: Rows) -> int:
     """The track of the section that has been open longest: the run's."""
     return int(table["track"][np.argmin(table["start"])]) if len(table) else 0
+
+
+class _RankTotals:
+    """The series of every rank at one mark."""
+
+    def __init__(self, *, explicit: bool) -> None:
+        self._explicit = explicit
+        self._totals: dict[tuple[str, str], SeriesTotal] = {}
+        self._readings: dict[tuple[str, str], list[SensorReading]] = {}
+
+    def publish(self, rank: RankState, meter: Meter, value: CellValue) -> None:
+        """Adds one process's series to the rank's."""
+        metric = value.metric
+        key, labels = _place(rank, value)
+        total = SeriesTotal(value.value)
+        if value.grows:
+            before = self._totals.get((rank.instance, key)) or rank.totals.get(key, SeriesTotal())
+            total = self._totals[rank.instance, key] = before.plus(value.total)
+        # The process that is read last has the sum of all: its row takes the others' place.
+        self._readings[rank.instance, key] = [
+            SensorReading("", name, labels, number) for name, number in _rows(metric.name, total)
+        ]
+        if total.distribution is None:
+            meter.put(metric.name, labels, total.value)
+            return
+        exemplar = value.distribution.exemplar if value.distribution else None
+        buckets = total.distribution.buckets(explicit=self._explicit)
+        meter.put_buckets(metric.name, labels, buckets, exemplar)
+
+    def readings(self) -> Iterator[tuple[str, SensorReading]]:
+        """For the tables what each series of each rank has come to, once."""
+        for (instance, _), of_series in self._readings.items():
+            for reading in of_series:
+                yield instance, reading
+
+
+def _place(rank: RankState, value: CellValue) -> tuple[str, dict[str, str]]:
+    """Key and labels of the rank's series; beyond the limit those of one marked as overflow."""
+    name, labels = value.metric.name, value.labels
+    key = _series_key(name, labels)
+    if labels and key not in rank.places:
+        if len(rank.places) >= _MOST_SERIES:
+            labels = {names.OVERFLOW: "true"}
+            return _series_key(name, labels), labels
+        rank.places.add(key)
+    return key, labels
+
+
+def _instrument_row(meta: JournalMeta, metric: Metric) -> dict[str, Any]:
+    """The row of table ``instruments``."""
+    return {
+        "rank": meta.rank,
+        "restart": meta.restart,
+        "name": metric.name,
+        "unit": metric.unit,
+        "kind": metric.instrument,
+    }
+
+
+def _series_key(name: str, labels: dict[str, str]) -> str:
+    """What tells one series of a rank from all others."""
+    return "\0".join((name, *(f"{label}\0{value}" for label, value in labels.items())))
+
+
+def _rows(name: str, total: SeriesTotal) -> list[tuple[str, float]]:
+    distribution = total.distribution
+    if distribution is None:
+        return [(name, total.value)]
+    return [(f"{name}.count", float(distribution.count)), (f"{name}.sum", distribution.sum)]
