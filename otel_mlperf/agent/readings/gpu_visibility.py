@@ -3,12 +3,16 @@
 Where every task has a control group or container of its own (Slurm), the agent sees the GPUs of the
 task that has started it, and samplers in the others see theirs. They meet at small files beside the
 journals, each replaced as a whole: ``agent.gpus`` and ``<journal>.gpus`` say who sees what,
-``<key>.sampled`` what a sampler has read.
+``<key>.sampled`` what a sampler has read. Who writes those is ``gpu_sidecar``; the agent reads them
+as one more source, ``TaskGpus``.
 """
 
 from __future__ import annotations
 
 import contextlib
+import logging
+import os
+import time
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Final
 
@@ -21,9 +25,14 @@ from otel_mlperf.sensors.measurement import Measurement  # noqa: TC001 - msgspec
 from otel_mlperf.whole_file import write_whole
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from pathlib import Path
 
+_log = logging.getLogger("otel_mlperf.agent")
+_FIRST_S: Final = 2.0
+"""For how long the agent's own first look at the GPUs is waited for."""
+_MISSED: Final = 3
+"""Readings of a sampler that may be missing before its last one counts no more."""
 AGENT: Final = "agent"
 """In the place of a journal's name: what the agent sees."""
 _SEEN: Final = ".gpus"
@@ -97,7 +106,7 @@ def read_view(folder: Path, name: str) -> View | None:
 
 def read_views(folder: Path) -> dict[str, View]:
     """What ranks see, by the name of their journal; those of journals that are gone are removed."""
-    found = {}
+    views = {}
     for path in folder.glob(f"*{_SEEN}"):
         name = path.name.removesuffix(_SEEN)
         if name == AGENT:
@@ -105,8 +114,8 @@ def read_views(folder: Path) -> dict[str, View]:
         if not (folder / name).exists():
             path.unlink(missing_ok=True)
         elif (view := read_view(folder, name)) is not None:
-            found[name] = view
-    return found
+            views[name] = view
+    return views
 
 
 def write_sampled(folder: Path, key: str, sampled: Sampled) -> None:
@@ -120,11 +129,11 @@ def write_sampled(folder: Path, key: str, sampled: Sampled) -> None:
 
 def read_sampled(folder: Path) -> list[Sampled]:
     """What all samplers have read last, also those that are gone."""
-    found = []
+    sampled = []
     for path in sorted(folder.glob(f"*{_SAMPLED}")):
         with contextlib.suppress(OSError, ValueError, msgspec.MsgspecError):
-            found.append(_decode_sampled(path.read_bytes()))
-    return found
+            sampled.append(_decode_sampled(path.read_bytes()))
+    return sampled
 
 
 def drop_sampled(folder: Path, key: str) -> None:
@@ -141,3 +150,65 @@ def drop_views(folder: Path) -> None:
 
 def _replace(path: Path, content: View | Sampled) -> None:
     write_whole(path, msgspec.msgpack.encode(content))
+
+
+class TaskGpus:
+    """A source: tells what the agent sees, and takes what others read of the rest."""
+
+    def __init__(
+        self,
+        folder: Path,
+        seen: Callable[[], Sequence[Device] | None],
+        interval_s: float,
+        *,
+        proc: Path = PROC,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """``seen`` gives the GPUs that the agent sees itself; None: it has not looked yet."""
+        self._folder, self._seen, self._clock = folder, seen, clock
+        self._fresh_s = _MISSED * interval_s + 1
+        self._place = detect_place(os.environ, proc)
+        self._told: View | None = None
+        self._began_s = clock()
+        self.views: Mapping[str, tuple[Device, ...]] = {}
+        """What ranks see that see something else, by journal; replaced as a whole."""
+
+    def begin(self) -> bool:
+        """Nothing waits."""
+        return True
+
+    def take(self) -> list[Measurement] | None:
+        """What is said of devices that the agent does not see itself, of each once."""
+        own = self._seen()
+        # Without its own list it would take for hidden what it is about to see itself.
+        if own is None and self._clock() - self._began_s < _FIRST_S:
+            return None
+        try:
+            if own is not None:
+                self._tell(View(self._place, tuple(own)))
+            views = read_views(self._folder)
+            self.views = {name: view.devices for name, view in views.items()}
+            return self._sampled(set(find_ids(own or ())))
+        except OSError as error:
+            _log.info("reading what samplers say: %s", error)
+            return []
+
+    def close(self) -> None:
+        """Takes every file away: the ranks have ended."""
+        drop_views(self._folder)
+
+    def _tell(self, view: View) -> None:
+        if view != self._told:
+            write_view(self._folder, AGENT, view)
+            self._told = view
+
+    def _sampled(self, taken: set[str]) -> list[Measurement]:
+        measured: list[Measurement] = []
+        # Older ones are of a sampler that is gone: what it read last is no reading of now.
+        oldest_ns = (self._clock() - self._fresh_s) * 1e9
+        for sampled in read_sampled(self._folder):
+            if sampled.monotonic_ns >= oldest_ns:
+                new = [said for said in sampled.measurements if said.device not in taken]
+                taken.update(said.device for said in new if said.device)
+                measured += new
+        return measured

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from otel_mlperf import names
 from otel_mlperf.agent.readings.agent_health import HealthSensor
-from otel_mlperf.agent.readings.task_gpus import TaskGpus
+from otel_mlperf.agent.readings.gpu_visibility import TaskGpus
 from otel_mlperf.config import READING_SOURCES
 from otel_mlperf.journal.bulletin import GPUS, TASK_GPUS
 from otel_mlperf.sensors.deadline import TimedSensor

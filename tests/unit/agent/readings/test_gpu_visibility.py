@@ -9,6 +9,7 @@ from otel_mlperf.agent.readings.gpu_sidecar import sample
 from otel_mlperf.agent.readings.gpu_visibility import (
     AGENT,
     Sampled,
+    TaskGpus,
     View,
     detect_place,
     read_view,
@@ -16,7 +17,6 @@ from otel_mlperf.agent.readings.gpu_visibility import (
     write_view,
 )
 from otel_mlperf.agent.readings.reading_rounds import find_owners
-from otel_mlperf.agent.readings.task_gpus import TaskGpus
 from otel_mlperf.journal.meta import JournalMeta
 from otel_mlperf.sensors.gpus.gpu import Device, Instance
 from otel_mlperf.sensors.measurement import Measurement
