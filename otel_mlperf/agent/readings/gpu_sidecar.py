@@ -162,5 +162,5 @@ class _Sampler:
     def _read(self) -> Sampled:
         """One pass; how long it took is of the first rank, since each node has one agent."""
         pid = min(self._ranks.pids, default=0)
-        found = [one if one.device else one._replace(pid=pid) for one in self._gpus.read()]
-        return Sampled(time.monotonic_ns(), found)
+        measured = [m if m.device else m._replace(pid=pid) for m in self._gpus.read()]
+        return Sampled(time.monotonic_ns(), measured)

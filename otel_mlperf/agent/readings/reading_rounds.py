@@ -68,9 +68,9 @@ class ReadingRounds:
             self._machine.pids = frozenset(meta.pid for meta in mains.values())
             self._wanted = set(self._machine.sources)
         return [
-            self._event(name, found, mains)
+            self._event(name, measured, mains)
             for name in self._machine.sources
-            if (found := self._take(name)) is not None
+            if (measured := self._take(name)) is not None
         ]
 
     def _take(self, name: str) -> list[Measurement] | None:
@@ -81,18 +81,18 @@ class ReadingRounds:
             source.begin()
         if name not in self._waiting:
             return None
-        found = source.take()
-        if found is not None:
+        measured = source.take()
+        if measured is not None:
             self._waiting.remove(name)
-        return found
+        return measured
 
-    def _event(self, source: str, found: list[Measurement], mains: Mains) -> Read:
+    def _event(self, source: str, measured: list[Measurement], mains: Mains) -> Read:
         by_pid = {meta.pid: name for name, meta in mains.items()}
         owners: dict[str, str] = {}
-        if any(one.device for one in found):
+        if any(measurement.device for measurement in measured):
             owners = self._owners_of(self._machine.devices(), mains)
         readings = []
-        for metric, labels, value, pid, device, text in found:
+        for metric, labels, value, pid, device, text in measured:
             journal = by_pid.get(pid) if pid else owners.get(device, _NODE)
             if journal is not None:  # else the process has just ended
                 readings.append(SensorReading(journal, metric, labels, float(value), text))
@@ -155,5 +155,5 @@ def find_owners(
 
 def _nearest(ranks: list[str], mains: Mapping[str, JournalMeta], proc: Path) -> str:
     ours = read_once(proc / "self" / "cgroup")
-    beside = (one for one in ranks if read_once(proc / str(mains[one].pid) / "cgroup") == ours)
+    beside = (name for name in ranks if read_once(proc / str(mains[name].pid) / "cgroup") == ours)
     return next(beside, ranks[0])

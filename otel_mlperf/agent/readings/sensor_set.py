@@ -1,25 +1,26 @@
 """Which sensors does the agent read, at which level?
 
 What may wait for a driver or a disk is read in a thread of its own, with a deadline; the rest takes
-microseconds and is read between two looks at the journals.
+microseconds and is read between two looks at the journals. One of them is the agent's own.
 """
 
 from __future__ import annotations
 
 import logging
+import os
+import threading
 import time
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from otel_mlperf import names
-from otel_mlperf.agent.readings.agent_health import HealthSensor
 from otel_mlperf.agent.readings.gpu_visibility import TaskGpus
 from otel_mlperf.config import READING_SOURCES
 from otel_mlperf.journal.bulletin import GPUS, TASK_GPUS
 from otel_mlperf.sensors.deadline import TimedSensor
 from otel_mlperf.sensors.gpus.vendors import Gpus
-from otel_mlperf.sensors.kernel_files import PROC, SYS
+from otel_mlperf.sensors.kernel_files import PROC, SYS, KeptFile
 from otel_mlperf.sensors.measurement import Measurement
 from otel_mlperf.sensors.sensor_kind import StartedSensor, Surroundings
 from otel_mlperf.sensors.sensor_list import SENSORS, find_brought_sensors
@@ -29,13 +30,16 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from otel_mlperf.agent.model.agent_options import Options
-    from otel_mlperf.agent.readings.agent_health import Fullest
     from otel_mlperf.names import Metric
     from otel_mlperf.sensors.gpus.gpu import Device
     from otel_mlperf.sensors.measurement import Sensor
     from otel_mlperf.sensors.sensor_kind import SensorKind
 
 _log = logging.getLogger("otel_mlperf.agent")
+_PAGE: Final = os.sysconf("SC_PAGE_SIZE")
+
+Fullest = dict[int, tuple[int, int]]
+"""Bytes that waited and that there is room for, by process."""
 
 
 class ReadingSource(Protocol):
@@ -67,17 +71,59 @@ class DirectSensor:
         """One pass."""
         began_s = time.perf_counter()
         try:
-            found = self._sensor.read()
+            measured = self._sensor.read()
         except Exception:  # noqa: BLE001 - the agent has more to do than to read sensors
             if not self._broken:
                 _log.exception("a pass of the %s sensor failed", self._labels[names.SAMPLER])
-            self._broken, found = True, []
+            self._broken, measured = True, []
         took_s = time.perf_counter() - began_s
-        return [*found, Measurement(names.SAMPLER_DURATION.name, self._labels, took_s)]
+        return [*measured, Measurement(names.SAMPLER_DURATION.name, self._labels, took_s)]
 
     def close(self) -> None:
         """Closes the sensor."""
         self._sensor.close()
+
+
+class HealthSensor:
+    """The agent's own CPU time and memory, and the journals of the ranks.
+
+    Where the agent is a thread of the program its memory is not known apart.
+    """
+
+    def __init__(self, fullest: Callable[[], Fullest], proc: Path) -> None:
+        self._fullest = fullest
+        self._is_process = threading.current_thread() is threading.main_thread()
+        self._statm = KeptFile(proc / "self" / "statm")
+
+    def read(self) -> list[Measurement]:
+        """What is so now; ``fullest`` is asked once."""
+        measured = self._of_process() if self._is_process else self._of_thread()
+        for pid, (waited, room) in self._fullest().items():
+            measured.append(Measurement(names.JOURNAL_USAGE.name, {}, waited, pid))
+            measured.append(Measurement(names.JOURNAL_LIMIT.name, {}, room, pid))
+        return measured
+
+    def _of_process(self) -> list[Measurement]:
+        times = os.times()
+        used = {
+            "user": times.user + times.children_user,
+            "system": times.system + times.children_system,
+        }
+        measured = [
+            Measurement(names.AGENT_CPU_TIME.name, {names.CPU_MODE: mode}, seconds)
+            for mode, seconds in used.items()
+        ]
+        words = self._statm.read().split()
+        if len(words) > 1:
+            measured.append(Measurement(names.AGENT_MEMORY.name, {}, int(words[1]) * _PAGE))
+        return measured
+
+    def _of_thread(self) -> list[Measurement]:
+        return [Measurement(names.AGENT_CPU_TIME.name, {}, time.thread_time())]
+
+    def close(self) -> None:
+        """Closes its file."""
+        self._statm.close()
 
 
 @dataclass
