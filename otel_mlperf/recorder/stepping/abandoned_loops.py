@@ -79,24 +79,32 @@ class AbandonedLoops:
     def settle(self, error: list[str] | None) -> None:
         """Ends them all: failed if an exception came out of their loops."""
         while self._waiting:
-            loop = self._waiting.pop(0)
+            try:
+                loop = self._waiting.pop(0)
+            except IndexError:  # another thread, or a signal handler, has settled it meanwhile
+                return
             loop.end(loop.end_ns, error)
 
     def settle_inside(self, section: SectionContext, error: list[str]) -> None:
         """Ends those inside a section that the exception has reached."""
         for loop in list(self._waiting):  # a copy: what ends may end others that wait here
             if _encloses(section, loop.section):
-                self._waiting.remove(loop)
-                loop.end(loop.end_ns, error)
+                self._end(loop, error)
 
     def settle_one(self, section: SectionContext, error: list[str] | None) -> bool:
         """Ends the one that ``section`` is; False if it was not dropped."""
-        for loop in self._waiting:
+        for loop in list(self._waiting):
             if loop.section is section:
-                self._waiting.remove(loop)
-                loop.end(loop.end_ns, error)
+                self._end(loop, error)
                 return True
         return False
+
+    def _end(self, loop: _Abandoned, error: list[str] | None) -> None:
+        try:
+            self._waiting.remove(loop)
+        except ValueError:  # as above: whoever takes it out ends it, once
+            return
+        loop.end(loop.end_ns, error)
 
 
 def _encloses(outer: SectionContext, inner: SectionContext) -> bool:

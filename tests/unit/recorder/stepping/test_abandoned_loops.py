@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 
 import otel_mlperf as om
@@ -105,3 +107,29 @@ def test_exception_that_ends_the_run(start):
 
     assert recording.one("train.step").error[:2] == ["KeyError", "'x'"]
     assert recording.one("run").error[0] == "KeyError"
+
+
+@pytest.mark.parametrize("turn", range(1, 8))
+def test_settled_by_another_meanwhile(recording, turn):
+    """Wherever another thread comes in between and settles too, each loop ends once."""
+    recorder = recording.recorder
+    abandoned, ended = recorder.stepping.abandoned, []
+    for name in ("first", "second"):
+        section = recorder.sections.enter(name)
+        abandoned.add(section, lambda *_, name=name: ended.append(name), is_suspicious=True)
+    lines = iter(range(1, 100))
+
+    def settle_between(frame, event, _):
+        if event == "line" and next(lines) == turn:
+            abandoned.settle(None)
+        return settle_between
+
+    code, before = abandoned.settle.__code__, sys.gettrace()
+    sys.settrace(lambda frame, *_: settle_between if frame.f_code is code else None)
+    try:
+        abandoned.settle(None)
+    finally:
+        sys.settrace(before)
+
+    assert sorted(ended) == ["first", "second"]
+    assert not abandoned
