@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 _SILENT_S: Final = 5.0
 """An agent that has not looked at a journal for so long is gone, or hangs."""
 _FAULT: Final = "this is a fault of otel_mlperf: please report it with agent/*/agent.log"
+_CALLBACK: Final = "the program's log says which, and why; training went on"
 _LOSSES: Final = {
     Word.LOST_RING_FULL: ("spans (the journal was full)", ROOM),
     Word.LOST_PAYLOADS: ("attributes (the journal was full)", ROOM),
@@ -112,6 +113,9 @@ def _journal(reader: JournalReader, path: Path, short_id: str, now_ns: int) -> l
         for word, (name, remedy) in _LOSSES.items()
         if (count := reader.word(word))
     ]
+    if failed := reader.word(Word.CALLBACK_ERRORS):
+        found = f"{plural(failed, 'call')} of the program's own failed"
+        checks.append(Check("warn", "callbacks", found, _CALLBACK))
     if not reader.is_owned:
         found = f"{path.name} is of a process that has ended"
         checks.append(Check("warn", what, found, f"otel-mlperf recover {short_id}"))

@@ -134,6 +134,8 @@ class Word(IntEnum):
     """Exceptions inside the recorder that were kept from the program."""
     LOST_FRAME = 23
     """Begin, cancel and foreign rows for which the ring had no room: no items."""
+    CALLBACK_ERRORS = 24
+    """Exceptions of callbacks that the program gave: faults of its own."""
     TAIL = 32
     """All slots below it may be written again: next slot to free."""
     DURABLE = 33

@@ -41,11 +41,20 @@ class _Faults:
     total = 0
     next_log_ns = 0
     count: Callable[[], None] | None = None
+    count_callback: Callable[[], None] | None = None
 
 
-def count_with(count: Callable[[], None] | None) -> None:
-    """From now on each internal error calls ``count``, which must not raise."""
-    _Faults.count = count
+def count_with(
+    count: Callable[[], None] | None, count_callback: Callable[[], None] | None = None
+) -> None:
+    """From now on each internal error calls ``count``; neither may raise.
+
+    Args:
+        count: None: nothing is counted.
+        count_callback: called for each failure of a callback of the program, which is no error of
+            ours.
+    """
+    _Faults.count, _Faults.count_callback = count, count_callback
 
 
 def internal_error(error: BaseException) -> None:
@@ -115,8 +124,8 @@ def callback_failed(of: str, callback: object, error: Exception) -> None:
     if is_from_handler(error):
         raise error
     try:
-        if _Faults.count is not None:
-            _Faults.count()
+        if _Faults.count_callback is not None:
+            _Faults.count_callback()
         name = getattr(callback, "__qualname__", type(callback).__qualname__)
         say_once(f"{of}(): {name} failed: %s: %s", type(error).__name__, error)
     except Exception:  # noqa: BLE001 - a __qualname__ of the program's own making

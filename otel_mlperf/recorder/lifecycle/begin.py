@@ -18,7 +18,7 @@ from otel_mlperf import names
 from otel_mlperf.journal.layout import OPEN_BYTES, Kind, Shape, Word
 from otel_mlperf.journal.meta import JournalMeta
 from otel_mlperf.recorder.core import recording
-from otel_mlperf.recorder.core.faults import count_with, log
+from otel_mlperf.recorder.core.faults import log
 from otel_mlperf.recorder.instruments.garbage_collection import watch_garbage
 from otel_mlperf.recorder.lifecycle.agent_launch import AgentWatch
 from otel_mlperf.recorder.lifecycle.program_name import parse_resource
@@ -62,7 +62,7 @@ def begin(name: str, config: Config, params: dict[str, Any], tags: list[str], st
     recorder.stepping.now_and_then += [watch.look, lambda _: _look_around(recorder), warnings.look]
     run = Run(name, recorder, section, watch)
     watch_forks()
-    count_with(lambda: recorder.journal.count(Word.INTERNAL_ERRORS))
+    recorder.count_faults()
     recording.activate(recorder)
     run.hook_in()
     if config.reads("gc"):

@@ -55,6 +55,11 @@ class Recorder(Recording):
         self.series = SeriesInUse(self, self.parents, self.cells)
         self.values = Values(self, self.parents, self.stepping)
 
+    def count_faults(self) -> None:
+        """What goes wrong in this process is from now on counted in this recording's journal."""
+        count = self.journal.count
+        count_with(lambda: count(Word.INTERNAL_ERRORS), lambda: count(Word.CALLBACK_ERRORS))
+
     def retire(self) -> None:
         """Nothing more is written by sections that are still open, or opened late."""
         # Said first: what looks it up from here on finds nothing to write to. The short ways look
@@ -146,6 +151,6 @@ def _begin_in_child(parent: Recorder) -> Recorder | None:
     except Exception as error:  # noqa: BLE001 - no room for a journal: the child goes on without
         internal_error(error)
         return None
-    count_with(lambda: recorder.journal.count(Word.INTERNAL_ERRORS))
+    recorder.count_faults()
     recording.activate(recorder)
     return recorder

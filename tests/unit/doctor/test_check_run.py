@@ -160,6 +160,19 @@ def test_a_journal_of_a_dead_process_is_to_be_recovered(tmp_path):
     ]  # fmt: skip
 
 
+def test_a_callback_that_fails_is_no_fault_of_the_recorder(tmp_path):
+    """It is the program's own, and told apart from errors inside the recorder."""
+    journal(tmp_path, 1, CALLBACK_ERRORS=2, INTERNAL_ERRORS=1).release()
+
+    dropped, callbacks, _ = check_journals([tmp_path], "3f2a", "running", 100)
+
+    assert dropped.found == "1 errors inside the recorder"
+    assert callbacks == Check(
+        "warn", "callbacks", "2 calls of the program's own failed",
+        "the program's log says which, and why; training went on",
+    )  # fmt: skip
+
+
 def test_a_file_that_is_no_journal_is_told(tmp_path):
     """And hides no other."""
     (tmp_path / "0-1-0.journal").write_bytes(b"x" * 10)
