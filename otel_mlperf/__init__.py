@@ -32,11 +32,10 @@ from otel_mlperf.recorder.api.callbacks import (
 )
 from otel_mlperf.recorder.api.epochs import epoch, epochs, phase
 from otel_mlperf.recorder.api.instruments import counter, gauge, histogram
-from otel_mlperf.recorder.api.log import log
 from otel_mlperf.recorder.api.readings import readings
 from otel_mlperf.recorder.api.span import span
 from otel_mlperf.recorder.api.start import start, stop
-from otel_mlperf.recorder.api.step import mark_step, step
+from otel_mlperf.recorder.api.step import log, mark_step, step
 from otel_mlperf.recorder.api.steps import steps
 from otel_mlperf.recorder.lifecycle.run import Run
 

@@ -17,7 +17,7 @@ from otel_mlperf.errors import StoreError
 from otel_mlperf.ids import safe_name
 from otel_mlperf.journal.window import FOLDER, TRACE_SUFFIX
 from otel_mlperf.recorder.core.faults import is_from_handler, log
-from otel_mlperf.recorder.lifecycle.program_name import script_name
+from otel_mlperf.recorder.lifecycle.run_identity import script_name
 from otel_mlperf.whole_file import replacing
 
 if TYPE_CHECKING:

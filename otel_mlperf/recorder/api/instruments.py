@@ -19,9 +19,9 @@ from otel_mlperf.recorder.instruments.instrument_series import (
     MOST,
     Bound,
     InstrumentSeries,
+    LabelSets,
     try_slowly,
 )
-from otel_mlperf.recorder.instruments.labels import LabelSets
 from otel_mlperf.recorder.instruments.series_methods import (
     CounterSeries,
     GaugeSeries,

@@ -12,8 +12,8 @@ from otel_mlperf.config import load_config
 from otel_mlperf.errors import ConfigError, RunActive
 from otel_mlperf.recorder.core.attribute_values import safe_name_text
 from otel_mlperf.recorder.core.faults import log, say_once
-from otel_mlperf.recorder.lifecycle.program_name import is_interactive, script_name
 from otel_mlperf.recorder.lifecycle.run import Run
+from otel_mlperf.recorder.lifecycle.run_identity import is_interactive, script_name
 
 if TYPE_CHECKING:
     from otel_mlperf.config import Config

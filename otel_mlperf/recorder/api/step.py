@@ -1,10 +1,11 @@
-"""What do ``step`` and ``mark_step`` do where a loop is not ours to wrap?"""
+"""What may be said of a step by hand: where it begins and ends, and which values it has?"""
 
 from __future__ import annotations
 
 import functools
 import inspect
 import time
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from otel_mlperf import names
@@ -139,6 +140,29 @@ def mark_step(number: int | None = None) -> None:
             say_once("mark_step() inside a step of the same phase does nothing")
     except Exception as error:  # noqa: BLE001 - recording never raises
         internal_error(error)
+
+
+def log(*more: Mapping[str, Any], **values: Any) -> None:
+    """Records values of the current step: ``log(loss=loss, lr=lr)``, or a mapping of them.
+
+    ``loss``, ``lr`` and ``grad_norm`` become ``ml.training.*`` metrics, other names
+    ``ml.user.<name>``. A tensor on a GPU is not waited for: it is published when its copy arrives.
+    """
+    try:
+        recorder = None if is_compiling() else active()
+        if recorder is not None:
+            recorder.values.log(_joined(values, more))
+    except Exception as error:  # noqa: BLE001 - recording never raises
+        internal_error(error)
+
+
+def _joined(values: dict[str, Any], more: tuple[Any, ...]) -> dict[str, Any]:
+    for given in more:
+        if isinstance(given, Mapping):
+            values = {**given, **values}
+        else:
+            say_once(f"log(): values are given by name, loss=0.1; {given!r:.40} is none")
+    return values
 
 
 def _decorate(function: Any, number: Any, samples: Any, tokens: Any) -> Any:

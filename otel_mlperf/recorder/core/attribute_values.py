@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 NAME_BYTES = 256
 TEXT_BYTES = 4096
-MOST = 64
+MOST_ATTRIBUTES = 64
 UNNAMED = "unnamed"
 _MOST_ITEMS = 128
 _INT64 = 1 << 63
@@ -29,11 +29,11 @@ _LISTS = (list, tuple, set, frozenset, range)
 
 def safe_attributes(given: Mapping[Any, Any]) -> dict[str, Any]:
     """At most 64 attributes whose values every backend can hold; ``None`` values are left out."""
-    if len(given) <= MOST and all(map(_is_safe, given, given.values())):
+    if len(given) <= MOST_ATTRIBUTES and all(map(_is_safe, given, given.values())):
         return dict(given)
     found: dict[str, Any] = {}
     for key, value in given.items():
-        if len(found) >= MOST:
+        if len(found) >= MOST_ATTRIBUTES:
             break
         if value is not None:
             found[safe_name_text(key)] = safe_value(value)

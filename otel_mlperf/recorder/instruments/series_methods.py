@@ -6,7 +6,7 @@ from math import inf, log2
 from typing import TYPE_CHECKING, Any
 
 from otel_mlperf.recorder.core.faults import internal_error
-from otel_mlperf.recorder.instruments.histogram_cells import FACTOR, HistogramCells, NoRoomError
+from otel_mlperf.recorder.instruments.cells import FACTOR, HistogramCells, NoRoomError
 from otel_mlperf.recorder.instruments.instrument_series import (
     HUGE,
     MOST,

@@ -21,11 +21,10 @@ from otel_mlperf.recorder.core import recording
 from otel_mlperf.recorder.core.faults import log
 from otel_mlperf.recorder.instruments.garbage_collection import watch_garbage
 from otel_mlperf.recorder.lifecycle.agent_launch import AgentWatch
-from otel_mlperf.recorder.lifecycle.program_name import parse_resource
 from otel_mlperf.recorder.lifecycle.recorder import Recorder, make_recorder, watch_forks
 from otel_mlperf.recorder.lifecycle.run import Run
 from otel_mlperf.recorder.lifecycle.run_folder import count_restart, discard_start, prepare_folder
-from otel_mlperf.recorder.lifecycle.run_identity import detect_identity
+from otel_mlperf.recorder.lifecycle.run_identity import detect_identity, parse_resource
 from otel_mlperf.recorder.lifecycle.warning_watch import WarningWatch
 from otel_mlperf.recorder.sections.section_context import PARENTS
 from otel_mlperf.sensors.gpus.visible_devices import VARIABLES

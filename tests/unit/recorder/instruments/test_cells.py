@@ -1,96 +1,91 @@
-"""Do aggregated sections add up exactly, and what happens when no cell is left?"""
+"""Is each value in the right bucket, the right span its example, and what if no cell is left?"""
 
 from __future__ import annotations
 
-import threading
+import math
+import os
+from collections import Counter
 
 import pytest
+from cell_values import buckets, head, number, series
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 import otel_mlperf as om
-from otel_mlperf import names
-from otel_mlperf.journal.layout import MAX_ENTRIES, Word
+from otel_mlperf.journal.layout import HistogramCell, Word
+from otel_mlperf.recorder.api import instruments
 
 
-def test_aggregate(recording):
-    """Aggregated sections leave no row: count, sum, shortest and longest add up."""
-    with om.span("outer"):
-        for _ in range(100):
-            with om.span("lookup", aggregate=True):
-                pass
+@pytest.fixture(autouse=True)
+def _no_instruments(monkeypatch):
+    """No test knows the instruments of another."""
+    monkeypatch.setattr(instruments, "_instruments", {})
 
-    ((count, total_ns, least, most, *_),) = recording.cells()[
-        "aggregate", "lookup", names.OTHER, "outer", "train"
+
+@settings(
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+    max_examples=60,
+)
+@given(
+    st.lists(
+        st.floats(0, 1e300) | st.integers(0, 60).map(lambda e: 2.0**e) | st.just(5e-324),
+        min_size=1,
+        max_size=30,
+    )
+)
+def test_buckets(recording, values):
+    """Every value is in the bucket whose bounds are around it; a bound belongs to the one below."""
+    name = os.urandom(8).hex()
+    for value in values:
+        om.histogram(name).record(value)
+
+    cells = series(recording, "histogram")[name, ()]
+    found = Counter()
+    for index, count in buckets(cells).items():
+        # By logarithms: the bounds of the first and last buckets are no floats.
+        inside = [v for v in values if v and index < math.log2(v) * 8 <= index + 1]
+        assert len(inside) == count
+        found.update(inside)
+    assert sum(found.values()) == sum(value > 0 for value in values)
+    assert head(cells)[1:] == (values.count(0), min(values), max(values))
+    assert head(cells)[0] == pytest.approx(math.fsum(values))
+
+
+def test_no_cell_for_a_bucket(start):
+    """A value for whose bucket no cell is left is lost as a whole, and counted."""
+    recording = start(rows=2048)
+    length = om.histogram("length")
+    room = recording.journal.shape.cells
+    length.record(1)
+    for i in range(room):
+        recording.recorder.cells.take(("cell", "counter", f"c{i}", "", ()))
+    length.record(1)
+    length.record(1e9)
+
+    cells = series(recording, "histogram")["length", ()]
+    assert head(cells) == (2, 0, 1, 1)
+    assert sum(buckets(cells).values()) == 2
+
+
+def test_exemplar(start):
+    """A histogram has an example: value, span and step of the last section in a kept trace."""
+    recording = start(first_steps=1, keep_every=1000)
+    length = om.histogram("length")
+    for value in (1.5, 2.5):
+        with om.step(), om.span("work"):
+            length.record(value)
+            length.record(value + 0.25)
+
+    (example,) = [
+        cell
+        for cell in series(recording, "histogram")["length", ()]
+        if cell[-1] == HistogramCell.EXEMPLAR
     ]
-    assert recording.sections("lookup") == []
-    assert count == 100
-    assert 0 < least <= total_ns // 100 <= most <= total_ns
-    assert total_ns <= recording.one("outer").end - recording.one("outer").start
-
-
-def test_aggregate_by_enclosing_and_phase(recording):
-    """Each enclosing section and phase has a sum of its own."""
-
-    @om.span("lookup", aggregate=True, category="io")
-    def lookup():
-        return 7
-
-    with om.span("a"):
-        assert lookup() == 7
-    with om.phase("test"), om.span("a"):
-        lookup()
-        lookup()
-    lookup()
-
-    found = {key[3:]: cells[0][0] for key, cells in recording.cells().items()}
-    assert found == {("a", "train"): 1, ("a", "test"): 2, ("run", "train"): 1}
-
-
-def test_aggregate_does_not_become_a_parent(recording):
-    """A section inside an aggregated one is the child of what encloses both."""
-    with om.span("outer"), om.span("lookup", aggregate=True), om.span("inner"):
-        pass
-
-    assert recording.one("inner").parent == recording.one("outer").span
-
-
-def test_aggregate_of_too_many_names(recording, said):
-    """Names without end take no memory without end: later ones are added up as one, said once."""
-    for i in range(MAX_ENTRIES + 100):
-        with om.span(f"batch {i}", aggregate=True):
-            pass
-
-    assert len(recording.recorder.aggregated._names) == MAX_ENTRIES + 1
-    assert len([text for text in said() if "put what varies into attributes" in text]) == 1
-
-
-def test_aggregate_with_an_exception(recording):
-    """An exception passes through, and the time counts."""
-    with pytest.raises(KeyError), om.span("lookup", aggregate=True):
-        raise KeyError("x")
-
-    assert [cells[0][0] for cells in recording.cells().values()] == [1]
-
-
-def test_aggregate_of_many_threads(recording):
-    """Threads add to cells of their own; later threads go on with them."""
-
-    def work():
-        for _ in range(1000):
-            with om.span("lookup", aggregate=True):
-                pass
-
-    for _ in range(5):
-        threads = [threading.Thread(target=work) for _ in range(4)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-
-    cells = [
-        cell for key, found in recording.cells().items() for cell in found if key[1] == "lookup"
-    ]
-    assert sum(cell[0] for cell in cells) == 20_000
-    assert len(cells) <= 8
+    value, time_ns, span, root, check, _, _ = example
+    kept = recording.sections("work")[0]
+    assert (number(value), span, root) == (1.5, kept.span, kept.root)
+    assert kept.start <= time_ns <= kept.end
+    assert check == value ^ time_ns ^ span ^ root
 
 
 def test_cells_run_out(start, said):
