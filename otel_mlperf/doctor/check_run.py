@@ -75,9 +75,10 @@ def check_profiler(left_out: dict[str, int]) -> list[Check]:
 
 def check_findings(run: RunFolder) -> list[Check]:
     """What is worth changing in the program or on its machine: no fault of the recording."""
+    summary = judge_run(run)
     return [
-        Check("warn", finding.id, finding_text(finding), finding.action)
-        for finding in judge_run(run).findings
+        Check("warn", finding.id, finding_text(finding, ranks=summary.ranks), finding.action)
+        for finding in summary.findings
     ]
 
 

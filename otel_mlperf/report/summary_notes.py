@@ -43,7 +43,7 @@ def closing_lines(summary: Summary) -> list[str]:
 
 def around_lines(summary: Summary, width: int) -> list[Line]:
     """Findings, ranks, warm-up, outside time, slowest step, machines, the program's own words."""
-    lines = finding_lines(summary.findings, summary.short_id, width)
+    lines = finding_lines(summary.findings, summary.short_id, width, ranks=summary.ranks)
     lines += _ranks(summary.steps, width) if summary.steps else []
     for aggregate in summary.aggregates[:5]:
         mean = duration(aggregate.sum_ns / max(1, aggregate.count))

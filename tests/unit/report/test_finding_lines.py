@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import pytest
 from msgspec.structs import replace
 from run_folders import digits
 
 from otel_mlperf.analysis.findings.finding_sources import judge_run
-from otel_mlperf.findings.finding import Finding, Gain
+from otel_mlperf.findings.finding import Finding, Gain, Where
 from otel_mlperf.report.finding_lines import finding_lines, finding_text
-from otel_mlperf.report.lines import text
+from otel_mlperf.report.lines import columns, text
 from otel_mlperf.report.notebook import render_html
 from otel_mlperf.report.summary_table import render_summary
 from otel_mlperf.store.run_folders import read_run
@@ -22,14 +23,15 @@ WAIT = Finding(
 )
 
 
-def shown(findings, width=80):
-    return text(finding_lines(findings, "3f2a", width), color=False, unicode=True)
+def shown(findings, width=80, ranks=1):
+    lines = finding_lines(findings, "3f2a", width, ranks=ranks)
+    return text(lines, color=False, unicode=True)
 
 
 def test_what_is_the_case_what_is_won_and_what_to_do():
     """The advice is never cut."""
     assert shown([WAIT]) == (
-        "findings  training waits for data for 62 % of its time · to win: 38–62 %\n"
+        "findings  training waits for data for 62 % of its time · could save 38–62 %\n"
         "          Use more DataLoader workers, a larger prefetch_factor, pin_memory or\n"
         "          faster storage.\n"
     )
@@ -37,8 +39,35 @@ def test_what_is_the_case_what_is_won_and_what_to_do():
 
 def test_a_gain_of_one_number_is_written_once():
     """And one that is not known not at all."""
-    assert finding_text(replace(WAIT, gain=Gain(low=0.4, high=0.4))).endswith("· to win: 40 %")
+    assert finding_text(replace(WAIT, gain=Gain(low=0.4, high=0.4))).endswith("· could save 40 %")
     assert finding_text(replace(WAIT, gain=None)) == "training waits for data for 62 % of its time"
+
+
+def test_a_gain_that_may_be_nothing():
+    """Only how large it can be is worth a number."""
+    text = finding_text(replace(WAIT, gain=Gain(low=0.0, high=0.11)))
+
+    assert text.endswith("· could save up to 11 %")
+
+
+def test_what_is_won_is_never_cut():
+    """Where one line is too short for it, it takes another."""
+    said = "rank 1 likely holds up the others: its forward takes 1.8 × theirs"
+
+    assert shown([replace(WAIT, summary=said, action="Do.", gain=Gain(low=0.0, high=0.37))]) == (
+        f"findings  {said} ·\n          could save up to 37 %\n          Do.\n"
+    )
+
+
+def test_the_rank_is_said_where_there_are_several():
+    """Unless the words say it: else the same line would stand there once for each rank."""
+    full = replace(WAIT, summary="memory is full", gain=None, where=Where(rank=3))
+    slow = replace(full, summary="rank 3 is slow")
+
+    assert finding_text(full, ranks=4) == "rank 3: memory is full"
+    assert finding_text(slow, ranks=4) == "rank 3 is slow"
+    assert finding_text(full, ranks=1) == "memory is full"
+    assert shown([full, slow], ranks=4).splitlines()[0] == "findings  rank 3: memory is full"
 
 
 def test_the_first_three_and_where_the_others_are():
@@ -51,11 +80,13 @@ def test_the_first_three_and_where_the_others_are():
     )
 
 
-def test_a_long_one_stays_on_its_line():
-    """Whatever a finding of somebody else says."""
-    lines = shown([replace(WAIT, summary="x" * 200)]).splitlines()
+@pytest.mark.parametrize("said", ["x" * 2000, "many words " * 200, "两" * 2000])
+def test_a_long_one_stays_on_its_lines(said):
+    """Whatever a finding of somebody else says, its advice included."""
+    lines = shown([replace(WAIT, summary=said, action=said)]).splitlines()
 
-    assert all(len(line) <= 80 for line in lines)
+    assert all(columns(line) <= 80 for line in lines)
+    assert len(lines) <= 20
 
 
 def test_a_summary_and_a_notebook_show_them(tmp_path):

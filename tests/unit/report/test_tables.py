@@ -76,6 +76,15 @@ def test_checks_are_one_line_each_and_failures_come_first():
     )
 
 
+def test_a_check_of_a_long_name_keeps_its_distance():
+    """Such as a finding, or a destination of somebody else: its name is not cut."""
+    checks = [Check("warn", "host_memory_near_limit", "2 %"), Check("ok", "python", "3.12.1")]
+
+    assert render_checks(checks) == (
+        "warn  host_memory_near_limit  2 %\nok    python                  3.12.1\n"
+    )
+
+
 class Words(HTMLParser):
     """Texts and tags of a piece of HTML."""
 
