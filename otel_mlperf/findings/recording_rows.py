@@ -15,7 +15,7 @@ RECORDING_ROWS: Final[tuple[FindingRow, ...]] = (
         threshold=0,
         summary="{value:.0f} spans or metric points were lost",
         action=(
-            "See `otel-mlperf summary` for the reason: the collector, the disk, or a full journal."
+            "See `otel-mlperf doctor` for the reason: the collector, the disk, or a full journal."
         ),
         of_ended=True,
         measured=MeasuredSeries(metric=names.ITEMS, where=((names.OUTCOME, ("lost",)),)),

@@ -142,10 +142,20 @@ def _finding(held: _Held) -> Finding:
     return Finding(
         id=rule.id,
         severity=rule.severity,
-        summary=rule.summary.format(value=held.value, **words),
+        summary=rule.summary.format(value=held.value, **words) + _time_words(held),
         action=rule.action,
         evidence={"value": held.value, "threshold": rule.threshold, "held_s": held.held_s},
         where=Where(
             rank=held.rank, device=labels.get(names.HW_NAME) or labels.get(names.MOUNTPOINT, "")
         ),
     )
+
+
+def _time_words(held: _Held) -> str:
+    # The worst of a run of days is easily read as all of it.
+    rule, seconds = held.rule, round(held.held_s)
+    is_event = rule.over_s and "{value" not in rule.summary  # when it came is not known better
+    if not seconds or is_event:
+        return ""
+    time = f"{seconds / 60:.0f} min" if seconds >= 120 else f"{seconds} s"
+    return f" (within {time})" if rule.over_s else f" (for {time})"

@@ -45,7 +45,7 @@ def test_a_level_that_held_for_its_time(tmp_path):
     (found,) = judged(memory(tmp_path, [*calm, 910, 950, 940, *calm, 999, *calm], rank=3))
 
     assert (found.id, found.severity) == ("memory_near_limit", "critical")
-    assert found.summary == "95% of the memory that the job may use is in use"
+    assert found.summary == "95% of the memory that the job may use is in use (for 10 s)"
     assert found.evidence == {"value": 0.95, "threshold": 0.9, "held_s": 10.0}
     assert found.where == Where(rank=3)
 
@@ -59,6 +59,13 @@ def test_what_passes_is_no_finding(tmp_path, used):
 def test_a_short_run_is_judged_by_all_that_was_read(tmp_path):
     """A run that is over before the rule's time, and in which it held throughout."""
     assert ids(memory(tmp_path, [950, 960])) == ["memory_near_limit"]
+
+
+def test_hours_are_said_as_minutes(tmp_path):
+    """How long it held at most: whether it was a moment or the whole run."""
+    (found,) = judged(memory(tmp_path, [950] * 121))
+
+    assert found.summary == "95% of the memory that the job may use is in use (for 10 min)"
 
 
 def test_what_is_below_counts_by_its_least(tmp_path):
@@ -83,7 +90,7 @@ def test_each_gpu_is_judged_for_itself(tmp_path):
 
     assert found.id == "gpu_memory_near_limit"
     assert found.where == Where(rank=0, device="gpu0")
-    assert found.summary == "98% of the memory of gpu0 is in use"
+    assert found.summary == "98% of the memory of gpu0 is in use (for 95 s)"
 
 
 def test_only_the_reasons_that_slow_a_gpu_down(tmp_path):
@@ -93,7 +100,7 @@ def test_only_the_reasons_that_slow_a_gpu_down(tmp_path):
     read(run, names.THROTTLE, [1] * 5, GPU | {names.THROTTLE_REASON: "hw_slowdown"})
     (found,) = judged(run)
 
-    assert found.summary == "gpu0 runs below its clock: hw_slowdown"
+    assert found.summary == "gpu0 runs below its clock: hw_slowdown (for 20 s)"
 
 
 def test_a_count_that_grew(tmp_path):
@@ -103,6 +110,7 @@ def test_a_count_that_grew(tmp_path):
     (found,) = judged(run)
 
     assert (found.id, found.evidence["value"]) == ("killed_for_memory", 1.0)
+    assert found.summary == "the kernel has killed a process of the job for want of memory"
 
 
 @pytest.mark.parametrize("counts", [[7, 7, 7], [7, 0, 0], [7]])
@@ -129,6 +137,7 @@ def test_a_ratio_of_growths_over_its_time(tmp_path):
 
     assert found.id == "cpu_throttled"
     assert 0.25 < found.evidence["value"] < 0.4
+    assert found.summary.endswith(" of its periods (within 60 s)")
 
 
 def test_a_moment_of_a_ratio_is_no_finding(tmp_path):
