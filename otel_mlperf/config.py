@@ -269,17 +269,17 @@ def load_config(
 
 
 def _from_environ(environ: Mapping[str, str], from_file: dict[str, Any]) -> dict[str, Any]:
-    found = {}
+    given = {}
     for item in fields(Config):
         variable = item.metadata["variable"]
         text = environ.get(variable, "").strip()
         if not text:
             continue
         try:
-            found[item.name] = checked(item, text, variable)
+            given[item.name] = checked(item, text, variable)
         except ConfigError as error:
             _log.warning("%s; %r is used", error, from_file.get(item.name, item.default))
-    return found
+    return given
 
 
 def _read_file(path: str) -> dict[str, Any]:

@@ -53,10 +53,10 @@ def checked(item: Any, value: Any, where: str) -> Any:
     """
     kind, low, choices = type(item.default), item.metadata["low"], item.metadata["choices"]
     try:
-        found = (item.metadata["parse"] or _PARSE[kind])(value)
-        if choices and found not in choices:
+        parsed = (item.metadata["parse"] or _PARSE[kind])(value)
+        if choices and parsed not in choices:
             raise ValueError
-        if kind in (int, float) and not low <= found < math.inf:
+        if kind in (int, float) and not low <= parsed < math.inf:
             raise ValueError
     except ConfigError as error:
         raise ConfigError(f"{where}: {error}") from None
@@ -64,7 +64,7 @@ def checked(item: Any, value: Any, where: str) -> Any:
         wanted = " or ".join(map(repr, choices)) or _WANTED[kind].format(low=f"{low:g}")
         shown = f"a {type(value).__name__}" if item.metadata["secret"] else repr(value)
         raise ConfigError(f"{where}: found {shown}, expected {wanted}") from None
-    return found
+    return parsed
 
 
 def _parse_bool(value: Any) -> bool:

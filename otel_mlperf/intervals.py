@@ -85,12 +85,16 @@ def shared(sets: Sequence[Intervals], groups: int) -> NDArray[np.int64]:
     Column ``m`` of the result is the time in which exactly those sets were on whose bits are set in
     ``m``; column 0, in which none was, counts only the time between others.
     """
-    times = np.concatenate([part for one in sets for part in (one.start_ns, one.end_ns)])
-    inside = np.concatenate([part for one in sets for part in (one.group, one.group)])
+    times = np.concatenate(
+        [part for intervals in sets for part in (intervals.start_ns, intervals.end_ns)]
+    )
+    inside = np.concatenate(
+        [part for intervals in sets for part in (intervals.group, intervals.group)]
+    )
     change = np.concatenate(
         [
-            np.full(len(one), sign << bit, np.int64)
-            for bit, one in enumerate(sets)
+            np.full(len(intervals), sign << bit, np.int64)
+            for bit, intervals in enumerate(sets)
             for sign in (1, -1)
         ]
     )

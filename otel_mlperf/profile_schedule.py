@@ -136,8 +136,8 @@ def schedule_text(given: Any) -> str:
     Raises:
         ConfigError: it is none.
     """
-    found = parse_schedule(given)
-    return "" if found is None else str(found)
+    schedule = parse_schedule(given)
+    return "" if schedule is None else str(schedule)
 
 
 def _pair(part: str) -> tuple[str, Any]:

@@ -44,21 +44,21 @@ def _convert(job: Job) -> None:
 
     description, run_folder = Path(job.window), Path(job.run_folder)
     window = read_window(description)
-    found = convert(
+    conversion = convert(
         description.parent / window.trace,
         Budget(job.spans, by_trace=job.by_trace),
         window=window,
         run_folder=run_folder,
     )
-    store(found, run_folder)
-    made = list(requests(found, job.resource)) if job.is_sent else []
+    store(conversion, run_folder)
+    made = list(requests(conversion, job.resource)) if job.is_sent else []
     result = Result(
-        digest=found.trace.digest,
-        events=found.events,
-        rolled_up=found.rolled_up,
+        digest=conversion.trace.digest,
+        events=conversion.events,
+        rolled_up=conversion.rolled_up,
         requests=[(items, len(body)) for items, body in made],
         end_ns=window.end[0],
-        figures=list(find_figures(found.trace, found.numbers)),
+        figures=list(find_figures(conversion.trace, conversion.numbers)),
     )
     write_result(Path(job.result), result, (body for _, body in made))
 

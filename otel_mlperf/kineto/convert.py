@@ -20,11 +20,11 @@ from otel_mlperf.kineto.linking.link import link
 from otel_mlperf.kineto.linking.sections import read_sections
 from otel_mlperf.kineto.reading.trace_reader import MOST_BYTES, read_details, read_trace
 from otel_mlperf.kineto.spans.budget import Budget, choose
-from otel_mlperf.kineto.spans.critical import critical_path
+from otel_mlperf.kineto.spans.critical_path import critical_path
 from otel_mlperf.kineto.spans.event_attributes import collective_attributes, detail_attributes
+from otel_mlperf.kineto.spans.event_rows import event_rows
 from otel_mlperf.kineto.spans.event_spans import Spans
-from otel_mlperf.kineto.spans.stored import event_rows
-from otel_mlperf.kineto.spans.trace_assignment import find_places
+from otel_mlperf.kineto.spans.trace_assignment import find_assignment
 from otel_mlperf.otlp import wire
 from otel_mlperf.otlp.span_encoding import cut, encode_spans, span_sizes
 
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
     from otel_mlperf.journal.window import Window
     from otel_mlperf.kineto.counting.window_numbers import WindowNumbers
-    from otel_mlperf.kineto.linking.links import Links
+    from otel_mlperf.kineto.linking.linked_events import Links
     from otel_mlperf.kineto.linking.sections import Sections
     from otel_mlperf.kineto.spans.budget import SpanPlan
     from otel_mlperf.kineto.spans.trace_assignment import Assignment
@@ -121,7 +121,7 @@ def convert(
         sections = read_sections(run_folder, window)
     links = link(trace, sections)
     budget = budget or Budget()
-    places = find_places(trace, links, sections, window, whole=budget.is_whole)
+    places = find_assignment(trace, links, sections, window, whole=budget.is_whole)
     problem = window.problem if window is not None else ""
     spans = _chosen(trace, links, places, budget, problem)
     known = window.rank if window is not None else trace.rank
@@ -161,12 +161,12 @@ def _chosen(trace: Trace, links: Links, places: Assignment, budget: Budget, prob
 def _own_attributes(trace: Trace, links: Links, plan: SpanPlan) -> dict[int, dict[str, Any]]:
     """What the kept events say in their ``args``."""
     rows = np.flatnonzero(plan.kept).tolist()
-    found = {row: detail_attributes(args) for row, args in read_details(trace, rows).items()}
+    own = {row: detail_attributes(args) for row, args in read_details(trace, rows).items()}
     for row, collective in collectives(trace, links).items():
-        if row in found:
+        if row in own:
             kernel_ns = int(trace.events.duration_ns[row]) if links.is_device[row] else None
-            found[row] |= collective_attributes(collective, kernel_ns)
-    return {row: attributes for row, attributes in found.items() if attributes}
+            own[row] |= collective_attributes(collective, kernel_ns)
+    return {row: attributes for row, attributes in own.items() if attributes}
 
 
 def _bytes_of_traces(spans: Spans) -> NDArray[np.int64]:
@@ -188,11 +188,11 @@ def _spans_of_traces(spans: Spans) -> NDArray[np.int64]:
     return (kept + np.bincount(anchors, minlength=many)).astype(np.int64)
 
 
-def requests(found: Conversion, resource: Mapping[str, object]) -> Iterator[tuple[int, bytes]]:
+def requests(conversion: Conversion, resource: Mapping[str, object]) -> Iterator[tuple[int, bytes]]:
     """The requests for a server, each with its number of events: roll-ups do not count."""
     who, scope = wire.encode_resource(resource), wire.encode_scope(names.SCOPE)
-    pieces = [(columns, True) for columns in found.spans.kept()]
-    pieces.append((found.spans.roll_ups(), False))
+    pieces = [(columns, True) for columns in conversion.spans.kept()]
+    pieces.append((conversion.spans.roll_ups(), False))
     waiting, items = b"", 0
     for columns, are_items in pieces:
         for piece in cut(columns, REQUEST_BYTES):
@@ -207,14 +207,20 @@ def requests(found: Conversion, resource: Mapping[str, object]) -> Iterator[tupl
         yield items, waiting
 
 
-def sent_rows(found: Conversion) -> Iterator[dict[str, Any]]:
+def sent_rows(conversion: Conversion) -> Iterator[dict[str, Any]]:
     """What is sent, as rows of table ``spans``."""
-    return stored_rows(found, only_sent=True)
+    return stored_rows(conversion, only_sent=True)
 
 
-def stored_rows(found: Conversion, *, only_sent: bool = False) -> Iterator[dict[str, Any]]:
+def stored_rows(conversion: Conversion, *, only_sent: bool = False) -> Iterator[dict[str, Any]]:
     """What a run folder would get, row by row."""
-    pieces = event_rows(found.spans, found.rank, found.restart, found.window, only_sent=only_sent)
+    pieces = event_rows(
+        conversion.spans,
+        conversion.rank,
+        conversion.restart,
+        conversion.window,
+        only_sent=only_sent,
+    )
     for columns in pieces:
         values = [_listed(column) for column in columns.values()]
         yield from (dict(zip(columns, row, strict=True)) for row in zip(*values, strict=True))
@@ -227,7 +233,7 @@ def _listed(column: Any) -> list[Any]:
     return values
 
 
-def store(found: Conversion, run_folder: Path) -> None:
+def store(conversion: Conversion, run_folder: Path) -> None:
     """Writes everything into a run folder; a second time it replaces the first.
 
     Raises:
@@ -236,11 +242,15 @@ def store(found: Conversion, run_folder: Path) -> None:
     from otel_mlperf.store.part_writer import write_part, write_pieces
     from otel_mlperf.store.parts import window_host
 
-    host = window_host(found.trace.digest)
+    host = window_host(conversion.trace.digest)
     numbers = tables_of(
-        found.trace, found.numbers, found.links.orphans, window=found.window, rank=found.rank
+        conversion.trace,
+        conversion.numbers,
+        conversion.links.orphans,
+        window=conversion.window,
+        rank=conversion.rank,
     )
     for table, columns in numbers.items():
         write_part(run_folder, table, host, 1, columns)
-    pieces = event_rows(found.spans, found.rank, found.restart, found.window)
+    pieces = event_rows(conversion.spans, conversion.rank, conversion.restart, conversion.window)
     write_pieces(run_folder, "spans", host, 1, pieces)

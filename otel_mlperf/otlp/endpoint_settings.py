@@ -199,10 +199,8 @@ class _SettingReader:
     def _parse_headers(self, variable: str, value: str) -> dict[str, str]:
         headers = {}
         for place, pair in enumerate(filter(str.strip, value.split(",")), 1):
-            name, found, content = (
-                unquote(part.strip(), "latin-1") for part in pair.partition("=")
-            )
-            if found and _HEADER_NAME.fullmatch(name) and _HEADER_VALUE.fullmatch(content):
+            name, sign, content = (unquote(part.strip(), "latin-1") for part in pair.partition("="))
+            if sign and _HEADER_NAME.fullmatch(name) and _HEADER_VALUE.fullmatch(content):
                 headers[name.lower()] = content
             else:
                 self.warnings.append(

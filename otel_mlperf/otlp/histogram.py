@@ -60,6 +60,7 @@ class ExponentialBuckets(Struct, tag="exponential"):
         high = int(indices.max()) >> (MAX_SCALE - self.scale)
         self._make_room(low, high)
         indices = (indices >> (MAX_SCALE - self.scale)) - self.offset
+        # A step for each bucket that is met, not for each value: there are 160 at most.
         for place, more in zip(*np.unique(indices, return_counts=True), strict=True):
             self.counts[place] += int(more)
 
@@ -173,12 +174,12 @@ def _total(buckets: Buckets, values: NDArray[np.float64]) -> None:
     buckets.max = _most(buckets.max, float(values.max()))
 
 
-def _least(one: float | None, other: float | None) -> float | None:
-    return min((value for value in (one, other) if value is not None), default=None)
+def _least(before: float | None, other: float | None) -> float | None:
+    return min((value for value in (before, other) if value is not None), default=None)
 
 
-def _most(one: float | None, other: float | None) -> float | None:
-    return max((value for value in (one, other) if value is not None), default=None)
+def _most(before: float | None, other: float | None) -> float | None:
+    return max((value for value in (before, other) if value is not None), default=None)
 
 
 def _indices(values: NDArray[np.float64]) -> NDArray[np.int64]:

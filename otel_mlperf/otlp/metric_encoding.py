@@ -143,6 +143,10 @@ def _points(encode: Callable[[_Point], bytes], points: Sequence[_Point]) -> byte
     return b"".join(wire.block(1, encode(point)) for point in points)
 
 
+# The numbers below are the fields in opentelemetry/proto/metrics/v1. Times, count and sum agree in
+# all kinds of points; attributes, exemplars, minimum and maximum do not.
+
+
 def _number(point: NumberPoint) -> bytes:
     return (
         wire.encode_attributes(point.attributes, 7)

@@ -71,6 +71,7 @@ def _envelope(resource: Mapping[str, object]) -> tuple[bytes, bytes]:
             }
         ]
     }
+    # Encoded once with no span, and cut open where they belong: the spans are the last field.
     encoded = msgspec.json.encode(line)
     end = len(b"]}]}]}")
     return encoded[:-end], encoded[-end:] + b"\n"
@@ -78,7 +79,7 @@ def _envelope(resource: Mapping[str, object]) -> tuple[bytes, bytes]:
 
 def _span(row: Mapping[str, Any]) -> _Json:
     own = own_fields(row)
-    found: _Json = {
+    span: _Json = {
         "traceId": row["trace_id"],
         "spanId": row["span_id"],
         "parentSpanId": row["parent_id"] or "",
@@ -90,12 +91,12 @@ def _span(row: Mapping[str, Any]) -> _Json:
         "attributes": _attributes(shared_attributes(row) | own.attributes),
     }
     if own.error is not None:
-        found["status"] = {"message": _text(own.error), "code": _ERROR}
+        span["status"] = {"message": _text(own.error), "code": _ERROR}
     if own.events:
-        found["events"] = [_event(event) for event in own.events]
+        span["events"] = [_event(event) for event in own.events]
     if own.links:
-        found["links"] = [_link(link) for link in own.links]
-    return found
+        span["links"] = [_link(link) for link in own.links]
+    return span
 
 
 def _event(event: SpanEvent) -> _Json:

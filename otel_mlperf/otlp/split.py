@@ -34,6 +34,7 @@ def post_in_parts(
         lost["rejected"] = lost.get("rejected", 0) + answer.rejected
     if answer.outcome not in (Outcome.REJECTED, Outcome.TOO_LARGE):
         return answer
+    # Halving finds one bad item among n with some 2 log2(n) requests, whatever the answer says.
     parts = halves(body)
     if parts is None:
         reason = answer.outcome.value
@@ -41,6 +42,7 @@ def post_in_parts(
         return ServerAnswer(Outcome.DELIVERED, answer.reason)
     for part in parts:
         answer = post_in_parts(post, part, signal, lost)
+        # The other half would meet the same server: it waits with this one.
         if answer.outcome is not Outcome.DELIVERED:
             break
     return answer
@@ -68,6 +70,7 @@ def count_items(body: bytes, signal: str) -> int:
 
 
 def _points(metric: bytes) -> int:
+    # Whatever kind of metric it is, field 1 of its data is a point.
     data = [value for field, _, value in wire.fields(metric) if field in _POINT_FIELDS]
     return sum(
         field == 1
@@ -78,6 +81,7 @@ def _points(metric: bytes) -> int:
 
 
 def _parts(body: bytes) -> tuple[bytes, bytes, list[bytes], str]:
+    # The fields that ``wire.envelope`` writes; a stranger's body never comes here.
     resource, scope, schema = b"", b"", ""
     items: list[bytes] = []
     for _, _, outer in wire.fields(body):

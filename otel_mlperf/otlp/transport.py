@@ -63,6 +63,8 @@ class Transport:
         deadline = time.monotonic() + self._settings.timeout_s
         try:
             reply = self._exchange(body, headers, deadline)
+        # Half an exchange leaves the rest of its answer in the connection, and the next request
+        # would take that for its own.
         except BaseException:
             self.close()
             raise
@@ -79,8 +81,8 @@ class Transport:
         # One read with a bound: a length that the answer announces is not believed.
         content = response.read(ANSWER_MOST)
         complete = len(content) < ANSWER_MOST and not response.length
-        found = {name.lower(): value for name, value in response.getheaders()}
-        return Reply(response.status, found, content, complete)
+        replied = {name.lower(): value for name, value in response.getheaders()}
+        return Reply(response.status, replied, content, complete)
 
     def close(self) -> None:
         """Close the connection; the next request opens another."""
@@ -203,6 +205,7 @@ def _connect(host: str, port: int, deadline: float) -> socket.socket:
         try:
             raw.settimeout(_left(deadline) / (len(addresses) - place))
             raw.connect(address)
+            # Head and body are two writes: the second would wait for the first one's receipt.
             raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         except OSError:
             raw.close()

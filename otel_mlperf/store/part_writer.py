@@ -182,8 +182,8 @@ def _as_array(table: str, column: Column, values: Values | None, rows: int) -> p
         if values is None and column.null:
             return pa.nulls(rows, kind)
         if values is None or len(values) != rows:
-            found = "nothing" if values is None else f"{len(values)} values"
-            raise ValueError(f"{found} for {rows} rows")
+            length = "nothing" if values is None else f"{len(values)} values"
+            raise ValueError(f"{length} for {rows} rows")
         array = _numbers(values, kind) if isinstance(values, np.ndarray) else None
         if array is None:
             array = pa.array(values, kind)

@@ -44,11 +44,11 @@ def window_host(digest: str) -> str:
 
 def parse(path: Path) -> TablePart | None:
     """The part that ``path`` is by its name; None for unfinished and foreign files."""
-    found = _NAME.fullmatch(path.name)
-    if found is None or path.name.startswith("."):
+    name = _NAME.fullmatch(path.name)
+    if name is None or path.name.startswith("."):
         return None
-    first = int(found["first"])
-    return TablePart(found["host"], first, int(found["last"] or first), path)
+    first = int(name["first"])
+    return TablePart(name["host"], first, int(name["last"] or first), path)
 
 
 def live_parts(folder: Path) -> list[TablePart]:

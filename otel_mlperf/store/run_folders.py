@@ -53,15 +53,15 @@ def list_runs(folder: Path) -> list[RunFolder]:
 
 def scan_runs(folder: Path) -> tuple[list[RunFolder], dict[str, StoreError]]:
     """The runs in ``folder``, newest first, and what is wrong with folders of others, by name."""
-    found: list[RunFolder] = []
+    runs: list[RunFolder] = []
     bad: dict[str, StoreError] = {}
     for path in sorted(folder.glob(f"*/{RUN_FILE}")):
         try:
-            found.append(read_run(path.parent))
+            runs.append(read_run(path.parent))
         except StoreError as error:
             bad[path.parent.name] = error
-    found.sort(key=lambda run: (run.facts.started_ns, run.path.name), reverse=True)
-    return found, bad
+    runs.sort(key=lambda run: (run.facts.started_ns, run.path.name), reverse=True)
+    return runs, bad
 
 
 def read_run(path: Path) -> RunFolder:
@@ -90,7 +90,11 @@ def find_run(run: str = LATEST, folder: Path | None = None) -> RunFolder:
         raise bad[run]
     if runs and run == LATEST:
         return runs[0]
-    named = [found for found in runs if run in (found.path.name, found.facts.name, found.facts.id)]
+    named = [
+        candidate
+        for candidate in runs
+        if run in (candidate.path.name, candidate.facts.name, candidate.facts.id)
+    ]
     if named:
         return named[0]
     begun = _begun(runs, run)
@@ -125,9 +129,9 @@ def _not_found(run: str, folder: Path, runs: list[RunFolder]) -> str:
 
 
 def _nothing(run: str, folder: Path) -> str:
-    found = "there are no runs in it" if folder.is_dir() else "there is no such folder"
+    reason = "there are no runs in it" if folder.is_dir() else "there is no such folder"
     return (
-        f"looking for run {run!r} in {folder}: {found}; go to where the run was started, "
+        f"looking for run {run!r} in {folder}: {reason}; go to where the run was started, "
         f"set {DIR_VARIABLE}, or give the path of a run folder"
     )
 

@@ -66,8 +66,8 @@ class Store:
         for last in (False,) * (_TRIES - 1) + (True,):
             try:
                 self._connection = self._connection or self._open()
-                found = self._connection.execute(sql, values or None)
-                return [column[0] for column in found.description or ()], found.fetchall()
+                answer = self._connection.execute(sql, values or None)
+                return [column[0] for column in answer.description or ()], answer.fetchall()
             except (duckdb.Error, UnicodeDecodeError) as error:
                 # The agent may have merged a part away since it was listed: list again.
                 if last or not self._is_outdated():
@@ -123,12 +123,12 @@ def time_ranges(
         f"SELECT {column} AS moment, row_number() OVER (ORDER BY {column}) AS place "
         f"FROM {table} WHERE {where}"
     )
-    found = store.rows(
+    times = store.rows(
         f"SELECT DISTINCT moment FROM ({placed}) WHERE (place - 1) % $rows = 0 ORDER BY moment",
         rows=rows,
         **values,
     )
-    starts = [moment for (moment,) in found]
+    starts = [moment for (moment,) in times]
     if starts:
         yield from pairwise([_FIRST, *starts[1:], _LAST])
 

@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
+from otel_mlperf.intervals import sums
 from otel_mlperf.kineto.linking.collectives import is_collective
 from otel_mlperf.kineto.linking.forest import Forest
-from otel_mlperf.kineto.linking.links import Place, Role, find_roles
+from otel_mlperf.kineto.linking.linked_events import Place, Role, find_roles
 from otel_mlperf.kineto.linking.threads import Innermost, find_waiting
 from otel_mlperf.kineto.trace_events import NONE
 
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from otel_mlperf.journal.window import Window
-    from otel_mlperf.kineto.linking.links import Links, TraceStep
+    from otel_mlperf.kineto.linking.linked_events import Links, TraceStep
     from otel_mlperf.kineto.linking.sections import Sections
     from otel_mlperf.kineto.trace_events import Trace
 
@@ -34,7 +35,7 @@ class Attribution(NamedTuple):
     phases: list[str]
 
 
-def find_belonging(
+def find_attribution(
     trace: Trace, links: Links, sections: Sections, window: Window | None = None
 ) -> Attribution:
     """The section, step and phase of each event.
@@ -61,7 +62,9 @@ def _sections(
     annotation = _annotations(trace, links)
     name = np.append(trace.events.name, NONE)[annotation]
     is_step = np.append(sections.is_step, True)[of_section]
-    words = sorted({*sections.name, *(trace.names[one] for one in np.unique(name[name != NONE]))})
+    words = sorted(
+        {*sections.name, *(trace.names[number] for number in np.unique(name[name != NONE]))}
+    )
     place = {word: at for at, word in enumerate(words)}
     of_recorded = np.array([place[word] for word in sections.name] + [NONE], np.int64)[of_section]
     of_name = np.array([place.get(word, NONE) for word in trace.names] + [NONE], np.int64)[name]
@@ -86,23 +89,25 @@ def _annotations(trace: Trace, links: Links) -> NDArray[np.int32]:
         cover = Innermost(events.start_ns[rows], events.start_ns[rows] + events.duration_ns[rows])
         mine = np.flatnonzero((waiting == track) & ~links.is_device)
         there[mine] = np.append(rows, NONE)[cover.at(events.start_ns[mine])]
-    found: NDArray[np.int32] = np.where(above == NONE, there[root], above)
-    return found
+    innermost: NDArray[np.int32] = np.where(above == NONE, there[root], above)
+    return innermost
 
 
 def _self_or_above(links: Links, wanted: NDArray[np.bool_]) -> NDArray[np.int32]:
     rows = np.arange(len(wanted), dtype=np.int32)
-    found: NDArray[np.int32] = np.where(wanted, rows, Forest(links.parent).nearest(wanted))
-    return found
+    nearest: NDArray[np.int32] = np.where(wanted, rows, Forest(links.parent).nearest(wanted))
+    return nearest
 
 
 def _is_section(trace: Trace, links: Links) -> NDArray[np.bool_]:
     """Whether an event is an annotation that a person put around a part of the program."""
     single = np.array([is_collective(name) for name in trace.names] or [False])
-    found: NDArray[np.bool_] = (find_roles(trace) == Role.ANNOTATION) & ~single[trace.events.name]
-    found &= links.place != Place.TWIN
-    found[[step.row for step in links.steps if step.row != NONE]] = False
-    return found
+    is_section: NDArray[np.bool_] = (find_roles(trace) == Role.ANNOTATION) & ~single[
+        trace.events.name
+    ]
+    is_section &= links.place != Place.TWIN
+    is_section[[step.row for step in links.steps if step.row != NONE]] = False
+    return is_section
 
 
 def _step_and_phase(step: TraceStep, sections: Sections, window: Window | None) -> tuple[str, str]:
@@ -115,3 +120,19 @@ def _step_and_phase(step: TraceStep, sections: Sections, window: Window | None) 
             return f"{known.phase} step {known.number}", known.phase
     phase = step.name.removesuffix(_STEP)
     return step.name, phase if phase != step.name else ""
+
+
+def main_sections(
+    duration_ns: NDArray[np.int64], group: NDArray[np.int64], where: Attribution
+) -> dict[int, tuple[int, int]]:
+    """For each group the section with most of its time, and how much that is."""
+    rows = np.flatnonzero(where.section != NONE)
+    pairs, of_pair = np.unique(
+        np.stack([group[rows], where.section[rows]]), axis=1, return_inverse=True
+    )
+    spent = sums(duration_ns[rows], of_pair.reshape(-1), pairs.shape[1])
+    # The last of a key counts: the longest, and of equal ones the first by name.
+    order = np.lexsort((-pairs[1], spent))
+    keys, named, times = pairs[0][order], pairs[1][order], spent[order]
+    best = zip(named.tolist(), times.tolist(), strict=True)
+    return dict(zip(keys.tolist(), best, strict=True))

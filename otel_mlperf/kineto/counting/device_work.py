@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import numpy as np
 
 from otel_mlperf.intervals import union
-from otel_mlperf.kineto.linking.links import Role, find_roles
+from otel_mlperf.kineto.linking.linked_events import Role, find_roles
 from otel_mlperf.kineto.trace_events import NONE
 
 if TYPE_CHECKING:
@@ -100,13 +100,15 @@ def find_work(trace: Trace) -> Work:
         device=of_device.reshape(-1).astype(np.int64),
         stream=of_stream.reshape(-1).astype(np.int64),
         devices=devices.tolist(),
-        streams=[(int(one), int(other)) for one, other in pairs.T],
+        streams=[
+            (int(device_number), int(stream_number)) for device_number, stream_number in pairs.T
+        ],
     )
 
 
 def is_of(trace: Trace, categories: frozenset[str]) -> NDArray[np.bool_]:
     """Whether each event is of one of these categories."""
-    wanted = np.array([one in categories for one in trace.categories] or [False])
+    wanted = np.array([category in categories for category in trace.categories] or [False])
     return wanted[trace.events.category]
 
 
@@ -153,11 +155,11 @@ def count_copies(trace: Trace, work: Work) -> list[Copies]:
     """The copies and memsets by device and name, longest first."""
     rows = np.flatnonzero(work.kind == WorkKind.COPY)
     name = trace.events.name[work.rows[rows]]
-    found = []
+    copies = []
     for key in np.unique(np.stack([work.device[rows], name]), axis=1).T.tolist():
         mine = rows[(work.device[rows] == key[0]) & (name == key[1])]
-        found.append(_copies(trace, work, mine, work.devices[key[0]], trace.names[key[1]]))
-    return sorted(found, key=lambda one: (one.device, -one.total_ns, one.name))
+        copies.append(_copies(trace, work, mine, work.devices[key[0]], trace.names[key[1]]))
+    return sorted(copies, key=lambda of_name: (of_name.device, -of_name.total_ns, of_name.name))
 
 
 def direction(name: str) -> str:

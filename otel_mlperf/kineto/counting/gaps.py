@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from otel_mlperf.kineto.counting.device_work import Work
-    from otel_mlperf.kineto.linking.links import Links
+    from otel_mlperf.kineto.linking.linked_events import Links
     from otel_mlperf.kineto.trace_events import Trace
 
 MOST: Final = 20
@@ -56,15 +56,15 @@ class _Found(NamedTuple):
 
 def find_gaps(trace: Trace, work: Work, links: Links) -> list[Gap]:
     """The longest gaps of each device, longest first."""
-    found = _between(trace, work, links.launch)
+    gaps = _between(trace, work, links.launch)
     shown = ~links.is_device
     # A whole step is around every gap and says nothing.
     shown[[step.row for step in links.steps if step.row != NONE]] = False
     told = []
     for i, device in enumerate(work.devices):
-        found[i] += _around(trace, work, i)
-        found[i].sort(key=lambda gap: (gap.start_ns - gap.end_ns, gap.start_ns))
-        for gap in found[i][:MOST]:
+        gaps[i] += _around(trace, work, i)
+        gaps[i].sort(key=lambda gap: (gap.start_ns - gap.end_ns, gap.start_ns))
+        for gap in gaps[i][:MOST]:
             track = _thread(trace, work, links.launch, i, gap.row)
             told.append(_told(trace, gap, device, track, shown))
     return told
@@ -72,10 +72,10 @@ def find_gaps(trace: Trace, work: Work, links: Links) -> list[Gap]:
 
 def _between(trace: Trace, work: Work, launch: NDArray[np.int32]) -> list[list[_Found]]:
     waits = find_waits(trace, work, launch, work.device)
-    found: list[list[_Found]] = [[] for _ in work.devices]
+    longest_of: list[list[_Found]] = [[] for _ in work.devices]
     longest = np.argsort(-waits.gap.length_ns, kind="stable")
     for i in longest.tolist():
-        mine = found[int(waits.gap.group[i])]
+        mine = longest_of[int(waits.gap.group[i])]
         # From the longest down, so the first of each device are its longest.
         if len(mine) >= MOST:
             continue
@@ -83,7 +83,7 @@ def _between(trace: Trace, work: Work, launch: NDArray[np.int32]) -> list[list[_
         cause = HOST_WAIT if waits.host[i] else known
         gap = waits.gap
         mine.append(_Found(int(gap.start_ns[i]), int(gap.end_ns[i]), cause, int(waits.row[i])))
-    return found
+    return longest_of
 
 
 def _around(trace: Trace, work: Work, device: int) -> list[_Found]:

@@ -29,7 +29,7 @@ import numpy as np
 
 from otel_mlperf.intervals import gaps, nearest_rank, shared, sums, union
 from otel_mlperf.kineto.counting.device_work import WorkKind
-from otel_mlperf.kineto.linking.links import Role, find_roles
+from otel_mlperf.kineto.linking.linked_events import Role, find_roles
 from otel_mlperf.kineto.trace_events import NONE
 
 if TYPE_CHECKING:

@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from otel_mlperf.intervals import inner_ns, nearest_rank, sums
+from otel_mlperf.kineto.counting.attribution import main_sections
 from otel_mlperf.kineto.counting.device_work import WorkKind
 from otel_mlperf.kineto.linking.collectives import is_collective
 from otel_mlperf.kineto.linking.forest import Forest
-from otel_mlperf.kineto.linking.links import Role, find_roles
+from otel_mlperf.kineto.linking.linked_events import Role, find_roles
 from otel_mlperf.kineto.trace_events import NONE
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
     from otel_mlperf.kineto.counting.attribution import Attribution
     from otel_mlperf.kineto.counting.device_work import Work
-    from otel_mlperf.kineto.linking.links import Links
+    from otel_mlperf.kineto.linking.linked_events import Links
     from otel_mlperf.kineto.trace_events import Events, Trace
 
     Integers = NDArray[np.integer[Any]]
@@ -154,11 +155,11 @@ def _by_name(
 ) -> list[WindowTotal]:
     events, names = trace.events, len(trace.names)
     group = events.category.astype(np.int64) * names + events.name
-    found = totals(group, events.duration_ns, own)
-    launched = _launched(trace, links, work, group, found.group)
+    of_names = totals(group, events.duration_ns, own)
+    launched = _launched(trace, links, work, group, of_names.group)
     kinds = dict(_one_each(group[work.rows], work.kind))
     whats = {key: _WHAT.get(Role(role), OTHER) for key, role in _one_each(group, find_roles(trace))}
-    main = _main_sections(events.duration_ns, group, where)
+    main = main_sections(events.duration_ns, group, where)
     return [
         WindowTotal(
             what=KERNEL if key in kinds else whats[key],
@@ -170,7 +171,7 @@ def _by_name(
             device_ns=launched[key],
             figures=figures,
         )
-        for key, figures in found.each()
+        for key, figures in of_names.each()
     ]
 
 
@@ -202,25 +203,9 @@ def _launched(
     return dict(zip(groups.tolist(), spent.tolist(), strict=True))
 
 
-def _main_sections(
-    duration_ns: NDArray[np.int64], group: NDArray[np.int64], where: Attribution
-) -> dict[int, tuple[int, int]]:
-    """For each group the section with most of its time, and how much that is."""
-    rows = np.flatnonzero(where.section != NONE)
-    pairs, of_pair = np.unique(
-        np.stack([group[rows], where.section[rows]]), axis=1, return_inverse=True
-    )
-    spent = sums(duration_ns[rows], of_pair.reshape(-1), pairs.shape[1])
-    # The last of a key counts: the longest, and of equal ones the first by name.
-    order = np.lexsort((-pairs[1], spent))
-    keys, named, times = pairs[0][order], pairs[1][order], spent[order]
-    found = zip(named.tolist(), times.tolist(), strict=True)
-    return dict(zip(keys.tolist(), found, strict=True))
-
-
 def _by_stream(trace: Trace, work: Work) -> list[WindowTotal]:
     length = work.end_ns - work.start_ns
-    found = totals(work.stream, length, length)
+    of_streams = totals(work.stream, length, length)
     return [
         WindowTotal(
             what=STREAM,
@@ -230,7 +215,7 @@ def _by_stream(trace: Trace, work: Work) -> list[WindowTotal]:
             stream=work.streams[key][1],
             figures=figures,
         )
-        for key, figures in found.each()
+        for key, figures in of_streams.each()
     ]
 
 
@@ -241,7 +226,7 @@ def _by_place(
     inside = Forest(links.around).nearest(operators) != NONE
     outermost = np.flatnonzero(operators & ~inside)
     duration = trace.events.duration_ns
-    found: list[WindowTotal] = []
+    of_places: list[WindowTotal] = []
     for what, place, names in (
         (SECTION, where.section, where.sections),
         (STEP, where.step, where.steps),
@@ -250,8 +235,8 @@ def _by_place(
         for category, rows in ((ON_DEVICE, work.rows), (ON_HOST, outermost)):
             mine = rows[place[rows] != NONE]
             sums_of = totals(place[mine], duration[mine], own[mine])
-            found += [
+            of_places += [
                 WindowTotal(what=what, category=category, name=names[key], figures=figures)
                 for key, figures in sums_of.each()
             ]
-    return found
+    return of_places

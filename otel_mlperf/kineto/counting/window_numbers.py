@@ -20,13 +20,13 @@ import numpy as np
 from otel_mlperf import names
 from otel_mlperf.intervals import shared, sums, union
 from otel_mlperf.kineto.counting.allocator_memory import follow_memory
-from otel_mlperf.kineto.counting.attribution import find_belonging
+from otel_mlperf.kineto.counting.attribution import find_attribution
 from otel_mlperf.kineto.counting.device_work import count_copies, find_work
 from otel_mlperf.kineto.counting.gaps import find_gaps
 from otel_mlperf.kineto.counting.streams import measure_devices, measure_streams, window_of
 from otel_mlperf.kineto.counting.totals import window_totals
 from otel_mlperf.kineto.linking.collectives import is_collective
-from otel_mlperf.kineto.linking.links import Role, find_roles
+from otel_mlperf.kineto.linking.linked_events import Role, find_roles
 from otel_mlperf.kineto.linking.sections import no_sections
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from otel_mlperf.kineto.counting.gaps import Gap
     from otel_mlperf.kineto.counting.streams import Stream
     from otel_mlperf.kineto.counting.totals import WindowTotal
-    from otel_mlperf.kineto.linking.links import Links
+    from otel_mlperf.kineto.linking.linked_events import Links
     from otel_mlperf.kineto.linking.sections import Sections
     from otel_mlperf.kineto.trace_events import Trace
     from otel_mlperf.names import Metric
@@ -70,7 +70,7 @@ def count(
 ) -> WindowNumbers:
     """Counts a window; with its run's sections and its description, by their names."""
     work = find_work(trace)
-    where = find_belonging(trace, links, sections or no_sections(), window)
+    where = find_attribution(trace, links, sections or no_sections(), window)
     start, end = window_of(trace, work)
     return WindowNumbers(
         start_ns=start,
@@ -112,28 +112,28 @@ class Figure(NamedTuple):
 def find_figures(trace: Trace, numbers: WindowNumbers) -> list[Figure]:
     """The points of a window; none where nothing is known."""
     events = sum(count for count, _ in numbers.categories.values())
-    found = [_figure(names.WINDOW_EVENTS, events)]
+    figures = [_figure(names.WINDOW_EVENTS, events)]
     length = numbers.end_ns - numbers.start_ns
     if length <= 0:
-        return found
-    for one in numbers.devices:
-        found += _of_device(one)
-    return found if numbers.devices else found + _of_host(trace, numbers.start_ns, length)
+        return figures
+    for device in numbers.devices:
+        figures += _of_device(device)
+    return figures if numbers.devices else figures + _of_host(trace, numbers.start_ns, length)
 
 
 def _figure(metric: Metric, value: float, **labels: str) -> Figure:
     return Figure(metric.name, labels, value)
 
 
-def _of_device(one: Stream) -> list[Figure]:
-    labels = {names.DEVICE_INDEX: str(one.device)}
+def _of_device(device: Stream) -> list[Figure]:
+    labels = {names.DEVICE_INDEX: str(device.device)}
     times = {
-        names.WINDOW_DEVICE_BUSY: one.busy_ns,
-        names.WINDOW_DEVICE_IDLE: one.idle_ns,
-        names.WINDOW_DEVICE_COMMUNICATION: one.communication_ns,
-        names.WINDOW_DEVICE_EXPOSED: one.exposed_communication_ns,
+        names.WINDOW_DEVICE_BUSY: device.busy_ns,
+        names.WINDOW_DEVICE_IDLE: device.idle_ns,
+        names.WINDOW_DEVICE_COMMUNICATION: device.communication_ns,
+        names.WINDOW_DEVICE_EXPOSED: device.exposed_communication_ns,
     }
-    return [Figure(metric.name, labels, ns / one.window_ns) for metric, ns in times.items()]
+    return [Figure(metric.name, labels, ns / device.window_ns) for metric, ns in times.items()]
 
 
 def _of_host(trace: Trace, start_ns: int, length: int) -> list[Figure]:
@@ -144,7 +144,7 @@ def _of_host(trace: Trace, start_ns: int, length: int) -> list[Figure]:
     if not is_operator.any():
         return []
     busy = int(_covered(trace, is_operator, start_ns, length).length_ns.sum())
-    found = [
+    figures = [
         _figure(names.WINDOW_HOST_BUSY, busy / length),
         _figure(names.WINDOW_HOST_IDLE, (length - busy) / length),
     ]
@@ -152,11 +152,11 @@ def _of_host(trace: Trace, start_ns: int, length: int) -> list[Figure]:
         talk = _covered(trace, is_talk, start_ns, length)
         work = _covered(trace, is_operator & (kind == _OPERATOR), start_ns, length)
         exposed = int(shared([talk, work], 1)[0, 1])
-        found += [
+        figures += [
             _figure(names.WINDOW_HOST_COMMUNICATION, int(talk.length_ns.sum()) / length),
             _figure(names.WINDOW_HOST_EXPOSED, exposed / length),
         ]
-    return found
+    return figures
 
 
 def _kinds(trace: Trace) -> NDArray[np.uint8]:

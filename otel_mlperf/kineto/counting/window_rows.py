@@ -103,7 +103,11 @@ def _total(total: WindowTotal) -> Row:
 
 
 def _stream(stream: Stream) -> Row:
-    row = {one.name: getattr(stream, one.name) for one in fields(Stream) if one.name != "delays"}
+    row = {
+        column.name: getattr(stream, column.name)
+        for column in fields(Stream)
+        if column.name != "delays"
+    }
     delays = stream.delays
     counts = {"launches": delays.launches, "early": delays.early}
     return row | counts | {f"delay_{name}": getattr(delays, name) for name in Delays._fields[2:]}

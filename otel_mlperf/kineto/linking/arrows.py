@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
-from otel_mlperf.kineto.linking.links import Role
+from otel_mlperf.kineto.linking.linked_events import Role
 from otel_mlperf.kineto.trace_events import NONE
 
 if TYPE_CHECKING:
@@ -49,12 +49,12 @@ def last_before(
     is_candidate = ~asks[order]
     before = np.maximum.accumulate(np.where(is_candidate, at, NONE))
     after = np.minimum.accumulate(np.where(is_candidate, at, len(order))[::-1])[::-1]
-    found = np.full(len(order), NONE, np.int64)
+    candidate = np.full(len(order), NONE, np.int64)
     for place in (after, before):  # the second overrules the first
         inside = (place >= 0) & (place < len(order))
         inside[inside] = all_keys[order[place[inside]]] == all_keys[order[inside]]
-        found[order[inside]] = order[place[inside]]
-    result: NDArray[np.int64] = found[count:]
+        candidate[order[inside]] = order[place[inside]]
+    result: NDArray[np.int64] = candidate[count:]
     return result
 
 
@@ -83,10 +83,10 @@ def _at(
     """The ends that meet an event, and its row."""
     track, start = trace.events.track[rows], trace.events.start_ns[rows]
     time = trace.flows.time_ns[ends]
-    found = last_before(track, start, trace.flows.track[ends], time)
-    meets = found != NONE
-    meets[meets] = start[found[meets]] == time[meets]
-    return ends[meets], rows[found[meets]]
+    begun = last_before(track, start, trace.flows.track[ends], time)
+    meets = begun != NONE
+    meets[meets] = start[begun[meets]] == time[meets]
+    return ends[meets], rows[begun[meets]]
 
 
 _MOST_THREADS: Final = 256
@@ -133,7 +133,7 @@ def _tracks(
     By the arrows; without any, the track that has most of the sequence numbers that came back.
     """
     events = trace.events
-    found: dict[int, int] = {}
+    tracks: dict[int, int] = {}
     for thread in np.unique(events.forward_thread[back])[:_MOST_THREADS].tolist():
         joined = events.track[tails[events.forward_thread[heads] == thread]]
         if not len(joined):
@@ -142,8 +142,8 @@ def _tracks(
         if len(joined):
             # A majority: one wrong arrow, or numbers that another thread used as well, do not
             # turn a thread.
-            found[thread] = int(np.bincount(joined).argmax())
-    return found
+            tracks[thread] = int(np.bincount(joined).argmax())
+    return tracks
 
 
 def _by_number(
@@ -162,6 +162,6 @@ def _by_number(
     start = events.start_ns
     at = last_before(keys, start[ahead], wanted, start[back[asks]])
     rows = np.where(at == NONE, NONE, np.append(ahead, NONE)[at])
-    found = np.full(len(back), NONE, np.int64)
-    found[asks] = np.where(start[rows] > start[back[asks]], NONE, rows)
-    return found
+    forward = np.full(len(back), NONE, np.int64)
+    forward[asks] = np.where(start[rows] > start[back[asks]], NONE, rows)
+    return forward

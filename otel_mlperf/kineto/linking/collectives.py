@@ -15,7 +15,7 @@ import numpy as np
 
 from otel_mlperf.kineto.linking.elements import count_elements, element_bytes, element_type
 from otel_mlperf.kineto.linking.forest import Forest
-from otel_mlperf.kineto.linking.links import Role, find_roles
+from otel_mlperf.kineto.linking.linked_events import Role, find_roles
 from otel_mlperf.kineto.reading.trace_reader import read_details
 from otel_mlperf.kineto.trace_events import NONE
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from otel_mlperf.kineto.linking.links import Links
+    from otel_mlperf.kineto.linking.linked_events import Links
     from otel_mlperf.kineto.trace_events import Trace
 
 _OPERATOR: Final = "record_param_comms"
@@ -69,7 +69,7 @@ class Collective(NamedTuple):
     @property
     def message_bytes(self) -> int | None:
         """The size of the message, as NCCL's tests count it: the larger of given and got."""
-        known = [one for one in (self.in_bytes, self.out_bytes) if one is not None]
+        known = [size for size in (self.in_bytes, self.out_bytes) if size is not None]
         return max(known, default=None)
 
     @property
@@ -96,7 +96,7 @@ def collectives(trace: Trace, links: Links) -> dict[int, Collective]:
     parts = _find_parts(trace, links)
     asked = {*parts.rows, *parts.operator.values()} - {NONE}
     details = read_details(trace, sorted(asked)) if asked else {}
-    found = {}
+    known = {}
     for row in parts.rows:
         operator = parts.operator[row]
         # The words of the event itself win; its operator fills in what they leave out.
@@ -104,9 +104,9 @@ def collectives(trace: Trace, links: Links) -> dict[int, Collective]:
         words = [trace.names[trace.events.name[row]]]
         if operator in parts.annotation:
             words.insert(0, trace.names[trace.events.name[parts.annotation[operator]]])
-        if (one := _describe(args, words)) is not None:
-            found[row] = one
-    return found
+        if (collective := _describe(args, words)) is not None:
+            known[row] = collective
+    return known
 
 
 def is_collective(annotation: str) -> bool:
@@ -153,7 +153,7 @@ def _describe(args: dict[str, Any], words: list[str]) -> Collective | None:
     """What the arguments say; ``words`` are names of its events, those that know more first."""
     annotated = [match for word in words if (match := _ANNOTATION.fullmatch(word))]
     names = [str(args.get("Collective name", "")), *(match[2] for match in annotated), words[-1]]
-    operation = next((found for name in names if (found := parse_operation(name))), None)
+    operation = next((known for name in names if (known := parse_operation(name))), None)
     if operation is None:
         return None
     shape = _SHAPE.search(words[-1])
@@ -180,9 +180,9 @@ def _element(args: dict[str, Any]) -> str | None:
         return element_type(written)
     inputs = args.get("Input type")
     types = {
-        element_type(one)
-        for one in (inputs if isinstance(inputs, list) else [])
-        if isinstance(one, str) and element_bytes(one)
+        element_type(spelling)
+        for spelling in (inputs if isinstance(inputs, list) else [])
+        if isinstance(spelling, str) and element_bytes(spelling)
     }
     return types.pop() if len(types) == 1 else None
 

@@ -57,5 +57,5 @@ def count_elements(shape: Any) -> int | None:
         return None
     if all(type(size) is int for size in shape):
         return prod(shape) if all(size >= 0 for size in shape) else None
-    counts = [count_elements(one) for one in shape]
-    return sum(one for one in counts if one is not None) if None not in counts else None
+    counts = [count_elements(inner) for inner in shape]
+    return sum(inner for inner in counts if inner is not None) if None not in counts else None

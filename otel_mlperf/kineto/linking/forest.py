@@ -70,8 +70,8 @@ class Forest:
         root = self.parent == NONE
         # Each wanted row, or root, stands for itself; the others are followed upwards.
         stop = _followed(np.where(wanted | root, rows, self.parent))
-        found = np.where(wanted[stop], stop, np.int32(NONE))
-        above: NDArray[np.int32] = np.where(root, np.int32(NONE), found[self.parent])
+        reached = np.where(wanted[stop], stop, np.int32(NONE))
+        above: NDArray[np.int32] = np.where(root, np.int32(NONE), reached[self.parent])
         return above
 
     def sums(self, values: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -153,7 +153,7 @@ def _containing(
     current = NONE
     for first in range(0, len(start), _CHUNK):
         part = slice(first, first + _CHUNK)
-        found = []
+        parents = []
         rows = zip(track[part].tolist(), start[part].tolist(), end[part].tolist(), strict=True)
         for row, (its_track, begin, stop) in enumerate(rows, first):
             if its_track != current:
@@ -162,8 +162,8 @@ def _containing(
             while open_ends and (open_ends[-1] < stop or open_ends[-1] <= begin):
                 open_ends.pop()
                 open_rows.pop()
-            found.append(open_rows[-1] if open_rows else NONE)
+            parents.append(open_rows[-1] if open_rows else NONE)
             open_rows.append(row)
             open_ends.append(stop)
-        above[part] = found
+        above[part] = parents
     return above

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from otel_mlperf.kineto.linking.forest import Forest
-from otel_mlperf.kineto.linking.links import (
+from otel_mlperf.kineto.linking.linked_events import (
     IS_DEVICE,
     Links,
     Place,
@@ -92,7 +92,7 @@ class HostEvents:
         start, end = _times(steps)
         track = self._trace.events.track[self._annotated]
         by_track = rows_by(track, np.arange(len(steps)))
-        return {one: Innermost(start, end, rows) for one, rows in by_track.items()}
+        return {number: Innermost(start, end, rows) for number, rows in by_track.items()}
 
     def place(self, steps: list[TraceStep], step: NDArray[np.int32]) -> Links:
         """The parents and sections of host events."""
@@ -112,12 +112,12 @@ class HostEvents:
         place[self._roles == Role.WINDOW] = Place.WINDOW
         section = np.where(in_section, own, NONE)
         place[in_section] = Place.SECTION
-        of_step = np.array([one.section for one in steps] + [NONE], np.int32)[step]
+        of_step = np.array([trace_step.section for trace_step in steps] + [NONE], np.int32)[step]
         # The nearer tie first: a section that waits for the event's thread, else the step that it
         # counts to.
-        for found, why in ((self._open.waiting, Place.ENGINE), (of_step, Place.STEP)):
-            left = self._is_host & (parent == NONE) & (section == NONE) & (found != NONE)
-            section[left] = found[left]
+        for tied, why in ((self._open.waiting, Place.ENGINE), (of_step, Place.STEP)):
+            left = self._is_host & (parent == NONE) & (section == NONE) & (tied != NONE)
+            section[left] = tied[left]
             place[left] = why
         section[is_twin] = twin[is_twin]
         place[is_twin] = Place.TWIN

@@ -15,7 +15,7 @@ import numpy as np
 
 from otel_mlperf.kineto.linking.arrows import find_arrows, last_before
 from otel_mlperf.kineto.linking.forest import Forest
-from otel_mlperf.kineto.linking.links import IS_DEVICE, Role
+from otel_mlperf.kineto.linking.linked_events import IS_DEVICE, Role
 from otel_mlperf.kineto.trace_events import NONE
 
 if TYPE_CHECKING:
@@ -77,8 +77,8 @@ def _contradicts(
     is_around = events.track[asked] == events.track[call]
     is_around &= events.start_ns[asked] <= events.start_ns[call]
     is_around &= end[asked] >= end[call]
-    found: NDArray[np.bool_] = (call != NONE) & (asked != NONE) & ~is_around
-    return found
+    contradicts: NDArray[np.bool_] = (call != NONE) & (asked != NONE) & ~is_around
+    return contradicts
 
 
 _OWNERS = (Role.OPERATOR, Role.ANNOTATION, Role.HOST)
@@ -96,14 +96,14 @@ def _find_calls(trace: Trace, roles: NDArray[np.uint8]) -> NDArray[np.int32]:
     on_host = ~_is_in(roles, (*IS_DEVICE, Role.WINDOW))
     calls = np.flatnonzero(on_host & (events.correlation > 0))
     works = np.flatnonzero((roles == Role.DEVICE) & (events.correlation > 0))
-    found = np.full(len(events), NONE, np.int32)
-    found[works] = _matched(trace, calls, events.correlation[calls], works, events.correlation)
+    call = np.full(len(events), NONE, np.int32)
+    call[works] = _matched(trace, calls, events.correlation[calls], works, events.correlation)
     # Second, because an arrow may lack an end where the window began or ended in between.
-    lost = np.flatnonzero((roles == Role.DEVICE) & (found == NONE))
+    lost = np.flatnonzero((roles == Role.DEVICE) & (call == NONE))
     if len(lost):
         tails, heads = find_arrows(trace, "ac2g", np.flatnonzero(on_host), lost)
-        found[heads] = tails
-    return found
+        call[heads] = tails
+    return call
 
 
 def _find_operators(
@@ -117,9 +117,9 @@ def _find_operators(
     told = (events.external > 0) & (events.external != events.correlation)
     told &= roles == Role.DEVICE
     works = np.flatnonzero(told)
-    found = np.full(len(events), NONE, np.int32)
-    found[works] = _matched(trace, owners, events.external[owners], works, events.external)
-    return told, found
+    operator = np.full(len(events), NONE, np.int32)
+    operator[works] = _matched(trace, owners, events.external[owners], works, events.external)
+    return told, operator
 
 
 def _find_originals(trace: Trace, roles: NDArray[np.uint8]) -> NDArray[np.int32]:
@@ -127,13 +127,13 @@ def _find_originals(trace: Trace, roles: NDArray[np.uint8]) -> NDArray[np.int32]
     events = trace.events
     originals = np.flatnonzero((roles == Role.ANNOTATION) & (events.external > 0))
     copies = np.flatnonzero((roles == Role.DEVICE_ANNOTATION) & (events.external > 0))
-    found = np.full(len(events), NONE, np.int32)
+    original = np.full(len(events), NONE, np.int32)
     rows = _matched(trace, originals, events.external[originals], copies, events.external)
     # The number alone is not enough: External ids were seen twice in one file.
     same = rows != NONE
     same[same] = events.name[rows[same]] == events.name[copies[same]]
-    found[copies[same]] = rows[same]
-    return found
+    original[copies[same]] = rows[same]
+    return original
 
 
 def _matched(

@@ -17,7 +17,7 @@ from otel_mlperf.kineto.linking.arrows import find_forward
 from otel_mlperf.kineto.linking.forest import find_parents
 from otel_mlperf.kineto.linking.host_parents import HostEvents
 from otel_mlperf.kineto.linking.launches import find_launches
-from otel_mlperf.kineto.linking.links import IS_DEVICE, Links, Place, Role, find_roles
+from otel_mlperf.kineto.linking.linked_events import IS_DEVICE, Links, Place, Role, find_roles
 from otel_mlperf.kineto.linking.sections import no_sections
 from otel_mlperf.kineto.linking.threads import find_waiting
 from otel_mlperf.kineto.trace_events import NONE
@@ -59,9 +59,11 @@ def _nest(trace: Trace, roles: NDArray[np.uint8], is_host: NDArray[np.bool_]) ->
     events, rows = trace.events, np.flatnonzero(is_host)
     # Of equal intervals calls are innermost; an operator's id is lower than those of its children.
     rank = _DEPTHS[roles[rows]] << 48 | np.clip(events.external[rows], 0, (1 << 48) - 1)
-    found = find_parents(events.track[rows], events.start_ns[rows], events.duration_ns[rows], rank)
+    parents = find_parents(
+        events.track[rows], events.start_ns[rows], events.duration_ns[rows], rank
+    )
     around = np.full(len(events), NONE, np.int32)
-    around[rows] = np.append(rows, NONE)[found]
+    around[rows] = np.append(rows, NONE)[parents]
     return around
 
 
@@ -96,7 +98,7 @@ def _count(
     works = roles == Role.DEVICE
     copies = roles == Role.DEVICE_ANNOTATION
     inside = (links.place != Place.WINDOW) & bool(links.steps)
-    found = {
+    affected = {
         "launch_unknown": works & (links.place == Place.ORPHAN),
         "call_missing": works & (links.place == Place.ASKED),
         "annotation_unknown": copies & (links.place == Place.ORPHAN),
@@ -104,6 +106,6 @@ def _count(
         "external_id_contradicts": works & launches.contradicts,
         "outside_steps": inside & (links.step == NONE),
     }
-    counts = {kind: int(rows.sum()) for kind, rows in found.items()}
+    counts = {kind: int(rows.sum()) for kind, rows in affected.items()}
     counts["forward_contradicts"] = backward.contradictions
     return {kind: count for kind, count in counts.items() if count}

@@ -88,13 +88,13 @@ def _columns(rows: list[tuple[Any, ...]], window: Window) -> Sections:
     span, parent, trace, start, end, thread, name = zip(*rows, strict=True) if rows else ((),) * 7
     steps = {step.span for step in window.steps}
     return Sections(
-        span_id=np.array([int(one, 16) for one in span], np.uint64),
-        parent_id=np.array([int(one or "0", 16) for one in parent], np.uint64),
+        span_id=np.array([int(span_id, 16) for span_id in span], np.uint64),
+        parent_id=np.array([int(parent_id or "0", 16) for parent_id in parent], np.uint64),
         trace_id=np.frombuffer(bytes.fromhex("".join(trace)), np.uint8).reshape(-1, 16),
         start_ns=shifted(np.array(start, np.int64), window),
         end_ns=shifted(np.array(end, np.int64), window),
-        thread=np.array([NONE if one is None else one for one in thread], np.int64),
-        is_step=np.array([one in steps for one in span], np.bool_),
+        thread=np.array([NONE if number is None else number for number in thread], np.int64),
+        is_step=np.array([span_id in steps for span_id in span], np.bool_),
         name=list(name),
     )
 
@@ -142,7 +142,7 @@ def sections_of_tracks(trace: Trace, threads: NDArray[np.int64]) -> dict[int, ND
         if thread != NONE
     }
     return {
-        track: of_thread[one.tid] for track, one in enumerate(trace.tracks) if one.tid in of_thread
+        track: of_thread[row.tid] for track, row in enumerate(trace.tracks) if row.tid in of_thread
     }
 
 
@@ -159,7 +159,7 @@ def find_twins(
     annotation of a step is the recorded step with which it shares more than half of the time of
     either.
     """
-    found = np.full(len(trace.events), NONE, np.int32)
+    twins = np.full(len(trace.events), NONE, np.int32)
     for track, there in of_track.items():
         named: dict[str, list[int]] = defaultdict(list)
         for index in there.tolist():
@@ -168,12 +168,12 @@ def find_twins(
         for row in annotations[trace.events.track[annotations] == track].tolist():
             twin = _nearest(trace, row, sections, named[trace.names[trace.events.name[row]]])
             if twin not in (NONE, *taken):
-                found[row] = twin
+                twins[row] = twin
                 taken.add(twin)
         recorded = there[sections.is_step[there]].tolist()
         for row in steps[trace.events.track[steps] == track].tolist():
-            found[row] = _same_time(trace, row, sections, recorded)
-    return found
+            twins[row] = _same_time(trace, row, sections, recorded)
+    return twins
 
 
 def _nearest(trace: Trace, row: int, sections: Sections, there: list[int]) -> int:
@@ -195,7 +195,7 @@ def _nearest(trace: Trace, row: int, sections: Sections, there: list[int]) -> in
 def _same_time(trace: Trace, row: int, sections: Sections, there: list[int]) -> int:
     start = int(trace.events.start_ns[row])
     end = start + int(trace.events.duration_ns[row])
-    return next((one for one in there if _shares_half(start, end, sections, one)), NONE)
+    return next((index for index in there if _shares_half(start, end, sections, index)), NONE)
 
 
 def _shares_half(start: int, end: int, sections: Sections, index: int) -> bool:
@@ -221,5 +221,5 @@ def is_of_section(
     """
     begin = np.append(sections.start_ns, 0)[inner]
     is_further_in = (inner != inner[parent]) & (begin >= start_ns[parent])
-    found: NDArray[np.bool_] = (inner != NONE) & ((parent == NONE) | is_further_in)
-    return found
+    hangs_under: NDArray[np.bool_] = (inner != NONE) & ((parent == NONE) | is_further_in)
+    return hangs_under

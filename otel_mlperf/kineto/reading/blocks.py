@@ -43,9 +43,9 @@ def last_between(data: bytes) -> tuple[int, int] | None:
     # Backwards is what is wanted, and expressions only search forwards: the end of the block is
     # tried first, because entries are short.
     for begin in (max(0, len(data) - _LOOK_BACK), 0):
-        found = [match.span() for match in BETWEEN.finditer(data, begin)]
-        if found:
-            return found[-1][0] + 1, found[-1][1]
+        places = [match.span() for match in BETWEEN.finditer(data, begin)]
+        if places:
+            return places[-1][0] + 1, places[-1][1]
     return None
 
 

@@ -61,8 +61,8 @@ class Fields:
                 self._close(first)
                 return False
             if first == b'"':
-                found = self._read_field()
-                if found:
+                is_events = self._read_field()
+                if is_events:
                     return True
             else:
                 self._lose("unexpected_text")

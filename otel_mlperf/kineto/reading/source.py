@@ -193,9 +193,9 @@ def _open_regular(path: Path) -> int:
     if stat.S_ISREG(mode):
         return fd
     os.close(fd)
-    found = next((name for is_kind, name in _KINDS if is_kind(mode)), "a special file")
+    kind = next((name for is_kind, name in _KINDS if is_kind(mode)), "a special file")
     raise TraceError(
-        f"cannot read the trace {path}: it is {found}, not a regular file; "
+        f"cannot read the trace {path}: it is {kind}, not a regular file; "
         "name a .json or .json.gz file"
     )
 

@@ -45,13 +45,13 @@ def read_trace(
     table = Table(damage)
     with TraceSource(path, damage, max_bytes) as source, TraceText(source, progress) as text:
         fields = Fields(text, damage)
-        found = fields.open()
-        if not found:
+        has_events = fields.open()
+        if not has_events:
             raise _no_events(path, source, damage)
         recovery = DamagedBlocks(table, damage, is_bare=fields.is_bare)
-        while found:
+        while has_events:
             _read_events(text, table, recovery)
-            found = fields.find_events()
+            has_events = fields.find_events()
         digest = source.digest()
     return _trace(path, table, fields.values, damage, digest)
 
@@ -111,12 +111,12 @@ def _trace(
 
 def _no_events(path: Path, source: TraceSource, damage: DamageLog) -> TraceError:
     if not source.text_bytes:
-        found = "it is empty"
+        reason = "it is empty"
     else:
         kinds = ", ".join(sorted({item.kind for item in damage.all()} - {"truncated"}))
-        found = 'it has no list "traceEvents"' + (f" ({kinds})" if kinds else "")
+        reason = 'it has no list "traceEvents"' + (f" ({kinds})" if kinds else "")
     return TraceError(
-        f"cannot read the trace {path}: {found}; name a file that torch.profiler has exported"
+        f"cannot read the trace {path}: {reason}; name a file that torch.profiler has exported"
     )
 
 

@@ -197,9 +197,9 @@ def _order_in_trace(
     rows = np.flatnonzero(wanted)
     order = rows[np.lexsort((-duration[rows], group[rows]))]
     begins = np.searchsorted(group[order], group[order])
-    found = np.full(len(group), NEVER)
-    found[order] = np.arange(len(order)) - begins
-    return found
+    places = np.full(len(group), NEVER)
+    places[order] = np.arange(len(order)) - begins
+    return places
 
 
 def _within(

@@ -36,15 +36,15 @@ def constant_attributes(
     name: str, category: str, problem: str = "", *, is_device: bool
 ) -> dict[str, Any]:
     """What all events of one name and category have; ``problem`` is their window's."""
-    found: dict[str, Any] = {names.PROFILER_ACTIVITY: category}
+    attributes: dict[str, Any] = {names.PROFILER_ACTIVITY: category}
     if problem:
-        found[names.PROFILER_PROBLEM] = problem
+        attributes[names.PROFILER_PROBLEM] = problem
     if is_device:
-        found[names.ASYNCHRONOUS] = True
+        attributes[names.ASYNCHRONOUS] = True
     kind = _COPY_KIND.match(name) if category == "gpu_memcpy" else None
     if kind:
-        found[names.MEMCPY_KIND] = kind[1]
-    return found
+        attributes[names.MEMCPY_KIND] = kind[1]
+    return attributes
 
 
 def numbers(trace: Trace) -> dict[str, NDArray[Any]]:
@@ -61,37 +61,37 @@ def numbers(trace: Trace) -> dict[str, NDArray[Any]]:
 
 def detail_attributes(args: Mapping[str, Any]) -> dict[str, Any]:
     """What the ``args`` of one event say beyond the columns; nothing that has another type."""
-    found: dict[str, Any] = {}
+    attributes: dict[str, Any] = {}
     for key, name in _WHOLE.items():
         if _is_whole(args.get(key)):
-            found[name] = args[key]
+            attributes[name] = args[key]
     for key, name in _SIZES.items():
         size = args.get(key)
         if isinstance(size, list) and len(size) == _DIMENSIONS and all(map(_is_whole, size)):
-            found[name] = size
+            attributes[name] = size
     occupancy = args.get("est. achieved occupancy %")
     if isinstance(occupancy, int | float) and not isinstance(occupancy, bool):
-        found[names.KERNEL_OCCUPANCY] = occupancy / _PER_CENT
+        attributes[names.KERNEL_OCCUPANCY] = occupancy / _PER_CENT
     for key, name in _LISTS.items():
         if isinstance(args.get(key), list) and any(args[key]):
-            found[name] = json.dumps(args[key], ensure_ascii=False)[:_LONGEST]
-    return found
+            attributes[name] = json.dumps(args[key], ensure_ascii=False)[:_LONGEST]
+    return attributes
 
 
-def collective_attributes(found: Collective, duration_ns: int | None) -> dict[str, Any]:
+def collective_attributes(collective: Collective, duration_ns: int | None) -> dict[str, Any]:
     """What is known of a collective operation; with a duration, of the kernel that did it."""
     known: dict[str, Any] = {
-        names.COLLECTIVE_OPERATION: found.operation,
-        names.COLLECTIVE_BACKEND: found.backend,
-        names.COLLECTIVE_GROUP: found.group,
-        names.COLLECTIVE_GROUP_SIZE: found.group_size,
-        names.COLLECTIVE_SIZE: found.message_bytes,
-        names.COLLECTIVE_TYPE: found.element_type,
-        names.COLLECTIVE_SEQUENCE: found.sequence,
-        names.COLLECTIVE_ALGORITHM: found.algorithm,
+        names.COLLECTIVE_OPERATION: collective.operation,
+        names.COLLECTIVE_BACKEND: collective.backend,
+        names.COLLECTIVE_GROUP: collective.group,
+        names.COLLECTIVE_GROUP_SIZE: collective.group_size,
+        names.COLLECTIVE_SIZE: collective.message_bytes,
+        names.COLLECTIVE_TYPE: collective.element_type,
+        names.COLLECTIVE_SEQUENCE: collective.sequence,
+        names.COLLECTIVE_ALGORITHM: collective.algorithm,
     }
-    if duration_ns and found.bus_bytes is not None:
-        known[names.COLLECTIVE_BUS_BANDWIDTH] = found.bus_bytes * 1e9 / duration_ns
+    if duration_ns and collective.bus_bytes is not None:
+        known[names.COLLECTIVE_BUS_BANDWIDTH] = collective.bus_bytes * 1e9 / duration_ns
     return {name: value for name, value in known.items() if value is not None}
 
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from otel_mlperf import names
 from otel_mlperf.kineto.spans.event_attributes import constant_attributes, numbers, span_category
-from otel_mlperf.kineto.spans.rollups import OTHERS
+from otel_mlperf.kineto.spans.rollups import OTHERS, roll_up_numbers
 from otel_mlperf.kineto.spans.trace_assignment import roll_up_ids, span_ids
 from otel_mlperf.kineto.trace_events import NONE
 from otel_mlperf.otlp.span_columns import SpanColumns
@@ -32,9 +32,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from otel_mlperf.kineto.linking.links import Links
+    from otel_mlperf.kineto.linking.linked_events import Links
     from otel_mlperf.kineto.spans.budget import SpanPlan
-    from otel_mlperf.kineto.spans.rollups import RollUps
     from otel_mlperf.kineto.spans.trace_assignment import Assignment
     from otel_mlperf.kineto.trace_events import Trace
 
@@ -76,7 +75,8 @@ class Spans:
     def threads(self) -> NDArray[np.int64]:
         """Of each track the native id of its thread, as far as it is a number."""
         tids = (
-            one.tid if _NATIVE_ID.fullmatch(one.tid) else NO_THREAD for one in self.trace.tracks
+            track.tid if _NATIVE_ID.fullmatch(track.tid) else NO_THREAD
+            for track in self.trace.tracks
         )
         return np.array([int(tid) for tid in tids], np.int64)
 
@@ -96,14 +96,14 @@ class Spans:
         mask = np.zeros(len(rows), np.int64)
         for bit, column in enumerate(known.values()):
             mask |= (column[rows] != NONE).astype(np.int64) << bit
-        for one in np.unique(mask).tolist():
-            part = rows[mask == one]
+        for present in np.unique(mask).tolist():
+            part = rows[mask == present]
             yield (
                 part,
                 {
                     key: column[part].astype(np.int64)
                     for bit, (key, column) in enumerate(known.items())
-                    if one >> bit & 1
+                    if present >> bit & 1
                 },
             )
 
@@ -195,18 +195,18 @@ class Spans:
 
     def roll_ups(self) -> SpanColumns:
         """The spans that stand for the rest."""
-        found = self.plan.roll_ups
-        start = np.maximum(found.start_ns, 0)
+        roll_ups = self.plan.roll_ups
+        start = np.maximum(roll_ups.start_ns, 0)
         known, tail = self.described
         return SpanColumns(
-            trace_id=self.trace_ids[self.places.anchor_trace[found.anchor]],
+            trace_id=self.trace_ids[self.places.anchor_trace[roll_ups.anchor]],
             span_id=self.roll_up_ids,
             parent_id=self.above_roll_ups,
             start_ns=start.astype(np.uint64),
-            end_ns=np.maximum(found.end_ns, start).astype(np.uint64),
+            end_ns=np.maximum(roll_ups.end_ns, start).astype(np.uint64),
             tail=tail,
             tails=[span_tail(name, attributes) for name, attributes in known],
-            ints=roll_up_numbers(found),
+            ints=roll_up_numbers(roll_ups),
         )
 
     @cached_property
@@ -218,42 +218,32 @@ class Spans:
     @cached_property
     def above_roll_ups(self) -> NDArray[np.uint64]:
         """The id of the span above each roll-up; 0: none."""
-        found = self.plan.roll_ups
-        anchors = self.places.anchor_span[found.anchor]
-        return np.where(found.above == NONE, anchors, self.ids[found.above])
+        roll_ups = self.plan.roll_ups
+        anchors = self.places.anchor_span[roll_ups.anchor]
+        return np.where(roll_ups.above == NONE, anchors, self.ids[roll_ups.above])
 
     @cached_property
     def described(self) -> tuple[list[tuple[str, dict[str, Any]]], NDArray[np.int32]]:
         """Names and constant attributes of roll-ups, and which of them each has."""
-        found = self.plan.roll_ups
-        trace = self.places.anchor_trace[found.anchor].astype(np.int64)
-        key = (found.name.astype(np.int64) + 1) * 256 + found.category
-        key = (key * len(self.places.traces) + trace) * 2 + self.links.is_device[found.first]
+        roll_ups = self.plan.roll_ups
+        trace = self.places.anchor_trace[roll_ups.anchor].astype(np.int64)
+        key = (roll_ups.name.astype(np.int64) + 1) * 256 + roll_ups.category
+        key = (key * len(self.places.traces) + trace) * 2 + self.links.is_device[roll_ups.first]
         _, first, index = np.unique(key, return_index=True, return_inverse=True)
         known = [self._roll_up(place) for place in first.tolist()]
         return known, index.reshape(-1).astype(np.int32)
 
     def _roll_up(self, place: int) -> tuple[str, dict[str, Any]]:
-        found, trace = self.plan.roll_ups, self.trace
-        category = trace.categories[found.category[place]]
-        is_device = bool(self.links.is_device[found.first[place]])
+        roll_ups, trace = self.plan.roll_ups, self.trace
+        category = trace.categories[roll_ups.category[place]]
+        is_device = bool(self.links.is_device[roll_ups.first[place]])
         attributes = shared_attributes(
             {
                 "category": span_category(category, is_device=is_device),
-                "phase": self.places.phases[self.places.anchor_trace[found.anchor[place]]],
+                "phase": self.places.phases[self.places.anchor_trace[roll_ups.anchor[place]]],
                 "thread_id": None,
             }
         )
         attributes |= constant_attributes("", category, self.problem, is_device=is_device)
-        name = int(found.name[place])
+        name = int(roll_ups.name[place])
         return (names.OTHER if name == OTHERS else trace.names[name]), attributes
-
-
-def roll_up_numbers(found: RollUps) -> dict[str, NDArray[np.int64]]:
-    """What a roll-up says of the events that it stands for."""
-    return {
-        names.ROLLED_UP: found.count,
-        names.ROLLED_UP_SUM: found.sum_ns,
-        names.ROLLED_UP_MIN: found.min_ns,
-        names.ROLLED_UP_MAX: found.max_ns,
-    }

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from otel_mlperf import names
 from otel_mlperf.kineto.trace_events import NONE
 
 if TYPE_CHECKING:
@@ -99,18 +100,22 @@ def merged(roll_ups: RollUps, places: Assignment, room: NDArray[np.int64]) -> Ro
     place = np.empty(len(order), np.int64)
     place[order] = np.arange(len(order)) - np.searchsorted(group[order], group[order])
     many = np.bincount(group, minlength=len(room))
-    kinds = np.array([len(np.unique(roll_ups.category[group == one])) for one in range(len(room))])
+    kinds = np.array(
+        [len(np.unique(roll_ups.category[group == trace])) for trace in range(len(room))]
+    )
     over = (many > room)[group] & (place >= np.maximum(room - kinds, 0)[group])
     if not over.any():
         return roll_ups
     joined = [
-        _joined(roll_ups, np.flatnonzero(over & (group == one) & (roll_ups.category == category)))
-        for one in np.unique(group[over]).tolist()
-        for category in np.unique(roll_ups.category[over & (group == one)]).tolist()
+        _joined(roll_ups, np.flatnonzero(over & (group == trace) & (roll_ups.category == category)))
+        for trace in np.unique(group[over]).tolist()
+        for category in np.unique(roll_ups.category[over & (group == trace)]).tolist()
     ]
     alone = np.flatnonzero(~over)
     columns = [
-        np.concatenate((getattr(roll_ups, name)[alone], [getattr(one, name)[0] for one in joined]))
+        np.concatenate(
+            (getattr(roll_ups, name)[alone], [getattr(others, name)[0] for others in joined])
+        )
         for name in RollUps.__slots__
     ]
     kinds_of = [getattr(roll_ups, name).dtype for name in RollUps.__slots__]
@@ -139,5 +144,15 @@ def _reduced(
     function: np.ufunc, values: NDArray[np.int64], begins: NDArray[np.intp]
 ) -> NDArray[np.int64]:
     """What a function makes of each run of consecutive values."""
-    found: NDArray[np.int64] = function.reduceat(values, begins) if len(begins) else values[:0]
-    return found
+    reduced: NDArray[np.int64] = function.reduceat(values, begins) if len(begins) else values[:0]
+    return reduced
+
+
+def roll_up_numbers(roll_ups: RollUps) -> dict[str, NDArray[np.int64]]:
+    """What a roll-up says of the events that it stands for."""
+    return {
+        names.ROLLED_UP: roll_ups.count,
+        names.ROLLED_UP_SUM: roll_ups.sum_ns,
+        names.ROLLED_UP_MIN: roll_ups.min_ns,
+        names.ROLLED_UP_MAX: roll_ups.max_ns,
+    }

@@ -21,7 +21,7 @@ import numpy as np
 
 from otel_mlperf import ids
 from otel_mlperf.kineto.linking.forest import Forest
-from otel_mlperf.kineto.linking.links import Place, Role, find_roles
+from otel_mlperf.kineto.linking.linked_events import Place, Role, find_roles
 from otel_mlperf.kineto.trace_events import NONE
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from otel_mlperf.journal.window import Window
-    from otel_mlperf.kineto.linking.links import Links, TraceStep
+    from otel_mlperf.kineto.linking.linked_events import Links, TraceStep
     from otel_mlperf.kineto.linking.sections import Sections
     from otel_mlperf.kineto.trace_events import Trace
 
@@ -99,7 +99,7 @@ class Assignment:
         return self.anchor_trace[self.anchor]
 
 
-def find_places(
+def find_assignment(
     trace: Trace,
     links: Links,
     sections: Sections | None = None,
@@ -166,7 +166,7 @@ def _keys(
     section: NDArray[np.int32], step: NDArray[np.int32], steps: list[TraceStep]
 ) -> NDArray[np.int64]:
     """One number for what a root hangs on: a section (from 0 on), or a step (from -2 down)."""
-    of_step = np.array([one.section for one in steps] or [NONE], np.int64)
+    of_step = np.array([trace_step.section for trace_step in steps] or [NONE], np.int64)
     recorded = np.where(step != NONE, of_step[step], NONE)
     keys: NDArray[np.int64] = np.where(section != NONE, section, recorded).astype(np.int64)
     return np.where((keys == NONE) & (step != NONE), -2 - step.astype(np.int64), keys)
@@ -201,10 +201,10 @@ class _Anchors:
 
     def recorded(self) -> Iterator[int]:
         """How many recorded sections each trace has."""
-        found = self._sections
+        sections = self._sections
         for trace in self.traces:
-            same = 0 if found is None else (found.trace_id == np.frombuffer(trace, np.uint8))
-            yield int(np.all(same, axis=1).sum()) if found is not None else 0
+            same = 0 if sections is None else (sections.trace_id == np.frombuffer(trace, np.uint8))
+            yield int(np.all(same, axis=1).sum()) if sections is not None else 0
 
     def phases(self) -> list[str]:
         """The phase of each trace's step."""

@@ -22,7 +22,7 @@ from otel_mlperf.analysis.profiles.profiled_steps import (
 from otel_mlperf.errors import NoSuchStep
 from otel_mlperf.journal.window import Window, WindowStep
 from otel_mlperf.kineto.convert import convert, store
-from otel_mlperf.kineto.counting.attribution import find_belonging
+from otel_mlperf.kineto.counting.attribution import find_attribution
 from otel_mlperf.kineto.counting.totals import self_times, totals
 from otel_mlperf.kineto.linking.sections import no_sections
 from otel_mlperf.kineto.spans.budget import Budget
@@ -102,7 +102,7 @@ def test_steps_of_a_real_trace_add_up_to_its_totals(path, tmp_path):
 def counted(found, step):
     """The figures of a step's events by category and name, as a window's are counted."""
     trace, links = found.trace, found.links
-    where = find_belonging(trace, links, no_sections(), None)
+    where = find_attribution(trace, links, no_sections(), None)
     events, many = trace.events, len(trace.names)
     mine = np.flatnonzero(where.step == where.steps.index(step))
     group = events.category.astype(np.int64) * many + events.name

@@ -14,9 +14,9 @@ from kineto_traces import event, kernel, launch, operator, real_traces, write_tr
 from otel_mlperf.kineto.linking.link import link
 from otel_mlperf.kineto.reading.trace_reader import read_trace
 from otel_mlperf.kineto.spans.budget import choose
-from otel_mlperf.kineto.spans.critical import critical_path
+from otel_mlperf.kineto.spans.critical_path import critical_path
 from otel_mlperf.kineto.spans.rollups import OTHERS
-from otel_mlperf.kineto.spans.trace_assignment import find_places
+from otel_mlperf.kineto.spans.trace_assignment import find_assignment
 from otel_mlperf.kineto.trace_events import NONE
 
 
@@ -32,7 +32,7 @@ class Chosen:
 
     def __init__(self, path, budget):
         self.trace, self.links = linked(path)
-        self.places = find_places(self.trace, self.links, whole=budget is None)
+        self.places = find_assignment(self.trace, self.links, whole=budget is None)
         budgets = None if budget is None else np.full(len(self.places.traces), budget)
         critical = critical_path(self.trace, self.links)
         self.plan = choose(self.trace, self.places, budgets, critical)

@@ -6,7 +6,7 @@ from kineto_traces import kernel, launch, operator, write_trace
 
 from otel_mlperf.kineto.linking.link import link
 from otel_mlperf.kineto.reading.trace_reader import read_trace
-from otel_mlperf.kineto.spans.critical import critical_path
+from otel_mlperf.kineto.spans.critical_path import critical_path
 
 
 def path_of(tmp_path, entries):

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from otel_mlperf import names
-from otel_mlperf.kineto.spans.event_spans import NO_THREAD, roll_up_numbers
+from otel_mlperf.kineto.spans.event_spans import NO_THREAD
+from otel_mlperf.kineto.spans.rollups import roll_up_numbers
 from otel_mlperf.kineto.trace_events import NONE
 
 if TYPE_CHECKING:
@@ -91,7 +92,9 @@ def _events(
         ),
         # Streams have no thread: a number of their own keeps them apart.
         "track": np.where(known_threads, spans.threads[track], NO_THREAD - 1 - track),
-        "thread": text_columns.words([one.thread for one in trace.tracks], track),
+        "thread": text_columns.words(
+            [timeline_track.thread for timeline_track in trace.tracks], track
+        ),
         "thread_id": text_columns.where(known_threads, spans.threads[track]),
         "start_ns": start,
         "end_ns": start + events.duration_ns[rows],
@@ -131,23 +134,25 @@ def _links(spans: Spans, rows: NDArray[np.intp]) -> list[str]:
 def _roll_ups(spans: Spans) -> Columns:
     from otel_mlperf.store import text_columns
 
-    found = spans.plan.roll_ups
+    roll_ups = spans.plan.roll_ups
     known, index = spans.described
     described = [known[at] for at in index.tolist()]
-    numbers = {key: column.tolist() for key, column in roll_up_numbers(found).items()}
+    numbers = {key: column.tolist() for key, column in roll_up_numbers(roll_ups).items()}
     own = (names.SECTION_CATEGORY, names.ML_PHASE)
     return {
-        "trace_id": text_columns.hex_text(spans.trace_ids[spans.places.anchor_trace[found.anchor]]),
+        "trace_id": text_columns.hex_text(
+            spans.trace_ids[spans.places.anchor_trace[roll_ups.anchor]]
+        ),
         "span_id": text_columns.span_hex(spans.roll_up_ids),
         "parent_id": text_columns.span_hex(spans.above_roll_ups),
         "name": [name for name, _ in described],
         "category": [attributes[names.SECTION_CATEGORY] for _, attributes in described],
-        "track": np.full(len(found), NO_THREAD, np.int64),
-        "thread": text_columns.same("", len(found)),
-        "thread_id": text_columns.known([None], np.zeros(len(found), np.int64)),
-        "start_ns": found.start_ns,
-        "end_ns": found.end_ns,
-        "kept": text_columns.same(PROFILED, len(found)),
+        "track": np.full(len(roll_ups), NO_THREAD, np.int64),
+        "thread": text_columns.same("", len(roll_ups)),
+        "thread_id": text_columns.known([None], np.zeros(len(roll_ups), np.int64)),
+        "start_ns": roll_ups.start_ns,
+        "end_ns": roll_ups.end_ns,
+        "kept": text_columns.same(PROFILED, len(roll_ups)),
         "attributes": [
             json.dumps(
                 {key: value for key, value in attributes.items() if key not in own}
@@ -156,8 +161,8 @@ def _roll_ups(spans: Spans) -> Columns:
             )
             for place, (_, attributes) in enumerate(described)
         ],
-        "links": text_columns.same("[]", len(found)),
-        "kind": text_columns.same(EVENT_ROLL_UP, len(found)),
+        "links": text_columns.same("[]", len(roll_ups)),
+        "kind": text_columns.same(EVENT_ROLL_UP, len(roll_ups)),
     }
 
 

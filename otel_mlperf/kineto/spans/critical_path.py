@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from otel_mlperf.kineto.counting.device_work import find_work
-from otel_mlperf.kineto.linking.links import Role, find_roles
+from otel_mlperf.kineto.linking.linked_events import Role, find_roles
 from otel_mlperf.kineto.trace_events import NONE
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from otel_mlperf.kineto.linking.links import Links
+    from otel_mlperf.kineto.linking.linked_events import Links
     from otel_mlperf.kineto.trace_events import Trace
 
 _WAITING: Final = "Synchronize"
@@ -106,9 +106,9 @@ class _Lanes:
         if self._is_work[stop]:
             return int(self._launch[stop])
         if self._waits[stop]:
-            found = self._ended_by(int(self._end[stop]), work=True)
-            if found != NONE and self._end[found] > self._start[stop]:
-                return found
+            awaited = self._ended_by(int(self._end[stop]), work=True)
+            if awaited != NONE and self._end[awaited] > self._start[stop]:
+                return awaited
             if not self._first[stop]:
                 return stop - 1
         return self._ended_by(int(self._start[stop]), work=False)
