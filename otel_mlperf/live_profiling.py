@@ -106,7 +106,7 @@ def stop_ranks(journals: dict[int, Path]) -> Iterator[StoppedRank]:
 
 def _journals(run: RunFolder) -> dict[int, Path]:
     """The journals of ranks that are running; a rank's own before those of forked children."""
-    found: dict[int, Path] = {}
+    journals: dict[int, Path] = {}
     for path in sorted(journals_in(*_folders(run))):
         rank = rank_of(path)
         try:
@@ -115,10 +115,10 @@ def _journals(run: RunFolder) -> dict[int, Path]:
             if path.exists():
                 raise
             continue  # its process has just ended, and the agent has removed the journal
-        if rank is not None and control.is_running and (control.listens or rank not in found):
-            found[rank] = path
+        if rank is not None and control.is_running and (control.listens or rank not in journals):
+            journals[rank] = path
         control.close()
-    return dict(sorted(found.items()))
+    return dict(sorted(journals.items()))
 
 
 def _folders(run: RunFolder) -> list[Path]:

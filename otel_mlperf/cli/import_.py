@@ -92,9 +92,9 @@ def _all(importer: Importer, traces: list[Path], stream: TextIO | None) -> list[
     imported = []
     color, unicode = shown_in(stream or sys.stdout)
     with Progress(traces) as progress:
-        for found in importer.take_all(traces, progress.of, progress.say):
-            imported.append(found)
+        for taken in importer.take_all(traces, progress.of, progress.say):
+            imported.append(taken)
             if stream is not None:
-                lines = text(imported_lines(found), color=color, unicode=unicode)
+                lines = text(imported_lines(taken), color=color, unicode=unicode)
                 progress.write(lines, stream)
     return imported

@@ -42,51 +42,51 @@ class ChromeFormat:
         """Its name and place as metadata; a counter has its name in each event."""
         self._tracks[number] = track
         process = track.process
-        found = b""
+        events = b""
         if process not in self._processes:
             self._processes.add(process)
-            found += self._metadata(process.pid, 0, "process_name", {"name": process.name})
-            found += self._metadata(
+            events += self._metadata(process.pid, 0, "process_name", {"name": process.name})
+            events += self._metadata(
                 process.pid, 0, "process_sort_index", {"sort_index": process.pid}
             )
         if track.kind == TrackKind.COUNTER:
-            return found
-        found += self._metadata(
+            return events
+        events += self._metadata(
             process.pid, number, "thread_name", {"name": line_name(track, lane)}
         )
         place = line_place(track, lane)
-        return found + self._metadata(
+        return events + self._metadata(
             process.pid, number, "thread_sort_index", {"sort_index": place}
         )
 
-    def slice(self, line: int, one: Slice) -> bytes:
+    def slice(self, line: int, piece: Slice) -> bytes:
         """A complete event; an arrow is bound to the slices at its ends by the id of its cause."""
         event = {
             "ph": "X",
-            "pid": one.track.process.pid,
+            "pid": piece.track.process.pid,
             "tid": line,
-            "ts": self._time(one.start_ns),
-            "dur": self._microseconds(one.end_ns - one.start_ns),
-            "name": one.name,
-            "cat": one.category,
-            "args": one.arguments,
+            "ts": self._time(piece.start_ns),
+            "dur": self._microseconds(piece.end_ns - piece.start_ns),
+            "name": piece.name,
+            "cat": piece.category,
+            "args": piece.arguments,
         }
-        if one.leads_to:  # an event has one binding: what is an effect, too, is shown as a cause
-            event |= {"bind_id": hex(one.span), "flow_out": True}
-        elif one.is_led:
-            event |= {"bind_id": hex(one.parent), "flow_in": True}
+        if piece.leads_to:  # an event has one binding: what is an effect, too, is shown as a cause
+            event |= {"bind_id": hex(piece.span), "flow_out": True}
+        elif piece.is_led:
+            event |= {"bind_id": hex(piece.parent), "flow_in": True}
         return self._event(event)
 
     def ended(self, line: int, end_ns: int) -> bytes:
         """Nothing: events are complete."""
         return b""
 
-    def point(self, line: int, one: Point) -> bytes:
+    def point(self, line: int, point: Point) -> bytes:
         """A counter's event; viewers know counters by their names."""
-        track = one.track
+        track = point.track
         unit = track.unit or "value"
         event = {"ph": "C", "pid": track.process.pid, "tid": line, "name": track.name}
-        return self._event(event | {"ts": self._time(one.time_ns), "args": {unit: one.value}})
+        return self._event(event | {"ts": self._time(point.time_ns), "args": {unit: point.value}})
 
     def end(self) -> bytes:
         """The closing brackets."""
@@ -101,9 +101,9 @@ class ChromeFormat:
             encoded = self._encoder.encode(event)
         except UnicodeEncodeError:
             encoded = self._encoder.encode(_clean(event))
-        found = self._comma + encoded
+        written = self._comma + encoded
         self._comma = b",\n"
-        return found
+        return written
 
     def _time(self, at_ns: int) -> msgspec.Raw:
         return self._microseconds(at_ns - self._base_ns)

@@ -67,46 +67,46 @@ class Imported(msgspec.Struct, frozen=True, kw_only=True):
     out: str | None = None
 
 
-def describe(found: Conversion, file: str, **outcome: Any) -> Imported:
+def describe(converted: Conversion, file: str, **outcome: Any) -> Imported:
     """The figures of a converted trace; ``outcome`` says where it went."""
-    trace, numbers = found.trace, found.numbers
+    trace, numbers = converted.trace, converted.numbers
     busy = sum(device.busy_ns for device in numbers.devices) if numbers.devices else None
     idle = sum(device.idle_ns for device in numbers.devices) if numbers.devices else None
     return Imported(
         file=file,
         digest=trace.digest,
-        rank=found.rank,
-        is_rank_known=found.window is not None or trace.rank is not None,
+        rank=converted.rank,
+        is_rank_known=converted.window is not None or trace.rank is not None,
         world_size=trace.world_size,
-        devices=[str(one.get("name", "")) for one in trace.devices if one.get("name")],
+        devices=[str(device.get("name", "")) for device in trace.devices if device.get("name")],
         duration_ns=numbers.end_ns - numbers.start_ns,
         steps=list(numbers.steps),
         is_unix_time=trace.is_unix_time,
         entries=dict(trace.counts),
-        events=found.events,
-        spans=found.kept,
-        roll_ups=found.roll_ups,
-        rolled_up=found.rolled_up,
-        traces=[trace.hex() for trace in _used(found)],
+        events=converted.events,
+        spans=converted.kept,
+        roll_ups=converted.roll_ups,
+        rolled_up=converted.rolled_up,
+        traces=[trace.hex() for trace in _used(converted)],
         busy_ns=busy,
         idle_ns=idle,
-        kernels=_kernels(found, busy),
-        orphans=dict(found.links.orphans),
+        kernels=_kernels(converted, busy),
+        orphans=dict(converted.links.orphans),
         damage=[damage._asdict() for damage in trace.damage],
-        is_empty=found.is_empty,
+        is_empty=converted.is_empty,
         **outcome,
     )
 
 
-def _used(found: Conversion) -> list[bytes]:
+def _used(converted: Conversion) -> list[bytes]:
     """The traces that something was put into."""
-    places = found.spans.places
+    places = converted.spans.places
     used = np.unique(places.trace[~places.hidden])
     return [places.traces[at] for at in used.tolist()]
 
 
-def _kernels(found: Conversion, busy_ns: int | None) -> list[TopKernel]:
-    work = [total for total in found.numbers.totals if total.what == KERNEL]
+def _kernels(converted: Conversion, busy_ns: int | None) -> list[TopKernel]:
+    work = [total for total in converted.numbers.totals if total.what == KERNEL]
     by_name: dict[str, tuple[int, int]] = {}
     for total in work:
         calls, spent = by_name.get(total.name, (0, 0))
@@ -120,35 +120,35 @@ def _kernels(found: Conversion, busy_ns: int | None) -> list[TopKernel]:
     ]
 
 
-def imported_lines(found: Imported, width: int = WIDTH) -> list[Line]:
+def imported_lines(imported: Imported, width: int = WIDTH) -> list[Line]:
     """The summary of one file."""
-    lines: list[Line] = [[(short(PurePath(found.file).name, width), "bold")]]
-    lines.append([(f"  {_about(found)}", "")])
-    spans = plural(found.spans, "span")
-    spans += f" and {plural(found.roll_ups, 'roll-up')}" if found.roll_ups else ""
-    into = plural(len(found.traces), "trace")
-    lines.append([(f"  {plural(found.events, 'event')} → {spans} in {into}", "")])
-    if found.busy_ns is not None and found.idle_ns is not None:
-        whole = max(1, found.busy_ns + found.idle_ns)
-        busy, idle = percent(found.busy_ns / whole), percent(found.idle_ns / whole)
-        lines.append([(f"  GPU busy {busy} ({duration(found.busy_ns)}), idle {idle}", "")])
-    lines += _kernel_lines(found.kernels)
-    for kind, count in found.orphans.items():
+    lines: list[Line] = [[(short(PurePath(imported.file).name, width), "bold")]]
+    lines.append([(f"  {_about(imported)}", "")])
+    spans = plural(imported.spans, "span")
+    spans += f" and {plural(imported.roll_ups, 'roll-up')}" if imported.roll_ups else ""
+    into = plural(len(imported.traces), "trace")
+    lines.append([(f"  {plural(imported.events, 'event')} → {spans} in {into}", "")])
+    if imported.busy_ns is not None and imported.idle_ns is not None:
+        whole = max(1, imported.busy_ns + imported.idle_ns)
+        busy, idle = percent(imported.busy_ns / whole), percent(imported.idle_ns / whole)
+        lines.append([(f"  GPU busy {busy} ({duration(imported.busy_ns)}), idle {idle}", "")])
+    lines += _kernel_lines(imported.kernels)
+    for kind, count in imported.orphans.items():
         lines.append([(f"  {count:,} × {kind.replace('_', ' ')}", "dim")])
-    for damage in found.damage:
+    for damage in imported.damage:
         words = f"{damage['kind'].replace('_', ' ')} ×{damage['occurrences']:,}, first at byte "
         words += f"{damage['offset']:,}: {damage['example']}"
         lines.append([("  " + short(f"damage: {words}", width - 2), "red")])
-    return lines + [[("  " + short(line, width - 2), "")] for line in _outcome(found)]
+    return lines + [[("  " + short(line, width - 2), "")] for line in _outcome(imported)]
 
 
-def _about(found: Imported) -> str:
-    device = " + ".join(dict.fromkeys(found.devices)) or "no device"
-    rank = f"rank {found.rank}"
-    rank += f" of {found.world_size}" if found.world_size else ""
-    rank += "" if found.is_rank_known else " (not said in the file)"
-    steps = plural(len(found.steps), "step")
-    return f"{device} · {rank} · {steps} · {duration(found.duration_ns)}"
+def _about(imported: Imported) -> str:
+    device = " + ".join(dict.fromkeys(imported.devices)) or "no device"
+    rank = f"rank {imported.rank}"
+    rank += f" of {imported.world_size}" if imported.world_size else ""
+    rank += "" if imported.is_rank_known else " (not said in the file)"
+    steps = plural(len(imported.steps), "step")
+    return f"{device} · {rank} · {steps} · {duration(imported.duration_ns)}"
 
 
 def _kernel_lines(kernels: list[TopKernel]) -> list[Line]:
@@ -158,27 +158,27 @@ def _kernel_lines(kernels: list[TopKernel]) -> list[Line]:
         [(f"  {left('top kernels', _NAME)}{'calls':>8}{'total':>10}  share", "dim")]
     ]
     shown = short_names([kernel.name for kernel in kernels], _NAME - 1)
-    for one, name in zip(kernels, shown, strict=True):
-        share = percent(one.share) if one.share is not None else ""
-        figures = f"{one.calls:>8,}{duration(one.total_ns):>10}{share:>7}"
+    for kernel, name in zip(kernels, shown, strict=True):
+        share = percent(kernel.share) if kernel.share is not None else ""
+        figures = f"{kernel.calls:>8,}{duration(kernel.total_ns):>10}{share:>7}"
         lines.append([(f"  {left(name, _NAME - 1)} {figures}", "")])
     return lines
 
 
-def _outcome(found: Imported) -> list[str]:
+def _outcome(imported: Imported) -> list[str]:
     said = []
-    if found.is_empty:
+    if imported.is_empty:
         said.append("it holds no events: there is nothing to store or send")
-    if found.run is not None:
-        what = "replaced in" if found.is_replaced else "stored in"
-        said.append(f"{what} {'the new run ' * found.is_run_new}{PurePath(found.run).name}")
-    if found.note:
-        said.append(found.note)
-    if found.sent is not None:
-        refused = f", {found.refused:,} refused" if found.refused else ""
-        said.append(f"{found.sent:,} spans sent{refused}")
-    if found.out is not None:
-        said.append(f"written to {found.out}")
-    if found.events and not found.is_unix_time:
+    if imported.run is not None:
+        what = "replaced in" if imported.is_replaced else "stored in"
+        said.append(f"{what} {'the new run ' * imported.is_run_new}{PurePath(imported.run).name}")
+    if imported.note:
+        said.append(imported.note)
+    if imported.sent is not None:
+        refused = f", {imported.refused:,} refused" if imported.refused else ""
+        said.append(f"{imported.sent:,} spans sent{refused}")
+    if imported.out is not None:
+        said.append(f"written to {imported.out}")
+    if imported.events and not imported.is_unix_time:
         said.append("its times count from the start of the machine, not from 1970")
     return said

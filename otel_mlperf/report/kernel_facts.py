@@ -33,16 +33,16 @@ _WAITING: Final = {
 _CPU: Final = 0
 
 
-def around(found: Kernels, width: int) -> list[Line]:
+def around(kernels: Kernels, width: int) -> list[Line]:
     """Each with a label, which is written once."""
     told: list[tuple[str, str]] = []
-    if found.total is not None:
-        told += _idle(found.total, found.gaps)
-        told += _launches(found.total)
-    told += [("copies", _copy(copy)) for copy in found.copies]
-    memory = [peak for peak in found.memory if peak.device_type != _CPU]
-    told += [("memory", words) for one in memory for words in _peak(one, len(memory))]
-    told += _damage(found.windows)
+    if kernels.total is not None:
+        told += _idle(kernels.total, kernels.gaps)
+        told += _launches(kernels.total)
+    told += [("copies", _copy(copy)) for copy in kernels.copies]
+    memory = [peak for peak in kernels.memory if peak.device_type != _CPU]
+    told += [("memory", words) for peak in memory for words in _peak(peak, len(memory))]
+    told += _damage(kernels.windows)
     lines: list[Line] = []
     before = ""
     for label, words in told:
@@ -75,28 +75,31 @@ def _launches(total: DeviceFigures) -> Iterable[tuple[str, str]]:
         yield "launch", words
 
 
-def _copy(one: CopyFigures) -> str:
-    words = f"{one.name} ×{one.calls:,}: {duration(one.total_ns)}"
-    if one.bytes is not None:
-        words += f", {size(one.bytes)}"
-    if one.bytes_per_s is not None:
-        words += f" at {size(one.bytes_per_s)}/s"
+def _copy(copy: CopyFigures) -> str:
+    words = f"{copy.name} ×{copy.calls:,}: {duration(copy.total_ns)}"
+    if copy.bytes is not None:
+        words += f", {size(copy.bytes)}"
+    if copy.bytes_per_s is not None:
+        words += f" at {size(copy.bytes_per_s)}/s"
     return words
 
 
-def _peak(one: AllocatorPeak, devices: int) -> Iterable[str]:
-    if one.allocated_bytes is None:
+def _peak(peak: AllocatorPeak, devices: int) -> Iterable[str]:
+    if peak.allocated_bytes is None:
         return
-    words = f"peak {size(one.allocated_bytes, 1024)} allocated"
-    if one.reserved_bytes is not None:
-        words += f" of {size(one.reserved_bytes, 1024)} reserved"
-    yield words + (f", rank {one.rank} device {one.device}" if devices > 1 else "")
+    words = f"peak {size(peak.allocated_bytes, 1024)} allocated"
+    if peak.reserved_bytes is not None:
+        words += f" of {size(peak.reserved_bytes, 1024)} reserved"
+    yield words + (f", rank {peak.rank} device {peak.device}" if devices > 1 else "")
 
 
 def _damage(windows: list[WindowFacts]) -> Iterable[tuple[str, str]]:
     for window in windows:
         of = f"{window.trace}: " if len(windows) > 1 else ""
-        for one in window.damage:
-            times = f"{one['occurrences']:,}× " if one["occurrences"] > 1 else ""
-            kind = str(one["kind"]).replace("_", " ")
-            yield "damaged", f"{of}{times}{kind}, first at byte {one['offset']:,}: {one['example']}"
+        for damage in window.damage:
+            times = f"{damage['occurrences']:,}× " if damage["occurrences"] > 1 else ""
+            kind = str(damage["kind"]).replace("_", " ")
+            yield (
+                "damaged",
+                f"{of}{times}{kind}, first at byte {damage['offset']:,}: {damage['example']}",
+            )

@@ -33,15 +33,15 @@ _LEAST_BASE = 10
 
 def short_names(names: Sequence[str], width: int) -> list[str]:
     """The names of a table; where two look alike, what they differ in is added."""
-    found = [short_name(name, width) for name in names]
+    shortened = [short_name(name, width) for name in names]
     alike = defaultdict(list)
-    for at, one in enumerate(found):
-        alike[one].append(at)
+    for at, label in enumerate(shortened):
+        alike[label].append(at)
     for places in alike.values():
         for at, word in zip(places, _differences([names[at] for at in places]), strict=True):
             if word:
-                found[at] = short_name(names[at], width, word)
-    return found
+                shortened[at] = short_name(names[at], width, word)
+    return shortened
 
 
 def short_name(name: str, width: int, more: str = "") -> str:
@@ -102,7 +102,7 @@ def _last_word(head: str) -> str:
 
 def _telling(template: str) -> str:
     """The template argument that says most: a functor, or else the first that is no plain type."""
-    functors = [found for found in _FUNCTOR.findall(template) if not _is_wrapper(found)]
+    functors = [functor for functor in _FUNCTOR.findall(template) if not _is_wrapper(functor)]
     if functors:
         return str(functors[0])
     for argument in _arguments(template):

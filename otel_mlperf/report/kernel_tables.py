@@ -30,7 +30,7 @@ _COLORS: Final[dict[str, Style]] = {"communication": "red", "copy": "yellow"}
 
 
 def render_kernels(
-    found: Kernels,
+    kernels: Kernels,
     *,
     top: int = TOP,
     width: int = WIDTH,
@@ -38,28 +38,30 @@ def render_kernels(
     unicode: bool = True,
 ) -> str:
     """The devices in one line, then the table, what they waited for and moved, and damage."""
-    lines: list[Line] = [_first(found), [(short(_source(found, width), width), "dim")]]
-    lines += _collectives(found, width)
-    lines += _each_device(found)
-    lines += _table(found, top, width)
-    lines += around(found, width)
-    if found.unread:
-        still = f"{plural(found.unread, 'more window')} still to be read: not in the figures above"
+    lines: list[Line] = [_first(kernels), [(short(_source(kernels, width), width), "dim")]]
+    lines += _collectives(kernels, width)
+    lines += _each_device(kernels)
+    lines += _table(kernels, top, width)
+    lines += around(kernels, width)
+    if kernels.unread:
+        still = (
+            f"{plural(kernels.unread, 'more window')} still to be read: not in the figures above"
+        )
         lines.append([(still, "yellow")])
     return text(lines, color=color, unicode=unicode)
 
 
-def _first(found: Kernels) -> Line:
-    total = found.total
-    if found.step is not None:
-        return _of_step(found.step)
+def _first(kernels: Kernels) -> Line:
+    total = kernels.total
+    if kernels.step is not None:
+        return _of_step(kernels.step)
     if total is None:
-        return _without_device(found)
+        return _without_device(kernels)
     line = f", idle {_part(total.idle_ns, total)}, communication "
     line += _part(total.communication_ns, total)
     if total.communication_ns:
         line += f" ({_part(total.exposed_communication_ns, total)} exposed)"
-    windows = "window" if len(found.windows) == 1 else "windows"
+    windows = "window" if len(kernels.windows) == 1 else "windows"
     return [(f"GPU busy {_part(total.busy_ns, total)}", "bold"), (f"{line} of the {windows}", "")]
 
 
@@ -78,9 +80,9 @@ def _of_step(step: ProfiledStepFacts) -> Line:
     return [(step.name, "bold"), (line, "")]
 
 
-def _without_device(found: Kernels) -> Line:
-    is_damaged = any(window.damage for window in found.windows)
-    if _is_empty(found):
+def _without_device(kernels: Kernels) -> Line:
+    is_damaged = any(window.damage for window in kernels.windows)
+    if _is_empty(kernels):
         return [("no events", "bold"), (" that could be read" if is_damaged else "", "")]
     nothing = "no kernel, copy or memset"
     if is_damaged:
@@ -88,20 +90,20 @@ def _without_device(found: Kernels) -> Line:
     return [("CPU only", "bold"), (f": {nothing} was recorded", "")]
 
 
-def _is_empty(found: Kernels) -> bool:
-    return not (any(window.events for window in found.windows) or found.memory)
+def _is_empty(kernels: Kernels) -> bool:
+    return not (any(window.events for window in kernels.windows) or kernels.memory)
 
 
-def _collectives(found: Kernels, width: int) -> list[Line]:
+def _collectives(kernels: Kernels, width: int) -> list[Line]:
     """What went on between ranks, where no kernel shows it."""
-    if not found.collectives or found.communication_ns:
+    if not kernels.collectives or kernels.communication_ns:
         return []
     shown = [
         f"{duration(collective.total_ns)} in {collective.name} ×{collective.calls:,}"
-        for collective in found.collectives[:_COLLECTIVES]
+        for collective in kernels.collectives[:_COLLECTIVES]
     ]
     words = f": {', '.join(shown)}"
-    more = "" if found.by == "annotation" else "; --by annotation"
+    more = "" if kernels.by == "annotation" else "; --by annotation"
     room = width - columns("collectives" + more)
     return [[("collectives", "bold"), (short(words, room) + more, "")]]
 
@@ -110,16 +112,16 @@ def _part(ns: int, of: DeviceFigures) -> str:
     return percent(ns / of.window_ns) if of.window_ns else "–"
 
 
-def _source(found: Kernels, width: int) -> str:
-    windows = found.windows
-    ranks = found.step.ranks if found.step else sorted({window.rank for window in windows})
+def _source(kernels: Kernels, width: int) -> str:
+    windows = kernels.windows
+    ranks = kernels.step.ranks if kernels.step else sorted({window.rank for window in windows})
     told = f"rank {ranks[0]}" if len(ranks) == 1 else plural(len(ranks), "rank")
-    if len(ranks) == 1 and (found.world_size or 1) > 1:
-        told += f" of {found.world_size}"
+    if len(ranks) == 1 and (kernels.world_size or 1) > 1:
+        told += f" of {kernels.world_size}"
     parts = ["", told]
-    parts += [plural(found.step.events, "event")] if found.step else _extent(windows)
+    parts += [plural(kernels.step.events, "event")] if kernels.step else _extent(windows)
     rest = " · ".join(parts)
-    return short(found.source, max(_NARROWEST, width - columns(rest))) + rest
+    return short(kernels.source, max(_NARROWEST, width - columns(rest))) + rest
 
 
 def _extent(windows: Sequence[WindowFacts]) -> Iterable[str]:
@@ -131,29 +133,29 @@ def _extent(windows: Sequence[WindowFacts]) -> Iterable[str]:
         yield plural(steps, "step")
 
 
-def _each_device(found: Kernels) -> list[Line]:
+def _each_device(kernels: Kernels) -> list[Line]:
     """A line for each device where there are several."""
-    if len(found.devices) < 2:
+    if len(kernels.devices) < 2:
         return []
     lines: list[Line] = []
-    for device in found.devices[:_DEVICES]:
+    for device in kernels.devices[:_DEVICES]:
         line = f"  rank {device.rank} device {device.device}: busy {_part(device.busy_ns, device)}"
         line += f", idle {_part(device.idle_ns, device)}"
         line += f", communication {_part(device.communication_ns, device)}"
         lines.append([(line, "")])
-    if len(found.devices) > _DEVICES:
-        lines.append([(f"  {plural(len(found.devices) - _DEVICES, 'more device')}", "dim")])
+    if len(kernels.devices) > _DEVICES:
+        lines.append([(f"  {plural(len(kernels.devices) - _DEVICES, 'more device')}", "dim")])
     return lines
 
 
-def _table(found: Kernels, top: int, width: int) -> list[Line]:
-    shown, rest = found.rows[:top], found.rows[top:]
+def _table(kernels: Kernels, top: int, width: int) -> list[Line]:
+    shown, rest = kernels.rows[:top], kernels.rows[top:]
     if not shown:
-        return [[(f"  {short(line, width - 2)}", "dim")] for line in _nothing(found)]
-    cells = [_cells(row.calls, row.measured_ns, row.share, _mean(found, row)) for row in shown]
+        return [[(f"  {short(line, width - 2)}", "dim")] for line in _nothing(kernels)]
+    cells = [_cells(row.calls, row.measured_ns, row.share, _mean(kernels, row)) for row in shown]
     if rest:
         cells.append(_cells(*(sum(column) for column in zip(*map(_measures, rest), strict=True))))
-    cells.insert(0, (*_heads(found), "mean"))
+    cells.insert(0, (*_heads(kernels), "mean"))
     wide = [max(map(columns, column)) + 2 for column in zip(*cells, strict=True)]
     longest = max(columns(row.section) for row in shown)
     section = min(max(longest, len("section")), _SECTION) if longest else 0
@@ -161,7 +163,7 @@ def _table(found: Kernels, top: int, width: int) -> list[Line]:
     numbers = [
         "".join(f"{cell:>{room}}" for cell, room in zip(row, wide, strict=True)) for row in cells
     ]
-    title = f"  {left(found.by, name)}{numbers[0]}{'  section' if section else ''}"
+    title = f"  {left(kernels.by, name)}{numbers[0]}{'  section' if section else ''}"
     lines: list[Line] = [[(title, "dim")]]
     names = short_names([row.name for row in shown], name)
     for row, label, cell in zip(shown, names, numbers[1:], strict=False):
@@ -172,32 +174,32 @@ def _table(found: Kernels, top: int, width: int) -> list[Line]:
     return lines
 
 
-def _nothing(found: Kernels) -> Iterable[str]:
+def _nothing(kernels: Kernels) -> Iterable[str]:
     """Why there are no such rows, and of what there are some."""
-    if _is_empty(found):
+    if _is_empty(kernels):
         return
-    if found.by == "phase":
+    if kernels.by == "phase":
         yield "no phase is known: the window was not recorded in the steps of a run"
-    elif found.by in ("kernel", "stream"):
-        yield f"no {found.by}: no device was at work"
+    elif kernels.by in ("kernel", "stream"):
+        yield f"no {kernels.by}: no device was at work"
     else:
-        worker = "a device" if found.is_device else "an operator"
-        yield f"no {found.by} in which {worker} was at work"
-    there = [f"--by {by} ({plural(rows, 'row')})" for by, rows in found.groups.items() if rows]
+        worker = "a device" if kernels.is_device else "an operator"
+        yield f"no {kernels.by} in which {worker} was at work"
+    there = [f"--by {by} ({plural(rows, 'row')})" for by, rows in kernels.groups.items() if rows]
     if there:
         yield f"there is: {', '.join(there)}"
 
 
-def _heads(found: Kernels) -> tuple[str, str, str]:
+def _heads(kernels: Kernels) -> tuple[str, str, str]:
     """What the count and the total are called, and of what the share is."""
-    of_time = "of step" if found.step else "of window"
-    if found.by == "operator":
-        return ("calls", "on GPU", "of busy") if found.is_device else ("calls", "self", "of self")
-    if found.by == "stream":
+    of_time = "of step" if kernels.step else "of window"
+    if kernels.by == "operator":
+        return ("calls", "on GPU", "of busy") if kernels.is_device else ("calls", "self", "of self")
+    if kernels.by == "stream":
         return "kernels", "busy", of_time
-    share = "of busy" if found.is_device and found.by != "annotation" else of_time
-    if found.by in ("section", "phase", "step"):
-        return "kernels" if found.is_device else "operators", "total", share
+    share = "of busy" if kernels.is_device and kernels.by != "annotation" else of_time
+    if kernels.by in ("section", "phase", "step"):
+        return "kernels" if kernels.is_device else "operators", "total", share
     return "calls", "total", share
 
 
@@ -209,5 +211,5 @@ def _measures(row: KernelRow) -> tuple[float, float, float]:
     return row.calls, row.measured_ns, row.share
 
 
-def _mean(found: Kernels, row: KernelRow) -> float:
-    return row.measured_ns / row.calls if found.by == "operator" else row.mean_ns
+def _mean(kernels: Kernels, row: KernelRow) -> float:
+    return row.measured_ns / row.calls if kernels.by == "operator" else row.mean_ns

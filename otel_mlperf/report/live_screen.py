@@ -51,7 +51,7 @@ def top_lines(
 ) -> list[Line]:
     """One frame as styled lines."""
     heading = [*_heading(live, width), *_figures(live, width)]
-    devices = [line for one in live.devices for line in _device(one, width)]
+    devices = [line for device in live.devices for line in _device(device, width)]
     warnings: list[Line] = [
         [(f"! {short(warning, width - 2)}", "yellow")] for warning in live.warnings
     ]
@@ -130,12 +130,12 @@ def _ranks(live: Live, width: int, room: int | None, unicode: bool) -> list[Line
     shown = live.ranks
     if room is not None and len(shown) > room:
         # Who is stuck longest, where not all have room.
-        oldest = sorted(shown, key=lambda one: -(one.open_ns or 0))[: max(1, room - 1)]
-        shown = sorted(oldest, key=lambda one: one.rank)
-    unit = column_unit(max((max(one.step_ns) for one in shown if one.step_ns), default=0))
+        oldest = sorted(shown, key=lambda rank: -(rank.open_ns or 0))[: max(1, room - 1)]
+        shown = sorted(oldest, key=lambda rank: rank.rank)
+    unit = column_unit(max((max(rank.step_ns) for rank in shown if rank.step_ns), default=0))
     free = width - _FIXED
     section = min(
-        max(_NARROWEST, *(columns(one.section) for one in shown)),
+        max(_NARROWEST, *(columns(rank.section) for rank in shown)),
         max(_NARROWEST, free - SPARK_STEPS),
     )
     steps = max(0, min(SPARK_STEPS, free - section))
@@ -145,31 +145,31 @@ def _ranks(live: Live, width: int, room: int | None, unicode: bool) -> list[Line
     )
     lines: list[Line] = [[(title, "dim")]]
     ticks = _TICKS if unicode else _ASCII_TICKS
-    lines += [_rank(one, unit, (section, steps), ticks) for one in shown]
+    lines += [_rank(rank, unit, (section, steps), ticks) for rank in shown]
     if len(shown) < len(live.ranks):
         more = f"and {len(live.ranks) - len(shown)} more, whose sections opened later"
         lines.append([(f"{'':5}{more}", "dim")])
     return lines
 
 
-def _rank(one: RankNow, unit: Unit, widths: tuple[int, int], ticks: str) -> Line:
+def _rank(rank: RankNow, unit: Unit, widths: tuple[int, int], ticks: str) -> Line:
     section, steps = widths
-    last = unit.number(one.step_ns[-1]) if one.step_ns else ""
-    step = f"{one.step:,}" if one.step is not None else "–"
-    open_now, age = one.section, duration(one.open_ns) if one.open_ns is not None else ""
-    style: Style = "red" if (one.open_ns or 0) > _STUCK_NS else ""
-    if not one.section:
-        open_now, style = one.outcome, _OUTCOMES.get(one.outcome, "red")
-    course = sparkline(one.step_ns[max(0, len(one.step_ns) - steps) :], ticks)
+    last = unit.number(rank.step_ns[-1]) if rank.step_ns else ""
+    step = f"{rank.step:,}" if rank.step is not None else "–"
+    open_now, age = rank.section, duration(rank.open_ns) if rank.open_ns is not None else ""
+    style: Style = "red" if (rank.open_ns or 0) > _STUCK_NS else ""
+    if not rank.section:
+        open_now, style = rank.outcome, _OUTCOMES.get(rank.outcome, "red")
+    course = sparkline(rank.step_ns[max(0, len(rank.step_ns) - steps) :], ticks)
     line: Line = [
-        (f"{one.rank:>5}{step:>9}  ", ""),
+        (f"{rank.rank:>5}{step:>9}  ", ""),
         (f"{left(open_now, section)}{age:>9}", style),
     ]
-    if one.data_wait is not None:
+    if rank.data_wait is not None:
         line += [
             (f"{last:>9}  ", ""),
             (f"{course:<{steps}}", "cyan"),
-            (f"{percent(one.data_wait):>6}", _wait_style(one.data_wait)),
+            (f"{percent(rank.data_wait):>6}", _wait_style(rank.data_wait)),
         ]
     return line
 
@@ -183,42 +183,45 @@ def sparkline(values: Sequence[float], ticks: str = _TICKS) -> str:
     return "".join(ticks[min(most, round(value / top * most))] for value in values)
 
 
-def _device(one: DeviceNow, width: int) -> list[Line]:
-    whose = f" rank {one.rank}" if one.rank is not None else ""
-    line: Line = [(left(f"{one.name}{whose}", 13), "")]
-    if one.utilization is not None:
+def _device(device: DeviceNow, width: int) -> list[Line]:
+    whose = f" rank {device.rank}" if device.rank is not None else ""
+    line: Line = [(left(f"{device.name}{whose}", 13), "")]
+    if device.utilization is not None:
         line += [
-            (left(bar(one.utilization, 10), 11), "green"),
-            (f"{percent(one.utilization):>5}", ""),
+            (left(bar(device.utilization, 10), 11), "green"),
+            (f"{percent(device.utilization):>5}", ""),
         ]
-    if one.memory_bytes is not None and one.memory_limit_bytes:
-        share = one.memory_bytes / one.memory_limit_bytes
-        full = f" {figures(one.memory_bytes / 2**30)} of {figures(one.memory_limit_bytes / 2**30)}"
+    if device.memory_bytes is not None and device.memory_limit_bytes:
+        share = device.memory_bytes / device.memory_limit_bytes
+        used, limit = device.memory_bytes / 2**30, device.memory_limit_bytes / 2**30
+        full = f" {figures(used)} of {figures(limit)}"
         line += [
             ("  ", ""),
             (left(bar(share, 10), 10), "red" if share > _NEARLY else "blue"),
             (f"{full} GiB", ""),
         ]
-    for value, unit in ((one.power_w, "W"), (one.temperature_c, "°C")):
+    for value, unit in ((device.power_w, "W"), (device.temperature_c, "°C")):
         line.append((f"  {value:.0f} {unit}" if value is not None else "", ""))
-    why = "  " + ", ".join(one.throttled)
-    if one.throttled and sum(columns(part) for part, _ in line) + columns(why) > width:
+    why = "  " + ", ".join(device.throttled)
+    if device.throttled and sum(columns(part) for part, _ in line) + columns(why) > width:
         return [line, [(f"     held back:{why[1:]}", "yellow")]]
     return [[*line, (why, "yellow")]]
 
 
 def _cut(line: Line, width: int) -> Line:
     """As much of a line as there is room for."""
-    found: Line = []
+    fitting: Line = []
     for part, style in line:
-        room = width - sum(columns(known) for known, _ in found)
+        room = width - sum(columns(known) for known, _ in fitting)
         if columns(part) > room:
             blanks = part[: len(part) - len(part.lstrip())]
             return (
-                [*found, (blanks + short(part, room - len(blanks)), style)] if room > 3 else found
+                [*fitting, (blanks + short(part, room - len(blanks)), style)]
+                if room > 3
+                else fitting
             )
-        found.append((part, style))
-    return found
+        fitting.append((part, style))
+    return fitting
 
 
 def _foot(live: Live, width: int) -> Line:
@@ -230,8 +233,8 @@ def _foot(live: Live, width: int) -> Line:
         words.append(f"last step {duration(min(ages))} ago")
     if live.outcome == RUNNING and not live.is_seen:
         words.append("not on this node: as far as the run folder says")
-    memory = [one.memory_bytes for one in live.ranks if one.memory_bytes is not None]
-    cpus = [one.cpus for one in live.ranks if one.cpus is not None]
+    memory = [now.memory_bytes for now in live.ranks if now.memory_bytes is not None]
+    cpus = [now.cpus for now in live.ranks if now.cpus is not None]
     if cpus:
         words.append(f"{figures(sum(cpus))} CPUs")
     if memory:

@@ -70,9 +70,9 @@ def _gpus(gpus: list[GpuUse]) -> str:
         words.append(f"{least}{percent(shares[-1])}")
     words += [f"{most}{figures(memory[-1] / _GIB)} GiB"] if memory else []
     words += [f"{most}{heat[-1]:.0f} °C"] if heat else []
-    which = f"{len(gpus)} gpus" if len(gpus) > 1 else "".join(f"gpu {one.name[3:]}" for one in gpus)
+    which = f"{len(gpus)} gpus" if len(gpus) > 1 else "".join(f"gpu {gpu.name[3:]}" for gpu in gpus)
     return f"{which}: {', '.join(words)}" if words else ""
 
 
 def _known(gpus: list[GpuUse], value: Callable[[GpuUse], float | None]) -> list[float]:
-    return sorted(found for gpu in gpus if (found := value(gpu)) is not None)
+    return sorted(known for gpu in gpus if (known := value(gpu)) is not None)

@@ -71,10 +71,10 @@ _OWN: Final[dict[str, tuple[str, str, Instrument]]] = {
 
 def groups(metrics: Sequence[Metric] = METRICS) -> list[tuple[str, list[Metric]]]:
     """Metrics by what they are of: titles in a fixed order, and under each metrics by name."""
-    found: dict[str, list[Metric]] = {title: [] for title in _TITLES}
+    by_title: dict[str, list[Metric]] = {title: [] for title in _TITLES}
     for metric in sorted(metrics):
-        found[_title(metric)].append(metric)
-    return [(title, below) for title, below in found.items() if below]
+        by_title[_title(metric)].append(metric)
+    return [(title, below) for title, below in by_title.items() if below]
 
 
 def _title(metric: Metric) -> str:

@@ -50,14 +50,14 @@ class PerfettoFormat:
 
     def line(self, number: int, track: TimelineTrack, lane: int) -> bytes:
         """Its descriptor, after that of its process when that is new."""
-        process, found = track.process, b""
+        process, packets = track.process, b""
         if process not in self._processes:
             self._processes[process] = _PROCESS_UUID + len(self._processes)
-            found = self._process(process)
+            packets = self._process(process)
         # The steps lie on the track of the process itself: they are seen before it is unfolded.
         if track.kind == TrackKind.STEPS and not lane:
             self._uuids[number] = self._processes[process]
-            return found
+            return packets
         descriptor = wire.number(1, number) + wire.text(2, line_name(track, lane))
         descriptor += wire.number(5, self._processes[process])
         descriptor += wire.number(12, line_place(track, lane))
@@ -65,27 +65,27 @@ class PerfettoFormat:
             is_bytes = track.unit == "By"
             unit = wire.number(3, _BYTES) if is_bytes else wire.text(6, track.unit)
             descriptor += wire.block(8, unit)
-        return found + _packet(wire.block(60, descriptor))
+        return packets + _packet(wire.block(60, descriptor))
 
-    def slice(self, line: int, one: Slice) -> bytes:
+    def slice(self, line: int, piece: Slice) -> bytes:
         """The begin of a slice; an arrow has the id of the slice that it points to."""
         event = wire.number(9, _BEGIN) + self._on(line)
-        event += self._named(_EVENT_NAMES, 10, 23, one.name)
-        event += self._named(_EVENT_CATEGORIES, 3, 22, one.category)
-        for key, value in one.arguments.items():
+        event += self._named(_EVENT_NAMES, 10, 23, piece.name)
+        event += self._named(_EVENT_CATEGORIES, 3, 22, piece.category)
+        for key, value in piece.arguments.items():
             event += wire.block(4, self._annotation(key, value))
-        for effect in (*one.leads_to, *((one.span,) if one.is_led else ())):
+        for effect in (*piece.leads_to, *((piece.span,) if piece.is_led else ())):
             event += wire.fixed64(47, effect)
-        return self._event(one.start_ns, event)
+        return self._event(piece.start_ns, event)
 
     def ended(self, line: int, end_ns: int) -> bytes:
         """The end of the innermost slice on a line."""
         return self._event(end_ns, wire.number(9, _END) + self._on(line))
 
-    def point(self, line: int, one: Point) -> bytes:
+    def point(self, line: int, point: Point) -> bytes:
         """A value of a counter."""
-        event = wire.number(9, _COUNTER) + self._on(line) + wire.double(44, one.value)
-        return self._event(one.time_ns, event)
+        event = wire.number(9, _COUNTER) + self._on(line) + wire.double(44, point.value)
+        return self._event(point.time_ns, event)
 
     def end(self) -> bytes:
         """Nothing: the stream just ends."""

@@ -42,51 +42,51 @@ _LEGEND: Final = "operators by name, each with its own time: a part of the self 
 
 
 def render_step(
-    found: StepFindings, *, width: int = WIDTH, color: bool = False, unicode: bool = True
+    step: StepFindings, *, width: int = WIDTH, color: bool = False, unicode: bool = True
 ) -> str:
     """The spans of each rank that kept them as a tree; else what was measured."""
-    epoch = f" · epoch {found.epoch}" if found.epoch is not None else ""
-    title = f"step {found.number}"
+    epoch = f" · epoch {step.epoch}" if step.epoch is not None else ""
+    title = f"step {step.number}"
     lines: list[Line] = [
-        [(title, "bold"), (f" · {found.phase}{epoch} · run {found.short_id}", "")],
-        [(f"trace {found.trace_id}", "dim")],
+        [(title, "bold"), (f" · {step.phase}{epoch} · run {step.short_id}", "")],
+        [(f"trace {step.trace_id}", "dim")],
     ]
-    if found.chosen:
-        others = ", ".join(map(str, found.kept))
+    if step.chosen:
+        others = ", ".join(map(str, step.kept))
         line = f"the slowest step that was kept; --step N shows another: {others}"
         lines.append([(short(line, width), "dim")])
-    if not found.is_kept:
-        near = ", ".join(map(str, found.nearby)) or "none"
+    if not step.is_kept:
+        near = ", ".join(map(str, step.nearby)) or "none"
         lines.append([(f"{_NOT_KEPT}; kept nearby: {near}", "yellow")])
-    for rank in found.ranks[:_RANKS]:
-        lines.append(_heading(rank, found.is_kept))
+    for rank in step.ranks[:_RANKS]:
+        lines.append(_heading(rank, step.is_kept))
         if rank.spans:
             lines += _tree(rank.spans, width)
-        elif not found.is_kept:
+        elif not step.is_kept:
             lines += _measured(rank)
-    if any(span.operators for one in found.ranks[:_RANKS] for span in one.spans):
+    if any(span.operators for of_rank in step.ranks[:_RANKS] for span in of_rank.spans):
         lines.append([(_LEGEND, "dim")])
-    if len(found.ranks) > _RANKS:
-        lines.append([(f"and {plural(len(found.ranks) - _RANKS, 'rank')} more: --rank N", "dim")])
+    if len(step.ranks) > _RANKS:
+        lines.append([(f"and {plural(len(step.ranks) - _RANKS, 'rank')} more: --rank N", "dim")])
     return text(lines, color=color, unicode=unicode)
 
 
-def _heading(one: RankStep, others_kept: bool) -> Line:
-    facts = [duration(one.duration_ns) + _outside(one)]
-    facts += [f"{one.samples:,} samples"] if one.samples is not None else []
-    facts += [f"{one.tokens:,} tokens"] if one.tokens is not None else []
-    if one.kept or others_kept:
-        facts.append(f"kept: {one.kept}" if one.kept else "measured, not kept")
-    line: Line = [(f"rank {one.rank}", "bold"), (" · " + " · ".join(facts), "")]
-    return [*line, (" · failed", "red")] if one.is_error else line
+def _heading(rank: RankStep, others_kept: bool) -> Line:
+    facts = [duration(rank.duration_ns) + _outside(rank)]
+    facts += [f"{rank.samples:,} samples"] if rank.samples is not None else []
+    facts += [f"{rank.tokens:,} tokens"] if rank.tokens is not None else []
+    if rank.kept or others_kept:
+        facts.append(f"kept: {rank.kept}" if rank.kept else "measured, not kept")
+    line: Line = [(f"rank {rank.rank}", "bold"), (" · " + " · ".join(facts), "")]
+    return [*line, (" · failed", "red")] if rank.is_error else line
 
 
-def _outside(one: RankStep) -> str:
+def _outside(rank: RankStep) -> str:
     """What the step's span holds that is no time of the step."""
-    if one.outside_ns < _LEAST_OUTSIDE * one.duration_ns:
+    if rank.outside_ns < _LEAST_OUTSIDE * rank.duration_ns:
         return ""
-    what = f": {', '.join(one.outside)}" if one.outside else ""
-    return f" ({duration(one.outside_ns)} of its span outside it{what})"
+    what = f": {', '.join(rank.outside)}" if rank.outside else ""
+    return f" ({duration(rank.outside_ns)} of its span outside it{what})"
 
 
 def _tree(spans: list[Span], width: int) -> list[Line]:
@@ -118,10 +118,10 @@ def _operators(spans: list[Span], at: int) -> list[Line]:
         if after and place < _SAME:
             return []
         alike = [*spans[at - place : at + 1], *after]
-    found = add_up(one.operators for one in alike)
-    own = sum(one.self_ns for one in alike)
+    operators = add_up(leaf.operators for leaf in alike)
+    own = sum(leaf.self_ns for leaf in alike)
     indent = 2 * min(span.depth, 10) + 2
-    return _operator_lines(found, own, indent, _NAME)
+    return _operator_lines(operators, own, indent, _NAME)
 
 
 def _label(span: Span) -> str:
@@ -192,27 +192,29 @@ def _words(span: Span) -> str:
     return ": ".join(str(span.attributes[key]) for key in keys if span.attributes.get(key))
 
 
-def _measured(one: RankStep) -> list[Line]:
-    width = max(_NAME // 2, *(columns(section.name) for section in one.sections)) + 1
+def _measured(rank: RankStep) -> list[Line]:
+    width = max(_NAME // 2, *(columns(section.name) for section in rank.sections)) + 1
     width = min(width, _NAME)
     title = f"  {left('section', width)}{'calls':>8}{'total':>10}{'self':>10}"
     lines: list[Line] = [[(title, "dim")]]
-    for section in one.sections:
+    for section in rank.sections:
         line = f"  {left(section.name, width)}{section.count:>8,}"
         line += f"{duration(section.sum_ns):>10}{duration(section.self_ns):>10}"
         lines.append([(line, ""), ("  beside" if section.beside else "", "dim")])
     return lines
 
 
-def _operator_lines(found: Sequence[Operator], self_ns: int, indent: int, width: int) -> list[Line]:
+def _operator_lines(
+    operators: Sequence[Operator], self_ns: int, indent: int, width: int
+) -> list[Line]:
     """The largest of each place, and the rest of them added up.
 
     Those on the section's thread are a part of its ``self_ns``; what is left was in no operator.
     """
     lines: list[Line] = []
     for place, few in _MOST_NAMES.items():
-        mine = [one for one in found if one.place == place]
-        most = _ALONE if len(mine) == len(found) else few
+        mine = [operator for operator in operators if operator.place == place]
+        most = _ALONE if len(mine) == len(operators) else few
         rows = _rows(mine, most if len(mine) > most + 1 else len(mine), width - indent)
         own = self_ns - sum(operator.self_ns for operator in mine)
         if mine and place == "here" and own >= _LEAST_OWN * self_ns > 0:
@@ -223,12 +225,15 @@ def _operator_lines(found: Sequence[Operator], self_ns: int, indent: int, width:
 
 def _rows(mine: Sequence[Operator], most: int, room: int) -> list[tuple[str, int]]:
     counts = [f" ×{operator.count:,}" if operator.count > 1 else "" for operator in mine[:most]]
-    names = short_names([one.name for one in mine[:most]], room - max(map(len, counts), default=0))
+    names = short_names(
+        [operator.name for operator in mine[:most]], room - max(map(len, counts), default=0)
+    )
     rows = [
-        (name + count, one.self_ns) for one, name, count in zip(mine, names, counts, strict=False)
+        (name + count, operator.self_ns)
+        for operator, name, count in zip(mine, names, counts, strict=False)
     ]
     if rest := mine[most:]:
-        rows.append((f"{len(rest):,} more", sum(one.self_ns for one in rest)))
+        rows.append((f"{len(rest):,} more", sum(operator.self_ns for operator in rest)))
     return rows
 
 

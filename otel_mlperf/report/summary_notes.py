@@ -107,10 +107,10 @@ def _outside(summary: Summary, room: int) -> list[str]:
     """The total and its parts in two lines at most; what does not fit is added up."""
     total = summary.outside_ns
     head = f"{duration(total)} ({percent(summary.outside_share)})"
-    found = [part for part in summary.outside if _counts(total, part.sum_ns)]
-    for kept in range(len(found), 0, -1):
-        told = [_part(total, one) for one in found[:kept]]
-        rest = sum(one.sum_ns for one in found[kept:])
+    shares = [part for part in summary.outside if _counts(total, part.sum_ns)]
+    for kept in range(len(shares), 0, -1):
+        told = [_part(total, share) for share in shares[:kept]]
+        rest = sum(share.sum_ns for share in shares[kept:])
         told += [f"other {parts(total, rest)}"] if _counts(total, rest) else []
         lines = wrapped(f"{head}: ", told, room)
         if len(lines) <= 2:
@@ -123,9 +123,9 @@ def _counts(total: float, part: float) -> bool:
     return part >= _LEAST_OUTSIDE * total > 0 and bool(parts(total, part).strip("0."))
 
 
-def _part(total: float, one: OutsideShare) -> str:
-    times = f" ×{one.count:,}" if one.count is not None and one.count > 1 else ""
-    return f"{short(one.name, _LONGEST_NAME)} {parts(total, one.sum_ns)}{times}"
+def _part(total: float, share: OutsideShare) -> str:
+    times = f" ×{share.count:,}" if share.count is not None and share.count > 1 else ""
+    return f"{short(share.name, _LONGEST_NAME)} {parts(total, share.sum_ns)}{times}"
 
 
 def _said(summary: Summary, width: int) -> list[Line]:
@@ -140,19 +140,21 @@ def _said(summary: Summary, width: int) -> list[Line]:
     ):
         told = [short(f"{key} {_value(value)}", room) for key, value in facts.items()]
         between = ", " if label == "result" else " · "
-        found = wrapped("", told, room, between) if told else []
-        if len(found) > _MOST_SAID:
-            found = [*found[: _MOST_SAID - 1], "… summary --json has all of it"]
-        lines += labelled_lines(label, found)
+        lines_of = wrapped("", told, room, between) if told else []
+        if len(lines_of) > _MOST_SAID:
+            lines_of = [*lines_of[: _MOST_SAID - 1], "… summary --json has all of it"]
+        lines += labelled_lines(label, lines_of)
     return lines
 
 
 def _gauges(series: list[ProgramSeries]) -> dict[str, float]:
     """The gauges as they were set last, by name and labels."""
     return {
-        f"{one.name} ({', '.join(one.labels.values())})" if one.labels else one.name: one.value
-        for one in series
-        if one.kind == GAUGE
+        f"{gauge.name} ({', '.join(gauge.labels.values())})"
+        if gauge.labels
+        else gauge.name: gauge.value
+        for gauge in series
+        if gauge.kind == GAUGE
     }
 
 

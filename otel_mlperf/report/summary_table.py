@@ -177,36 +177,36 @@ def _cut(rows: list[Row]) -> list[Row]:
 
 def _tree(summary: Summary, width: int) -> list[Line]:
     branches = _largest(summary.tree)
-    if not any(one.count for one in branches):
+    if not any(branch.count for branch in branches):
         return [[(_NO_SECTIONS.get(summary.outcome, _NOTHING), "dim")]]
     names_of = [f"{'  ' * min(branch.depth, 8)}{branch.name}" for branch in branches]
     column = min(max(_NAME, *map(columns, names_of)) + 1, 34)
     title = f"  {left('section', column)}{'calls':>9}{'total':>10}{'self':>10}  share"
     lines: list[Line] = [[(title, "dim")]]
-    for name, one in zip(names_of, branches, strict=True):
-        lines.append(_branch(name, one, column))
+    for name, branch in zip(names_of, branches, strict=True):
+        lines.append(_branch(name, branch, column))
     if len(branches) < len(summary.tree):
         lines.append([(f"  {len(summary.tree) - len(branches)} smaller ones", "dim")])
     return lines
 
 
-def _branch(name: str, one: Branch, column: int) -> Line:
+def _branch(name: str, branch: Branch, column: int) -> Line:
     indent = len(name) - len(name.lstrip())
     label = name[:indent] + left(name[indent:], column - indent)
-    calls = f"{one.count:,}" if one.count else ""
-    total = duration(one.sum_ns) if one.count else ""
-    line = f"  {label}{calls:>9}{total:>10}{duration(one.self_ns):>10}"
-    if one.beside:
+    calls = f"{branch.count:,}" if branch.count else ""
+    total = duration(branch.sum_ns) if branch.count else ""
+    line = f"  {label}{calls:>9}{total:>10}{duration(branch.self_ns):>10}"
+    if branch.beside:
         return [(line, ""), (" beside", "dim")]
-    style: Style = "dim" if one.name == NOT_IN_A_SPAN else "cyan"
-    return [(f"{line}{percent(one.share):>7}  ", ""), (bar(one.share, 14), style)]
+    style: Style = "dim" if branch.name == NOT_IN_A_SPAN else "cyan"
+    return [(f"{line}{percent(branch.share):>7}  ", ""), (bar(branch.share, 14), style)]
 
 
 def _largest(tree: list[Branch]) -> list[Branch]:
     """The tree without its smallest branches; a branch is never shown without those around it."""
     if len(tree) <= _MOST_BRANCHES:
         return tree
-    least = sorted((one.sum_ns for one in tree), reverse=True)[_MOST_BRANCHES - 1]
+    least = sorted((branch.sum_ns for branch in tree), reverse=True)[_MOST_BRANCHES - 1]
     kept: list[Branch] = []
     for branch in tree[:-1]:
         if branch.sum_ns >= least and branch.depth <= (kept[-1].depth + 1 if kept else 0):

@@ -29,7 +29,7 @@ class Format(Protocol):
         """A line that is new."""
         ...
 
-    def slice(self, line: int, one: Slice) -> bytes:
+    def slice(self, line: int, piece: Slice) -> bytes:
         """A slice that begins; those that are open on its line are around it."""
         ...
 
@@ -37,7 +37,7 @@ class Format(Protocol):
         """The end of the slice that began last on a line, of those that are open."""
         ...
 
-    def point(self, line: int, one: Point) -> bytes:
+    def point(self, line: int, point: Point) -> bytes:
         """A value of a counter."""
         ...
 
@@ -71,9 +71,9 @@ def write_timeline(selected: Selected, form: Format, write: Callable[[bytes], ob
     lines = _Lines(form, write)
     slices = points = 0
     write(form.begin(start_of(selected)))
-    for one in chain(read_steps(selected, tracks), read_spans(selected, tracks)):
+    for piece in chain(read_steps(selected, tracks), read_spans(selected, tracks)):
         slices += 1
-        lines.slice(one)
+        lines.slice(piece)
     lines.close()
     for point in read_points(selected, tracks):
         points += 1
@@ -102,14 +102,14 @@ class _Lines:
             self._write(self._form.line(number, track, lane))
         return number
 
-    def slice(self, one: Slice) -> None:
+    def slice(self, piece: Slice) -> None:
         """Places one slice; they come by their start."""
-        lanes = self._lanes.get(one.track)
+        lanes = self._lanes.get(piece.track)
         if lanes is None:
-            lanes = self._lanes[one.track] = Lanes()
-        placed = lanes.place(one.start_ns, one.end_ns, one.span, one.parent)
-        self._end(one.track, placed.ended)
-        self._write(self._form.slice(self.number(one.track, placed.lane), one))
+            lanes = self._lanes[piece.track] = Lanes()
+        placed = lanes.place(piece.start_ns, piece.end_ns, piece.span, piece.parent)
+        self._end(piece.track, placed.ended)
+        self._write(self._form.slice(self.number(piece.track, placed.lane), piece))
 
     def close(self) -> None:
         """Ends what is open."""

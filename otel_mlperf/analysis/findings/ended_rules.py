@@ -83,14 +83,14 @@ def find_ended_rules(numbers: RunNumbers) -> list[Finding]:
 
 def _read_labels(store: Store, rules: Iterable[Rule]) -> _Labels:
     series = [part for rule in rules for part in (rule.measured, rule.per) if part is not None]
-    found: _Labels = defaultdict(list)
+    by_metric: _Labels = defaultdict(list)
     for name, labels in store.rows(
         "SELECT DISTINCT name, labels FROM readings WHERE list_contains($names, name) "
         "ORDER BY name, labels",
         names=sorted({part.metric.name for part in series}),
     ):
-        found[name].append(labels)
-    return found
+        by_metric[name].append(labels)
+    return by_metric
 
 
 def _judge(store: Store, rule: Rule, labels: _Labels) -> list[_Held]:

@@ -60,13 +60,13 @@ def find_all(numbers: RunNumbers) -> list[Finding]:
 
     One that raises costs itself alone, and is a finding itself: ``finding_failed``.
     """
-    found: list[Finding] = []
+    findings: list[Finding] = []
     # Bound as a default: a lambda looks its names up when it is called, here as well as later.
     for find in OWN:
-        found += _judged(find.__name__, lambda find=find: find(numbers))  # type: ignore[misc]
+        findings += _judged(find.__name__, lambda find=find: find(numbers))  # type: ignore[misc]
     for entry in _entry_points():
-        found += _judged(entry.name, lambda entry=entry: _source(entry).find(numbers))  # type: ignore[misc]
-    return worst_findings_first(found)
+        findings += _judged(entry.name, lambda entry=entry: _source(entry).find(numbers))  # type: ignore[misc]
+    return worst_findings_first(findings)
 
 
 def all_rows() -> tuple[FindingRow, ...]:

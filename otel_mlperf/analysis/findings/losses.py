@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 def find_losses(numbers: RunNumbers) -> list[Finding]:
     """By the spans of lost devices and by the accounts: neither is among the readings."""
     summary, row = numbers.summary, row_of("gpu_lost")
-    found = [
+    findings = [
         Finding(
             id=row.id,
             severity=row.severity,
@@ -27,7 +27,7 @@ def find_losses(numbers: RunNumbers) -> list[Finding]:
     ]
     row, lost = row_of("telemetry_lost"), summary.telemetry.lost
     if lost is not None and row.holds(lost):
-        found.append(
+        findings.append(
             Finding(
                 id=row.id,
                 severity=row.severity,
@@ -37,4 +37,4 @@ def find_losses(numbers: RunNumbers) -> list[Finding]:
                 command=f"otel-mlperf doctor {summary.short_id}",
             )
         )
-    return found
+    return findings

@@ -26,12 +26,12 @@ def find_stragglers(numbers: RunNumbers) -> list[Finding]:
     if steps is None or numbers.summary.rank is not None:
         return []
     shared = {section.name for section in steps.rows if section.category in _SHARED}
-    found = []
+    stragglers = []
     for stand_out in steps.stand_outs:
         more_ns = {name: ns for name, ns in stand_out.more_ns.items() if name not in shared}
         if more_ns:
-            found.append(_straggler(stand_out, more_ns, steps, numbers.summary.short_id))
-    return found
+            stragglers.append(_straggler(stand_out, more_ns, steps, numbers.summary.short_id))
+    return stragglers
 
 
 def _straggler(

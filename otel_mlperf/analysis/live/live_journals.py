@@ -50,7 +50,7 @@ class Looked(msgspec.Struct, frozen=True, kw_only=True):
 
 def look(run: RunFolder, now_ns: int) -> dict[int, Looked]:
     """The ranks that run on this node, by number; those of other users are not seen."""
-    found: dict[int, Looked] = {}
+    by_rank: dict[int, Looked] = {}
     for path in journals_in(*_folders(run)):
         try:
             journal = JournalReader(str(path), is_writable=False)
@@ -58,32 +58,32 @@ def look(run: RunFolder, now_ns: int) -> dict[int, Looked]:
             continue
         try:
             if journal.is_running and not journal.meta.is_child:
-                found[journal.meta.rank] = look_at(journal, now_ns - time.monotonic_ns())
+                by_rank[journal.meta.rank] = look_at(journal, now_ns - time.monotonic_ns())
         finally:
             journal.close()
-    return dict(sorted(found.items()))
+    return dict(sorted(by_rank.items()))
 
 
 def published(run: RunFolder, now_ns: int) -> PublishedNow | None:
     """What the agent of this node has read last, and when (Unix time); None: nothing yet."""
     shift_ns = now_ns - time.monotonic_ns()
     for folder in _folders(run):
-        found = read_readings(folder)
-        if found is None or not found.groups:
+        news = read_readings(folder)
+        if news is None or not news.groups:
             continue
         values: list[Value] = [
-            (rank_of(one.journal), one.metric, one.labels, one.value)
-            for group in found.groups.values()
-            for one in group.readings
+            (rank_of(reading.journal), reading.metric, reading.labels, reading.value)
+            for group in news.groups.values()
+            for reading in group.readings
         ]
-        read_ns = max(group.monotonic_ns for group in found.groups.values()) + shift_ns
-        return PublishedNow(values, read_ns, [_warned(warning) for warning in found.warnings])
+        read_ns = max(group.monotonic_ns for group in news.groups.values()) + shift_ns
+        return PublishedNow(values, read_ns, [_warned(warning) for warning in news.warnings])
     return None
 
 
-def _warned(one: Warning) -> str:
-    rank = rank_of(one.journal)
-    return one.summary if rank is None else f"rank {rank}: {one.summary}"
+def _warned(warning: Warning) -> str:
+    rank = rank_of(warning.journal)
+    return warning.summary if rank is None else f"rank {rank}: {warning.summary}"
 
 
 def _folders(run: RunFolder) -> tuple[str, str]:
@@ -126,18 +126,18 @@ def _steps(entries: dict[int, list[Any]], rows: Rows, shift_ns: int) -> tuple[st
     own = sections[of_step & (sections["span"] == sections["root"])]
     phases = [entries[number][3] for number in own["name"].tolist()]
     phase = names.TRAIN if names.TRAIN in phases else phases[-1] if phases else ""
-    own = own[[one == phase for one in phases]][-MOST_STEPS:]
+    own = own[[its_phase == phase for its_phase in phases]][-MOST_STEPS:]
     payloads, begins = PayloadParts(), rows_of_kind(rows, Kind.BEGIN)
     payloads.feed(rows_of_kind(rows, Kind.PAYLOAD))
     numbers = dict(zip(begins["span"].tolist(), begins["end"].tolist(), strict=True))
     waited = _waited(entries, sections, own)
-    found = []
+    seen = []
     for row in own:
         span, start, end = (int(row[field]) for field in ("span", "start", "end"))
         if span not in numbers:  # its begin has been written over
             continue
         payload = payloads.ready.get(span) or {}
-        found.append(
+        seen.append(
             StepSeen(
                 number=signed(numbers[span]),
                 start_ns=start + shift_ns,
@@ -148,7 +148,7 @@ def _steps(entries: dict[int, list[Any]], rows: Rows, shift_ns: int) -> tuple[st
                 tokens=payload.get("t"),
             )
         )
-    return phase, found
+    return phase, seen
 
 
 def _waited(entries: dict[int, list[Any]], sections: Rows, steps: Rows) -> dict[int, int]:
@@ -156,11 +156,11 @@ def _waited(entries: dict[int, list[Any]], sections: Rows, steps: Rows) -> dict[
     tracks = dict(zip(steps["span"].tolist(), steps["track"].tolist(), strict=True))
     waits = sections[np.isin(sections["name"], _numbers(entries, names.DATA_LOADING))]
     outer = waits[~np.isin(waits["parent"], waits["span"])]
-    found: dict[int, int] = {}
+    by_span: dict[int, int] = {}
     for root, track, start, end in outer[["root", "track", "start", "end"]].tolist():
         if tracks.get(root) == track:
-            found[root] = found.get(root, 0) + max(0, end - start)
-    return found
+            by_span[root] = by_span.get(root, 0) + max(0, end - start)
+    return by_span
 
 
 def _numbers(entries: dict[int, list[Any]], category: str) -> list[int]:
@@ -174,7 +174,7 @@ def _numbers(entries: dict[int, list[Any]], category: str) -> list[int]:
 def _logged(entries: dict[int, list[Any]], rows: Rows) -> dict[str, float]:
     values = rows_of_kind(rows, Kind.VALUE)
     numbers = values["end"].copy().view(np.float64).tolist()
-    found: dict[str, float] = {}
+    last: dict[str, float] = {}
     for entry, value in zip(values["name"].tolist(), numbers, strict=True):
-        found[entries.get(entry, ["", "other"])[1]] = value
-    return found
+        last[entries.get(entry, ["", "other"])[1]] = value
+    return last

@@ -61,11 +61,11 @@ class Usage(msgspec.Struct, kw_only=True):
 
 def find_devices(values: Iterable[Value]) -> list[DeviceNow]:
     """The GPUs, those of ranks first; parts of a GPU (MIG) are left out."""
-    found: dict[str, DeviceNow] = {}
+    devices: dict[str, DeviceNow] = {}
     for rank, metric, labels, value in values:
         if metric not in _OF_DEVICES or not _is_of_a_whole_gpu(labels):
             continue
-        device = found.setdefault(
+        device = devices.setdefault(
             labels[names.HW_ID],
             DeviceNow(id=labels[names.HW_ID], name=labels.get(names.HW_NAME, "gpu"), rank=rank),
         )
@@ -73,7 +73,9 @@ def find_devices(values: Iterable[Value]) -> list[DeviceNow]:
             setattr(device, _FIELDS[metric], value)
         elif value and labels.get(names.THROTTLE_REASON) != _IDLE:
             device.throttled.append(labels.get(names.THROTTLE_REASON, ""))
-    return sorted(found.values(), key=lambda one: (one.rank is None, one.rank, one.name))
+    return sorted(
+        devices.values(), key=lambda device: (device.rank is None, device.rank, device.name)
+    )
 
 
 def _is_of_a_whole_gpu(labels: dict[str, Any]) -> bool:
@@ -87,19 +89,19 @@ def _is_of_a_whole_gpu(labels: dict[str, Any]) -> bool:
 
 def find_usage(values: Iterable[Value]) -> dict[int, Usage]:
     """What each rank uses."""
-    found: dict[int, Usage] = {}
+    by_rank: dict[int, Usage] = {}
     shares: dict[int, float] = {}
     limits: dict[int, float] = {}
     for rank, metric, _, value in values:
         if rank is None:
             continue
         if metric == names.PROCESS_MEMORY.name:
-            usage = found.setdefault(rank, Usage())
+            usage = by_rank.setdefault(rank, Usage())
             usage.memory_bytes = (usage.memory_bytes or 0.0) + value
         elif metric == names.PROCESS_CPU_UTILIZATION.name:
             shares[rank] = shares.get(rank, 0.0) + value
         elif metric == names.CGROUP_CPU_LIMIT.name:
             limits[rank] = value
     for rank in shares.keys() & limits.keys():
-        found.setdefault(rank, Usage()).cpus = shares[rank] * limits[rank]
-    return found
+        by_rank.setdefault(rank, Usage()).cpus = shares[rank] * limits[rank]
+    return by_rank

@@ -94,7 +94,7 @@ def read(run: RunFolder) -> Stored:
 
 def _steps(store: Store, phase: str) -> list[tuple[int, StepSeen]]:
     """The last steps of each rank's last process, in their order."""
-    found = store.rows(
+    rows = store.rows(
         "WITH last AS (SELECT * FROM steps WHERE phase = $phase QUALIFY row_number() OVER "
         "(PARTITION BY rank ORDER BY restart DESC, n DESC) <= $most), "
         "waits AS (SELECT rank, restart, n, sum(self_ns)::BIGINT AS waited FROM sections "
@@ -105,12 +105,12 @@ def _steps(store: Store, phase: str) -> list[tuple[int, StepSeen]]:
         most=MOST_STEPS,
         data=names.DATA_LOADING,
     )
-    return [(rank, StepSeen(*step)) for rank, *step in found]
+    return [(rank, StepSeen(*step)) for rank, *step in rows]
 
 
 def _readings(store: Store) -> list[tuple[Value, int]]:
     """The newest value of each series that is shown, with its time; of what is gone nothing."""
-    found = store.rows(
+    rows = store.rows(
         "SELECT rank, name, labels, arg_max(value, time_ns), max(time_ns) AS at FROM readings "
         "WHERE name IN (SELECT unnest($asked)) "
         "AND time_ns > (SELECT max(time_ns) FROM readings) - $late GROUP BY rank, name, labels",
@@ -118,19 +118,19 @@ def _readings(store: Store) -> list[tuple[Value, int]]:
         late=_LATE_NS,
     )
     newest: dict[tuple[int | None, str], int] = {}
-    for rank, name, _, _, at in found:
+    for rank, name, _, _, at in rows:
         newest[rank, name] = max(at, newest.get((rank, name), 0))
     return [
         ((rank, name, json.loads(labels or "{}"), value), at)
-        for rank, name, labels, value, at in found
+        for rank, name, labels, value, at in rows
         if at == newest[rank, name]
     ]
 
 
 def _expected(store: Store) -> int | None:
-    found = store.rows(
+    rows = store.rows(
         "SELECT arg_max(value, time_ns) FROM readings WHERE name = $name",
         name=names.STEPS_EXPECTED.name,
     )
-    value = found[0][0]
+    value = rows[0][0]
     return None if value is None else int(value)

@@ -125,15 +125,15 @@ def _merged(
     at_ns = now_ns if outcome == RUNNING else stored.last_ns
     ranks = sorted(stored.ranks.keys() | looked.keys())
     steps = {rank: _steps_of(rank, stored, looked) for rank in ranks}
-    all_steps = [step for one in steps.values() for step in one]
+    all_steps = [step for of_rank in steps.values() for step in of_rank]
     rates = _rates(steps, at_ns)
     readings, read_ns, warnings = published or (stored.readings, stored.read_ns, [])
     step = max((s.number for s in all_steps), default=None)
     expected = stored.steps_expected
     accounts = item_accounts.read_accounts(run.path)
     last = dict(stored.last)
-    for one in reversed(looked.values()):  # the lowest rank's word counts
-        last |= one.last
+    for seen in reversed(looked.values()):  # the lowest rank's word counts
+        last |= seen.last
     return Live(
         id=run.facts.id,
         short_id=run.short_id,
@@ -143,7 +143,7 @@ def _merged(
         at_ns=at_ns,
         duration_ns=max(0, at_ns - run.facts.started_ns),
         world_size=max(run.facts.world_size, len(ranks)),
-        phase=next((one.phase for one in looked.values() if one.steps), stored.phase),
+        phase=next((seen.phase for seen in looked.values() if seen.steps), stored.phase),
         step=step,
         steps_expected=expected,
         left_ns=_left_ns(step, expected, rates.steps) if outcome == RUNNING else None,

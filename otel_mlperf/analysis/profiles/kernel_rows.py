@@ -55,8 +55,10 @@ def table(
         whole = whole if is_device else sum(row["self_ns"] for row in mine)
     if by == "step":
         mine = _told_apart(mine, windows)
-    found = [_row(part, measured, whole) for part in grouped(mine, ("category", "name")).values()]
-    return sorted(found, key=lambda row: (-row.measured_ns, -row.self_ns, row.name))
+    kernel_rows = [
+        _row(part, measured, whole) for part in grouped(mine, ("category", "name")).values()
+    ]
+    return sorted(kernel_rows, key=lambda row: (-row.measured_ns, -row.self_ns, row.name))
 
 
 def rows_of(rows: Mapping[str, Rows], by: By, *, is_device: bool) -> Rows:
@@ -79,13 +81,13 @@ def _told_apart(steps: Rows, windows: Sequence[WindowFacts]) -> Rows:
     traces = {window.digest: window.trace for window in windows}
     of_name = grouped(steps, ("name",))
     of_rank = grouped(steps, ("name", "rank"))
-    found = []
+    named = []
     for row in steps:
         name, rank = row["name"], row["rank"]
-        more = f" · rank {rank}" if len({one["rank"] for one in of_name[name,]}) > 1 else ""
+        more = f" · rank {rank}" if len({other["rank"] for other in of_name[name,]}) > 1 else ""
         more += f" · {traces[row['digest']]}" if len(of_rank[name, rank]) > 1 else ""
-        found.append(row | {"name": name + more})
-    return found
+        named.append(row | {"name": name + more})
+    return named
 
 
 def _row(rows: Rows, measured: str, whole: int) -> KernelRow:
@@ -122,15 +124,15 @@ def device_figures(rows: Rows, keys: tuple[str, ...]) -> list[DeviceFigures]:
     return [added(parts[key], parts[key][0]) for key in sorted(parts)]
 
 
-def added(rows: Rows, one: dict[str, Any] | None) -> DeviceFigures:
-    """The figures of several windows, devices or streams; ``one`` if it is only one of these."""
+def added(rows: Rows, only: dict[str, Any] | None) -> DeviceFigures:
+    """The figures of several windows, devices or streams; ``only`` if it is only one of these."""
     single = rows[0] if len(rows) == 1 else {}
     delays = [row["delay_max_ns"] for row in rows if row["delay_max_ns"] is not None]
     sums = {name: sum(row[name] for row in rows) for name in DeviceFigures.ADDED}
     return DeviceFigures(
-        rank=one["rank"] if one else None,
-        device=one["device"] if one else None,
-        stream=one["stream"] if one else None,
+        rank=only["rank"] if only else None,
+        device=only["device"] if only else None,
+        stream=only["stream"] if only else None,
         delay_p50_ns=single.get("delay_p50_ns"),
         delay_p95_ns=single.get("delay_p95_ns"),
         delay_max_ns=max(delays, default=None),
@@ -143,13 +145,13 @@ def _streams(rows: Mapping[str, Rows], windows: Sequence[WindowFacts]) -> list[K
     keys = ("rank", "device", "stream")
     streams = grouped([row for row in rows["streams"] if row["stream"] is not None], keys)
     totals = grouped([row for row in rows["totals"] if row["what"] == "stream"], keys)
-    several = len({one.rank for one in windows}) > 1
-    found = []
+    several = len({facts.rank for facts in windows}) > 1
+    kernel_rows = []
     for key, part in streams.items():
         busy, window = (sum(row[name] for row in part) for name in ("busy_ns", "window_ns"))
         spent = _row(totals[key], "total_ns", window)
         rank = f"rank {key[0]} " if several else ""
-        found.append(
+        kernel_rows.append(
             KernelRow(
                 **{name: getattr(spent, name) for name in KernelRow.UNCHANGED},
                 name=rank + spent.name,
@@ -157,7 +159,7 @@ def _streams(rows: Mapping[str, Rows], windows: Sequence[WindowFacts]) -> list[K
                 share=busy / window if window else 0.0,
             )
         )
-    return sorted(found, key=lambda row: (-row.measured_ns, row.name))
+    return sorted(kernel_rows, key=lambda row: (-row.measured_ns, row.name))
 
 
 def busy_of(devices: Iterable[DeviceFigures]) -> int | None:
@@ -168,7 +170,7 @@ def busy_of(devices: Iterable[DeviceFigures]) -> int | None:
 
 def grouped(rows: Rows, keys: tuple[str, ...]) -> dict[tuple[Any, ...], Rows]:
     """Rows that have the same in the columns ``keys``, by these."""
-    found: dict[tuple[Any, ...], Rows] = defaultdict(list)
+    groups: dict[tuple[Any, ...], Rows] = defaultdict(list)
     for row in rows:
-        found[tuple(row[key] for key in keys)].append(row)
-    return found
+        groups[tuple(row[key] for key in keys)].append(row)
+    return groups

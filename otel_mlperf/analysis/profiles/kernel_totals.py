@@ -91,8 +91,8 @@ def find_kernels(
 
 def find_windows(rows: Mapping[str, Rows]) -> list[WindowFacts]:
     """Rank by rank, in the order of their times."""
-    found = [_window(row) for row in rows["windows"]]
-    return sorted(found, key=lambda one: (one.rank, one.restart, one.start_ns))
+    windows = [_window(row) for row in rows["windows"]]
+    return sorted(windows, key=lambda window: (window.rank, window.restart, window.start_ns))
 
 
 def _no_window(run: RunFolder, store: Store, rank: int | None) -> str:
@@ -139,7 +139,7 @@ def find_collectives(rows: Rows) -> list[CollectiveFigures]:
     """The longest first; their copies on a device's rows are the kernels."""
     mine = [row for row in rows if row["what"] == "annotation" and row["kind"]]
     mine = [row for row in mine if not row["category"].startswith("gpu_")]
-    found = [
+    collectives = [
         CollectiveFigures(
             name=name,
             calls=sum(row["count"] for row in part),
@@ -147,16 +147,16 @@ def find_collectives(rows: Rows) -> list[CollectiveFigures]:
         )
         for (name,), part in grouped(mine, ("name",)).items()
     ]
-    return sorted(found, key=lambda one: (-one.total_ns, one.name))
+    return sorted(collectives, key=lambda collective: (-collective.total_ns, collective.name))
 
 
 def find_copies(rows: Rows) -> list[CopyFigures]:
     """The longest first, by direction, name and whether the memory was pageable."""
-    found = []
+    copies = []
     for part in grouped(rows, ("direction", "name", "pageable")).values():
         sizes = [row["bytes"] for row in part if row["bytes"] is not None]
         sized = sum(row["sized_ns"] for row in part)
-        found.append(
+        copies.append(
             CopyFigures(
                 direction=part[0]["direction"],
                 name=part[0]["name"],
@@ -167,7 +167,7 @@ def find_copies(rows: Rows) -> list[CopyFigures]:
                 bytes_per_s=sum(sizes) * 1e9 / sized if sizes and sized else None,
             )
         )
-    return sorted(found, key=lambda one: (-one.total_ns, one.name))
+    return sorted(copies, key=lambda copy: (-copy.total_ns, copy.name))
 
 
 def _gaps(rows: Rows) -> list[GapFigures]:
@@ -198,7 +198,7 @@ def _most(values: Iterable[int | None]) -> int | None:
 def find_step(
     tables: Mapping[str, Rows],
     chosen: Sequence[ProfiledStep],
-    found: StepEvents,
+    recorded: StepEvents,
     source: str,
     by: By | None = None,
     world_size: int | None = None,
@@ -208,22 +208,22 @@ def find_step(
     Args:
         tables: the rows of all windows.
         chosen: the step on each rank.
-        found: its events.
+        recorded: its events.
         source: what was looked at.
         by: how rows are grouped.
         world_size: how many ranks the run has.
     """
-    counted = count_step(tables, chosen, found)
+    counted = count_step(tables, chosen, recorded)
     is_device = counted.busy_ns is not None
-    digests = {one.digest for one in chosen}
-    windows = [one for one in find_windows(tables) if one.digest in digests]
+    digests = {step_of_rank.digest for step_of_rank in chosen}
+    windows = [window for window in find_windows(tables) if window.digest in digests]
     step = ProfiledStepFacts(
         name=chosen[0].name,
         phase=chosen[0].phase,
         number=chosen[0].number,
-        ranks=sorted({row["rank"] for row in found.events}),
-        events=len(found.events),
-        duration_ns=sum(found.lengths_ns.values()),
+        ranks=sorted({row["rank"] for row in recorded.events}),
+        events=len(recorded.events),
+        duration_ns=sum(recorded.lengths_ns.values()),
         busy_ns=counted.busy_ns,
         communication_ns=counted.communication_ns,
         exposed_communication_ns=counted.exposed_communication_ns,

@@ -71,21 +71,21 @@ class _Above(NamedTuple):
 
 
 def find_events(
-    found: StepEvents, known: Mapping[tuple[str, str], tuple[str, str]], step: str
+    recorded: StepEvents, known: Mapping[tuple[str, str], tuple[str, str]], step: str
 ) -> list[ProfiledEvent]:
     """The events of a step.
 
     Args:
-        found: their rows, and the sections above them.
+        recorded: their rows, and the sections above them.
         known: category and name to what an event of theirs is, and its kind.
         step: the step's name, which is no section.
     """
-    events = [_event(row, known) for row in found.events]
+    events = [_event(row, known) for row in recorded.events]
     tree = _Tree(events, step)
     tracks: dict[tuple[int, int], list[ProfiledEvent]] = defaultdict(list)
     for event in events:
         above = tree.above(event)
-        name, is_step = found.sections.get(above.anchor, ("", True))
+        name, is_step = recorded.sections.get(above.anchor, ("", True))
         event.section = (above.annotation or name) if is_step else name
         if event.what == KERNEL and above.operator is not None:
             above.operator.device_ns += event.duration_ns
@@ -137,18 +137,18 @@ class _Tree:
         while key not in self._below and key in self._by_id:
             way.append(self._by_id[key])
             key = (key[0], way[-1].parent)
-        found = self._below.get(key) or _Above(0, "", None, key[1])
+        nearest = self._below.get(key) or _Above(0, "", None, key[1])
         # From the outermost in: each takes what is known of the one above it.
-        for one in reversed(way):
-            is_name = one.what == ANNOTATION and not one.kind and one.name != self._step
-            found = _Above(
-                found.depth + 1,
-                one.name if is_name else found.annotation,
-                one if one.what == OPERATOR else found.operator,
-                found.anchor,
+        for inner in reversed(way):
+            is_name = inner.what == ANNOTATION and not inner.kind and inner.name != self._step
+            nearest = _Above(
+                nearest.depth + 1,
+                inner.name if is_name else nearest.annotation,
+                inner if inner.what == OPERATOR else nearest.operator,
+                nearest.anchor,
             )
-            self._below[one.rank, one.span] = found
-        return found
+            self._below[inner.rank, inner.span] = nearest
+        return nearest
 
 
 def _settle_ties(there: list[ProfiledEvent], tree: _Tree) -> None:
@@ -161,7 +161,7 @@ def _settle_ties(there: list[ProfiledEvent], tree: _Tree) -> None:
         if end - begin > 1:
             there[begin:end] = sorted(
                 there[begin:end],
-                key=lambda one: (_ORDER.get(one.what, _INNERMOST), tree.above(one).depth),
+                key=lambda event: (_ORDER.get(event.what, _INNERMOST), tree.above(event).depth),
             )
         begin = end
 

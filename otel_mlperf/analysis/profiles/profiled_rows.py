@@ -35,16 +35,16 @@ class ProfiledStepRows(NamedTuple):
 
 
 def count_step(
-    tables: Mapping[str, Rows], chosen: Sequence[ProfiledStep], found: StepEvents
+    tables: Mapping[str, Rows], chosen: Sequence[ProfiledStep], recorded: StepEvents
 ) -> ProfiledStepRows:
     """Counts a step; ``tables`` are of the whole windows, and know what is behind a name."""
     known = {(row["category"], row["name"]): (row["what"], row["kind"]) for row in tables["totals"]}
-    events = find_events(found, known, chosen[0].name)
+    events = find_events(recorded, known, chosen[0].name)
     work = [event for event in events if event.what == KERNEL]
     digests = {step.rank: step.digest for step in chosen}
     rows = {
         "totals": [*_by_name(events, digests), *_by_place(events, work, chosen[0], digests)],
-        "streams": _streams(work, found.lengths_ns),
+        "streams": _streams(work, recorded.lengths_ns),
         "copies": _copies(work, tables["copies"]),
     }
     rows["totals"] += _by_stream(work, digests)
@@ -62,7 +62,7 @@ def _by_name(events: Iterable[ProfiledEvent], digests: Mapping[int, str]) -> Row
     for event in events:
         if event.what in (KERNEL, OPERATOR, ANNOTATION):
             groups[event.rank, event.what, event.category, event.name].append(event)
-    found = []
+    totals = []
     for (rank, what, category, name), part in groups.items():
         section, spent = _main_section(part)
         more = {
@@ -72,8 +72,8 @@ def _by_name(events: Iterable[ProfiledEvent], digests: Mapping[int, str]) -> Row
             "section_ns": spent,
             "device_ns": sum(event.device_ns for event in part),
         }
-        found.append(_total(rank, what, category, name, part) | more)
-    return found
+        totals.append(_total(rank, what, category, name, part) | more)
+    return totals
 
 
 def _main_section(part: Iterable[ProfiledEvent]) -> tuple[str, int]:
@@ -82,7 +82,7 @@ def _main_section(part: Iterable[ProfiledEvent]) -> tuple[str, int]:
     for event in part:
         if event.section:
             spent[event.section] += event.duration_ns
-    return min(spent.items(), key=lambda one: (-one[1], one[0]), default=("", 0))
+    return min(spent.items(), key=lambda item: (-item[1], item[0]), default=("", 0))
 
 
 def _by_place(
@@ -92,7 +92,7 @@ def _by_place(
     digests: Mapping[int, str],
 ) -> Rows:
     outermost = [event for event in events if event.what == OPERATOR and not event.is_inside]
-    found = []
+    totals = []
     for category, part in ((DEVICE, work), (HOST, outermost)):
         groups: dict[tuple[int, str, str], list[ProfiledEvent]] = defaultdict(list)
         for event in part:
@@ -101,11 +101,11 @@ def _by_place(
                 groups[event.rank, "phase", step.phase].append(event)
             if event.section:
                 groups[event.rank, "section", event.section].append(event)
-        found += [
+        totals += [
             _total(rank, what, category, name, mine) | {"digest": digests.get(rank, "")}
             for (rank, what, name), mine in groups.items()
         ]
-    return found
+    return totals
 
 
 def _total(
@@ -134,12 +134,12 @@ def _total(
 
 
 def _by_stream(work: Iterable[ProfiledEvent], digests: Mapping[int, str]) -> Rows:
-    found = []
+    totals = []
     for (rank, device, stream), part in _of_streams(work).items():
         name = f"device {device} stream {stream}"
         own = {"device": device, "stream": stream, "digest": digests.get(rank, "")}
-        found.append(_total(rank, "stream", DEVICE, name, part) | own)
-    return found
+        totals.append(_total(rank, "stream", DEVICE, name, part) | own)
+    return totals
 
 
 def _streams(work: Iterable[ProfiledEvent], lengths_ns: Mapping[int, int]) -> Rows:
@@ -157,12 +157,12 @@ def _streams(work: Iterable[ProfiledEvent], lengths_ns: Mapping[int, int]) -> Ro
 
 def _of_streams(work: Iterable[ProfiledEvent]) -> dict[tuple[int, int, int], list[ProfiledEvent]]:
     """By rank, device and stream; what does not tell them is of none."""
-    found: dict[tuple[int, int, int], list[ProfiledEvent]] = defaultdict(list)
+    streams: dict[tuple[int, int, int], list[ProfiledEvent]] = defaultdict(list)
     for event in work:
         device, stream = (event.more.get(key) for key in (names.DEVICE_INDEX, names.STREAM_ID))
         if device is not None and stream is not None:
-            found[event.rank, device, stream].append(event)
-    return found
+            streams[event.rank, device, stream].append(event)
+    return streams
 
 
 def _copies(work: Iterable[ProfiledEvent], known: Rows) -> Rows:

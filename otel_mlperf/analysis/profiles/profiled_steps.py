@@ -52,13 +52,13 @@ class StepEvents(NamedTuple):
 
 def find_profiled(windows: Rows) -> list[ProfiledStep]:
     """The steps that windows name, rank by rank in their order."""
-    found = []
+    profiled = []
     for row in sorted(windows, key=lambda row: (row["rank"], row["restart"], row["start_ns"])):
         for name in json.loads(row["steps"]):
             if told := _LABEL.fullmatch(name):
                 key = (row["rank"], row["restart"], row["digest"])
-                found.append(ProfiledStep(name, told["phase"] or "", int(told["number"]), *key))
-    return found
+                profiled.append(ProfiledStep(name, told["phase"] or "", int(told["number"]), *key))
+    return profiled
 
 
 def choose_step(
@@ -71,13 +71,13 @@ def choose_step(
     Raises:
         NoSuchStep: it was not profiled; names those that were.
     """
-    same = [one for one in known if one.number == number and phase in (None, one.phase)]
+    same = [step for step in known if step.number == number and phase in (None, step.phase)]
     if not same:
         raise NoSuchStep(_no_such_step(known, number, phase, looked_at))
-    phases = {one.phase for one in same}
+    phases = {step.phase for step in same}
     chosen = names.TRAIN if names.TRAIN in phases else max(phases)
-    newest = max(one.restart for one in same if one.phase == chosen)
-    return [one for one in same if (one.phase, one.restart) == (chosen, newest)]
+    newest = max(step.restart for step in same if step.phase == chosen)
+    return [step for step in same if (step.phase, step.restart) == (chosen, newest)]
 
 
 def _no_such_step(
@@ -88,8 +88,8 @@ def _no_such_step(
     if not known:
         return f"{tried}: they know of no step; record some with otel_mlperf.steps()"
     of_phase: dict[str, set[int]] = {}
-    for one in known:
-        of_phase.setdefault(one.phase, set()).add(one.number)
+    for step in known:
+        of_phase.setdefault(step.phase, set()).add(step.number)
     there = ", ".join(f"{name or 'step'} {_listed(of)}" for name, of in of_phase.items())
     return f"{tried}: it was not profiled; those that were are {there}"
 
@@ -111,13 +111,13 @@ def read_step_events(store: Store, chosen: Sequence[ProfiledStep]) -> StepEvents
         StoreError: a file of the run cannot be read.
     """
     first = chosen[0]
-    found = _recorded(store, first) if first.phase else _annotated(store, first.name)
-    if not found.events:
+    events = _recorded(store, first) if first.phase else _annotated(store, first.name)
+    if not events.events:
         raise NoSuchStep(
             f"looking for the events of {first.name}: they had to make room for newer ones when "
             "the run folder reached its size; its totals are left: --by step"
         )
-    return found
+    return events
 
 
 def _recorded(store: Store, step: ProfiledStep) -> StepEvents:

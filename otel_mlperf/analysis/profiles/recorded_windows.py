@@ -48,11 +48,11 @@ def find_unread(run: RunFolder, store: Store, rank: int | None = None) -> list[s
 
 def read_left_out(store: Store) -> dict[str, int]:
     """How many windows were left out, all ranks together, by the reason in words."""
-    found = store.rows(
+    rows = store.rows(
         "SELECT name, sum(last)::BIGINT FROM (SELECT name, arg_max(value, time_ns) AS last "
         "FROM readings WHERE list_contains($names, name) GROUP BY name, rank, restart, labels) "
         "GROUP BY name ORDER BY sum(last) DESC, name",
         names=[metric.name for metric in _METRICS],
     )
     reasons = {metric.name: why for metric, why in zip(_METRICS, REMEDIES, strict=True)}
-    return {reasons[name]: count for name, count in found if count}
+    return {reasons[name]: count for name, count in rows if count}

@@ -129,32 +129,35 @@ def _rolled_up(events: _Events) -> dict[str, list[Operator]]:
         # Children that outlive their parent (asynchronous ones) may take more than it has.
         own = max(0, events.own[span])
         grouped[events.section[span], events.place(row), row["name"]].append(own)
-    found: dict[str, list[Operator]] = defaultdict(list)
+    by_section: dict[str, list[Operator]] = defaultdict(list)
     for (section, place, name), times in grouped.items():
-        found[section].append(
+        by_section[section].append(
             Operator(name=name, count=len(times), self_ns=sum(times), place=place)
         )
-    return {section: _ordered(of) for section, of in found.items()}
+    return {section: _ordered(of) for section, of in by_section.items()}
 
 
 def add_up(lists: Iterable[list[Operator]]) -> list[Operator]:
     """Those of several sections of one name together."""
     grouped: dict[tuple[str, Place], list[Operator]] = defaultdict(list)
-    for one in (one for of in lists for one in of):
-        grouped[one.name, one.place].append(one)
+    for operator in (operator for of in lists for operator in of):
+        grouped[operator.name, operator.place].append(operator)
     return _ordered(
         Operator(
             name=name,
-            count=sum(one.count for one in of),
-            self_ns=sum(one.self_ns for one in of),
+            count=sum(operator.count for operator in of),
+            self_ns=sum(operator.self_ns for operator in of),
             place=place,
         )
         for (name, place), of in grouped.items()
     )
 
 
-def _ordered(found: Iterable[Operator]) -> list[Operator]:
-    return sorted(found, key=lambda one: (_PLACES.index(one.place), -one.self_ns, one.name))
+def _ordered(operators: Iterable[Operator]) -> list[Operator]:
+    return sorted(
+        operators,
+        key=lambda operator: (_PLACES.index(operator.place), -operator.self_ns, operator.name),
+    )
 
 
 def _is_device(row: _Row) -> bool:

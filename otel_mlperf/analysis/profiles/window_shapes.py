@@ -204,7 +204,7 @@ class Kernels(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def communication_ns(self) -> int:
         """For how long devices communicated."""
-        found = (
+        spent_ns = (
             self.total.communication_ns if self.total else self.step and self.step.communication_ns
         )
-        return found or 0
+        return spent_ns or 0

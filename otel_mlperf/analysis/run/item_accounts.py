@@ -56,10 +56,10 @@ def read_accounts(folder: Path) -> Accounts:
     accounts: Accounts = {}
     for file in sorted((folder / "accounting").glob("*.json")):
         try:
-            found = msgspec.json.decode(file.read_bytes(), type=Accounts)
+            of_node = msgspec.json.decode(file.read_bytes(), type=Accounts)
         except (OSError, ValueError) as error:  # no JSON, no such shape, or no text
             raise StoreError(f"reading {file}: {error}; move it away to read the rest") from error
-        for signal, destinations in found.items():
+        for signal, destinations in of_node.items():
             for destination, account in destinations.items():
                 accounts.setdefault(signal, {}).setdefault(destination, RunAccount()).add(account)
     return accounts

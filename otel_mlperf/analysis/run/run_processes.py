@@ -69,8 +69,8 @@ class Processes(msgspec.Struct, frozen=True):
     @property
     def outcome(self) -> str:
         """The worst that happened to any rank; ``running`` before anything is known."""
-        found = {process.outcome for process in self.last_of_rank}
-        return next((outcome for outcome in _WORST_FIRST if outcome in found), RUNNING)
+        outcomes = {process.outcome for process in self.last_of_rank}
+        return next((outcome for outcome in _WORST_FIRST if outcome in outcomes), RUNNING)
 
     @property
     def ranks(self) -> int:
@@ -125,13 +125,13 @@ class Processes(msgspec.Struct, frozen=True):
 def read_processes(store: Store) -> Processes:
     """The processes of a run, and its last sign of life."""
     columns = ", ".join(RunProcess.__struct_fields__)
-    found = store.records(f"SELECT {columns} FROM processes ORDER BY restart, rank, start_ns")
+    rows = store.records(f"SELECT {columns} FROM processes ORDER BY restart, rank, start_ns")
     last = store.rows(
         "SELECT max(t) FROM (SELECT max(end_ns) t FROM processes UNION ALL "
         "SELECT max(start_ns) FROM processes UNION ALL SELECT max(end_ns) FROM steps UNION ALL "
         "SELECT max(start_ns) FROM sections UNION ALL SELECT max(time_ns) FROM readings)"
     )
-    return Processes([RunProcess(**row) for row in found], last[0][0] or 0)
+    return Processes([RunProcess(**row) for row in rows], last[0][0] or 0)
 
 
 def no_such_rank(run: RunFolder, rank: int) -> NoSuchRun:

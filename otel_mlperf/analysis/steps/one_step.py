@@ -80,7 +80,9 @@ def read_step(
         ranks=ranks,
         chosen=is_chosen,
         kept=kept,
-        nearby=[] if any(one.spans for one in ranks) else nearby_steps(store, phase, number),
+        nearby=[]
+        if any(of_rank.spans for of_rank in ranks)
+        else nearby_steps(store, phase, number),
     )
 
 
@@ -88,23 +90,23 @@ def _slowest_kept(
     store: Store, run: RunFolder, phase: str, rank: int | None
 ) -> tuple[int, list[int]]:
     """The slowest step with spans but the warm-up, and the first numbers of all that have some."""
-    found = store.rows(
+    kept = store.rows(
         f"{_BEGUN} SELECT number, max(duration_ns) FROM begun WHERE phase = $phase "
         "AND kept IS NOT NULL AND ($rank IS NULL OR rank = $rank) GROUP BY number ORDER BY number",
         phase=phase,
         rank=rank,
     )
-    if not found:
+    if not kept:
         raise NoSuchStep(no_such_step(store, run, None, phase, rank))
     warm_up = read_warm_up(store, phase)
-    usual = [one for one in found if warm_up is None or one[0] != warm_up.number]
-    slowest = max(usual or found, key=lambda one: one[1])
-    return slowest[0], [number for number, _ in found[:_LISTED]]
+    usual = [step for step in kept if warm_up is None or step[0] != warm_up.number]
+    slowest = max(usual or kept, key=lambda step: step[1])
+    return slowest[0], [number for number, _ in kept[:_LISTED]]
 
 
 def _rank_step(store: Store, step: dict[str, Any], *, operators: bool) -> RankStep:
     key = {name: step[name] for name in ("rank", "restart", "phase", "n")}
-    found = store.rows(
+    rows = store.rows(
         "SELECT name, sum(count)::BIGINT, sum(sum_ns)::BIGINT, sum(self_ns)::BIGINT, beside "
         "FROM sections WHERE rank = $rank AND restart = $restart AND phase = $phase AND n = $n "
         "GROUP BY name, beside ORDER BY beside, min(start_ns)",
@@ -112,7 +114,7 @@ def _rank_step(store: Store, step: dict[str, Any], *, operators: bool) -> RankSt
     )
     sections = [
         StepSection(name=shown(name), count=count, sum_ns=total, self_ns=own, beside=beside)
-        for name, count, total, own, beside in found
+        for name, count, total, own, beside in rows
     ]
     outside = max(0, step["end_ns"] - step["start_ns"] - step["duration_ns"])
     own = step["self_ns"]
@@ -135,7 +137,7 @@ def _rank_step(store: Store, step: dict[str, Any], *, operators: bool) -> RankSt
 
 def _names_outside(store: Store, step: dict[str, Any]) -> list[str]:
     """What of other traces lay directly inside the step, on its thread."""
-    found = store.rows(
+    rows = store.rows(
         "WITH inside AS (SELECT * FROM spans WHERE rank = $rank AND restart = $restart "
         "AND trace_id <> $trace AND kind = 'section' AND start_ns >= $start AND end_ns <= $end "
         "AND track IN (SELECT track FROM spans WHERE trace_id = $trace AND rank = $rank "
@@ -148,7 +150,7 @@ def _names_outside(store: Store, step: dict[str, Any]) -> list[str]:
         start=step["start_ns"],
         end=step["end_ns"],
     )
-    return [shown(name) for (name,) in found]
+    return [shown(name) for (name,) in rows]
 
 
 def _spans(store: Store, step: dict[str, Any], *, operators: bool) -> list[Span]:

@@ -45,17 +45,17 @@ def read_ranks(store: Store, phase: str, warm_up: WarmUp | None) -> list[RankFig
 
 def stand_outs(ranks: Sequence[RankFigures], mean_ns: float) -> list[StandOut]:
     """What takes a rank far longer than its likes, the rank that loses most by it first."""
-    found: dict[int, dict[str, float]] = {}
-    for name in dict.fromkeys(name for one in ranks for name in one.sections):
-        means = {one.rank: one.sections.get(name, 0.0) for one in ranks}
+    excess: dict[int, dict[str, float]] = {}
+    for name in dict.fromkeys(name for of_rank in ranks for name in of_rank.sections):
+        means = {of_rank.rank: of_rank.sections.get(name, 0.0) for of_rank in ranks}
         # Of two the shorter one is usual: the longer one is what there is to tell.
         usual = median_low(means.values())
         # A rank without the section counts as zero: whoever has it alone stands out.
         for rank, mean in means.items():
             if mean > _SLOW.threshold * usual and mean - usual > _SLOW.matters * mean_ns:
-                found.setdefault(rank, {})[name] = mean - usual
-    sorted_ranks = sorted(found, key=lambda rank: (-sum(found[rank].values()), rank))
+                excess.setdefault(rank, {})[name] = mean - usual
+    sorted_ranks = sorted(excess, key=lambda rank: (-sum(excess[rank].values()), rank))
     return [
-        StandOut(rank=rank, more_ns=dict(sorted(found[rank].items(), key=lambda one: -one[1])))
+        StandOut(rank=rank, more_ns=dict(sorted(excess[rank].items(), key=lambda item: -item[1])))
         for rank in sorted_ranks
     ]

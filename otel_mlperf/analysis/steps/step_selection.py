@@ -82,10 +82,10 @@ def select(
 def _no_such_steps(store: Store, run: RunFolder, numbers: tuple[int, int], phase: str) -> str:
     first, last = numbers
     which = f"step {first}" if first == last else f"steps {first} to {last}"
-    found = store.rows(
+    phases = store.rows(
         "SELECT phase, min(number), max(number) FROM steps GROUP BY phase ORDER BY min(start_ns)"
     )
-    there = ", ".join(f"{name} {least} to {most}" for name, least, most in found) or "none"
+    there = ", ".join(f"{name} {least} to {most}" for name, least, most in phases) or "none"
     return (
         f"looking for {phase} {which} of run {run.short_id}: there is none; "
         f"the steps that ended are {there}"
@@ -94,14 +94,14 @@ def _no_such_steps(store: Store, run: RunFolder, numbers: tuple[int, int], phase
 
 def nearby_steps(store: Store, phase: str, number: int) -> list[int]:
     """Numbers of the nearest steps with spans."""
-    found = store.rows(
+    rows = store.rows(
         "SELECT number FROM steps WHERE phase = $phase AND kept IS NOT NULL GROUP BY number "
         "ORDER BY abs(number - $number), number LIMIT $most",
         phase=phase,
         number=number,
         most=_NEARBY,
     )
-    return sorted(row[0] for row in found)
+    return sorted(row[0] for row in rows)
 
 
 def no_such_step(
@@ -111,21 +111,21 @@ def no_such_step(
     which = f"{phase} step {number}" if number is not None else f"a kept {phase} step"
     tried = f"looking for {which} of run {run.short_id}"
     tried += f" on rank {rank}" if rank is not None else ""
-    found = store.rows(
+    phases = store.rows(
         "SELECT phase, min(number), max(number), count(DISTINCT rank) FROM steps "
         "GROUP BY phase ORDER BY min(start_ns)"
     )
-    if not found:
+    if not phases:
         return f"{tried}: no step has ended in this run; see otel-mlperf summary {run.short_id}"
-    if all(name != phase for name, *_ in found):
-        return f"{tried}: its phases are {', '.join(name for name, *_ in found)}"
+    if all(name != phase for name, *_ in phases):
+        return f"{tried}: its phases are {', '.join(name for name, *_ in phases)}"
     there = ", ".join(
         f"{name} {first} to {last} on {ranks} rank{'s' * (ranks != 1)}"
-        for name, first, last, ranks in found
+        for name, first, last, ranks in phases
     )
     within = any(
         name == phase and number is not None and first <= number <= last
-        for name, first, last, _ in found
+        for name, first, last, _ in phases
     )
     lost = item_accounts.sections_lost(item_accounts.read_accounts(run.path)) if within else 0
     if lost:

@@ -41,8 +41,8 @@ def shown(name: str) -> str:
 
 def main_phase(store: Store) -> str | None:
     """The phase that a run is about: train, else the one whose steps began first."""
-    found = store.rows("SELECT phase FROM steps GROUP BY phase ORDER BY min(start_ns)")
-    phases = [row[0] for row in found]
+    rows = store.rows("SELECT phase FROM steps GROUP BY phase ORDER BY min(start_ns)")
+    phases = [row[0] for row in rows]
     return names.TRAIN if names.TRAIN in phases else next(iter(phases), None)
 
 
@@ -141,7 +141,7 @@ def read_slowest(store: Store, steps: StepFigures, warm_up: WarmUp | None) -> Sl
         n=n,
     )
     # Of equal ones the first is taken: no section is blamed for what is in none, too.
-    name, longest = max([(NOT_IN_A_SPAN, own), *sections], key=lambda found: found[1])
+    name, longest = max([(NOT_IN_A_SPAN, own), *sections], key=lambda section: section[1])
     return Slowest(
         number=number,
         rank=rank,
@@ -166,7 +166,7 @@ def _section_rows(store: Store, values: dict[str, Any], chosen: int, mean: float
     """One row for each section, in the order in which they begin; those beside the step last."""
     # Steps in which a section did not occur count as zero: they are the start of the sorted list.
     at = f"({math.ceil(_P95 * chosen)} - {chosen} + count(*))"
-    found = store.rows(
+    rows = store.rows(
         f"{OWN} SELECT name, min(category), beside, sum(own), "
         f"CASE WHEN {at} > 0 THEN list_sort(list(own))[{at}] ELSE 0 END "
         "FROM own GROUP BY name, beside ORDER BY beside, avg(since), name",
@@ -174,7 +174,7 @@ def _section_rows(store: Store, values: dict[str, Any], chosen: int, mean: float
     )
     return [
         _row(shown(name), category, float(own) / chosen, p95, mean, beside)
-        for name, category, beside, own, p95 in found
+        for name, category, beside, own, p95 in rows
     ]
 
 

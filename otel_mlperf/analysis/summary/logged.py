@@ -28,10 +28,10 @@ _LAST = """SELECT name, labels, sum(most), first(newest ORDER BY read_ns DESC, r
 
 def read_last(store: Store) -> dict[str, float]:
     """The last value given to ``log()`` by name, in the order in which the names came up."""
-    found = store.rows(
+    rows = store.rows(
         "SELECT name, arg_max(value, time_ns) FROM values GROUP BY name ORDER BY min(time_ns), name"
     )
-    return dict(found)
+    return dict(rows)
 
 
 def read_series(store: Store) -> list[ProgramSeries]:
@@ -40,7 +40,7 @@ def read_series(store: Store) -> list[ProgramSeries]:
     What was counted is added up over ranks and restarts. A gauge is as it was set last, on the rank
     that set it last.
     """
-    before, found = names.user_metric(""), dict[tuple[str, str], ProgramSeries]()
+    before, series = names.user_metric(""), dict[tuple[str, str], ProgramSeries]()
     kinds: _Kinds = {
         name: (kind, unit)
         for name, kind, unit in store.rows("SELECT DISTINCT name, kind, unit FROM instruments")
@@ -48,12 +48,12 @@ def read_series(store: Store) -> list[ProgramSeries]:
     for stored, labels, total, last in store.rows(_LAST, before=before):
         name, part = _parted(stored, kinds)
         kind, unit = kinds.get(name, _UNKNOWN)
-        one = found.get((name, labels)) or ProgramSeries(
+        known = series.get((name, labels)) or ProgramSeries(
             name=name.removeprefix(before), kind=kind, unit=unit, labels=json.loads(labels)
         )
         more = {"count": int(total)} if part else {"value": last if kind == GAUGE else total}
-        found[name, labels] = replace(one, **more)
-    return list(found.values())
+        series[name, labels] = replace(known, **more)
+    return list(series.values())
 
 
 def _parted(stored: str, kinds: _Kinds) -> tuple[str, bool]:
@@ -67,11 +67,14 @@ def _parted(stored: str, kinds: _Kinds) -> tuple[str, bool]:
 
 def add_up(series: list[ProgramSeries]) -> dict[str, float]:
     """What counters and histograms come to by name, all their label sets together."""
-    found: dict[str, float] = {}
-    for one in series:
-        parts = {one.name: one.value}
-        if one.kind == HISTOGRAM:
-            parts = {f"{one.name}.count": float(one.count or 0), f"{one.name}.sum": one.value}
-        for name, value in parts.items() if one.kind != GAUGE else ():
-            found[name] = found.get(name, 0.0) + value
-    return found
+    totals: dict[str, float] = {}
+    for label_set in series:
+        parts = {label_set.name: label_set.value}
+        if label_set.kind == HISTOGRAM:
+            parts = {
+                f"{label_set.name}.count": float(label_set.count or 0),
+                f"{label_set.name}.sum": label_set.value,
+            }
+        for name, value in parts.items() if label_set.kind != GAUGE else ():
+            totals[name] = totals.get(name, 0.0) + value
+    return totals

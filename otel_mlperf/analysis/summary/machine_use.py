@@ -36,10 +36,10 @@ def read_machine(store: Store) -> MachineUse | None:
     share them or not. Memory: the most that was in use, total - available; with a limit below the
     total, the largest working set.
     """
-    found = _read(store)
-    gpus = _gpus(found)
-    cpus, share = _cpu(found)
-    used, total = _memory(found)
+    readings = _read(store)
+    gpus = _gpus(readings)
+    cpus, share = _cpu(readings)
+    used, total = _memory(readings)
     if share is None and not gpus:
         return None
     return MachineUse(
@@ -53,10 +53,10 @@ def _read(store: Store) -> _Found:
         "FROM readings WHERE name IN (SELECT unnest($names)) GROUP BY name, labels",
         names=[metric.name for metric in _METRICS],
     )
-    found: _Found = {}
+    readings: _Found = {}
     for name, labels, *values in rows:
-        found.setdefault(name, []).append(_Read(json.loads(labels), *values))
-    return found
+        readings.setdefault(name, []).append(_Read(json.loads(labels), *values))
+    return readings
 
 
 _METRICS = (
@@ -74,38 +74,43 @@ _METRICS = (
 )
 
 
-def _one(found: _Found, metric: names.Metric) -> _Read | None:
-    return next(iter(found.get(metric.name, ())), None)
+def _one(readings: _Found, metric: names.Metric) -> _Read | None:
+    return next(iter(readings.get(metric.name, ())), None)
 
 
-def _cpu(found: _Found) -> tuple[float | None, float | None]:
-    count, limit = _one(found, names.SYSTEM_CPU_COUNT), _one(found, names.CGROUP_CPU_LIMIT)
+def _cpu(readings: _Found) -> tuple[float | None, float | None]:
+    count, limit = _one(readings, names.SYSTEM_CPU_COUNT), _one(readings, names.CGROUP_CPU_LIMIT)
     if limit and (count is None or limit.least < count.most):
-        of_processes = found.get(names.PROCESS_CPU_UTILIZATION.name)
+        of_processes = readings.get(names.PROCESS_CPU_UTILIZATION.name)
         is_known = of_processes and limit.ranks == 1
-        return limit.least, sum(one.mean for one in of_processes or ()) if is_known else None
+        return limit.least, sum(
+            reading.mean for reading in of_processes or ()
+        ) if is_known else None
     idle = [
-        one.mean
-        for one in found.get(names.SYSTEM_CPU_UTILIZATION.name, ())
-        if one.labels.get(names.CPU_MODE) in _IDLE
+        reading.mean
+        for reading in readings.get(names.SYSTEM_CPU_UTILIZATION.name, ())
+        if reading.labels.get(names.CPU_MODE) in _IDLE
     ]
     return count.most if count else None, max(0.0, 1 - sum(idle)) if idle else None
 
 
-def _memory(found: _Found) -> tuple[float | None, float | None]:
-    total, limit = _one(found, names.SYSTEM_MEMORY_LIMIT), _one(found, names.CGROUP_MEMORY_LIMIT)
+def _memory(readings: _Found) -> tuple[float | None, float | None]:
+    total, limit = (
+        _one(readings, names.SYSTEM_MEMORY_LIMIT),
+        _one(readings, names.CGROUP_MEMORY_LIMIT),
+    )
     if limit and (total is None or limit.least < total.most):
-        used = _one(found, names.CGROUP_WORKING_SET)
+        used = _one(readings, names.CGROUP_WORKING_SET)
         return used and used.most, limit.least
-    free = _one(found, names.SYSTEM_MEMORY_AVAILABLE)
+    free = _one(readings, names.SYSTEM_MEMORY_AVAILABLE)
     return (total.most - free.least, total.most) if total and free else (None, None)
 
 
-def _gpus(found: _Found) -> list[GpuUse]:
+def _gpus(readings: _Found) -> list[GpuUse]:
     """In the order of their names; MIG instances count with their GPU."""
-    busy = _by_gpu(found, names.GPU_UTILIZATION)
-    memory = _by_gpu(found, names.GPU_MEMORY_USAGE)
-    heat = _by_gpu(found, names.HW_TEMPERATURE)
+    busy = _by_gpu(readings, names.GPU_UTILIZATION)
+    memory = _by_gpu(readings, names.GPU_MEMORY_USAGE)
+    heat = _by_gpu(readings, names.HW_TEMPERATURE)
     return [
         GpuUse(
             id=gpu[2],
@@ -118,15 +123,15 @@ def _gpus(found: _Found) -> list[GpuUse]:
     ]
 
 
-def _by_gpu(found: _Found, metric: names.Metric) -> dict[tuple[int, str, str], _Read]:
+def _by_gpu(readings: _Found, metric: names.Metric) -> dict[tuple[int, str, str], _Read]:
     """By length of the name, name and id."""
     return {
-        (len(name), name, one.labels[names.HW_ID]): one
-        for one in found.get(metric.name, ())
-        if (name := one.labels.get(names.HW_NAME, "")).startswith("gpu")
-        and names.HW_PARENT not in one.labels
-        and one.labels.get(names.HW_GPU_TASK, _GENERAL) == _GENERAL
-        and one.labels.get(names.HW_SENSOR_LOCATION) != "memory"
+        (len(name), name, reading.labels[names.HW_ID]): reading
+        for reading in readings.get(metric.name, ())
+        if (name := reading.labels.get(names.HW_NAME, "")).startswith("gpu")
+        and names.HW_PARENT not in reading.labels
+        and reading.labels.get(names.HW_GPU_TASK, _GENERAL) == _GENERAL
+        and reading.labels.get(names.HW_SENSOR_LOCATION) != "memory"
     }
 
 
@@ -142,8 +147,8 @@ def read_losses(store: Store, started_ns: int) -> list[Loss]:
         attributes = json.loads(text)
         moment = (rank, name, time_ns, attributes)
         of_device.setdefault(attributes[names.HW_ID], []).append(moment)
-    found = (_loss(device, moments, started_ns) for device, moments in of_device.items())
-    return [loss for loss in found if loss is not None]
+    losses = (_loss(device, moments, started_ns) for device, moments in of_device.items())
+    return [loss for loss in losses if loss is not None]
 
 
 def _loss(

@@ -65,7 +65,7 @@ _ByPath = dict[tuple[str, bool], Node]
 
 def read_nodes(store: Store) -> list[Node]:
     """The outermost sections outside steps, each with those inside it, in order of their start."""
-    found = store.rows(
+    rows = store.rows(
         "SELECT path, name, min(category), beside, sum(count), sum(sum_ns), "
         "sum(self_ns), min(start_ns) AS start FROM sections "
         "WHERE n IS NULL AND NOT aggregate AND category <> $run "
@@ -74,7 +74,7 @@ def read_nodes(store: Store) -> list[Node]:
     )
     by_path: _ByPath = {}
     outermost: list[Node] = []
-    for path, name, category, beside, count, total, own, start in found:
+    for path, name, category, beside, count, total, own, start in rows:
         node = Node(path, name, category, beside, int(count), int(total), int(own), start)
         around = path[: -len(name) - 1] if path.endswith("/" + name) else ""
         _place(node, around, by_path, outermost)
@@ -137,11 +137,11 @@ def beside_steps(nodes: list[Node], processes: Processes) -> list[OutsideShare]:
         total[0] += node.total_ns
         total[1] += node.count
     ranks = processes.ranks
-    found = [
+    shares = [
         OutsideShare(name=name, sum_ns=total / ranks, count=round(count / ranks))
         for name, (total, count) in sums.items()
     ]
-    return sorted(found, key=lambda one: -one.sum_ns)
+    return sorted(shares, key=lambda share: -share.sum_ns)
 
 
 def outside_steps(
@@ -159,12 +159,12 @@ def outside_steps(
         total = sums.setdefault(shown(node.name), [0.0, 0.0])
         total[0] += node.sum_ns / ranks
         total[1] += node.count / ranks
-    found = [OutsideShare(name=k, sum_ns=v[0], count=round(v[1])) for k, v in sums.items()]
+    shares = [OutsideShare(name=k, sum_ns=v[0], count=round(v[1])) for k, v in sums.items()]
     set_up = _set_up_ns(store, named, phase, processes)
-    rest = total_ns - set_up - sum(one.sum_ns for one in found)
-    found.append(OutsideShare(name=SET_UP, sum_ns=set_up))
-    found.sort(key=lambda one: -one.sum_ns)
-    return [*found, OutsideShare(name=NOT_IN_A_SPAN, sum_ns=max(0.0, rest))]
+    rest = total_ns - set_up - sum(share.sum_ns for share in shares)
+    shares.append(OutsideShare(name=SET_UP, sum_ns=set_up))
+    shares.sort(key=lambda share: -share.sum_ns)
+    return [*shares, OutsideShare(name=NOT_IN_A_SPAN, sum_ns=max(0.0, rest))]
 
 
 def outside_ns(store: Store, phase: str, processes: Processes) -> float:
@@ -204,13 +204,13 @@ def _set_up_ns(store: Store, named: list[Node], phase: str, processes: Processes
 
 def read_aggregates(store: Store) -> list[AggregateTotal]:
     """Totals of the sections that are only added up, the longest first."""
-    found = store.records(
+    rows = store.records(
         "SELECT name, min(category) AS category, parent AS enclosing, phase, beside, "
         "sum(count)::BIGINT AS count, sum(sum_ns)::BIGINT AS sum_ns, min(min_ns) AS min_ns, "
         "max(max_ns) AS max_ns FROM sections WHERE aggregate "
         "GROUP BY name, parent, phase, beside ORDER BY sum_ns DESC"
     )
-    return [AggregateTotal(**row) for row in found]
+    return [AggregateTotal(**row) for row in rows]
 
 
 def read_tree(

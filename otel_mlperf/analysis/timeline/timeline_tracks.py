@@ -177,7 +177,9 @@ class Lanes:
     def close(self) -> list[tuple[int, int]]:
         """Line and end of all slices that are still open, inner ones first."""
         ended = [
-            (number, one.end) for number, lane in enumerate(self._lanes) for one in reversed(lane)
+            (number, open_slice.end)
+            for number, lane in enumerate(self._lanes)
+            for open_slice in reversed(lane)
         ]
         self._lanes, self._where = [], {}
         return ended
@@ -210,7 +212,7 @@ class Lanes:
         while lane and lane[-1].end <= start:
             if lane[-1].end == start and parent and lane[-1].span == parent:
                 return
-            one = lane.pop()
-            ended.append((number, one.end))
-            if self._where.get(one.span) == number:
-                del self._where[one.span]
+            left = lane.pop()
+            ended.append((number, left.end))
+            if self._where.get(left.span) == number:
+                del self._where[left.span]
