@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import sys
 from contextlib import ExitStack
-from pathlib import Path  # noqa: TC003 - typer reads it
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TextIO
 
 import typer
 
 from otel_mlperf.cli.arguments import JsonOption  # noqa: TC001 - typer reads them
-from otel_mlperf.cli.progress import Progress, warn
+from otel_mlperf.cli.output import Progress, to_json, warn
 from otel_mlperf.errors import UsageError
 
 if TYPE_CHECKING:
@@ -19,38 +19,38 @@ if TYPE_CHECKING:
     from otel_mlperf.report.import_notes import Imported
 
 
+_Traces = Annotated[
+    list[Path], typer.Argument(metavar="TRACE...", help="Files *.json or *.json.gz of a profiler.")
+]
+_Run = Annotated[
+    str | None,
+    typer.Option(help="Put it into this run; where there is none of that name, make it."),
+]
+_Endpoint = Annotated[str | None, typer.Option(help="Send it there, like http://localhost:4318.")]
+_Out = Annotated[
+    Path | None,
+    typer.Option(help="Write OTLP/JSON, one request a line, to this file; - is standard output."),
+]
+_Budget = Annotated[
+    str,
+    typer.Option(
+        metavar="N|BYTES|none",
+        help="Spans of one OpenTelemetry trace (a step), or bytes like 2MiB; "
+        "the rest is rolled up.",
+    ),
+]
+_Rank = Annotated[int | None, typer.Option(help="Rank of traces that do not say it.", min=0)]
+_Force = Annotated[bool, typer.Option("--force", help="Replace the file of --out if it is there.")]
+
+
 def import_(
-    traces: Annotated[
-        list[Path],
-        typer.Argument(metavar="TRACE...", help="Files *.json or *.json.gz of a profiler."),
-    ],
-    run: Annotated[
-        str | None,
-        typer.Option(help="Put it into this run; where there is none of that name, make it."),
-    ] = None,
-    endpoint: Annotated[
-        str | None, typer.Option(help="Send it there, like http://localhost:4318.")
-    ] = None,
-    out: Annotated[
-        Path | None,
-        typer.Option(
-            help="Write OTLP/JSON, one request a line, to this file; - is standard output."
-        ),
-    ] = None,
-    budget: Annotated[
-        str,
-        typer.Option(
-            metavar="N|BYTES|none",
-            help="Spans of one OpenTelemetry trace (a step), or bytes like 2MiB; "
-            "the rest is rolled up.",
-        ),
-    ] = "",
-    rank: Annotated[
-        int | None, typer.Option(help="Rank of traces that do not say it.", min=0)
-    ] = None,
-    force: Annotated[
-        bool, typer.Option("--force", help="Replace the file of --out if it is there.")
-    ] = False,
+    traces: _Traces,
+    run: _Run = None,
+    endpoint: _Endpoint = None,
+    out: _Out = None,
+    budget: _Budget = "",
+    rank: _Rank = None,
+    force: _Force = False,
     as_json: JsonOption = False,
 ) -> None:
     """Turn traces of torch.profiler into spans and kernel totals.
@@ -59,7 +59,6 @@ def import_(
     """
     from otel_mlperf.importing.trace_import import STDOUT, Importer, judge, without_descriptions
     from otel_mlperf.replay.span_delivery import traces_settings
-    from otel_mlperf.report.json_output import to_json
 
     is_piped = str(out) == STDOUT
     if is_piped and as_json:

@@ -12,33 +12,40 @@ if TYPE_CHECKING:
     from otel_mlperf.analysis.profiles.kernel_rows import By
 
 
+_Source = Annotated[
+    str,
+    typer.Argument(
+        metavar="RUN|TRACE",
+        help="Name, beginning of the id, or path of a run, or `latest`; or a trace file.",
+    ),
+]
+_By = Annotated[
+    str | None,
+    typer.Option(
+        help="kernel, operator, annotation, stream, section, phase or step; kernel by default, "
+        "operator where no device was at work."
+    ),
+]
+_Step = Annotated[
+    int | None,
+    typer.Option("--step", metavar="N", help="Only the profiled step of this number."),
+]
+_Phase = Annotated[
+    str | None,
+    typer.Option(help="With --step: train, validate, test or predict; train by default."),
+]
+_Top = Annotated[
+    int | None, typer.Option(min=1, help="So many rows; 15, and all in JSON, by default.")
+]
+
+
 def kernels(
-    source: Annotated[
-        str,
-        typer.Argument(
-            metavar="RUN|TRACE",
-            help="Name, beginning of the id, or path of a run, or `latest`; or a trace file.",
-        ),
-    ] = "latest",
-    by: Annotated[
-        str | None,
-        typer.Option(
-            help="kernel, operator, annotation, stream, section, phase or step; kernel by default, "
-            "operator where no device was at work."
-        ),
-    ] = None,
-    step: Annotated[
-        int | None,
-        typer.Option("--step", metavar="N", help="Only the profiled step of this number."),
-    ] = None,
-    phase: Annotated[
-        str | None,
-        typer.Option(help="With --step: train, validate, test or predict; train by default."),
-    ] = None,
+    source: _Source = "latest",
+    by: _By = None,
+    step: _Step = None,
+    phase: _Phase = None,
     rank: Annotated[int | None, typer.Option(help="Only this rank of a run.")] = None,
-    top: Annotated[
-        int | None, typer.Option(min=1, help="So many rows; 15, and all in JSON, by default.")
-    ] = None,
+    top: _Top = None,
     as_json: JsonOption = False,
 ) -> None:
     """Show what the devices did while the profiler ran.
@@ -47,23 +54,20 @@ def kernels(
     profiled it; a trace file is read as it is.
     """
     import sys
+    from functools import partial
 
     from msgspec.structs import replace
 
+    from otel_mlperf.cli.output import print_answer
     from otel_mlperf.errors import TraceError, UsageError
     from otel_mlperf.importing.kernel_source import find_source
-    from otel_mlperf.report.json_output import to_json
     from otel_mlperf.report.kernel_tables import TOP, render_kernels
-    from otel_mlperf.report.lines import shown_in
 
     if phase is not None and step is None:
         raise UsageError(f"--phase {phase}: give it with --step, whose number several phases have")
     totals = find_source(source, _checked(by), rank, None if step is None else (step, phase))
-    if as_json:
-        print(to_json(replace(totals, rows=totals.rows[:top])))
-    else:
-        color, unicode = shown_in(sys.stdout)
-        print(render_kernels(totals, top=top or TOP, color=color, unicode=unicode), end="")
+    shown = replace(totals, rows=totals.rows[:top])
+    print_answer(shown, partial(render_kernels, totals, top=top or TOP), as_json=as_json)
     damaged = [window for window in totals.windows if window.damage]
     if damaged:
         sys.stdout.flush()

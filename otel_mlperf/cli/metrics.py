@@ -16,16 +16,10 @@ def metrics(
     ] = False,
 ) -> None:
     """List every metric with its kind, unit, labels, name in Prometheus and meaning."""
-    import sys
-
-    from otel_mlperf.report.json_output import to_json
-    from otel_mlperf.report.lines import shown_in
+    from otel_mlperf.cli.output import print_answer
     from otel_mlperf.report.metric_pages import metric_rows, render_markdown, render_metrics
 
-    if as_json:
-        print(to_json(metric_rows()))
-    elif as_markdown:
+    if as_markdown and not as_json:
         print(render_markdown(), end="")
     else:
-        color, unicode = shown_in(sys.stdout)
-        print(render_metrics(color=color, unicode=unicode), end="")
+        print_answer(metric_rows(), render_metrics, as_json=as_json)

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from otel_mlperf.cli.arguments import RunArgument  # noqa: TC001 - typer reads them
-from otel_mlperf.cli.progress import warn
+from otel_mlperf.cli.output import warn
 from otel_mlperf.errors import Unreachable
 
 

@@ -32,17 +32,12 @@ def show(
     Without --step it is the slowest of those whose spans were kept. A step that was profiled comes
     with its operators and kernels.
     """
-    import sys
+    from functools import partial
 
     from otel_mlperf.analysis.steps.one_step import read_step
-    from otel_mlperf.report.json_output import to_json
-    from otel_mlperf.report.lines import shown_in
+    from otel_mlperf.cli.output import print_answer
     from otel_mlperf.report.step_page import render_step
     from otel_mlperf.store.run_folders import find_run
 
-    found = read_step(find_run(run), step, phase, rank, operators=operators)
-    if as_json:
-        print(to_json(found))
-        return
-    color, unicode = shown_in(sys.stdout)
-    print(render_step(found, color=color, unicode=unicode), end="")
+    answer = read_step(find_run(run), step, phase, rank, operators=operators)
+    print_answer(answer, partial(render_step, answer), as_json=as_json)

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from otel_mlperf.cli.arguments import JsonOption, RunArgument  # noqa: TC001 - typer reads them
+from otel_mlperf.cli.output import to_json
 
 
 def summary(
@@ -34,16 +35,15 @@ def summary(
     notes = wait_until_stored(wait_stored or [])
     notes += find_losses(wait_stored or []) if notes else []
     folder = find_run(run)
-    found = judge_run(folder, rank)
-    if found.outcome == RUNNING and not closing:
+    answer = judge_run(folder, rank)
+    if answer.outcome == RUNNING and not closing:
         notes += find_left(folder.facts.id, folder.path, folder.short_id)
     # The closing text belongs to the program's messages, not to its output.
     stream = sys.stderr if closing else sys.stdout
     if as_json or as_html:
-        from otel_mlperf.report.json_output import to_json
         from otel_mlperf.report.notebook import render_html
 
-        print(to_json(found) if as_json else render_html(found), file=stream)
+        print(to_json(answer) if as_json else render_html(answer), file=stream)
         return
     color, unicode = shown_in(stream)
-    print(render_summary(found, color=color, unicode=unicode, notes=notes), end="", file=stream)
+    print(render_summary(answer, color=color, unicode=unicode, notes=notes), end="", file=stream)

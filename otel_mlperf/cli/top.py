@@ -5,12 +5,14 @@ from __future__ import annotations
 import signal
 import sys
 import time
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
 from otel_mlperf.analysis.run.run_processes import RUNNING
 from otel_mlperf.cli.arguments import JsonOption, RunArgument  # noqa: TC001 - typer reads them
+from otel_mlperf.cli.output import print_answer
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -34,20 +36,16 @@ def top(
     Ranks on this node are seen as they are, without any server; others as the run folder has them.
     """
     from otel_mlperf.analysis.live.live_view import LiveWatch
-    from otel_mlperf.report.json_output import to_json
     from otel_mlperf.report.lines import shown_in
     from otel_mlperf.report.live_screen import render_top
     from otel_mlperf.store.run_folders import find_run
 
     watch = LiveWatch(find_run(run))
     live = watch.look()
-    if as_json:
-        print(to_json(live))
-        return
-    color, unicode = shown_in(sys.stdout)
-    if not once and sys.stdout.isatty() and live.outcome == RUNNING:
+    if not (once or as_json) and sys.stdout.isatty() and live.outcome == RUNNING:
+        color, unicode = shown_in(sys.stdout)
         live = _watched(watch, live, every, color=color, unicode=unicode)
-    print(render_top(live, color=color, unicode=unicode, width=_width()), end="")
+    print_answer(live, partial(render_top, live, width=_width()), as_json=as_json)
 
 
 def _width() -> int:

@@ -17,13 +17,13 @@ from otel_mlperf.journal.journal_reader import JournalReader
 from otel_mlperf.journal.layout import Word
 from otel_mlperf.report.finding_lines import finding_text
 from otel_mlperf.report.quantities import plural
-from otel_mlperf.store.table_reader import Store
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from otel_mlperf.analysis.run.item_accounts import Accounts, RunAccount
     from otel_mlperf.store.run_folders import RunFolder
+    from otel_mlperf.store.table_reader import Store
 
 _SILENT_S: Final = 5.0
 """An agent that has not looked at a journal for so long is gone, or hangs."""
@@ -41,10 +41,9 @@ _LOSSES: Final = {
 
 
 def check_run(
-    run: RunFolder, accounts: Accounts, shared_memory: str = SHARED_MEMORY
+    run: RunFolder, store: Store, accounts: Accounts, shared_memory: str = SHARED_MEMORY
 ) -> list[Check]:
     """The agent of a run, its journals and its accounting."""
-    store = Store(run.path)
     outcome = read_processes(store).outcome
     folders = folders_of_run(run.facts.id, run.path, shared_memory)
     checks = check_journals(map(Path, folders), run.short_id, outcome, time.monotonic_ns())
@@ -73,9 +72,9 @@ def check_profiler(left_out: dict[str, int]) -> list[Check]:
     ]
 
 
-def check_findings(run: RunFolder) -> list[Check]:
+def check_findings(run: RunFolder, store: Store) -> list[Check]:
     """What is worth changing in the program or on its machine: no fault of the recording."""
-    summary = judge_run(run)
+    summary = judge_run(run, store=store)
     return [
         Check("warn", finding.id, finding_text(finding, ranks=summary.ranks), finding.action)
         for finding in summary.findings

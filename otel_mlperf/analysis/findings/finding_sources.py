@@ -44,15 +44,19 @@ class FindingSource(NamedTuple):
     """Its rows of the table: those with an alert are among the alert rules that are written."""
 
 
-def judge_run(run: RunFolder, rank: int | None = None) -> Summary:
+def judge_run(run: RunFolder, rank: int | None = None, store: Store | None = None) -> Summary:
     """The summary of a run folder with its findings; of one ``rank``, if it is given.
+
+    ``store`` holds the tables of that rank, where somebody has opened them already.
 
     Raises:
         NoSuchRun: no process of that rank is known.
         StoreError: a file of the run cannot be read.
     """
-    summary = summarize(run, rank)
-    return replace(summary, findings=find_all(RunNumbers(summary, Store(run.path, rank))))
+    # One for both: to open it lists every part of the run and loads a connection of its own.
+    store = store or Store(run.path, rank)
+    summary = summarize(run, rank, store)
+    return replace(summary, findings=find_all(RunNumbers(summary, store)))
 
 
 def find_all(numbers: RunNumbers) -> list[Finding]:

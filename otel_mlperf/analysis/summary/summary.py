@@ -45,14 +45,16 @@ if TYPE_CHECKING:
     from otel_mlperf.store.run_folders import RunFolder
 
 
-def summarize(run: RunFolder, rank: int | None = None) -> Summary:
+def summarize(run: RunFolder, rank: int | None = None, store: Store | None = None) -> Summary:
     """The summary of a run folder, finished or not; of one ``rank``, if it is given.
+
+    ``store`` holds the tables of that rank, where somebody has opened them already.
 
     Raises:
         NoSuchRun: no process of that rank is known.
         StoreError: a file of the run cannot be read.
     """
-    store = Store(run.path, rank)
+    store = store or Store(run.path, rank)
     processes = read_processes(store)
     if rank is not None and not processes.all:
         raise no_such_rank(run, rank)

@@ -14,6 +14,7 @@ from otel_mlperf.findings.check import Check
 from otel_mlperf.journal.journal_writer import Journal
 from otel_mlperf.journal.layout import WORD, Word
 from otel_mlperf.store.run_folders import read_run
+from otel_mlperf.store.table_reader import Store
 
 META = {
     "run_id": "3f2a",
@@ -83,7 +84,7 @@ def test_a_finished_run_has_nothing_left_to_read(tmp_path):
     run = read_run(digits(tmp_path).write())
     accounts = {"spans": {"store": RunAccount(created=1, delivered=1)}}
 
-    assert check_run(run, accounts, str(tmp_path)) == [
+    assert check_run(run, Store(run.path), accounts, str(tmp_path)) == [
         Check("ok", "agent", "nothing left to read: it has ended"),
         Check("ok", "spans → store", "1 created = 1 delivered"),
     ]
@@ -95,7 +96,7 @@ def test_a_journal_that_found_no_room_in_shared_memory_is_seen(tmp_path):
     (run.path / "journals").mkdir()
     journal(run.path / "journals", 1).release()
 
-    first, *_ = check_run(run, {}, str(tmp_path))
+    first, *_ = check_run(run, Store(run.path), {}, str(tmp_path))
 
     assert first.found == "2-4242-0.journal is of a process that has ended"
 

@@ -1,4 +1,4 @@
-"""What does a command say beside its output: how far it has got, and what it stumbled over?"""
+"""How does a command say its answer, how far it has got, and what it stumbled over?"""
 
 from __future__ import annotations
 
@@ -8,7 +8,32 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
-    from typing import Self, TextIO
+    from typing import Protocol, Self, TextIO
+
+    class Render(Protocol):
+        """Draws an answer for people."""
+
+        def __call__(self, *, color: bool, unicode: bool) -> str:
+            """The text, with colours and more than ASCII where the stream takes them."""
+            ...
+
+
+def to_json(answer: Any) -> str:
+    """An answer as indented JSON; times stay nanoseconds, as their names say."""
+    import msgspec
+
+    return msgspec.json.format(msgspec.json.encode(answer), indent=2).decode()
+
+
+def print_answer(answer: Any, render: Render, *, as_json: bool) -> None:
+    """Prints an answer: all of it for programs, or what ``render`` makes of it for people."""
+    from otel_mlperf.report.lines import shown_in
+
+    if as_json:
+        print(to_json(answer))
+        return
+    color, unicode = shown_in(sys.stdout)
+    print(render(color=color, unicode=unicode), end="")
 
 
 def warn(message: str) -> None:

@@ -1,0 +1,64 @@
+"""What is wrong with this machine, this run and its way to the servers, all together?"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
+
+from otel_mlperf.analysis.run.item_accounts import Accounts, read_accounts
+from otel_mlperf.analysis.run.run_processes import read_processes
+from otel_mlperf.doctor.check_endpoint import check_backends, check_endpoints
+from otel_mlperf.doctor.check_machine import check_machine
+from otel_mlperf.doctor.check_run import check_findings, check_run
+from otel_mlperf.findings.check import Check, worst_first
+from otel_mlperf.store.run_folders import LATEST, find_run, list_runs, runs_dir
+from otel_mlperf.store.table_reader import Store
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+class Diagnosis(msgspec.Struct, frozen=True):
+    """What ``doctor`` says."""
+
+    checks: list[Check]
+    """The worst first."""
+    accounting: Accounts
+    """Of the run; empty where there is none."""
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether anything is not as it must be."""
+        return self.checks[0].level == "FAIL"
+
+
+class _RunChecks(NamedTuple):
+    checks: list[Check]
+    accounts: Accounts
+    nodes: int
+
+
+def diagnose(run: str, environ: Mapping[str, str]) -> Diagnosis:
+    """Checks the machine, a run by its name, and the servers that ``environ`` names.
+
+    Raises:
+        NoSuchRun: there is no such run; that there is none at all yet is no error.
+        StoreError: a file of the run cannot be read.
+    """
+    of_run = _check_named(run)
+    checks = check_machine(runs_dir(), of_run.nodes) + of_run.checks
+    endpoints, reached = check_endpoints(environ)
+    # A back end is asked for what was sent to it: only where an endpoint has taken anything.
+    checks += endpoints + check_backends(environ, reached)
+    return Diagnosis(worst_first(checks), of_run.accounts)
+
+
+def _check_named(run: str) -> _RunChecks:
+    """Of the run that is meant, if there is any yet."""
+    if run == LATEST and not list_runs(runs_dir()):
+        return _RunChecks([Check("ok", "run", f"none in {runs_dir()} yet")], {}, 1)
+    chosen = find_run(run)
+    store, accounts = Store(chosen.path), read_accounts(chosen.path)
+    checks = check_run(chosen, store, accounts) + check_findings(chosen, store)
+    return _RunChecks(checks, accounts, read_processes(store).nodes)
