@@ -1,4 +1,4 @@
-"""What do one journal's rows since the last mark mean for tables, metrics and spans?"""
+"""What do one journal's rows since the last mark mean, and how did its run end?"""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 
 from otel_mlperf import names
 from otel_mlperf.agent.derivation.cell_values import aggregate_rows
-from otel_mlperf.agent.derivation.new_rows import remember_ended
+from otel_mlperf.agent.derivation.new_rows import INTERRUPTED_FLAG, remember_ended
 from otel_mlperf.agent.derivation.outside_work import work_out_outside
 from otel_mlperf.agent.derivation.step_work import work_out_steps
 from otel_mlperf.journal.layout import Flag, signed
@@ -31,6 +31,7 @@ def work_out(task: Task) -> MarkOutcome:
     _follow_errors(task)
     _add_aggregates(task)
     _add_values(task)
+    _note_end(task)
     # Steps first: they cover part of the sections around them.
     work_out_outside(task, work_out_steps(task))
     remember_ended(task.journal)
@@ -52,6 +53,38 @@ def _follow_errors(task: Task) -> None:
         journal.errors[above] = began
     for span in list(journal.errors)[:-_MOST_ERRORS]:
         del journal.errors[span]
+
+
+def _note_end(task: Task) -> None:
+    """How the run ended, once its own row is there, and where the error began that ended it."""
+    journal, rows = task.journal, task.batch.outside
+    span = journal.meta.run_span
+    for row in () if journal.meta.is_child else rows[rows["span"] == span]:
+        # Peeked at: the run's span, which is made later, needs it too.
+        payload = task.batch.peek(span)
+        journal.ended_ns = int(max(row["end"], row["start"]))
+        error = payload.get("e") or []
+        journal.outcome = _outcome(int(row["flags"]), error)
+        journal.error = [str(word) for word in error[:2]]
+        # The run's own row has moved the error from the run span to what is around it.
+        root = journal.roots.get(span)
+        began = journal.errors.get(root.parent if root else int(row["parent"]))
+        if journal.outcome != "finished" and began and began[0] != names.SPAN_RUN:
+            journal.error_section, journal.error_step = began
+        results = payload.get("a") or {}
+        journal.result = {
+            key.removeprefix(names.RESULT): value
+            for key, value in results.items()
+            if key.startswith(names.RESULT)
+        }
+
+
+def _outcome(flags: int, error: list[Any]) -> str:
+    if flags & INTERRUPTED_FLAG:
+        return "killed"
+    if not flags & Flag.ERROR:
+        return "finished"
+    return "interrupted" if error and error[0] in ("KeyboardInterrupt", "SystemExit") else "failed"
 
 
 def _add_aggregates(task: Task) -> None:

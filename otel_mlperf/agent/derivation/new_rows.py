@@ -15,7 +15,7 @@ from otel_mlperf.journal.ring_scan import ROW_TYPE, PayloadParts, Rows, rows_of_
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-INTERRUPTED = 1 << 6
+INTERRUPTED_FLAG = 1 << 6
 """Flag that the agent gives to sections that were open when their process died."""
 _REMEMBERED = 1024
 _PATIENCE = 20
@@ -121,7 +121,7 @@ class NewRows:
         for field in ("span", "parent", "root", "track", "start", "name"):
             rows[field] = table[field]
         rows["end"] = np.maximum(journal.ended_ns, table["start"])
-        rows["flags"] = Kind.SECTION | Flag.ERROR | INTERRUPTED
+        rows["flags"] = Kind.SECTION | Flag.ERROR | INTERRUPTED_FLAG
         self.created += len(rows)
         # Children first, as they would have ended.
         return np.concatenate((sections, rows[np.argsort(rows["start"])[::-1]]))

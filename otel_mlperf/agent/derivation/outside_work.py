@@ -1,106 +1,230 @@
-"""What follows from the sections outside steps: rows, histograms, spans, and how the run ended?"""
+"""What follows from the sections outside steps: rows, histograms, and which are kept as spans?
+
+Epochs, validation, checkpoints, set-up, and code without steps: these sections end one by one,
+children before parents. Each is measured by its path (the names from below the run span); self time
+comes from how much of it its children have covered.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 
 from otel_mlperf import names
-from otel_mlperf.agent.derivation.outside_sections import (
-    OutsideSection,
-    OutsideSections,
-    outside_row,
-)
+from otel_mlperf.agent.derivation.new_rows import INTERRUPTED_FLAG
 from otel_mlperf.agent.model.kept_span import Kept
 from otel_mlperf.agent.model.sampling import INTERRUPTED, PART, reason_to_keep
+from otel_mlperf.agent.model.table_rows import SectionRow
+from otel_mlperf.intervals import CoveredTime
+from otel_mlperf.journal.journal_reader import OPEN_TYPE
+from otel_mlperf.journal.layout import Flag
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from otel_mlperf.agent.derivation.ended_steps import EndedStepFacts
     from otel_mlperf.agent.derivation.mark_work import Task
+    from otel_mlperf.agent.model.journal_state import JournalState
+    from otel_mlperf.journal.ring_scan import Rows
 
 _ALWAYS: Final = (names.RUN, names.EPOCH, names.PHASE, names.CHECKPOINT)
 """Categories outside steps that are few, and the frame of the rest: kept while there is room."""
+_DEEPEST: Final = 32
+"""Names in a path."""
+
+
+class _OutsideSection(NamedTuple):
+    """One section that ended outside steps."""
+
+    span: int
+    parent: int
+    root: int
+    start: int
+    end: int
+    name: int
+    track: int
+    error: bool
+    interrupted: bool
+    path: tuple[str, ...]
+    """Names from below the run span down to its own."""
+    beside: bool
+    self_ns: int
+
+    @property
+    def duration_ns(self) -> int:
+        """All of it."""
+        return self.end - self.start
+
+
+class _Around(NamedTuple):
+    name: int
+    parent: int
+    track: int
+
+
+class _OutsideSections:
+    """Works out one journal's sections outside steps, mark by mark."""
+
+    def __init__(self, journal: JournalState, rows: Rows) -> None:
+        self._journal = journal
+        self._rows: list[tuple[int, ...]] = rows.tolist()
+        self._paths: dict[int, tuple[str, ...]] = {}
+        self._around = {
+            span: _Around(name, parent, track)
+            for span, parent, _, track, _, name in np.frombuffer(journal.open, OPEN_TYPE).tolist()
+        }
+        for _, _, span, parent, _, track, name, _, _ in self._rows:
+            self._around[span] = _Around(name, parent, track)
+        self._loops = {root.track for root in journal.roots.values() if root.kind == "step"}
+        self._loops |= {ended.root.track for ended in journal.ended.values()}
+
+    def sections(self, steps: Iterable[EndedStepFacts]) -> list[_OutsideSection]:
+        """The sections in the order in which they ended; ``steps`` cover what is around them."""
+        covers = self._journal.covers
+        intervals = [(s.start, s.end, s.root.parent, s.root.track) for s in steps]
+        for start, end, _, parent, _, track, *_ in self._rows:
+            intervals.append((start, end, parent, track))
+        # By time, because a cover only grows to the right; siblings on a track follow each other,
+        # so that holds from mark to mark too.
+        for start, end, parent, track in sorted(intervals):
+            around = self._around.get(parent)
+            if around is not None and around.track == track:
+                covers.setdefault(parent, CoveredTime()).add(start, end)
+        sections = [self._section(row) for row in self._rows]
+        # Covers of what is neither open nor here belong to sections that never end.
+        for span in [span for span in covers if span not in self._around]:
+            del covers[span]
+        return sections
+
+    def ancestors(self, span: int, known: set[int]) -> set[int]:
+        """The sections around ``span`` up to the run's, or to one whose own are ``known``."""
+        above: set[int] = set()
+        while (around := self._around.get(span)) and around.parent and around.parent not in above:
+            span = around.parent
+            if span in known:
+                break
+            above.add(span)
+        return above
+
+    def _section(self, row: tuple[int, ...]) -> _OutsideSection:
+        start, end, span, parent, root, track, name, flags, _ = row
+        end = max(end, start)
+        cover = self._journal.covers.pop(span, None)
+        return _OutsideSection(
+            span=span,
+            parent=parent,
+            root=root,
+            start=start,
+            end=end,
+            name=name,
+            track=track,
+            error=bool(flags & Flag.ERROR),
+            interrupted=bool(flags & INTERRUPTED_FLAG),
+            path=self._path(span),
+            beside=self._is_beside(span, parent, track),
+            self_ns=max(0, end - start - cover.covered_ns) if cover else end - start,
+        )
+
+    def _is_beside(self, span: int, parent: int, track: int) -> bool:
+        """Whether it ran on another track than what is around it; below the run, than the steps.
+
+        A forked child runs beside its rank's own process whatever it does.
+        """
+        if self._journal.meta.is_child:
+            return True
+        around = self._around.get(parent)
+        run = self._journal.meta.run_span
+        # Where the steps run on a thread of their own, the run span's own thread only waits for it.
+        if self._loops and span != run and (around is None or parent == run):
+            return track not in self._loops
+        return around is not None and around.track != track
+
+    def _path(self, span: int) -> tuple[str, ...]:
+        """Names from below the run span down to the section's own; deep ones share a path."""
+        chain, at = [span], self._around[span].parent
+        while at not in self._paths and at in self._around and at != chain[-1]:
+            chain.append(at)
+            at = self._around[at].parent
+            if len(chain) > len(self._around):  # ids that name each other
+                break
+        path = self._paths.get(at, ())
+        for below in reversed(chain):
+            entry = self._journal.section(self._around[below].name)
+            if entry[2] != names.RUN and len(path) < _DEEPEST:
+                path = (*path, entry[1])
+            self._paths[below] = path
+        return path
 
 
 def work_out_outside(task: Task, steps: list[EndedStepFacts]) -> None:
     """Works out the rows of no step; ``steps`` have covered what is around them."""
-    outside = OutsideSections(task.journal, task.batch.outside)
+    outside = _OutsideSections(task.journal, task.batch.outside)
     sections = outside.sections(steps)
     _measure(task, sections)
     for section in sections:
-        if section.span == task.journal.meta.run_span and not task.journal.meta.is_child:
-            _end_run(task, section)
         _keep(task, section, outside)
 
 
-def _measure(task: Task, sections: list[OutsideSection]) -> None:
+def _measure(task: Task, sections: list[_OutsideSection]) -> None:
     """Those of one name and path together: a row or histogram costs as much for one as for many."""
-    by_path: dict[tuple[int, tuple[str, ...], bool], list[OutsideSection]] = {}
-    by_name: dict[int, list[OutsideSection]] = {}
+    by_path: dict[tuple[int, tuple[str, ...], bool], list[_OutsideSection]] = {}
+    by_name: dict[int, list[_OutsideSection]] = {}
     for section in sections:
         if not section.interrupted:
             by_path.setdefault((section.name, section.path, section.beside), []).append(section)
             by_name.setdefault(section.name, []).append(section)
     for same in by_path.values():
-        task.tables.add_outside(outside_row(same, task.journal))
+        task.tables.add_outside(_section_row(same, task.journal))
     for name, same in by_name.items():
         labels = task.labels(name, phase="")
-        durations = np.array([section.end - section.start for section in same])
-        task.meter.record(names.SECTION_DURATION, labels, durations)
+        task.meter.record(names.SECTION_DURATION, labels, np.array([s.duration_ns for s in same]))
         task.self_time(labels, sum(section.self_ns for section in same))
 
 
-def _end_run(task: Task, section: OutsideSection) -> None:
-    journal = task.journal
-    payload = task.batch.peek(section.span)
-    journal.ended_ns = section.end
-    error = payload.get("e") or []
-    journal.outcome = _outcome(section, error)
-    journal.error = [str(word) for word in error[:2]]
-    # The run's own row has moved the error from the run span to what is around it.
-    root = journal.roots.get(section.span)
-    began = journal.errors.get(root.parent if root else section.parent)
-    if journal.outcome != "finished" and began and began[0] != names.SPAN_RUN:
-        journal.error_section, journal.error_step = began
-    results = payload.get("a") or {}
-    journal.result = {
-        key.removeprefix(names.RESULT): value
-        for key, value in results.items()
-        if key.startswith(names.RESULT)
-    }
+def _section_row(sections: list[_OutsideSection], journal: JournalState) -> dict[str, Any]:
+    """The row of table ``sections`` for sections of one name, path and *beside*."""
+    meta, first = journal.meta, sections[0]
+    _, name, category, phase, _ = journal.section(first.name)
+    durations = [section.duration_ns for section in sections]
+    return SectionRow(
+        rank=meta.rank,
+        restart=meta.restart,
+        phase=phase,
+        name=name,
+        category=category,
+        parent=first.path[-2] if len(first.path) > 1 else "",
+        path="/".join(first.path),
+        beside=first.beside,
+        count=len(sections),
+        sum_ns=sum(durations),
+        self_ns=sum(section.self_ns for section in sections),
+        min_ns=min(durations),
+        max_ns=max(durations),
+        start_ns=min(section.start for section in sections) + meta.shift_ns,
+    ).as_row()
 
 
-def _outcome(section: OutsideSection, error: list[Any]) -> str:
-    if section.interrupted:
-        return "killed"
-    if not section.error:
-        return "finished"
-    return "interrupted" if error and error[0] in ("KeyboardInterrupt", "SystemExit") else "failed"
-
-
-def _keep(task: Task, section: OutsideSection, outside: OutsideSections) -> None:
+def _keep(task: Task, section: _OutsideSection, outside: _OutsideSections) -> None:
     journal, rank = task.journal, task.rank
     _, name, category, _, _ = task.entry(section.name)
     reason = _reason(task, section, name, category)
     room = task.budget * (2 if category in _ALWAYS or section.interrupted else 1)
-    payload = task.batch.payload(section.span)
     if reason is None or rank.run_spans >= room:
         task.outcome.unselected += 1
         return
     rank.run_spans += 1
     journal.forced.discard(section.span)
     journal.forced.update(outside.ancestors(section.span, journal.forced))
-    task.outcome.kept.append(_kept(task, section, payload, reason))
+    task.outcome.kept.append(_kept(task, section, reason))
 
 
-def _reason(task: Task, section: OutsideSection, name: str, category: str) -> str | None:
+def _reason(task: Task, section: _OutsideSection, name: str, category: str) -> str | None:
     rank = task.rank
     index = rank.seen.get(name, 0)
     rank.seen[name] = index + 1
-    duration = section.end - section.start
     reason = reason_to_keep(
-        task.policy, rank, f"section {name}", index, duration, section.end,
+        task.policy, rank, f"section {name}", index, section.duration_ns, section.end,
         error=section.error, profiled=category == names.PROFILER,
     )  # fmt: skip
     if section.interrupted:
@@ -110,7 +234,7 @@ def _reason(task: Task, section: OutsideSection, name: str, category: str) -> st
     return reason or (PART if section.span in task.journal.forced else None)
 
 
-def _kept(task: Task, section: OutsideSection, payload: dict[str, Any], reason: str) -> Kept:
+def _kept(task: Task, section: _OutsideSection, reason: str) -> Kept:
     return Kept(
         journal=task.journal,
         span=section.span,
@@ -124,5 +248,5 @@ def _kept(task: Task, section: OutsideSection, payload: dict[str, Any], reason: 
         reason=reason,
         error=section.error,
         interrupted=section.interrupted,
-        payload=payload,
+        payload=task.batch.payload(section.span),
     )

@@ -14,12 +14,11 @@ from otel_mlperf.agent.derivation.ended_steps import (
     sections_by_name,
     step_row,
 )
-from otel_mlperf.agent.derivation.new_rows import INTERRUPTED
+from otel_mlperf.agent.derivation.new_rows import INTERRUPTED_FLAG
 from otel_mlperf.agent.derivation.rollup import within_budget
 from otel_mlperf.agent.model.journal_state import RecentStep
 from otel_mlperf.agent.model.kept_span import Kept
-from otel_mlperf.agent.model.sampling import INTERRUPTED as WAS_INTERRUPTED
-from otel_mlperf.agent.model.sampling import reason_to_keep
+from otel_mlperf.agent.model.sampling import INTERRUPTED, reason_to_keep
 from otel_mlperf.journal.layout import Flag
 
 if TYPE_CHECKING:
@@ -76,7 +75,7 @@ def _facts(task: Task, ended: EndedStepRows, known: list[Root]) -> list[EndedSte
                 tokens=_whole(payload.get("t")),
                 epoch=_epoch(payload),
                 error=bool(flags & Flag.ERROR),
-                interrupted=bool(flags & INTERRUPTED),
+                interrupted=bool(flags & INTERRUPTED_FLAG),
                 profiled=bool(flags & Flag.PROFILED),
             )
         )
@@ -89,7 +88,7 @@ def _end(task: Task, step: EndedStepFacts) -> None:
     journal.roots.pop(step.span, None)
     # It has no duration that means anything: it is kept, and neither measured nor counted.
     if step.interrupted:
-        journal.ended[step.span] = RecentStep(root, WAS_INTERRUPTED, step.end)
+        journal.ended[step.span] = RecentStep(root, INTERRUPTED, step.end)
         return
     labels = {names.ML_PHASE: root.phase}
     kept = reason_to_keep(
@@ -175,7 +174,7 @@ def _kept(task: Task, row: Any, root: Root, reason: str) -> Kept:
         root=int(row["root"]),
         reason=reason,
         error=bool(flags & Flag.ERROR),
-        interrupted=bool(flags & INTERRUPTED),
+        interrupted=bool(flags & INTERRUPTED_FLAG),
         payload=payload,
         n=root.n,
         number=root.number,
