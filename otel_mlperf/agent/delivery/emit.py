@@ -8,7 +8,7 @@ from otel_mlperf.agent.delivery.batches import count_items, encode_batch, point_
 from otel_mlperf.agent.delivery.destination import Batch, TryLater, account_of
 from otel_mlperf.agent.delivery.otlp_destination import metric_request, span_requests
 from otel_mlperf.agent.derivation.cell_values import user_metric
-from otel_mlperf.agent.derivation.metric_points import Export
+from otel_mlperf.agent.derivation.metric_series import Export
 from otel_mlperf.agent.model.agent_state import MetricSeries
 from otel_mlperf.errors import StoreError
 

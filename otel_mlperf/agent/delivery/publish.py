@@ -11,6 +11,7 @@ import time
 from typing import TYPE_CHECKING, Final
 
 from otel_mlperf import names
+from otel_mlperf.agent.derivation.metric_series import JOURNAL
 from otel_mlperf.agent.derivation.rule_evaluator import RuleEvaluator
 from otel_mlperf.findings.finding_table import RULES
 from otel_mlperf.journal.bulletin import Group, Reading, drop_readings, write_readings
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("otel_mlperf.agent")
 _LEAST_S: Final = 5.0
-_OWN_SOURCES: Final = ("", "journal")
+_OWN_SOURCES: Final = ("", JOURNAL)
 """Sources of series that no sensor reads."""
 
 

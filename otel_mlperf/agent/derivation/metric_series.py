@@ -1,7 +1,11 @@
-"""Which metric series does a rank, or the node, have, and what is in them?
+"""Which metric series does a rank, or the node, have, and how do they become metric points?
 
 Histograms see every step and section, whatever is kept as spans. A series belongs to the rank, not
 to a process: forked children of a rank add to the same ones.
+
+Each new series starts with a zero point in front of its first value: Prometheus' ``rate()`` cannot
+see what the first point of a series adds. Totals that began elsewhere do not: what came together
+before is no increase. Readings bear the time at which they were read.
 """
 
 from __future__ import annotations
@@ -10,17 +14,28 @@ from typing import TYPE_CHECKING, Final
 
 from otel_mlperf import names
 from otel_mlperf.agent.model.agent_state import AgentState, MetricSeries, RankState
+from otel_mlperf.names import Metric
 from otel_mlperf.otlp.histogram import Buckets, ExplicitBuckets, ExponentialBuckets
-from otel_mlperf.otlp.metric_encoding import Exemplar
+from otel_mlperf.otlp.metric_encoding import (
+    Data,
+    Exemplar,
+    ExponentialPoint,
+    ExponentialPoints,
+    GaugePoints,
+    HistogramPoint,
+    HistogramPoints,
+    MetricData,
+    NumberPoint,
+    SumPoints,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Iterable, Sequence
 
     import numpy as np
     from numpy.typing import NDArray
 
     from otel_mlperf.agent.model.events import SensorReading
-    from otel_mlperf.names import Metric
 
 MOST_SERIES: Final = 2000
 """Series of one rank; what comes later is counted in one marked ``otel.metric.overflow``."""
@@ -28,9 +43,12 @@ _MOST_EXEMPLARS: Final = 4
 _ROUNDING: Final = 0.9
 """A total that falls, but not below this part of itself, has not begun anew: the kernel rounds."""
 _OURS: Final = "otel_mlperf."
-_JOURNAL: Final = "journal"
+JOURNAL: Final = "journal"
 """The source of what processes add up in cells."""
+_METRICS: Final = {metric.name: metric for metric in names.METRICS}
 _COUNTERS: Final = {metric.name for metric in names.METRICS if metric.instrument == "counter"}
+_BEFORE_NS: Final = 1_000_000
+"""How far a zero point lies in front of the first value."""
 
 
 class Meter:
@@ -72,14 +90,14 @@ class Meter:
     def put(self, metric: str, labels: dict[str, str], value: float) -> None:
         """What a process adds up or sets itself, in a number of series that it bounds."""
         series = self._series(metric, labels, is_bounded=True)
-        series.value, series.gone, series.source = value, False, _JOURNAL
+        series.value, series.gone, series.source = value, False, JOURNAL
 
     def put_buckets(
         self, metric: str, labels: dict[str, str], buckets: Buckets, exemplar: Exemplar | None
     ) -> None:
         """The same of a histogram."""
         series = self._series(metric, labels, is_bounded=True)
-        series.buckets, series.source = buckets, _JOURNAL
+        series.buckets, series.source = buckets, JOURNAL
         if exemplar is not None and exemplar.time_ns > series.exemplar_ns:
             series.exemplar_ns = exemplar.time_ns
             series.exemplars.append(exemplar)
@@ -142,3 +160,82 @@ def _follow(series: MetricSeries, value: float, time_ns: int) -> float:
             return series.value
         series.start_ns = time_ns
     return value
+
+
+class Export:
+    """Collects the points of one resource; ``points`` counts them."""
+
+    def __init__(self, start_ns: int, now_ns: int) -> None:
+        self._start_ns = min(start_ns, now_ns - _BEFORE_NS)
+        self._now_ns = now_ns
+        self.points = 0
+
+    def collect(self, series: Iterable[MetricSeries], user: dict[str, Metric]) -> list[MetricData]:
+        """All metrics of the given series; ``user`` describes those that ``names`` does not."""
+        by_metric: dict[str, list[MetricSeries]] = {}
+        for member in series:
+            if member.gone and not member.sent:
+                continue
+            by_metric.setdefault(member.metric, []).append(member)
+        return [
+            self._metric(_METRICS.get(name) or user.get(name) or _user_gauge(name), members)
+            for name, members in by_metric.items()
+        ]
+
+    def _metric(self, metric: Metric, members: list[MetricSeries]) -> MetricData:
+        data = self._data(metric, members)
+        self.points += len(data.points)
+        for series in members:
+            series.sent = True
+            series.exemplars = []
+        return MetricData(metric.name, metric.unit, metric.meaning, data)
+
+    def _data(self, metric: Metric, members: list[MetricSeries]) -> Data:
+        if metric.instrument == "histogram":
+            return _histogram([point for series in members for point in self._buckets(series)])
+        if metric.instrument == "gauge":
+            return GaugePoints([self._gauge(series) for series in members])
+        points = []
+        for series in members:
+            time_ns, value = self._now(series)
+            if not series.sent and metric.instrument == "counter" and not series.start_ns:
+                points.append(self._number(series, time_ns - _BEFORE_NS, 0.0))
+            points.append(self._number(series, time_ns, value))
+        return SumPoints(points, monotonic=metric.instrument == "counter")
+
+    def _now(self, series: MetricSeries) -> tuple[int, float | None]:
+        """When it had its value, which is None where it has none any more."""
+        if series.gone:
+            return self._now_ns, None
+        return series.read_ns or self._now_ns, series.value
+
+    def _gauge(self, series: MetricSeries) -> NumberPoint:
+        time_ns, value = self._now(series)
+        return NumberPoint(attributes=series.labels, time_ns=time_ns, value=value)
+
+    def _number(self, series: MetricSeries, time_ns: int, value: float | None) -> NumberPoint:
+        start_ns = series.start_ns or min(self._start_ns, time_ns)
+        return NumberPoint(
+            attributes=series.labels, start_ns=start_ns, time_ns=time_ns, value=value
+        )
+
+    def _buckets(self, series: MetricSeries) -> list[HistogramPoint | ExponentialPoint]:
+        buckets = series.buckets
+        if buckets is None:
+            return []
+        point = buckets.point(series.labels, self._start_ns, self._now_ns, series.exemplars)
+        if series.sent:
+            return [point]
+        empty = type(buckets)()
+        return [empty.point(series.labels, self._start_ns, self._now_ns - _BEFORE_NS), point]
+
+
+def _histogram(points: Sequence[HistogramPoint | ExponentialPoint]) -> Data:
+    exponential = [p for p in points if isinstance(p, ExponentialPoint)]
+    if exponential:
+        return ExponentialPoints(exponential)
+    return HistogramPoints([p for p in points if isinstance(p, HistogramPoint)])
+
+
+def _user_gauge(name: str) -> Metric:
+    return Metric(name, "", "gauge", "Value as last logged.")

@@ -9,7 +9,7 @@ import pytest
 from servers.running import wait_until
 
 from otel_mlperf import names
-from otel_mlperf.agent.derivation.metric_points import Export
+from otel_mlperf.agent.derivation.metric_series import Export
 from otel_mlperf.agent.intake.tail import Tail
 from otel_mlperf.agent.lifecycle.agent_loop import Agent
 from otel_mlperf.agent.model.agent_options import Options

@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from otel_mlperf import names
-from otel_mlperf.agent.derivation.metric_points import Export
-from otel_mlperf.agent.derivation.metric_series import MOST_SERIES, Meter
+from otel_mlperf.agent.derivation.metric_series import MOST_SERIES, Export, Meter
 from otel_mlperf.agent.model.agent_state import RankState
 from otel_mlperf.agent.model.events import SensorReading
 from otel_mlperf.journal.meta import JournalMeta
