@@ -78,8 +78,8 @@ class TimedSensor:
         if self._state == "idle":
             return None
         if self._state == "waiting" and self._answered.is_set():
-            found, took_s = self._answer
-            return self._settle(found if took_s <= self._deadline_s else None, took_s)
+            measured, took_s = self._answer
+            return self._settle(measured if took_s <= self._deadline_s else None, took_s)
         age_s = self._clock() - self._began_s
         if self._state == "refused" or age_s > self._deadline_s:
             return self._settle(None, age_s)
@@ -95,8 +95,8 @@ class TimedSensor:
         if self._state == "waiting":
             left_s = self._began_s + self._deadline_s - self._clock()
             self._answered.wait(max(0.0, left_s))
-        found = self.take()
-        return self._settle(None, self._deadline_s) if found is None else found
+        measured = self.take()
+        return self._settle(None, self._deadline_s) if measured is None else measured
 
     def close(self) -> None:
         """Ends thread and sensor; a thread that hangs is left alone and ends when it can."""
@@ -105,12 +105,12 @@ class TimedSensor:
             if self._answered.is_set():
                 self._thread.join(self._deadline_s)
 
-    def _settle(self, found: list[Measurement] | None, took_s: float) -> list[Measurement]:
+    def _settle(self, measured: list[Measurement] | None, took_s: float) -> list[Measurement]:
         self._state = "idle"
-        self.late += found is None
+        self.late += measured is None
         labels = {names.SAMPLER: self._name}
         return [
-            *(found or ()),
+            *(measured or ()),
             Measurement(names.SAMPLER_DURATION.name, labels, took_s),
             Measurement(names.SAMPLER_LATE.name, labels, self.late),
         ]
@@ -118,9 +118,9 @@ class TimedSensor:
     def _work(self) -> None:
         while self._wanted.get():
             began_s = self._clock()
-            found = self._pass()
+            measured = self._pass()
             # The answer before the event: whoever sees the event set reads a whole answer.
-            self._answer = (found, self._clock() - began_s)
+            self._answer = (measured, self._clock() - began_s)
             self._answered.set()
         # Here, not in close(): a library of a driver belongs to the thread that loaded it.
         self._sensor.close()

@@ -110,11 +110,11 @@ def field(text: bytes, key: bytes) -> int | None:
 
 def kibibytes(text: bytes, key: bytes) -> int | None:
     """The same of a field in kB, in bytes."""
-    found = field(text, key)
-    return None if found is None else found << 10
+    size = field(text, key)
+    return None if size is None else size << 10
 
 
 def parse_uptime(text: bytes) -> float | None:
     """Seconds since the start of the host, of ``/proc/uptime``."""
-    found = _UPTIME.match(text)
-    return float(found[1]) if found else None
+    match = _UPTIME.match(text)
+    return float(match[1]) if match else None

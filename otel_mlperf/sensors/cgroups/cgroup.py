@@ -57,14 +57,16 @@ class CgroupSensor:
         self._look_for_groups()
         cpu = {chain: group.read() for chain, group in self._cpu.items()}
         memory = {chain: group.read() for chain, group in self._memory.items()}
-        found: list[Measurement] = []
+        measured: list[Measurement] = []
         for pid, (member, status) in self._members.items():
             text = status.read()
             if text:
                 of_cpu, of_memory = member.chain("cpu"), member.chain("memory")
-                found += self._of_cpu(pid, text, cpu[of_cpu] if of_cpu else CpuReading())
-                found += self._of_memory(pid, memory[of_memory] if of_memory else MemoryReading())
-        return found
+                measured += self._of_cpu(pid, text, cpu[of_cpu] if of_cpu else CpuReading())
+                measured += self._of_memory(
+                    pid, memory[of_memory] if of_memory else MemoryReading()
+                )
+        return measured
 
     def _look_for_groups(self) -> None:
         """Opens the groups that processes have come into, and closes those they have left."""

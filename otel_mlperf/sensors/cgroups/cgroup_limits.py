@@ -83,11 +83,11 @@ class CpuGroup:
             cpus = parse_quota(b" ".join(file.read() for file in files))
             if cpus is not None and (limit is None or cpus < limit):
                 tightest, limit = at, cpus
-        found = parse_throttling(self._stats[tightest].read())._replace(limit_cpus=limit)
-        if found.cpu_s is None and len(self._times) == len(self._stats):
+        reading = parse_throttling(self._stats[tightest].read())._replace(limit_cpus=limit)
+        if reading.cpu_s is None and len(self._times) == len(self._stats):
             used = number(self._times[tightest].read().strip())
-            found = found._replace(cpu_s=_seconds(used, _NANO))
-        return found
+            reading = reading._replace(cpu_s=_seconds(used, _NANO))
+        return reading
 
     def close(self) -> None:
         """Closes its files."""
@@ -141,9 +141,9 @@ class MemoryGroup:
         """Of the group whose limit is lowest; of the innermost if none has one."""
         lowest, limit = 0, None
         for at, file in enumerate(self._limits):
-            found = parse_limit(file.read())
-            if found is not None and (limit is None or found < limit):
-                lowest, limit = at, found
+            size = parse_limit(file.read())
+            if size is not None and (limit is None or size < limit):
+                lowest, limit = at, size
         usage, stat, peak, events = (file.read() for file in self._files[lowest])
         used, inactive = number(usage.strip()), field(stat, self._inactive)
         working = None if used is None or inactive is None else max(0, used - inactive)

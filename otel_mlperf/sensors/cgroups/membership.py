@@ -40,19 +40,19 @@ class Chain(NamedTuple):
 
 def parse_membership(text: bytes) -> dict[str, str]:
     """Path of the group by controller; ``""`` stands for version 2."""
-    found: dict[str, str] = {}
+    groups: dict[str, str] = {}
     for line in text.decode("utf-8", "replace").split("\n"):
         number, _, rest = line.partition(":")
         controllers, colon, path = rest.partition(":")
         if colon and number.isdigit() and path.startswith("/"):
             for controller in controllers.split(","):
-                found.setdefault(controller, path)
-    return found
+                groups.setdefault(controller, path)
+    return groups
 
 
 def parse_mounts(text: bytes) -> list[Mount]:
     """Mounted trees of ``/proc/<pid>/mountinfo``."""
-    found = []
+    mounts = []
     for line in text.decode("utf-8", "replace").split("\n"):
         words = line.split(" ")
         # Optional fields come before the dash, so what is behind it is counted from the end.
@@ -60,10 +60,10 @@ def parse_mounts(text: bytes) -> list[Mount]:
             continue
         kind, options = words[-3], words[-1].split(",")
         if kind == "cgroup2":
-            found.append(Mount((_UNIFIED,), words[3], words[4]))
+            mounts.append(Mount((_UNIFIED,), words[3], words[4]))
         elif kind == "cgroup":
-            found.append(Mount(tuple(options), words[3], words[4]))
-    return found
+            mounts.append(Mount(tuple(options), words[3], words[4]))
+    return mounts
 
 
 def find_chain(

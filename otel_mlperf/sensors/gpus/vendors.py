@@ -55,13 +55,13 @@ class DetectedVendor(StartedSensor["GpuVendor"]):
 
     def read(self) -> list[Measurement]:
         """What its GPUs say; nothing while there is none."""
-        found = super().read()
+        measured = super().read()
         if self._sensor is not None:
             self.devices = tuple(
                 device._replace(vendor=self.name) for device in self._sensor.devices
             )
         self.has_looked = True
-        return found
+        return measured
 
     def _start(self) -> GpuVendor | None:
         # Kept while it finds nothing: it remembers what it has told the log already.
@@ -143,12 +143,16 @@ class Gpus:
 
     def _merged(self) -> list[Measurement]:
         """What was said of devices, and how the pass went: as long as the slowest vendor's."""
-        said = [one for answer in self._answers.values() for one in answer]
+        said = [measurement for answer in self._answers.values() for measurement in answer]
         self._answers = {}
-        took_s = [one.value for one in said if one.metric == names.SAMPLER_DURATION.name]
+        took_s = [
+            measurement.value
+            for measurement in said
+            if measurement.metric == names.SAMPLER_DURATION.name
+        ]
         labels = {names.SAMPLER: SOURCE}
         return [
-            *(one for one in said if one.metric not in _HEALTH),
+            *(measurement for measurement in said if measurement.metric not in _HEALTH),
             Measurement(names.SAMPLER_DURATION.name, labels, max(took_s, default=0.0)),
             Measurement(names.SAMPLER_LATE.name, labels, self.late),
         ]

@@ -97,29 +97,29 @@ def _find_named(listed: str, devices: Sequence[Device]) -> list[str]:
     entries = list(takewhile(lambda entry: entry.startswith(kind), listed.split(",")))
     if len(set(entries)) < len(entries):
         return []
-    found: list[str] = []
+    uuids: list[str] = []
     for entry in entries:
         match = {uuid for name, uuid in known.items() if name.startswith(entry)}
         if len(match) != 1:
             break
-        found += match
-    return found if len(set(found)) == len(found) else []
+        uuids += match
+    return uuids if len(set(uuids)) == len(uuids) else []
 
 
 def _known_names(devices: Sequence[Device]) -> dict[str, str]:
     known = {device.uuid: device.uuid for device in devices}
     for device in devices:
-        for one in device.instances:
-            old = f"MIG-{device.uuid}/{one.gpu_instance}/{one.compute_instance}"
-            known[one.uuid] = known[old] = one.uuid
+        for instance in device.instances:
+            old = f"MIG-{device.uuid}/{instance.gpu_instance}/{instance.compute_instance}"
+            known[instance.uuid] = known[old] = instance.uuid
     return known
 
 
 def _parts(device: Device) -> list[str]:
-    return [one.uuid for one in device.instances] or [device.uuid]
+    return [instance.uuid for instance in device.instances] or [device.uuid]
 
 
 def _first_instance_alone(uuids: list[str], devices: Sequence[Device]) -> list[str]:
     """A process that sees an instance sees that one and nothing else."""
-    instances = {one.uuid for device in devices for one in device.instances}
+    instances = {instance.uuid for device in devices for instance in device.instances}
     return next(([uuid] for uuid in uuids if uuid in instances), uuids)

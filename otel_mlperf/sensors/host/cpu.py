@@ -82,18 +82,18 @@ class CpuSensor:
         """Time in each mode, its shares since the reading before, and how many CPUs there are."""
         text = self._stat.read()
         total, count = parse_total(text)
-        found = self._times(text, total)
+        measured = self._times(text, total)
         if total and self._before:
-            found += [
+            measured += [
                 Measurement(names.SYSTEM_CPU_UTILIZATION.name, _LABELS[mode], share)
                 for mode, share in shares(self._before, total).items()
             ]
         self._before = total
         if count:
-            found.append(Measurement(names.SYSTEM_CPU_COUNT.name, {}, count))
+            measured.append(Measurement(names.SYSTEM_CPU_COUNT.name, {}, count))
         if includes(self._level, "detailed"):
-            found += self._frequency()
-        return found
+            measured += self._frequency()
+        return measured
 
     def _times(self, text: bytes, total: Times | None) -> list[Measurement]:
         metric = names.SYSTEM_CPU_TIME.name
@@ -111,10 +111,10 @@ class CpuSensor:
     def _frequency(self) -> list[Measurement]:
         """Mean over the CPUs; in virtual machines what the hypervisor claims."""
         kilohertz = [number(read_once(path).strip()) for path in self._frequencies]
-        hertz = [1e3 * found for found in kilohertz if found]
+        hertz = [1e3 * speed for speed in kilohertz if speed]
         if not hertz:
             text = read_once(self._proc / "cpuinfo")
-            hertz = [1e6 * float(found) for found in _MEGAHERTZ.findall(text)]
+            hertz = [1e6 * float(speed) for speed in _MEGAHERTZ.findall(text)]
         if not hertz:
             return []
         return [Measurement(names.SYSTEM_CPU_FREQUENCY.name, {}, sum(hertz) / len(hertz))]

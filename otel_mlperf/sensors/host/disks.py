@@ -58,10 +58,10 @@ class DiskSensor:
 
     def read(self) -> list[Measurement]:
         """Bytes; from level ``detailed`` on also operations and busy time."""
-        found: list[Measurement] = []
+        measured: list[Measurement] = []
         for disk in parse_disks(self._diskstats.read(), self._is_real):
-            found += self._measure(disk)
-        return found
+            measured += self._measure(disk)
+        return measured
 
     def _is_real(self, name: str) -> bool:
         real = self._real.get(name)
@@ -74,17 +74,17 @@ class DiskSensor:
         device = {names.SYSTEM_DEVICE: disk.name}
         read = {**device, names.DISK_DIRECTION: "read"}
         write = {**device, names.DISK_DIRECTION: "write"}
-        found = [
+        measured = [
             Measurement(names.DISK_IO.name, read, disk.read_bytes),
             Measurement(names.DISK_IO.name, write, disk.written_bytes),
         ]
         if includes(self._level, "detailed"):
-            found += [
+            measured += [
                 Measurement(names.DISK_OPERATIONS.name, read, disk.reads),
                 Measurement(names.DISK_OPERATIONS.name, write, disk.writes),
                 Measurement(names.DISK_IO_TIME.name, device, disk.busy_ms / 1e3),
             ]
-        return found
+        return measured
 
     def close(self) -> None:
         """Closes its file."""
@@ -101,18 +101,24 @@ class FilesystemSensor:
     def read(self) -> list[Measurement]:
         """Space by state, whose sum is the size; and the share in use."""
         try:
-            found = os.statvfs(self._folder)
+            filesystem = os.statvfs(self._folder)
         except OSError:
             return []
-        size = found.f_frsize
+        size = filesystem.f_frsize
         labels = {names.MOUNTPOINT: self._mountpoint}
-        used, free = (found.f_blocks - found.f_bfree) * size, found.f_bavail * size
-        states = {"used": used, "free": free, "reserved": (found.f_bfree - found.f_bavail) * size}
+        used, free = (filesystem.f_blocks - filesystem.f_bfree) * size, filesystem.f_bavail * size
+        states = {
+            "used": used,
+            "free": free,
+            "reserved": (filesystem.f_bfree - filesystem.f_bavail) * size,
+        }
         measured = [
             Measurement(names.FILESYSTEM_USAGE.name, {**labels, names.FILESYSTEM_STATE: name}, n)
             for name, n in states.items()
         ]
-        measured.append(Measurement(names.FILESYSTEM_LIMIT.name, labels, found.f_blocks * size))
+        measured.append(
+            Measurement(names.FILESYSTEM_LIMIT.name, labels, filesystem.f_blocks * size)
+        )
         if used + free:
             share = used / (used + free)
             measured.append(Measurement(names.FILESYSTEM_UTILIZATION.name, labels, share))

@@ -44,14 +44,14 @@ class MemorySensor:
     def read(self) -> list[Measurement]:
         """What the kernel counts now."""
         text = self._meminfo.read()
-        found = self._memory(text)
+        measured = self._memory(text)
         if includes(self._level, "detailed"):
-            found += _swap(text) + _paging(self._vmstat.read())
-        return found
+            measured += _swap(text) + _paging(self._vmstat.read())
+        return measured
 
     def _memory(self, text: bytes) -> list[Measurement]:
         states = parse_memory(text)
-        found = [
+        measured = [
             Measurement(names.SYSTEM_MEMORY.name, {names.MEMORY_STATE: state}, size)
             for state, size in states.items()
         ]
@@ -64,13 +64,13 @@ class MemorySensor:
         for metric, key in wanted:
             size = kibibytes(text, key)
             if size is not None:
-                found.append(Measurement(metric.name, {}, size))
+                measured.append(Measurement(metric.name, {}, size))
         total = sum(states.values())
         if total:
             labels = {names.MEMORY_STATE: _USED}
             share = states[_USED] / total
-            found.append(Measurement(names.SYSTEM_MEMORY_UTILIZATION.name, labels, share))
-        return found
+            measured.append(Measurement(names.SYSTEM_MEMORY_UTILIZATION.name, labels, share))
+        return measured
 
     def close(self) -> None:
         """Closes its files."""
@@ -83,26 +83,26 @@ def _swap(text: bytes) -> list[Measurement]:
     if total is None or free is None or free > total:
         return []
     used = {names.PAGING_STATE: _USED}
-    found = [
+    measured = [
         Measurement(names.PAGING_USAGE.name, used, total - free),
         Measurement(names.PAGING_USAGE.name, {names.PAGING_STATE: _FREE}, free),
     ]
     if total:
         share = (total - free) / total
-        found.append(Measurement(names.PAGING_UTILIZATION.name, used, share))
-    return found
+        measured.append(Measurement(names.PAGING_UTILIZATION.name, used, share))
+    return measured
 
 
 def _paging(text: bytes) -> list[Measurement]:
-    found = []
+    measured = []
     faults, major = field(text, b"pgfault "), field(text, b"pgmajfault ")
     if faults is not None and major is not None:
         for kind, count in (("minor", max(0, faults - major)), ("major", major)):
             labels = {names.PAGING_FAULT: kind}
-            found.append(Measurement(names.PAGING_FAULTS.name, labels, count))
+            measured.append(Measurement(names.PAGING_FAULTS.name, labels, count))
     for direction, key in (("in", b"pswpin "), ("out", b"pswpout ")):
         count_ = field(text, key)
         if count_ is not None:
             labels = {names.PAGING_DIRECTION: direction}
-            found.append(Measurement(names.PAGING_OPERATIONS.name, labels, count_))
-    return found
+            measured.append(Measurement(names.PAGING_OPERATIONS.name, labels, count_))
+    return measured

@@ -39,14 +39,14 @@ class HostSensor:
 
     def read(self) -> list[Measurement]:
         """What all of them say."""
-        found = [measurement for part in self._parts for measurement in part.read()]
+        measured = [measurement for part in self._parts for measurement in part.read()]
         if self._is_detailed:
             for thermometer in self._thermometers:
-                found += thermometer.read()
+                measured += thermometer.read()
             uptime_s = parse_uptime(self._uptime.read())
             if uptime_s is not None:
-                found.append(Measurement(names.SYSTEM_UPTIME.name, {}, uptime_s))
-        return found
+                measured.append(Measurement(names.SYSTEM_UPTIME.name, {}, uptime_s))
+        return measured
 
     def close(self) -> None:
         """Closes their files."""

@@ -32,14 +32,14 @@ class Traffic(NamedTuple):
 
 def parse_interfaces(text: bytes) -> dict[str, tuple[Traffic, Traffic]]:
     """Received and transmitted by interface, of ``/proc/net/dev``."""
-    found = {}
+    traffic = {}
     for line in text.split(b"\n"):
         name, colon, rest = line.partition(b":")
         counts = numbers(rest.split()) if colon else []
         if len(counts) >= _FIELDS:
             interface = name.strip().decode("utf-8", "replace")
-            found[interface] = (Traffic(*counts[0:4]), Traffic(*counts[8:12]))
-    return found
+            traffic[interface] = (Traffic(*counts[0:4]), Traffic(*counts[8:12]))
+    return traffic
 
 
 class NetworkSensor:
@@ -56,12 +56,12 @@ class NetworkSensor:
         interfaces = parse_interfaces(self._dev.read())
         if interfaces.keys() != self._seen:
             self._seen, self._shown = set(interfaces), self._leading_out(interfaces)
-        found: list[Measurement] = []
+        measured: list[Measurement] = []
         for name in self._shown:
             received, transmitted = interfaces[name]
-            found += self._measure(name, "receive", received)
-            found += self._measure(name, "transmit", transmitted)
-        return found
+            measured += self._measure(name, "receive", received)
+            measured += self._measure(name, "transmit", transmitted)
+        return measured
 
     def _leading_out(self, interfaces: Collection[str]) -> list[str]:
         """Real devices; in a container, which has none, whatever is not virtual by its name."""
@@ -71,14 +71,14 @@ class NetworkSensor:
 
     def _measure(self, name: str, direction: str, traffic: Traffic) -> list[Measurement]:
         labels = {names.NETWORK_INTERFACE: name, names.NETWORK_DIRECTION: direction}
-        found = [Measurement(names.NETWORK_IO.name, labels, traffic.size_bytes)]
+        measured = [Measurement(names.NETWORK_IO.name, labels, traffic.size_bytes)]
         if includes(self._level, "detailed"):
-            found += [
+            measured += [
                 Measurement(names.NETWORK_PACKETS.name, labels, traffic.packets),
                 Measurement(names.NETWORK_DROPPED.name, labels, traffic.dropped),
                 Measurement(names.NETWORK_ERRORS.name, labels, traffic.errors),
             ]
-        return found
+        return measured
 
     def close(self) -> None:
         """Closes its file."""

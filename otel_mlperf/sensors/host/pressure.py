@@ -40,8 +40,8 @@ def parse_pressure(text: bytes) -> dict[str, Stall]:
 
 def parse_loads(text: bytes) -> tuple[float, ...]:
     """Mean of the last one, five and fifteen minutes; empty for any other text."""
-    found = _LOADS.match(text)
-    return tuple(float(load) for load in found.groups()) if found else ()
+    match = _LOADS.match(text)
+    return tuple(float(load) for load in match.groups()) if match else ()
 
 
 class PressureSensor:
@@ -57,12 +57,12 @@ class PressureSensor:
 
     def read(self) -> list[Measurement]:
         """Stalls by resource, and the load of a minute; of longer times from ``detailed`` on."""
-        found: list[Measurement] = []
+        measured: list[Measurement] = []
         for resource, file in self._files.items():
             for kind, stall in parse_pressure(file.read()).items():
                 if (resource, kind) != _UNDEFINED:
                     labels = {names.PSI_RESOURCE: resource, names.PSI_KIND: kind}
-                    found += [
+                    measured += [
                         Measurement(names.PSI_TIME.name, labels, stall.total_s),
                         Measurement(names.PSI_AVERAGE.name, labels, stall.average_ratio),
                     ]
@@ -70,8 +70,8 @@ class PressureSensor:
         if includes(self._level, "detailed"):
             wanted += [names.LOAD_5M, names.LOAD_15M]
         loads = parse_loads(self._load.read())
-        found += [Measurement(metric.name, {}, load) for metric, load in zip(wanted, loads)]  # noqa: B905 - fewer are wanted at level basic
-        return found
+        measured += [Measurement(metric.name, {}, load) for metric, load in zip(wanted, loads)]  # noqa: B905 - fewer are wanted at level basic
+        return measured
 
     def close(self) -> None:
         """Closes its files."""

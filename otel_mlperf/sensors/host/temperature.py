@@ -37,17 +37,17 @@ class Thermometer:
 
 def find_thermometers(sys: Path) -> list[Thermometer]:
     """One for each CPU package; those of the drivers, else the thermal zones of the kernel."""
-    found = []
+    thermometers = []
     for chip in entries(sys / "class" / "hwmon"):
         folder = sys / "class" / "hwmon" / chip
         driver = _text(folder / "name")
         if driver in _DRIVERS:
-            found += [
+            thermometers += [
                 _thermometer(folder / file, f"{chip}/{driver}", label)
                 for file, label in _inputs(folder)
                 if not label.startswith(_PART)
             ]
-    return found or [
+    return thermometers or [
         _thermometer(sys / "class" / "thermal" / zone / "temp", zone, kind)
         for zone in entries(sys / "class" / "thermal")
         if (kind := _text(sys / "class" / "thermal" / zone / "type")) in _ZONES

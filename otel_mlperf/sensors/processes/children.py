@@ -58,14 +58,14 @@ class ChildFinder:
         self._looks += 1
         for pid in [pid for pid in self._lists if pid != self._pid and pid not in known]:
             self._lists.pop(pid).close()
-        found: set[int] = set()
+        children: set[int] = set()
         waiting = [self._pid, *known]
         while waiting:
             for child in self._children(waiting.pop(), in_all_threads=in_all_threads):
-                if child not in never and child not in known and child not in found:
-                    found.add(child)
+                if child not in never and child not in known and child not in children:
+                    children.add(child)
                     waiting.append(child)
-        return found
+        return children
 
     def _children(self, pid: int, *, in_all_threads: bool) -> Iterator[int]:
         folder = self._proc / str(pid) / "task"

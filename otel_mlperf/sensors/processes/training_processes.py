@@ -86,7 +86,7 @@ class Family:
         self._look_for_children(now, never)
         elapsed_s = None if self._read_s is None else now.clock_s - self._read_s
         self._read_s = now.clock_s
-        found = self._measured(MAIN, [self._main], self._main.figures, now, elapsed_s)
+        measured = self._measured(MAIN, [self._main], self._main.figures, now, elapsed_s)
         for role, base in self._base.items():
             members = [child for child in self._children.values() if child.role == role]
             figures = dict(base)
@@ -94,11 +94,11 @@ class Family:
                 for key, value in child.figures.items():
                     figures[key] = figures.get(key, 0.0) + value
             figures[names.PROCESS_COUNT, ""] = len(members)
-            found += self._measured(role, members, figures, now, elapsed_s)
+            measured += self._measured(role, members, figures, now, elapsed_s)
         if now.uptime_s is not None:
             age_s = max(0.0, now.uptime_s - self._main.start_s)
-            found.append(Measurement(names.PROCESS_UPTIME.name, {}, age_s, self._pid))
-        return found
+            measured.append(Measurement(names.PROCESS_UPTIME.name, {}, age_s, self._pid))
+        return measured
 
     def _look_for_children(self, now: Circumstances, never: Collection[int]) -> None:
         for pid in self._finder.find(self._children, never):
@@ -132,16 +132,16 @@ class Family:
         now: Circumstances,
         elapsed_s: float | None,
     ) -> list[Measurement]:
-        found = [self._of(role, *key, value) for key, value in figures.items()]
+        measured = [self._of(role, *key, value) for key, value in figures.items()]
         resident = figures.get((names.PROCESS_MEMORY, ""))
         if resident is not None and now.host_bytes:
             share = resident / now.host_bytes
-            found.append(self._of(role, names.PROCESS_MEMORY_UTILIZATION, "", share))
+            measured.append(self._of(role, names.PROCESS_MEMORY_UTILIZATION, "", share))
         worked = [member.worked_s for member in members if member.worked_s is not None]
         if elapsed_s and now.cpus and (worked or not members):
             share = max(0.0, sum(worked) / elapsed_s / now.cpus)
-            found.append(self._of(role, names.PROCESS_CPU_UTILIZATION, "", share))
-        return found
+            measured.append(self._of(role, names.PROCESS_CPU_UTILIZATION, "", share))
+        return measured
 
     def _of(self, role: str, metric: Metric, label: str, value: float) -> Measurement:
         labels = {_LABELS[metric]: label} if label else {}
@@ -192,13 +192,13 @@ class ProcessSensor:
         """What they use; each with the number of the training process."""
         if self._pids is not None:
             self.follow(self._pids())
-        found = self._cgroups.read()
+        measured = self._cgroups.read()
         uptime_s = parse_uptime(self._uptime.read())
         for pid, family in self._families.items():
             cpus = self._cgroups.cpus.get(pid)
             now = Circumstances(self._clock(), uptime_s, self._host_bytes, cpus)
-            found += family.read(now, self._never)
-        return found
+            measured += family.read(now, self._never)
+        return measured
 
     def close(self) -> None:
         """Closes all files."""

@@ -51,10 +51,10 @@ def parse_stat(text: bytes) -> Stat | None:
     words = text[last + 1 :].split()
     if not 0 <= first < last or len(words) < _LEAST_FIELDS:
         return None
-    found = numbers([words[place] for place in _WANTED])
-    if not found:
+    fields = numbers([words[place] for place in _WANTED])
+    if not fields:
         return None
-    parent, minor, major, user, system, threads, start, virtual, resident = found
+    parent, minor, major, user, system, threads, start, virtual, resident = fields
     return Stat(
         text[first + 1 : last],
         parent,
@@ -104,9 +104,9 @@ class SwitchCounter:
         """Never less than before: threads that ended count with what was last read of them."""
         threads: dict[str, Switches] = {}
         for thread in entries(self._tasks):
-            found = parse_switches(read_once(self._tasks / thread / "status"))
-            if found is not None:
-                threads[thread] = found
+            switches = parse_switches(read_once(self._tasks / thread / "status"))
+            if switches is not None:
+                threads[thread] = switches
         for thread, last in self._threads.items():
             if thread not in threads:
                 self._ended += last
@@ -143,24 +143,24 @@ class ProcessFiles:
 
     def figures(self, stat: Stat) -> Figures:
         """What it uses, as the level says; what the process does not let others see is absent."""
-        found: Figures = {
+        figures: Figures = {
             (names.PROCESS_CPU_TIME, "user"): stat.user_s,
             (names.PROCESS_CPU_TIME, "system"): stat.system_s,
             (names.PROCESS_MEMORY, ""): stat.resident_bytes,
             (names.PROCESS_THREADS, ""): stat.threads,
         }
         if includes(self._level, "detailed"):
-            found[names.PROCESS_MEMORY_VIRTUAL, ""] = stat.virtual_bytes
-            found[names.PROCESS_FAULTS, "minor"] = stat.minor_faults
-            found[names.PROCESS_FAULTS, "major"] = stat.major_faults
-            found |= self._seldom_wanted()
+            figures[names.PROCESS_MEMORY_VIRTUAL, ""] = stat.virtual_bytes
+            figures[names.PROCESS_FAULTS, "minor"] = stat.minor_faults
+            figures[names.PROCESS_FAULTS, "major"] = stat.major_faults
+            figures |= self._seldom_wanted()
         if includes(self._level, "comprehensive"):
             if self._readings % _PSS_EVERY == 0:
                 self._pss = read_pss_bytes(self._folder)
             if self._pss is not None:
-                found[names.PROCESS_MEMORY_PSS, ""] = self._pss
+                figures[names.PROCESS_MEMORY_PSS, ""] = self._pss
         self._readings += 1
-        return found
+        return figures
 
     def _seldom_wanted(self) -> Figures:
         io, switches = self._io.read(), self._switches.read()

@@ -171,13 +171,13 @@ class AmdSensor:
             return []
         now_s = self._clock()
         ours = find_host_pids(self._pids(), self._proc)
-        found: list[Measurement] = []
+        measured: list[Measurement] = []
         for device, handle in zip(self.devices, self._handles, strict=True):
             for call in self._calls:
-                found += self._ask(self._smi, call, device, handle, now_s)
+                measured += self._ask(self._smi, call, device, handle, now_s)
             if ours and includes(self._level, "detailed"):
-                found += self._ask_processes(self._smi, device, handle, ours)
-        return found
+                measured += self._ask_processes(self._smi, device, handle, ours)
+        return measured
 
     def close(self) -> None:
         """Gives the library back."""
@@ -193,7 +193,7 @@ class AmdSensor:
 
             amdsmi.amdsmi_init()
             handles = amdsmi.amdsmi_get_processor_handles()
-            devices = [_describe(amdsmi, number, one) for number, one in enumerate(handles)]
+            devices = [_describe(amdsmi, number, handle) for number, handle in enumerate(handles)]
         except Exception as error:  # noqa: BLE001 - without its library the import fails in any way
             self._say_once(f"no readings of AMD GPUs (looked for again every 5 minutes): {error!r}")
             return
@@ -218,7 +218,7 @@ class AmdSensor:
     ) -> list[Measurement]:
         try:
             processes = smi.amdsmi_get_gpu_process_list(gpu)
-            used = {one["pid"]: one["memory_usage"]["vram_mem"] for one in processes}
+            used = {process["pid"]: process["memory_usage"]["vram_mem"] for process in processes}
         except Exception as error:  # noqa: BLE001 - as above
             self._say_once(f"GPU {device.uuid} does not give: processes ({error!r})")
             return []

@@ -77,13 +77,13 @@ class NvmlSensor:
         now_s = self._clock()
         if self._look_at_s is not None and now_s >= self._look_at_s:
             self._look(now_s)
-        found: list[Measurement] = []
+        measured: list[Measurement] = []
         if self._nvml is not None:
             ours = find_host_pids(self._pids(), self._proc)
             for gpu in list(self._gpus):  # a copy: one that is lost is taken out meanwhile
-                found += self._read_gpu(self._nvml, gpu, ours, now_s)
-            found += self._xids.read(self._nvml)
-        return found + [self._told_losses(uuid, count) for uuid, count in self._losses.items()]
+                measured += self._read_gpu(self._nvml, gpu, ours, now_s)
+            measured += self._xids.read(self._nvml)
+        return measured + [self._told_losses(uuid, count) for uuid, count in self._losses.items()]
 
     def close(self) -> None:
         """Gives NVML back."""
@@ -100,7 +100,7 @@ class NvmlSensor:
     ) -> list[Measurement]:
         uuid = gpu.device.uuid
         try:
-            found = gpu.read(now_s) + self._processes.read(gpu, ours, now_s)
+            measured = gpu.read(now_s) + self._processes.read(gpu, ours, now_s)
         except nvml.NVMLError as error:
             self._lose(gpu, str(error), now_s)
             return []
@@ -109,7 +109,7 @@ class NvmlSensor:
             del self._gone[uuid]
             _log.info("GPU %s answers again", uuid)
             self._wait_s = self._wait_s if self._gone else LOST_S
-        return found
+        return measured
 
     def _lose(self, gpu: Gpu, reason: str, now_s: float) -> None:
         self._gpus.remove(gpu)
@@ -132,17 +132,17 @@ class NvmlSensor:
         try:
             pynvml.nvmlInit()
             self._nvml = pynvml
-            found, silent = find_gpus(pynvml, self._proc)
+            gpus, silent = find_gpus(pynvml, self._proc)
         except pynvml.NVMLError as error:
             self._turn_off(f"NVML: {error}", now_s)
             return
-        if not found and not silent:
+        if not gpus and not silent:
             self._turn_off("NVML: no GPU that this user may see", now_s)
             return
-        self._gpus = [Gpu(pynvml, one, self._level, self._said) for one in found]
+        self._gpus = [Gpu(pynvml, gpu, self._level, self._said) for gpu in gpus]
         self._xids.listen(pynvml, self._gpus)
-        self._remember([one.device for one in found])
-        if silent or self._gone.keys() - {one.device.uuid for one in found}:
+        self._remember([gpu.device for gpu in gpus])
+        if silent or self._gone.keys() - {gpu.device.uuid for gpu in gpus}:
             self._look_at_s = now_s + self._wait_s
 
     def _remember(self, devices: list[Device]) -> None:

@@ -28,13 +28,13 @@ def find_gpus(nvml: ModuleType, proc: Path) -> tuple[list[GpuHandles], int]:
         NVMLError: Not even the number of GPUs can be had.
     """
     places = _read_places(proc)
-    found, silent = [], 0
+    gpus, silent = [], 0
     for index in range(nvml.nvmlDeviceGetCount()):
         try:
-            found.append(_find_gpu(nvml, index, places))
+            gpus.append(_find_gpu(nvml, index, places))
         except nvml.NVMLError as error:
             silent += error.value in GONE
-    return found, silent
+    return gpus, silent
 
 
 def _read_places(proc: Path) -> dict[str, int]:
@@ -60,7 +60,7 @@ def _find_instances(nvml: ModuleType, gpu: Handle) -> list[tuple[Instance, Handl
         places = nvml.nvmlDeviceGetMaxMigDeviceCount(gpu) if current else 0
     except nvml.NVMLError_NotSupported:
         return []
-    found = []
+    instances = []
     for place in range(places):
         try:
             handle = nvml.nvmlDeviceGetMigDeviceHandleByIndex(gpu, place)
@@ -71,5 +71,5 @@ def _find_instances(nvml: ModuleType, gpu: Handle) -> list[tuple[Instance, Handl
             nvml.nvmlDeviceGetGpuInstanceId(handle),
             nvml.nvmlDeviceGetComputeInstanceId(handle),
         )
-        found.append((instance, handle))
-    return found
+        instances.append((instance, handle))
+    return instances

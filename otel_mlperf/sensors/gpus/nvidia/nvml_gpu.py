@@ -108,13 +108,13 @@ class GpuHandles(NamedTuple):
 class Gpu:
     """One GPU that answers. Not asked again once ``read`` has raised."""
 
-    def __init__(self, nvml: ModuleType, found: GpuHandles, level: Level, said: set[str]) -> None:
+    def __init__(self, nvml: ModuleType, handles: GpuHandles, level: Level, said: set[str]) -> None:
         """``said`` holds what the log has been told, which outlives a GPU that comes back."""
-        self.device = found.device
-        self.handle = found.handle
+        self.device = handles.device
+        self.handle = handles.handle
         self._nvml = nvml
-        self._instances = found.instances
-        self._refusals = Refusals(nvml, found.device.uuid, said)
+        self._instances = handles.instances
+        self._refusals = Refusals(nvml, handles.device.uuid, said)
         self._calls = [call for call in CALLS if includes(level, call.level)]
         self._values = [value for value in VALUES if includes(level, value.level)]
         self._kept: dict[str, tuple[float, list[Said]]] = {}
@@ -129,11 +129,11 @@ class Gpu:
         for call in self._calls:
             said += self._ask_call(call, now_s)
         said += self._ask_values(now_s)
-        found = [self.device.measurement(*one) for one in said]
+        measured = [self.device.measurement(*answer) for answer in said]
         for place, handle in enumerate(self._instances):
             said = self.ask(f"memory of instance {place}", ask_memory, handle, now_s)
-            found += [self.device.instance_measurement(place, *one) for one in said]
-        return found
+            measured += [self.device.instance_measurement(place, *answer) for answer in said]
+        return measured
 
     def say_refusals(self) -> None:
         """Tells the log what it has refused since it was last asked."""

@@ -32,25 +32,25 @@ class GpuProcesses:
         Raises:
             NVMLError: The device has gone.
         """
-        found: list[Measurement] = []
+        measured: list[Measurement] = []
         if ours and self._wants_memory:
-            found += self._memory(gpu, ours, now_s)
+            measured += self._memory(gpu, ours, now_s)
         if ours and self._wants_time:
-            found += self._time(gpu, ours, now_s)
-        return found
+            measured += self._time(gpu, ours, now_s)
+        return measured
 
     def _memory(self, gpu: Gpu, ours: Collection[int], now_s: float) -> list[Measurement]:
         places = {
-            (one.gpu_instance, one.compute_instance): place
-            for place, one in enumerate(gpu.device.instances)
+            (instance.gpu_instance, instance.compute_instance): place
+            for place, instance in enumerate(gpu.device.instances)
         }
-        found = []
+        measured = []
         for process in gpu.ask("memory of processes", _ask_processes, gpu.handle, now_s):
             if process.pid not in ours or process.usedGpuMemory is None:
                 continue
             place = places.get((process.gpuInstanceId, process.computeInstanceId))
             labels = gpu.device.labels if place is None else gpu.device.instance_labels(place)
-            found.append(
+            measured.append(
                 Measurement(
                     names.DEVICE_PROCESS_MEMORY.name,
                     labels,
@@ -59,7 +59,7 @@ class GpuProcesses:
                     labels[names.HW_ID],
                 )
             )
-        return found
+        return measured
 
     def _time(self, gpu: Gpu, ours: Collection[int], now_s: float) -> list[Measurement]:
         uuid = gpu.device.uuid

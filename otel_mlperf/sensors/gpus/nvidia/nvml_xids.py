@@ -56,14 +56,14 @@ class Xids:
     def read(self, nvml: ModuleType) -> list[Measurement]:
         """What was told since the last pass, counted."""
         self._take(nvml)
-        found = []
+        measured = []
         for uuid, count in self._counts.items():
             labels = self._labels[uuid]
             kind = labels | GPU | {names.ERROR_TYPE: "xid"}
-            found.append(Measurement(names.HW_ERRORS.name, kind, count, device=uuid))
+            measured.append(Measurement(names.HW_ERRORS.name, kind, count, device=uuid))
             if uuid in self._last:
-                found.append(Measurement(names.XID.name, labels, self._last[uuid], device=uuid))
-        return found
+                measured.append(Measurement(names.XID.name, labels, self._last[uuid], device=uuid))
+        return measured
 
     def _take(self, nvml: ModuleType) -> None:
         if not self._uuid_at:

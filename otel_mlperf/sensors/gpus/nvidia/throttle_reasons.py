@@ -37,9 +37,9 @@ POLICIES: Final = {
 
 def find_reasons(active: int, supported: int = ALL) -> dict[str, bool]:
     """Which of the reasons that the device knows hold now; unknown ones only while they hold."""
-    found = {
+    reasons = {
         name: bool(active & bit) for bit, name in REASONS.items() if (active | supported) & bit
     }
     if active & ~ALL:
-        found[OTHER] = True
-    return found
+        reasons[OTHER] = True
+    return reasons
