@@ -136,6 +136,6 @@ SAMPLER_LATE: Final = Metric(
     "otel_mlperf.sampler.late",
     "{pass}",
     "counter",
-    "Passes that had no answer within their deadline.",
+    "Passes that gave nothing within their deadline, those that failed included.",
     (SAMPLER,),
 )

@@ -77,6 +77,7 @@ class TimedSensor:
         """What the pass gave and how it went, once; None: not yet, or taken already."""
         if self._state == "idle":
             return None
+        # What came after the deadline may lie here before anybody has looked: it is late too.
         if self._state == "waiting" and self._answered.is_set():
             measured, took_s = self._answer
             return self._settle(measured if took_s <= self._deadline_s else None, took_s)

@@ -39,6 +39,7 @@ class KeptFile:
         try:
             if self._fd < 0:
                 self._fd = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
+            # From 0: only then does the kernel make the text anew.
             text = part = os.pread(self._fd, _CHUNK, 0)
             while len(part) > _SURELY_WHOLE:
                 part = os.pread(self._fd, _CHUNK, len(text))

@@ -60,6 +60,7 @@ class CgroupSensor:
         measured: list[Measurement] = []
         for pid, (member, status) in self._members.items():
             text = status.read()
+            # Its status first: of a process that has ended the groups are still there.
             if text:
                 of_cpu, of_memory = member.chain("cpu"), member.chain("memory")
                 measured += self._of_cpu(pid, text, cpu[of_cpu] if of_cpu else CpuReading())

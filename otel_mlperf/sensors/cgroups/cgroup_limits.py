@@ -81,9 +81,11 @@ class CpuGroup:
         tightest, limit = 0, None
         for at, files in enumerate(self._limits):
             cpus = parse_quota(b" ".join(file.read() for file in files))
+            # "<", not "<=": of groups with the same quota the innermost is the process's own.
             if cpus is not None and (limit is None or cpus < limit):
                 tightest, limit = at, cpus
         reading = parse_throttling(self._stats[tightest].read())._replace(limit_cpus=limit)
+        # In version 1 the two may lie in trees of different depth: then places do not match.
         if reading.cpu_s is None and len(self._times) == len(self._stats):
             used = number(self._times[tightest].read().strip())
             reading = reading._replace(cpu_s=_seconds(used, _NANO))
@@ -145,6 +147,7 @@ class MemoryGroup:
             if size is not None and (limit is None or size < limit):
                 lowest, limit = at, size
         usage, stat, peak, events = (file.read() for file in self._files[lowest])
+        # Read one after the other, so pages may move in between and the difference fall below zero.
         used, inactive = number(usage.strip()), field(stat, self._inactive)
         working = None if used is None or inactive is None else max(0, used - inactive)
         kills = field(events, b"oom_kill ")

@@ -74,10 +74,12 @@ def find_chain(
     version = 1 if controller in groups else 2
     wanted = controller if version == 1 else _UNIFIED
     path = groups.get(wanted)
+    # ".." leads out of the control group namespace that we are in: nothing of it is mounted here.
     if path is None or ".." in PurePosixPath(path).parts:
         return None
     for mount in mounts:
         if wanted in mount.controllers:
+            # A container without a namespace of its own has the host's path, and its part mounted.
             below = _below(path, mount.root)
             top = _at(mount.point, sys)
             steps = [top.joinpath(*below[:n]) for n in range(len(below), -1, -1)]
@@ -112,6 +114,7 @@ class Membership:
 
     def read(self) -> None:
         """Looks which groups the process is in now."""
+        # Each time: Slurm, systemd and container runtimes may move a process after its start.
         text = self._file.read()
         if text != self._text or not self._chains:
             self._text, groups = text, parse_membership(text)

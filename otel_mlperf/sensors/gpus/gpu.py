@@ -125,6 +125,7 @@ def find_host_pids(pids: Collection[int], proc: Path) -> frozenset[int]:
 
 
 def _namespace(pid: int, proc: Path) -> str:
+    # Ended, or of another user: then nothing is known, and its number counts for nothing.
     try:
         return (proc / str(pid) / "ns" / "pid").readlink().name
     except OSError:

@@ -98,7 +98,7 @@ class Gpus:
 
     @property
     def late(self) -> int:
-        """Passes of a vendor that had no answer within the deadline."""
+        """Passes of a vendor that gave nothing within the deadline, or failed."""
         return sum(timed.late for timed in self._timed)
 
     @property
@@ -112,6 +112,7 @@ class Gpus:
 
     def seen(self) -> tuple[Device, ...] | None:
         """The same once every vendor has looked; None: that is still waited for."""
+        # Sidecars wait for this word; one vendor that hangs for good must not keep it from them.
         is_over = self._clock() - self._began_s > _FIRST_LOOK_S
         if is_over or all(vendor.has_looked for vendor in self._vendors):
             return self.devices()

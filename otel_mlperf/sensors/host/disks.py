@@ -66,6 +66,7 @@ class DiskSensor:
     def _is_real(self, name: str) -> bool:
         real = self._real.get(name)
         if real is None:
+            # sysfs writes "!" for the slash of names such as cciss/c0d0.
             path = self._sys / "block" / name.replace("/", "!") / "device"
             real = self._real[name] = os.path.exists(path)
         return real
@@ -106,6 +107,7 @@ class FilesystemSensor:
             return []
         size = filesystem.f_frsize
         labels = {names.MOUNTPOINT: self._mountpoint}
+        # As df does: what is kept for root is neither used nor free, and the share leaves it out.
         used, free = (filesystem.f_blocks - filesystem.f_bfree) * size, filesystem.f_bavail * size
         states = {
             "used": used,

@@ -54,6 +54,7 @@ class NetworkSensor:
     def read(self) -> list[Measurement]:
         """Bytes; from level ``detailed`` on also packets, what was dropped, and errors."""
         interfaces = parse_interfaces(self._dev.read())
+        # Only then: to look whether one is real costs a call of the kernel for each.
         if interfaces.keys() != self._seen:
             self._seen, self._shown = set(interfaces), self._leading_out(interfaces)
         measured: list[Measurement] = []

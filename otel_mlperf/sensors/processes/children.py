@@ -70,6 +70,7 @@ class ChildFinder:
     def _children(self, pid: int, *, in_all_threads: bool) -> Iterator[int]:
         folder = self._proc / str(pid) / "task"
         if in_all_threads:
+            # Each list has what that one thread started, and a DataLoader may run in any.
             texts = [read_once(folder / thread / "children") for thread in entries(folder)]
         else:
             if pid not in self._lists:

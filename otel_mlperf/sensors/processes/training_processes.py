@@ -106,6 +106,8 @@ class Family:
         for pid, child in list(self._children.items()):
             base = self._base[child.role]
             gone = not child.read()
+            # Of a child that has gone these are the last that were read: they stay in the sum,
+            # which as a counter must not fall.
             for (metric, label), value in child.figures.items():
                 base.setdefault((metric, label), 0.0)
                 if gone and metric.instrument == "counter":
@@ -138,6 +140,7 @@ class Family:
             share = resident / now.host_bytes
             measured.append(self._of(role, names.PROCESS_MEMORY_UTILIZATION, "", share))
         worked = [member.worked_s for member in members if member.worked_s is not None]
+        # Without a child that was there at the last reading too the share is not known, not zero.
         if elapsed_s and now.cpus and (worked or not members):
             share = max(0.0, sum(worked) / elapsed_s / now.cpus)
             measured.append(self._of(role, names.PROCESS_CPU_UTILIZATION, "", share))

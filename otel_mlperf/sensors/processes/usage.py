@@ -107,6 +107,7 @@ class SwitchCounter:
             switches = parse_switches(read_once(self._tasks / thread / "status"))
             if switches is not None:
                 threads[thread] = switches
+        # One that began and ended between two readings is missed: no file has a sum of them.
         for thread, last in self._threads.items():
             if thread not in threads:
                 self._ended += last

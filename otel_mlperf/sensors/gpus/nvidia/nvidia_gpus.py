@@ -83,6 +83,7 @@ class NvmlSensor:
             for gpu in list(self._gpus):  # a copy: one that is lost is taken out meanwhile
                 measured += self._read_gpu(self._nvml, gpu, ours, now_s)
             measured += self._xids.read(self._nvml)
+        # Of every GPU that was ever seen: a loss has to be told while the device is away.
         return measured + [self._told_losses(uuid, count) for uuid, count in self._losses.items()]
 
     def close(self) -> None:
@@ -108,6 +109,7 @@ class NvmlSensor:
         if uuid in self._gone:
             del self._gone[uuid]
             _log.info("GPU %s answers again", uuid)
+            # Only when all are back: starting the library anew disturbs those that do answer.
             self._wait_s = self._wait_s if self._gone else LOST_S
         return measured
 
@@ -118,6 +120,7 @@ class NvmlSensor:
             self._gone[uuid] = gpu.device, reason
             self._losses[uuid] += 1
             _log.warning("GPU %s has stopped answering: %s; NVML is started anew", uuid, reason)
+        # The first loss sets the time: GPUs that are lost one after the other must not put it off.
         if self._look_at_s is None:
             self._look_at_s = now_s + self._wait_s
 
@@ -125,12 +128,14 @@ class NvmlSensor:
         self._look_at_s = None
         if self._gone:
             self._wait_s = min(2 * self._wait_s, AGAIN_S)
+        # A handle of a lost device stays dead until the library is started anew, for all GPUs.
         if self._nvml is not None:
             self._stop(self._nvml)
         import pynvml  # here: it is loaded by the thread that may hang, and never by training
 
         try:
             pynvml.nvmlInit()
+            # Set before GPUs are looked for: where that fails NVML, which counts starts, is ended.
             self._nvml = pynvml
             gpus, silent = find_gpus(pynvml, self._proc)
         except pynvml.NVMLError as error:

@@ -33,6 +33,7 @@ def find_gpus(nvml: ModuleType, proc: Path) -> tuple[list[GpuHandles], int]:
         try:
             gpus.append(_find_gpu(nvml, index, places))
         except nvml.NVMLError as error:
+            # "No permission" stays: counted here, it would have NVML started anew for ever.
             silent += error.value in GONE
     return gpus, silent
 
@@ -62,6 +63,7 @@ def _find_instances(nvml: ModuleType, gpu: Handle) -> list[tuple[Instance, Handl
         return []
     instances = []
     for place in range(places):
+        # Places may be empty in between.
         try:
             handle = nvml.nvmlDeviceGetMigDeviceHandleByIndex(gpu, place)
         except nvml.NVMLError_NotFound:

@@ -71,6 +71,7 @@ class Refusals:
             raise self._nvml.NVMLError(code)
         if code in STAYS:
             self.give_up(name)
+        # No reason is given: it may pass, so it is asked again, but not in each pass.
         elif code == UNKNOWN:
             self._off_until_s[name] = now_s + UNKNOWN_S
         else:
@@ -179,12 +180,14 @@ class Gpu:
 
         answers = self.ask("numbers by id", question, self.handle, now_s) if ids else []
         said: list[Said] = []
+        # One call, but each number has its own verdict; no answers where the call was refused.
         for value, answer in zip(wanted, answers, strict=False):
             if answer.nvmlReturn:
                 self._refusals.refused(value.name, answer.nvmlReturn, now_s)
             elif _wraps(value, answer):
                 self._refusals.give_up(value.name)
             else:
+                # A union of C: read by a member that its type does not name, it is another number.
                 number = getattr(answer.value, _FIELD_OF_TYPE[answer.valueType])
                 said.append((value.metric, value.labels, number / value.per_unit))
                 self._refusals.answered(value.name)

@@ -46,6 +46,7 @@ class GpuProcesses:
         }
         measured = []
         for process in gpu.ask("memory of processes", _ask_processes, gpu.handle, now_s):
+            # None: the driver does not say; as zero it would be a process without memory.
             if process.pid not in ours or process.usedGpuMemory is None:
                 continue
             place = places.get((process.gpuInstanceId, process.computeInstanceId))
@@ -70,6 +71,7 @@ class GpuProcesses:
 
         newest: dict[int, Any] = {}
         for sample in gpu.ask("time of processes", question, gpu.handle, now_s):
+            # Over all processes: next time what is newer than this is given, whosever it is.
             self._seen_us[uuid] = max(self._seen_us.get(uuid, 0), sample.timeStamp)
             before = newest.get(sample.pid)
             if sample.pid in ours and (before is None or before.timeStamp < sample.timeStamp):

@@ -35,6 +35,7 @@ class Xids:
 
     def listen(self, nvml: ModuleType, gpus: Iterable[Gpu]) -> None:
         """Asks to be told of errors from now on, where a GPU can tell; once per start of NVML."""
+        # A set belongs to one start of the library; the old one went away with it.
         self._uuid_at = {}
         try:
             self._set = nvml.nvmlEventSetCreate()
@@ -73,6 +74,7 @@ class Xids:
                 event = nvml.nvmlEventSetWait_v2(self._set, 0)
             except nvml.NVMLError:  # a timeout: there is nothing more to tell
                 return
+            # By address: the binding makes a new object for the same handle each time.
             uuid = self._uuid_at.get(_address(event.device))
             if uuid is not None:
                 self._counts[uuid] += 1
