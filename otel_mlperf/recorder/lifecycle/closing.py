@@ -7,9 +7,9 @@ then the process waits, 2 s at most, until the agent has everything and the summ
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 import time
+from subprocess import DEVNULL, Popen, SubprocessError, TimeoutExpired
 from typing import TYPE_CHECKING, Any
 
 from otel_mlperf.isolated_process import HOME
@@ -18,7 +18,10 @@ from otel_mlperf.recorder.core.faults import internal_error
 from otel_mlperf.recorder.sections.section_context import CURRENT, SectionContext, context_above
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from otel_mlperf.journal.journal_writer import Journal
+    from otel_mlperf.recorder.lifecycle.agent_launch import AgentWatch
     from otel_mlperf.recorder.lifecycle.recorder import Recorder
 
 PATIENCE_S = 2.0
@@ -90,45 +93,79 @@ def _ended(journal: Journal, spans: set[int]) -> set[int]:
     return {span for span, flags in rows if span in spans and flags >> 32 & 15 in ends}
 
 
-def wait_durable(recorder: Recorder, head: int, deadline: float) -> bool:
-    """Waits until the agent has written everything up to ``head`` to its outbox."""
-    words = recorder.journal.words
-    while words[Word.DURABLE] < head:
+def await_end(recorder: Recorder, watch: AgentWatch | None, head: int, deadline: float) -> None:
+    """Waits until everything up to ``head`` is safe and the summary is printed.
+
+    Raises:
+        KeyboardInterrupt: somebody would not wait; the summary is not printed any more.
+    """
+    if recorder.config.agent == "none":
+        return
+    if watch is not None:
+        watch.ensure()
+    child = None
+    if recorder.config.console and recorder.meta.local_rank == 0 and recorder.meta.rank == 0:
+        child = _print_summary(recorder.meta.run_folder, recorder.journal.path, head)
+    try:
+        is_over = _is_agent_done(recorder, watch, head, deadline)
+        _await_child(child, deadline)
+    except KeyboardInterrupt:
+        if child is not None:
+            child.terminate()
+            child.wait()
+        raise
+    # After the child, which reads the journal too.
+    if is_over and (watch is None or watch.thread is None):
+        recorder.journal.release()
+
+
+def _is_agent_done(
+    recorder: Recorder, watch: AgentWatch | None, head: int, deadline: float
+) -> bool:
+    journal = recorder.journal
+    if watch is None or watch.thread is None:
+        # An agent beside us has written everything to its outbox.
+        return _is_in_time(lambda: journal.words[Word.DURABLE] >= head, deadline)
+    # One in a thread dies with us: it has stored the journal and removed it. What it has not sent
+    # by the deadline waits for recover.
+    is_stored = _is_in_time(lambda: not os.path.exists(journal.path), deadline)
+    if recorder.meta.world_size == 1:
+        watch.thread.join(max(0.0, deadline - time.monotonic()))
+    return is_stored
+
+
+def _is_in_time(is_so: Callable[[], bool], deadline: float) -> bool:
+    while not is_so():
         if time.monotonic() >= deadline:
             return False
         time.sleep(_POLL_S)
     return True
 
 
-def wait_stored(recorder: Recorder, deadline: float) -> bool:
-    """Waits until an agent in a thread has stored the journal and removed it: it dies with us."""
-    while os.path.exists(recorder.journal.path):
-        if time.monotonic() >= deadline:
-            return False
-        time.sleep(_POLL_S)
-    return True
-
-
-def print_summary(run_folder: str, journal_path: str, head: int) -> subprocess.Popen[bytes] | None:
+def _print_summary(run_folder: str, journal_path: str, head: int) -> Popen[bytes] | None:
     """Starts the child that prints the run's summary on stderr once everything is stored."""
     command = [sys.executable, "-P", "-m", "otel_mlperf", "summary", run_folder]
     command += ["--closing", "--wait-stored", f"{journal_path}:{head}"]
     try:
-        return subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, env=summary_environ()
+        return Popen(
+            command,
+            stdin=DEVNULL,
+            stdout=DEVNULL,
+            env=summary_environ(),
+            process_group=0,  # Ctrl-C would print its traceback beside the program's
         )
-    except (OSError, ValueError, subprocess.SubprocessError) as error:
+    except (OSError, ValueError, SubprocessError) as error:
         internal_error(error)
         return None
 
 
-def await_child(child: subprocess.Popen[bytes] | None, deadline: float) -> None:
+def _await_child(child: Popen[bytes] | None, deadline: float) -> None:
     """Waits for the summary; past the deadline it is left to itself."""
     if child is None:
         return
     try:
         child.wait(max(0.0, deadline - time.monotonic()))
-    except (subprocess.TimeoutExpired, KeyboardInterrupt):
+    except TimeoutExpired:
         child.returncode = 0  # it goes on alone: no ResourceWarning for that
 
 

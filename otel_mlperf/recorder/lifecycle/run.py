@@ -189,7 +189,13 @@ class Run:
         head = recorder.journal.close()
         recorder.retire()
         count_with(None)
-        self._wait(head, deadline)
+        try:
+            closing.await_end(recorder, self._watch, head, deadline)
+        except KeyboardInterrupt:
+            # The run is closed. One that ends the program already is not told twice; else the
+            # program hears of it: a sweep is to end, not this run alone.
+            if not words or words[0] != KeyboardInterrupt.__name__:
+                raise
 
     def _call_before_end(self) -> None:
         for call in self.before_end:
@@ -197,31 +203,6 @@ class Run:
                 call()
             except Exception as problem:  # noqa: BLE001 - the run ends all the same
                 internal_error(problem)
-
-    def _wait(self, head: int, deadline: float) -> None:
-        from otel_mlperf.recorder.lifecycle import closing
-
-        recorder = self._recorder
-        assert recorder is not None
-        if recorder.config.agent == "none":
-            return
-        if self._watch is not None:
-            self._watch.ensure()
-        child = None
-        if recorder.config.console and recorder.meta.local_rank == 0 and recorder.meta.rank == 0:
-            path, folder = recorder.journal.path, recorder.meta.run_folder
-            child = closing.print_summary(folder, path, head)
-        if self._watch is not None and self._watch.thread is not None:
-            # It dies with this process: what it has not stored and sent by then waits for recover.
-            closing.wait_stored(recorder, deadline)
-            if recorder.meta.world_size == 1:
-                self._watch.thread.join(max(0.0, deadline - time.monotonic()))
-            closing.await_child(child, deadline)
-            return
-        is_durable = closing.wait_durable(recorder, head, deadline)
-        closing.await_child(child, deadline)
-        if is_durable:
-            recorder.journal.release()
 
     # -- failures of a script that did not write ``with`` ----------------------------------------
 

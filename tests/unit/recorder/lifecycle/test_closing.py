@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import signal
+import subprocess
+import sys
+import textwrap
 import threading
 
 import pytest
@@ -11,6 +15,7 @@ import pytest
 import otel_mlperf as om
 from otel_mlperf import names
 from otel_mlperf.journal.layout import Kind, Word
+from otel_mlperf.recorder.lifecycle.closing import summary_environ
 
 
 @pytest.mark.parametrize("error", [None, ValueError("no")])
@@ -85,3 +90,38 @@ def test_section_that_is_about_to_end_at_stop(recording):
     row = recording.one("beside")
     assert row.end == row.start + 1
     assert recording.open() == []
+
+
+TWICE = """
+    import os, signal, sys, threading, time
+    import otel_mlperf as om
+    from otel_mlperf.recorder.lifecycle import closing
+
+    def interrupt_the_wait(awaited, deadline):
+        os.killpg(0, signal.SIGINT)
+        time.sleep(60)
+
+    setattr(closing, sys.argv[2], interrupt_the_wait)
+    for number in range(3):
+        print("run", number, flush=True)
+        with om.start("twice", dir="runs", agent="process", readings="none"):
+            if sys.argv[1] == "twice":
+                raise KeyboardInterrupt("the first")
+"""
+
+
+@pytest.mark.parametrize("how", ["once", "twice"])
+@pytest.mark.parametrize("wait", ["_is_in_time", "_await_child"])
+def test_ctrl_c_while_the_summary_is_waited_for(tmp_path, how, wait):
+    """It ends the program, a sweep too; no child adds a traceback, nor does a second Ctrl-C."""
+    program = [sys.executable, "-c", textwrap.dedent(TWICE), how, wait]
+    environ = summary_environ() | {"OTEL_SDK_DISABLED": "false"}
+    ended = subprocess.run(
+        program, cwd=tmp_path, env=environ, capture_output=True, text=True, timeout=60,
+        start_new_session=True, check=False,
+    )  # fmt: skip
+
+    assert ended.returncode == -signal.SIGINT
+    assert ended.stdout == "run 0\n"
+    assert ended.stderr.count("Traceback") == 1
+    assert ended.stderr.count("KeyboardInterrupt: the first") == (how == "twice")
