@@ -204,6 +204,7 @@ def wait_until_read(run: RunFolder, traces: Iterable[Path], *, is_hopeful: bool)
     names = {trace.name for trace in traces}
     end = time.monotonic() + _READING_S * is_hopeful
     while names:
+        # A new store each time: one that is open shows what there was when it was opened.
         names &= set(find_unread(run, Store(run.path)))
         if not names or time.monotonic() >= end:
             break

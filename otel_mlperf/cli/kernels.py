@@ -66,10 +66,12 @@ def kernels(
     if phase is not None and step is None:
         raise UsageError(f"--phase {phase}: give it with --step, whose number several phases have")
     totals = find_source(source, _checked(by), rank, None if step is None else (step, phase))
+    # The page adds up what it leaves out, so it gets all rows.
     shown = replace(totals, rows=totals.rows[:top])
     print_answer(shown, partial(render_kernels, totals, top=top or TOP), as_json=as_json)
     damaged = [window for window in totals.windows if window.damage]
     if damaged:
+        # What could be read comes before the message, also where both go into one file.
         sys.stdout.flush()
         raise TraceError(_damage(damaged[0].trace, damaged[0].damage))
 

@@ -80,6 +80,7 @@ def _wait(run: RunFolder, asked: list[AskedRank]) -> None:
             if isinstance(trace, Path):
                 traces[window.rank] = trace
     except KeyboardInterrupt:
+        # A window that nobody waits for would slow the job down for nothing.
         _give_up(run, asked)
         raise
     is_read = has_agent(asked)

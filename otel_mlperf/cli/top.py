@@ -45,6 +45,7 @@ def top(
     if not (once or as_json) and sys.stdout.isatty() and live.outcome == RUNNING:
         color, unicode = shown_in(sys.stdout)
         live = _watched(watch, live, every, color=color, unicode=unicode)
+    # Once more when it has ended: the screen of its own is gone, and this stays.
     print_answer(live, partial(render_top, live, width=_width()), as_json=as_json)
 
 

@@ -169,6 +169,7 @@ def _round_trip(
     item = "span" if settings.signal == "traces" else "metric"
     if answer.outcome is not Outcome.DELIVERED or answer.rejected:
         return Check("FAIL", what, f"the {item} was refused: {answer.reason}", "read its log")
+    # Collectors send in batches, and Prometheus has what it scraped last: it takes a while.
     begun = time.monotonic()
     while time.monotonic() < begun + _ARRIVES_WITHIN_S:
         if _is_there(arrived):

@@ -52,6 +52,7 @@ def check_python() -> Check:
 
 def check_torch() -> Check:
     """Whether torch is there; it is not imported."""
+    # To import it takes seconds.
     if importlib.util.find_spec("torch") is None:
         return Check("ok", "torch", "not installed; only `otel-mlperf run` would hook it")
     try:
@@ -91,6 +92,7 @@ def check_shared_memory(folder: str) -> Check:
 
 def check_runs_folder(folder: Path) -> Check:
     """Whether runs can be stored."""
+    # The folder is made by the first run: what counts is where it would be made.
     there = folder.absolute()
     while not there.exists() and there != there.parent:
         there = there.parent

@@ -95,6 +95,7 @@ def check_journals(
             continue
         checks += _journal(reader, path, short_id, now_ns)
         reader.close()
+    # Nothing to read is well only if somebody has said that the run is over.
     if not paths:
         if outcome == RUNNING:
             return [
@@ -119,6 +120,7 @@ def _journal(reader: JournalReader, path: Path, short_id: str, now_ns: int) -> l
     if not reader.is_owned:
         found = f"{path.name} is of a process that has ended"
         checks.append(Check("warn", what, found, f"otel-mlperf recover {short_id}"))
+    # A process that is alive without a reader loses its newest records when the ring is full.
     elif not reader.word(Word.BEAT):
         checks.append(Check("FAIL", what, "nobody has read its journal", "otel-mlperf agent"))
     elif silent_s > _SILENT_S:
@@ -138,6 +140,7 @@ def check_account(what: str, account: RunAccount, outcome: str, short_id: str) -
     terms += [f"{account.pending:,} pending"] if account.pending else []
     terms += [f"{count:,} lost ({reason})" for reason, count in account.lost.items() if count]
     sum_of = f"{account.created:,} created = {' + '.join(terms)}"
+    # Before any loss: where the sum is wrong, no number of it can be trusted.
     if not account.adds_up:
         missing = account.created - account.ended - account.pending
         return Check(

@@ -128,6 +128,7 @@ def strangeness(run: RunFolder, converted: Conversion) -> str:
     """What makes a trace look as if it were of another run; empty if nothing does."""
     from otel_mlperf.store.table_reader import Store
 
+    # A window says whose it is, and into a run that an import has made anything may go.
     if converted.window is not None or is_made(run):
         return ""
     rows = Store(run.path).rows("SELECT DISTINCT rank FROM processes ORDER BY rank")

@@ -32,6 +32,7 @@ def find_source(source: str, by: By | None, rank: int | None, step: _Number | No
     from otel_mlperf.store.table_reader import Store
 
     path = Path(source)
+    # A folder is a run; a name that ends like a trace is one that is not there, and is said so.
     if (path.exists() and not path.is_dir()) or source.endswith(_ENDINGS):
         if rank is not None:
             raise UsageError(f"--rank {rank}: the trace {source} is of one rank; leave it out")

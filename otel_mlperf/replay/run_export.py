@@ -63,6 +63,7 @@ def _write_timeline(selected: Selected, file: BinaryIO, form: Format) -> str:
     from otel_mlperf.report.timeline_files import write_timeline
 
     counts = write_timeline(selected, form, file.write)
+    # The file has not got its name yet: an empty one would look like a run in which nothing was.
     if not (counts.slices or counts.points):
         raise _nothing(selected, "nothing is stored of it yet")
     return (

@@ -64,6 +64,7 @@ def _post(client: Client, body: bytes) -> ServerAnswer:
         answer = client.post(body)
         if answer.outcome in (Outcome.DELIVERED, Outcome.REJECTED, Outcome.TOO_LARGE):
             return answer
+        # Nothing that waiting could change, or no try left.
         if answer.outcome is Outcome.UNAUTHORIZED or not tries_left:
             break
         time.sleep(backoff.failed(answer.after_s))

@@ -100,6 +100,7 @@ class ChromeFormat:
         try:
             encoded = self._encoder.encode(event)
         except UnicodeEncodeError:
+            # Only where it has failed: to look for it beforehand would cost every event.
             encoded = self._encoder.encode(_clean(event))
         written = self._comma + encoded
         self._comma = b",\n"

@@ -165,6 +165,7 @@ def _table(kernels: Kernels, top: int, width: int) -> list[Line]:
     ]
     title = f"  {left(kernels.by, name)}{numbers[0]}{'  section' if section else ''}"
     lines: list[Line] = [[(title, "dim")]]
+    # All at once: how far a name is shortened depends on its likes in the table.
     names = short_names([row.name for row in shown], name)
     for row, label, cell in zip(shown, names, numbers[1:], strict=False):
         styled = (f"  {left(label, name)}", _COLORS.get(row.kind, ""))

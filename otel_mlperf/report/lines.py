@@ -49,6 +49,7 @@ def text(lines: Iterable[Line], *, color: bool, unicode: bool) -> str:
 
 def short(raw: str, width: int) -> str:
     """``raw`` on one line, printable, in at most ``width`` columns; a cut is marked."""
+    # A name may hold escape sequences: printed as they are they would command the terminal.
     line = "".join(char if char.isprintable() else "?" for char in " ".join(raw.split()))
     if columns(line) <= width:
         return line
@@ -64,6 +65,7 @@ def left(raw: str, width: int) -> str:
 
 def columns(line: str) -> int:
     """How many columns a terminal takes for ``line``."""
+    # Chinese takes two columns a character, and an accent set on top of one none.
     wide = sum(unicodedata.east_asian_width(char) in "WF" for char in line)
     marks = sum(unicodedata.combining(char) > 0 for char in line)
     return len(line) + wide - marks
@@ -106,6 +108,7 @@ def _line(line: Line, color: bool, unicode: bool) -> str:
     written = "".join(_painted(part, style) if color else part for part, style in ends)
     if unicode:
         return written
+    # Ours by their likes first; what a program wrote besides becomes a question mark.
     return written.translate(_ASCII).encode("ascii", "replace").decode()
 
 

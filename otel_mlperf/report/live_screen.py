@@ -59,6 +59,7 @@ def top_lines(
     room = None
     if height is not None:
         room = max(1, height - len(heading) - len(devices) - len(foot) - 2)
+        # A frame never scrolls: in a low terminal the ranks are worth more than the devices.
         devices = devices[: max(0, height - _FEW_LINES)]
     lines = [*heading, *_ranks(live, width, room, unicode), *devices, *foot]
     lines = [_cut(line, width) for line in lines]

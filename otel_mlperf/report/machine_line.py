@@ -42,6 +42,7 @@ def machine_text(machine: MachineUse, width: int) -> str:
     Of several GPUs the range of their shares, and what the fullest and the hottest have.
     """
     told = ""
+    # The host first: of a run without a GPU it is all there is.
     for part in (_host(machine), _gpus(machine.gpus)):
         longer = " · ".join(filter(None, (told, part)))
         if columns(longer) <= width:

@@ -108,6 +108,7 @@ class PerfettoFormat:
         """A name: by its number, or as it is when there are too many."""
         number = self._names.get((kind, name))
         if number is None:
+            # Names with a number in each (file paths, shapes) would grow a reader without end.
             if len(self._names) >= _MOST_NAMES:
                 return wire.text(text_field, name)
             number = self._names[kind, name] = len(self._names) + 1

@@ -96,6 +96,7 @@ def _tree(spans: list[Span], width: int) -> list[Line]:
     title = f"  {left('span', _NAME)}{'time':>10}{'self':>10}"
     lines: list[Line] = [[(title, "dim")]]
     for at, span in enumerate(spans):
+        # A loop of hundreds of equal sections would hide the rest of the step.
         if (row := _place_in_row(spans, at)) > _SAME:
             continue
         more = _others(spans, at) if row == _SAME else []
@@ -178,6 +179,7 @@ def _error(spans: list[Span], at: int, width: int) -> list[Line]:
     told = _words(spans[at])
     below = at + 1
     while below < len(spans) and spans[below].depth > spans[at].depth:
+        # An exception passes through all sections around it: said once, where it came from.
         if _words(spans[below]) == told:
             return []
         below += 1

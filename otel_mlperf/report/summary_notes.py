@@ -108,6 +108,7 @@ def _outside(summary: Summary, room: int) -> list[str]:
     total = summary.outside_ns
     head = f"{duration(total)} ({percent(summary.outside_share)})"
     shares = [part for part in summary.outside if _counts(total, part.sum_ns)]
+    # Shares come largest first, so the smallest go first; two lines are what the page has room for.
     for kept in range(len(shares), 0, -1):
         told = [_part(total, share) for share in shares[:kept]]
         rest = sum(share.sum_ns for share in shares[kept:])
@@ -170,6 +171,7 @@ def telemetry_lines(summary: Summary, width: int, notes: Sequence[str]) -> list[
     told, place = _recorded(summary), f"stored in {readable(summary.path)}"
     stored: Line = [(place, "")]
     if facts.pending and summary.outcome != RUNNING:
+        # While it runs the agent is still at it; afterwards somebody has to act.
         remedy = f"{facts.pending:,} still to be sent: otel-mlperf recover {summary.short_id}"
         notes = [remedy, *notes]
     taken = LABEL + sum(columns(part) + len(_BETWEEN) for part, _ in told)

@@ -85,6 +85,7 @@ def _heading(summary: Summary, width: int) -> list[Line]:
     again = f" · restarted {summary.restarts}×" if summary.restarts else ""
     rest = f"{again} · {where} · {duration(summary.duration_ns)}"
     before = f" · {summary.short_id} · "
+    # The name gives way, never how it ended: that is what one looks for.
     room = width - columns(before) - columns(summary.outcome) - columns(rest)
     style = _OUTCOMES.get(summary.outcome, "red")
     name = short(summary.name, max(8, room))
@@ -208,6 +209,7 @@ def _largest(tree: list[Branch]) -> list[Branch]:
         return tree
     least = sorted((branch.sum_ns for branch in tree), reverse=True)[_MOST_BRANCHES - 1]
     kept: list[Branch] = []
+    # The last line is the time in no span: without it the shares would not add up.
     for branch in tree[:-1]:
         if branch.sum_ns >= least and branch.depth <= (kept[-1].depth + 1 if kept else 0):
             kept.append(branch)

@@ -40,6 +40,7 @@ def _straggler(
     row = row_of("straggler")
     section = max(more_ns, key=lambda name: more_ns[name])
     means = {rank.rank: rank.sections.get(section, 0.0) for rank in steps.ranks}
+    # The lower of two in the middle: of two ranks the faster one is what is usual.
     usual = median_low(means.values())
     times = means[stand_out.rank] / usual if usual else 0.0
     words = {"rank": stand_out.rank, "section": section, "value": times}

@@ -53,10 +53,12 @@ def look(run: RunFolder, now_ns: int) -> dict[int, Looked]:
     by_rank: dict[int, Looked] = {}
     for path in journals_in(*_folders(run)):
         try:
+            # To look must never move the tail: that is the agent's, and makes room for the writer.
             journal = JournalReader(str(path), is_writable=False)
         except JournalError:  # it has just gone, or belongs to somebody else
             continue
         try:
+            # A forked child has its parent's rank, and would hide what that one does.
             if journal.is_running and not journal.meta.is_child:
                 by_rank[journal.meta.rank] = look_at(journal, now_ns - time.monotonic_ns())
         finally:
@@ -155,6 +157,7 @@ def _waited(entries: dict[int, list[Any]], sections: Rows, steps: Rows) -> dict[
     """Time that each step waited for data in its own thread, by the step's span."""
     tracks = dict(zip(steps["span"].tolist(), steps["track"].tolist(), strict=True))
     waits = sections[np.isin(sections["name"], _numbers(entries, names.DATA_LOADING))]
+    # A wait inside a wait is in its time already.
     outer = waits[~np.isin(waits["parent"], waits["span"])]
     by_span: dict[int, int] = {}
     for root, track, start, end in outer[["root", "track", "start", "end"]].tolist():

@@ -71,6 +71,7 @@ def find_devices(values: Iterable[Value]) -> list[DeviceNow]:
         )
         if metric in _FIELDS:
             setattr(device, _FIELDS[metric], value)
+        # An idle GPU lowers its clocks by itself: nobody holds them down.
         elif value and labels.get(names.THROTTLE_REASON) != _IDLE:
             device.throttled.append(labels.get(names.THROTTLE_REASON, ""))
     return sorted(

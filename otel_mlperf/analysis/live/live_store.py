@@ -117,6 +117,8 @@ def _readings(store: Store) -> list[tuple[Value, int]]:
         asked=list(ASKED),
         late=_LATE_NS,
     )
+    # All series of a metric are read at once: one that is older than the newest of them is of
+    # a GPU or process that has gone.
     newest: dict[tuple[int | None, str], int] = {}
     for rank, name, _, _, at in rows:
         newest[rank, name] = max(at, newest.get((rank, name), 0))

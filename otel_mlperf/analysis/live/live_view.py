@@ -106,6 +106,7 @@ class LiveWatch:
         now_ns = time.time_ns()
         # Journals before the folder: where none is left, what the folder says of the end is newer.
         looked = live_journals.look(self._run, now_ns)
+        # Journals are cheap to look at again, the folder's tables are not.
         if self._stored is None or now_ns - self._read_ns >= _STORE_EVERY_NS:
             self._stored, self._read_ns = live_store.read(self._run), now_ns
         elif not looked and self._stored.outcome == RUNNING:
@@ -127,6 +128,7 @@ def _merged(
     steps = {rank: _steps_of(rank, stored, looked) for rank in ranks}
     all_steps = [step for of_rank in steps.values() for step in of_rank]
     rates = _rates(steps, at_ns)
+    # The agent beside us has read later than it has stored.
     readings, read_ns, warnings = published or (stored.readings, stored.read_ns, [])
     step = max((s.number for s in all_steps), default=None)
     expected = stored.steps_expected

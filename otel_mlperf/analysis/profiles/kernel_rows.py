@@ -52,8 +52,10 @@ def table(
     whole = of.window_ns if of.busy_ns is None or by == "annotation" else of.busy_ns
     if by == "operator":
         measured = "device_ns" if is_device else "self_ns"
+        # Threads wait beside each other: the time of the window is no whole that operators make up.
         whole = whole if is_device else sum(row["self_ns"] for row in mine)
     if by == "step":
+        # Every window may have its ProfilerStep#5: different steps, which are not to be added up.
         mine = _told_apart(mine, windows)
     kernel_rows = [
         _row(part, measured, whole) for part in grouped(mine, ("category", "name")).values()
@@ -93,6 +95,7 @@ def _told_apart(steps: Rows, windows: Sequence[WindowFacts]) -> Rows:
 def _row(rows: Rows, measured: str, whole: int) -> KernelRow:
     """One name; its section is that with most of its time in all windows."""
     first = rows[0]
+    # A quantile cannot be made from the quantiles of parts: it is told of a single window only.
     single = first if len(rows) == 1 else {}
     count, total = sum(row["count"] for row in rows), sum(row["total_ns"] for row in rows)
     in_section: dict[str, int] = defaultdict(int)

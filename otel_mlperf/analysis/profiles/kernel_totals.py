@@ -60,6 +60,7 @@ def read_rows(run: RunFolder, rank: int | None = None) -> dict[str, Rows]:
     if not rows["windows"]:
         raise NoSuchWindow(_no_window(run, store, rank))
     shown = ", ".join(f"'{what}'" for what in BY)
+    # A part holds more kinds of totals than commands show; those are never read.
     rows["totals"] = store.records(f"SELECT * FROM totals WHERE what IN ({shown})")
     return rows
 
@@ -69,6 +70,7 @@ def find_kernels(
 ) -> Kernels:
     """What the windows come to; by kernel, or by operator where no device was at work."""
     windows = find_windows(rows)
+    # A row without a stream is the whole device: streams overlap, and would add up to more.
     whole = [row for row in rows["streams"] if row["stream"] is None]
     devices = device_figures(whole, ("rank", "device"))
     chosen: By = by or ("kernel" if devices else "operator")
@@ -138,6 +140,7 @@ def _window(row: dict[str, Any]) -> WindowFacts:
 def find_collectives(rows: Rows) -> list[CollectiveFigures]:
     """The longest first; their copies on a device's rows are the kernels."""
     mine = [row for row in rows if row["what"] == "annotation" and row["kind"]]
+    # The device has a copy of each annotation: both together would count everything twice.
     mine = [row for row in mine if not row["category"].startswith("gpu_")]
     collectives = [
         CollectiveFigures(
@@ -155,6 +158,7 @@ def find_copies(rows: Rows) -> list[CopyFigures]:
     copies = []
     for part in grouped(rows, ("direction", "name", "pageable")).values():
         sizes = [row["bytes"] for row in part if row["bytes"] is not None]
+        # Only the time of copies whose size is known: the rate of the others is no part of it.
         sized = sum(row["sized_ns"] for row in part)
         copies.append(
             CopyFigures(

@@ -89,10 +89,12 @@ def find_events(
         event.section = (above.annotation or name) if is_step else name
         if event.what == KERNEL and above.operator is not None:
             above.operator.device_ns += event.duration_ns
+        # Neither lies inside anything on a thread of the host.
         if event.what not in (KERNEL, _BESIDE):
             tracks[event.rank, event.track].append(event)
     for there in tracks.values():
         there.sort(key=lambda event: (event.start_ns, -event.end_ns))
+        # Traces of whole microseconds are full of ties, and their order decides who is inside whom.
         _settle_ties(there, tree)
         _take_out(there)
     return events
@@ -180,6 +182,7 @@ def _take_out(there: list[ProfiledEvent]) -> None:
         while open_ and not _holds(open_[-1][0], event):
             _close(*open_.pop())
         if open_:
+            # From the innermost one alone: the one around that has lost this time with it already.
             around, cover = open_[-1]
             cover.add(event.start_ns, event.end_ns)
             event.is_inside = around.is_inside or around.what == OPERATOR

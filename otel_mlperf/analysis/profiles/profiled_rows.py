@@ -91,6 +91,7 @@ def _by_place(
     step: ProfiledStep,
     digests: Mapping[int, str],
 ) -> Rows:
+    # An operator inside another one is in that one's time already.
     outermost = [event for event in events if event.what == OPERATOR and not event.is_inside]
     totals = []
     for category, part in ((DEVICE, work), (HOST, outermost)):
@@ -188,6 +189,7 @@ def _copies(work: Iterable[ProfiledEvent], known: Rows) -> Rows:
 
 def _busy(work: Iterable[ProfiledEvent]) -> int:
     """For how long something of it was going on, added up over devices."""
+    # Device by device: two that work at the same time are two busy devices.
     rows = [{"rank": e.rank, "device": e.more.get(names.DEVICE_INDEX), "event": e} for e in work]
     parts = grouped(rows, ("rank", "device")).values()
     return sum(_union([row["event"] for row in part]) for part in parts)

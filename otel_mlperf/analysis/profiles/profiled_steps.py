@@ -75,6 +75,7 @@ def choose_step(
     if not same:
         raise NoSuchStep(_no_such_step(known, number, phase, looked_at))
     phases = {step.phase for step in same}
+    # Empty sorts first: a step that was recorded goes before one that only an annotation shows.
     chosen = names.TRAIN if names.TRAIN in phases else max(phases)
     newest = max(step.restart for step in same if step.phase == chosen)
     return [step for step in same if (step.phase, step.restart) == (chosen, newest)]
@@ -150,6 +151,8 @@ def below_annotation(events: Rows, name: str) -> StepEvents:
     by_id = {row["span_id"]: row for row in events}
     inside: dict[str, bool] = {}
     for row in events:
+        # What was asked once is known for all on its way up: windows have a million events, and
+        # Python frames among them nest by the hundred.
         way = []
         at: Mapping[str, Any] | None = row
         while at is not None and at["span_id"] not in inside and at["name"] != name:

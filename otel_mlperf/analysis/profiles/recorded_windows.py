@@ -33,6 +33,7 @@ _METRICS: Final = (
 
 def find_unread(run: RunFolder, store: Store, rank: int | None = None) -> list[str]:
     """Names of the traces that the run's processes have finished, and no table holds yet."""
+    # The name of a trace alone is not enough: two ranks may call theirs alike.
     known = {tuple(row) for row in store.rows("SELECT rank, restart, trace FROM windows")}
     unread = []
     for path in sorted((run.path / FOLDER).glob(f"*{WINDOW_SUFFIX}")):

@@ -93,10 +93,12 @@ class _Events:
         span: str = row["parent_id"]
         while span in self._by_id:
             span = self._by_id[span]["parent_id"]
+        # Its section was not kept: the first one, the step itself, holds it in any case.
         return span if span in self.sections else self._first
 
     def _take_out(self, inner: _Row, outer: _Row | None) -> None:
         """What is inside another one on its thread is no time of that one's own."""
+        # What ran on another thread or a device went on beside it, and took nothing from its time.
         if outer is None or outer["thread_id"] != inner["thread_id"] or _is_device(outer):
             return
         end = min(inner["end_ns"], outer["end_ns"])

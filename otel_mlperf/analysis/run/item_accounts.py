@@ -61,6 +61,7 @@ def read_accounts(folder: Path) -> Accounts:
             raise StoreError(f"reading {file}: {error}; move it away to read the rest") from error
         for signal, destinations in of_node.items():
             for destination, account in destinations.items():
+                # Every node has a file of its own, so that no two agents write to one.
                 accounts.setdefault(signal, {}).setdefault(destination, RunAccount()).add(account)
     return accounts
 
@@ -68,6 +69,7 @@ def read_accounts(folder: Path) -> Accounts:
 def lost(accounts: Accounts) -> int:
     """Items that are lost to at least one destination."""
     return sum(
+        # The same items go to every destination: added up, one that both lost would count twice.
         max(sum(account.lost.values()) for account in destinations.values())
         for destinations in accounts.values()
         if destinations

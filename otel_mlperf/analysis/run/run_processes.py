@@ -126,6 +126,7 @@ def read_processes(store: Store) -> Processes:
     """The processes of a run, and its last sign of life."""
     columns = ", ".join(RunProcess.__struct_fields__)
     rows = store.records(f"SELECT {columns} FROM processes ORDER BY restart, rank, start_ns")
+    # A process that runs has no end yet: the newest thing known of it says that it lived so long.
     last = store.rows(
         "SELECT max(t) FROM (SELECT max(end_ns) t FROM processes UNION ALL "
         "SELECT max(start_ns) FROM processes UNION ALL SELECT max(end_ns) FROM steps UNION ALL "

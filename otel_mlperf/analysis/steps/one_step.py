@@ -99,6 +99,7 @@ def _slowest_kept(
     if not kept:
         raise NoSuchStep(no_such_step(store, run, None, phase, rank))
     warm_up = read_warm_up(store, phase)
+    # The warm-up is the slowest of nearly every run, and what it shows is known beforehand.
     usual = [step for step in kept if warm_up is None or step[0] != warm_up.number]
     slowest = max(usual or kept, key=lambda step: step[1])
     return slowest[0], [number for number, _ in kept[:_LISTED]]
@@ -116,10 +117,12 @@ def _rank_step(store: Store, step: dict[str, Any], *, operators: bool) -> RankSt
         StepSection(name=shown(name), count=count, sum_ns=total, self_ns=own, beside=beside)
         for name, count, total, own, beside in rows
     ]
+    # A duration is without what others did inside: a validation, the start of a profiler.
     outside = max(0, step["end_ns"] - step["start_ns"] - step["duration_ns"])
     own = step["self_ns"]
     if own is not None:
         rest = StepSection(name=NOT_IN_A_SPAN, count=1, sum_ns=own, self_ns=own, beside=False)
+        # Behind those that add up with it to the step, before those beside.
         sections.insert(sum(not section.beside for section in sections), rest)
     return RankStep(
         rank=step["rank"],
@@ -165,11 +168,14 @@ def _spans(store: Store, step: dict[str, Any], *, operators: bool) -> list[Span]
     ids = {row["span_id"] for row in rows}
     inside: dict[str, list[dict[str, Any]]] = {}
     for row in rows:
+        # What names itself as its parent would never be reached, and what lost its parent neither:
+        # both hang at the top.
         parent = row["parent_id"] if row["parent_id"] != row["span_id"] else ""
         inside.setdefault(parent if parent in ids else "", []).append(row)
     under = read_operators(store, step, rows) if operators else {}
     spans: list[Span] = []
     pending = [(row, 0, _track(row)) for row in reversed(inside.get("", []))]
+    # By a list and not by recursion: sections nest as deep as a program likes.
     while pending:
         row, depth, track = pending.pop()
         below = inside.get(row["span_id"], [])
@@ -209,6 +215,7 @@ def _own_ns(row: dict[str, Any], below: list[dict[str, Any]]) -> int:
     for child in below:
         if _track(child) != _track(row):
             continue
+        # A roll-up covers gaps between its parts, too: only their sum was spent in it.
         if child["kind"] == _ROLL_UP:
             own -= json.loads(child["attributes"])[names.ROLLED_UP_SUM]
             continue

@@ -29,6 +29,7 @@ def read_ranks(store: Store, phase: str, warm_up: WarmUp | None) -> list[RankFig
     )
     sections: dict[int, dict[str, float]] = {rank: {} for rank, *_ in steps}
     counts = {rank: count for rank, count, *_ in steps}
+    # Divided by all steps of the rank: one that has a section in a few steps is not slow in it.
     for rank, name, own in store.rows(
         f"{OWN} SELECT rank, name, sum(own) FROM own WHERE NOT beside "
         "GROUP BY rank, name ORDER BY avg(since), name",

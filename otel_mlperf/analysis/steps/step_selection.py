@@ -67,6 +67,7 @@ def select(
         raise no_such_rank(run, rank)
     if numbers is None:
         return Selected(run, store)
+    # Numbers belong to a phase: step 7 of the validation is another one.
     phase = main_phase(store) or names.TRAIN
     values: dict[str, object] = {"phase": phase, "first": numbers[0], "last": numbers[1]}
     ((start, end),) = store.rows(

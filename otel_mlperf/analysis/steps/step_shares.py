@@ -98,6 +98,7 @@ def read_steps(
         f"{_rate('samples')}, {_rate('tokens')} FROM chosen",
         **values,
     )
+    # Aggregates are added up over every step, those too that the other figures leave out.
     ((ran,),) = store.rows("SELECT count(*) FROM steps WHERE phase = $phase", phase=phase)
     rows = _section_rows(store, values, chosen, mean)
     rows.insert(sum(not row.beside for row in rows), _row(NOT_IN_A_SPAN, "", own, own_p95, mean))
@@ -199,6 +200,7 @@ def _with_aggregates(
         for at, row in enumerate(rows):
             if row.name != outer or row.beside or row.aggregate:
                 continue
+            # The two means are over different steps: without a limit a row might go below zero.
             own = min(aggregate.sum_ns / ran, row.mean_ns)
             rest = _row(row.name, row.category, row.mean_ns - own, None, mean)
             inner = msgspec.structs.replace(
@@ -206,6 +208,7 @@ def _with_aggregates(
             )
             rows = [
                 *rows[:at],
+                # What is in no span stays last of the rows that add up.
                 *((inner, rest) if outer == NOT_IN_A_SPAN else (rest, inner)),
                 *rows[at + 1 :],
             ]

@@ -80,6 +80,7 @@ def _one(readings: _Found, metric: names.Metric) -> _Read | None:
 
 def _cpu(readings: _Found) -> tuple[float | None, float | None]:
     count, limit = _one(readings, names.SYSTEM_CPU_COUNT), _one(readings, names.CGROUP_CPU_LIMIT)
+    # The host's share would tell of its neighbours: a container is judged by what it may use.
     if limit and (count is None or limit.least < count.most):
         of_processes = readings.get(names.PROCESS_CPU_UTILIZATION.name)
         is_known = of_processes and limit.ranks == 1
@@ -126,6 +127,7 @@ def _gpus(readings: _Found) -> list[GpuUse]:
 def _by_gpu(readings: _Found, metric: names.Metric) -> dict[tuple[int, str, str], _Read]:
     """By length of the name, name and id."""
     return {
+        # gpu2 before gpu10.
         (len(name), name, reading.labels[names.HW_ID]): reading
         for reading in readings.get(metric.name, ())
         if (name := reading.labels.get(names.HW_NAME, "")).startswith("gpu")

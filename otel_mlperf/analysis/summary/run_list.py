@@ -40,6 +40,7 @@ def overview(run: RunFolder) -> RunLine:
         store = Store(run.path)
         processes = read_processes(store)
         outcome, ranks, duration = processes.outcome, processes.ranks, processes.duration_ns
+        # Last: what is known by then is shown, if the table of steps cannot be read.
         steps = count_steps(store, main_phase(store))
     except StoreError:  # `summary` of that run says what is wrong
         pass

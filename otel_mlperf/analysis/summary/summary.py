@@ -101,6 +101,7 @@ def summarize(run: RunFolder, rank: int | None = None, store: Store | None = Non
         windows=_count_windows(run, store, rank),
         windows_left_out=read_left_out(store),
         profiled_steps=count_profiled(store, phase),
+        # With steps there is a table of one step; the tree is what stands in for it.
         tree=[] if steps else read_tree(nodes, aggregates, processes),
         aggregates=aggregates,
         telemetry=telemetry,
@@ -146,6 +147,7 @@ def _next(
     """The one command that is worth typing now."""
     if outcome == IMPORTED:
         return f"otel-mlperf kernels {short_id}"
+    # First of all: figures of what was left after a loss may mislead.
     if telemetry.lost:
         return f"otel-mlperf doctor {short_id}"
     if failure is not None and failure.step is not None:

@@ -173,6 +173,7 @@ def _track(
         )
     if row["kind"] == _EVENT and native is None:
         return tracks.find(process, TrackKind.UNKNOWN, name or _UNKNOWN)
+    # Tasks of one thread overlap: each has a track, as threads have.
     is_task = native is None or name.startswith(_TASK)
     key = ("track", row["track"]) if is_task else ("thread", native)
     shown = name or f"thread {row['track']}"

@@ -117,6 +117,7 @@ class TimelineTracks:
         track = self._tracks.get((key, rolls_up))
         if track is None:
             owner = self._processes.get(process) or self._new_process(*process)
+            # What is rolled up has the place of the track that it was rolled up from.
             place = self._places.setdefault(key, self._counts.get((owner, kind), 0))
             self._counts[owner, kind] = max(place + 1, self._counts.get((owner, kind), 0))
             shown = f"{name} · rolled up" if rolls_up else name
