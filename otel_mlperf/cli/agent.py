@@ -34,7 +34,7 @@ def agent(
     threads: dict[Path, threading.Thread] = {}
     while True:
         # A run may come back after its agent has ended: it is served anew.
-        threads = {folder: t for folder, t in threads.items() if t.is_alive()}
+        threads = {folder: serving for folder, serving in threads.items() if serving.is_alive()}
         for folder in folders_to_read(None if run is None else find_run(run)):
             if folder not in threads and not is_served(folder):
                 typer.echo(f"serving {folder.name}")

@@ -7,6 +7,7 @@ neither agent nor server; others, GPUs, and a run that has ended, as far as the 
 from __future__ import annotations
 
 import time
+from statistics import fmean
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
@@ -130,7 +131,7 @@ def _merged(
     rates = _rates(steps, at_ns)
     # The agent beside us has read later than it has stored.
     readings, read_ns, warnings = published or (stored.readings, stored.read_ns, [])
-    step = max((s.number for s in all_steps), default=None)
+    step = max((seen.number for seen in all_steps), default=None)
     expected = stored.steps_expected
     accounts = item_accounts.read_accounts(run.path)
     last = dict(stored.last)
@@ -149,7 +150,7 @@ def _merged(
         step=step,
         steps_expected=expected,
         left_ns=_left_ns(step, expected, rates.steps) if outcome == RUNNING else None,
-        mean_ns=sum(s.duration_ns for s in all_steps) / len(all_steps) if all_steps else None,
+        mean_ns=fmean(seen.duration_ns for seen in all_steps) if all_steps else None,
         steps_per_s=rates.steps,
         samples_per_s=rates.samples,
         tokens_per_s=rates.tokens,

@@ -10,7 +10,7 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from otel_mlperf import names
-from otel_mlperf.analysis.profiles.kernel_rows import DEVICE, HOST, grouped
+from otel_mlperf.analysis.profiles.kernel_rows import DEVICE, HOST
 from otel_mlperf.analysis.profiles.profiled_events import ANNOTATION, KERNEL, OPERATOR, find_events
 from otel_mlperf.intervals import CoveredTime, nearest_rank
 
@@ -190,9 +190,10 @@ def _copies(work: Iterable[ProfiledEvent], known: Rows) -> Rows:
 def _busy(work: Iterable[ProfiledEvent]) -> int:
     """For how long something of it was going on, added up over devices."""
     # Device by device: two that work at the same time are two busy devices.
-    rows = [{"rank": e.rank, "device": e.more.get(names.DEVICE_INDEX), "event": e} for e in work]
-    parts = grouped(rows, ("rank", "device")).values()
-    return sum(_union([row["event"] for row in part]) for part in parts)
+    of_device: dict[tuple[int, int | None], list[ProfiledEvent]] = defaultdict(list)
+    for event in work:
+        of_device[event.rank, event.more.get(names.DEVICE_INDEX)].append(event)
+    return sum(map(_union, of_device.values()))
 
 
 def _union(part: Iterable[ProfiledEvent]) -> int:

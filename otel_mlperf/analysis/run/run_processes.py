@@ -62,7 +62,7 @@ class Processes(msgspec.Struct, frozen=True):
         """The newest process of each rank, by rank: earlier ones were restarted."""
         newest = {
             process.rank: process
-            for process in sorted(self.all, key=lambda p: (p.restart, p.start_ns))
+            for process in sorted(self.all, key=lambda each: (each.restart, each.start_ns))
         }
         return [newest[rank] for rank in sorted(newest)]
 

@@ -55,15 +55,7 @@ def read_step(
     is_chosen = number is None
     if number is None:
         number, kept = _slowest_kept(store, run, phase, rank)
-    steps = store.records(
-        f"{_BEGUN} SELECT * FROM begun WHERE phase = $phase AND number = $number "
-        "AND ($rank IS NULL OR rank = $rank) "
-        "QUALIFY (restart, n) = last_value((restart, n)) OVER (ORDER BY start_ns, rank "
-        "ROWS BETWEEN UNBOUNDED PRECEDING AND UNBOUNDED FOLLOWING) ORDER BY rank",
-        phase=phase,
-        number=number,
-        rank=rank,
-    )
+    steps = _newest_of_number(store, phase, number, rank)
     if not steps:
         raise NoSuchStep(no_such_step(store, run, number, phase, rank))
     first = steps[0]
@@ -83,6 +75,21 @@ def read_step(
         nearby=[]
         if any(of_rank.spans for of_rank in ranks)
         else nearby_steps(store, phase, number),
+    )
+
+
+def _newest_of_number(
+    store: Store, phase: str, number: int, rank: int | None
+) -> list[dict[str, Any]]:
+    """The step on each rank; of a number that was used again, the last use on any rank."""
+    return store.records(
+        f"{_BEGUN} SELECT * FROM begun WHERE phase = $phase AND number = $number "
+        "AND ($rank IS NULL OR rank = $rank) "
+        "QUALIFY (restart, n) = last_value((restart, n)) OVER (ORDER BY start_ns, rank "
+        "ROWS BETWEEN UNBOUNDED PRECEDING AND UNBOUNDED FOLLOWING) ORDER BY rank",
+        phase=phase,
+        number=number,
+        rank=rank,
     )
 
 

@@ -159,7 +159,10 @@ def outside_steps(
         total = sums.setdefault(shown(node.name), [0.0, 0.0])
         total[0] += node.sum_ns / ranks
         total[1] += node.count / ranks
-    shares = [OutsideShare(name=k, sum_ns=v[0], count=round(v[1])) for k, v in sums.items()]
+    shares = [
+        OutsideShare(name=name, sum_ns=spent, count=round(count))
+        for name, (spent, count) in sums.items()
+    ]
     set_up = _set_up_ns(store, named, phase, processes)
     rest = total_ns - set_up - sum(share.sum_ns for share in shares)
     shares.append(OutsideShare(name=SET_UP, sum_ns=set_up))
