@@ -90,8 +90,9 @@ def _check_script(script: str) -> None:
     path = Path(script)
     if path.exists():
         return
-    found = sorted(Path().glob("*.py"))[:5]
-    here = f"scripts here: {', '.join(map(str, found))}" if found else "there are no scripts here"
+    scripts = sorted(Path().glob("*.py"))[:5]
+    listed = ", ".join(map(str, scripts))
+    here = f"scripts here: {listed}" if scripts else "there are no scripts here"
     raise NoSuchProgram(f"run: no script {script} in {Path.cwd()}; {here}")
 
 

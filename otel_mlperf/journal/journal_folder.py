@@ -102,15 +102,15 @@ def make_private(folder: str) -> None:
         for path in (parent, folder):
             if not os.path.isdir(path):
                 os.makedirs(path, mode=0o700, exist_ok=True)
-        found = os.lstat(folder)
+        status = os.lstat(folder)
     except OSError as error:
         raise JournalError(
             f"creating the journal folder {folder}: {error.strerror}; make room, or make {parent} "
             "writable"
         ) from error
-    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid():
+    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid():
         raise JournalError(
-            f"using the journal folder {folder}: it belongs to user {found.st_uid}, or is a link; "
+            f"using the journal folder {folder}: it belongs to user {status.st_uid}, or is a link; "
             "remove it"
         )
 

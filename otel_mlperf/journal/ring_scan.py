@@ -64,7 +64,7 @@ class RingScan:
         twice = not (self._in_order or final)
         # Holes first: a row that fills one is older than anything that the walk below finds, and
         # rows of one thread stay in their order.
-        found = [self._late(twice)]
+        parts = [self._late(twice)]
         known, end = len(self.holes), self.next + len(self._ring)
         while self.next < end:
             slots = np.arange(self.next, min(self.next + _BLOCK, end), dtype=np.uint64)
@@ -82,15 +82,15 @@ class RingScan:
             # Only gaps in front of a published row are holes; what is empty behind the last one
             # has not been drawn yet, for all that is known, and is looked at again anyway.
             self.holes += slots[:last][~published[:last]].tolist()
-            found.append(self._ring[at[:last][published[:last]]])
+            parts.append(self._ring[at[:last][published[:last]]])
             self.next += last
         if twice:
             self._look_ahead()
         elif len(self.holes) > known:
             # A look takes its time, more if it loses its processor: what was not there when it
             # passed, but before the rows behind, may be there by now and is no hole then.
-            found.append(self._late(twice))
-        rows: Rows = np.concatenate(found)
+            parts.append(self._late(twice))
+        rows: Rows = np.concatenate(parts)
         return rows
 
     def _published(
@@ -157,8 +157,8 @@ class RingScan:
 
 def rows_of_kind(rows: Rows, kind: Kind) -> Rows:
     """The rows of one kind, in the same order."""
-    found: Rows = rows[rows["flags"] & 15 == kind]
-    return found
+    chosen: Rows = rows[rows["flags"] & 15 == kind]
+    return chosen
 
 
 class PayloadParts:

@@ -245,15 +245,15 @@ def _instrument(kind: type[_Made], name: Any, unit: Any) -> _Made:
     if text not in _instruments and len(_instruments) >= _MOST_INSTRUMENTS:
         say_once(_TOO_MANY, _MOST_INSTRUMENTS, names.OTHER)
         text, word = names.OTHER, ""
-    found = _instruments.get(text) or _instruments.setdefault(text, kind(text, word))
-    if not isinstance(found, kind):
+    instrument = _instruments.get(text) or _instruments.setdefault(text, kind(text, word))
+    if not isinstance(instrument, kind):
         other = f"{text}.{kind.kind}"
         say_once(
-            "%s is a %s already; the %s is published as %s", text, found.kind, kind.kind, other
+            "%s is a %s already; the %s is published as %s", text, instrument.kind, kind.kind, other
         )
         again = _instruments.get(other)
-        found = again if isinstance(again, kind) else kind(other, word)
-        _instruments[other] = found
-    if found.unit != word:
-        say_once(f"{text} counts in '{found.unit}' already; the unit '{word}' is left out")
-    return found
+        instrument = again if isinstance(again, kind) else kind(other, word)
+        _instruments[other] = instrument
+    if instrument.unit != word:
+        say_once(f"{text} counts in '{instrument.unit}' already; the unit '{word}' is left out")
+    return instrument

@@ -122,7 +122,7 @@ def _read(recorder: Recorder) -> Readings:
         max(ages.values(), default=None),
         _process(values["process"], ages["process"]) if "process" in values else None,
         _host(values["host"], ages["host"]) if "host" in values else None,
-        tuple(gpu for one in gpus for gpu in _gpus(published.groups[one], own, ages[one])),
+        tuple(gpu for source in gpus for gpu in _gpus(published.groups[source], own, ages[source])),
         tuple(of_rank(own, published.warnings)),
     )
 
@@ -133,20 +133,20 @@ class _Values:
     def __init__(self, group: Group, own: str | None) -> None:
         self.readings = group.readings if own is None else of_rank(own, group.readings)
 
-    def one(self, metric: Metric, labels: dict[str, str] | None = None) -> float | None:
+    def of(self, metric: Metric, labels: dict[str, str] | None = None) -> float | None:
         """The value of the first series that has these labels."""
         wanted = (labels or {}).items()
-        found = (
+        values = (
             reading.value
             for reading in self.readings
             if reading.metric == metric.name and wanted <= reading.labels.items()
         )
-        return next(found, None)
+        return next(values, None)
 
     def whole(self, metric: Metric, labels: dict[str, str] | None = None) -> int | None:
         """The same as a whole number."""
-        found = self.one(metric, labels)
-        return None if found is None else int(found)
+        value = self.of(metric, labels)
+        return None if value is None else int(value)
 
 
 def _process(values: _Values, age_s: float) -> ProcessReadings:
@@ -154,11 +154,11 @@ def _process(values: _Values, age_s: float) -> ProcessReadings:
         age_s=age_s,
         memory_bytes=values.whole(names.PROCESS_MEMORY, _MAIN),
         workers_memory_bytes=values.whole(names.PROCESS_MEMORY, _WORKERS),
-        cpu_ratio=values.one(names.PROCESS_CPU_UTILIZATION, _MAIN),
-        workers_cpu_ratio=values.one(names.PROCESS_CPU_UTILIZATION, _WORKERS),
+        cpu_ratio=values.of(names.PROCESS_CPU_UTILIZATION, _MAIN),
+        workers_cpu_ratio=values.of(names.PROCESS_CPU_UTILIZATION, _WORKERS),
         job_memory_bytes=values.whole(names.CGROUP_WORKING_SET),
         memory_limit_bytes=values.whole(names.CGROUP_MEMORY_LIMIT),
-        cpu_limit=values.one(names.CGROUP_CPU_LIMIT),
+        cpu_limit=values.of(names.CGROUP_CPU_LIMIT),
     )
 
 
@@ -166,7 +166,7 @@ def _host(values: _Values, age_s: float) -> HostReadings:
     idle = [
         share
         for mode in _IDLE
-        if (share := values.one(names.SYSTEM_CPU_UTILIZATION, {names.CPU_MODE: mode})) is not None
+        if (share := values.of(names.SYSTEM_CPU_UTILIZATION, {names.CPU_MODE: mode})) is not None
     ]
     return HostReadings(
         age_s=age_s,
@@ -188,13 +188,13 @@ def _gpus(group: Group, own: str, age_s: float) -> Iterable[GpuReadings]:
             id=device[names.HW_ID],
             name=reading.labels.get(names.HW_NAME, ""),
             is_own=reading.journal == own,
-            utilization_ratio=values.one(
+            utilization_ratio=values.of(
                 names.GPU_UTILIZATION, {**device, names.HW_GPU_TASK: "general"}
             ),
             memory_bytes=values.whole(names.GPU_MEMORY_USAGE, device),
             memory_limit_bytes=int(reading.value),
-            power_watts=values.one(names.HW_POWER, device),
-            temperature_celsius=values.one(
+            power_watts=values.of(names.HW_POWER, device),
+            temperature_celsius=values.of(
                 names.HW_TEMPERATURE, {**device, names.HW_SENSOR_LOCATION: "gpu"}
             ),
         )

@@ -31,13 +31,13 @@ def safe_attributes(given: Mapping[Any, Any]) -> dict[str, Any]:
     """At most 64 attributes whose values every backend can hold; ``None`` values are left out."""
     if len(given) <= MOST_ATTRIBUTES and all(map(_is_safe, given, given.values())):
         return dict(given)
-    found: dict[str, Any] = {}
+    attributes: dict[str, Any] = {}
     for key, value in given.items():
-        if len(found) >= MOST_ATTRIBUTES:
+        if len(attributes) >= MOST_ATTRIBUTES:
             break
         if value is not None:
-            found[safe_name_text(key)] = safe_value(value)
-    return found
+            attributes[safe_name_text(key)] = safe_value(value)
+    return attributes
 
 
 def _is_safe(key: Any, value: Any) -> bool:
@@ -90,24 +90,24 @@ def _other_value(value: Any) -> Any:
 
 def _list(items: Iterable[Any]) -> list[Any]:
     """Items of one kind, as OpenTelemetry asks; text where the kinds differ."""
-    found = [
+    values = [
         _nested(item) if isinstance(item, _LISTS) else safe_value(item)
         for item in items
         if item is not None
     ]
-    kinds = {type(item) for item in found}
+    kinds = {type(item) for item in values}
     if kinds == {int, float}:
-        return [float(item) for item in found]
+        return [float(item) for item in values]
     if len(kinds) <= 1:
-        return found
-    return [str(item) for item in found]
+        return values
+    return [str(item) for item in values]
 
 
 def _nested(value: Any) -> str:
     """A list in a list as text, no deeper: lists may hold themselves."""
     items = islice(value, _MOST_ITEMS)
-    found = [_type_name(i) if isinstance(i, _LISTS) else safe_value(i) for i in items]
-    return clean(str(found), TEXT_BYTES)
+    values = [_type_name(i) if isinstance(i, _LISTS) else safe_value(i) for i in items]
+    return clean(str(values), TEXT_BYTES)
 
 
 def _by_shape(value: Any) -> Any:

@@ -52,11 +52,11 @@ class Values:
             entry = registry.entry(("log", text), text, names.OTHER)
             where = (sid, number & _MASK, root, track, entry)
             try:
-                self._one(text, value, now, where)
+                self._log_value(text, value, now, where)
             except Exception as error:  # noqa: BLE001 - one bad value does not lose the others
                 internal_error(error)
 
-    def _one(self, name: str, value: Any, now: int, where: Where) -> None:
+    def _log_value(self, name: str, value: Any, now: int, where: Where) -> None:
         if _is_tensor(value):
             self._tensor(name, value, now, where)
             return

@@ -99,9 +99,9 @@ def _describe(name: str, config: Config, params: dict[str, Any], tags: list[str]
 
 
 def _visible_devices() -> dict[str, str]:
-    found = {name: os.environ[name] for name in VARIABLES if name in os.environ}
+    visible = {name: os.environ[name] for name in VARIABLES if name in os.environ}
     # A part would be wrong, and the journal has little room for metadata.
-    return found if sum(map(len, found.values())) <= _MOST_DEVICES_TEXT else {}
+    return visible if sum(map(len, visible.values())) <= _MOST_DEVICES_TEXT else {}
 
 
 def _open_run(recorder: Recorder) -> Section:

@@ -49,8 +49,8 @@ def _check_standard(environ: Mapping[str, str], endpoint: str | None) -> None:
     """Says what the agent, which nobody sees, would find wrong with the standard variables."""
     from otel_mlperf.otlp.endpoint_settings import read_metric_settings, read_settings
 
-    found = [read_settings(environ, signal, endpoint)[1] for signal in ("traces", "metrics")]
-    for warning in dict.fromkeys([*chain(*found), *read_metric_settings(environ)[1]]):
+    warnings = [read_settings(environ, signal, endpoint)[1] for signal in ("traces", "metrics")]
+    for warning in dict.fromkeys([*chain(*warnings), *read_metric_settings(environ)[1]]):
         if not warning.startswith(_OF_CONFIG):
             say_once(warning)
 
@@ -59,7 +59,7 @@ def _check_names(environ: Mapping[str, str]) -> None:
     known = known_variables()
     for name in environ:
         if name.startswith(PREFIX) and name not in known:
-            endings = [one.removeprefix(PREFIX) for one in known]
+            endings = [variable.removeprefix(PREFIX) for variable in known]
             close = difflib.get_close_matches(name.removeprefix(PREFIX), endings, 1, 0.5)
             hint = f"did you mean {PREFIX}{close[0]}?" if close else "see help(otel_mlperf.Config)"
             say_once(f"{name} is not known and has no effect; {hint}")

@@ -110,8 +110,8 @@ class Run:
         """
         import msgspec
 
-        found: dict[str, Any] = msgspec.json.decode(self._read("--json"))
-        return found
+        summary: dict[str, Any] = msgspec.json.decode(self._read("--json"))
+        return summary
 
     def _repr_html_(self) -> str:
         """The summary as a notebook shows it."""

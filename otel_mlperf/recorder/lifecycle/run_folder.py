@@ -142,12 +142,12 @@ def _number_or_text(value: Any) -> Any:
 
 def _as_text(value: Any) -> Any:
     """Arrays by their shape, because their content may be on a GPU; else what it prints as."""
-    found = safe_value(value)
-    if isinstance(found, float) and not math.isfinite(found):
-        return str(found)
-    if isinstance(value, set | frozenset) or (isinstance(found, str) and found.startswith("<")):
+    safe = safe_value(value)
+    if isinstance(safe, float) and not math.isfinite(safe):
+        return str(safe)
+    if isinstance(value, set | frozenset) or (isinstance(safe, str) and safe.startswith("<")):
         try:
             return clean(repr(value), _TEXT_BYTES)
         except Exception:  # noqa: BLE001 - __repr__ is the program's code
-            return str(found)
-    return found if isinstance(found, bool | int | float) else str(found)
+            return str(safe)
+    return safe if isinstance(safe, bool | int | float) else str(safe)

@@ -148,11 +148,11 @@ def parse_resource(text: str) -> dict[str, str | int | float | bool]:
     """Resource attributes out of OTEL_RESOURCE_ATTRIBUTES; what is none of them is said."""
     from urllib.parse import unquote
 
-    found: dict[str, str | int | float | bool] = {}
+    attributes: dict[str, str | int | float | bool] = {}
     for pair in filter(None, (part.strip() for part in text.split(","))):
         key, equals, value = pair.partition("=")
         if not equals or not key.strip():
             log.warning("OTEL_RESOURCE_ATTRIBUTES: %r is not 'name=value'; it is left out", pair)
             continue
-        found[unquote(key.strip())] = unquote(value.strip())
-    return found
+        attributes[unquote(key.strip())] = unquote(value.strip())
+    return attributes

@@ -70,9 +70,9 @@ class WarningWatch:
                 internal_error(error)
 
 
-def of_rank(own: str, found: Iterable[Any]) -> list[Any]:
+def of_rank(own: str, items: Iterable[Any]) -> list[Any]:
     """What is of the rank whose journal is ``own``, or of the node."""
-    return [item for item in found if item.journal in ("", own)]
+    return [item for item in items if item.journal in ("", own)]
 
 
 def _key(warning: Warning) -> tuple[Any, ...]:

@@ -111,13 +111,13 @@ class Parents:
     def place(self, above: Any, sid: int) -> tuple[bytes, int]:
         """Parents and track for a section when its context is not simply the one around it."""
         track = self._recording.tracks.current()
-        found = self.resolve(above, track)
-        if isinstance(found, SectionContext):
-            if found.track == track:
-                return found.inner or inner_of(found), track
-            return PARENTS.pack(found.sid, root_of(found), track), track
-        if found is not None:
-            return PARENTS.pack(*found, track), track
+        around = self.resolve(above, track)
+        if isinstance(around, SectionContext):
+            if around.track == track:
+                return around.inner or inner_of(around), track
+            return PARENTS.pack(around.sid, root_of(around), track), track
+        if around is not None:
+            return PARENTS.pack(*around, track), track
         return PARENTS.pack(0, sid, track), track
 
     def resolve(self, above: Any, track: int) -> SectionContext | tuple[int, int] | None:
@@ -137,10 +137,10 @@ class Parents:
                 # Inherited through a fork: its journal belongs to the parent process.
                 return self._recording.meta.run_span, self._recording.meta.run_span
             above = context_above(above)
-        found = self._resolve_context(above, track) if above else None
-        if found is None and self.outer and threading.get_ident() == self._home:
+        around = self._resolve_context(above, track) if above else None
+        if around is None and self.outer and threading.get_ident() == self._home:
             return self.outer[-1]
-        return found
+        return around
 
     def _resolve_context(
         self, context: Mapping[str, Any], track: int
@@ -178,8 +178,8 @@ class Parents:
     def surrounding(self) -> tuple[SectionContext | None, int]:
         """The open section of ours that the caller is in, and its track."""
         track = self._recording.tracks.current()
-        found = self.resolve(CURRENT.get(), track)
-        return (found if isinstance(found, SectionContext) else None), track
+        around = self.resolve(CURRENT.get(), track)
+        return (around if isinstance(around, SectionContext) else None), track
 
     def trace_of(self, section: SectionContext) -> tuple[int, bool]:
         """The section's trace id, and whether that trace is among those that are always kept."""

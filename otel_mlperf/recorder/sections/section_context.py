@@ -38,9 +38,9 @@ SECTION_KEY = otel_context.create_key("otel_mlperf-section")
 def _find_variable() -> ContextVar[Any]:
     # Private, but it is what makes a section visible at the price of one set: attach() and detach()
     # cost 0.8 µs more. A replaced runtime context (OTEL_PYTHON_CONTEXT) leaves us one of our own.
-    found = getattr(otel_context._RUNTIME_CONTEXT, "_current_context", None)
-    if isinstance(found, ContextVar):
-        return found
+    variable = getattr(otel_context._RUNTIME_CONTEXT, "_current_context", None)
+    if isinstance(variable, ContextVar):
+        return variable
     return ContextVar("otel_mlperf", default=Context())  # noqa: B039 - a Context is immutable
 
 
@@ -112,10 +112,10 @@ class SectionContext:
 
     def copy(self) -> dict[str, Any]:
         """The whole context as a plain dictionary."""
-        found = dict(context_below(self))
-        found[_SPAN_KEY] = self.as_span()
-        found[SECTION_KEY] = self
-        return found
+        context = dict(context_below(self))
+        context[_SPAN_KEY] = self.as_span()
+        context[SECTION_KEY] = self
+        return context
 
     def __getitem__(self, key: str) -> Any:
         return self.copy()[key]
@@ -156,10 +156,10 @@ def context_above(section: SectionContext) -> Any:
 
 def context_below(section: SectionContext) -> Mapping[str, Any]:
     """The innermost context around the section that is not a section itself."""
-    found: Any = section
-    while isinstance(found, SectionContext):
-        found = context_above(found)
-    return _NOTHING if found is None else found
+    context: Any = section
+    while isinstance(context, SectionContext):
+        context = context_above(context)
+    return _NOTHING if context is None else context
 
 
 def surface() -> None:

@@ -23,8 +23,8 @@ def count_samples(batch: Any, samples: Literal["auto"] | int | Callable[[Any], i
 def count_tokens(batch: Any, amount: int | Callable[[Any], int]) -> int | None:
     """How many the program says that there are in the batch; None if it gives no number."""
     try:
-        found = amount(batch) if callable(amount) else amount
-        return int(found) if isinstance(found, int | float) else None
+        count = amount(batch) if callable(amount) else amount
+        return int(count) if isinstance(count, int | float) else None
     except Exception as error:  # noqa: BLE001 - the program's function
         internal_error(error)
         return None
@@ -37,8 +37,8 @@ def _leading(batch: Any, depth: int) -> int | None:
     if depth == 0 or isinstance(batch, str | bytes):
         return None
     if isinstance(batch, Mapping):
-        found = (_leading(value, depth - 1) for value in batch.values())
-        return next((size for size in found if size is not None), None)
+        sizes = (_leading(value, depth - 1) for value in batch.values())
+        return next((size for size in sizes if size is not None), None)
     if isinstance(batch, list | tuple):
         if batch and (size := _leading(batch[0], depth - 1)) is not None:
             return size

@@ -305,8 +305,8 @@ def _payload_of(
     samples: int | None, tokens: int | None, excluded: int, epoch: int | None
 ) -> dict[str, Any]:
     """What was added up in a step, as its payload."""
-    found = {"n": samples, "t": tokens, "x": excluded or None}
-    content: dict[str, Any] = {key: value for key, value in found.items() if value is not None}
+    counts = {"n": samples, "t": tokens, "x": excluded or None}
+    content: dict[str, Any] = {key: value for key, value in counts.items() if value is not None}
     if epoch is not None:
         content["a"] = {names.TRAINING_EPOCH: epoch}
     return content
