@@ -46,6 +46,8 @@ class OnlyOne:
         try:
             self._fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
             fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            # Between the two calls its holder may have removed the file and ended: the lock is then
+            # on a file without a name, and the next one would lock a new file beside us.
             return os.path.samestat(os.fstat(self._fd), os.stat(self._path))
         except OSError:
             return False

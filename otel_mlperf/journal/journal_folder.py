@@ -102,6 +102,8 @@ def make_private(folder: str) -> None:
         for path in (parent, folder):
             if not os.path.isdir(path):
                 os.makedirs(path, mode=0o700, exist_ok=True)
+        # Everybody may write to /dev/shm: a folder, or a link to one, may have been put there for
+        # us to fall into. lstat() sees the link itself.
         status = os.lstat(folder)
     except OSError as error:
         raise JournalError(

@@ -98,6 +98,7 @@ class Epoch(_Frame):
         if recorder is None or not section.at:
             return
         try:
+            # First, for the next epoch must not find this one around it; its row may wait longer.
             self.leave()
             abandoned = recorder.stepping.abandoned
             abandoned.add(section, _ending(recorder, section), is_suspicious=is_suspicious(3))
@@ -192,7 +193,7 @@ class Phase(_Frame):
             hint = f": did you mean {close[0]!r}?" if close else f"; its steps count as {phase}"
             say_once(f"phase({self._name!r}) is none of {', '.join(names.PHASES)}{hint}")
         before = recorder.registry.set_phase(phase)
-        recording.refresh()
+        recording.refresh()  # span() keeps the known names of one phase in a global of its own
         key = (str(self._name), names.PHASE)
         section = recorder.sections.make(recorder.registry.entry(key, *key))
         section.__enter__()

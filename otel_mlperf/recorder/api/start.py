@@ -62,6 +62,7 @@ def start(
     if name is not None and not isinstance(name, str):
         raise ConfigError(f"start(): name is {name!r:.40}, expected a text")
     given, words, number = _checked_params(params), _checked_tags(tags), _checked_step(step)
+    # After the arguments: a wrong one must not end the run of the notebook cell before.
     if _current is not None and _current.is_active:
         if _current._taken_over is not None:
             return _take_over(_current, settings, given, words, number)

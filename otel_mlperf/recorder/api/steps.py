@@ -127,6 +127,8 @@ class _Turns:
             if recorder is None:
                 return
             if self._step is None:
+                # Before it is known whether there is a batch: the wait for it is part of the step.
+                # Where there is none, exhausted() takes the step back and its number with it.
                 self._count = 0
                 self._step = recorder.stepping.begin()
                 if self._step is None:
@@ -201,6 +203,7 @@ class _Turns:
 
     def drop(self) -> None:
         """Nobody holds the iterator any more."""
+        # A finalizer's: it may come at any moment and in any thread, after the end of the run too.
         step, recorder = self._step, self._recorder
         if step is None or recorder is None or not step.section.at:
             return

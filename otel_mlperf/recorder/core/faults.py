@@ -94,6 +94,8 @@ def count_error(error: BaseException) -> None:
 def is_from_handler(error: BaseException) -> bool:
     """Whether a signal handler raised it: a function that was called with a frame."""
     trace = error.__traceback__
+    # Python runs handlers between any two instructions, ours too. What they raise (a time limit of
+    # a test, say) is the program's; nothing but the frame that they are given tells it apart.
     while trace is not None:
         frame = trace.tb_frame
         if not frame.f_globals.get("__name__", "").startswith("otel_mlperf."):

@@ -54,6 +54,7 @@ def begin(name: str, config: Config, params: dict[str, Any], tags: list[str], st
     except BaseException:
         discard_start(meta.run_folder, f"{meta.rank}-{meta.restart}")
         raise
+    # The run's section before everything that may record: it is the parent of whatever comes.
     section = _open_run(recorder)
     recorder.stepping.set_next_number(step)
     watch = AgentWatch(recorder.journal, meta, config)

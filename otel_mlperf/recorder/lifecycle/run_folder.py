@@ -42,6 +42,7 @@ def prepare_folder(parent: str, run_id: str, name: str, facts: Mapping[str, Any]
         folder = os.path.join(parent, f"{safe_name(name)}-{short}")
         try:
             os.makedirs(folder, mode=0o700, exist_ok=True)
+            # False: another run's file lies there, whose id begins alike. A longer name is tried.
             if write_run_file(folder, about):
                 return folder
         except OSError as error:
@@ -93,6 +94,7 @@ def discard_start(folder: str, start: str = "") -> None:
         with contextlib.suppress(OSError):
             os.unlink(os.path.join(starts, start))
     with contextlib.suppress(OSError):
+        # Fails where another rank has noted its start there: then the folder is a run's, and stays.
         os.rmdir(starts)
         if os.listdir(folder) == [RUN_FILE]:
             os.unlink(os.path.join(folder, RUN_FILE))
@@ -102,6 +104,8 @@ def discard_start(folder: str, start: str = "") -> None:
 def _draw_restart(starts: str, rank: int, restart: int, known: int | None) -> int:
     while True:
         try:
+            # O_EXCL is the draw: of two starts of a rank at the same moment, on whatever node of a
+            # shared disk, one makes the file and the other takes the next number.
             path = os.path.join(starts, f"{rank}-{restart}")
             os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600))
         except FileExistsError:

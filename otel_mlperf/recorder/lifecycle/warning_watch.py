@@ -44,6 +44,7 @@ class WarningWatch:
             changed_ns = os.stat(self._path).st_mtime_ns
         except OSError:
             return
+        # The file is replaced as a whole: without a new time it has no new content.
         if changed_ns != self._changed_ns:
             self._changed_ns = changed_ns
             published = self._read(self._folder)
@@ -51,6 +52,7 @@ class WarningWatch:
                 self._tell(of_rank(self._own, published.warnings))
 
     def _tell(self, warnings: list[Warning]) -> None:
+        # What has cleared is forgotten first, so that it is told again when it comes back.
         active_now = {_key(warning): warning for warning in warnings}
         self._said &= active_now.keys()
         for key, warning in active_now.items():

@@ -40,6 +40,8 @@ def _leading(batch: Any, depth: int) -> int | None:
         sizes = (_leading(value, depth - 1) for value in batch.values())
         return next((size for size in sizes if size is not None), None)
     if isinstance(batch, list | tuple):
+        # The first tensor's size, as in (inputs, labels). A list of anything else holds the samples
+        # themselves; a tuple of it may as well be the parts of one.
         if batch and (size := _leading(batch[0], depth - 1)) is not None:
             return size
         return len(batch) if isinstance(batch, list) else None
