@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
     from otel_mlperf.agent.model.agent_options import Options
     from otel_mlperf.agent.model.agent_state import AgentState
+    from otel_mlperf.kineto.job import Result
 
 _log = logging.getLogger("otel_mlperf.agent")
 _POLL_S: Final = 0.05
@@ -194,18 +195,20 @@ class WindowQueue:
 
 def bodies(event: WindowConverted, folder: Path) -> Iterator[tuple[int, bytes | None]]:
     """The requests of a converted window with their items; None for one that is gone."""
-    intact = _is_intact(event, folder)
-    at = event.begin
+    path, at = folder / event.file, event.begin
+    # The file may be that of another conversion by now, whose parts lie elsewhere.
+    left = _read(path)
+    is_intact = left is not None and left[2] == event.check
     for items, size in event.requests:
-        yield items, _part(folder / event.file, at, size) if intact else None
+        yield items, _part(path, at, size) if is_intact else None
         at += size
 
 
-def _is_intact(event: WindowConverted, folder: Path) -> bool:
+def _read(path: Path) -> tuple[Result, int, int] | None:
     try:
-        return read_result(folder / event.file)[2] == event.check
+        return read_result(path)
     except (OSError, ValueError, msgspec.MsgspecError):
-        return False
+        return None
 
 
 def _part(path: Path, at: int, size: int) -> bytes | None:
@@ -219,10 +222,9 @@ def _part(path: Path, at: int, size: int) -> bytes | None:
 
 
 def _read_converted(window: str, instance: str, path: Path) -> WindowConverted | None:
-    try:
-        result, begin, check = read_result(path)
-    except (OSError, ValueError, msgspec.MsgspecError):
+    if (left := _read(path)) is None:
         return None
+    result, begin, check = left
     return WindowConverted(
         window=window,
         instance=instance,

@@ -43,6 +43,7 @@ def _span_item(kept: Kept) -> SpanItem:
         name=name,
         category=category,
         phase=phase,
+        # Tracks are 64 bits without a sign; the tables have none of those.
         track=kept.track & _INT64_MOST,
         thread=kept.thread[1],
         thread_id=kept.thread[0] if kept.thread[0] >= 0 else None,
@@ -66,9 +67,9 @@ def _hex(span: int) -> str:
     return f"{span:016x}" if span else ""
 
 
-def count_items(spans: Iterable[Kept]) -> int:
+def count_items(spans: Iterable[Kept | SpanItem]) -> int:
     """How many of the spans are items of the accounts: roll-ups and segments are none."""
-    return sum(kept.kind == "section" for kept in spans)
+    return sum(span.kind == "section" for span in spans)
 
 
 def point_items(metrics: Iterable[MetricData]) -> list[PointItem]:
@@ -114,6 +115,7 @@ def decode_batch(form: Form, signal: Signal, request: WaitingRequest, body: byte
     number, items = request.number, request.items
     if form == "otlp":
         return Batch(number=number, signal=signal, items=items, otlp=body)
+    # Of the version that wrote it: a field that it did not have has its default.
     resource, spans, points = msgspec.msgpack.decode(body, type=_BODY)
     return Batch(
         number=number, signal=signal, items=items, resource=resource, spans=spans, points=points

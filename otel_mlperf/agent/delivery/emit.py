@@ -44,10 +44,7 @@ class Emitter:
     @property
     def waiting(self) -> dict[str, int]:
         """Items that wait, by account."""
-        held = {
-            account: sum(span.kind == "section" for span in spans)
-            for account, spans in self.held.items()
-        }
+        held = {account: count_items(spans) for account, spans in self.held.items()}
         return self._outbox.waiting | held
 
     def keep(self, rank: RankState, spans: list[Kept]) -> None:
@@ -81,7 +78,7 @@ class Emitter:
                 continue
             account = account_of("spans", taker.name)
             spans = self.held.get(account, [])
-            items = sum(span.kind == "section" for span in spans)
+            items = count_items(spans)
             batch = Batch(number=part, signal="spans", items=items, spans=spans)
             verdict = taker.accept(batch)
             if isinstance(verdict, TryLater):

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from otel_mlperf import names
+from otel_mlperf.agent.delivery.batches import count_items
 from otel_mlperf.agent.delivery.destination import Delivered, Destination, TryLater
 from otel_mlperf.otlp import wire
 from otel_mlperf.otlp.client import Client, Outcome
@@ -112,7 +113,7 @@ def span_requests(
     encoded = wire.encode_resource(resource)
     at = 0
     for columns in cut(span_columns(spans), _MOST_BYTES):
-        items = sum(kept.kind == "section" for kept in spans[at : at + len(columns)])
+        items = count_items(spans[at : at + len(columns)])
         at += len(columns)
         yield items, encode_spans(encoded, _SCOPE_BYTES, columns, names.SCHEMA_URL)
 

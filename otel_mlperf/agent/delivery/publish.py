@@ -53,6 +53,7 @@ class Publisher:
         for read in reads:
             readings = [Reading(r.journal, r.name, r.labels, r.value) for r in read.readings]
             self._groups[read.source] = Group(int(now_s * 1e9), readings)
+        # Also without news: a condition that lasts becomes a warning by time alone.
         due = self._written_s is None or now_s - self._written_s >= _LEAST_S
         if not (reads or due) or not state.journals:
             return

@@ -49,6 +49,7 @@ def gather(rows: Rows, roots: NDArray[np.uint64], tracks: NDArray[np.uint64]) ->
     """``rows`` of the steps ``roots`` (ids, ascending) that ran on ``tracks``."""
     step = np.searchsorted(roots, rows["root"]).astype(np.int64)
     order = np.argsort(step, kind="stable")
+    # Stable: rows of one step stay in the order in which they ended.
     rows, step = rows[order], step[order]
     start = rows["start"].astype(np.int64)
     duration = np.maximum(rows["end"].astype(np.int64) - start, 0)
@@ -67,6 +68,7 @@ def self_times(rows: Rows) -> NDArray[np.int64]:
     spans = rows["span"][order]
     at = np.minimum(np.searchsorted(spans, rows["parent"]), len(spans) - 1)
     parent = order[at]
+    # A parent that is not among the rows finds a neighbour: only equal ids count.
     inside = (
         (rows["span"][parent] == rows["parent"])
         & (rows["track"][parent] == rows["track"])
@@ -83,6 +85,7 @@ def sections_by_name(
     rows, step, beside = ended.rows[inner], ended.step[inner], ended.beside[inner]
     if not len(rows):
         return {}
+    # Step, name and *beside* in one number: groups are then runs of equal keys, summed in one call.
     key = (step << 33) | (rows["name"].astype(np.int64) << 1) | beside
     order = np.argsort(key, kind="stable")
     first = np.flatnonzero(np.diff(key[order], prepend=-1))

@@ -81,6 +81,7 @@ def device_spans(state: AgentState, read: Read) -> list[tuple[JournalState, Kept
         journal = state.journals.get(reading.journal) or _first_rank(state)
         if journal is None:
             continue
+        # In the state, not in the sensor: a new agent does not say again what is known.
         if reading.text:
             state.gone[device] = reading.text
         else:
@@ -96,6 +97,7 @@ def _first_rank(state: AgentState) -> JournalState | None:
 
 def _device_span(journal: JournalState, reading: SensorReading, unix_ns: int) -> Kept:
     number = -1 if reading.text else -2
+    # As if the process had registered them: tables and servers then ask the journal as for others.
     journal.entries[number] = ["section", _NAMES[number], names.DEVICE, "", {}]
     journal.tracks[_TRACK] = _THREAD
     meta = journal.meta

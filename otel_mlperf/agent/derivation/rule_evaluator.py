@@ -36,6 +36,7 @@ class _TotalsGrowth:
     def over(self, now_s: float, over_s: float, total: float, per: float) -> tuple[float, float]:
         """Their growth over as much of the time as is known; nothing where they began anew."""
         known = self._known
+        # A smaller total is a new start (a restart, a driver): the difference would be negative.
         if known and (total < known[-1][1] or per < known[-1][2]):
             known.clear()
         known.append((now_s, total, per))
@@ -70,6 +71,8 @@ class RuleEvaluator:
                     self._holds(rule, key, value, now_s, unix_ns)
                 else:
                     self._since.pop((rule.name, key), None)
+        # Only now: a condition that held a moment ago keeps its warning, so that one that comes and
+        # goes is not told each time.
         for name in [n for n, held_s in self._held.items() if now_s - held_s >= _CLEAR_S]:
             del self._held[name]
             self._active.pop(name, None)

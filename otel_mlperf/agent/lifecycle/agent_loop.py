@@ -103,14 +103,14 @@ class Agent:
             return AgentState(segment=segment, part=max(used) + 1, request=time.time_ns())
 
     def _replay(self) -> None:
-        events = 0
+        count = 0
         # Events go to the processor alone, not to the log again: they are in it until a state
         # contains them.
         for event in self._log.replay():
             self._deriver.apply(event)
-            events += 1
-        if events:
-            _log.info("went on after another agent: %d events replayed", events)
+            count += 1
+        if count:
+            _log.info("went on after another agent: %d events replayed", count)
         # After the replay: only its end says up to which row journals were read.
         self._tail.resume(self._state)
         self._take(self._tail.missing(self._state))
@@ -133,7 +133,7 @@ class Agent:
         # themselves, hence once more.
         if self._sender.drain(max(0.0, until - time.monotonic())):
             self._deriver.settle()
-            self._deriver.tell_accounts(time.time_ns())
+            self._deriver.emitter.export_accounts(time.time_ns())
             self._sender.drain(_LAST_S)
         self.finish()
 
@@ -200,7 +200,7 @@ class Agent:
                 _log.info("%s: %s", event.journal, type(event).__name__.lower())
 
     def _logged(self) -> None:
-        """What has been read is durable: its slots can be written again."""
+        # Their slots can be written again.
         self._unlogged.clear()
         self._tail.durable()
 
@@ -237,13 +237,8 @@ class Agent:
             self._log.drop_before(state.segment)
             self._windows.forget(state)
             # After the state: a replay would write a part again that was merged into another.
-            if not state.part % _COMPACT_EVERY:
-                self._store.compact()
-            windows = [window_host(digest) for digest in state.windows.values() if digest]
-            gone = self._store.trim(self._options.store_bytes, windows)
-            accounts = self._deriver.accounts
-            accounts.removed(account_of("spans", STORE), gone)
-            report = accounts.report(self._deriver.emitter.waiting)
+            self._keep_small(state)
+            report = self._deriver.accounts.report(self._deriver.emitter.waiting)
             write_report(self.run_folder, self._host, report)
         except (OSError, StoreError) as error:
             _log.warning("writing the run folder: %s", str(error))  # its frames hold mappings
@@ -251,3 +246,11 @@ class Agent:
         # Not after an error: the journals are then the only copy besides the log.
         self._tail.stored()
         self._windows.stored()
+
+    def _keep_small(self, state: AgentState) -> None:
+        """Merges small parts now and then, and removes the oldest rows over the limit."""
+        if not state.part % _COMPACT_EVERY:
+            self._store.compact()
+        windows = [window_host(digest) for digest in state.windows.values() if digest]
+        gone = self._store.trim(self._options.store_bytes, windows)
+        self._deriver.accounts.removed(account_of("spans", STORE), gone)

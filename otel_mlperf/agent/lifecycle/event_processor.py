@@ -72,10 +72,6 @@ class EventProcessor:
         for outcome in self._outbox.news():
             self.accounts.settled(outcome)
 
-    def tell_accounts(self, now_ns: int) -> None:
-        """A last request with what has become of everything before it."""
-        self.emitter.export_accounts(now_ns)
-
     def apply(self, event: Event) -> None:
         """One event."""
         match event:

@@ -55,6 +55,7 @@ class Kept:
     def attributes(self) -> dict[str, Any]:
         """What is its own: given in the call, errors, the step's number, why it was kept."""
         own = dict(self.payload.get("a") or {})
+        # Of the step's own span alone: what is inside it finds them there.
         if self.n is not None and self.span == self.root:
             own[names.TRAINING_STEP] = self.number
             own[names.KEPT] = self.reason

@@ -40,11 +40,13 @@ class TableRows:
 
     def add_step_sections(self, columns: Columns) -> None:
         """Rows of table ``sections``, whole columns."""
+        # A mark may bring thousands of these rows: no dictionary is made for any.
         for name, values in columns.items():
             self._sections[name].extend(values)
 
     def add_outside(self, row: dict[str, Any]) -> None:
         """A section outside steps: added up with those of the same path."""
+        # Summed here and not by the reader: a service without steps would else write a row a call.
         key = (row["rank"], row["restart"], row["phase"], row["path"], row["name"], row["beside"])
         held = self._outside.setdefault(key, row)
         if held is not row:

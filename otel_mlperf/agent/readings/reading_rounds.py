@@ -63,6 +63,7 @@ class ReadingRounds:
         now_s = self._clock()
         if mains and now_s >= self._due_s:
             self._due_s += self._interval_s
+            # What a stopped machine has missed is not made up for.
             if self._due_s <= now_s:
                 self._due_s = now_s + self._interval_s
             self._machine.pids = frozenset(meta.pid for meta in mains.values())
@@ -103,6 +104,7 @@ class ReadingRounds:
         used = self._used()
         views = self._machine.views()
         known = (devices, tuple(mains), used, views)
+        # Kept until one of them changes: passes are many, and who uses which GPU rarely changes.
         if self._owners[0] != known:
             self._owners = (known, find_owners(devices, mains, used, self._proc, views))
         return self._owners[1]
