@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from otel_mlperf import names
-from otel_mlperf.agent.readings.gpu_sidecar import sample
 from otel_mlperf.agent.readings.gpu_visibility import (
     AGENT,
     Sampled,
@@ -140,13 +139,3 @@ def test_place_tells_tasks_apart(tmp_path) -> None:
         places.append(detect_place({"NVIDIA_VISIBLE_DEVICES": given}, tmp_path))
 
     assert len(set(places)) == 3
-
-
-@pytest.mark.parametrize(
-    "environ", [{"OTEL_MLPERF_READINGS": "none"}, {"OTEL_MLPERF_READINGS_OFF": "host,gpu"}]
-)
-def test_nothing_is_sampled_where_gpus_are_not_wanted(tmp_path, environ) -> None:
-    """The journal is not even looked at."""
-    sample(tmp_path / "not there" / "0-1-1.journal", environ)
-
-    assert list(tmp_path.iterdir()) == []
