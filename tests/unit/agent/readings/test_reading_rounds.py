@@ -6,17 +6,12 @@ import json
 import threading
 
 import pyarrow.parquet as pq
-import pytest
 from by_hand import Program
-from kernel_files import write_files
+from told_sensors import LOAD, Told, look, machine, values
 
 from otel_mlperf import names
-from otel_mlperf.agent.intake.tail import Tail
-from otel_mlperf.agent.lifecycle.agent_loop import Agent
-from otel_mlperf.agent.model.agent_options import Options, read_options
-from otel_mlperf.agent.model.sampling import Policy
 from otel_mlperf.agent.readings.reading_rounds import ReadingRounds, find_owners
-from otel_mlperf.agent.readings.sensor_set import DirectSensor, SensorSet, this_machine
+from otel_mlperf.agent.readings.sensor_set import DirectSensor, SensorSet
 from otel_mlperf.journal.layout import Word
 from otel_mlperf.journal.meta import JournalMeta
 from otel_mlperf.sensors.deadline import TimedSensor
@@ -24,7 +19,6 @@ from otel_mlperf.sensors.gpus.gpu import Device
 from otel_mlperf.sensors.measurement import Measurement
 
 GPUS = tuple(Device(f"GPU-{number}", number, "H100") for number in range(4))
-LOAD = Measurement(names.LOAD_1M.name, {}, 1.5)
 
 
 def utilization(gpu: int, value: float = 0.5) -> Measurement:
@@ -34,21 +28,6 @@ def utilization(gpu: int, value: float = 0.5) -> Measurement:
 
 def energy(joules: float) -> Measurement:
     return Measurement(names.HW_ENERGY.name, GPUS[0].labels, joules, device=GPUS[0].uuid)
-
-
-class Told:
-    """A sensor that says what it is told to, one pass after the other; the last again and again."""
-
-    def __init__(self, *passes: list[Measurement]) -> None:
-        self.passes = list(passes)
-        self.reads = 0
-
-    def read(self) -> list[Measurement]:
-        self.reads += 1
-        return self.passes.pop(0) if len(self.passes) > 1 else self.passes[0]
-
-    def close(self) -> None:
-        self.passes = [[]]
 
 
 class Clock:
@@ -66,42 +45,11 @@ def meta(rank: int = 0, pid: int = 1, **visible: str) -> JournalMeta:
     )  # fmt: skip
 
 
-def machine(devices=(), **sensors: Told) -> SensorSet:
-    sources = {name: DirectSensor(name, sensor) for name, sensor in sensors.items()}
-    return SensorSet(sources, lambda: devices)
-
-
-@pytest.fixture
-def agent_with(journals):
-    """Makes an agent that reads the given sensors in each of its looks."""
-
-    def start(machine: SensorSet, *programs: Program, **options) -> Agent:
-        own = {p.journal.path: p.journal.buffer for p in programs}
-        given = Options(policy=Policy(), readings_s=0.0, **options)
-        return Agent(programs[0].meta, Tail(journals, own), given, machine)
-
-    return start
-
-
 def stored(run_folder):
     rows = []
     for part in sorted((run_folder / "tables" / "readings").glob("*.parquet")):
         rows += pq.read_table(part).to_pylist()
     return [row for row in rows if not row["name"].startswith("otel_mlperf.")]
-
-
-def values(series):
-    """Values by metric and last label of what has not ended."""
-    return {
-        (one.metric, *list(one.labels.values())[-1:]): one.value
-        for one in series.values()
-        if one.source and not one.gone and not one.metric.startswith("otel_mlperf.")
-    }
-
-
-def look(agent: Agent) -> None:
-    agent.tick()
-    agent.mark()
 
 
 def test_each_reading_is_of_its_rank_its_device_or_the_node(
@@ -256,21 +204,6 @@ def test_source_that_hangs_keeps_no_other_waiting(tmp_path) -> None:
     assert late == [(names.SAMPLER_LATE.name, 1.0), (names.SAMPLER_LATE.name, 2.0)]
 
 
-def test_sensor_with_a_fault_costs_its_readings_alone(program, agent_with) -> None:
-    """An exception in one sensor ends neither the agent nor the other sensors."""
-
-    class Broken(Told):
-        def read(self):
-            raise ZeroDivisionError
-
-    agent = agent_with(machine(process=Broken([]), host=Told([LOAD])), program)
-    look(agent)
-    look(agent)
-    agent.finish()
-
-    assert values(agent._state.series) == {(names.LOAD_1M.name,): 1.5}
-
-
 def test_what_is_not_said_any_more_has_ended(program, agent_with) -> None:
     """A device that stops answering is absent, whatever else its source says, and may come back."""
     sensor = Told([utilization(0), utilization(1)], [utilization(1)], [utilization(0, 0.7)])
@@ -324,52 +257,6 @@ def test_totals_that_began_before_start_where_they_are(program, agent_with) -> N
     assert starts == [first] * 4 + [again] * 2
 
 
-def test_level_and_switches_choose_the_sources(tmp_path) -> None:
-    """Each source can be switched off; the level ``none`` reads nothing, not even ourselves."""
-
-    def sources(**environ: str) -> list[str]:
-        options = read_options({f"OTEL_MLPERF_{key}": value for key, value in environ.items()})
-        made = this_machine(options, tmp_path, dict, tmp_path)
-        for source in made.sources.values():
-            source.close()
-        return list(made.sources)
-
-    assert sources() == ["host", "process", "gpu", "task_gpus", "filesystem", "agent"]
-    assert sources(READINGS_OFF="gpu, host") == ["process", "filesystem", "agent"]
-    assert sources(READINGS="none") == []
-
-
-@pytest.mark.parametrize(
-    ("environ", "seconds"),
-    [({}, 5.0), ({"OTEL_MLPERF_READINGS": "comprehensive"}, 1.0),
-     ({"OTEL_MLPERF_READINGS": "detailed", "OTEL_MLPERF_READINGS_INTERVAL": "250"}, 0.25)],
-)  # fmt: skip
-def test_interval_is_that_of_the_level_unless_given(environ, seconds) -> None:
-    """Five seconds; one at the highest level."""
-    assert read_options(environ).readings_s == seconds
-
-
-def test_agent_says_how_it_does_itself(program, agent_with, run_folder) -> None:
-    """CPU time and memory of its process, and how much it found unread in the journal at once."""
-    options = read_options({"OTEL_MLPERF_READINGS_OFF": "host,process,gpu,filesystem"})
-    tail = Tail(run_folder.parent / "journals", {program.journal.path: program.journal.buffer})
-    agent = Agent(program.meta, tail, options)
-    agent.tick()
-    for i in range(50):
-        program.step(i * 10)
-    agent.tick()
-    agent._readings._due_s = 0.0
-    agent.tick()
-    (rank,) = agent._state.ranks.values()
-    of_rank = {one.metric: one.value for one in rank.series.values() if one.source}
-    of_node = {one.metric: one.value for one in agent._state.series.values() if one.source}
-
-    assert of_rank[names.JOURNAL_USAGE.name] == (50 * 4) * 64
-    assert of_rank[names.JOURNAL_LIMIT.name] == (1 << 14) * 64
-    assert of_node[names.AGENT_CPU_TIME.name] > 0
-    assert 10 << 20 < of_node[names.AGENT_MEMORY.name] < 10 << 30
-
-
 def test_what_a_journal_lost_beside_rows_is_told(program, journals, run_folder, agent_of) -> None:
     """By reason, over all processes of the rank, also those that have ended."""
     child = Program(journals, run_folder, name="0-2-1", is_child=True)
@@ -390,35 +277,3 @@ def test_what_a_journal_lost_beside_rows_is_told(program, journals, run_folder, 
     }
 
     assert lost == {"cells": 5, "internal": 1}
-
-
-def test_container_is_told_its_own_limits(program, agent_with, tmp_path) -> None:
-    """Of a machine of 8 processors and 64 MB a pod that may use 2.5 of them and 32 MB of that."""
-    pod = "sys/fs/cgroup/pod/"
-    write_files(
-        tmp_path,
-        {
-            "proc/meminfo": "MemTotal: 64000 kB\nMemFree: 1000 kB\nMemAvailable: 9000 kB\n",
-            "proc/1/status": "Cpus_allowed_list:\t0-7\n",
-            "proc/1/cgroup": "0::/pod\n",
-            "proc/1/mountinfo": "30 23 0:26 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n",
-            f"{pod}memory.max": "32000000\n",
-            f"{pod}cpu.max": "250000 100000\n",
-            f"{pod}cpu.stat": "nr_periods 90\nnr_throttled 30\nthrottled_usec 1500000\n",
-        },
-    )
-    options = Options(policy=Policy(), readings="basic", sources=frozenset({"host", "process"}))
-    here = this_machine(options, tmp_path, dict, proc=tmp_path / "proc", sys=tmp_path / "sys")
-    agent = agent_with(here, program)
-    look(agent)
-    look(agent)
-    (rank,) = agent._state.ranks.values()
-
-    assert values(rank.series) == {
-        (names.CGROUP_CPU_LIMIT.name,): 2.5,
-        (names.CGROUP_MEMORY_LIMIT.name,): 32_000_000,
-        (names.CGROUP_PERIODS.name,): 90,
-        (names.CGROUP_THROTTLED_PERIODS.name,): 30,
-        (names.CGROUP_THROTTLED_TIME.name,): 1.5,
-    }
-    assert values(agent._state.series)[names.SYSTEM_MEMORY_LIMIT.name,] == 64_000 << 10
