@@ -1,4 +1,4 @@
-"""How busy are the CPUs of the host, and how fast do they run?"""
+"""How busy are the CPUs of the host, how fast do they run, and how hot are they?"""
 
 from __future__ import annotations
 
@@ -6,7 +6,14 @@ import re
 from typing import TYPE_CHECKING, Final
 
 from otel_mlperf import names
-from otel_mlperf.sensors.kernel_files import TICKS_A_SECOND, KeptFile, number, numbers, read_once
+from otel_mlperf.sensors.kernel_files import (
+    TICKS_A_SECOND,
+    KeptFile,
+    entries,
+    number,
+    numbers,
+    read_once,
+)
 from otel_mlperf.sensors.measurement import Level, Measurement, includes
 
 if TYPE_CHECKING:
@@ -122,3 +129,58 @@ class CpuSensor:
     def close(self) -> None:
         """Closes its file."""
         self._stat.close()
+
+
+_DRIVERS: Final = ("coretemp", "k10temp", "zenpower", "cpu_thermal", "cputemp")
+"""What drivers of CPU sensors call themselves below ``/sys/class/hwmon``."""
+_ZONES: Final = ("x86_pkg_temp", "cpu-thermal", "cpu_thermal", "soc-thermal")
+"""Types of ``/sys/class/thermal`` that are of the CPU: for machines without such a driver."""
+_PART: Final = ("Core ", "Tccd")
+"""Labels of single cores and chiplets: the whole package is enough."""
+_MILLIDEGREES: Final = re.compile(rb"-?\d{1,6}$")
+
+
+class Thermometer:
+    """One file that holds a temperature in thousandths of a degree."""
+
+    def __init__(self, path: Path, labels: dict[str, str]) -> None:
+        self._path, self._labels = path, labels
+
+    def read(self) -> list[Measurement]:
+        """Degrees Celsius; nothing while the sensor does not answer."""
+        text = read_once(self._path).strip()
+        if not _MILLIDEGREES.match(text):
+            return []
+        return [Measurement(names.HW_TEMPERATURE.name, self._labels, int(text) / 1e3)]
+
+
+def find_thermometers(sys: Path) -> list[Thermometer]:
+    """One for each CPU package; those of the drivers, else the thermal zones of the kernel."""
+    thermometers = []
+    for chip in entries(sys / "class" / "hwmon"):
+        folder = sys / "class" / "hwmon" / chip
+        driver = _text(folder / "name")
+        if driver in _DRIVERS:
+            thermometers += [
+                _thermometer(folder / file, f"{chip}/{driver}", label)
+                for file, label in _inputs(folder)
+                if not label.startswith(_PART)
+            ]
+    return thermometers or [
+        _thermometer(sys / "class" / "thermal" / zone / "temp", zone, kind)
+        for zone in entries(sys / "class" / "thermal")
+        if (kind := _text(sys / "class" / "thermal" / zone / "type")) in _ZONES
+    ]
+
+
+def _inputs(folder: Path) -> list[tuple[str, str]]:
+    files = [name for name in entries(folder) if re.fullmatch(r"temp\d+_input", name)]
+    return [(file, _text(folder / file.replace("_input", "_label")) or "cpu") for file in files]
+
+
+def _thermometer(path: Path, identity: str, location: str) -> Thermometer:
+    return Thermometer(path, {names.HW_ID: identity, names.HW_SENSOR_LOCATION: location})
+
+
+def _text(path: Path) -> str:
+    return read_once(path).decode("utf-8", "replace").strip()

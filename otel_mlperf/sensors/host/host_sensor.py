@@ -5,12 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from otel_mlperf import names
-from otel_mlperf.sensors.host.cpu import CpuSensor
+from otel_mlperf.sensors.host.cpu import CpuSensor, Thermometer, find_thermometers
 from otel_mlperf.sensors.host.disks import DiskSensor
 from otel_mlperf.sensors.host.host_memory import MemorySensor
 from otel_mlperf.sensors.host.network import NetworkSensor
 from otel_mlperf.sensors.host.pressure import PressureSensor
-from otel_mlperf.sensors.host.temperature import Thermometer, find_thermometers
 from otel_mlperf.sensors.kernel_files import PROC, SYS, KeptFile, parse_uptime
 from otel_mlperf.sensors.measurement import Level, Measurement, includes
 
