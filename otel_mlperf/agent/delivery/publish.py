@@ -40,7 +40,7 @@ class Publisher:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._folder, self._clock = str(folder), clock
-        self._watch = RuleEvaluator(rules)
+        self._evaluator = RuleEvaluator(rules)
         self._wanted = {
             part.metric.name for rule in rules for part in (rule.measured, rule.per) if part
         }
@@ -60,7 +60,7 @@ class Publisher:
         self._written_s = now_s
         read_now = [reading for group in self._groups.values() for reading in group.readings]
         known = [*read_now, *worked_out(state, self._wanted)]
-        warnings = self._watch.look(known, now_s, time.time_ns())
+        warnings = self._evaluator.look(known, now_s, time.time_ns())
         try:
             write_readings(self._folder, self._groups, warnings)
         except OSError as error:

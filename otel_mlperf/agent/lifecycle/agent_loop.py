@@ -75,7 +75,7 @@ class Agent:
         destinations = make_destinations(site)
         self._store = next(made for made in destinations if isinstance(made, StoreDestination))
         self._windows = WindowQueue(self.run_folder, self._folder, options)
-        self._deriver = EventProcessor(
+        self._processor = EventProcessor(
             self._state, self._rows, options, self._outbox, destinations, self._windows.results
         )
         self._log = Log(self._folder, self._state.segment)
@@ -84,7 +84,7 @@ class Agent:
         self._readings = ReadingRounds(
             machine, options.readings_s, used=partial(find_used, self._state.journals)
         )
-        self._board = Publisher(tail.folder)
+        self._publisher = Publisher(tail.folder)
         self._unlogged: list[Event] = []
         self._marked_ns = time.monotonic_ns()
         self._replay()
@@ -107,7 +107,7 @@ class Agent:
         # Events go to the processor alone, not to the log again: they are in it until a state
         # contains them.
         for event in self._log.replay():
-            self._deriver.apply(event)
+            self._processor.apply(event)
             count += 1
         if count:
             _log.info("went on after another agent: %d events replayed", count)
@@ -132,8 +132,8 @@ class Agent:
         # The last accounts can say that all was delivered only after all was; they are a request
         # themselves, hence once more.
         if self._sender.drain(max(0.0, until - time.monotonic())):
-            self._deriver.settle()
-            self._deriver.emitter.export_accounts(time.time_ns())
+            self._processor.settle()
+            self._processor.emitter.export_accounts(time.time_ns())
             self._sender.drain(_LAST_S)
         self.finish()
 
@@ -152,7 +152,7 @@ class Agent:
         if any(not joined.meta.is_child for joined in new):
             self._readings.hasten()
         self._take([*read, *new, *self._tail.poll(), *self._windows.step(self._state)])
-        self._board.tell(read, self._state)
+        self._publisher.tell(read, self._state)
         now = time.monotonic_ns()
         if self._tail.ended_main or now - self._marked_ns >= _MARK_NS or not len(self._tail):
             self.mark()
@@ -173,7 +173,7 @@ class Agent:
         # Once a mark, not once a look: it costs milliseconds on a disk, and only a machine that
         # stops asks for it; a killed agent loses nothing without.
         self._log.sync()
-        self._deriver.settle()
+        self._processor.settle()
         if flush:
             self.flush(unix)
 
@@ -181,9 +181,9 @@ class Agent:
         """Writes the state a last time; what still waits stays in the outbox."""
         self._windows.stop()
         self._readings.close()
-        self._board.close()
+        self._publisher.close()
         self._sender.stop()
-        self._deriver.settle()
+        self._processor.settle()
         self.flush(time.time_ns())
         self._log.close()
         self._tail.close()
@@ -195,7 +195,7 @@ class Agent:
         if self._log.append(self._unlogged):
             self._logged()
         for event in events:
-            self._deriver.apply(event)
+            self._processor.apply(event)
             if isinstance(event, Joined | Left):
                 _log.info("%s: %s", event.journal, type(event).__name__.lower())
 
@@ -213,7 +213,7 @@ class Agent:
 
     @property
     def _waiting_rows(self) -> int:
-        return self._rows.waiting + sum(map(len, self._deriver.emitter.held.values()))
+        return self._rows.waiting + sum(map(len, self._processor.emitter.held.values()))
 
     def flush(self, unix_ns: int) -> None:
         """Writes tables, state and accounts; what was read until here is then stored."""
@@ -224,7 +224,7 @@ class Agent:
             # contain. Only then may outcomes, segments and journals go, because from here on nobody
             # replays them.
             if self._waiting_rows:
-                self._deriver.emitter.flush(state.part)
+                self._processor.emitter.flush(state.part)
                 state.part += 1
             state.flushed_ns = unix_ns
             # A new segment at each state, so that the state contains whole segments.
@@ -238,7 +238,7 @@ class Agent:
             self._windows.forget(state)
             # After the state: a replay would write a part again that was merged into another.
             self._keep_small(state)
-            report = self._deriver.accounts.report(self._deriver.emitter.waiting)
+            report = self._processor.accounts.report(self._processor.emitter.waiting)
             write_report(self.run_folder, self._host, report)
         except (OSError, StoreError) as error:
             _log.warning("writing the run folder: %s", str(error))  # its frames hold mappings
@@ -253,4 +253,4 @@ class Agent:
             self._store.compact()
         windows = [window_host(digest) for digest in state.windows.values() if digest]
         gone = self._store.trim(self._options.store_bytes, windows)
-        self._deriver.accounts.removed(account_of("spans", STORE), gone)
+        self._processor.accounts.removed(account_of("spans", STORE), gone)

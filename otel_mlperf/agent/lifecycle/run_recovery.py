@@ -125,24 +125,24 @@ def _deliver(run_folder: Path, place: Path, options: Options) -> Recovered:
     windows = WindowQueue(run_folder, place, options)
     rows = TableRows()
     destinations = make_destinations(Site(run_folder, place.name, options, rows))
-    deriver = EventProcessor(state, rows, options, outbox, destinations, windows.results)
+    processor = EventProcessor(state, rows, options, outbox, destinations, windows.results)
     converted = 0
     # No log here, and none is needed: what a window left is removed only after the state that
     # contains it.
     for event in windows.rest(state):
-        deriver.apply(event)
+        processor.apply(event)
         converted += not event.lost
     before = len(outbox.pending)
     sender = Sender(outbox, destinations)
     sender.start()
     sender.drain(PATIENCE_S)
     sender.stop()
-    deriver.settle()
+    processor.settle()
     # After settling, which takes outcomes out of it; before the state, which the next reader
     # believes.
     state.pending = outbox.pending
     write_state(place / "state", state)
     outbox.forget()
     windows.forget(state)
-    write_report(run_folder, place.name, deriver.accounts.report(deriver.emitter.waiting))
+    write_report(run_folder, place.name, processor.accounts.report(processor.emitter.waiting))
     return Recovered(0, before - len(state.pending), len(state.pending), converted)

@@ -131,10 +131,10 @@ def test_agent_that_goes_on_repeats_no_moment(program, agent_that_reads, run_fol
     first = agent_that_reads(Scripted([losses(0, 0)], gone), program)
     for _ in range(4):
         first.tick()
-    seen = [span.span_id for span in first._deriver.emitter.held["spans/store"]]
+    seen = [span.span_id for span in first._processor.emitter.held["spans/store"]]
     del first
     other = agent_that_reads(Scripted(gone), program)
-    again = [span.span_id for span in other._deriver.emitter.held["spans/store"]]
+    again = [span.span_id for span in other._processor.emitter.held["spans/store"]]
     for _ in range(3):
         other.tick()
     program.stop(10)
