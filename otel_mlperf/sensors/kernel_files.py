@@ -86,6 +86,7 @@ def number(word: bytes) -> int | None:
 
 def numbers(words: list[bytes]) -> list[int]:
     """Plain decimal numbers; empty if any word is something else, or there is none."""
+    # One look at all of them together: a file may have hundreds.
     if not b"".join(words).isdigit() or len(max(words, key=len)) > _MOST_DIGITS:
         return []
     return [int(word) for word in words]

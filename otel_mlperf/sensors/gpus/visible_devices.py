@@ -93,12 +93,14 @@ def _find_numbered(listed: str, devices: Sequence[Device]) -> list[Device]:
 
 
 def _find_named(listed: str, devices: Sequence[Device]) -> list[str]:
+    # GPUs and instances are not mixed: what the first entry is decides.
     known, kind = _known_names(devices), listed[:4]
     entries = list(takewhile(lambda entry: entry.startswith(kind), listed.split(",")))
     if len(set(entries)) < len(entries):
         return []
     uuids: list[str] = []
     for entry in entries:
+        # The beginning of a name is enough, if it is that of one device only.
         match = {uuid for name, uuid in known.items() if name.startswith(entry)}
         if len(match) != 1:
             break
@@ -110,6 +112,7 @@ def _known_names(devices: Sequence[Device]) -> dict[str, str]:
     known = {device.uuid: device.uuid for device in devices}
     for device in devices:
         for instance in device.instances:
+            # As drivers before 470 called them.
             old = f"MIG-{device.uuid}/{instance.gpu_instance}/{instance.compute_instance}"
             known[instance.uuid] = known[old] = instance.uuid
     return known

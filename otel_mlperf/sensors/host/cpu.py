@@ -120,6 +120,7 @@ class CpuSensor:
         kilohertz = [number(read_once(path).strip()) for path in self._frequencies]
         hertz = [1e3 * speed for speed in kilohertz if speed]
         if not hertz:
+            # Without cpufreq, as in most virtual machines; this file is long where CPUs are many.
             text = read_once(self._proc / "cpuinfo")
             hertz = [1e6 * float(speed) for speed in _MEGAHERTZ.findall(text)]
         if not hertz:

@@ -97,6 +97,7 @@ def _paging(text: bytes) -> list[Measurement]:
     measured = []
     faults, major = field(text, b"pgfault "), field(text, b"pgmajfault ")
     if faults is not None and major is not None:
+        # pgfault counts the major ones too.
         for kind, count in (("minor", max(0, faults - major)), ("major", major)):
             labels = {names.PAGING_FAULT: kind}
             measured.append(Measurement(names.PAGING_FAULTS.name, labels, count))

@@ -53,6 +53,7 @@ def _memory(smi: ModuleType, gpu: Handle) -> list[Said]:
 
 def _power(smi: ModuleType, gpu: Handle) -> list[Said]:
     power = smi.amdsmi_get_power_info(gpu)
+    # MI300 and later have a value of now, those before them a mean.
     for key in ("current_socket_power", "average_socket_power"):
         if _is_number(power[key]):
             return [(names.HW_POWER, GPU, power[key])]

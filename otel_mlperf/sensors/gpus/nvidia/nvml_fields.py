@@ -58,6 +58,7 @@ def _decoder(nvml: ModuleType, gpu: Handle) -> list[Said]:
 
 def ask_memory(nvml: ModuleType, gpu: Handle) -> list[Said]:
     """Of a GPU or an instance: used, all, and what the driver keeps, which is in neither."""
+    # Version 1 counts what the driver keeps for itself as used.
     memory = nvml.nvmlDeviceGetMemoryInfo(gpu, version=nvml.nvmlMemory_v2)
     return [
         (names.GPU_MEMORY_USAGE, {}, memory.used),
@@ -110,6 +111,7 @@ def _throttle(nvml: ModuleType, gpu: Handle) -> list[Said]:
     try:
         supported = nvml.nvmlDeviceGetSupportedClocksEventReasons(gpu)
     except nvml.NVMLError_NotSupported:
+        # Any may come then, and each has to be seen at zero before it holds.
         supported = ALL
     return [
         (names.THROTTLE, {names.THROTTLE_REASON: reason}, float(holds))
@@ -143,6 +145,7 @@ def _links(nvml: ModuleType, gpu: Handle) -> list[Said]:
         try:
             states.append(nvml.nvmlDeviceGetNvLinkState(gpu, link))
         except (nvml.NVMLError_InvalidArgument, nvml.NVMLError_NotSupported):
+            # The first that is not there ends them; where it is number 0 there is no NVLink.
             if link == 0:
                 raise
             break
@@ -156,6 +159,7 @@ def _pcie(direction: str, number: int) -> FieldValue:
 
 def _nvlink(direction: str, number: int) -> FieldValue:
     labels = {names.NETWORK_DIRECTION: direction, names.ACCELERATOR_LINK: "nvlink"}
+    # The driver counts KiB here, and bytes of PCIe.
     return FieldValue(
         f"NVLink {direction}", "detailed", number, names.GPU_IO, labels, 1 / 1024, ALL_LINKS
     )
