@@ -88,6 +88,11 @@ class StartedSensor(Generic[SensorT_co]):
     def _start(self) -> SensorT_co | None:
         """The sensor; None: there is nothing to read, now or at this level."""
         kind = self._load()
+        is_kind = isinstance(kind, SensorKind)  # whatever an entry point names may come
+        if not is_kind:
+            raise TypeError(
+                f"loading a sensor: it is no SensorKind but {kind!r}; name one that makes it"
+            )
         if not includes(self._surroundings.level, kind.level):
             return None
         self.metrics = tuple(kind.metrics)
