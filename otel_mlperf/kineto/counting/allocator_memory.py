@@ -93,6 +93,7 @@ def _parts(time_ns: NDArray[np.int64]) -> tuple[NDArray[np.intp], NDArray[np.int
     n = len(time_ns)
     if n <= MOST_POINTS:
         return np.arange(n), np.arange(n)
+    # Of each part its last value and its peak are told, so that no peak is lost to its length.
     span = int(time_ns[-1] - time_ns[0]) + 1
     part = (time_ns - time_ns[0]) // -(-span // MOST_POINTS)
     first = np.flatnonzero(np.diff(part, prepend=-1))

@@ -118,12 +118,14 @@ def is_communication(name: str) -> bool:
     Known are NCCL, RCCL, MSCCL, oneCCL, NVSHMEM, DeepEP and the one-shot reductions of PyTorch's
     symmetric memory, vLLM and TensorRT-LLM; what else communicates counts as compute.
     """
+    # The bracket of an anonymous namespace begins no arguments.
     function = _ARGUMENTS.split(name.replace("(anonymous namespace)::", ""), maxsplit=1)[0]
     return _COMMUNICATION.search(function) is not None
 
 
 def _kinds(trace: Trace, rows: NDArray[np.intp]) -> NDArray[np.uint8]:
     copies = is_of(trace, _COPIES)[rows]
+    # Names are asked and not events: thousands of kernels share a few dozen.
     names, inverse = np.unique(trace.events.name[rows], return_inverse=True)
     talks = np.array([is_communication(trace.names[name]) for name in names] or [False])
     kind = np.where(talks[inverse], WorkKind.COMMUNICATION, WorkKind.COMPUTE) if len(rows) else rows

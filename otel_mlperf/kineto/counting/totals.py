@@ -89,6 +89,7 @@ class GroupTotals:
 
 def totals(group: Integers, duration_ns: Integers, self_ns: Integers) -> GroupTotals:
     """The totals of each group; all three have one item for each event."""
+    # By duration within each group: least, most and quantiles are then places in it.
     order = np.lexsort((duration_ns, group))
     inside, duration = group[order].astype(np.int64), duration_ns[order].astype(np.int64)
     present, first, count = np.unique(inside, return_index=True, return_counts=True)

@@ -151,6 +151,7 @@ def _of_host(trace: Trace, start_ns: int, length: int) -> list[Figure]:
     if is_talk.any():
         talk = _covered(trace, is_talk, start_ns, length)
         work = _covered(trace, is_operator & (kind == _OPERATOR), start_ns, length)
+        # Mask 1: a collective and nothing beside it.
         exposed = int(shared([talk, work], 1)[0, 1])
         figures += [
             _figure(names.WINDOW_HOST_COMMUNICATION, int(talk.length_ns.sum()) / length),

@@ -67,10 +67,13 @@ class DamagedBlocks:
         between = [match.span() for match in BETWEEN.finditer(data)]
         begins = [end for _, end in between]
         at, window = 0, len(between) // 2
+        # Within an entry too long to hold: only where the next may begin is looked for.
         if self._is_within and not is_last:
             if not between:
                 return Taken(max(0, len(data) - _OVERLAP))
             at = begins[0]
+        # What decodes doubles the next part and what does not quarters it, so that one bad entry
+        # among thousands costs a few decodes more and all others go the fast way.
         while True:
             ahead = bisect_right(begins, at)
             window = min(max(1, window), len(between) - ahead)
@@ -91,6 +94,7 @@ class DamagedBlocks:
         block = decode(text)
         if block is None:
             return False
+        # First what was kept one by one: it stands before the block, and rows follow the file.
         self._flush()
         self._is_within = False
         self._table.add(block.entries, block.positions() + offset)
@@ -132,6 +136,8 @@ class DamagedBlocks:
         self, data: bytes, at: int, offset: int, begins: list[int]
     ) -> tuple[Parsed | None, bool]:
         """What stands at ``at``, already kept; else whether it seems to go on beyond ``data``."""
+        # What looks like the next entry may stand in a text of this one, so ends are tried, each
+        # twice as far as the one before: an entry is parsed a few times, and not once a brace.
         powers = [1 << power for power in range(_MOST_INNER.bit_length())]
         limits = [begins[count - 1] for count in powers if count <= len(begins)]
         if len(begins) < _MOST_INNER:
@@ -174,6 +180,7 @@ class DamagedBlocks:
         else:
             self._lose("unreadable_event", data, at, offset)
             self._is_within = True
+            # The overlap, since the end of the data may cut the place between two entries.
             return Taken(len(data) - _OVERLAP)
         self._mend(data, at, offset, limit)
         self._is_within = False

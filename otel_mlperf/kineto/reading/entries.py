@@ -181,6 +181,7 @@ def _joined(begin: Begin, end: End) -> Complete:
         pid=begin.pid,
         tid=begin.tid,
         ts=begin.ts,
+        # As text, in microseconds, so that it is read as one that was written: exactly.
         dur=f"{end_ns - start_ns}e-3" if known else end.ts,
         args=begin.args,
     )

@@ -51,6 +51,7 @@ class Table:
 
     def add(self, entries: Sequence[Any], positions: NDArray[np.int64]) -> None:
         """Take the entries that stand at these byte offsets."""
+        # A column of kinds: entries are told apart by a look for each kind, not for each entry.
         kinds = np.fromiter(map(_CODES.__getitem__, map(type, entries)), np.uint8, len(entries))
         counts = np.bincount(kinds, minlength=len(KINDS))
         self._codes += counts
@@ -74,6 +75,7 @@ class Table:
             self._add_halves(*halves)
 
     def _add_halves(self, halves: list[Any], positions: NDArray[np.int64]) -> None:
+        # A pair stands where its begin does, before rows that are there already: ``finish`` sorts.
         pairs = self.halves.pair(zip(halves, positions.tolist(), strict=True))
         if pairs:
             events, places = zip(*pairs, strict=True)

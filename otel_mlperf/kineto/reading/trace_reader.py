@@ -61,6 +61,7 @@ def _read_events(text: TraceText, table: Table, recovery: DamagedBlocks) -> None
     while True:
         between = last_between(text.data)
         if between is None:
+            # One entry may be longer than a block; what is longer than any is damage.
             if len(text.data) < LONGEST_ENTRY and text.more():
                 continue
         else:
@@ -133,6 +134,7 @@ def read_details(trace: Trace, rows: Sequence[int]) -> dict[int, dict[str, Any]]
         TraceError: the file is gone, or is not the one that ``trace`` was read from.
     """
     positions = trace.events.position
+    # In the file's order, because a compressed stream cannot be read backwards.
     ordered = sorted((int(positions[row]), int(row)) for row in rows)
     details = {}
     with TraceSource(trace.path, DamageLog(), _NO_LIMIT) as source:

@@ -52,6 +52,7 @@ def roll_up(
     rest = np.flatnonzero(~(kept | places.hidden))
     above, keys = places.forest.nearest(kept)[rest], keys[rest]
     where = np.where(above == NONE, len(kept) + places.anchor[rest], above).astype(np.int64)
+    # By parent, name and time: a roll-up is a run of neighbours, its first event the earliest.
     order = np.lexsort((events.position[rest], events.start_ns[rest], keys, where))
     rest, above, keys, where = rest[order], above[order], keys[order], where[order]
     new = np.ones(len(rest), bool)
@@ -100,6 +101,7 @@ def merged(roll_ups: RollUps, places: Assignment, room: NDArray[np.int64]) -> Ro
     place = np.empty(len(order), np.int64)
     place[order] = np.arange(len(order)) - np.searchsorted(group[order], group[order])
     many = np.bincount(group, minlength=len(room))
+    # One span a category is set aside for what is put together.
     kinds = np.array(
         [len(np.unique(roll_ups.category[group == trace])) for trace in range(len(room))]
     )
