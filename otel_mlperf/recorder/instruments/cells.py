@@ -182,14 +182,17 @@ class HistogramCells(dict[float, int]):
         Raises:
             NoRoomError: none is left.
         """
-        block, place = divmod(int(-key) - 1, BUCKETS_IN_CELL)
+        block = (int(-key) - 1) // BUCKETS_IN_CELL
         word = self._cells.take(self._content)
         if not word:
             raise NoRoomError
         self._recording.journal.words[word + 7] = BUCKETS_AT + block
         first = -float(block * BUCKETS_IN_CELL + 1)
-        self.update((first - i, word + 1 + i) for i in range(BUCKETS_IN_CELL))
-        return word + 1 + place
+        # A signal handler or another thread may have taken one meanwhile and counted in it: that
+        # one is kept, for a reader takes one cell's count for a bucket, not the sum of two.
+        for i in range(BUCKETS_IN_CELL):
+            self.setdefault(first - i, word + 1 + i)
+        return self[key]
 
     def note(self, section: Any, value: float) -> None:
         """Makes the value the example of this histogram if its trace is always kept."""

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 import otel_mlperf as om
 from otel_mlperf.journal.layout import HistogramCell, Word
 from otel_mlperf.recorder.api import instruments
+from otel_mlperf.recorder.instruments.cells import HistogramCells, content_of
 
 
 @pytest.fixture(autouse=True)
@@ -99,3 +100,21 @@ def test_cells_run_out(start, said):
     assert sum(map(len, recording.cells().values())) == room
     assert recording.word(Word.LOST_CELLS) == room + 20
     assert ["no cell" in text for text in said()].count(True) == 1
+
+
+def test_bucket_taken_meanwhile(recording):
+    """A signal handler that records while a bucket's cell is taken counts in the same one."""
+    recorder, content = recording.recorder, content_of("histogram", "depth", "")
+    handled = []
+
+    class Interrupted:
+        def take(self, wanted):
+            if not handled:
+                handled.append(None)
+                handled[0] = cells[-1.0]
+            return recorder.cells.take(wanted)
+
+    word = recorder.cells.shared(content)
+    cells = HistogramCells(recorder, recorder.parents, Interrupted(), word, content)
+
+    assert [cells[-1.0]] == handled == [cells[-1.0]]
