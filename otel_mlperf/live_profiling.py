@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 from otel_mlperf.errors import JournalError, NotRunning, OtelMlperfError, UsageError
-from otel_mlperf.journal.control import Answer, Control, steps_of
 from otel_mlperf.journal.journal_folder import folders_of_run, journals_in, rank_of
 from otel_mlperf.journal.layout import Word
 from otel_mlperf.journal.window import FOLDER, WINDOW_SUFFIX, read_window
+from otel_mlperf.journal.window_control import Answer, WindowControl, steps_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -39,7 +39,7 @@ class AskedRank(NamedTuple):
     """One rank that was asked."""
 
     rank: int
-    control: Control
+    control: WindowControl
     request: int
     steps: int
 
@@ -101,7 +101,7 @@ def stop_ranks(journals: dict[int, Path]) -> Iterator[StoppedRank]:
     Raises:
         JournalError: a process has ended, or does not look.
     """
-    return (_stop(rank, Control(path)) for rank, path in journals.items())
+    return (_stop(rank, WindowControl(path)) for rank, path in journals.items())
 
 
 def _journals(run: RunFolder) -> dict[int, Path]:
@@ -110,7 +110,7 @@ def _journals(run: RunFolder) -> dict[int, Path]:
     for path in sorted(journals_in(*_folders(run))):
         rank = rank_of(path)
         try:
-            control = Control(path)
+            control = WindowControl(path)
         except JournalError:
             if path.exists():
                 raise
@@ -134,7 +134,7 @@ def _folders(run: RunFolder) -> list[Path]:
 
 
 def _ask(rank: int, path: Path, steps: int) -> AskedRank:
-    control = Control(path)
+    control = WindowControl(path)
     if not _has_torch(control.word(Word.PID)):
         raise NotRunning(
             f"asking rank {rank} for a profiler window: its program has not imported torch, so "
@@ -151,7 +151,7 @@ def _has_torch(pid: int) -> bool:
         return True
 
 
-def _stop(rank: int, control: Control) -> StoppedRank:
+def _stop(rank: int, control: WindowControl) -> StoppedRank:
     waiting = control.waiting
     # Taking back comes first: a window that has not begun need not end.
     if waiting is not None and control.withdraw(waiting):

@@ -2,7 +2,7 @@
 
 The socket for everything that spans and metric points go to: a server, the run folder, a tracker of
 experiments. One is made by a *factory* from a ``Site``; the factory returns None where nobody asked
-for its destination. It is named in ``destinations.BUILT_IN``, or is an entry point of the group
+for its destination. It is named in ``destination_list.BUILT_IN``, or is an entry point of the group
 ``otel_mlperf.destinations``.
 
 The agent accounts for each destination by its name: ``created = delivered + rolled_up +

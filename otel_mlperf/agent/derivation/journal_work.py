@@ -16,14 +16,14 @@ from otel_mlperf.agent.derivation.step_work import work_out_steps
 from otel_mlperf.journal.layout import Flag, signed
 
 if TYPE_CHECKING:
-    from otel_mlperf.agent.derivation.mark_work import MarkOutcome, Task
+    from otel_mlperf.agent.derivation.mark_task import MarkOutcome, MarkTask
     from otel_mlperf.agent.model.journal_state import JournalState
 
 _MOST_ERRORS: Final = 64
 _GPU_DEVICES: Final = ("/dev/nvidiactl", "/dev/kfd")
 
 
-def work_out(task: Task) -> MarkOutcome:
+def work_out(task: MarkTask) -> MarkOutcome:
     """Everything that can be said now; rows of open steps wait in the state."""
     task.journal.sections += task.batch.created
     # Before rows are worked out: a step that ends leaves the roots, and with it the number at which
@@ -38,7 +38,7 @@ def work_out(task: Task) -> MarkOutcome:
     return task.outcome
 
 
-def _follow_errors(task: Task) -> None:
+def _follow_errors(task: MarkTask) -> None:
     """Follows each error on its way up, so that the run's end knows where it began."""
     journal = task.journal
     rows = np.concatenate((task.batch.steps, task.batch.outside))
@@ -55,7 +55,7 @@ def _follow_errors(task: Task) -> None:
         del journal.errors[span]
 
 
-def _note_end(task: Task) -> None:
+def _note_end(task: MarkTask) -> None:
     """How the run ended, once its own row is there, and where the error began that ended it."""
     journal, rows = task.journal, task.batch.outside
     span = journal.meta.run_span
@@ -87,7 +87,7 @@ def _outcome(flags: int, error: list[Any]) -> str:
     return "interrupted" if error and error[0] in ("KeyboardInterrupt", "SystemExit") else "failed"
 
 
-def _add_aggregates(task: Task) -> None:
+def _add_aggregates(task: MarkTask) -> None:
     for row in aggregate_rows(task.journal):
         task.tables.add("sections", row)
         labels = {
@@ -100,7 +100,7 @@ def _add_aggregates(task: Task) -> None:
         debts[key] = debts.get(key, 0) + row["sum_ns"]
 
 
-def _add_values(task: Task) -> None:
+def _add_values(task: MarkTask) -> None:
     meta, values = task.journal.meta, task.batch.values
     numbers = values["end"].copy().view(np.float64)
     for row, value in zip(values.tolist(), numbers.tolist(), strict=True):

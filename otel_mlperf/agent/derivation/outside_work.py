@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from otel_mlperf.agent.derivation.ended_steps import EndedStepFacts
-    from otel_mlperf.agent.derivation.mark_work import Task
+    from otel_mlperf.agent.derivation.mark_task import MarkTask
     from otel_mlperf.agent.model.journal_state import JournalState
     from otel_mlperf.journal.ring_scan import Rows
 
@@ -157,7 +157,7 @@ class _OutsideSections:
         return path
 
 
-def work_out_outside(task: Task, steps: list[EndedStepFacts]) -> None:
+def work_out_outside(task: MarkTask, steps: list[EndedStepFacts]) -> None:
     """Works out the rows of no step; ``steps`` have covered what is around them."""
     outside = _OutsideSections(task.journal, task.batch.outside)
     sections = outside.sections(steps)
@@ -166,7 +166,7 @@ def work_out_outside(task: Task, steps: list[EndedStepFacts]) -> None:
         _keep(task, section, outside)
 
 
-def _measure(task: Task, sections: list[_OutsideSection]) -> None:
+def _measure(task: MarkTask, sections: list[_OutsideSection]) -> None:
     """Those of one name and path together: a row or histogram costs as much for one as for many."""
     by_path: dict[tuple[int, tuple[str, ...], bool], list[_OutsideSection]] = {}
     by_name: dict[int, list[_OutsideSection]] = {}
@@ -205,7 +205,7 @@ def _section_row(sections: list[_OutsideSection], journal: JournalState) -> dict
     ).as_row()
 
 
-def _keep(task: Task, section: _OutsideSection, outside: _OutsideSections) -> None:
+def _keep(task: MarkTask, section: _OutsideSection, outside: _OutsideSections) -> None:
     journal, rank = task.journal, task.rank
     _, name, category, _, _ = task.entry(section.name)
     reason = _reason(task, section, name, category)
@@ -219,7 +219,7 @@ def _keep(task: Task, section: _OutsideSection, outside: _OutsideSections) -> No
     task.outcome.kept.append(_kept(task, section, reason))
 
 
-def _reason(task: Task, section: _OutsideSection, name: str, category: str) -> str | None:
+def _reason(task: MarkTask, section: _OutsideSection, name: str, category: str) -> str | None:
     rank = task.rank
     index = rank.seen.get(name, 0)
     rank.seen[name] = index + 1
@@ -234,7 +234,7 @@ def _reason(task: Task, section: _OutsideSection, name: str, category: str) -> s
     return reason or (PART if section.span in task.journal.forced else None)
 
 
-def _kept(task: Task, section: _OutsideSection, reason: str) -> Kept:
+def _kept(task: MarkTask, section: _OutsideSection, reason: str) -> Kept:
     return Kept(
         journal=task.journal,
         span=section.span,

@@ -24,14 +24,14 @@ from otel_mlperf.journal.layout import Flag
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from otel_mlperf.agent.derivation.mark_work import Task
+    from otel_mlperf.agent.derivation.mark_task import MarkTask
     from otel_mlperf.agent.model.journal_state import Root
     from otel_mlperf.journal.ring_scan import Rows
 
 _LIMIT: Final = 1 << 63
 
 
-def work_out_steps(task: Task) -> list[EndedStepFacts]:
+def work_out_steps(task: MarkTask) -> list[EndedStepFacts]:
     """Works out the rows of ended steps; returns the steps that ended by themselves."""
     rows, journal = task.batch.steps, task.journal
     if not len(rows):
@@ -55,7 +55,7 @@ def work_out_steps(task: Task) -> list[EndedStepFacts]:
     return [step for step in facts if not step.interrupted]
 
 
-def _facts(task: Task, ended: EndedStepRows, known: list[Root]) -> list[EndedStepFacts]:
+def _facts(task: MarkTask, ended: EndedStepRows, known: list[Root]) -> list[EndedStepFacts]:
     own = np.flatnonzero(ended.rows["span"] == ended.rows["root"])
     facts = []
     for i in own[np.argsort(ended.rows["end"][own])].tolist():
@@ -82,7 +82,7 @@ def _facts(task: Task, ended: EndedStepRows, known: list[Root]) -> list[EndedSte
     return facts
 
 
-def _end(task: Task, step: EndedStepFacts) -> None:
+def _end(task: MarkTask, step: EndedStepFacts) -> None:
     """Measures an ended step and decides whether it is kept."""
     journal, root = task.journal, step.root
     journal.roots.pop(step.span, None)
@@ -103,7 +103,7 @@ def _end(task: Task, step: EndedStepFacts) -> None:
     journal.ended[step.span] = RecentStep(root, kept, step.end)
 
 
-def _count(task: Task, step: EndedStepFacts, labels: dict[str, str]) -> None:
+def _count(task: MarkTask, step: EndedStepFacts, labels: dict[str, str]) -> None:
     meter = task.meter
     meter.add(names.STEPS, labels, 1)
     if step.samples is not None:
@@ -115,7 +115,7 @@ def _count(task: Task, step: EndedStepFacts, labels: dict[str, str]) -> None:
     task.self_time(task.labels(step.root.name), step.self_ns)
 
 
-def _record_durations(task: Task, steps: list[EndedStepFacts]) -> None:
+def _record_durations(task: MarkTask, steps: list[EndedStepFacts]) -> None:
     """The steps of a mark in one go: a histogram costs as much for one value as for many."""
     by_phase: dict[str, list[int]] = {}
     for step in steps:
@@ -125,7 +125,7 @@ def _record_durations(task: Task, steps: list[EndedStepFacts]) -> None:
         task.meter.record(names.STEP_DURATION, {names.ML_PHASE: phase}, np.array(durations))
 
 
-def _measure(task: Task, ended: EndedStepRows, steps: list[tuple[int, Root]]) -> None:
+def _measure(task: MarkTask, ended: EndedStepRows, steps: list[tuple[int, Root]]) -> None:
     """Sections of steps: per-step rows, histograms, self time."""
     task.tables.add_step_sections(sections_by_name(ended, task.journal, steps))
     inner = ended.rows["span"] != ended.rows["root"]
@@ -138,7 +138,7 @@ def _measure(task: Task, ended: EndedStepRows, steps: list[tuple[int, Root]]) ->
         task.self_time(labels, int(own[of_name & ~beside].sum()))
 
 
-def _keep(task: Task, rows: Rows, root: Root, span: int) -> None:
+def _keep(task: MarkTask, rows: Rows, root: Root, span: int) -> None:
     reason = task.journal.ended[span].kept
     if reason is None:
         task.outcome.unselected += len(rows)
@@ -159,7 +159,7 @@ def _keep(task: Task, rows: Rows, root: Root, span: int) -> None:
     task.outcome.kept += final
 
 
-def _kept(task: Task, row: Any, root: Root, reason: str) -> Kept:
+def _kept(task: MarkTask, row: Any, root: Root, reason: str) -> Kept:
     flags, span = int(row["flags"]), int(row["span"])
     payload = task.batch.payload(span)
     return Kept(

@@ -13,10 +13,9 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from otel_mlperf.agent.conversion.window_queue import WindowQueue
 from otel_mlperf.agent.delivery.accounts import write_report
 from otel_mlperf.agent.delivery.destination import Site, account_of
-from otel_mlperf.agent.delivery.destinations import make_destinations
+from otel_mlperf.agent.delivery.destination_list import make_destinations
 from otel_mlperf.agent.delivery.outbox import Outbox
 from otel_mlperf.agent.delivery.publish import Publisher
 from otel_mlperf.agent.delivery.sender import Sender
@@ -28,6 +27,7 @@ from otel_mlperf.agent.model.events import Event, Joined, Left, Mark
 from otel_mlperf.agent.model.table_rows import TableRows
 from otel_mlperf.agent.readings.reading_rounds import ReadingRounds, find_used
 from otel_mlperf.agent.readings.sensor_set import this_machine
+from otel_mlperf.agent.window_conversion import WindowQueue
 from otel_mlperf.errors import StoreError
 from otel_mlperf.ids import safe_name
 from otel_mlperf.store.parts import last_number, window_host

@@ -11,13 +11,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from otel_mlperf.agent.conversion.window_queue import bodies
 from otel_mlperf.agent.delivery.accounts import Accounts
 from otel_mlperf.agent.delivery.emit import Emitter
 from otel_mlperf.agent.derivation.journal_work import process_row, work_out
 from otel_mlperf.agent.derivation.made_spans import device_spans, segment_spans
+from otel_mlperf.agent.derivation.mark_task import MarkOutcome, MarkTask
 from otel_mlperf.agent.derivation.mark_totals import MarkTotals, keep_counted
-from otel_mlperf.agent.derivation.mark_work import MarkOutcome, Task
 from otel_mlperf.agent.derivation.metric_series import Meter
 from otel_mlperf.agent.model.agent_state import AgentState, RankState
 from otel_mlperf.agent.model.events import (
@@ -31,6 +30,7 @@ from otel_mlperf.agent.model.events import (
     WindowConverted,
 )
 from otel_mlperf.agent.model.journal_state import JournalState
+from otel_mlperf.agent.window_conversion import bodies
 from otel_mlperf.journal.layout import Kind, Word
 from otel_mlperf.journal.layout import State as Life
 from otel_mlperf.journal.ring_scan import ROW_TYPE, rows_of_kind
@@ -154,7 +154,7 @@ class EventProcessor:
         waited = len(journal.held) // ROW_TYPE.itemsize
         try:
             options = self._options
-            task = Task(journal, rank, options.policy, self._tables, explicit=options.explicit)
+            task = MarkTask(journal, rank, options.policy, self._tables, explicit=options.explicit)
             return work_out(task)
         except Exception:  # noqa: BLE001 - whatever it is, the next agent would meet it too
             # The same events would stop the next agent too: these rows are given up, counted.

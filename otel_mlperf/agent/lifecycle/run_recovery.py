@@ -10,10 +10,9 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from otel_mlperf.agent.conversion.window_queue import WindowQueue
 from otel_mlperf.agent.delivery.accounts import write_report
 from otel_mlperf.agent.delivery.destination import Site
-from otel_mlperf.agent.delivery.destinations import make_destinations
+from otel_mlperf.agent.delivery.destination_list import make_destinations
 from otel_mlperf.agent.delivery.outbox import Outbox
 from otel_mlperf.agent.delivery.sender import Sender
 from otel_mlperf.agent.lifecycle.agent_process import serve
@@ -21,6 +20,7 @@ from otel_mlperf.agent.lifecycle.event_processor import EventProcessor
 from otel_mlperf.agent.model.agent_options import Options, read_options
 from otel_mlperf.agent.model.agent_state import load_state, write_state
 from otel_mlperf.agent.model.table_rows import TableRows
+from otel_mlperf.agent.window_conversion import WindowQueue
 from otel_mlperf.errors import RunServed
 from otel_mlperf.journal.folder_lock import is_served
 from otel_mlperf.journal.journal_folder import (

@@ -16,7 +16,7 @@ from otel_mlperf.recorder.api.start import at_begin
 from otel_mlperf.recorder.core.faults import internal_error
 
 if TYPE_CHECKING:
-    from otel_mlperf.journal.control import Answer
+    from otel_mlperf.journal.window_control import Answer
     from otel_mlperf.pytorch.windows.window_plan import WindowPlan
     from otel_mlperf.recorder.lifecycle.recorder import Recorder
     from otel_mlperf.recorder.lifecycle.run import Run
@@ -97,7 +97,7 @@ class RunWindows:
 
     def _take(self, request: int) -> None:
         """Somebody asks for a window that begins with the next step, or for the end of that."""
-        from otel_mlperf.journal.control import answer_word, is_stop, steps_of
+        from otel_mlperf.journal.window_control import answer_word, is_stop, steps_of
         from otel_mlperf.pytorch.windows.window_plan import WindowPlan
 
         if is_stop(request):

@@ -10,7 +10,7 @@ import sys
 import threading
 from typing import TYPE_CHECKING, Any
 
-from otel_mlperf.journal.control import Answer
+from otel_mlperf.journal.window_control import Answer
 from otel_mlperf.pytorch.windows.capture import Capture
 from otel_mlperf.pytorch.windows.seen_steps import seen_steps_of
 from otel_mlperf.pytorch.windows.window_end import count_skipped, end_window

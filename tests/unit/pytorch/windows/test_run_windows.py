@@ -12,8 +12,8 @@ import torch
 
 import otel_mlperf as om
 from otel_mlperf import ids
-from otel_mlperf.journal.control import Answer, parse_answer
 from otel_mlperf.journal.layout import Word
+from otel_mlperf.journal.window_control import Answer, parse_answer
 
 
 def by_steps(work, count):

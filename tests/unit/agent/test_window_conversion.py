@@ -16,9 +16,9 @@ from kineto_traces import operator, write_trace
 from servers.running import wait_until
 
 from otel_mlperf import ids, names
-from otel_mlperf.agent.conversion.window_queue import TRIES
 from otel_mlperf.agent.lifecycle.run_recovery import deliver_rest
 from otel_mlperf.agent.model.sampling import Policy
+from otel_mlperf.agent.window_conversion import TRIES
 from otel_mlperf.cli.import_ import import_
 from otel_mlperf.journal.window import Window, WindowStep, write_window
 from otel_mlperf.otlp.endpoint_settings import read_settings

@@ -25,7 +25,7 @@ class MarkOutcome:
         self.kept: list[Kept] = []
 
 
-class Task:
+class MarkTask:
     """One journal's new rows, and where what follows from them goes."""
 
     def __init__(

@@ -62,7 +62,7 @@ def parse_answer(word: int) -> tuple[Answer, int]:
     return Answer(word & ((1 << _ANSWER_BITS) - 1)), word >> _ANSWER_BITS
 
 
-class Control:
+class WindowControl:
     """A command's side of one journal's words.
 
     Raises:

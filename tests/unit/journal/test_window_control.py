@@ -10,23 +10,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from otel_mlperf.errors import JournalError
-from otel_mlperf.journal.control import (
+from otel_mlperf.journal.journal_writer import Journal
+from otel_mlperf.journal.layout import Word
+from otel_mlperf.journal.meta import JournalMeta
+from otel_mlperf.journal.window_control import (
     Answer,
-    Control,
+    WindowControl,
     answer_word,
     is_stop,
     parse_answer,
     steps_of,
 )
-from otel_mlperf.journal.journal_writer import Journal
-from otel_mlperf.journal.layout import Word
-from otel_mlperf.journal.meta import JournalMeta
 
 ASK = """
 import pathlib, sys
 from otel_mlperf.errors import JournalError
-from otel_mlperf.journal.control import Control
-control = Control(pathlib.Path(sys.argv[1]))
+from otel_mlperf.journal.window_control import WindowControl
+control = WindowControl(pathlib.Path(sys.argv[1]))
 try:
     print(control.ask(int(sys.argv[2])) if sys.argv[2] != "stop" else control.stop())
 except JournalError as error:
@@ -118,7 +118,7 @@ def test_file_that_is_no_journal_is_named(tmp_path):
     (tmp_path / "c").write_bytes(bytes(9001))
     for name in "abcd":
         with pytest.raises(JournalError, match=f"{tmp_path}/{name}"):
-            Control(tmp_path / name)
+            WindowControl(tmp_path / name)
 
 
 @given(st.sampled_from(Answer), st.integers(0, 1 << 40))

@@ -1,1 +1,0 @@
-"""Profiler windows, converted in a process beside the agent."""
