@@ -22,7 +22,6 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from otel_mlperf.journal.layout import ROW, Flag, Kind, Word
 from otel_mlperf.recorder.core.faults import internal_error
 from otel_mlperf.recorder.core.tracks import find_running_loop
-from otel_mlperf.recorder.sections.long_way import IS_NATIVE, OPEN_ENTRY
 from otel_mlperf.recorder.sections.section_context import (
     CURRENT,
     NO_ENTRY,
@@ -33,6 +32,7 @@ from otel_mlperf.recorder.sections.section_context import (
     surface,
 )
 from otel_mlperf.recorder.sections.section_span import span_of
+from otel_mlperf.recorder.sections.slow_path import IS_NATIVE, OPEN_ENTRY
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -42,8 +42,8 @@ if TYPE_CHECKING:
 
     from otel_mlperf.journal.journal_writer import Pieces
     from otel_mlperf.recorder.core.recording import Recording
-    from otel_mlperf.recorder.sections.long_way import LongWay
     from otel_mlperf.recorder.sections.parents import Parents
+    from otel_mlperf.recorder.sections.slow_path import SlowPath
 
 # The layout's row, with parent, root and track as one piece of bytes made once for all children.
 _ROW = struct.Struct("@LLL24sIIL" if IS_NATIVE else "<QQQ24sIIQ")
@@ -115,7 +115,7 @@ class Section(SectionContext):
 
 def bind(  # noqa: C901, PLR0915 - closures of one scope, by design
     recording: Recording,
-    long_way: LongWay,
+    slow_path: SlowPath,
     parents: Parents,
     enter_slow: Callable[[Section], Section],
     exit_slow: Callable[[Section, int, BaseException | None], None],
@@ -124,7 +124,7 @@ def bind(  # noqa: C901, PLR0915 - closures of one scope, by design
 
     Args:
         recording: what is recorded into.
-        long_way: opens and closes what the short way cannot.
+        slow_path: opens and closes what the short way cannot.
         parents: where sections belong.
         enter_slow: enters a section that has an id already.
         exit_slow: leaves one that has more to it than times and attributes.
@@ -138,7 +138,7 @@ def bind(  # noqa: C901, PLR0915 - closures of one scope, by design
     put, put_open = _ROW.pack_into, OPEN_ENTRY.pack_into
     get_current, set_current, reset_current = CURRENT.get, CURRENT.set, CURRENT.reset
     get_ident, clock, next_id = threading.get_ident, time.monotonic_ns, recording.next_id
-    renew, payload, place = long_way.renew, long_way.payload, parents.place
+    renew, payload, place = slow_path.renew, slow_path.payload, parents.place
     running_loop = find_running_loop()  # None while asyncio is not imported
 
     class BoundSection(Section):
@@ -147,7 +147,7 @@ def bind(  # noqa: C901, PLR0915 - closures of one scope, by design
         def __enter__(self) -> Section:
             above = None
             try:
-                # One test for both: entered before, or made to take the long way.
+                # One test for both: entered before, or made to take the slow path.
                 if self.sid:
                     return enter_slow(self)
                 self.sid = sid = next_id()
@@ -177,7 +177,7 @@ def bind(  # noqa: C901, PLR0915 - closures of one scope, by design
                 # Last: a signal handler may open sections from here on, and this is their parent.
                 self.token = set_current(self)
             except BaseException as error:  # noqa: BLE001 - decided there
-                long_way.rescue_enter(self, error, above)
+                slow_path.rescue_enter(self, error, above)
             return self
 
         def __exit__(
@@ -220,7 +220,7 @@ def bind(  # noqa: C901, PLR0915 - closures of one scope, by design
                 words[at >> 3] = 0
                 push(at)
             except BaseException as problem:  # noqa: BLE001 - decided there
-                long_way.rescue_exit(self, t1, slot, problem)
+                slow_path.rescue_exit(self, t1, slot, problem)
 
         def as_span(self) -> Span:
             return span_of(self, parents.trace_of)

@@ -9,7 +9,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Protocol
 
 from otel_mlperf.recorder.core.scrub import describe_exception, is_failure
-from otel_mlperf.recorder.sections.long_way import LongWay
 from otel_mlperf.recorder.sections.section import Section, bind
 from otel_mlperf.recorder.sections.section_context import (
     CURRENT,
@@ -19,6 +18,7 @@ from otel_mlperf.recorder.sections.section_context import (
     context_above,
     extra_of,
 )
+from otel_mlperf.recorder.sections.slow_path import SlowPath
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -40,7 +40,7 @@ class StepsInside(Protocol):
         """An exception leaves a section, and may end loops whose iterators are blind to it."""
 
 
-class RecordedSections(LongWay):
+class RecordedSections(SlowPath):
     """Makes, enters and leaves the sections of one recording."""
 
     steps: StepsInside

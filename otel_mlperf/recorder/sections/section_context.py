@@ -49,7 +49,7 @@ _NOTHING: Context = contextvars.Context().run(CURRENT.get)
 
 
 class Extra:
-    """What only some sections have; its presence sends the exit down the long way."""
+    """What only some sections have; its presence sends the exit down the slow path."""
 
     # Defaults of the class, not set one by one: most sections that have one have attributes only.
     attributes: dict[str, Any] | None = None

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from otel_mlperf.recorder.sections.section_context import CURRENT, SectionContext, context_above
 
 if TYPE_CHECKING:
-    from otel_mlperf.recorder.sections.long_way import LongWay
+    from otel_mlperf.recorder.sections.slow_path import SlowPath
 
 End = Callable[[int, "list[str] | None"], None]
 """Writes what was dropped, given its end and the error, if there was one."""
@@ -52,7 +52,7 @@ class _Abandoned(NamedTuple):
 class AbandonedLoops:
     """Steps and epochs of one recorder whose iterators are gone and whose outcome is not known."""
 
-    def __init__(self, sections: LongWay) -> None:
+    def __init__(self, sections: SlowPath) -> None:
         self._sections = sections
         self._waiting: list[_Abandoned] = []
 

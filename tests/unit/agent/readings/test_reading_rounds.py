@@ -14,9 +14,9 @@ from otel_mlperf.agent.readings.reading_rounds import ReadingRounds, find_owners
 from otel_mlperf.agent.readings.sensor_set import DirectSensor, SensorSet
 from otel_mlperf.journal.layout import Word
 from otel_mlperf.journal.meta import JournalMeta
-from otel_mlperf.sensors.deadline import TimedSensor
 from otel_mlperf.sensors.gpus.gpu import Device
 from otel_mlperf.sensors.measurement import Measurement
+from otel_mlperf.sensors.timed_sensor import TimedSensor
 
 GPUS = tuple(Device(f"GPU-{number}", number, "H100") for number in range(4))
 

@@ -30,11 +30,11 @@ from otel_mlperf.recorder.instruments import (
 )
 from otel_mlperf.recorder.lifecycle import recorder
 from otel_mlperf.recorder.sections import (
-    long_way,
     parents,
     section_cases,
     section_context,
     section_span,
+    slow_path,
 )
 from otel_mlperf.recorder.stepping import abandoned_loops, batch_size, step_recording
 
@@ -44,7 +44,7 @@ MODULES = [
     attribute_values,
     batch_size,
     cells,
-    long_way,
+    slow_path,
     section_cases,
     section_context,
     section_span,
@@ -62,7 +62,7 @@ MODULES = [
 INNER = [
     recorder.Recorder,
     name_registry.Registry,
-    long_way.LongWay,
+    slow_path.SlowPath,
     section_cases.RecordedSections,
     parents.Parents,
     step_recording.Stepping,

@@ -5,8 +5,8 @@ from __future__ import annotations
 import threading
 
 from otel_mlperf import names
-from otel_mlperf.sensors.deadline import TimedSensor
 from otel_mlperf.sensors.measurement import Measurement
+from otel_mlperf.sensors.timed_sensor import TimedSensor
 
 LOAD = Measurement("load", {}, 1.0)
 

@@ -1,7 +1,7 @@
 """How is a section opened, closed and left where the price does not matter?
 
 ``section`` does the same things at the least cost; this is what it falls back on, and what the
-recorder's own sections use. The long way also finishes what the short one was cut off in: by
+recorder's own sections use. The slow path also finishes what the short one was cut off in: by
 Ctrl-C, by a full table, by a token of another context. The section is then opened or closed once,
 and what is the program's to see goes on.
 """
@@ -35,7 +35,7 @@ OPEN_ENTRY = struct.Struct("@L24sLL" if IS_NATIVE else "<Q24sQQ")
 assert OPEN_ENTRY.size == OPEN.size
 
 
-class LongWay:
+class SlowPath:
     """Opens, closes and leaves sections of one recording."""
 
     def __init__(self, recording: Recording) -> None:
