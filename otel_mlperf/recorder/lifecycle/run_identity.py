@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import sys
 from dataclasses import dataclass
-from hashlib import blake2b
 from typing import TYPE_CHECKING
 
 from otel_mlperf.recorder.core.faults import log
@@ -107,6 +106,9 @@ def _launcher_id() -> str:
             started = file.read().rpartition(")")[2].split()[19]
     except (OSError, IndexError):
         return ""
+    # Here: it takes 10 ms, and whoever imports the package may never start a run.
+    from hashlib import blake2b
+
     return blake2b(f"{boot}/{parent}/{started}".encode(), digest_size=16).hexdigest()
 
 
