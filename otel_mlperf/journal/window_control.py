@@ -142,10 +142,6 @@ class WindowControl:
             return None
         return parse_answer(self.word(Word.ANSWER))
 
-    def is_taken(self, request: int) -> bool:
-        """Whether the process has seen the request."""
-        return self.word(Word.TAKEN) == request
-
     @property
     def listens(self) -> bool:
         """Whether the process looks for requests before each step."""
