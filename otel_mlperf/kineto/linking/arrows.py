@@ -45,10 +45,11 @@ def last_before(
     # comes first, so that it answers. A search for each question would be a loop in Python.
     asks = np.arange(len(all_keys)) >= count
     order = np.lexsort((asks, np.concatenate((times, wanted_times)), all_keys))
-    at = np.arange(len(order))
+    at = np.arange(len(order), dtype=np.int32)
     is_candidate = ~asks[order]
-    before = np.maximum.accumulate(np.where(is_candidate, at, NONE))
-    after = np.minimum.accumulate(np.where(is_candidate, at, len(order))[::-1])[::-1]
+    before = np.maximum.accumulate(np.where(is_candidate, at, np.int32(NONE)))
+    last = np.int32(len(order))
+    after = np.minimum.accumulate(np.where(is_candidate, at, last)[::-1])[::-1]
     candidate = np.full(len(order), NONE, np.int64)
     for place in (after, before):  # the second overrules the first
         inside = (place >= 0) & (place < len(order))
@@ -157,8 +158,8 @@ def _by_number(
     for thread, its_track in tracks.items():
         track[threads == thread] = its_track
     asks = np.flatnonzero((track != NONE) & (events.sequence[back] < _LARGEST_KEY // count))
-    wanted = events.sequence[back[asks]] * count + track[asks]
-    keys = events.sequence[ahead] * count + events.track[ahead]
+    wanted = events.sequence[back[asks]].astype(np.int64) * count + track[asks]
+    keys = events.sequence[ahead].astype(np.int64) * count + events.track[ahead]
     start = events.start_ns
     at = last_before(keys, start[ahead], wanted, start[back[asks]])
     rows = np.where(at == NONE, NONE, np.append(ahead, NONE)[at])

@@ -11,12 +11,20 @@ no sooner, and has not ended where it begins. So
 - a negative duration counts as none;
 - of equal intervals the lower rank is outside, then the lower row.
 
+Frames of Python nest apart from everything else. A frame whose end the profiler has missed lasts
+until the window ends and would be the innermost around all that follows: it counts as ended with
+the frame that it began in, and one that outlives an event which it began in is above nothing of
+that event. So the nearest event above another that is no frame is the one that would be there
+without any frames.
+
 Questions about parents are answered by levels or by doubling, never event by event.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from functools import cached_property
+from operator import neg
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -40,12 +48,16 @@ class Forest:
         return len(self.parent)
 
     @cached_property
-    def levels(self) -> list[NDArray[np.intp]]:
+    def levels(self) -> list[NDArray[np.int32]]:
         """The rows by depth, roots first."""
         deep = self.depth()
-        order = np.argsort(deep, kind="stable")
+        order = np.argsort(deep, kind="stable").astype(np.int32)
         edges = np.flatnonzero(np.diff(deep[order])) + 1
         return [part for part in np.split(order, edges) if len(part)]
+
+    def forget_levels(self) -> None:
+        """Gives up the memory that they take; they are worked out again when they are asked for."""
+        self.__dict__.pop("levels", None)
 
     def depth(self) -> NDArray[np.int32]:
         """How many rows are above each."""
@@ -111,14 +123,13 @@ def find_parents(
     start_ns: NDArray[np.int64],
     duration_ns: NDArray[np.int64],
     rank: NDArray[np.int64],
+    is_frame: NDArray[np.bool_] | None = None,
 ) -> NDArray[np.int32]:
     """For each item the index of its parent; NONE for a root."""
     end_ns = start_ns + np.maximum(duration_ns, 0)
     order = _outer_first(track, start_ns, end_ns, rank)
-    above = _containing(track[order], start_ns[order], end_ns[order])
-    parent = np.full(len(order), NONE, np.int32)
-    parent[order] = np.where(above == NONE, NONE, order[above])
-    return parent
+    frames = np.zeros(len(order), np.bool_) if is_frame is None else is_frame
+    return _containing(order, track, start_ns, end_ns, frames)
 
 
 def _outer_first(
@@ -130,7 +141,8 @@ def _outer_first(
     order = np.lexsort((-end, start, track))
     same = np.ones(max(len(order) - 1, 0), np.bool_)
     for column in (track, start, end):
-        same &= np.diff(column[order]) == 0
+        ordered = column[order]
+        same &= ordered[1:] == ordered[:-1]
     if same.any():  # few: a fourth key for all of them would cost a third of the time
         tied = np.flatnonzero(np.append(same, False) | np.insert(same, 0, False))
         rows = order[tied]
@@ -139,31 +151,66 @@ def _outer_first(
     return order
 
 
+_EVENT, _FRAME = 0, 1
+_Open = tuple[list[int], list[int]]
+"""Of events and of frames: rows, or ends, of those that may still contain something."""
+
+
 def _containing(
-    track: NDArray[np.int32], start: NDArray[np.int64], end: NDArray[np.int64]
+    order: NDArray[np.intp],
+    track: NDArray[np.int32],
+    start: NDArray[np.int64],
+    end: NDArray[np.int64],
+    is_frame: NDArray[np.bool_],
 ) -> NDArray[np.int32]:
-    """The parent of each of intervals sorted outer first.
+    """The parent of each interval; ``order`` has them outer first.
 
     A loop over rows on purpose: 0.3 µs each however deep they nest. Rounds over whole arrays are
     twice as fast on common traces, and take hours on one that was made to be deep.
     """
-    above = np.empty(len(start), np.int32)
-    open_rows: list[int] = []
-    open_ends: list[int] = []
+    parent = np.empty(len(start), np.int32)
+    open_rows: _Open = ([], [])
+    open_ends: _Open = ([], [])
     current = NONE
     for first in range(0, len(start), _CHUNK):
-        part = slice(first, first + _CHUNK)
-        parents = []
-        rows = zip(track[part].tolist(), start[part].tolist(), end[part].tolist(), strict=True)
-        for row, (its_track, begin, stop) in enumerate(rows, first):
+        part = order[first : first + _CHUNK]
+        places = []
+        columns = (column[part].tolist() for column in (track, start, end, is_frame))
+        for row, (its_track, begin, stop, kind) in enumerate(zip(*columns, strict=True), first):
             if its_track != current:
-                open_rows, open_ends, current = [], [], its_track
-            # What ends sooner contains nothing that comes later and ends later still.
-            while open_ends and (open_ends[-1] < stop or open_ends[-1] <= begin):
-                open_ends.pop()
-                open_rows.pop()
-            parents.append(open_rows[-1] if open_rows else NONE)
-            open_rows.append(row)
-            open_ends.append(stop)
-        above[part] = parents
-    return above
+                open_rows, open_ends, current = ([], []), ([], []), its_track
+            rows, ends = open_rows[kind], open_ends[kind]
+            # What ends sooner contains nothing that comes later and ends later still; a frame
+            # never outlives the one that it began in.
+            while ends and (ends[-1] <= begin or (ends[-1] < stop and kind == _EVENT)):
+                ends.pop()
+                rows.pop()
+            until = min(stop, ends[-1]) if kind == _FRAME and ends else stop
+            if open_rows[1 - kind]:
+                places.append(_inner(open_rows, open_ends, begin, until))
+            else:
+                places.append(rows[-1] if rows else NONE)
+            rows.append(row)
+            ends.append(until)
+        above = np.array(places)
+        parent[part] = np.where(above == NONE, NONE, order[above])
+    return parent
+
+
+def _inner(open_rows: _Open, open_ends: _Open, begin: int, stop: int) -> int:
+    """The parent of an interval where events and frames are open: which of both began later?"""
+    event, event_end = _innermost(open_rows[_EVENT], open_ends[_EVENT], begin, stop)
+    frame, frame_end = _innermost(open_rows[_FRAME], open_ends[_FRAME], begin, stop)
+    is_between = frame > event and (event == NONE or frame_end <= event_end)
+    return frame if is_between else event if event != NONE else frame
+
+
+def _innermost(rows: list[int], ends: list[int], begin: int, stop: int) -> tuple[int, int]:
+    """Row and end of the innermost that contains an interval; NONE: none does."""
+    while ends and ends[-1] <= begin:
+        ends.pop()
+        rows.pop()
+    at = len(ends)
+    if ends and ends[-1] < stop:  # rare; by halves, since a file may be made to be deep
+        at = bisect_right(ends, -stop, key=neg)
+    return (rows[at - 1], ends[at - 1]) if at else (NONE, NONE)

@@ -1,15 +1,20 @@
 """Which call launched each piece of work of a device, and under which operator?
 
 A device event carries the correlation of the call of the runtime or driver that launched it; many
-may carry one (a CUDA graph). Its parent is the innermost operator or annotation around that call,
-not what happens to run on the host when the device gets to it. Its ``External id`` is asked where
-the call is not in the trace, or nothing is around it: the profiler fills that field with the
-correlation itself when it knows no operator, and such a number is none.
+may carry one: those of a graph, which hang under the call itself. Of any other the parent is the
+innermost operator or annotation around that call, not what happens to run on the host when the
+device gets to it.
+
+The ``External id``, of the work or else of its call, is of the operator that the profiler took to
+be open. It is believed where nothing else is known, and where it only says more: that operator lies
+inside what is around the call, or is around the call as well and ends sooner. The profiler fills
+that field with the correlation itself when it knows no operator, and such a number is none.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+import re
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
@@ -53,32 +58,84 @@ def find_launches(
     # The call before the External id: a correlation names the very call, while the id is of the
     # operator that the profiler took to be open, was seen twice in one file, and is the
     # correlation once more where it knew no operator.
-    call = _find_calls(trace, roles)
-    told, asked = _find_operators(trace, roles)
-    host = Forest(parents)
-    owner = np.append(host.nearest(_is_in(roles, _OWNERS)), np.int32(NONE))[call]
-    frame = np.append(host.nearest(roles == Role.PYTHON), np.int32(NONE))[call]
-    is_bare = np.append(around, np.int32(NONE))[call] == NONE
-    parent = np.where(roles == Role.DEVICE_ANNOTATION, _find_originals(trace, roles), owner)
-    # What no operator is around: Python's frame is better than nothing, and so is the call itself.
-    # In this order: an id that names an operator is knowledge, a frame of Python a good guess,
-    # and the call itself at least the right time.
+    launch = _find_calls(trace, roles)
+    rows = np.flatnonzero(_is_in(roles, IS_DEVICE))
+    call = launch[rows]
+    told, asked = _find_operators(trace, roles, rows, call)
+    parent = np.full(len(roles), NONE, np.int32)
+    parent[rows] = _find_parents(trace, roles, around, parents, call, asked)
+    copies = roles == Role.DEVICE_ANNOTATION
+    parent[copies] = _find_originals(trace, roles)[copies]
+    is_unknown, contradicts = np.zeros((2, len(roles)), np.bool_)
+    is_unknown[rows] = told & (asked == NONE)
+    contradicts[rows] = (call != NONE) & (asked != NONE) & ~_contains(trace, asked, call)
+    return Launches(launch, parent, is_unknown, contradicts)
+
+
+def _find_parents(
+    trace: Trace,
+    roles: NDArray[np.uint8],
+    around: NDArray[np.int32],
+    parents: NDArray[np.int32],
+    call: NDArray[np.int32],
+    asked: NDArray[np.int32],
+) -> NDArray[np.int32]:
+    """What work hangs under, by its call and the operator of its External id."""
+
+    def above(parents: NDArray[np.int32], wanted: NDArray[np.bool_]) -> NDArray[np.int32]:
+        return np.append(Forest(parents).nearest(wanted), np.int32(NONE))[call]
+
+    is_owner = _is_in(roles, _OWNERS)
+    owner = above(parents, is_owner)
+    parent = np.where(_says_more(trace, owner, call, asked), asked, owner)
+    parent = np.where(_is_graph(trace)[call], call, parent)
+    # What no operator is around: an id that names one is knowledge, a frame of Python a good
+    # guess, and the call itself at least the right time. Where an operator is around, but outside
+    # of a recorded section, the section is nearer than any of them.
+    is_bare = above(around, is_owner) == NONE
+    frame = above(parents, roles == Role.PYTHON)
     for better in (np.where(is_bare, asked, NONE), frame, call):
         parent = np.where(parent == NONE, better, parent)
-    is_unknown = told & (asked == NONE)
-    return Launches(call, parent.astype(np.int32), is_unknown, _contradicts(trace, call, asked))
+    return parent
 
 
-def _contradicts(
-    trace: Trace, call: NDArray[np.int32], asked: NDArray[np.int32]
+def _is_graph(trace: Trace) -> NDArray[np.bool_]:
+    """Which events launch a graph, whose kernels no operator asked for one by one; none at NONE."""
+    is_graph = np.array([_GRAPH.search(name) is not None for name in trace.names] or [False])
+    return np.append(is_graph[trace.events.name], False)
+
+
+_GRAPH: Final = re.compile(r"(?:cu|hip)\w*GraphLaunch")
+
+
+def _says_more(
+    trace: Trace, owner: NDArray[np.int32], call: NDArray[np.int32], asked: NDArray[np.int32]
 ) -> NDArray[np.bool_]:
+    """Whether the operator of the External id is nearer to the call than the owner by time.
+
+    It lies in the owner and had begun: it ended a tick before the call did. Or both are around the
+    call, and the owner, though begun later, outlives it.
+    """
+    start, end = trace.events.start_ns, trace.events.start_ns + trace.events.duration_ns
+    is_known = (owner != NONE) & (call != NONE) & (asked != NONE) & (asked != owner)
+    is_inside = _contains(trace, owner, asked) & ~_contains(trace, asked, owner)
+    is_inside &= start[asked] <= start[call]
+    is_crossed = _contains(trace, asked, call) & (end[asked] < end[owner])
+    is_crossed &= start[asked] <= start[owner]
+    says_more: NDArray[np.bool_] = is_known & (is_inside | is_crossed)
+    return says_more
+
+
+def _contains(
+    trace: Trace, outer: NDArray[np.int32], inner: NDArray[np.int32]
+) -> NDArray[np.bool_]:
+    """Whether one event is around another, by time and thread."""
     events = trace.events
     end = events.start_ns + events.duration_ns
-    is_around = events.track[asked] == events.track[call]
-    is_around &= events.start_ns[asked] <= events.start_ns[call]
-    is_around &= end[asked] >= end[call]
-    contradicts: NDArray[np.bool_] = (call != NONE) & (asked != NONE) & ~is_around
-    return contradicts
+    is_around: NDArray[np.bool_] = events.track[outer] == events.track[inner]
+    is_around &= events.start_ns[outer] <= events.start_ns[inner]
+    is_around &= end[outer] >= end[inner]
+    return is_around
 
 
 _OWNERS = (Role.OPERATOR, Role.ANNOTATION, Role.HOST)
@@ -97,7 +154,8 @@ def _find_calls(trace: Trace, roles: NDArray[np.uint8]) -> NDArray[np.int32]:
     calls = np.flatnonzero(on_host & (events.correlation > 0))
     works = np.flatnonzero((roles == Role.DEVICE) & (events.correlation > 0))
     call = np.full(len(events), NONE, np.int32)
-    call[works] = _matched(trace, calls, events.correlation[calls], works, events.correlation)
+    wanted = events.correlation[works]
+    call[works] = _matched(trace, calls, events.correlation[calls], works, wanted)
     # Second, because an arrow may lack an end where the window began or ended in between.
     lost = np.flatnonzero((roles == Role.DEVICE) & (call == NONE))
     if len(lost):
@@ -107,18 +165,19 @@ def _find_calls(trace: Trace, roles: NDArray[np.uint8]) -> NDArray[np.int32]:
 
 
 def _find_operators(
-    trace: Trace, roles: NDArray[np.uint8]
+    trace: Trace, roles: NDArray[np.uint8], rows: NDArray[np.intp], call: NDArray[np.int32]
 ) -> tuple[NDArray[np.bool_], NDArray[np.int32]]:
-    """Which works have an External id, and the operators that these are of."""
+    """Which works have an External id, their own or their call's, and the operators of these."""
     events = trace.events
     owners = np.flatnonzero(_is_in(roles, _OWNERS) & (events.external > 0))
+    begun = np.where(call == NONE, rows, call)
+    teller = np.where(events.external[rows] > 0, rows, begun)
+    wanted = events.external[teller]
     # Equal to the correlation it is no id of an operator: that is what the profiler fills in when
     # it knows none.
-    told = (events.external > 0) & (events.external != events.correlation)
-    told &= roles == Role.DEVICE
-    works = np.flatnonzero(told)
-    operator = np.full(len(events), NONE, np.int32)
-    operator[works] = _matched(trace, owners, events.external[owners], works, events.external)
+    told = (wanted > 0) & (wanted != events.correlation[teller]) & (roles[rows] == Role.DEVICE)
+    operator = np.full(len(rows), NONE, np.int32)
+    operator[told] = _matched(trace, owners, events.external[owners], begun[told], wanted[told])
     return told, operator
 
 
@@ -128,7 +187,8 @@ def _find_originals(trace: Trace, roles: NDArray[np.uint8]) -> NDArray[np.int32]
     originals = np.flatnonzero((roles == Role.ANNOTATION) & (events.external > 0))
     copies = np.flatnonzero((roles == Role.DEVICE_ANNOTATION) & (events.external > 0))
     original = np.full(len(events), NONE, np.int32)
-    rows = _matched(trace, originals, events.external[originals], copies, events.external)
+    wanted = events.external[copies]
+    rows = _matched(trace, originals, events.external[originals], copies, wanted)
     # The number alone is not enough: External ids were seen twice in one file.
     same = rows != NONE
     same[same] = events.name[rows[same]] == events.name[copies[same]]
@@ -140,10 +200,10 @@ def _matched(
     trace: Trace,
     candidates: NDArray[np.intp],
     keys: NDArray[np.int64],
-    works: NDArray[np.intp],
-    column: NDArray[np.int64],
+    begun: NDArray[np.intp],
+    wanted: NDArray[np.int64],
 ) -> NDArray[np.int64]:
-    """For each of ``works`` the row of the candidate with its key."""
+    """For each wanted key the row of the candidate; ``begun``: the event before which it began."""
     start = trace.events.start_ns
-    at = last_before(keys, start[candidates], column[works], start[works])
+    at = last_before(keys, start[candidates], wanted, start[begun])
     return np.where(at == NONE, NONE, np.append(candidates, NONE)[at])

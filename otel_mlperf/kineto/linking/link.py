@@ -16,6 +16,7 @@ import numpy as np
 from otel_mlperf.kineto.linking.arrows import find_forward
 from otel_mlperf.kineto.linking.forest import find_parents
 from otel_mlperf.kineto.linking.host_parents import HostEvents
+from otel_mlperf.kineto.linking.instants import settle
 from otel_mlperf.kineto.linking.launches import find_launches
 from otel_mlperf.kineto.linking.linked_events import IS_DEVICE, Links, Place, Role, find_roles
 from otel_mlperf.kineto.linking.sections import no_sections
@@ -48,6 +49,7 @@ def link(trace: Trace, sections: Sections | None = None) -> Links:
     steps, step = host.steps(backward.forward)
     links = host.place(steps, step)
     links.forward = backward.forward
+    del host, waiting  # of millions of events these are much, and what follows needs its own
     launches = find_launches(trace, roles, around, links.parent)
     _place_devices(links, launches, roles)
     links.orphans = _count(trace, links, launches, backward, roles)
@@ -58,12 +60,19 @@ def _nest(trace: Trace, roles: NDArray[np.uint8], is_host: NDArray[np.bool_]) ->
     """Of each host event the one that contains it on its thread."""
     events, rows = trace.events, np.flatnonzero(is_host)
     # Of equal intervals calls are innermost; an operator's id is lower than those of its children.
-    rank = _DEPTHS[roles[rows]] << 48 | np.clip(events.external[rows], 0, (1 << 48) - 1)
+    rank = _DEPTHS[roles[rows]] << 48 | np.clip(
+        events.external[rows].astype(np.int64), 0, (1 << 48) - 1
+    )
     parents = find_parents(
-        events.track[rows], events.start_ns[rows], events.duration_ns[rows], rank
+        events.track[rows],
+        events.start_ns[rows],
+        events.duration_ns[rows],
+        rank,
+        roles[rows] == Role.PYTHON,
     )
     around = np.full(len(events), NONE, np.int32)
     around[rows] = np.append(rows, NONE)[parents]
+    settle(trace, roles, around)
     return around
 
 

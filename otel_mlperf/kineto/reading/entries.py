@@ -34,6 +34,7 @@ class Args(msgspec.Struct, gc=False):
     stream: Whole = NONE
     correlation: Whole = NONE
     bytes: Whole = NONE
+    number: Whole = msgspec.field(default=NONE, name="Ev Idx")
 
 
 class MemoryArgs(msgspec.Struct, gc=False):
@@ -45,6 +46,7 @@ class MemoryArgs(msgspec.Struct, gc=False):
     size: Whole = msgspec.field(default=NONE, name="Bytes")
     allocated: Whole = msgspec.field(default=NONE, name="Total Allocated")
     reserved: Whole = msgspec.field(default=NONE, name="Total Reserved")
+    number: Whole = msgspec.field(default=NONE, name="Ev Idx")
 
 
 class Complete(msgspec.Struct, gc=False, tag_field="ph", tag="X"):

@@ -16,6 +16,7 @@ from otel_mlperf.kineto.reading.value_columns import (
     Growing,
     Index,
     Whole,
+    narrowed,
     time_column,
     whole_column,
     whole_columns,
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from otel_mlperf.kineto.reading.damage import DamageLog
+    from otel_mlperf.kineto.reading.record_numbers import RecordNumbers
     from otel_mlperf.kineto.reading.value_columns import TrackTable
 
 MOST_KINDS: Final = 256
@@ -45,6 +47,9 @@ _ARGS: Final[dict[str, Whole]] = {
 _MEMORY_ARGS: Final[dict[str, Whole]] = {
     name: np.int16 if name in _NARROW else np.int64 for name in MemoryArgs.__struct_fields__
 }
+_NUMBER: Final = "number"
+"""Of the args the only one that is no column."""
+_MEMORY: Final = ("memory",)
 _NO_ARGS: Final = Args()
 _NO_MEMORY_ARGS: Final = MemoryArgs()
 _NAME: Final = attrgetter("name")
@@ -54,8 +59,9 @@ _CATEGORY: Final = attrgetter("cat")
 class EventRows:
     """Events with a duration."""
 
-    def __init__(self, tracks: TrackTable, damage: DamageLog) -> None:
+    def __init__(self, tracks: TrackTable, numbers: RecordNumbers, damage: DamageLog) -> None:
         self._tracks = tracks
+        self._numbers = numbers
         self._damage = damage
         self._names = Index()
         self._categories = Index(str.lower, MOST_KINDS)
@@ -66,7 +72,7 @@ class EventRows:
             name=np.int32,
             category=np.uint8,
             track=np.int32,
-            **_ARGS,
+            **_without_number(_ARGS),
         )
 
     def add(self, events: list[Complete], positions: NDArray[np.int64]) -> None:
@@ -82,15 +88,18 @@ class EventRows:
             self._count_negative(events, duration, positions)
         count = len(events)
         args = [event.args or _NO_ARGS for event in events]
+        columns = whole_columns(args, _ARGS, positions, self._damage)
+        category = self._categories.column(map(_CATEGORY, events), count, np.uint8)
+        self._numbers.add(columns[_NUMBER], start, category, self.categories())
         self._rows.add(
             count,
             start_ns=start,
             duration_ns=duration,
             position=positions,
             name=self._names.column(map(_NAME, events), count, np.int32),
-            category=self._categories.column(map(_CATEGORY, events), count, np.uint8),
+            category=category,
             track=self._tracks.column(events, positions),
-            **whole_columns(args, _ARGS, positions, self._damage),
+            **_without_number(columns),
         )
 
     def _count_negative(
@@ -106,6 +115,8 @@ class EventRows:
     def finish(self, base_ns: int) -> Events:
         """All events in the order of the file, with times from the zero that ``base_ns`` is."""
         columns = _shifted(self._rows.columns(), "start_ns", base_ns, self._damage)
+        for name in columns.keys() & _ARGS.keys():
+            columns[name] = narrowed(columns[name])
         position = columns["position"]
         if np.any(position[1:] < position[:-1]):
             # Pairs of begin and end become known only at their end.
@@ -163,10 +174,11 @@ class FlowRows:
 class AllocationRows:
     """``[memory]`` instants."""
 
-    def __init__(self, tracks: TrackTable, damage: DamageLog) -> None:
+    def __init__(self, tracks: TrackTable, numbers: RecordNumbers, damage: DamageLog) -> None:
         self._tracks = tracks
+        self._numbers = numbers
         self._damage = damage
-        self._rows = Growing(time_ns=np.int64, track=np.int32, **_MEMORY_ARGS)
+        self._rows = Growing(time_ns=np.int64, track=np.int32, **_without_number(_MEMORY_ARGS))
 
     def add(self, instants: list[Instant], positions: NDArray[np.int64]) -> None:
         """Take those of the instants that are allocations."""
@@ -174,18 +186,24 @@ class AllocationRows:
         instants, positions = _chosen(instants, good), positions[good]
         time = time_column("ts", instants, positions, self._damage)
         good = time != NO_TIME
-        instants, positions = _chosen(instants, good), positions[good]
+        instants, positions, time = _chosen(instants, good), positions[good], time[good]
         args = [instant.args or _NO_MEMORY_ARGS for instant in instants]
+        columns = whole_columns(args, _MEMORY_ARGS, positions, self._damage)
+        self._numbers.add(columns[_NUMBER], time, np.zeros(len(time), np.uint8), _MEMORY)
         self._rows.add(
             len(instants),
-            time_ns=time[good],
+            time_ns=time,
             track=self._tracks.column(instants, positions),
-            **whole_columns(args, _MEMORY_ARGS, positions, self._damage),
+            **_without_number(columns),
         )
 
     def finish(self, base_ns: int) -> Allocations:
         """All allocations, with times from the zero that ``base_ns`` is."""
         return Allocations(**_shifted(self._rows.columns(), "time_ns", base_ns, self._damage))
+
+
+def _without_number(columns: dict[str, Any]) -> dict[str, Any]:
+    return {name: column for name, column in columns.items() if name != _NUMBER}
 
 
 def _flow_kind(category: str) -> str:

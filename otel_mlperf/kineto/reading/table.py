@@ -24,6 +24,7 @@ from otel_mlperf.kineto.reading.entries import (
     Meta,
 )
 from otel_mlperf.kineto.reading.gather import AllocationRows, EventRows, FlowRows
+from otel_mlperf.kineto.reading.record_numbers import RecordNumbers
 from otel_mlperf.kineto.reading.value_columns import TrackTable
 
 if TYPE_CHECKING:
@@ -42,9 +43,10 @@ class Table:
 
     def __init__(self, damage: DamageLog) -> None:
         self.tracks = TrackTable(damage)
-        self.events = EventRows(self.tracks, damage)
+        self.numbers = RecordNumbers()
+        self.events = EventRows(self.tracks, self.numbers, damage)
         self.flows = FlowRows(self.tracks, damage)
-        self.allocations = AllocationRows(self.tracks, damage)
+        self.allocations = AllocationRows(self.tracks, self.numbers, damage)
         self.halves = BeginEndPairs(damage)
         self._codes = np.zeros(len(KINDS), np.int64)
         self._unknown: dict[str, int] = {}

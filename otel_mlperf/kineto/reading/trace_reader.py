@@ -105,6 +105,8 @@ def _trace(
         world_size=distributed.world_size,
         backend=distributed.backend,
         devices=[d for d in devices if isinstance(d, dict)] if isinstance(devices, list) else [],
+        numbered=table.numbers.all(base_ns),
+        silent_tracks=table.tracks.silent(),
         header={k: v for k, v in values.items() if isinstance(v, str | int | bool | None)},
         digest=digest,
     )

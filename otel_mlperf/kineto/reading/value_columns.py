@@ -7,6 +7,7 @@ are numbered, and the column holds the numbers.
 
 from __future__ import annotations
 
+import re
 from itertools import chain
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final
@@ -30,6 +31,8 @@ Whole = type[np.signedinteger[Any]]
 LONGEST_WHOLE: Final = 20
 """Characters of the longest number that 64 bits can hold."""
 FEWEST_ROWS: Final = 1 << 12
+_POINTER: Final = re.compile(r"0x[0-9a-f]{1,16}", re.IGNORECASE)
+"""How ROCm's runtime calls write the stream that they were given: its address, and no number."""
 
 
 class Index(dict[Any, int]):
@@ -110,7 +113,15 @@ def whole_column(
     return np.fromiter(wholes, dtype, len(holders))
 
 
-def _fits(column: NDArray[np.int64], dtype: Whole) -> bool:
+def narrowed(column: NDArray[np.signedinteger[Any]]) -> NDArray[np.signedinteger[Any]]:
+    """A column in the narrowest integers that hold it: most are empty, or ids that count from 0."""
+    for dtype in (np.int8, np.int16, np.int32):
+        if _fits(column, dtype):
+            return column.astype(dtype, copy=False)
+    return column
+
+
+def _fits(column: NDArray[Any], dtype: Whole) -> bool:
     if dtype is np.int64 or not len(column):
         return True
     limits = np.iinfo(dtype)
@@ -124,6 +135,8 @@ def _whole(
         return NONE
     # Some writers give numbers as texts, or whole numbers as floats.
     text = str(value).removesuffix(".0")
+    if attribute == "stream" and _POINTER.fullmatch(text):
+        return NONE
     if not text.removeprefix("-").isdecimal() or len(text) > LONGEST_WHOLE:
         kind = "number_too_long" if text.removeprefix("-").isdecimal() else "wrong_type"
         damage.add(kind, position, f"{attribute}: {value!r:.80}")
@@ -227,6 +240,15 @@ class TrackTable:
                 self._threads.get((pid, tid), ""),
             )
             for pid, tid in self._index.things()
+        ]
+
+    def silent(self) -> list[TraceTrack]:
+        """Threads and streams that have a name, and no entry."""
+        known = set(self._index.things())
+        return [
+            TraceTrack(pid or "", tid or "", self._processes.get(pid, ""), name)
+            for (pid, tid), name in self._threads.items()
+            if (pid, tid) not in known
         ]
 
 

@@ -49,15 +49,18 @@ def test_kernel_hangs_under_the_operator_around_its_launch(linked) -> None:
     assert links.orphans == {}
 
 
-def test_all_kernels_of_a_graph_hang_under_its_launch(linked) -> None:
-    """Many kernels bear the one correlation of ``cudaGraphLaunch``."""
+@pytest.mark.parametrize("call", ["cudaGraphLaunch", "cuGraphLaunch", "hipGraphLaunch"])
+@pytest.mark.parametrize("around", ["user_annotation", "cpu_op", "python_function"])
+def test_all_kernels_of_a_graph_hang_under_its_launch(linked, call, around) -> None:
+    """Many bear its one correlation, and no operator asked for one of them."""
     trace, links = linked(
-        event("CUDAGraph.replay", 0, 50, category="user_annotation", **{EXTERNAL: 1}),
-        launch(10, 5, 101, name="cudaGraphLaunch"),
+        event("replay", 0, 50, category=around, **{EXTERNAL: 1}),
+        launch(10, 5, 101, name=call, **{EXTERNAL: 1}),
         *(kernel("node", 100 + 10 * at, 5, 101, stream=at % 2) for at in range(8)),
     )
 
-    assert above(trace, links, "node") == [("CUDAGraph.replay", "LAUNCHED")] * 8
+    assert above(trace, links, "node") == [(call, "LAUNCHED")] * 8
+    assert above(trace, links, call) == [("replay", "NESTED")]
 
 
 @pytest.mark.parametrize(
@@ -111,6 +114,103 @@ def test_frames_of_python_are_passed_over(linked) -> None:
 
     assert above(trace, links, "inside") == [("triton_op", "LAUNCHED")]
     assert above(trace, links, "raw") == [("raw.py(1): copy", "LAUNCHED")]
+
+
+def test_frame_without_an_end_takes_no_kernel_from_its_operator(linked) -> None:
+    """It lasts until the window ends, and would be the innermost around all that follows."""
+    trace, links = linked(
+        event("capture.py(3): record", 0, 400, category="python_function"),
+        event("hooks.py(9): never_returns", 5, 9000, category="python_function"),
+        *(
+            entry
+            for at in range(3)
+            for entry in (
+                operator("aten::mm", 100 * at + 10, 50, external=at + 1),
+                launch(100 * at + 20, 5, 101 + at, **{EXTERNAL: at + 1}),
+                kernel("gemm", 100 * at + 70, 9, 101 + at, **{EXTERNAL: at + 1}),
+            )
+        ),
+        event("graph.py(5): replay", 500, 40, category="python_function"),
+        operator("aten::add", 510, 20, external=9),
+    )
+
+    assert above(trace, links, "gemm") == [("aten::mm", "LAUNCHED")] * 3
+    assert above(trace, links, "aten::mm") == [("hooks.py(9): never_returns", "NESTED")] * 3
+    assert above(trace, links, "graph.py(5): replay") == [(None, "ROOT")]
+    assert links.orphans == {}
+
+
+def test_frame_that_outlives_an_operator_takes_none_of_its_kernels(linked) -> None:
+    """It began inside, and its caller, the operator, is what the kernels belong to."""
+    trace, links = linked(
+        operator("CompiledFunction", 0, 300, external=1),
+        event("hooks.py(9): never_returns", 5, 9000, category="python_function"),
+        launch(20, 5, 101),
+        kernel("triton", 70, 9, 101),
+    )
+
+    assert above(trace, links, "triton") == [("CompiledFunction", "LAUNCHED")]
+
+
+def test_external_id_says_more_than_time_does(linked) -> None:
+    """Its operator lies in what is around the call: it ended a tick before the call did."""
+    trace, links = linked(
+        operator("aten::linear", 0, 50, external=1),
+        operator("aten::addmm", 5, 10, external=2),
+        launch(10, 6, 101, **{EXTERNAL: 2}),
+        kernel("gemm", 70, 9, 101),
+    )
+
+    assert above(trace, links, "gemm") == [("aten::addmm", "LAUNCHED")]
+
+
+def test_external_id_decides_between_two_that_overlap(linked) -> None:
+    """The annotation began later and outlives the operator; both are around the call."""
+    trace, links = linked(
+        operator("aten::linear", 0, 50, external=1),
+        event("region", 5, 90, category="user_annotation", **{EXTERNAL: 2}),
+        launch(10, 6, 101, **{EXTERNAL: 1}),
+        kernel("gemm", 70, 9, 101),
+    )
+
+    assert above(trace, links, "gemm") == [("aten::linear", "LAUNCHED")]
+
+
+def test_external_id_says_more_than_a_frame_of_python(linked) -> None:
+    """Where nothing but frames is around the call: an id that names an operator is knowledge."""
+    trace, links = linked(
+        operator("aten::mm", 0, 9, external=1),
+        event("raw.py(1): copy", 9, 30, category="python_function"),
+        launch(10, 5, 101, **{EXTERNAL: 1}),
+        kernel("gemm", 70, 9, 101),
+    )
+
+    assert above(trace, links, "gemm") == [("aten::mm", "LAUNCHED")]
+
+
+def test_kernel_of_an_operator_without_duration_is_that_operators(linked) -> None:
+    """In whole microseconds the next one seems to be around its call, and is not."""
+    trace, links = linked(
+        operator("aten::to", 0, 10, external=1),
+        operator("aten::fill_", 10, 0, external=2),
+        launch(10, 0, 101, **{EXTERNAL: 2}),
+        operator("aten::mul", 10, 5, external=3),
+        kernel("fill", 70, 9, 101, **{EXTERNAL: 2}),
+    )
+
+    assert above(trace, links, "fill") == [("aten::fill_", "LAUNCHED")]
+
+
+def test_external_id_used_twice_means_the_operator_before_the_call(linked) -> None:
+    """Not the one that began before the device got to the work."""
+    trace, links = linked(
+        operator("first", 0, 9, external=1),
+        launch(10, 5, 101, tid=77),
+        operator("second", 60, 50, external=1),
+        kernel("gemm", 70, 9, 101, **{EXTERNAL: 1}),
+    )
+
+    assert above(trace, links, "gemm") == [("first", "LAUNCHED")]
 
 
 def test_external_id_is_asked_where_the_launch_is_missing(linked) -> None:

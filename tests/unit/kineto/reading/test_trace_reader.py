@@ -22,16 +22,6 @@ from kineto_traces import (
 from otel_mlperf.kineto.reading.trace_reader import read_trace
 from otel_mlperf.kineto.trace_events import NONE, TraceTrack
 
-ARGS = {
-    "correlation": "correlation",
-    "external": "External id",
-    "sequence": "Sequence number",
-    "forward_thread": "Fwd thread id",
-    "device": "device",
-    "stream": "stream",
-    "bytes": "bytes",
-}
-
 
 @pytest.fixture
 def read(tmp_path):
@@ -74,6 +64,46 @@ def test_events_become_rows_in_the_order_of_the_file(read):
     assert events.forward_thread.tolist() == [NONE, NONE, 2]
     assert trace.counts == {"X": 3}
     assert trace.damage == []
+
+
+@pytest.mark.parametrize("pointer", ["0x7f3a5c000b60", "0x0", "0X55D0C0FFEE00"])
+def test_the_address_of_a_stream_is_no_number_and_no_damage(read, pointer):
+    """As ROCm's runtime calls write it; the work on the stream says the stream's number itself."""
+    trace = read(
+        [
+            event("hipLaunchKernel", 1, 2, category="cuda_runtime", stream=pointer, correlation=7),
+            kernel("gemm", 5, 2, 7, stream=3),
+        ]
+    )
+
+    assert trace.damage == []
+    assert trace.events.stream.tolist() == [NONE, 3]
+    assert trace.events.correlation.tolist() == [7, 7]
+
+
+def test_numbers_take_no_more_bytes_than_they_need(read):
+    """A million events have no sequence number: a byte each says so, and large ids stay whole."""
+    trace = read([operator("a", 1, 2, external=70_000), kernel("b", 3, 1, 1 << 40, stream=7)])
+
+    expected = {
+        "correlation": (8, [NONE, 1 << 40]),
+        "external": (4, [70_000, NONE]),
+        "sequence": (1, [NONE, NONE]),
+        "forward_thread": (1, [NONE, NONE]),
+        "device": (1, [NONE, 0]),
+        "stream": (1, [NONE, 7]),
+        "bytes": (1, [NONE, NONE]),
+    }
+    columns = {name: getattr(trace.events, name) for name in expected}
+    found = {name: (column.itemsize, column.tolist()) for name, column in columns.items()}
+    assert found == expected
+
+
+def test_other_text_in_place_of_a_number_is_damage(read):
+    """A stream that is neither number nor address, and an address that is no stream."""
+    trace = read([event("a", 1, 2, stream="main"), event("b", 3, 2, correlation="0x7f")])
+
+    assert [(one.kind, one.occurrences) for one in trace.damage] == [("wrong_type", 2)]
 
 
 def test_ends_of_arrows_become_columns(read):

@@ -9,9 +9,7 @@ from decimal import ROUND_HALF_EVEN, Decimal
 import numpy as np
 import pytest
 from kineto_recorded import needs_torch
-from kineto_traces import (
-    real_traces,
-)
+from kineto_traces import real_traces
 
 from otel_mlperf.kineto.reading.trace_reader import read_trace
 from otel_mlperf.kineto.trace_events import NONE

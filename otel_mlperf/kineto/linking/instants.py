@@ -1,0 +1,90 @@
+"""In which operator is one that took no time, at the moment at which one ends and the next begins?
+
+Times in whole microseconds leave a fifth of all operators without duration. By time alone such a
+one is inside what begins at its moment, and never inside what ends then. Its External id says more:
+what has a higher one began later and is not around it. What ends then is around it where it began
+before, and the same operator is seen inside such a one elsewhere in the file: of 1,743 operators of
+traces in nanoseconds, cut to microseconds, that told all.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from otel_mlperf.kineto.linking.arrows import last_before
+from otel_mlperf.kineto.linking.linked_events import Role
+from otel_mlperf.kineto.trace_events import NONE
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from otel_mlperf.kineto.trace_events import Trace
+
+_MOST_LEVELS: Final = 64
+"""Events of one moment that are looked at, one above the other: a file may be made to be deep."""
+
+
+def settle(trace: Trace, roles: NDArray[np.uint8], around: NDArray[np.int32]) -> None:
+    """Changes ``around`` for operators without duration whose External id says more than time."""
+    events = trace.events
+    is_operator = roles == Role.OPERATOR
+    rows = np.flatnonzero(is_operator & (events.duration_ns <= 0) & (events.external > 0))
+    if not len(rows):
+        return
+    above = around[rows]
+    for _ in range(_MOST_LEVELS):
+        late = (above != NONE) & (events.start_ns[above] == events.start_ns[rows])
+        late &= events.external[above] > events.external[rows]
+        if not late.any():
+            break
+        above[late] = around[above[late]]
+    inner = _ending(trace, is_operator, rows)
+    known = _pairs(trace, is_operator, around)
+    end = events.start_ns + events.duration_ns
+    for _ in range(_MOST_LEVELS):
+        inner[(inner != NONE) & (end[inner] != events.start_ns[rows])] = NONE
+        going = inner != NONE
+        if not going.any():
+            break
+        fits = going & np.isin(_pair(trace, inner, rows), known)
+        above[fits] = inner[fits]
+        inner = np.where(fits | ~going, NONE, around[inner])
+    around[rows] = above
+
+
+def _ending(
+    trace: Trace, is_operator: NDArray[np.bool_], rows: NDArray[np.intp]
+) -> NDArray[np.int32]:
+    """Of the operators that end at an instant the last to begin before it; NONE: none ends."""
+    events = trace.events
+    end, number = events.start_ns + events.duration_ns, events.external
+    moments, moment = np.unique(events.start_ns[rows], return_inverse=True)
+    longer = np.flatnonzero(is_operator & (events.duration_ns > 0) & (number > 0))
+    longer = longer[np.isin(end[longer], moments)]
+    tracks = len(trace.tracks)
+    place = np.searchsorted(moments, end[longer]) * tracks + events.track[longer]
+    wanted = moment.reshape(-1) * tracks + events.track[rows]
+    at = last_before(place, number[longer], wanted, number[rows])
+    found = np.append(longer, NONE)[at]
+    is_before = (found != NONE) & (number[found] < number[rows])
+    return np.where(is_before, found, NONE).astype(np.int32)
+
+
+def _pairs(
+    trace: Trace, is_operator: NDArray[np.bool_], around: NDArray[np.int32]
+) -> NDArray[np.int64]:
+    """Which operators are seen inside which, beyond doubt: by their names."""
+    events = trace.events
+    is_inside = is_operator & (around != NONE) & is_operator[around]
+    # Without duration, one that begins with what is around it may as well have come before.
+    is_inside &= (events.duration_ns > 0) | (events.start_ns > events.start_ns[around])
+    inside = np.flatnonzero(is_inside)
+    return np.unique(_pair(trace, around[inside], inside))
+
+
+def _pair(trace: Trace, outer: NDArray[np.int32], inner: NDArray[np.intp]) -> NDArray[np.int64]:
+    name = trace.events.name
+    pairs: NDArray[np.int64] = name[outer].astype(np.int64) * len(trace.names) + name[inner]
+    return pairs

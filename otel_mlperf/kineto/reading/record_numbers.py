@@ -1,0 +1,57 @@
+"""Which numbers has the profiler given to the records of a file?
+
+torch numbers what it hands to Kineto (``Ev Idx``) from 0 on: operators and annotations by their
+time, then what the allocator did, then frames of Python. A whole file has every number, so that
+what is missing can be counted. The numbers are no columns: each block leaves a line for each
+category, which is enough to tell how many are missing and about when.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from otel_mlperf.kineto.trace_events import NumberedRecords
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+
+class RecordNumbers:
+    """Sums up the numbers of each block."""
+
+    def __init__(self) -> None:
+        self._parts: list[NumberedRecords] = []
+
+    def add(
+        self,
+        number: NDArray[np.signedinteger[Any]],
+        start_ns: NDArray[np.int64],
+        category: NDArray[np.uint8],
+        names: Sequence[str],
+    ) -> None:
+        """Take the records of a block; those without a number are none."""
+        rows = np.flatnonzero(number >= 0)
+        for code in np.unique(category[rows]).tolist():
+            mine = rows[category[rows] == code]
+            first, last = mine[number[mine].argmin()], mine[number[mine].argmax()]
+            self._parts.append(
+                NumberedRecords(
+                    names[code],
+                    len(np.unique(number[mine])),
+                    int(number[first]),
+                    int(number[last]),
+                    int(start_ns[first]),
+                    int(start_ns[last]),
+                )
+            )
+
+    def all(self, base_ns: int) -> list[NumberedRecords]:
+        """A line for each block and category, with times from the zero that ``base_ns`` is."""
+        return [
+            part._replace(start_ns=part.start_ns + base_ns, end_ns=part.end_ns + base_ns)
+            for part in self._parts
+        ]
