@@ -37,7 +37,11 @@ class Reference:
         self.launch = self._launches()
 
     def _nested(self):
-        """Row to the row of the innermost event of the same thread that contains it whole."""
+        """Row to the row of the innermost event of the same thread that contains it whole.
+
+        A frame of Python is over when the one that it began in is; one that outlives another event
+        has nothing of what is in that.
+        """
         threads = defaultdict(list)
         for event in self.host:
             threads[event["pid"], event["tid"]].append(event)
@@ -45,11 +49,50 @@ class Reference:
         for events in threads.values():
             open_ = []
             for event in sorted(events, key=_outer_first):
-                open_ = [other for other in open_ if other["end"] > event["begin"]]
-                whole = [other["row"] for other in open_ if other["end"] >= event["end"]]
-                found[event["row"]] = whole[-1] if whole else -1
+                open_ = [other for other in open_ if other["until"] > event["begin"]]
+                frames = [other["until"] for other in open_ if _is_frame(other)]
+                ends = [event["end"], *(frames[-1:] if _is_frame(event) else [])]
+                event["until"] = min(ends)
+                whole = [other for other in open_ if other["until"] >= event["until"]]
+                others = [other for other in whole if not _is_frame(other)]
+                if others and whole[-1]["until"] > others[-1]["until"]:
+                    whole = others
+                found[event["row"]] = whole[-1]["row"] if whole else -1
                 open_.append(event)
-        return found
+        return found | self._instants(found)
+
+    def _instants(self, found):
+        """Row of each operator without duration to its row above, as External ids tell."""
+        operators = [e for e in self.host if e["cat"] == "cpu_op"]
+        rows, ending = {e["row"] for e in operators}, defaultdict(list)
+        pairs = set()
+        for event in operators:
+            if event["end"] > event["begin"]:
+                ending[event["pid"], event["tid"], event["end"]].append(event)
+            above = self.events[found[event["row"]]] if found[event["row"]] in rows else None
+            if above and (event["end"] > event["begin"] or event["begin"] > above["begin"]):
+                pairs.add((above["name"], event["name"]))
+        instants = [e for e in operators if e["end"] <= e["begin"] and _number(e) > 0]
+        return {
+            event["row"]: self._above_instant(
+                event, ending[event["pid"], event["tid"], event["begin"]], pairs, found
+            )
+            for event in instants
+        }
+
+    def _above_instant(self, event, ending, pairs, found):
+        before = [other for other in ending if 0 < _number(other) < _number(event)]
+        inner = max(before, key=_number)["row"] if before else -1
+        while inner != -1 and self.events[inner]["end"] == event["begin"]:
+            if (self.events[inner]["name"], event["name"]) in pairs:
+                return inner
+            inner = found[inner]
+        above = found[event["row"]]
+        while above != -1 and self.events[above]["begin"] == event["begin"]:
+            if _number(self.events[above]) < _number(event):
+                break
+            above = found[above]
+        return above
 
     def _launches(self):
         calls = defaultdict(list)
@@ -117,6 +160,14 @@ class Reference:
             return "" if cause == -1 else self.step(self.events[cause])
         open_ = [s for s in self._steps if s["begin"] <= event["begin"] < s["end"]]
         return open_[0]["name"] if open_ else ""
+
+
+def _number(event):
+    return event["args"].get("External id", -1)
+
+
+def _is_frame(event):
+    return event["cat"] == "python_function"
 
 
 def _outer_first(event):

@@ -56,8 +56,7 @@ def kernels(
     import sys
     from functools import partial
 
-    from msgspec.structs import replace
-
+    from otel_mlperf.analysis.profiles.kernel_rows import choose_rows
     from otel_mlperf.cli.output import print_answer
     from otel_mlperf.errors import TraceError, UsageError
     from otel_mlperf.importing.kernel_source import find_source
@@ -66,9 +65,8 @@ def kernels(
     if phase is not None and step is None:
         raise UsageError(f"--phase {phase}: give it with --step, whose number several phases have")
     totals = find_source(source, _checked(by), rank, None if step is None else (step, phase))
-    # The page adds up what it leaves out, so it gets all rows.
-    shown = replace(totals, rows=totals.rows[:top])
-    print_answer(shown, partial(render_kernels, totals, top=top or TOP), as_json=as_json)
+    draw = partial(render_kernels, totals, top=top or TOP)
+    print_answer(choose_rows(totals, top), draw, as_json=as_json)
     damaged = [window for window in totals.windows if window.damage]
     if damaged:
         # What could be read comes before the message, also where both go into one file.

@@ -37,11 +37,12 @@ def main(argv: list[str]) -> int:
 
 def _convert(job: Job) -> None:
     from otel_mlperf.journal.window import read_window
-    from otel_mlperf.kineto.convert import convert, requests, store
+    from otel_mlperf.kineto.convert import convert, requests, return_freed_memory, store
     from otel_mlperf.kineto.counting.window_numbers import find_figures
     from otel_mlperf.kineto.job import Result, write_result
     from otel_mlperf.kineto.spans.budget import Budget
 
+    return_freed_memory()
     description, run_folder = Path(job.window), Path(job.run_folder)
     window = read_window(description)
     conversion = convert(

@@ -6,6 +6,8 @@ same bytes every time.
 
 from __future__ import annotations
 
+import ctypes
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
@@ -13,15 +15,17 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from otel_mlperf import names
+from otel_mlperf.kineto.counting.completeness import find_completeness
 from otel_mlperf.kineto.counting.window_numbers import count
 from otel_mlperf.kineto.counting.window_rows import tables_of
 from otel_mlperf.kineto.linking.collectives import collectives
 from otel_mlperf.kineto.linking.link import link
+from otel_mlperf.kineto.linking.linked_events import Role, find_roles
 from otel_mlperf.kineto.linking.sections import read_sections
 from otel_mlperf.kineto.reading.trace_reader import MOST_BYTES, read_details, read_trace
 from otel_mlperf.kineto.spans.budget import Budget, choose
 from otel_mlperf.kineto.spans.critical_path import critical_path
-from otel_mlperf.kineto.spans.event_attributes import collective_attributes, detail_attributes
+from otel_mlperf.kineto.spans.event_attributes import collective_attributes, own_attributes
 from otel_mlperf.kineto.spans.event_rows import event_rows
 from otel_mlperf.kineto.spans.event_spans import Spans
 from otel_mlperf.kineto.spans.trace_assignment import find_assignment
@@ -35,6 +39,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from otel_mlperf.journal.window import Window
+    from otel_mlperf.kineto.counting.window_losses import Completeness
     from otel_mlperf.kineto.counting.window_numbers import WindowNumbers
     from otel_mlperf.kineto.linking.linked_events import Links
     from otel_mlperf.kineto.linking.sections import Sections
@@ -45,6 +50,21 @@ if TYPE_CHECKING:
 REQUEST_BYTES: Final = 2 << 20
 _ROUNDS: Final = 8
 _LEAST_SPANS: Final = 1
+
+
+_MMAP_THRESHOLD: Final = -3
+"""``M_MMAP_THRESHOLD`` of glibc."""
+_LARGE_BYTES: Final = 1 << 20
+
+
+def return_freed_memory() -> None:
+    """Lets columns that are not wanted any more go back to the system at once.
+
+    Else the allocator keeps up to 32 MiB of each size that it has seen, in case of another. For a
+    process that converts and ends: it holds for all of it.
+    """
+    with suppress(OSError, AttributeError):  # no glibc
+        ctypes.CDLL(None).mallopt(_MMAP_THRESHOLD, _LARGE_BYTES)
 
 
 @dataclass(frozen=True)
@@ -58,11 +78,12 @@ class Conversion:
     window: Window | None
     rank: int
     restart: int
+    completeness: Completeness
 
     @cached_property
     def numbers(self) -> WindowNumbers:
         """What happened in it; servers do not need it."""
-        return count(self.trace, self.links, self.sections, self.window)
+        return count(self.trace, self.links, self.sections, self.window, self.completeness)
 
     @property
     def is_empty(self) -> bool:
@@ -92,10 +113,11 @@ class Conversion:
 
 def convert(
     path: Path,
-    budget: Budget | None = None,
+    budget: Budget | Callable[[Trace], Budget] | None = None,
     *,
     window: Window | None = None,
     run_folder: Path | None = None,
+    run_id: str = "",
     rank: int | None = None,
     max_bytes: int = MOST_BYTES,
     progress: Callable[[int], None] | None = None,
@@ -104,9 +126,10 @@ def convert(
 
     Args:
         path: the file.
-        budget: how much of it is sent.
+        budget: how much of it is sent, or what says it of a trace.
         window: what the recorder says of it, where it belongs to a run.
         run_folder: of that run, with the recorded sections.
+        run_id: of the run that a trace without a window is put into.
         rank: of a trace that does not say it.
         max_bytes: of the file, uncompressed: more is not read.
         progress: called with the bytes read so far.
@@ -120,10 +143,12 @@ def convert(
     if window is not None and run_folder is not None:
         sections = read_sections(run_folder, window)
     links = link(trace, sections)
-    budget = budget or Budget()
-    places = find_assignment(trace, links, sections, window, whole=budget.is_whole)
-    problem = window.problem if window is not None else ""
-    spans = _chosen(trace, links, places, budget, problem)
+    budget = budget(trace) if callable(budget) else budget or Budget()
+    places = find_assignment(trace, links, sections, window, run_id=run_id, whole=budget.is_whole)
+    completeness = find_completeness(trace, links)
+    told = window.problem if window is not None else ""
+    problem = "; ".join(filter(None, (told, completeness.words)))
+    spans = _chosen(trace, links, places, budget, problem, completeness.ratio)
     known = window.rank if window is not None else trace.rank
     return Conversion(
         trace=trace,
@@ -133,15 +158,19 @@ def convert(
         window=window,
         rank=known if known is not None else rank or 0,
         restart=window.restart if window is not None else 0,
+        completeness=completeness,
     )
 
 
-def _chosen(trace: Trace, links: Links, places: Assignment, budget: Budget, problem: str) -> Spans:
+def _chosen(
+    trace: Trace, links: Links, places: Assignment, budget: Budget, problem: str, ratio: float
+) -> Spans:
     """What is sent, with its attributes; over the bytes, again with fewer spans."""
     critical = critical_path(trace, links)
     room = None if budget.is_whole else budget.of(places)
     plan = choose(trace, places, room, critical)
-    own = _own_attributes(trace, links, plan)
+    places.forest.forget_levels()
+    own = _own_attributes(trace, links, plan, ratio)
     spans = Spans(trace, links, places, plan, own, problem)
     if budget.bytes is None:
         return spans
@@ -158,14 +187,21 @@ def _chosen(trace: Trace, links: Links, places: Assignment, budget: Budget, prob
     return spans
 
 
-def _own_attributes(trace: Trace, links: Links, plan: SpanPlan) -> dict[int, dict[str, Any]]:
-    """What the kept events say in their ``args``."""
+def _own_attributes(
+    trace: Trace, links: Links, plan: SpanPlan, ratio: float
+) -> dict[int, dict[str, Any]]:
+    """What the kept events say in their ``args``, and the profiler's own span of the window."""
     rows = np.flatnonzero(plan.kept).tolist()
-    own = {row: detail_attributes(args) for row, args in read_details(trace, rows).items()}
+    own = {
+        row: own_attributes(trace.names[trace.events.name[row]], args)
+        for row, args in read_details(trace, rows).items()
+    }
     for row, collective in collectives(trace, links).items():
         if row in own:
             kernel_ns = int(trace.events.duration_ns[row]) if links.is_device[row] else None
             own[row] |= collective_attributes(collective, kernel_ns)
+    for row in np.flatnonzero(plan.kept & (find_roles(trace) == Role.WINDOW)).tolist():
+        own[row][names.PROFILER_COMPLETENESS] = ratio
     return {row: attributes for row, attributes in own.items() if attributes}
 
 

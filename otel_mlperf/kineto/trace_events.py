@@ -1,8 +1,9 @@
 """What does a trace hold, as columns?
 
 One row for each event that has a duration (``ph`` X, or a matched pair of B and E), in the order of
-the file; what else the file says is in smaller tables beside it. A row takes 91 bytes; its further
-``args`` stay in the file, at ``position``, and are read where they are wanted (``read_details``).
+the file; what else the file says is in smaller tables beside it. A row takes 91 bytes at most; its
+further ``args`` stay in the file, at ``position``, and are read where they are wanted
+(``read_details``).
 """
 
 from __future__ import annotations
@@ -82,22 +83,38 @@ class Events:
     """Index into ``Trace.categories``."""
     track: NDArray[np.int32]
     """Index into ``Trace.tracks``."""
-    correlation: NDArray[np.int64]
-    external: NDArray[np.int64]
+    correlation: NDArray[np.signedinteger[Any]]
+    """This and the following in the narrowest integers that hold them: widen before arithmetic."""
+    external: NDArray[np.signedinteger[Any]]
     """``External id``."""
-    sequence: NDArray[np.int64]
+    sequence: NDArray[np.signedinteger[Any]]
     """``Sequence number``."""
-    forward_thread: NDArray[np.int64]
+    forward_thread: NDArray[np.signedinteger[Any]]
     """``Fwd thread id``."""
-    device: NDArray[np.int16]
+    device: NDArray[np.signedinteger[Any]]
     """``args.device``."""
-    stream: NDArray[np.int64]
+    stream: NDArray[np.signedinteger[Any]]
     """``args.stream``."""
-    bytes: NDArray[np.int64]
+    bytes: NDArray[np.signedinteger[Any]]
     """Of a copy or memset."""
 
     def __len__(self) -> int:
         return len(self.start_ns)
+
+
+class NumberedRecords(NamedTuple):
+    """Records of one category in one block of the file, by the profiler's own numbers of them."""
+
+    category: str
+    """``memory``: instants of the allocator and the like."""
+    records: int
+    first: int
+    """The lowest number."""
+    last: int
+    start_ns: int
+    """When the first of them began."""
+    end_ns: int
+    """When the last of them began."""
 
 
 class Damage(NamedTuple):
@@ -137,5 +154,9 @@ class Trace:
     """``deviceProperties``, as the file has them."""
     header: dict[str, Any] = field(default_factory=dict)
     """Scalar fields beside ``traceEvents``: ``schemaVersion``, ``trace_id``, …"""
+    numbered: list[NumberedRecords] = field(default_factory=list)
+    """How the profiler has numbered what torch recorded (``Ev Idx``), from 0 on."""
+    silent_tracks: list[TraceTrack] = field(default_factory=list)
+    """Rows of the timeline that the metadata names and nothing stands on."""
     digest: str = ""
     """SHA-256 of the uncompressed text: two imports of one file are one."""

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, Final
 
+from otel_mlperf.report.completeness_lines import answered_text
 from otel_mlperf.report.kernel_names import short_name
-from otel_mlperf.report.lines import short
+from otel_mlperf.report.lines import broken
 from otel_mlperf.report.quantities import duration, plural, size
 
 if TYPE_CHECKING:
@@ -31,29 +33,48 @@ _WAITING: Final = {
     "end": " after the last work",
 }
 _CPU: Final = 0
+_OUTSIDE: Final = "outside_steps"
+"""Nothing is wrong with these: by step they have a row."""
 
 
 def around(kernels: Kernels, width: int) -> list[Line]:
     """Each with a label, which is written once."""
     told: list[tuple[str, str]] = []
     if kernels.total is not None:
-        told += _idle(kernels.total, kernels.gaps)
+        told += _kinds(kernels.total)
+        told += _idle(kernels.total, kernels.gaps, len(kernels.devices))
         told += _launches(kernels.total)
+        told += _answered(kernels.windows)
     told += [("copies", _copy(copy)) for copy in kernels.copies]
     memory = [peak for peak in kernels.memory if peak.device_type != _CPU]
     told += [("memory", words) for peak in memory for words in _peak(peak, len(memory))]
+    told += _unlinked(kernels.windows)
     told += _damage(kernels.windows)
     lines: list[Line] = []
     before = ""
     for label, words in told:
-        head = f"{label if label != before else '':<{_LABEL}}"
         style: Style = "red" if label == "damaged" else ""
-        lines.append([(head, style or "dim"), (short(words, width - _LABEL), style)])
-        before = label
+        for part in broken(words, width - _LABEL):
+            head = f"{label if label != before else '':<{_LABEL}}"
+            lines.append([(head, style or "dim"), (part, style)])
+            before = label
     return lines
 
 
-def _idle(total: DeviceFigures, gaps: list[GapFigures]) -> Iterable[tuple[str, str]]:
+def _kinds(total: DeviceFigures) -> Iterable[tuple[str, str]]:
+    """How long each kind of work went on; what several did at once is in each of them."""
+    exposed = f" ({duration(total.exposed_copy_ns)} exposed)" if total.copy_ns else ""
+    kinds = [
+        (total.compute_ns, "compute", ""),
+        (total.communication_ns, "communication", ""),
+        (total.copy_ns, "copies", exposed),
+    ]
+    told = [f"{word} {duration(ns)}{more}" for ns, word, more in kinds if ns]
+    if len(told) > 1:
+        yield "work", ", ".join(told)
+
+
+def _idle(total: DeviceFigures, gaps: list[GapFigures], devices: int) -> Iterable[tuple[str, str]]:
     if total.gaps:
         other = total.idle_ns != total.gap_ns
         before = f"{duration(total.idle_ns)}, of which " if other else ""
@@ -65,13 +86,19 @@ def _idle(total: DeviceFigures, gaps: list[GapFigures]) -> Iterable[tuple[str, s
         yield "idle", waits
     for gap in gaps[:_GAPS]:
         host = f"host in {short_name(gap.operator, 40)}" if gap.operator else "host in no operator"
-        yield "longest", f"{duration(gap.duration_ns)}{_WAITING[gap.cause]}, {host}"
+        which = f", rank {gap.rank} device {gap.device}" if devices > 1 else ""
+        yield "longest", f"{duration(gap.duration_ns)}{_WAITING[gap.cause]}, {host}{which}"
 
 
 def _launches(total: DeviceFigures) -> Iterable[tuple[str, str]]:
     if total.delay_p50_ns is not None and total.delay_p95_ns is not None and total.delay_max_ns:
         words = f"p50 {duration(total.delay_p50_ns)} from call to start, "
         words += f"p95 {duration(total.delay_p95_ns)}, max {duration(total.delay_max_ns)}"
+        yield "launch", words
+
+
+def _answered(windows: list[WindowFacts]) -> Iterable[tuple[str, str]]:
+    if words := answered_text(windows):
         yield "launch", words
 
 
@@ -91,6 +118,17 @@ def _peak(peak: AllocatorPeak, devices: int) -> Iterable[str]:
     if peak.reserved_bytes is not None:
         words += f" of {size(peak.reserved_bytes, 1024)} reserved"
     yield words + (f", rank {peak.rank} device {peak.device}" if devices > 1 else "")
+
+
+def _unlinked(windows: list[WindowFacts]) -> Iterable[tuple[str, str]]:
+    """What of the trace could not be linked, or contradicts itself, by kind."""
+    counts: Counter[str] = Counter()
+    for window in windows:
+        counts.update(window.orphans)
+    counts.pop(_OUTSIDE, None)
+    if counts:
+        told = (f"{count:,} × {kind.replace('_', ' ')}" for kind, count in counts.items())
+        yield "unlinked", ", ".join(told)
 
 
 def _damage(windows: list[WindowFacts]) -> Iterable[tuple[str, str]]:

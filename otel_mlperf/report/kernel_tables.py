@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from otel_mlperf.analysis.profiles.kernel_rows import choose_rows
+from otel_mlperf.report.completeness_lines import incomplete_lines
+from otel_mlperf.report.kernel_columns import is_empty, table_lines
 from otel_mlperf.report.kernel_facts import around
-from otel_mlperf.report.kernel_names import short_names
-from otel_mlperf.report.lines import WIDTH, Line, columns, left, short, text
+from otel_mlperf.report.lines import WIDTH, Line, columns, folded, short, text
 from otel_mlperf.report.quantities import duration, percent, plural
 
 if TYPE_CHECKING:
@@ -14,19 +16,15 @@ if TYPE_CHECKING:
 
     from otel_mlperf.analysis.profiles.window_shapes import (
         DeviceFigures,
-        KernelRow,
         Kernels,
         ProfiledStepFacts,
         WindowFacts,
     )
-    from otel_mlperf.report.lines import Style
 
 TOP: Final = 15
 _NARROWEST: Final = 16
-_SECTION: Final = 15
 _DEVICES: Final = 8
 _COLLECTIVES: Final = 3
-_COLORS: Final[dict[str, Style]] = {"communication": "red", "copy": "yellow"}
 
 
 def render_kernels(
@@ -38,10 +36,13 @@ def render_kernels(
     unicode: bool = True,
 ) -> str:
     """The devices in one line, then the table, what they waited for and moved, and damage."""
-    lines: list[Line] = [_first(kernels), [(short(_source(kernels, width), width), "dim")]]
+    kernels = choose_rows(kernels, top)
+    lines = folded(_first(kernels), width)
+    lines.append([(short(_source(kernels, width), width), "dim")])
+    lines += incomplete_lines(kernels.windows, width)
     lines += _collectives(kernels, width)
     lines += _each_device(kernels)
-    lines += _table(kernels, top, width)
+    lines += table_lines(kernels, width)
     lines += around(kernels, width)
     if kernels.unread:
         still = (
@@ -54,44 +55,49 @@ def render_kernels(
 def _first(kernels: Kernels) -> Line:
     total = kernels.total
     if kernels.step is not None:
-        return _of_step(kernels.step)
+        return _of_step(kernels.step, is_least=not kernels.has_device_times)
     if total is None:
         return _without_device(kernels)
-    line = f", idle {_part(total.idle_ns, total)}, communication "
-    line += _part(total.communication_ns, total)
+    # Records that are missing can only have made a device busier.
+    least, most = ("", "") if kernels.has_device_times else ("at least ", "at most ")
+    talk = f", communication {least}{_part(total.communication_ns, total)}"
     if total.communication_ns:
-        line += f" ({_part(total.exposed_communication_ns, total)} exposed)"
+        talk += f" ({_part(total.exposed_communication_ns, total)} exposed)"
     windows = "window" if len(kernels.windows) == 1 else "windows"
-    return [(f"GPU busy {_part(total.busy_ns, total)}", "bold"), (f"{line} of the {windows}", "")]
+    return [
+        (f"GPU busy {least}{_part(total.busy_ns, total)}", "bold"),
+        (f", idle {most}{_part(total.idle_ns, total)}", ""),
+        (f"{talk} of the {windows}", ""),
+    ]
 
 
-def _of_step(step: ProfiledStepFacts) -> Line:
+def _of_step(step: ProfiledStepFacts, *, is_least: bool) -> Line:
     """What it took on the host, and devices for it: they may have worked on it later."""
-    line = f": {duration(step.duration_ns)}"
+    took = f": {duration(step.duration_ns)}"
     if len(step.ranks) > 1:
-        line += f" on {plural(len(step.ranks), 'rank')} together"
+        took += f" on {plural(len(step.ranks), 'rank')} together"
+    line: Line = [(step.name, "bold"), (took, "")]
     if step.busy_ns is None:
-        line += ", CPU only: no kernel, copy or memset was recorded"
-    else:
-        line += f", GPU busy with it for {duration(step.busy_ns)}"
+        return [*line, (", CPU only: no kernel, copy or memset was recorded", "")]
+    least = "at least " if is_least else ""
+    line.append((f", GPU busy with it for {least}{duration(step.busy_ns)}", ""))
     if step.communication_ns:
-        line += f", communication {duration(step.communication_ns)}"
-        line += f" ({duration(step.exposed_communication_ns or 0)} exposed)"
-    return [(step.name, "bold"), (line, "")]
+        exposed = duration(step.exposed_communication_ns or 0)
+        talk = f", communication {duration(step.communication_ns)} ({exposed} exposed)"
+        line.append((talk, ""))
+    return line
 
 
 def _without_device(kernels: Kernels) -> Line:
     is_damaged = any(window.damage for window in kernels.windows)
-    if _is_empty(kernels):
+    if is_empty(kernels):
         return [("no events", "bold"), (" that could be read" if is_damaged else "", "")]
     nothing = "no kernel, copy or memset"
     if is_damaged:
         return [(nothing, "bold"), (" in the part that could be read", "")]
+    if not kernels.has_device_times:
+        return [(nothing, "bold"), (" is there of those that were launched", "")]
     return [("CPU only", "bold"), (f": {nothing} was recorded", "")]
-
-
-def _is_empty(kernels: Kernels) -> bool:
-    return not (any(window.events for window in kernels.windows) or kernels.memory)
 
 
 def _collectives(kernels: Kernels, width: int) -> list[Line]:
@@ -146,71 +152,3 @@ def _each_device(kernels: Kernels) -> list[Line]:
     if len(kernels.devices) > _DEVICES:
         lines.append([(f"  {plural(len(kernels.devices) - _DEVICES, 'more device')}", "dim")])
     return lines
-
-
-def _table(kernels: Kernels, top: int, width: int) -> list[Line]:
-    shown, rest = kernels.rows[:top], kernels.rows[top:]
-    if not shown:
-        return [[(f"  {short(line, width - 2)}", "dim")] for line in _nothing(kernels)]
-    cells = [_cells(row.calls, row.measured_ns, row.share, _mean(kernels, row)) for row in shown]
-    if rest:
-        cells.append(_cells(*(sum(column) for column in zip(*map(_measures, rest), strict=True))))
-    cells.insert(0, (*_heads(kernels), "mean"))
-    wide = [max(map(columns, column)) + 2 for column in zip(*cells, strict=True)]
-    longest = max(columns(row.section) for row in shown)
-    section = min(max(longest, len("section")), _SECTION) if longest else 0
-    name = max(_NARROWEST, width - 2 - sum(wide) - (section + 2 if section else 0))
-    numbers = [
-        "".join(f"{cell:>{room}}" for cell, room in zip(row, wide, strict=True)) for row in cells
-    ]
-    title = f"  {left(kernels.by, name)}{numbers[0]}{'  section' if section else ''}"
-    lines: list[Line] = [[(title, "dim")]]
-    # All at once: how far a name is shortened depends on its likes in the table.
-    names = short_names([row.name for row in shown], name)
-    for row, label, cell in zip(shown, names, numbers[1:], strict=False):
-        styled = (f"  {left(label, name)}", _COLORS.get(row.kind, ""))
-        lines.append([styled, (cell, ""), (f"  {short(row.section, section)}", "dim")])
-    if rest:
-        lines.append([(f"  {left(f'{len(rest):,} more', name)}{numbers[-1]}", "dim")])
-    return lines
-
-
-def _nothing(kernels: Kernels) -> Iterable[str]:
-    """Why there are no such rows, and of what there are some."""
-    if _is_empty(kernels):
-        return
-    if kernels.by == "phase":
-        yield "no phase is known: the window was not recorded in the steps of a run"
-    elif kernels.by in ("kernel", "stream"):
-        yield f"no {kernels.by}: no device was at work"
-    else:
-        worker = "a device" if kernels.is_device else "an operator"
-        yield f"no {kernels.by} in which {worker} was at work"
-    there = [f"--by {by} ({plural(rows, 'row')})" for by, rows in kernels.groups.items() if rows]
-    if there:
-        yield f"there is: {', '.join(there)}"
-
-
-def _heads(kernels: Kernels) -> tuple[str, str, str]:
-    """What the count and the total are called, and of what the share is."""
-    of_time = "of step" if kernels.step else "of window"
-    if kernels.by == "operator":
-        return ("calls", "on GPU", "of busy") if kernels.is_device else ("calls", "self", "of self")
-    if kernels.by == "stream":
-        return "kernels", "busy", of_time
-    share = "of busy" if kernels.is_device and kernels.by != "annotation" else of_time
-    if kernels.by in ("section", "phase", "step"):
-        return "kernels" if kernels.is_device else "operators", "total", share
-    return "calls", "total", share
-
-
-def _cells(calls: float, ns: float, share: float, mean: float | None = None) -> tuple[str, ...]:
-    return f"{calls:,}", duration(ns), percent(share), "" if mean is None else duration(mean)
-
-
-def _measures(row: KernelRow) -> tuple[float, float, float]:
-    return row.calls, row.measured_ns, row.share
-
-
-def _mean(kernels: Kernels, row: KernelRow) -> float:
-    return row.measured_ns / row.calls if kernels.by == "operator" else row.mean_ns

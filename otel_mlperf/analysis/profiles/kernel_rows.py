@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
-from otel_mlperf.analysis.profiles.window_shapes import DeviceFigures, KernelRow
+from msgspec.structs import replace
+
+from otel_mlperf.analysis.profiles.window_shapes import DeviceFigures, KernelRow, RowsTogether
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from otel_mlperf.analysis.profiles.window_shapes import WindowFacts
+    from otel_mlperf.analysis.profiles.window_shapes import Kernels, WindowFacts
 
 By = Literal["kernel", "operator", "annotation", "stream", "section", "phase", "step"]
 BY: Final[tuple[By, ...]] = (
@@ -26,6 +28,7 @@ DEVICE: Final = "device"
 HOST: Final = "host"
 """Categories of the totals of a place: of what was done there."""
 _PLACES: Final = ("section", "phase", "step")
+_OVERLAPPING: Final = ("annotation", "stream")
 
 Rows = list[dict[str, Any]]
 """Of a table."""
@@ -48,6 +51,8 @@ def table(
         return _streams(rows, windows)
     is_device = of.busy_ns is not None
     mine = rows_of(rows, by, is_device=is_device)
+    if not any(row["name"] for row in mine):
+        return []  # nothing is known but what is in none
     measured = "total_ns"
     whole = of.window_ns if of.busy_ns is None or by == "annotation" else of.busy_ns
     if by == "operator":
@@ -58,9 +63,32 @@ def table(
         # Every window may have its ProfilerStep#5: different steps, which are not to be added up.
         mine = _told_apart(mine, windows)
     kernel_rows = [
-        _row(part, measured, whole) for part in grouped(mine, ("category", "name")).values()
+        _row(part, measured, whole, f"in no {by}")
+        for part in grouped(mine, ("category", "name")).values()
     ]
     return sorted(kernel_rows, key=lambda row: (-row.measured_ns, -row.self_ns, row.name))
+
+
+def choose_rows(kernels: Kernels, top: int | None) -> Kernels:
+    """The first rows of the table, what the others come to, and what all of them do."""
+    rows = kernels.rows
+    more = rows[len(rows) if top is None else top :]
+    return replace(
+        kernels,
+        rows=rows[: len(rows) - len(more)],
+        more=_add_up(more, kernels.by) if more else None,
+        together=_add_up(rows, kernels.by) if rows else None,
+    )
+
+
+def _add_up(rows: Sequence[KernelRow], by: str) -> RowsTogether:
+    is_whole = by not in _OVERLAPPING
+    return RowsTogether(
+        rows=len(rows),
+        calls=sum(row.calls for row in rows),
+        measured_ns=sum(row.measured_ns for row in rows) if is_whole else None,
+        share=sum(row.share for row in rows) if is_whole else None,
+    )
 
 
 def rows_of(rows: Mapping[str, Rows], by: By, *, is_device: bool) -> Rows:
@@ -74,7 +102,8 @@ def rows_of(rows: Mapping[str, Rows], by: By, *, is_device: bool) -> Rows:
 def count_groups(rows: Mapping[str, Rows], *, is_device: bool) -> dict[str, int]:
     """How many rows each way to group them has."""
     return {
-        what: len({row["name"] for row in rows_of(rows, what, is_device=is_device)}) for what in BY
+        what: len({row["name"] for row in rows_of(rows, what, is_device=is_device)} - {""})
+        for what in BY
     }
 
 
@@ -86,13 +115,16 @@ def _told_apart(steps: Rows, windows: Sequence[WindowFacts]) -> Rows:
     named = []
     for row in steps:
         name, rank = row["name"], row["rank"]
+        if not name:
+            named.append(row)
+            continue
         more = f" · rank {rank}" if len({other["rank"] for other in of_name[name,]}) > 1 else ""
         more += f" · {traces[row['digest']]}" if len(of_rank[name, rank]) > 1 else ""
         named.append(row | {"name": name + more})
     return named
 
 
-def _row(rows: Rows, measured: str, whole: int) -> KernelRow:
+def _row(rows: Rows, measured: str, whole: int, nameless: str) -> KernelRow:
     """One name; its section is that with most of its time in all windows."""
     first = rows[0]
     # A quantile cannot be made from the quantiles of parts: it is told of a single window only.
@@ -103,7 +135,7 @@ def _row(rows: Rows, measured: str, whole: int) -> KernelRow:
         in_section[row["section"]] += row["section_ns"]
     spent = sum(row[measured] for row in rows)
     return KernelRow(
-        name=first["name"],
+        name=first["name"] or nameless,
         category=first["category"],
         kind=first["kind"],
         section=max(in_section, key=lambda name: (in_section[name], name)),
@@ -152,7 +184,7 @@ def _streams(rows: Mapping[str, Rows], windows: Sequence[WindowFacts]) -> list[K
     kernel_rows = []
     for key, part in streams.items():
         busy, window = (sum(row[name] for row in part) for name in ("busy_ns", "window_ns"))
-        spent = _row(totals[key], "total_ns", window)
+        spent = _row(totals[key], "total_ns", window, "")
         rank = f"rank {key[0]} " if several else ""
         kernel_rows.append(
             KernelRow(

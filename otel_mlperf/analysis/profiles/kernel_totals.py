@@ -25,6 +25,11 @@ from otel_mlperf.analysis.profiles.kernel_rows import (
 )
 from otel_mlperf.analysis.profiles.profiled_rows import count_step
 from otel_mlperf.analysis.profiles.recorded_windows import find_unread
+from otel_mlperf.analysis.profiles.window_completeness import (
+    beside_other_ranks,
+    is_complete,
+    read_completeness,
+)
 from otel_mlperf.analysis.profiles.window_shapes import (
     AllocatorPeak,
     CollectiveFigures,
@@ -40,11 +45,12 @@ from otel_mlperf.store.table_reader import Store
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
+    from otel_mlperf.analysis.profiles.completeness_shapes import WindowCompleteness
     from otel_mlperf.analysis.profiles.kernel_rows import By, Rows
     from otel_mlperf.analysis.profiles.profiled_steps import ProfiledStep, StepEvents
     from otel_mlperf.store.run_folders import RunFolder
 
-_TABLES: Final = ("windows", "streams", "copies", "gaps", "allocator")
+_TABLES: Final = ("windows", "completeness", "streams", "copies", "gaps", "allocator")
 _GAPS: Final = 20
 
 
@@ -80,6 +86,7 @@ def find_kernels(
         by=chosen,
         world_size=world_size,
         windows=windows,
+        is_complete=is_complete(windows),
         total=added(whole, None) if whole else None,
         devices=devices,
         rows=table(rows, chosen, of, windows),
@@ -93,7 +100,10 @@ def find_kernels(
 
 def find_windows(rows: Mapping[str, Rows]) -> list[WindowFacts]:
     """Rank by rank, in the order of their times."""
-    windows = [_window(row) for row in rows["windows"]]
+    known = read_completeness(rows["completeness"])
+    windows = [_window(row, known) for row in rows["windows"]]
+    numbers = [row["number"] for row in rows["windows"]]
+    windows = beside_other_ranks(windows, numbers)
     return sorted(windows, key=lambda window: (window.rank, window.restart, window.start_ns))
 
 
@@ -116,7 +126,7 @@ def _no_window(run: RunFolder, store: Store, rank: int | None) -> str:
     )
 
 
-def _window(row: dict[str, Any]) -> WindowFacts:
+def _window(row: dict[str, Any], known: Mapping[str, WindowCompleteness]) -> WindowFacts:
     categories = json.loads(row["categories"])
     return WindowFacts(
         rank=row["rank"],
@@ -134,6 +144,7 @@ def _window(row: dict[str, Any]) -> WindowFacts:
             {"kind": kind, "occurrences": count, "offset": offset, "example": example}
             for kind, count, offset, example in json.loads(row["damage"])
         ],
+        completeness=known.get(row["digest"]),
     )
 
 
@@ -238,6 +249,7 @@ def find_step(
         by=by,
         world_size=world_size,
         windows=windows,
+        is_complete=is_complete(windows),
         total=None,
         devices=[],
         rows=table(counted.rows, by, Whole(step.duration_ns, step.busy_ns), windows),

@@ -1,7 +1,8 @@
 """What is every event of a profiled step: its kind of work, its own time, what it belongs to?
 
 As windows are counted, from the rows of single events: an event's own time is without what lies
-inside it on its thread, and a kernel belongs to the innermost operator above it.
+inside it on its thread, frames of Python passed over, and a kernel belongs to the innermost
+operator above it.
 """
 
 from __future__ import annotations
@@ -26,9 +27,9 @@ ANNOTATION: Final = "annotation"
 _PYTHON: Final = "python"
 _BESIDE: Final = "beside"
 """On a device, and no work."""
-_ORDER: Final = {ANNOTATION: 0, _PYTHON: 1, OPERATOR: 2}
+_ORDER: Final = {ANNOTATION: 0, OPERATOR: 1}
 """Of equal intervals the lower is around the others; what is none of these is innermost."""
-_INNERMOST: Final = 3
+_INNERMOST: Final = 2
 
 
 class ProfiledEvent(msgspec.Struct, eq=False):
@@ -51,7 +52,7 @@ class ProfiledEvent(msgspec.Struct, eq=False):
     """Of work that it launched itself."""
     section: str = ""
     is_inside: bool = False
-    """Whether an operator is around it."""
+    """Whether an operator is around it; of device work, whether one launched it."""
 
     @property
     def duration_ns(self) -> int:
@@ -89,8 +90,10 @@ def find_events(
         event.section = (above.annotation or name) if is_step else name
         if event.what == KERNEL and above.operator is not None:
             above.operator.device_ns += event.duration_ns
-        # Neither lies inside anything on a thread of the host.
-        if event.what not in (KERNEL, _BESIDE):
+            event.is_inside = True
+        # What is a device's lies inside nothing on a thread of the host; what is inside a frame of
+        # Python is inside the operator around that.
+        if event.what not in (KERNEL, _BESIDE, _PYTHON):
             tracks[event.rank, event.track].append(event)
     for there in tracks.values():
         there.sort(key=lambda event: (event.start_ns, -event.end_ns))

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 _COMMUNICATION: Final = "communication"
 _COMPUTE: Final = "compute"
+_OTHER: Final = "other"
 
 
 class ProfiledStepRows(NamedTuple):
@@ -43,7 +44,11 @@ def count_step(
     work = [event for event in events if event.what == KERNEL]
     digests = {step.rank: step.digest for step in chosen}
     rows = {
-        "totals": [*_by_name(events, digests), *_by_place(events, work, chosen[0], digests)],
+        "totals": [
+            *_by_name(events, digests),
+            *_in_no_operator(events, work, digests),
+            *_by_place(events, work, chosen[0], digests),
+        ],
         "streams": _streams(work, recorded.lengths_ns),
         "copies": _copies(work, tables["copies"]),
     }
@@ -62,6 +67,8 @@ def _by_name(events: Iterable[ProfiledEvent], digests: Mapping[int, str]) -> Row
     for event in events:
         if event.what in (KERNEL, OPERATOR, ANNOTATION):
             groups[event.rank, event.what, event.category, event.name].append(event)
+        if event.what == ANNOTATION and event.is_inside:
+            groups[event.rank, OPERATOR, ANNOTATION, event.name].append(event)
     totals = []
     for (rank, what, category, name), part in groups.items():
         section, spent = _main_section(part)
@@ -73,6 +80,35 @@ def _by_name(events: Iterable[ProfiledEvent], digests: Mapping[int, str]) -> Row
             "device_ns": sum(event.device_ns for event in part),
         }
         totals.append(_total(rank, what, category, name, part) | more)
+    return totals
+
+
+def _in_no_operator(
+    events: Iterable[ProfiledEvent], work: Iterable[ProfiledEvent], digests: Mapping[int, str]
+) -> Rows:
+    """Device work that no operator launched, by the call that did, if one is known."""
+    calls: dict[tuple[int, int], ProfiledEvent] = {}
+    for event in events:
+        number = event.more.get(names.CORRELATION_ID)
+        if number and not event.more.get(names.ASYNCHRONOUS):
+            calls[event.rank, number] = event
+    groups: dict[tuple[int, str], list[tuple[ProfiledEvent, ProfiledEvent]]] = defaultdict(list)
+    for event in work:
+        if not event.is_inside:
+            call = calls.get((event.rank, event.more.get(names.CORRELATION_ID, 0)))
+            groups[event.rank, call.name if call else ""].append((event, call or event))
+    totals = []
+    for (rank, name), part in groups.items():
+        launched = [event for event, _ in part]
+        section, spent = _main_section(launched)
+        # Of an unknown call the work itself is counted.
+        counted = list({id(call): call for _, call in part}.values())
+        totals.append(
+            _total(rank, OPERATOR, DEVICE, name, counted)
+            | {"digest": digests.get(rank, ""), "section": section, "section_ns": spent}
+            | {"device_ns": sum(event.duration_ns for event in launched)}
+            | ({} if name else {"self_ns": 0})
+        )
     return totals
 
 
@@ -98,10 +134,8 @@ def _by_place(
         groups: dict[tuple[int, str, str], list[ProfiledEvent]] = defaultdict(list)
         for event in part:
             groups[event.rank, "step", step.name].append(event)
-            if step.phase:
-                groups[event.rank, "phase", step.phase].append(event)
-            if event.section:
-                groups[event.rank, "section", event.section].append(event)
+            groups[event.rank, "phase", step.phase].append(event)
+            groups[event.rank, "section", event.section].append(event)
         totals += [
             _total(rank, what, category, name, mine) | {"digest": digests.get(rank, "")}
             for (rank, what, name), mine in groups.items()
@@ -167,7 +201,11 @@ def _of_streams(work: Iterable[ProfiledEvent]) -> dict[tuple[int, int, int], lis
 
 
 def _copies(work: Iterable[ProfiledEvent], known: Rows) -> Rows:
-    about = {row["name"]: (row["direction"], row["pageable"]) for row in known}
+    about: dict[str, tuple[str, bool]] = {}
+    for row in known:
+        # Of one name in several directions a single event does not say which is its own.
+        same = about.get(row["name"], (row["direction"],))[0] == row["direction"]
+        about[row["name"]] = (row["direction"] if same else _OTHER, row["pageable"])
     rows = []
     for event in work:
         if event.name in about:

@@ -21,7 +21,10 @@ if TYPE_CHECKING:
     from otel_mlperf.store.table_reader import Store
 
 _LABEL: Final = re.compile(r"(?:(?P<phase>.+) step |ProfilerStep#)(?P<number>-?\d+)")
-_COLUMNS: Final = "rank, span_id, parent_id, name, track, start_ns, end_ns, attributes"
+_COLUMNS: Final = (
+    "rank, span_id, parent_id, name, category, track, thread, thread_id, start_ns, end_ns, "
+    "attributes"
+)
 _SAME: Final = "kind = 'event' AND phase = $phase AND number = $number AND restart = $restart"
 _NEWEST: Final = f"{_SAME} AND n = (SELECT max(n) FROM spans WHERE {_SAME})"
 
@@ -47,7 +50,7 @@ class StepEvents(NamedTuple):
     sections: dict[str, tuple[str, bool]]
     """Id of each recorded section above them to its name, and whether it is the step itself."""
     lengths_ns: dict[int, int]
-    """Of the step, by rank."""
+    """Of the step, by rank: its own time, without what others did inside it."""
 
 
 def find_profiled(windows: Rows) -> list[ProfiledStep]:
@@ -130,10 +133,17 @@ def _recorded(store: Store, step: ProfiledStep) -> StepEvents:
         f"(SELECT unnest([parent_id, root_id]) FROM spans WHERE {_NEWEST})",
         **values,
     )
+    # A step's own time is without a validation or checkpoint inside it; of one that was open when
+    # its process died only the span is known.
+    measured = store.rows(
+        "SELECT rank, arg_max(duration_ns, n) FROM steps WHERE phase = $phase "
+        "AND number = $number AND restart = $restart GROUP BY rank",
+        **values,
+    )
     return StepEvents(
         events,
         {row["span_id"]: (row["name"], row["is_step"]) for row in above},
-        {row["rank"]: row["length_ns"] for row in above if row["is_step"]},
+        {row["rank"]: row["length_ns"] for row in above if row["is_step"]} | dict(measured),
     )
 
 

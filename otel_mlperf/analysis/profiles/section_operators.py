@@ -1,9 +1,10 @@
 """Which operators and kernels ran under each section of a profiled step, rolled up by name?
 
-The time of an operator is its own: without the operators and sections in it on the same thread. So
-what the operators of a section's thread took is a part of the section's own time, and adds up with
-what was in none. Kernels run beside the host: their times are on the device, and add up over its
-streams. Annotations and frames of Python are passed over: sections may lie inside them.
+The time of an operator is its own, as in the totals of a window: without the operators,
+annotations and sections in it on the same thread. So what the operators of a section's thread took
+is a part of the section's own time, and adds up with what was in none. Kernels run beside the host:
+their times are on the device, and add up over its streams. Passed over are frames of Python, and
+annotations that no operator is around: sections may lie inside them.
 """
 
 from __future__ import annotations
@@ -13,8 +14,10 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 import msgspec
+import numpy as np
 
 from otel_mlperf import names
+from otel_mlperf.intervals import inner_ns
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -22,7 +25,8 @@ if TYPE_CHECKING:
     from otel_mlperf.store.table_reader import Store
 
 Place = Literal["here", "beside", "device"]
-_PASSED_OVER: Final = frozenset({"user_annotation", "gpu_user_annotation", "python_function"})
+_ANNOTATION: Final = "user_annotation"
+_PASSED_OVER: Final = frozenset({_ANNOTATION, "gpu_user_annotation", "python_function"})
 _PLACES: Final[tuple[Place, ...]] = ("here", "beside", "device")
 _Row = dict[str, Any]
 
@@ -55,9 +59,12 @@ def read_operators(store: Store, step: _Row, sections: list[_Row]) -> dict[str, 
         rank=step["rank"],
         restart=step["restart"],
     )
-    if not events or not sections:
-        return {}
-    return _rolled_up(_Events(events, sections))
+    return roll_up_operators(events, sections)
+
+
+def roll_up_operators(events: list[_Row], sections: list[_Row]) -> dict[str, list[Operator]]:
+    """The same of rows that were read already, both by start."""
+    return _rolled_up(_Events(events, sections)) if events and sections else {}
 
 
 class _Events:
@@ -65,22 +72,24 @@ class _Events:
 
     def __init__(self, events: list[_Row], sections: list[_Row]) -> None:
         self._by_id = {row["span_id"]: row for row in events}
+        self._activity = {row["span_id"]: _activity(row) for row in events}
         self.sections = {row["span_id"]: row for row in sections}
         self._first: str = sections[0]["span_id"]
-        self.counted = [row for row in events if not _is_passed_over(row)]
+        self.counted = [row for row in events if self._counts(row)]
         self._is_counted = {row["span_id"] for row in self.counted}
-        self.own = {row["span_id"]: row["end_ns"] - row["start_ns"] for row in self.counted}
         self.section = {row["span_id"]: self._section(row) for row in self.counted}
-        for row in self.counted:
-            if not _is_device(row):
-                self._take_out(row, self._above(row))
-        directly: dict[str, list[_Row]] = defaultdict(list)
-        for row in self.counted:
-            if not _is_device(row):
-                directly[self.section[row["span_id"]]].append(row)
-        # A section that an operator is around is no time of that operator's own, either.
-        for inner in sections:
-            self._take_out(inner, _around(inner, directly.get(inner["parent_id"], [])))
+        self.own = {row["span_id"]: row["end_ns"] - row["start_ns"] for row in self.counted}
+        self._take_out(sections)
+
+    def _counts(self, row: _Row) -> bool:
+        """Whether an event is told by name: operators, calls, and annotations inside operators."""
+        activity = self._activity[row["span_id"]]
+        if activity not in _PASSED_OVER:
+            return True
+        above = self._by_id.get(row["parent_id"]) if activity == _ANNOTATION else None
+        while above is not None and self._activity[above["span_id"]] in _PASSED_OVER:
+            above = self._by_id.get(above["parent_id"])
+        return above is not None
 
     def _above(self, row: _Row) -> _Row | None:
         """The nearest counted event above."""
@@ -96,13 +105,27 @@ class _Events:
         # Its section was not kept: the first one, the step itself, holds it in any case.
         return span if span in self.sections else self._first
 
-    def _take_out(self, inner: _Row, outer: _Row | None) -> None:
+    def _take_out(self, sections: list[_Row]) -> None:
         """What is inside another one on its thread is no time of that one's own."""
-        # What ran on another thread or a device went on beside it, and took nothing from its time.
-        if outer is None or outer["thread_id"] != inner["thread_id"] or _is_device(outer):
-            return
-        end = min(inner["end_ns"], outer["end_ns"])
-        self.own[outer["span_id"]] -= max(0, end - max(inner["start_ns"], outer["start_ns"]))
+        pieces = [(row, self._above(row)) for row in self.counted]
+        directly: dict[str, list[_Row]] = defaultdict(list)
+        for row in self.counted:
+            directly[self.section[row["span_id"]]].append(row)
+        # A section that an operator is around is no time of that operator's own, either.
+        pieces += [(row, _around(row, directly.get(row["parent_id"], []))) for row in sections]
+        place = {row["span_id"]: at for at, (row, _) in enumerate(pieces)}
+        around = [
+            place[outer["span_id"]] if outer is not None and _is_within(row, outer) else -1
+            for row, outer in pieces
+        ]
+        inside_ns = inner_ns(
+            np.array([row["start_ns"] for row, _ in pieces]),
+            np.array([row["end_ns"] for row, _ in pieces]),
+            np.array(around),
+        )
+        for (row, _), inner in zip(pieces, inside_ns.tolist(), strict=True):
+            if row["span_id"] in self.own:
+                self.own[row["span_id"]] -= inner
 
     def place(self, row: _Row) -> Place:
         """Where an event ran, seen from its section."""
@@ -110,6 +133,12 @@ class _Events:
             return "device"
         section = self.sections[self.section[row["span_id"]]]
         return "here" if row["thread_id"] == section["thread_id"] else "beside"
+
+
+def _is_within(row: _Row, outer: _Row) -> bool:
+    """Whether it takes time of what is above it: elsewhere it went on beside."""
+    is_on_host = not (_is_device(outer) or _is_device(row))
+    return bool(is_on_host and outer["thread_id"] == row["thread_id"])
 
 
 def _around(inner: _Row, operators: list[_Row]) -> _Row | None:
@@ -166,5 +195,6 @@ def _is_device(row: _Row) -> bool:
     return bool(row["category"] == names.KERNEL)
 
 
-def _is_passed_over(row: _Row) -> bool:
-    return json.loads(row["attributes"] or "{}").get(names.PROFILER_ACTIVITY) in _PASSED_OVER
+def _activity(row: _Row) -> str | None:
+    activity: str | None = json.loads(row["attributes"] or "{}").get(names.PROFILER_ACTIVITY)
+    return activity

@@ -9,6 +9,8 @@ from typing import Any, ClassVar
 
 import msgspec
 
+from otel_mlperf.analysis.profiles.completeness_shapes import WindowCompleteness  # noqa: TC001
+
 
 class WindowFacts(msgspec.Struct, frozen=True, kw_only=True):
     """One window."""
@@ -28,6 +30,8 @@ class WindowFacts(msgspec.Struct, frozen=True, kw_only=True):
     orphans: dict[str, int]
     damage: list[dict[str, Any]]
     """What could not be read, by kind: occurrences, byte offset of the first, an example."""
+    completeness: WindowCompleteness | None = None
+    """None: it was read by a version that did not look."""
 
 
 class DeviceFigures(msgspec.Struct, frozen=True, kw_only=True):
@@ -84,6 +88,9 @@ class KernelRow(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     category: str
+    """As the trace writes it. Among operators ``device``: device work in no operator, by the call
+    that launched it; ``annotation``: an annotation inside an operator, whose time is none of the
+    operator's own. Of a section, phase or step what is counted: ``device`` work, else ``host``."""
     kind: str
     """Of device work: compute, communication or copy; of a collective's annotation, too."""
     section: str
@@ -104,6 +111,16 @@ class KernelRow(msgspec.Struct, frozen=True, kw_only=True):
     p50_ns: int | None
     """None where it is from several windows."""
     p95_ns: int | None
+
+
+class RowsTogether(msgspec.Struct, frozen=True, kw_only=True):
+    """Several rows of the table added up."""
+
+    rows: int
+    calls: int
+    measured_ns: int | None
+    """None: they overlap (annotations lie in one another, streams run beside each other)."""
+    share: float | None
 
 
 class CollectiveFigures(msgspec.Struct, frozen=True, kw_only=True):
@@ -180,6 +197,9 @@ class Kernels(msgspec.Struct, frozen=True, kw_only=True):
     by: str
     world_size: int | None
     windows: list[WindowFacts]
+    is_complete: bool
+    """Whether no window is known to lack anything; its ``completeness`` says what, and whether
+    devices were busier than all of this says."""
     total: DeviceFigures | None
     """Over all windows and devices; None: no device was at work, or it is about one step."""
     devices: list[DeviceFigures]
@@ -191,10 +211,21 @@ class Kernels(msgspec.Struct, frozen=True, kw_only=True):
     gaps: list[GapFigures]
     """The longest."""
     memory: list[AllocatorPeak]
+    more: RowsTogether | None = None
+    """Rows beyond those that were asked for; None: all are in ``rows``."""
+    together: RowsTogether | None = None
+    """All rows, those of ``more`` too: the device work, or the self time of operators, of which
+    they are the parts. None: there are none."""
     unread: int = 0
     """Windows of the run that are still to be read."""
     step: ProfiledStepFacts | None = None
     """If it is about one step, this one: rows, collectives and copies are its own."""
+
+    @property
+    def has_device_times(self) -> bool:
+        """Whether nothing is known against the times of devices: else they were busier."""
+        known = (window.completeness for window in self.windows)
+        return all(completeness is None or completeness.has_device_times for completeness in known)
 
     @property
     def is_device(self) -> bool:

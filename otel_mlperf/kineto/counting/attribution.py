@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 
@@ -123,13 +123,14 @@ def _step_and_phase(step: TraceStep, sections: Sections, window: Window | None) 
 
 
 def main_sections(
-    duration_ns: NDArray[np.int64], group: NDArray[np.int64], where: Attribution
+    duration_ns: NDArray[np.int64], group: NDArray[np.integer[Any]], section: NDArray[np.int64]
 ) -> dict[int, tuple[int, int]]:
-    """For each group the section with most of its time, and how much that is."""
-    rows = np.flatnonzero(where.section != NONE)
-    pairs, of_pair = np.unique(
-        np.stack([group[rows], where.section[rows]]), axis=1, return_inverse=True
-    )
+    """For each group the section with most of its time, and how much that is.
+
+    All three have one item for each event; a ``section`` of NONE is none.
+    """
+    rows = np.flatnonzero(section != NONE)
+    pairs, of_pair = np.unique(np.stack([group[rows], section[rows]]), axis=1, return_inverse=True)
     spent = sums(duration_ns[rows], of_pair.reshape(-1), pairs.shape[1])
     # The last of a key counts: the longest, and of equal ones the first by name.
     order = np.lexsort((-pairs[1], spent))

@@ -4,6 +4,9 @@ Kineto names a copy by where it goes and by the kinds of memory: ``Memcpy HtoD (
 Device)``. Bandwidth is bytes / time, over the copies whose size the trace tells; it is a mean over
 all of them, so that many small ones lower it. A pageable copy is staged through a pinned buffer of
 the driver: it is slower, and the host waits for it.
+
+Some copies are told by their names alone: ROCm moves and sets memory by kernels of its own, and an
+MTIA calls each move a request to its DMA engine, of which ``args`` say direction and size.
 """
 
 from __future__ import annotations
@@ -11,21 +14,29 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 
 from otel_mlperf.intervals import union
 from otel_mlperf.kineto.linking.linked_events import Role, find_roles
+from otel_mlperf.kineto.reading.trace_reader import read_details
 from otel_mlperf.kineto.trace_events import NONE
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from numpy.typing import NDArray
 
     from otel_mlperf.intervals import Intervals
     from otel_mlperf.kineto.trace_events import Trace
 
 _COPIES: Final = frozenset({"gpu_memcpy", "gpu_memset", "memcpy", "memset"})
+_COPYING: Final = re.compile(r"__amd_rocclr_(?:copy|fill)|dma_request")
+"""Beginnings of the names of what copies and is of another category."""
+REQUEST: Final = "dma_request"
+_SAYS_DIRECTION: Final = re.compile(r"direction|kind|type", re.IGNORECASE)
+_SAYS_SIZE: Final = re.compile(r"bytes|(?:transfer |dma )?size", re.IGNORECASE)
 _WAITS: Final = frozenset({"cuda_sync", "cuda_event", "cuda_profiler_range", "collective_comm"})
 """On a device's rows of the timeline, but no work: they wait, mark, or repeat kernels."""
 _COMMUNICATION = re.compile(
@@ -37,12 +48,12 @@ _ARGUMENTS = re.compile(r"[<(]")
 SET: Final = "set"
 OTHER: Final = "other"
 _DIRECTIONS: Final = (
-    ("H2D", r"HtoD|HtoA|HostToDevice|M2D\b|Host ?-> ?Device"),
-    ("D2H", r"DtoH|AtoH|DeviceToHost|D2M\b|Device ?-> ?Host"),
-    ("P2P", r"PtoP|PeerToPeer"),
-    ("D2D", r"DtoD|DtoA|AtoD|AtoA|DeviceToDevice|D2D\b"),
-    ("H2H", r"HtoH|HostToHost|M2M\b"),
-    (SET, r"^Memset|Fill(?:Buffer)?\b"),
+    ("H2D", r"HtoD|HtoA|Host_?To_?Device|M2D\b|H2D\b|Host ?-> ?Device"),
+    ("D2H", r"DtoH|AtoH|Device_?To_?Host|D2M\b|D2H\b|Device ?-> ?Host"),
+    ("P2P", r"PtoP|Peer_?To_?Peer|P2P\b"),
+    ("D2D", r"DtoD|DtoA|AtoD|AtoA|Device_?To_?Device|D2D\b"),
+    ("H2H", r"HtoH|Host_?To_?Host|M2M\b|H2H\b"),
+    (SET, r"^Memset|Fill(?:Buffer)?\b|rocclr_fill"),
 )
 
 
@@ -115,8 +126,9 @@ def is_of(trace: Trace, categories: frozenset[str]) -> NDArray[np.bool_]:
 def is_communication(name: str) -> bool:
     """Whether a kernel moves data between ranks, by the name of its function.
 
-    Known are NCCL, RCCL, MSCCL, oneCCL, NVSHMEM, DeepEP and the one-shot reductions of PyTorch's
-    symmetric memory, vLLM and TensorRT-LLM; what else communicates counts as compute.
+    Known are NCCL, RCCL, MSCCL, oneCCL, NVSHMEM, DeepEP, and of PyTorch's symmetric memory, vLLM
+    and TensorRT-LLM the reductions in one and two shots, those fused with them, and all that uses
+    multimem (``multimem_all_reduce``); what else communicates counts as compute.
     """
     # The bracket of an anonymous namespace begins no arguments.
     function = _ARGUMENTS.split(name.replace("(anonymous namespace)::", ""), maxsplit=1)[0]
@@ -127,9 +139,15 @@ def _kinds(trace: Trace, rows: NDArray[np.intp]) -> NDArray[np.uint8]:
     copies = is_of(trace, _COPIES)[rows]
     # Names are asked and not events: thousands of kernels share a few dozen.
     names, inverse = np.unique(trace.events.name[rows], return_inverse=True)
-    talks = np.array([is_communication(trace.names[name]) for name in names] or [False])
-    kind = np.where(talks[inverse], WorkKind.COMMUNICATION, WorkKind.COMPUTE) if len(rows) else rows
-    return np.where(copies, WorkKind.COPY, kind).astype(np.uint8)
+    kinds = np.array([_kind(trace.names[name]) for name in names], np.uint8)
+    return np.where(copies, WorkKind.COPY, kinds[inverse.reshape(-1)]).astype(np.uint8)
+
+
+def _kind(name: str) -> WorkKind:
+    """What work of that name does, if its category does not say that it copies."""
+    if _COPYING.match(name):
+        return WorkKind.COPY
+    return WorkKind.COMMUNICATION if is_communication(name) else WorkKind.COMPUTE
 
 
 def _number(text: str) -> int:
@@ -154,34 +172,68 @@ class Copies:
 
 
 def count_copies(trace: Trace, work: Work) -> list[Copies]:
-    """The copies and memsets by device and name, longest first."""
-    rows = np.flatnonzero(work.kind == WorkKind.COPY)
-    name = trace.events.name[work.rows[rows]]
+    """The copies and memsets by device, name and direction, longest first.
+
+    Raises:
+        TraceError: the trace file cannot be read again.
+    """
+    mine = np.flatnonzero(work.kind == WorkKind.COPY)
+    name = trace.events.name[work.rows[mine]]
+    way, size = _describe(trace, work.rows[mine])
+    length = (work.end_ns - work.start_ns)[mine]
     copies = []
-    for key in np.unique(np.stack([work.device[rows], name]), axis=1).T.tolist():
-        mine = rows[(work.device[rows] == key[0]) & (name == key[1])]
-        copies.append(_copies(trace, work, mine, work.devices[key[0]], trace.names[key[1]]))
+    for key in np.unique(np.stack([work.device[mine], name, way]), axis=1).T.tolist():
+        same = (work.device[mine] == key[0]) & (name == key[1]) & (way == key[2])
+        device, word = work.devices[key[0]], _WAYS[key[2]]
+        copies.append(_copies(device, word, trace.names[key[1]], length[same], size[same]))
     return sorted(copies, key=lambda of_name: (of_name.device, -of_name.total_ns, of_name.name))
 
 
+def _describe(trace: Trace, rows: NDArray[np.intp]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Where each copy goes, as an index into ``_WAYS``, and how many bytes it moves."""
+    size = trace.events.bytes[rows].astype(np.int64)
+    names, inverse = np.unique(trace.events.name[rows], return_inverse=True)
+    named = [trace.names[name] for name in names]
+    way = np.array([_WAYS.index(direction(name)) for name in named], np.int64)[inverse]
+    is_request = np.array([name == REQUEST for name in named], np.bool_)[inverse]
+    at = np.flatnonzero(is_request)
+    told = read_details(trace, rows[at].tolist()) if len(at) else {}
+    for place in at.tolist():
+        word, its_bytes = describe_request(told[int(rows[place])])
+        way[place] = _WAYS.index(word)
+        size[place] = size[place] if its_bytes is None else its_bytes
+    return way, size
+
+
+def describe_request(args: Mapping[str, Any]) -> tuple[str, int | None]:
+    """Where a request to a DMA engine moves how many bytes, by its ``args``; None: not told."""
+    told = (str(value) for key, value in args.items() if _SAYS_DIRECTION.search(key))
+    word = next((way for value in told if (way := direction(value)) != OTHER), OTHER)
+    sizes = (value for key, value in args.items() if _SAYS_SIZE.fullmatch(key))
+    return word, next((size for size in sizes if type(size) is int and size >= 0), None)
+
+
+_WAYS: Final = (*(word for word, _ in _DIRECTIONS), OTHER)
+
+
 def direction(name: str) -> str:
-    """Where a copy goes, by its name as CUDA, ROCm and XPU give it."""
+    """Where a copy goes, by its name as CUDA, ROCm, XPU and MTIA give it."""
     for word, pattern in _DIRECTIONS:
-        if re.search(pattern, name):
+        if re.search(pattern, name, re.IGNORECASE):
             return word
     return OTHER
 
 
-def _copies(trace: Trace, work: Work, rows: NDArray[np.intp], device: int, name: str) -> Copies:
-    size = trace.events.bytes[work.rows[rows]]
-    length = work.end_ns[rows] - work.start_ns[rows]
+def _copies(
+    device: int, word: str, name: str, length: NDArray[np.int64], size: NDArray[np.int64]
+) -> Copies:
     sized = size != NONE
     return Copies(
         device=device,
-        direction=direction(name),
+        direction=word,
         name=name,
         pageable="pageable" in name.lower(),
-        count=len(rows),
+        count=len(length),
         total_ns=int(length.sum()),
         sized_ns=int(length[sized].sum()),
         bytes=int(size[sized].sum()) if sized.any() else None,

@@ -57,7 +57,7 @@ class _Found(NamedTuple):
 def find_gaps(trace: Trace, work: Work, links: Links) -> list[Gap]:
     """The longest gaps of each device, longest first."""
     gaps = _between(trace, work, links.launch)
-    shown = ~links.is_device
+    shown = ~(links.is_device | _outlives_caller(trace, links))
     # A whole step is around every gap and says nothing.
     shown[[step.row for step in links.steps if step.row != NONE]] = False
     told = []
@@ -68,6 +68,14 @@ def find_gaps(trace: Trace, work: Work, links: Links) -> list[Gap]:
             track = _thread(trace, work, links.launch, i, gap.row)
             told.append(_told(trace, gap, device, track, shown))
     return told
+
+
+def _outlives_caller(trace: Trace, links: Links) -> NDArray[np.bool_]:
+    """Frames whose end the profiler has missed: they seem to go on, and the host is elsewhere."""
+    events, around = trace.events, links.around
+    end_ns = events.start_ns + events.duration_ns
+    outlives: NDArray[np.bool_] = (around != NONE) & (end_ns > end_ns[around])
+    return outlives
 
 
 def _between(trace: Trace, work: Work, launch: NDArray[np.int32]) -> list[list[_Found]]:

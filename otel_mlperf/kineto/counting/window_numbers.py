@@ -7,7 +7,8 @@ become spans. Per name, stream, section, step and phase: ``count``, ``total`` (s
 Plotted from window to window are shares of the window's time, of each device as ``streams``
 measures it. Of a window in which no device was at work it is the same of the host: its operators,
 on whatever thread, and its collectives. An operator that only asks for a collective is no work
-beside it.
+beside it. Of a window that lacks records of a device it is the longest part that lacks none; where
+there is no such part, nothing is plotted of devices.
 """
 
 from __future__ import annotations
@@ -21,10 +22,11 @@ from otel_mlperf import names
 from otel_mlperf.intervals import shared, sums, union
 from otel_mlperf.kineto.counting.allocator_memory import follow_memory
 from otel_mlperf.kineto.counting.attribution import find_attribution
+from otel_mlperf.kineto.counting.completeness import find_completeness
 from otel_mlperf.kineto.counting.device_work import count_copies, find_work
 from otel_mlperf.kineto.counting.gaps import find_gaps
 from otel_mlperf.kineto.counting.streams import measure_devices, measure_streams, window_of
-from otel_mlperf.kineto.counting.totals import window_totals
+from otel_mlperf.kineto.counting.window_totals import window_totals
 from otel_mlperf.kineto.linking.collectives import is_collective
 from otel_mlperf.kineto.linking.linked_events import Role, find_roles
 from otel_mlperf.kineto.linking.sections import no_sections
@@ -38,7 +40,8 @@ if TYPE_CHECKING:
     from otel_mlperf.kineto.counting.device_work import Copies
     from otel_mlperf.kineto.counting.gaps import Gap
     from otel_mlperf.kineto.counting.streams import Stream
-    from otel_mlperf.kineto.counting.totals import WindowTotal
+    from otel_mlperf.kineto.counting.window_losses import Completeness, DevicePart, WholePart
+    from otel_mlperf.kineto.counting.window_totals import WindowTotal
     from otel_mlperf.kineto.linking.linked_events import Links
     from otel_mlperf.kineto.linking.sections import Sections
     from otel_mlperf.kineto.trace_events import Trace
@@ -60,6 +63,8 @@ class WindowNumbers:
     gaps: list[Gap]
     memory: list[Memory]
     steps: list[str]
+    completeness: Completeness
+    """Of the records from which all of this was counted."""
 
 
 def count(
@@ -67,8 +72,12 @@ def count(
     links: Links,
     sections: Sections | None = None,
     window: Window | None = None,
+    completeness: Completeness | None = None,
 ) -> WindowNumbers:
-    """Counts a window; with its run's sections and its description, by their names."""
+    """Counts a window; with its run's sections and its description, by their names.
+
+    ``completeness`` is found here where it is not known already.
+    """
     work = find_work(trace)
     where = find_attribution(trace, links, sections or no_sections(), window)
     start, end = window_of(trace, work)
@@ -83,6 +92,7 @@ def count(
         gaps=find_gaps(trace, work, links),
         memory=follow_memory(trace),
         steps=where.steps,
+        completeness=completeness or find_completeness(trace, links),
     )
 
 
@@ -112,28 +122,37 @@ class Figure(NamedTuple):
 def find_figures(trace: Trace, numbers: WindowNumbers) -> list[Figure]:
     """The points of a window; none where nothing is known."""
     events = sum(count for count, _ in numbers.categories.values())
+    completeness = numbers.completeness
     figures = [_figure(names.WINDOW_EVENTS, events)]
+    figures += [_figure(names.WINDOW_COMPLETENESS, completeness.ratio)] if events else []
     length = numbers.end_ns - numbers.start_ns
     if length <= 0:
         return figures
+    if not completeness.has_device_times:
+        return figures + (_of_part(completeness.whole) if completeness.whole else [])
     for device in numbers.devices:
-        figures += _of_device(device)
+        figures += _of_device(device, device.window_ns)
     return figures if numbers.devices else figures + _of_host(trace, numbers.start_ns, length)
+
+
+def _of_part(whole: WholePart) -> list[Figure]:
+    """Of a window that lacks device work: its longest part that does not."""
+    return [figure for device in whole.devices for figure in _of_device(device, whole.length_ns)]
 
 
 def _figure(metric: Metric, value: float, **labels: str) -> Figure:
     return Figure(metric.name, labels, value)
 
 
-def _of_device(device: Stream) -> list[Figure]:
+def _of_device(device: Stream | DevicePart, length_ns: int) -> list[Figure]:
     labels = {names.DEVICE_INDEX: str(device.device)}
     times = {
         names.WINDOW_DEVICE_BUSY: device.busy_ns,
-        names.WINDOW_DEVICE_IDLE: device.idle_ns,
+        names.WINDOW_DEVICE_IDLE: length_ns - device.busy_ns,
         names.WINDOW_DEVICE_COMMUNICATION: device.communication_ns,
         names.WINDOW_DEVICE_EXPOSED: device.exposed_communication_ns,
     }
-    return [Figure(metric.name, labels, ns / device.window_ns) for metric, ns in times.items()]
+    return [Figure(metric.name, labels, ns / length_ns) for metric, ns in times.items()]
 
 
 def _of_host(trace: Trace, start_ns: int, length: int) -> list[Figure]:

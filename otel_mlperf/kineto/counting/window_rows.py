@@ -11,7 +11,7 @@ from dataclasses import asdict, fields
 from typing import TYPE_CHECKING, Any
 
 from otel_mlperf.kineto.counting.streams import Delays, Stream
-from otel_mlperf.kineto.counting.totals import STEP
+from otel_mlperf.kineto.counting.window_totals import STEP
 from otel_mlperf.kineto.trace_events import NONE
 from otel_mlperf.store.schema import TABLES
 
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
     from otel_mlperf.journal.window import Window
     from otel_mlperf.kineto.counting.allocator_memory import Memory
-    from otel_mlperf.kineto.counting.totals import WindowTotal
     from otel_mlperf.kineto.counting.window_numbers import WindowNumbers
+    from otel_mlperf.kineto.counting.window_totals import WindowTotal
     from otel_mlperf.kineto.trace_events import Trace
 
 Row = dict[str, Any]
@@ -65,6 +65,7 @@ def rows_of(
     }
     rows: dict[str, Iterable[Row]] = {
         "windows": [_window(trace, numbers, orphans, window)],
+        "completeness": [_completeness(numbers.completeness.facts())],
         "totals": map(_total, numbers.totals),
         "streams": map(_stream, [*numbers.devices, *numbers.streams]),
         "copies": map(asdict, numbers.copies),
@@ -88,6 +89,10 @@ def _window(
         "orphans": json.dumps(orphans),
         "damage": json.dumps(trace.damage),
     }
+
+
+def _completeness(facts: Row) -> Row:
+    return facts | {name: json.dumps(facts[name]) for name in ("losses", "whole")}
 
 
 def _steps_with_events(numbers: WindowNumbers) -> list[str]:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 DEFAULT_SPANS: Final = 2_000
 _LARGEST_PART: Final = 8
 """An example takes at most this part of the budget."""
-_MOST_CELLS: Final = 1 << 26
+_MOST_CELLS: Final = 1 << 24
 NEVER: Final = np.int64(1 << 62)
 _ODD: Final = np.uint64(0x9E3779B97F4A7C15)
 
@@ -182,12 +182,18 @@ def _ranks(
     """How early each event is kept for its own sake: the best of its places in three lists."""
     events, group = trace.events, places.trace
     out = places.never | places.hidden
-    longest = _order_in_trace(group, events.duration_ns, ~out)
-    on_path = _order_in_trace(group, events.duration_ns, critical & ~out)
-    pattern = patterns(places.forest, np.where(out, 0, keys + 1), group)
-    times = (events.start_ns, np.where(out, 0, events.duration_ns))
-    shown = example_ranks(places.forest, pattern, group, times, budgets // _LARGEST_PART)
-    return np.where(out, NEVER, np.minimum(np.minimum(longest, on_path), shown))
+    ranks = example_ranks(
+        places.forest,
+        patterns(places.forest, np.where(out, 0, keys + 1), group),
+        group,
+        (events.start_ns, np.where(out, 0, events.duration_ns)),
+        budgets // _LARGEST_PART,
+    )
+    # One after the other and into the same column: of millions of events each takes many bytes.
+    for wanted in (~out, critical & ~out):
+        np.minimum(ranks, _order_in_trace(group, events.duration_ns, wanted), out=ranks)
+    ranks[out] = NEVER
+    return ranks
 
 
 def _order_in_trace(
@@ -232,7 +238,7 @@ def _used(
     where = np.where(above == NONE, many + places.anchor[rest], place[above]).astype(np.int64)
     width = int(keys.max(initial=0)) + 1
     cells, size = where * width + keys[rest], (many + len(places.anchor_span)) * width
-    # A table of marks is faster than sorting as long as it fits into some tens of megabytes.
+    # A table of marks is faster than sorting, and takes memory: sixteen megabytes at most.
     if size <= _MOST_CELLS:
         seen = np.zeros(size, bool)
         seen[cells] = True

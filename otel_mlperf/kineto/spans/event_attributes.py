@@ -11,6 +11,7 @@ import re
 from typing import TYPE_CHECKING, Any, Final
 
 from otel_mlperf import names
+from otel_mlperf.kineto.counting.device_work import OTHER, REQUEST, describe_request
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -59,8 +60,20 @@ def numbers(trace: Trace) -> dict[str, NDArray[Any]]:
     }
 
 
-def detail_attributes(args: Mapping[str, Any]) -> dict[str, Any]:
-    """What the ``args`` of one event say beyond the columns; nothing that has another type."""
+def own_attributes(name: str, args: Mapping[str, Any]) -> dict[str, Any]:
+    """What the ``args`` of one event of that name say beyond the columns."""
+    attributes = _details(args)
+    if name == REQUEST:
+        kind, size = describe_request(args)
+        if kind != OTHER:
+            attributes[names.MEMCPY_KIND] = kind.replace("2", "to")  # as CUDA's copies are named
+        if size is not None and "bytes" not in args:  # else it is a column
+            attributes[names.MEMCPY_SIZE] = size
+    return attributes
+
+
+def _details(args: Mapping[str, Any]) -> dict[str, Any]:
+    """What is of the type that it should be."""
     attributes: dict[str, Any] = {}
     for key, name in _WHOLE.items():
         if _is_whole(args.get(key)):

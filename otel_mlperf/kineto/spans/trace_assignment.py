@@ -1,8 +1,9 @@
 """In which trace does each event go out, under which span, and with which ids?
 
 A step is a trace. In a run it is the recorded step's, and what nothing in the profile is above
-hangs under the recorded section that was open; without a run, each step that the profile shows is a
-trace by itself, and what is outside of them is one more. A stack of Python functions is no parent
+hangs under the recorded section that was open. Otherwise each step that the profile shows is a
+trace by itself, and what is outside of them is one more; of traces that are put into one run, the
+same step of all ranks is the same one. A stack of Python functions is no parent
 in what is sent: its events are rolled up under what is above them.
 
 Ids follow from the file's digest and the place of the event in it, so that two imports of a file
@@ -105,6 +106,7 @@ def find_assignment(
     sections: Sections | None = None,
     window: Window | None = None,
     *,
+    run_id: str = "",
     whole: bool = False,
 ) -> Assignment:
     """Works out the places of all events.
@@ -114,6 +116,7 @@ def find_assignment(
         links: what ``link`` found for them.
         sections: the recorded sections that ``links`` refers to.
         window: of a run; without it the file stands for itself.
+        run_id: of the run that a file without a window is put into.
         whole: whether Python functions are spans as well.
     """
     hidden = links.place == Place.TWIN
@@ -123,7 +126,7 @@ def find_assignment(
     # above it.
     parent = Forest(links.parent).nearest(~(hidden | never))
     root, step, section = _of_roots(links, parent, sections)
-    known = _Anchors(trace.digest, sections, window)
+    known = _Anchors(trace.digest, sections, window, run_id)
     keys, inverse = np.unique(_keys(section, step, links.steps), return_inverse=True)
     anchors = np.array([known.at(key, links.steps) for key in keys.tolist()], np.int32)
     return Assignment(
@@ -175,8 +178,11 @@ def _keys(
 class _Anchors:
     """Collects the traces and the spans in them that roots hang under."""
 
-    def __init__(self, digest: str, sections: Sections | None, window: Window | None) -> None:
+    def __init__(
+        self, digest: str, sections: Sections | None, window: Window | None, run_id: str
+    ) -> None:
         self._digest, self._sections, self._window = digest, sections, window
+        self._run_id = run_id
         self.traces: dict[bytes, int] = {}
         self.spans: list[int] = []
         self.of_trace: list[int] = []
@@ -195,9 +201,19 @@ class _Anchors:
         if window is not None:
             trace = ids.run_trace_id(window.run_id, window.restart).to_bytes(16, "big")
             return trace, int(window.parent or "0", 16)
+        if self._run_id:
+            return self._shared(steps[-2 - key] if key <= -2 else None, steps), 0
         if key <= -2:
             return trace_id(self._digest, f"{-2 - key} {steps[-2 - key].name}"), 0
         return trace_id(self._digest, _OUTSIDE), 0
+
+    def _shared(self, step: TraceStep | None, steps: list[TraceStep]) -> bytes:
+        """The trace of a step, or of what is outside of any, that all ranks of the run share."""
+        name, before = _OUTSIDE, 0
+        if step is not None:
+            name = step.name
+            before = sum(other.name == name for other in steps[: steps.index(step)])
+        return ids.trace_id(self._run_id, 0, name, before).to_bytes(16, "big")
 
     def recorded(self) -> Iterator[int]:
         """How many recorded sections each trace has."""

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 from by_hand import Program, accounts, adds_up, table
-from fault_server import FaultServer
 from kineto_traces import operator, write_trace
 from servers.running import wait_until
 
@@ -28,14 +27,6 @@ from otel_mlperf.store.run_folders import RunFolder
 UNIX = 1_700_000_000_000_000_000
 MS = 1_000_000
 TRACE = ids.trace_id("0123abcd", 0, "train", 0).to_bytes(16, "big").hex()
-
-
-@pytest.fixture
-def server(tmp_path):
-    """A receiver."""
-    (tmp_path / "server").mkdir()
-    with FaultServer(tmp_path / "server") as found:
-        yield found
 
 
 def run_of(run_folder):
@@ -340,6 +331,7 @@ def expected_of(events, end_ns):
     length, busy = 2.0 * (events - 1) + 1.5, 1.5 * events
     return [
         (names.WINDOW_EVENTS.name, events, end_ns, 0),
+        (names.WINDOW_COMPLETENESS.name, 1.0, end_ns, 0),
         (names.WINDOW_HOST_BUSY.name, pytest.approx(busy / length), end_ns, 0),
         (names.WINDOW_HOST_IDLE.name, pytest.approx(1 - busy / length), end_ns, 0),
     ]

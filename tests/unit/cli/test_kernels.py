@@ -134,6 +134,7 @@ def test_one_step_of_a_trace_is_shown(tmp_path, command):
     assert [line.split()[:2] for line in out.splitlines()[3:]] == [
         ["sgemm_128x64", "1"],
         ["relu_kernel", "1"],
+        ["together", "2"],
     ]
     code, out, err = command(path, "--step", "4", "--by", "annotation")
     assert out.splitlines()[0] == (

@@ -8,7 +8,7 @@ from functools import cache
 
 import numpy as np
 import pytest
-from kineto_traces import PID, event, kernel, launch, operator, real_traces, write_trace
+from kineto_traces import PID, event, flow, kernel, launch, operator, real_traces, write_trace
 from msgspec.structs import replace
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from run_folders import MS, RUN_ID, START, RunFolderBuilder
@@ -309,6 +309,24 @@ def test_spans_say_what_their_window_lacks(tmp_path, problem):
     assert len(rows) == 90 + found.roll_ups
     assert told == {row.get(names.PROFILER_PROBLEM, "") for row in rows} == {problem}
     assert (names.PROFILER_PROBLEM in rows[0]) == bool(problem)
+
+
+def test_spans_of_an_incomplete_window_say_so(tmp_path):
+    """What is missing is on all of them; how much is there on the profiler's own span."""
+    whole = event("PyTorch Profiler (0)", 0, 2000, category="Trace", pid="Spans", tid="Profiler")
+    arrow = [flow("s", 101, 30.0), flow("f", 101, 60.0, pid=0, tid=7)]
+    lost = [entry for entry in step() if entry["cat"] != "kernel"]
+    spans = {}
+    for name, entries in (("whole", [*step(), *arrow]), ("lost", lost)):
+        found = converted(write_trace(tmp_path / f"{name}.json", [*entries, whole]))
+        spans[name] = {span.name: attributes_of(span) for span in sent(found).values()}
+
+    window = spans["whole"]["PyTorch Profiler (0)"]
+    assert window[names.PROFILER_COMPLETENESS] == 1.0
+    assert not any(names.PROFILER_PROBLEM in span for span in spans["whole"].values())
+    assert spans["lost"]["PyTorch Profiler (0)"][names.PROFILER_COMPLETENESS] == 0.0
+    (problem,) = {span[names.PROFILER_PROBLEM] for span in spans["lost"].values()}
+    assert problem.startswith("1 of 1 launched kernels have no record")
 
 
 def test_outside_steps_the_run_s_trace_has_the_events(tmp_path):

@@ -41,7 +41,7 @@ def step():
         kernel("void at::native::relu_kernel<float>(float*)", 410, 90, 2),
         launch(500, 5, 3),
         kernel(NCCL, 520, 300, 3, stream=9),
-        event("Memcpy HtoD (Pageable -> Device)", 900, 50, **copy, correlation=9, bytes=600_000),
+        event("Memcpy HtoD (Pageable -> Device)", 900, 50, **copy, bytes=600_000),
         allocation(100, 1 << 30, allocated=3 << 30, reserved=5 << 30),
     ]
 
@@ -59,14 +59,18 @@ step.json · rank 1 of 2 · 1.00 ms · 11 events · 1 step
   volta_sgemm_128x64_nn                    1   200 µs     31 %   200 µs  forward
   relu_kernel                              1  90.0 µs     14 %  90.0 µs  forward
   Memcpy HtoD (Pageable -> Device)         1  50.0 µs      8 %  50.0 µs
+  together                                 4   640 µs    100 %
+work     compute 290 µs, communication 300 µs, copies 50.0 µs (50.0 µs exposed)
 idle     360 µs, of which 280 µs in 3 gaps
          180 µs waiting for the host, 20.0 µs for the device, 80.0 µs not known
 longest  180 µs, host in aten::stack
          80.0 µs, host in no operator
          50.0 µs after the last work, host in no operator
 launch   p50 5.00 µs from call to start, p95 15.0 µs, max 15.0 µs
+         3 of 3 have their record of the device
 copies   Memcpy HtoD (Pageable -> Device) ×1: 50.0 µs, 600 kB at 12.0 GB/s
 memory   peak 3.00 GiB allocated of 5.00 GiB reserved
+unlinked 1 × launch unknown
 """
     )
 
@@ -84,6 +88,7 @@ cpu.json · rank 0 · 50.0 µs · 2 events
   operator                                      calls     self  of self     mean
   aten::mm                                          1  30.0 µs     75 %  30.0 µs
   aten::add                                         1  10.0 µs     25 %  10.0 µs
+  together                                          2  40.0 µs    100 %
 """
     )
 
@@ -108,7 +113,8 @@ def test_what_is_beyond_the_top_is_summed(tmp_path):
     lines = render_kernels(found_in(path), top=2).splitlines()
 
     assert lines[4].split()[:2] == ["volta_sgemm_128x64_nn", "1"]
-    assert lines[5].split() == ["2", "more", "2", "140", "µs", "22", "%"]
+    assert lines[5].split() == ["…", "2", "more", "2", "140", "µs", "22", "%"]
+    assert lines[6].split() == ["together", "4", "640", "µs", "100", "%"]
 
 
 def test_a_section_of_one_letter_leaves_room_for_its_heading(tmp_path):
@@ -229,10 +235,12 @@ def recorded(request):
 @pytest.mark.parametrize("by", BY)
 def test_every_line_of_a_recorded_trace_fits(recorded, by):
     """However long its names are, in whatever way it is grouped."""
-    lines = render_kernels(find_kernels(recorded, "x" * 99, by)).splitlines()
+    for width in (70, 80, 100, 200):
+        found = find_kernels(recorded, "x" * 99, by)
+        lines = render_kernels(found, width=width).splitlines()
 
-    assert max(map(columns, lines)) <= 80
-    assert all(line == line.rstrip() for line in lines)
+        assert max(map(columns, lines)) <= width
+        assert all(line == line.rstrip() for line in lines)
 
 
 @pytest.mark.parametrize(

@@ -127,7 +127,7 @@ def test_many_names_are_cut_and_their_rest_is_added_up(tmp_path):
     assert [line.split() for line in lines if "op0" in line or "more" in line] == [
         *([f"op{at:02}", "1.00", "ms"] for at in range(8)),
         ["3", "more", "3.00", "ms"],
-        ["2", "more", "layer", "4.00", "ms"],
+        ["2", "more", "layer", "4.00", "ms", "4.00", "ms"],
     ]
     assert [line.split() for line in lines if "gelu" in line] == [["gelu", "×7", "7.00", "ms"]]
     assert lines[-2].split() == ["not", "in", "an", "operator", "7.00", "ms"]

@@ -55,6 +55,7 @@ def test_each_device_has_its_own_shares(tmp_path):
 
     assert found == {
         (names.WINDOW_EVENTS.name, None): 7,
+        (names.WINDOW_COMPLETENESS.name, None): 1.0,
         (names.WINDOW_DEVICE_BUSY.name, "0"): 0.6,
         (names.WINDOW_DEVICE_IDLE.name, "0"): 0.4,
         (names.WINDOW_DEVICE_COMMUNICATION.name, "0"): 0.4,
@@ -80,6 +81,7 @@ def test_without_a_device_the_host_has_shares(tmp_path):
 
     assert found == {
         (names.WINDOW_EVENTS.name, None): 6,
+        (names.WINDOW_COMPLETENESS.name, None): 1.0,
         (names.WINDOW_HOST_BUSY.name, None): 0.55,
         (names.WINDOW_HOST_IDLE.name, None): 0.45,
         (names.WINDOW_HOST_COMMUNICATION.name, None): 0.4,
@@ -94,10 +96,14 @@ def test_what_is_not_known_is_absent(tmp_path):
 
     assert {name for name, _ in alone} == {
         names.WINDOW_EVENTS.name,
+        names.WINDOW_COMPLETENESS.name,
         names.WINDOW_HOST_BUSY.name,
         names.WINDOW_HOST_IDLE.name,
     }
-    assert quiet == {(names.WINDOW_EVENTS.name, None): 1}
+    assert quiet == {
+        (names.WINDOW_EVENTS.name, None): 1,
+        (names.WINDOW_COMPLETENESS.name, None): 1.0,
+    }
 
 
 @pytest.mark.parametrize("path", real_traces())
@@ -106,7 +112,8 @@ def test_shares_of_a_real_trace_are_those_of_its_streams(path):
     found, numbers = figures(path)
 
     kinds = DEVICE if numbers.devices else HOST
-    assert {name for name, _ in found} <= {names.WINDOW_EVENTS.name, *(one.name for one in kinds)}
+    of_all = {names.WINDOW_EVENTS.name, names.WINDOW_COMPLETENESS.name}
+    assert {name for name, _ in found} <= of_all | {one.name for one in kinds}
     for one in numbers.devices:
         busy, idle, talk, exposed = (
             found[metric.name, str(one.device)]

@@ -1,0 +1,93 @@
+"""How much of each window is there, and is it shorter than those of other ranks?
+
+What a window lacks by itself is in its row of the table ``completeness``. Ranks profile the same
+steps: windows belong together that have the same number and a step in common; imported ones have no
+number. Steps that another rank has and this one has not are a loss of its window: what is added up
+over ranks lacks them.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+from msgspec.structs import replace
+
+from otel_mlperf.analysis.profiles.completeness_shapes import WindowCompleteness, WindowLoss
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from otel_mlperf.analysis.profiles.kernel_rows import Rows
+    from otel_mlperf.analysis.profiles.window_shapes import WindowFacts
+
+RANK_STEP: Final = "rank_step"
+_MOST_NAMES: Final = 3
+
+
+def read_completeness(rows: Rows) -> dict[str, WindowCompleteness]:
+    """What is known of each window, by the digest of its trace."""
+    return {
+        row["digest"]: msgspec.convert(
+            row | {name: json.loads(row[name]) for name in ("losses", "whole")}, WindowCompleteness
+        )
+        for row in rows
+    }
+
+
+def is_complete(windows: Sequence[WindowFacts]) -> bool:
+    """Whether no window is known to lack anything."""
+    return all(window.completeness is None or window.completeness.is_complete for window in windows)
+
+
+def beside_other_ranks(
+    windows: Sequence[WindowFacts], numbers: Sequence[int | None]
+) -> list[WindowFacts]:
+    """The windows, with the steps that they lack; ``numbers`` are theirs, None of imported ones."""
+    told = []
+    for window, number in zip(windows, numbers, strict=True):
+        same = [
+            other
+            for other, its in zip(windows, numbers, strict=True)
+            if its == number and other.restart == window.restart
+        ]
+        told.append(_beside(window, same))
+    return told
+
+
+def _beside(window: WindowFacts, same: Sequence[WindowFacts]) -> WindowFacts:
+    own = {step for other in same if other.rank == window.rank for step in other.steps}
+    others = [
+        other
+        for other in same
+        if other.rank != window.rank and set(other.steps) & set(window.steps)
+    ]
+    lacks = list(dict.fromkeys(step for other in others for step in other.steps if step not in own))
+    known = window.completeness
+    if not lacks or known is None:
+        return window
+    return replace(window, completeness=_without_steps(window, known, lacks, others))
+
+
+def _without_steps(
+    window: WindowFacts,
+    known: WindowCompleteness,
+    lacks: list[str],
+    others: Sequence[WindowFacts],
+) -> WindowCompleteness:
+    of = len(window.steps) + len(lacks)
+    named = ", ".join(lacks[:_MOST_NAMES]) + (", …" if len(lacks) > _MOST_NAMES else "")
+    rank = min(other.rank for other in others if set(lacks) & set(other.steps))
+    what = f"{named}, which rank {rank} has"
+    loss = WindowLoss(
+        kind=RANK_STEP,
+        missing=len(lacks),
+        of=of,
+        start_ns=window.start_ns,
+        end_ns=window.start_ns + window.duration_ns,
+        what=what,
+        words=f"{len(lacks)} of {of} steps are not in the window of rank {window.rank}: {what}",
+    )
+    ratio = min(known.ratio, 1 - len(lacks) / of)
+    return replace(known, ratio=ratio, is_complete=False, losses=[*known.losses, loss])

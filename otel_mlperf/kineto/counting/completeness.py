@@ -1,0 +1,137 @@
+"""How much of a profiler window is there, and which part of it is whole?"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from otel_mlperf.intervals import gaps, shared, sums, union
+from otel_mlperf.kineto.counting.device_work import WorkKind, find_work
+from otel_mlperf.kineto.counting.host_records import (
+    find_end_of_frames,
+    find_lost_numbers,
+    find_lost_operators,
+    find_lost_steps,
+)
+from otel_mlperf.kineto.counting.record_ids import (
+    find_doubtful,
+    find_duplicates,
+    find_lost_arrows,
+)
+from otel_mlperf.kineto.counting.record_times import find_clock_losses, find_missing_durations
+from otel_mlperf.kineto.counting.streams import window_of
+from otel_mlperf.kineto.counting.unanswered_launches import (
+    find_launches,
+    find_lost_nodes,
+    find_unanswered,
+)
+from otel_mlperf.kineto.counting.window_losses import (
+    HOST,
+    OPERATOR,
+    Completeness,
+    DevicePart,
+    WholePart,
+)
+from otel_mlperf.kineto.trace_events import NONE
+
+if TYPE_CHECKING:
+    from otel_mlperf.kineto.counting.device_work import Work
+    from otel_mlperf.kineto.counting.unanswered_launches import Launches
+    from otel_mlperf.kineto.counting.window_losses import Loss
+    from otel_mlperf.kineto.linking.linked_events import Links
+    from otel_mlperf.kineto.trace_events import Trace
+
+_LEAST_PART: Final = 10
+"""A part of the window that counts for itself is at least the tenth of it."""
+
+
+def find_completeness(trace: Trace, links: Links) -> Completeness:
+    """What is known to be missing in a window, the work of devices first."""
+    work = find_work(trace)
+    window = window_of(trace, work)
+    launches = find_launches(trace, links, work)
+    unanswered = int(launches.is_missing.sum())
+    doubtful = find_doubtful(trace, links, work, launches)
+    losses: list[Loss] = []
+    # A launch whose record bears another number is answered.
+    is_lost = unanswered > int(doubtful.foreign.sum()) and launches.lack_many
+    if is_lost:
+        losses += find_unanswered(trace, launches)
+    losses += find_lost_nodes(trace, links, work, launches)
+    clock = find_clock_losses(trace, links, work, doubtful.foreign)
+    losses += clock + find_missing_durations(trace, work) + doubtful.losses(work)
+    losses += find_duplicates(trace) + _of_host(trace, window)
+    losses += find_end_of_frames(trace, links) + find_lost_steps(trace)
+    # Arrows end where records begin: with the clock off they miss them.
+    losses += [] if clock else find_lost_arrows(trace, links, work, launches, doubtful.foreign)
+    part = _find_whole(trace, work, launches, window) if is_lost else None
+    renumbered = 0 if is_lost else min(unanswered, int(doubtful.foreign.sum()))
+    return Completeness(
+        launches=len(launches.rows),
+        answered=len(launches.rows) - unanswered + renumbered,
+        losses=losses,
+        start_ns=window[0],
+        whole=WholePart(*part, _measure(work, *part)) if part else None,
+    )
+
+
+def _find_whole(
+    trace: Trace, work: Work, launches: Launches, window: tuple[int, int]
+) -> tuple[int, int] | None:
+    """The longest part of the window in which all that was launched is there.
+
+    None where it is not a tenth of the window.
+
+    Work may be missing from its launch on, until the next work begins that was launched on its
+    stream, or, where the stream is not known, on any.
+    """
+    missing = launches.is_missing
+    start = trace.events.start_ns[launches.rows]
+    upto = np.full(len(start), window[1], np.int64)
+    for stream in np.unique(launches.stream[missing]).tolist():
+        mine = (launches.stream == stream) | (stream == NONE)
+        answered = np.flatnonzero(mine & ~missing)
+        asks = np.flatnonzero(missing & (launches.stream == stream))
+        at = np.searchsorted(answered, asks)
+        begins = np.append(work.start_ns[launches.answer[answered]], window[1])
+        upto[asks] = begins[at]
+    bounds = np.array([window[0], window[1]])
+    lost = union(
+        np.concatenate((bounds, start[missing])),
+        np.concatenate((bounds, np.clip(upto[missing], start[missing], window[1]))),
+        np.zeros(2 + int(missing.sum()), np.int64),
+    )
+    whole = gaps(lost)
+    # Before the first launch and after the last nothing could be missing, which proves nothing.
+    first, last = (np.searchsorted(start[~missing], at) for at in (whole.start_ns, whole.end_ns))
+    length = np.where(last > first, whole.length_ns, 0)
+    if length.max(initial=0) * _LEAST_PART < max(window[1] - window[0], 1):
+        return None
+    longest = int(length.argmax())
+    return int(whole.start_ns[longest]), int(whole.end_ns[longest])
+
+
+def _measure(work: Work, begin_ns: int, end_ns: int) -> list[DevicePart]:
+    """What each device did between two times."""
+    start, end = (np.clip(at, begin_ns, end_ns) for at in (work.start_ns, work.end_ns))
+    inside, n = work._replace(start_ns=start, end_ns=end), len(work.devices)
+    busy = union(start, end, work.device)
+    busy_ns = sums(busy.length_ns, busy.group, n)
+    on = shared([inside.of(kind, work.device) for kind in WorkKind], n)
+    kinds = np.arange(on.shape[1])
+    talks = (kinds >> WorkKind.COMMUNICATION & 1).astype(bool)
+    alone = talks & ~(kinds >> WorkKind.COMPUTE & 1).astype(bool)
+    return [
+        DevicePart(device, int(busy_ns[i]), int(on[i, talks].sum()), int(on[i, alone].sum()))
+        for i, device in enumerate(work.devices)
+    ]
+
+
+def _of_host(trace: Trace, window: tuple[int, int]) -> list[Loss]:
+    """What is missing by number; of operators the more of what numbers and launches tell."""
+    lost, named = find_lost_numbers(trace, window), find_lost_operators(trace)
+    numbered = [loss for loss in lost if loss.kind in (OPERATOR, HOST)]
+    if named and (not numbered or named[0].missing > numbered[0].missing):
+        return named + [loss for loss in lost if loss.kind != OPERATOR]
+    return lost

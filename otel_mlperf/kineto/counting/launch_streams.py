@@ -1,0 +1,92 @@
+"""On which stream was each launch to run?
+
+That of a launch that was answered is its record's. Of one that was not it is where its arrow ends,
+which often outlives the record; else the stream on which most answered launches of the same kind
+and operator are; else, where one stream has a name and no record, that one; else the one on which
+most of that operator are, or of that thread.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from otel_mlperf.kineto.trace_events import NONE
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from otel_mlperf.kineto.counting.device_work import Work
+    from otel_mlperf.kineto.linking.linked_events import Links
+    from otel_mlperf.kineto.trace_events import Trace
+
+_NAME: Final = re.compile(r"stream ", re.IGNORECASE)
+_WIDTH: Final = 1 << 8
+
+
+def find_streams(trace: Trace, work: Work) -> list[tuple[int, int]]:
+    """Device and stream: those of the work, then those that have a name and no work."""
+    named = {
+        (int(track.pid), int(track.tid))
+        for track in (*trace.tracks, *trace.silent_tracks)
+        if _NAME.match(track.thread) and track.pid.isdecimal() and track.tid.isdecimal()
+    }
+    return [*work.streams, *sorted(named - set(work.streams))]
+
+
+def guess_streams(
+    trace: Trace,
+    links: Links,
+    rows: NDArray[np.intp],
+    kind: NDArray[np.uint8],
+    stream: NDArray[np.int64],
+    streams: list[tuple[int, int]],
+) -> NDArray[np.int64]:
+    """The streams of launches; NONE where nothing tells.
+
+    Args:
+        trace: what was read.
+        links: what ``link`` found for it.
+        rows: of the launches, by start.
+        kind: of each.
+        stream: of each, NONE where it was not answered.
+        streams: what the numbers of streams mean.
+    """
+    silent = np.setdiff1d(np.arange(len(streams)), stream)
+    operator = np.append(trace.events.name, NONE)[links.parent[rows]].astype(np.int64)
+    thread = trace.events.track[rows].astype(np.int64)
+    guesses = [_by_arrow(trace, rows, streams), _usual(operator * _WIDTH + kind, stream)]
+    if len(silent) == 1:
+        guesses.append(np.full(len(rows), silent[0]))
+    guesses += [_usual(operator, stream), _usual(thread, stream)]
+    for guess in guesses:
+        stream = np.where(stream == NONE, guess, stream)
+    return stream
+
+
+def _by_arrow(
+    trace: Trace, rows: NDArray[np.intp], streams: list[tuple[int, int]]
+) -> NDArray[np.int64]:
+    """Where the arrow of each launch ends."""
+    flows = trace.flows
+    number = {(str(device), str(stream)): at for at, (device, stream) in enumerate(streams)}
+    of_track = [number.get((track.pid, track.tid), NONE) for track in trace.tracks]
+    stream = np.array(of_track or [NONE], np.int64)[flows.track]
+    ends = np.flatnonzero(~flows.starts & (stream != NONE))
+    if not len(ends):
+        return np.full(len(rows), NONE, np.int64)
+    ends = ends[np.argsort(flows.id[ends], kind="stable")]
+    wanted = trace.events.correlation[rows]
+    at = np.minimum(np.searchsorted(flows.id[ends], wanted), len(ends) - 1)
+    return np.where(flows.id[ends[at]] == wanted, stream[ends[at]], NONE)
+
+
+def _usual(group: NDArray[np.int64], stream: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The stream on which most launches of the same group are; NONE where none is known."""
+    known = stream != NONE
+    pairs, uses = np.unique(np.stack([group[known], stream[known]]), axis=1, return_counts=True)
+    order = np.argsort(uses, kind="stable")  # the most used comes last, and counts
+    usual = dict(zip(pairs[0][order].tolist(), pairs[1][order].tolist(), strict=True))
+    return np.array([usual.get(key, NONE) for key in group.tolist()], np.int64)

@@ -1,0 +1,195 @@
+"""Which records bear ids that cannot be theirs, are there twice, or have lost their arrow?
+
+- Device work has its launch, unless it was launched before the window: then its correlation is
+  lower than that of any call here, and no operator here asked for it.
+- A launch of CUDA is answered by a record of its own kind, and by one, unless it is a graph's. A
+  second one, where other launches have none, bears a correlation that is not its own; so does work
+  at which the arrow of another call ends, and work without a launch where a launch has no work.
+- Kineto draws an arrow from each launch to each of its records.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import numpy as np
+
+from otel_mlperf.kineto.counting.device_work import is_of
+from otel_mlperf.kineto.counting.unanswered_launches import KINDS
+from otel_mlperf.kineto.counting.window_losses import (
+    ARROW,
+    COPY,
+    CORRELATION,
+    DUPLICATE,
+    GRAPH,
+    KERNEL,
+    LAUNCH,
+    LEAST_SHARE,
+    MEMSET,
+    Loss,
+    device_loss,
+)
+from otel_mlperf.kineto.linking.linked_events import Place, Role, find_roles
+from otel_mlperf.kineto.trace_events import NONE
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from otel_mlperf.kineto.counting.device_work import Work
+    from otel_mlperf.kineto.counting.unanswered_launches import Launches
+    from otel_mlperf.kineto.linking.linked_events import Links
+    from otel_mlperf.kineto.trace_events import Trace
+
+_CATEGORIES: Final = {COPY: "gpu_memcpy", MEMSET: "gpu_memset", KERNEL: "kernel"}
+_CORRELATED: Final = frozenset({*_CATEGORIES.values(), "concurrent_kernel", "memcpy", "memset"})
+"""What bears the correlation of its call; other vendors' records number as they please."""
+_LAUNCHES, _BACKWARD = "ac2g", "fwdbwd"
+_ODD: Final = (0x9E3779B97F4A7C15, 0xD6E8FEB86659FD93)
+
+
+class Doubtful(NamedTuple):
+    """Device work whose ids are not to be believed; one item for each record of the work."""
+
+    foreign: NDArray[np.bool_]
+    """Its correlation is that of something else."""
+    strays: NDArray[np.bool_]
+    """It has no launch, though it was launched in the window."""
+
+    def losses(self, work: Work) -> list[Loss]:
+        """What is said of it."""
+        return device_loss(CORRELATION, work, self.foreign) + device_loss(LAUNCH, work, self.strays)
+
+
+def find_doubtful(trace: Trace, links: Links, work: Work, launches: Launches) -> Doubtful:
+    """The records that bear a wrong correlation, or have no launch."""
+    call = links.launch[work.rows]
+    kind = launches.kind_of_calls(call)
+    foreign = _ends_of_others(trace, work) | _of_another_kind(trace, work, call, kind)
+    strays = _strays(trace, links, work, call)
+    if launches.is_missing.any():
+        is_numberless = (call == NONE) & (trace.events.correlation[work.rows] <= 0)
+        foreign |= strays | is_numberless | _is_second(work, call)
+        strays = np.zeros_like(strays)
+    correlated = is_of(trace, _CORRELATED)[work.rows]
+    return Doubtful(foreign & correlated & (kind != KINDS.index(GRAPH)), strays & correlated)
+
+
+def _strays(trace: Trace, links: Links, work: Work, call: NDArray[np.int32]) -> NDArray[np.bool_]:
+    events, is_asked = trace.events, links.place[work.rows] == Place.ASKED
+    numbers = events.correlation[find_roles(trace) == Role.CALL]
+    numbers = numbers[numbers > 0]
+    own = events.correlation[work.rows]
+    # Correlations only go up: what has a lower one was launched before the window began.
+    is_inside = own > numbers.min() if len(numbers) else np.zeros_like(is_asked)
+    strays: NDArray[np.bool_] = (call == NONE) & (is_inside | is_asked)
+    return strays
+
+
+def _of_another_kind(
+    trace: Trace, work: Work, call: NDArray[np.int32], kind: NDArray[np.uint8]
+) -> NDArray[np.bool_]:
+    # Only of CUDA: ROCm copies with kernels.
+    is_cuda = np.array([name.startswith("cu") for name in trace.names] or [False])
+    known = (call != NONE) & is_cuda[np.append(trace.events.name, 0)[call]]
+    other = np.zeros(len(call), np.bool_)
+    for wanted, category in _CATEGORIES.items():
+        is_its = is_of(trace, frozenset({category}))[work.rows]
+        other |= known & (kind == KINDS.index(wanted)) & ~is_its
+    return other
+
+
+def _is_second(work: Work, call: NDArray[np.int32]) -> NDArray[np.bool_]:
+    """Whether another record of its launch began before."""
+    order = np.lexsort((work.start_ns, call))
+    second = np.zeros(len(order), np.bool_)
+    second[order[1:]] = (np.diff(call[order]) == 0) & (call[order[1:]] != NONE)
+    return second
+
+
+def _ends_of_others(trace: Trace, work: Work) -> NDArray[np.bool_]:
+    """Whether arrows end where a record begins, and none of its own number."""
+    events, flows, ends = trace.events, trace.flows, _ends_at_work(trace, work)
+    places = events.track[work.rows], events.start_ns[work.rows]
+    there = flows.track[ends], flows.time_ns[ends]
+    has_any = np.isin(marks(*places), marks(*there))
+    has_own = np.isin(marks(*places, events.correlation[work.rows]), marks(*there, flows.id[ends]))
+    others: NDArray[np.bool_] = has_any & ~has_own
+    return others
+
+
+def _arrows(trace: Trace, kind: str, *, starts: bool) -> NDArray[np.intp]:
+    number = trace.flow_kinds.index(kind) if kind in trace.flow_kinds else NONE
+    return np.flatnonzero((trace.flows.kind == number) & (trace.flows.starts == starts))
+
+
+def _ends_at_work(trace: Trace, work: Work) -> NDArray[np.intp]:
+    """The ends of launches' arrows on tracks of devices: those at calls are as many again."""
+    has_work = np.zeros(max(len(trace.tracks), 1), np.bool_)
+    has_work[trace.events.track[work.rows]] = True
+    ends = _arrows(trace, _LAUNCHES, starts=False)
+    return ends[has_work[trace.flows.track[ends]]]
+
+
+def find_lost_arrows(
+    trace: Trace, links: Links, work: Work, launches: Launches, foreign: NDArray[np.bool_]
+) -> list[Loss]:
+    """Records to which no arrow leads from their launch, and arrows of autograd without an end.
+
+    Nothing in a trace that the profiler did not write itself: other tools draw none. Nor of records
+    that are ``foreign``, whose numbers are no arrow's.
+    """
+    roles, events, flows = find_roles(trace), trace.events, trace.flows
+    if not (len(flows) or (roles == Role.WINDOW).any()):
+        return []
+    call = links.launch[work.rows]
+    kind = launches.kind_of_calls(call)
+    is_due = (call != NONE) & (events.correlation[work.rows] > 0) & ~foreign
+    is_due &= kind != KINDS.index(GRAPH)
+    due = np.flatnonzero(is_due)
+    own = events.correlation[work.rows[due]]
+    ends, tails = _ends_at_work(trace, work), _arrows(trace, _LAUNCHES, starts=True)
+    there = marks(flows.track[ends], flows.time_ns[ends])
+    at = marks(events.track[work.rows[due]], events.start_ns[work.rows[due]])
+    # Kineto for ROCm lets the arrow of a memset end at its call, too, and begin nowhere.
+    begins = np.isin(own, flows.id[tails]) | (kind[due] != KINDS.index(KERNEL))
+    has_arrow = np.isin(at, there) & begins
+    lost = np.zeros(len(work.rows), np.bool_)
+    lost[due] = ~has_arrow
+    return device_loss(ARROW, work, lost) + _halves(trace)
+
+
+def _halves(trace: Trace) -> list[Loss]:
+    tails, heads = (_arrows(trace, _BACKWARD, starts=starts) for starts in (True, False))
+    ids = trace.flows.id
+    alone = np.concatenate(
+        (tails[~np.isin(ids[tails], ids[heads])], heads[~np.isin(ids[heads], ids[tails])])
+    )
+    many = len(np.union1d(ids[tails], ids[heads]))
+    if len(alone) <= LEAST_SHARE * many:
+        return []
+    time = trace.flows.time_ns[alone]
+    what = "of autograd, one end each"
+    return [Loss(ARROW, len(alone), many, int(time.min()), int(time.max()), what=what)]
+
+
+def find_duplicates(trace: Trace) -> list[Loss]:
+    """Records of devices, calls and operators that are in the file once more."""
+    events, roles = trace.events, find_roles(trace)
+    number = np.where(roles == Role.OPERATOR, events.external, events.correlation)
+    rows = np.flatnonzero((number > 0) & np.isin(roles, (Role.DEVICE, Role.CALL, Role.OPERATOR)))
+    columns = (events.track, events.start_ns, events.duration_ns, events.name, number)
+    _, first = np.unique(marks(*(column[rows] for column in columns)), return_index=True)
+    twice = np.delete(rows, first)
+    if len(twice) <= LEAST_SHARE * len(rows):
+        return []
+    start = events.start_ns[twice]
+    return [Loss(DUPLICATE, len(twice), len(rows), int(start.min()), int(start.max()))]
+
+
+def marks(*columns: NDArray[Any]) -> NDArray[np.uint64]:
+    """One number for the values of each row; rows with other values have another."""
+    mark = np.zeros(len(columns[0]), np.uint64)
+    for column in columns:
+        mark = (mark ^ column.astype(np.uint64)) * np.uint64(_ODD[0])
+        mark = (mark ^ (mark >> np.uint64(32))) * np.uint64(_ODD[1])
+    return mark

@@ -1,0 +1,235 @@
+"""Which calls put work on a device of which no record is there, on which stream and when?
+
+A call of runtime or driver that launches, copies or sets memory is answered by the device record
+of its correlation. No answer is due to a call
+
+- within the capture of a graph, which runs nothing;
+- while CUPTI measures ranges of kernels, which it then does not record one by one;
+- around or inside another launch, which is answered: a driver's call inside a runtime's;
+- for no bytes: a copy or memset that returned in less than half of the time that any launch which
+  was answered took (cuDNN sets empty workspaces like that).
+
+Of a graph the same kernels run at each launch: where some of its launches show fewer, these are
+missing.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import numpy as np
+
+from otel_mlperf.kineto.counting.launch_streams import find_streams, guess_streams
+from otel_mlperf.kineto.counting.window_losses import (
+    COPY,
+    GRAPH,
+    GRAPH_NODE,
+    KERNEL,
+    LEAST_SHARE,
+    MEMSET,
+    Loss,
+)
+from otel_mlperf.kineto.linking.linked_events import Role, find_roles
+from otel_mlperf.kineto.linking.threads import Innermost
+from otel_mlperf.kineto.trace_events import NONE
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from otel_mlperf.kineto.counting.device_work import Work
+    from otel_mlperf.kineto.linking.linked_events import Links
+    from otel_mlperf.kineto.trace_events import Trace
+
+KINDS: Final = (GRAPH, COPY, MEMSET, KERNEL)
+_PATTERNS: Final = (r"GraphLaunch", r"[Mm]emcpy", r"[Mm]emset", r"Launch(?!Host)")
+_KNOWN: Final = re.compile(r"cu|hip|ur[A-Z]|ze[A-Z]|sycl")
+"""Beginnings of the names of calls of CUDA, ROCm and XPU; what others do is not known."""
+_NO_LAUNCH: Final = re.compile(r"Node|Attribute|GetInfo|Symbol(?:Address|Size)|PrefetchBatch")
+_CAPTURE_BEGINS, _CAPTURE_ENDS = re.compile(r"BeginCapture"), re.compile(r"EndCapture")
+_RANGES: Final = "cuda_profiler_range"
+_LEAST_CALL_NS: Final = 1_000
+"""No launch returns sooner; asked where none was answered."""
+
+
+class Launches(NamedTuple):
+    """The calls to which an answer is due, by start; every array has one item for each."""
+
+    rows: NDArray[np.intp]
+    kind: NDArray[np.uint8]
+    """Index into ``KINDS``."""
+    answer: NDArray[np.int64]
+    """Index into the device work: its first record; NONE: unanswered."""
+    stream: NDArray[np.int64]
+    """Index into ``streams``: where it ran, or would have; NONE: nobody knows."""
+    streams: list[tuple[int, int]]
+    """Device and stream: those of the work, then those of which no work is there."""
+    kind_of: NDArray[np.uint8]
+    """Of each event the kind of launch that it is; the number of kinds where it is none."""
+
+    @property
+    def lack_many(self) -> bool:
+        """Whether more answers are missing than in a sound window, or all of one kind."""
+        missing = np.bincount(self.kind[self.is_missing], minlength=len(KINDS))
+        of = np.bincount(self.kind, minlength=len(KINDS))
+        is_none_left = bool(((missing == of) & (of > 0)).any())
+        return is_none_left or bool(missing.sum() > LEAST_SHARE * of.sum())
+
+    def kind_of_calls(self, call: NDArray[np.int32]) -> NDArray[np.uint8]:
+        """The same of the events in these rows; NONE: none."""
+        return np.append(self.kind_of, np.uint8(len(KINDS)))[call]
+
+    @property
+    def is_missing(self) -> NDArray[np.bool_]:
+        """Whether a record of the device is missing."""
+        missing: NDArray[np.bool_] = self.answer == NONE
+        return missing
+
+
+def _launch_kinds(trace: Trace) -> NDArray[np.uint8]:
+    of_name = [_kind(name) for name in trace.names] or [len(KINDS)]
+    kind = np.array(of_name, np.uint8)[trace.events.name]
+    kind[find_roles(trace) != Role.CALL] = len(KINDS)
+    return kind
+
+
+def _kind(name: str) -> int:
+    if _NO_LAUNCH.search(name) or not _KNOWN.match(name):
+        return len(KINDS)
+    found = (at for at, pattern in enumerate(_PATTERNS) if re.search(pattern, name))
+    return next(found, len(KINDS))
+
+
+def find_launches(trace: Trace, links: Links, work: Work) -> Launches:
+    """The launches of a window, with what answered them."""
+    kind_of = _launch_kinds(trace)
+    answer_of = _answers(links, work)
+    rows = np.flatnonzero(kind_of < len(KINDS))
+    rows = rows[_is_due(trace, links, rows, kind_of, answer_of)]
+    rows = rows[np.argsort(trace.events.start_ns[rows], kind="stable")]
+    answer = answer_of[rows]
+    kind, stream = kind_of[rows], np.append(work.stream, NONE)[answer]
+    streams = find_streams(trace, work)
+    if (answer == NONE).any():
+        stream = guess_streams(trace, links, rows, kind, stream, streams)
+    return Launches(rows, kind, answer, stream, streams, kind_of)
+
+
+def _answers(links: Links, work: Work) -> NDArray[np.int64]:
+    """Of each event, as a call, the first device record that it launched."""
+    answer = np.full(len(links.launch), NONE, np.int64)
+    call = links.launch[work.rows]
+    order = np.argsort(-work.start_ns, kind="stable")
+    order = order[call[order] != NONE]
+    answer[call[order]] = order  # the first to begin is written last
+    return answer
+
+
+def _is_due(
+    trace: Trace,
+    links: Links,
+    rows: NDArray[np.intp],
+    kind_of: NDArray[np.uint8],
+    answer_of: NDArray[np.int64],
+) -> NDArray[np.bool_]:
+    events = trace.events
+    is_answered: NDArray[np.bool_] = answer_of[rows] != NONE
+    if is_answered.all() or _RANGES in trace.categories:
+        return is_answered
+    above = links.around[rows]
+    is_inner = (above != NONE) & (np.append(kind_of, len(KINDS))[above] < len(KINDS))
+    is_outer = np.isin(rows, above[is_inner & is_answered])
+    took = events.duration_ns[rows]
+    shortest = took[is_answered].min() // 2 if is_answered.any() else _LEAST_CALL_NS
+    is_empty = (took < shortest) & np.isin(kind_of[rows], (KINDS.index(COPY), KINDS.index(MEMSET)))
+    is_idle: NDArray[np.bool_] = is_inner | is_outer | is_empty | _is_captured(trace, rows)
+    return is_answered | ~is_idle
+
+
+def _is_captured(trace: Trace, rows: NDArray[np.intp]) -> NDArray[np.bool_]:
+    """Which launches were only written down in a graph, by the calls around them."""
+    events, captured = trace.events, np.zeros(len(rows), np.bool_)
+    begins, ends = (_named(trace, name) for name in (_CAPTURE_BEGINS, _CAPTURE_ENDS))
+    for track in np.unique(events.track[begins]).tolist():
+        start = events.start_ns[begins[events.track[begins] == track]]
+        stops = np.sort(events.start_ns[ends[events.track[ends] == track]])
+        open_ = np.iinfo(np.int64).max  # of a capture that did not end in the window
+        stop = np.append(stops, open_)[np.searchsorted(stops, start)]
+        mine = np.flatnonzero(events.track[rows] == track)
+        captured[mine] = Innermost(start, stop).at(events.start_ns[rows[mine]]) != NONE
+    return captured
+
+
+def _named(trace: Trace, pattern: re.Pattern[str]) -> NDArray[np.intp]:
+    wanted = np.array([bool(pattern.search(name)) for name in trace.names] or [False])
+    return np.flatnonzero(wanted[trace.events.name] & (find_roles(trace) == Role.CALL))
+
+
+def find_unanswered(trace: Trace, launches: Launches) -> list[Loss]:
+    """What is missing, by kind and stream, the most first."""
+    begin, losses = trace.events.start_ns[launches.rows], []
+    width = len(launches.streams) + 1
+    both = launches.kind.astype(np.int64) * width + launches.stream + 1
+    for key in np.unique(both[launches.is_missing]).tolist():
+        kind, stream = divmod(key, width)
+        missing = launches.is_missing & (both == key)
+        times = begin[missing]
+        there = (begin >= times.min()) & (begin <= times.max()) & (both == key)
+        device, number = launches.streams[stream - 1] if stream else (None, None)
+        losses.append(
+            Loss(
+                kind=KINDS[kind],
+                missing=int(missing.sum()),
+                of=int((launches.kind == kind).sum()),
+                start_ns=int(times.min()),
+                end_ns=int(times.max()),
+                of_part=int(there.sum()),
+                device=device,
+                stream=number,
+            )
+        )
+    return sorted(losses, key=lambda loss: -loss.missing)
+
+
+def find_lost_nodes(trace: Trace, links: Links, work: Work, launches: Launches) -> list[Loss]:
+    """Kernels that some launches of a graph lack, as other launches of it show."""
+    call = links.launch[work.rows]
+    mine = np.flatnonzero(launches.kind_of_calls(call) == KINDS.index(GRAPH))
+    nodes: dict[int, Counter[int]] = {}
+    name = trace.events.name[work.rows[mine]]
+    for launch, its_name in zip(call[mine].tolist(), name.tolist(), strict=True):
+        nodes.setdefault(launch, Counter())[its_name] += 1
+    lost = count_lost_nodes(nodes)
+    if not lost:
+        return []
+    missing, start = sum(lost.values()), trace.events.start_ns[list(lost)]
+    return [Loss(GRAPH_NODE, missing, len(mine) + missing, int(start.min()), int(start.max()))]
+
+
+def count_lost_nodes(nodes: dict[int, Counter[int]]) -> dict[int, int]:
+    """How many nodes each launch lacks, by its row; launches that lack none are left out.
+
+    Which launches are of one graph the trace does not say. One that occurs once, and has at least
+    half of the nodes of another that occurs again and again, and no others, is taken for a launch
+    of that one; but only where no graph at all occurs once that is none of those: a graph in
+    pieces may have a last piece that is a part of the others.
+    """
+    groups: dict[frozenset[tuple[int, int]], list[int]] = {}
+    for row, kinds in nodes.items():
+        groups.setdefault(frozenset(kinds.items()), []).append(row)
+    whole = [nodes[rows[0]] for rows in groups.values() if len(rows) > 1]
+    lost = {}
+    for rows in groups.values():
+        if len(rows) > 1:
+            continue
+        there = nodes[rows[0]]
+        lacks = [
+            graph.total() - there.total()
+            for graph in whole
+            if there < graph and 2 * there.total() >= graph.total()
+        ]
+        if not lacks:
+            return {}
+        lost[rows[0]] = min(lacks)
+    return lost

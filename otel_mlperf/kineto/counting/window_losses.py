@@ -1,0 +1,194 @@
+"""How is it said that records of a profiler window are missing, or contradict themselves?
+
+A loss says which kind of record it is about, how many of how many, on which stream and between
+which times. What is said of the window follows from all of them together.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from otel_mlperf.kineto.counting.device_work import Work
+
+LEAST_SHARE: Final = 0.001
+"""Of a kind of record: up to here windows that nothing happened to lack some."""
+
+KERNEL: Final = "kernel"
+COPY: Final = "copy"
+MEMSET: Final = "memset"
+GRAPH: Final = "graph"
+GRAPH_NODE: Final = "graph_node"
+LAUNCH: Final = "launch"
+CORRELATION: Final = "correlation"
+DUPLICATE: Final = "duplicate"
+EARLY: Final = "early"
+LATE: Final = "late"
+DEVICE_DURATION: Final = "device_duration"
+HOST_DURATION: Final = "host_duration"
+ARROW: Final = "arrow"
+OPERATOR: Final = "operator"
+ALLOCATION: Final = "allocation"
+FRAME: Final = "frame"
+FRAMES_END: Final = "frames_end"
+HOST: Final = "host"
+STEP: Final = "step"
+
+LOST_WORK: Final = frozenset({KERNEL, COPY, MEMSET, GRAPH, GRAPH_NODE})
+"""Device work that was launched, and of which no record is there."""
+TOUCHES_DEVICE: Final = LOST_WORK | {EARLY, LATE, DEVICE_DURATION}
+"""What makes the times of devices wrong: how busy they were, and all that follows from it."""
+_WORDS: Final = {
+    KERNEL: "launched kernels have no record",
+    COPY: "launched copies have no record",
+    MEMSET: "launched memsets have no record",
+    GRAPH: "graph launches have no record of the device",
+    GRAPH_NODE: "kernels of graph launches have no record",
+    LAUNCH: "device records have no launch",
+    CORRELATION: "device records bear the correlation of something else",
+    DUPLICATE: "records are there twice",
+    EARLY: "device records begin before their launch",
+    LATE: "device records end after the call that waited for them",
+    DEVICE_DURATION: "device records have no duration",
+    HOST_DURATION: "records of the host have no duration",
+    ARROW: "arrows are missing",
+    OPERATOR: "operators and annotations have no record",
+    ALLOCATION: "allocations have no record",
+    FRAME: "Python frames have no record",
+    FRAMES_END: "operators run after the last Python frame that has a record",
+    HOST: "operators, annotations and allocations have no record",
+    STEP: "steps have no annotation",
+}
+
+
+class Loss(NamedTuple):
+    """One kind of record that is missing, or cannot be believed."""
+
+    kind: str
+    missing: int
+    """How many, of the ``of`` that should be there."""
+    of: int
+    start_ns: int
+    """From here on they are missing, in the clock of the trace."""
+    end_ns: int
+    of_part: int = 0
+    """How many should be there between these times; 0: not known."""
+    device: int | None = None
+    stream: int | None = None
+    what: str = ""
+    """Which, or by how much."""
+
+    def words(self, begin_ns: int) -> str:
+        """The loss as half a sentence; its times count from ``begin_ns``."""
+        more = f": {self.what}" if self.what else ""
+        begin, end = (f"{(at - begin_ns) / 1e6:,.1f}" for at in (self.start_ns, self.end_ns))
+        when = f"between {begin} and {end} ms" if begin != end else f"at {begin} ms"
+        if self.of_part:
+            is_all = self.missing >= self.of_part
+            when = f"{'all' if is_all else f'{self.missing / self.of_part:.0%} of those'} {when}"
+        where = "" if self.stream is None else f"stream {self.stream} of device {self.device}, "
+        return f"{self.missing:,} of {self.of:,} {_WORDS[self.kind]}{more} ({where}{when})"
+
+
+def device_loss(
+    kind: str,
+    work: Work,
+    lost: NDArray[np.bool_],
+    share: float = LEAST_SHARE,
+    what: str = "",
+) -> list[Loss]:
+    """The loss of these records of devices, if they are more than ``share`` of all."""
+    count, start = int(lost.sum()), work.start_ns
+    if count <= share * len(lost):
+        return []
+    begin, end = int(start[lost].min()), int(start[lost].max())
+    streams = np.unique(work.stream[lost]).tolist()
+    device, stream = work.streams[streams[0]] if len(streams) == 1 else (None, None)
+    there = int(((start >= begin) & (start <= end)).sum())
+    return [Loss(kind, count, len(lost), begin, end, there, device, stream, what)]
+
+
+class DevicePart(NamedTuple):
+    """What one device did in a part of the window."""
+
+    device: int
+    busy_ns: int
+    communication_ns: int
+    exposed_communication_ns: int
+
+
+class WholePart(NamedTuple):
+    """The longest part of a window in which no work of a device is missing."""
+
+    start_ns: int
+    end_ns: int
+    devices: list[DevicePart]
+
+    @property
+    def length_ns(self) -> int:
+        """How long it is."""
+        return self.end_ns - self.start_ns
+
+    def facts(self) -> dict[str, Any]:
+        """All of it for the table ``windows``."""
+        return self._asdict() | {"devices": [device._asdict() for device in self.devices]}
+
+
+@dataclass(frozen=True, slots=True)
+class Completeness:
+    """How much of a window is there."""
+
+    launches: int
+    """Calls that put work on a device."""
+    answered: int
+    """Of these, calls of whose work a record is there."""
+    losses: list[Loss]
+    start_ns: int
+    """Of the window: times in words count from here."""
+    whole: WholePart | None = None
+    """Where device work is missing: what is left to be believed; None: no part of any length."""
+
+    @property
+    def ratio(self) -> float:
+        """The smallest share of a kind of record that is there; 1.0: nothing is missing.
+
+        Arrows are no records: no number depends on them.
+        """
+        counted = [loss for loss in self.losses if loss.kind != ARROW]
+        shares = [1 - loss.missing / loss.of for loss in counted if loss.of]
+        shares += [self.answered / self.launches] if self.launches else []
+        return max(0.0, min(shares, default=1.0))
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether nothing worth saying is missing."""
+        return not self.losses
+
+    @property
+    def has_device_times(self) -> bool:
+        """Whether nothing is known against the times of devices: else they were busier."""
+        return not any(loss.kind in TOUCHES_DEVICE for loss in self.losses)
+
+    @property
+    def words(self) -> str:
+        """All losses as one sentence; empty without any."""
+        return "; ".join(loss.words(self.start_ns) for loss in self.losses)
+
+    def facts(self) -> dict[str, Any]:
+        """All of it for the table ``windows``."""
+        return {
+            "ratio": self.ratio,
+            "is_complete": self.is_complete,
+            "has_device_times": self.has_device_times,
+            "launches": self.launches,
+            "answered": self.answered,
+            "losses": [
+                loss._asdict() | {"words": loss.words(self.start_ns)} for loss in self.losses
+            ],
+            "whole": self.whole and self.whole.facts(),
+        }

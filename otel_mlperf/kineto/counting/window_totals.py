@@ -1,0 +1,250 @@
+"""What do all events of one name, stream, section, step or phase of a window come to?
+
+The rows of one kind add up: what is in no section, step or phase has a row without a name. Among
+the operators there is also
+
+- device work that no operator launched, by the call that did, of category *device*; without a name
+  where nobody knows the call;
+- annotations inside operators, of category *annotation*: their time is no operator's own.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from otel_mlperf.intervals import sums
+from otel_mlperf.kineto.counting.attribution import main_sections
+from otel_mlperf.kineto.counting.device_work import WorkKind
+from otel_mlperf.kineto.counting.totals import self_times, totals
+from otel_mlperf.kineto.linking.collectives import is_collective
+from otel_mlperf.kineto.linking.forest import Forest
+from otel_mlperf.kineto.linking.linked_events import Role, find_roles
+from otel_mlperf.kineto.trace_events import NONE
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from numpy.typing import NDArray
+
+    from otel_mlperf.kineto.counting.attribution import Attribution
+    from otel_mlperf.kineto.counting.device_work import Work
+    from otel_mlperf.kineto.counting.totals import Figures, GroupTotals
+    from otel_mlperf.kineto.linking.linked_events import Links
+    from otel_mlperf.kineto.trace_events import Trace
+
+KERNEL: Final = "kernel"
+"""Work of a device: kernels, copies and memsets."""
+OPERATOR: Final = "operator"
+ANNOTATION: Final = "annotation"
+CALL: Final = "call"
+PYTHON_FUNCTION: Final = "python"
+OTHER: Final = "other"
+STREAM: Final = "stream"
+SECTION: Final = "section"
+STEP: Final = "step"
+PHASE: Final = "phase"
+ON_DEVICE: Final = "device"
+"""Category of what is counted over device work."""
+ON_HOST: Final = "host"
+"""Category of what is counted over the outermost operators of the host."""
+_WHAT: Final = {
+    Role.OPERATOR: OPERATOR,
+    Role.ANNOTATION: ANNOTATION,
+    Role.PYTHON: PYTHON_FUNCTION,
+    Role.CALL: CALL,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WindowTotal:
+    """What all events of one name, stream, section, step or phase come to."""
+
+    what: str
+    category: str
+    """As the trace writes it; of stream, section, step and phase: device or host."""
+    name: str
+    """Empty: of none of these."""
+    device: int | None = None
+    stream: int | None = None
+    kind: str = ""
+    """Of device work: compute, communication or copy; communication of a collective's annotation,
+    too."""
+    section: str = ""
+    """Of a name: the section that most of its time comes from; empty if none is known."""
+    section_ns: int = 0
+    device_ns: int = 0
+    """Of an operator: device work launched by it, not by operators inside it."""
+    figures: Figures
+
+
+def window_totals(trace: Trace, links: Links, work: Work, where: Attribution) -> list[WindowTotal]:
+    """The totals of every name, then of streams, sections, steps and phases."""
+    own = self_times(trace, links.around)
+    is_operator = find_roles(trace) == Role.OPERATOR
+    launched_by = Forest(links.parent).nearest(is_operator)[work.rows]
+    is_inside = Forest(links.around).nearest(is_operator) != NONE
+    return [
+        *_by_name(trace, work, launched_by, where, own),
+        *_in_no_operator(trace, links, work, launched_by, where, own),
+        *_annotations_inside(trace, is_inside, where, own),
+        *_by_stream(trace, work),
+        *_by_place(trace, work, np.flatnonzero(is_operator & ~is_inside), where, own),
+    ]
+
+
+def _by_name(
+    trace: Trace,
+    work: Work,
+    launched_by: NDArray[np.int32],
+    where: Attribution,
+    own: NDArray[np.int64],
+) -> list[WindowTotal]:
+    events, names = trace.events, len(trace.names)
+    group = events.category.astype(np.int64) * names + events.name
+    of_names = totals(group, events.duration_ns, own)
+    is_known = launched_by != NONE
+    launched = _added(group[launched_by[is_known]], _length_ns(work)[is_known])
+    kinds = dict(_one_each(group[work.rows], work.kind))
+    whats = {key: _WHAT.get(Role(role), OTHER) for key, role in _one_each(group, find_roles(trace))}
+    main = main_sections(events.duration_ns, group, where.section)
+    return [
+        WindowTotal(
+            what=KERNEL if key in kinds else whats[key],
+            category=trace.categories[key // names],
+            name=trace.names[key % names],
+            kind=_kind(kinds.get(key), whats[key], trace.names[key % names]),
+            section=where.sections[main[key][0]] if key in main else "",
+            section_ns=main[key][1] if key in main else 0,
+            device_ns=launched.get(key, 0),
+            figures=figures,
+        )
+        for key, figures in of_names.each()
+    ]
+
+
+def _in_no_operator(
+    trace: Trace,
+    links: Links,
+    work: Work,
+    launched_by: NDArray[np.int32],
+    where: Attribution,
+    own: NDArray[np.int64],
+) -> list[WindowTotal]:
+    """Device work without an operator, by its call; of unknown calls the work itself is counted."""
+    length_ns = _length_ns(work)[launched_by == NONE]
+    rows = work.rows[launched_by == NONE]
+    call = links.launch[rows]
+    name = np.where(call == NONE, NONE, trace.events.name[call])
+    counted, first = np.unique(np.where(call == NONE, rows, call), return_index=True)
+    group = name[first]
+    of_calls = totals(
+        group, trace.events.duration_ns[counted], np.where(group == NONE, 0, own[counted])
+    )
+    main = main_sections(length_ns, name, where.section[rows])
+    launched = _added(name, length_ns)
+    return _operators(trace, of_calls, ON_DEVICE, where, main, launched)
+
+
+def _annotations_inside(
+    trace: Trace, is_inside: NDArray[np.bool_], where: Attribution, own: NDArray[np.int64]
+) -> list[WindowTotal]:
+    rows = np.flatnonzero(is_inside & (find_roles(trace) == Role.ANNOTATION))
+    name, duration_ns = trace.events.name[rows], trace.events.duration_ns[rows]
+    main = main_sections(duration_ns, name, where.section[rows])
+    of_names = totals(name, duration_ns, own[rows])
+    return _operators(trace, of_names, ANNOTATION, where, main, {})
+
+
+def _operators(
+    trace: Trace,
+    of_names: GroupTotals,
+    category: str,
+    where: Attribution,
+    main: dict[int, tuple[int, int]],
+    launched: dict[int, int],
+) -> list[WindowTotal]:
+    """Rows among the operators of what is none."""
+    return [
+        WindowTotal(
+            what=OPERATOR,
+            category=category,
+            name=trace.names[key] if key != NONE else "",
+            section=where.sections[main[key][0]] if key in main else "",
+            section_ns=main[key][1] if key in main else 0,
+            device_ns=launched.get(key, 0),
+            figures=figures,
+        )
+        for key, figures in of_names.each()
+    ]
+
+
+def _kind(of_work: int | None, what: str, name: str) -> str:
+    if of_work is not None:
+        return WorkKind(of_work).name.lower()
+    is_communication = what == ANNOTATION and is_collective(name)
+    return WorkKind.COMMUNICATION.name.lower() if is_communication else ""
+
+
+def _one_each(group: NDArray[np.int64], values: NDArray[np.uint8]) -> Iterator[tuple[int, int]]:
+    """Each group with the value of its first event."""
+    groups, first = np.unique(group, return_index=True)
+    return zip(groups.tolist(), values[first].tolist(), strict=True)
+
+
+def _added(group: NDArray[np.integer[Any]], values: NDArray[np.int64]) -> dict[int, int]:
+    """The sum of the values of each group."""
+    groups, place = np.unique(group, return_inverse=True)
+    total = sums(values, place.reshape(-1), len(groups))
+    return dict(zip(groups.tolist(), total.tolist(), strict=True))
+
+
+def _length_ns(work: Work) -> NDArray[np.int64]:
+    return work.end_ns - work.start_ns
+
+
+def _by_stream(trace: Trace, work: Work) -> list[WindowTotal]:
+    length = _length_ns(work)
+    of_streams = totals(work.stream, length, length)
+    return [
+        WindowTotal(
+            what=STREAM,
+            category=ON_DEVICE,
+            name=f"device {work.streams[key][0]} stream {work.streams[key][1]}",
+            device=work.streams[key][0],
+            stream=work.streams[key][1],
+            figures=figures,
+        )
+        for key, figures in of_streams.each()
+    ]
+
+
+def _by_place(
+    trace: Trace,
+    work: Work,
+    outermost: NDArray[np.intp],
+    where: Attribution,
+    own: NDArray[np.int64],
+) -> list[WindowTotal]:
+    """Of device work, and of the outermost operators: those inside them are in their time."""
+    duration = trace.events.duration_ns
+    of_places: list[WindowTotal] = []
+    for what, place, names in (
+        (SECTION, where.section, where.sections),
+        (STEP, where.step, where.steps),
+        (PHASE, where.phase, where.phases),
+    ):
+        for category, rows in ((ON_DEVICE, work.rows), (ON_HOST, outermost)):
+            of_names = totals(place[rows], duration[rows], own[rows])
+            of_places += [
+                WindowTotal(
+                    what=what,
+                    category=category,
+                    name=names[key] if key != NONE else "",
+                    figures=figures,
+                )
+                for key, figures in of_names.each()
+            ]
+    return of_places

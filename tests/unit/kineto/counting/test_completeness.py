@@ -1,0 +1,92 @@
+"""What is said of a window that lacks something, and what is still counted of it?"""
+
+from __future__ import annotations
+
+import pytest
+from kineto_traces import event, kernel, launch, operator, write_trace
+
+from otel_mlperf import names
+from otel_mlperf.kineto.counting.window_numbers import count, find_figures
+from otel_mlperf.kineto.linking.link import link
+from otel_mlperf.kineto.reading.trace_reader import read_trace
+
+NUMBERS = range(1, 101)
+NCCL = "ncclDevKernel_AllReduce"
+
+
+def entries():
+    """A hundred launches, 100 µs apart, of a kernel of 40 µs; every tenth one communicates."""
+    made = [event("ProfilerStep#1", 0, 10_200, category="user_annotation")]
+    for number in NUMBERS:
+        at = 100 * number
+        name = NCCL if number % 10 == 0 else "gemm"
+        made += [launch(at, 5, number), kernel(name, at + 10, 40, number)]
+    return made
+
+
+def counted(tmp_path, lost):
+    """The numbers of a window without the kernels of these launches."""
+    left = [e for e in entries() if e["cat"] != "kernel" or e["args"]["correlation"] not in lost]
+    trace = read_trace(write_trace(tmp_path / "t.json", left))
+    numbers = count(trace, link(trace))
+    return numbers, {figure.name: figure.value for figure in find_figures(trace, numbers)}
+
+
+def test_a_whole_window_says_that_it_is_complete(tmp_path):
+    """Its completeness is one, and busy is of the whole window."""
+    numbers, figures = counted(tmp_path, ())
+
+    assert numbers.completeness.is_complete
+    assert (numbers.completeness.answered, numbers.completeness.launches) == (100, 100)
+    assert figures[names.WINDOW_COMPLETENESS.name] == 1.0
+    assert figures[names.WINDOW_DEVICE_BUSY.name] == 4_000 / 10_200
+
+
+def test_busy_is_told_of_the_part_in_which_nothing_is_missing(tmp_path):
+    """Half of the kernels are gone: the window would seem half as busy as the device was."""
+    numbers, figures = counted(tmp_path, range(1, 51))
+
+    begin = numbers.start_ns
+    whole = numbers.completeness.whole
+    # From the first kernel on that is there, to the end: 50 kernels in 5,090 µs.
+    assert [(at - begin) / 1000 for at in whole[:2]] == [5_110, 10_200]
+    assert figures[names.WINDOW_DEVICE_BUSY.name] == 2_000 / 5_090
+    assert figures[names.WINDOW_DEVICE_COMMUNICATION.name] == 200 / 5_090
+    assert figures[names.WINDOW_DEVICE_EXPOSED.name] == 200 / 5_090
+    assert figures[names.WINDOW_DEVICE_IDLE.name] == pytest.approx(1 - 2_000 / 5_090)
+    assert figures[names.WINDOW_COMPLETENESS.name] == 0.5
+    assert numbers.completeness.words == (
+        "50 of 100 launched kernels have no record (stream 7 of device 0, all between 0.1 and "
+        "5.0 ms)"
+    )
+
+
+@pytest.mark.parametrize("lost", [range(1, 101, 2), NUMBERS])
+def test_nothing_is_told_of_devices_where_no_part_is_whole(tmp_path, lost):
+    """Every second kernel is gone, or all: neither a share of the device nor one of the host."""
+    numbers, figures = counted(tmp_path, lost)
+
+    assert numbers.completeness.whole is None
+    assert figures.keys() == {names.WINDOW_EVENTS.name, names.WINDOW_COMPLETENESS.name}
+    assert figures[names.WINDOW_COMPLETENESS.name] == 1 - len(lost) / 100
+
+
+def test_few_missing_records_are_told_by_the_ratio_alone(tmp_path):
+    """One of a thousand is missing from sound windows, too."""
+    made = [
+        entry
+        for number in range(1, 1001)
+        for entry in (launch(10 * number, 2, number), kernel("gemm", 10 * number + 3, 5, number))
+    ]
+    trace = read_trace(write_trace(tmp_path / "t.json", made[:999] + made[1000:]))
+    found = count(trace, link(trace)).completeness
+
+    assert (found.is_complete, found.ratio) == (True, 0.999)
+
+
+def test_a_trace_without_launches_is_complete(tmp_path):
+    """Operators of a CPU alone ask for no record of a device."""
+    trace = read_trace(write_trace(tmp_path / "t.json", [operator("aten::mm", 0, 9, external=1)]))
+    found = count(trace, link(trace)).completeness
+
+    assert (found.is_complete, found.ratio, found.launches) == (True, 1.0, 0)
