@@ -16,13 +16,16 @@ from otel_mlperf.errors import ConfigError
 from otel_mlperf.integrations.after_import import after_import
 from otel_mlperf.integrations.integration import tell_broken
 from otel_mlperf.integrations.torch_loop import TorchLoop
-from otel_mlperf.recorder.core.faults import say_once
+from otel_mlperf.recorder.api.start import at_begin
+from otel_mlperf.recorder.core.faults import internal_error, say_once
+from otel_mlperf.recorder.core.recording import unreplaced
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from importlib.metadata import EntryPoint
 
     from otel_mlperf.integrations.integration import Integration
+    from otel_mlperf.recorder.lifecycle.run import Run
 
 GROUP: Final = "otel_mlperf.integrations"
 """Entry points of this group name a class, made without arguments, that is an integration."""
@@ -43,9 +46,9 @@ def integrate(name: str) -> None:
     ``otel-mlperf run`` all are switched on, until the program starts a run itself.
 
     Args:
-        name: of an integration that comes with this package (``torch``: steps, data wait, forward,
-            backward and optimizer of a loop written by hand) or with an installed one (entry point
-            ``otel_mlperf.integrations``).
+        name: of an integration that comes with this package (``torch``: steps and their parts,
+            validations and checkpoints of a loop written by hand) or with an installed one (entry
+            point ``otel_mlperf.integrations``).
 
     Raises:
         ConfigError: there is none of that name, or it cannot be loaded.
@@ -91,6 +94,8 @@ def give_way() -> None:
             integration.switch_off()
         except _FAILURES as error:
             tell_broken(f"the integration {integration.name!r} cannot be switched off", error)
+    if switched_on:
+        _note()
 
 
 def offered_by(paths: Sequence[str]) -> list[EntryPoint]:
@@ -143,6 +148,29 @@ def _switch_on(integration: Integration) -> None:
         tell_broken(f"the integration {integration.name!r} cannot be switched on", error)
         return
     _on.append(integration)
+    _note()
+
+
+def _note_begin(_run: Run) -> None:
+    if _on:
+        _note()
+
+
+at_begin.append(_note_begin)
+
+
+def _note() -> None:
+    """Writes into the run's folder which are on, for whoever finds no step in it; never raises."""
+    recorder = unreplaced()
+    if recorder is None or recorder.meta.is_child or recorder.meta.rank:
+        return
+    try:
+        # Here: it loads msgspec, which only a run needs.
+        from otel_mlperf.run_file import write_integrations
+
+        write_integrations(recorder.meta.run_folder, [integration.name for integration in _on])
+    except Exception as error:  # noqa: BLE001 - recording never raises
+        internal_error(error)
 
 
 def _has(framework: object, name: str) -> bool:

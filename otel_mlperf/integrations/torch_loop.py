@@ -7,7 +7,10 @@ knows that better, and says so with ``own_steps``.
 from __future__ import annotations
 
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Final
+
+from otel_mlperf.integrations.after_import import after_import
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -18,17 +21,24 @@ if TYPE_CHECKING:
 
 
 class TorchLoop:
-    """Data wait, forward, backward, optimizer and steps of a loop that is written by hand."""
+    """Steps, their parts, validations and checkpoints of a loop that is written by hand."""
 
     name: Final = "torch"
     module: Final = "torch"
     needs: Final = ()  # each hook that this version of torch has no place for is left out alone
+
+    def __init__(self) -> None:
+        self._is_in_place = False
 
     def switch_on(self, framework: ModuleType) -> None:
         """Sees the moments of torch from now on."""
         from otel_mlperf.pytorch.loop import hooks
 
         hooks.install()
+        if not self._is_in_place:
+            self._is_in_place = True
+            for module in hooks.DISTRIBUTED:
+                after_import(module, partial(hooks.see_distributed_checkpoints, module))
 
     def switch_off(self) -> None:
         """Sees nothing from now on."""

@@ -1,71 +1,252 @@
 """Where do the steps of a training loop begin and end that says nothing about itself?
 
-Hooks report batches and optimizer steps as they happen. A step begins where the loop asks a
-DataLoader for a batch and ends where it asks for the next one after an optimizer step, so that
-accumulated micro-batches and several optimizers are one step. Loops without a DataLoader go from
-one step of the same optimizer to its next. A loader that runs out takes the step that it opened
-with it: a validation pass, or the end of an epoch, is outside time.
+Hooks report what torch shows: batches, forwards, backwards, updates, checkpoints. A step is the
+work of one round of updates, accumulated micro-batches included. It begins where the loop asks a
+DataLoader for a batch, else with its first forward that records gradients. It stays open until that
+loader is asked again after the update; other work, a validation or a checkpoint after the update
+end it too. What never comes to an update is no step: it is taken back, and its time is outside.
+
+Forwards that record no gradients between steps, and what a loader gives to them, are a validation.
 """
 
 from __future__ import annotations
 
-from typing import Protocol
+import time
+import weakref
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from otel_mlperf.pytorch.loop.participants import Learners, UpdateRound
+from otel_mlperf.pytorch.loop.step_batches import StepBatches
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_PATIENCE: Final = 10_000
+"""Forwards and backwards that a step waits for its update: all that is inside waits with it."""
 
 
 class StepSink(Protocol):
-    """Where steps are recorded."""
+    """Where steps and validations are recorded."""
 
     def begin(self) -> None:
         """Opens a step."""
 
-    def end(self) -> None:
-        """Ends the open step."""
+    def complete(self, at_ns: int) -> None:
+        """The open step was whole at that time: it may end there, and is taken back no more."""
+
+    def count(self, samples: int | None) -> None:
+        """The open step has had so many samples so far."""
+
+    def end(self, at_ns: int) -> None:
+        """Ends the open step; ``at_ns`` 0: now."""
 
     def cancel(self) -> None:
         """Forgets the open step: its number is not used up, its time is outside."""
 
+    def begin_validation(self) -> None:
+        """Opens a validation: outside steps, even inside one."""
+
+    def end_validation(self, at_ns: int) -> None:
+        """Ends it, at a time that has passed."""
+
+    def cancel_validation(self) -> None:
+        """It was none."""
+
 
 class Loop:
-    """The steps of one loop, inferred from its batches and optimizer steps."""
+    """The steps of one loop after the other, inferred from what torch shows."""
 
-    __slots__ = ("_closer", "_holders", "_is_open", "_is_updated", "_steps")
-
-    def __init__(self, steps: StepSink) -> None:
-        self._steps = steps
+    def __init__(self, steps: StepSink, clock: Callable[[], int] = time.monotonic_ns) -> None:
+        self._steps, self._clock = steps, clock
+        self.depth = 0
+        """Moments that are open: inside one nothing begins or ends."""
+        self.is_validating = False
+        self._learners, self._round, self._batches = Learners(), UpdateRound(), StepBatches()
         self._is_open = False
-        self._is_updated = False
-        self._closer: int | None = None  # whose next update ends the step
+        self._is_over = False
+        """Whether the loader of the open step has no more batches."""
+        self._source: weakref.ref[Any] | None = None
+        """The loader's iterator that the open step began with, or the one before it."""
+        self._dataset = 0
+        self._trained: set[int] = set()
+        """Data sets whose batches were followed by an update."""
+        self._whole_ns = self._left_ns = self._seen_ns = 0
+        """When the step was updated last, its loop was left, the validation was last seen."""
+        self._is_after_backward = self._is_doubtful = self._has_failed = False
+        """Of the open step: a backward came last; no forward came that trains; it has failed."""
+        self._evaluated: weakref.ref[Any] | None = None
+        """The module that was called in evaluation mode last, with gradients."""
+        self._validated: weakref.ref[Any] | None = None
+        """The iterator whose batches are validated."""
+        self._asked = 0
+        """The data set of the batches that were not taken for training last."""
+        self._has_validated = self._is_untried = False
+        """Of the validation: a forward was seen; none was since the last batch."""
+        self._waited = 0
+        self._is_idle = False
+        """Whether steps wait for an update that shows that there are any."""
         self._holders = 0
 
-    def batch_asked(self, learns: bool) -> None:
-        """A loader is about to be asked for a batch; ``learns``: gradients are being recorded."""
-        if self._is_open and self._is_updated:
-            self._end()
-        elif self._is_open and self._closer is not None:
-            self._cancel()  # it began with an update and holds no work of its own yet
-        if learns and not self._is_open and not self._holders:
-            self._begin(None)
+    # -- batches --------------------------------------------------------------------------------
 
-    def loader_ran_out(self) -> None:
-        """The batch that was asked for does not exist."""
-        if self._is_open and not self._is_updated:
+    def batch_asked(self, source: Any, dataset: int, *, records: bool) -> None:
+        """A loader's iterator is about to be asked for a batch.
+
+        Args:
+            source: the iterator.
+            dataset: what it reads, by a number.
+            records: whether gradients are being recorded.
+        """
+        if self._holders or self.depth:
+            return
+        if self._feeds_training(source, dataset, records):
+            self._end_validation()
+            self._feed(source, dataset)
+        else:
+            self._asked = dataset
+            self._validate(source)
+
+    def _feed(self, source: Any, dataset: int) -> None:
+        """A batch to train on is asked for."""
+        if self._is_open and self._round:
+            self._end(0 if self._left_ns or not self._is_over else self._whole_ns)
+        elif self._is_open and self._is_abandoned():
             self._cancel()
+        self._dataset = dataset
+        is_first = self._is_over or self._source is None or self._source() is not source
+        if not self._is_open and not self._is_idle:
+            if is_first:
+                self._follow(source)
+            self._begin(is_first=is_first)
+        elif self._is_over:  # gradients are left over from the epoch before
+            self._follow(source)
 
-    def updated(self, optimizer: int) -> None:
-        """The optimizer known by this number changed the parameters."""
-        if self._is_open and self._closer == optimizer:
-            self._end()
+    def batch_given(self, source: Any, samples: int | None) -> None:
+        """The batch is there, of so many samples if that is known."""
+        if self.is_validating:
+            self._seen_ns, self._is_untried = self._clock(), True
+        elif self._is_open:
+            self._batches.give(samples, is_own=self._is_own(source))
+            self._steps.count(self._batches.samples)
+
+    def loader_ran_out(self, source: Any) -> bool:
+        """The batch that was asked for does not exist.
+
+        Returns:
+            Whether that was a wait all the same: the last batch was given before, and is still to
+            be trained on.
+        """
+        is_own = self._is_own(source)
+        if self.is_validating:
+            self._seen_ns = self._clock()
+            self._is_over |= is_own
+        if self.is_validating or not is_own:
+            return False
+        is_wait = self._batches.is_waiting and not self._is_doubtful
+        if is_wait or self._batches.passes:
+            self._is_over = True
+            self._batches.release()
+            self._steps.count(self._batches.samples)
+        else:
+            self._cancel()
+        return is_wait
+
+    # -- work -----------------------------------------------------------------------------------
+
+    def forward_begins(self, module: Any, *, records: bool) -> None:
+        """A module is called that no other calls."""
+        if self._holders:
+            return
+        if records and self._learners.learns(module):
+            self._work()
+            self._learners.add(module)
+            self._is_after_backward, self._evaluated = False, None
+            return
+        if not self._learners.counts(module):
+            return
+        if records:
+            self._evaluated = weakref.ref(module)
+        if not self.is_validating and self._is_validation(module):
+            self._validate(None)
+        if self.is_validating:
+            self._has_validated, self._is_untried = True, False
+        else:
+            self._is_doubtful |= self._batches.is_waiting
+
+    def backward_begins(self) -> None:
+        """Gradients are about to be computed."""
+        if self._holders:
+            return
+        evaluated = self._evaluated() if self._evaluated is not None else None
+        if evaluated is not None:  # it learns, whatever its mode says
+            self._learners.add_evaluating(evaluated)
+            self._evaluated = None
+            self._has_validated = False
+        self._work()
+        self._batches.passes += 1
+        self._is_after_backward = True
+
+    def update_begins(self, optimizer: Any) -> None:
+        """An optimizer is about to step, or to call the closure that computes its gradients."""
+        self._is_idle = False
+        if self._holders or self.depth:
+            return
+        self._end_validation()
         if not self._is_open:
-            if not self._holders:
-                self._begin(optimizer)
-        elif self._closer is None:
-            self._is_updated = True
-            self._closer = optimizer
+            self._begin()
+        elif optimizer in self._round:
+            self._round.repeat()
+            self._end()
+            self._begin()
+
+    def updated(self, optimizer: Any) -> None:
+        """It has, or its scaler has left the step out because gradients were infinite."""
+        self._round.add(optimizer)
+        if self._is_open:
+            self._trained.add(self._dataset)
+            self._whole_ns = self._clock()
+            self._steps.complete(self._whole_ns)
+
+    def optimizer_made(self, optimizer: Any) -> None:
+        """The program has made an optimizer: what is trained from now on may be another model."""
+        self._round.made(optimizer)
+        self._learners.begin_anew()
+        if self._is_open and not self._trained and not self._batches.passes:
+            self._cancel()  # a batch was only looked at, or a model tried out
+
+    def failed(self) -> None:
+        """An exception has left a moment."""
+        self._has_failed = True
+
+    def saves(self) -> None:
+        """A checkpoint is about to be written or read."""
+        if self._holders or self.depth:
+            return
+        self._end_validation()
+        if self._is_open and self._round:
+            self._end()
+
+    def seen(self) -> None:
+        """A part of a validation is over."""
+        self._seen_ns = self._clock()
+
+    # -- others have the word -------------------------------------------------------------------
 
     def give_up(self) -> None:
-        """The program says itself from now on what its steps are."""
+        """The program says itself from now on what its steps are; or there is none any more."""
+        self._end_validation()
         if self._is_open:
-            self._cancel()
+            if self._round:
+                self._end(self._left_ns or self._whole_ns)
+            else:
+                self._cancel()
+
+    def finish(self) -> None:
+        """The run ends: a step that was not updated ends with it, however that is."""
+        self._end_validation()
+        if self._is_open and self._round:
+            self._end(self._left_ns or self._whole_ns)
+        self._is_open = False
 
     def hold(self) -> None:
         """Somebody else says the steps until they have called ``release``."""
@@ -76,16 +257,112 @@ class Loop:
         """They say them no more."""
         self._holders -= 1
 
-    def _begin(self, closer: int | None) -> None:
+    # -- what follows from it ---------------------------------------------------------------------
+
+    def _is_own(self, source: Any) -> bool:
+        """Whether the open step is fed by this iterator."""
+        return self._is_open and self._source is not None and self._source() is source
+
+    def _feeds_training(self, source: Any, dataset: int, records: bool) -> bool:
+        if not records:
+            return False
+        if self.is_validating and self._validated is not None and self._validated() is source:
+            return False
+        if self._is_doubtful and not self._batches.passes and self._is_own(source):
+            return False
+        # A loop may switch back to training only after it has its batch.
+        return dataset in self._trained or not self._learners.are_evaluated
+
+    def _is_validation(self, module: Any) -> bool:
+        """Whether a forward that is not trained on is one, and no teacher's or target's."""
+        if not self._is_open or self._round:
+            return True
+        is_known = module in self._learners
+        return is_known and (self._is_after_backward or self._learners.are_evaluated)
+
+    def _is_abandoned(self) -> bool:
+        """Whether the loop of an open step without an update was left, or never was one."""
+        if self._source is None:
+            return True
+        is_left = self._is_over or self._source() is None
+        return is_left and (self._has_failed or not self._batches.passes)
+
+    def _work(self) -> None:
+        """Something is computed for an update."""
+        if not self.depth:
+            if self.is_validating and self._is_untried:
+                self._trained.add(self._asked)  # its batches are for training after all
+            self._end_validation()
+            if not self._is_open:
+                if not self._is_idle:
+                    self._begin()
+            elif self._round.is_whole:
+                self._end()
+                self._begin()
+            elif not self._round:
+                self._wait()
+        self._batches.is_waiting = self._is_doubtful = False
+
+    def _wait(self) -> None:
+        self._waited += 1
+        if self._waited > _PATIENCE:
+            self._is_idle = True
+            self._cancel()
+
+    def _follow(self, source: Any) -> None:
+        """Steps are fed by this iterator from now on."""
+        self._is_over = False
+        self._source = weakref.ref(source, self._left)
+
+    def _left(self, gone: object) -> None:
+        """The iterator has gone: by ``break``, or after its last batch. Any thread may say so."""
+        if gone is self._source and self._is_open and self._round:
+            self._left_ns = self._clock()
+            self._steps.complete(self._left_ns)
+
+    def _begin(self, *, is_first: bool = False) -> None:
+        if self._source is not None and self._source() is None:
+            self._source = None
         self._is_open = True
-        self._is_updated = False
-        self._closer = closer
+        self._left_ns = self._waited = 0
+        self._is_after_backward = self._is_doubtful = self._has_failed = False
+        self._round.begin()
+        self._batches.begin(is_first=is_first)
         self._steps.begin()
 
-    def _end(self) -> None:
+    def _end(self, at_ns: int = 0) -> None:
+        """The step ends: then, else when its loop was left, else now."""
         self._is_open = False
-        self._steps.end()
+        samples = self._batches.samples
+        self._batches.end(len(self._round))
+        if self._batches.samples != samples:  # one lies ready for the next step
+            self._steps.count(self._batches.samples)
+        self._steps.end(at_ns or self._left_ns)
 
     def _cancel(self) -> None:
         self._is_open = False
         self._steps.cancel()
+
+    def _validate(self, source: Any) -> None:
+        """A validation goes on, or begins."""
+        if self.is_validating or self.depth or not (self._round.is_expected or self._learners):
+            return
+        if self._is_open and self._round:
+            self._end()
+        self.is_validating = True
+        self._has_validated = self._is_untried = False
+        if source is not None:
+            self._validated = weakref.ref(source)
+        else:  # its loader may have been taken for one to train on
+            self._validated = self._source if self._batches.is_waiting else None
+        self._seen_ns = self._clock()
+        self._steps.begin_validation()
+
+    def _end_validation(self) -> None:
+        if not self.is_validating:
+            return
+        self.is_validating = False
+        if self._has_validated:
+            self._steps.end_validation(self._seen_ns)
+        else:  # somebody read data
+            self._steps.cancel_validation()

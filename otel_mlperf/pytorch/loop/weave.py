@@ -10,26 +10,43 @@ from __future__ import annotations
 import ast
 import inspect
 from types import CodeType, FunctionType
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from contextlib import AbstractContextManager
 
 
 class Gate(Protocol):
-    """What a woven function runs in: a context manager, and whether to leave it out."""
+    """What calls of a woven function run in, and whether to leave it out."""
 
     @property
     def busy(self) -> bool:
         """True while the function runs as if it were not woven."""
 
-    def __enter__(self) -> object: ...
+    def of(self, subject: object) -> AbstractContextManager[object]:
+        """What the call with this subject runs in; never raises."""
 
-    def __exit__(self, kind: object, error: object, traceback: object) -> None: ...
 
-
-def weave(function: FunctionType, gate: Gate, name: str, inner: str = "") -> None:
+def weave(
+    function: FunctionType,
+    gate: Gate,
+    name: str,
+    *,
+    inner: str = "",
+    made: Sequence[FunctionType] = (),
+    subject: str = "None",
+) -> None:
     """Runs the body of ``function`` in ``gate`` from now on, except under ``torch.compile``.
 
-    ``name`` is bound to the gate in the function's module, whose globals must hold ``torch``. With
-    ``inner`` it is the function of that name, made anew by each call of ``function``.
+    Args:
+        function: what is woven; several may be woven into one gate.
+        gate: asked at each call.
+        name: bound to the gate in the function's module, whose globals must hold ``torch``.
+        inner: the function of that name, made anew by each call of ``function``, is woven instead.
+        made: functions of that name which it has made before.
+        subject: what the gate is told of a call: an expression of the function's parameters, which
+            cannot fail.
 
     Raises:
         OSError: the function has no source.
@@ -42,12 +59,15 @@ def weave(function: FunctionType, gate: Gate, name: str, inner: str = "") -> Non
         raise TypeError(f"{function.__qualname__} closes over variables or is a wrapper")
     tree, definition = _parse(function)
     definition.decorator_list = []
-    _put_into(_find(definition, inner) if inner else definition, name)
+    _put_into(_find(definition, inner) if inner else definition, f"{name}.of({subject})", name)
     ast.fix_missing_locations(tree)
     woven = _compile(tree, code)
     # The gate comes first: another thread may call the function between these two lines.
     function.__globals__[name] = gate
-    function.__code__ = woven
+    before, function.__code__ = code, woven
+    for earlier in made:
+        if earlier.__code__ in _codes(before):
+            earlier.__code__ = next(c for c in _codes(woven) if c.co_name == inner)
 
 
 def _find(definition: ast.FunctionDef, inner: str) -> ast.FunctionDef:
@@ -57,16 +77,41 @@ def _find(definition: ast.FunctionDef, inner: str) -> ast.FunctionDef:
     raise TypeError(f"{definition.name} makes no function {inner}")
 
 
-def _put_into(definition: ast.FunctionDef, name: str) -> None:
-    """Puts a function's body into the gate of that name."""
+def _put_into(definition: ast.FunctionDef, entered: str, name: str) -> None:
+    """Puts a function's body into what the gate of that name gives."""
+    globals_ = _Globals()
+    body = [globals_.visit(node) for node in definition.body]
     # The compiler's flag comes first: read under it, `busy` would become a guard that changes.
-    test = ast.parse(f"torch.compiler.is_compiling() or {name}.busy", mode="eval").body
+    test = _expression(f"torch.compiler.is_compiling() or {name}.busy", definition)
     # The body stands there twice, so that the way of torch.compile holds nothing of ours.
-    timed = ast.With([ast.withitem(ast.Name(name, ast.Load()))], definition.body)
-    choice = ast.If(test, definition.body, [timed])
+    timed = ast.With([ast.withitem(_expression(entered, definition))], body)
+    choice = ast.If(test, body, [timed])
     for node in (choice, timed):
         ast.copy_location(node, definition)
-    definition.body = [choice]
+    definition.body = [*globals_.declared, choice]
+
+
+class _Globals(ast.NodeTransformer):
+    """Takes out what a function declares as global: a second time it comes after the first use."""
+
+    def __init__(self) -> None:
+        self.declared: list[ast.Global] = []
+
+    def visit_Global(self, node: ast.Global) -> ast.Pass:
+        self.declared.append(node)
+        return ast.copy_location(ast.Pass(), node)
+
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.FunctionDef:
+        """One inside declares for itself."""
+        return node
+
+
+def _expression(text: str, at: ast.AST) -> ast.expr:
+    """An expression that has always stood there."""
+    expression = ast.parse(text, mode="eval").body
+    for node in ast.walk(expression):
+        ast.copy_location(node, at)
+    return expression
 
 
 def _parse(function: FunctionType) -> tuple[ast.Module, ast.FunctionDef]:

@@ -19,7 +19,14 @@ from otel_mlperf.recorder.core.faults import internal_error
 from otel_mlperf.recorder.core.program_callbacks import STEP_BEGIN, STEP_END
 from otel_mlperf.recorder.core.tracks import is_in_task
 from otel_mlperf.recorder.sections.parents import OpenStep
-from otel_mlperf.recorder.sections.section_context import CURRENT, Extra, extra_of, root_of
+from otel_mlperf.recorder.sections.section_context import (
+    CURRENT,
+    Extra,
+    aggregate_around,
+    context_above,
+    extra_of,
+    root_of,
+)
 from otel_mlperf.recorder.stepping.abandoned_loops import AbandonedLoops
 
 if TYPE_CHECKING:
@@ -66,11 +73,17 @@ class Stepping:
         """Called before a step begins, outside its time."""
         self.after_step: list[Callable[[OpenStep], None]] = []
         """Called with a step when its row is written, outside its time."""
+        self.at_first_step: list[Callable[[str, SectionContext], None]] = []
+        """Called with a phase and its first step when that has begun."""
         self.now_and_then: list[Callable[[int], None]] = []
         """Called with the time at the begin of a step, ten times a second at most."""
         self.due_ns = 0
         """When those are to be called next."""
         self._counts: dict[str, _Count] = {}
+        self.are_said = False
+        """Whether the program says what its steps are, so that none are inferred."""
+        self.end_inferred: Callable[[], None] | None = None
+        """Ends what was inferred and is no step: no step that is said now is inside it."""
         self._link: tuple[SectionContext | None, int] = (None, recording.meta.run_span)
         """The section around the last step, and the span that it was linked to."""
         self._last: tuple[Added | None, Pieces | None] = (None, None)
@@ -113,11 +126,35 @@ class Stepping:
             and not is_in_task()
         ):
             return self._open(number, around, None, track)
-        around, track = self._parents.surrounding()
-        step = self._parents.step_around(around)
+        around, track, step = self._surroundings()
         if step is not None and step.phase == self._registry.phase:
             return None
-        return self._open(number, around, step, track)
+        return _noting_aggregate(self._open(number, around, step, track), track)
+
+    def infer(self) -> OpenStep | None:
+        """Opens a step that nobody has said; None where the program says what its steps are."""
+        step = None if self.are_said else self.begin()
+        if step is None:
+            self.are_said = True
+        else:
+            step.is_marked = step.is_inferred = True  # what ends around it takes it back
+        return step
+
+    def _surroundings(self) -> tuple[SectionContext | None, int, OpenStep | None]:
+        """What a step that is said now is in: section, track, and step; nothing inferred."""
+        if self.end_inferred is not None:
+            self.are_said = True
+            self.end_inferred()
+        around, track = self._parents.surrounding()
+        step = self._parents.step_around(around)
+        if step is None or not step.is_inferred:
+            return around, track, step
+        self.are_said = True
+        if step.whole_ns:
+            self.end(step, step.whole_ns)
+        else:
+            self.cancel(step)
+        return self._surroundings()
 
     def _open(
         self, number: int | None, around: SectionContext | None, outer: OpenStep | None, track: int
@@ -144,6 +181,9 @@ class Stepping:
         self._latest.append((sid, phase, n))
         self.open[sid] = step
         self._binding.begin_step(section, track, link, n & _MASK, number & _MASK)
+        if not n:
+            for call in self.at_first_step:
+                call(phase, section)
         if section.t0 >= self.due_ns:
             self._attend(section.t0)
         if STEP_BEGIN.all or STEP_END.all:
@@ -208,6 +248,8 @@ class Stepping:
                 self._tell_ending(step)
         finally:  # Ctrl-C in a callback is the program's, and the step is over all the same
             content = _payload_of(step.samples, step.tokens, step.excluded, step.epoch)
+            if step.added_up is not None and (told := step.added_up.told()):
+                content["g"] = told
             sections.leave(section)
             sections.close(section, t1, error, more_flags=self.flags, **content)
 
@@ -239,12 +281,18 @@ class Stepping:
             count.n = step.n
         if count.number == step.number + 1:
             count.number = step.number
+        if step.added_up is not None:
+            step.added_up.move_outside()
         self._sections.leave(section)
         self.cancel_section(section)
 
     def cancel_section(self, section: SectionContext) -> None:
         """Takes an open section back."""
+        # Its children get another parent: what is added up around them is told the whole of it.
+        within = section.extra.within if section.extra is not None else None
         section.extra = None
+        if within is not None:
+            extra_of(section).within = within
         self._sections.close(section, time.monotonic_ns(), kind=Kind.CANCEL)
 
     # -- steps that nobody ends -----------------------------------------------------------------
@@ -265,7 +313,9 @@ class Stepping:
         for step in [s for s in list(self.open.values()) if s.around is section]:
             if self.abandoned.settle_one(step.section, error):
                 continue
-            if step.is_marked:
+            if step.whole_ns:
+                self.end(step, step.whole_ns)
+            elif step.is_marked:
                 self.cancel(step)
             else:
                 self.end(step, t1, error)
@@ -274,7 +324,10 @@ class Stepping:
         """The run ends: marked steps are cancelled, the others end."""
         self.abandoned.settle(error)
         for step in reversed(list(self.open.values())):
-            if step.is_marked and error is None:
+            extra_of(step.section)  # the long way: the short one does not write any more
+            if step.whole_ns:
+                self.end(step, step.whole_ns)
+            elif step.is_marked and error is None:
                 self.cancel(step)
             else:
                 self.end(step, t1, error)
@@ -284,21 +337,27 @@ class Stepping:
     def mark(self, number: int | None) -> bool:
         """Ends the step that the last call opened, and opens the next; False inside another."""
         self.abandoned.settle(None)
-        around, track = self._parents.surrounding()
-        before = self._parents.step_around(around)
+        around, track, before = self._surroundings()
         if before is None or before.phase != self._registry.phase:
-            step = self._open(number, around, before, track)
+            step = _noting_aggregate(self._open(number, around, before, track), track)
             step.is_marked, step.latest = True, [step]
             return True
         if not before.is_marked:
             return False
         self.end(before)
-        step = self._open(number, before.around, None, track)
+        step = _noting_aggregate(self._open(number, before.around, None, track), track)
         step.is_marked, step.latest = True, before.latest or [step]
         step.latest[0] = step
         # Sections that were open when the call came still have the ended step around them.
         extra_of(before.section).latest = step.latest
         return True
+
+
+def _noting_aggregate(step: OpenStep, track: int) -> OpenStep:
+    within = aggregate_around(context_above(step.section), track)
+    if within is not None:
+        extra_of(step.section).within = within
+    return step
 
 
 def _payload_of(

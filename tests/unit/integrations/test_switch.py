@@ -172,6 +172,25 @@ def test_broken_integration_costs_itself_only(execute, tmp_path, text):
     assert summary(execute)["name"] == "train"
 
 
+def test_run_knows_who_sees_the_program(execute, tmp_path):
+    """By name, once the framework is there; nobody, once the program says what is recorded."""
+
+    def known(text, *words):
+        (tmp_path / "train.py").write_text(text)
+        assert execute(*words, "train.py").returncode == 0
+        return summary(execute)["integrations"]
+
+    under_run = ("-m", "otel_mlperf", "run")
+    assert known("print()", *under_run) == []
+    assert known(FIT, *under_run) == ["tinyfit"]
+    assert known(FIT + ITSELF, *under_run) == []
+    assert known(ASKED + FIT) == ["tinyfit"]
+    assert known(FIT + ASKED) == ["tinyfit"]
+    assert known("import otel_mlperf as om\nom.integrate('tinyfit')\n" + FIT + ITSELF) == [
+        "tinyfit"
+    ]
+
+
 def test_broken_one_leaves_the_others(execute, tmp_path):
     """What another package offers is switched on all the same."""
     (tmp_path / "train.py").write_text(FIT)

@@ -37,12 +37,12 @@ for x in loader:
 """
 
 
-def test_steps_are_those_that_are_said(tmp_path):
-    """Loops before and after are inferred; the moments of torch are sections of all of them."""
-    (tmp_path / "train.py").write_text(SCRIPT)
+def recorded(folder, script):
+    """What ``otel-mlperf run`` stored of a script, which ended well and said nothing."""
+    (folder / "train.py").write_text(script)
     done = subprocess.run(
         [sys.executable, "-m", "otel_mlperf", "run", "train.py"],
-        cwd=tmp_path,
+        cwd=folder,
         env={**os.environ, "OTEL_MLPERF_DIR": "runs", "OTEL_MLPERF_CONSOLE": "false"},
         capture_output=True,
         text=True,
@@ -51,10 +51,37 @@ def test_steps_are_those_that_are_said(tmp_path):
     )
 
     assert (done.returncode, done.stderr) == (0, "")
-    (run,) = list_runs(tmp_path / "runs")
-    store = Store(run.path)
+    (run,) = list_runs(folder / "runs")
+    return Store(run.path)
+
+
+def test_steps_are_those_that_are_said(tmp_path):
+    """Loops before and after are inferred; the moments of torch are sections of all of them."""
+    store = recorded(tmp_path, SCRIPT)
     steps = store.rows("SELECT samples FROM steps ORDER BY n")
     assert [samples for (samples,) in steps] == [2] * 3 + [7] * 3 + [2] * 3
     sql = "SELECT CAST(sum(count) AS BIGINT) FROM sections WHERE n IS NOT NULL AND name = $name"
     for name in ("forward", "backward", "optimizer"):
         assert store.rows(sql, name=name) == [(9,)]
+
+
+LOOKED_AT_FIRST = """
+import torch
+
+import otel_mlperf as om
+
+model = torch.nn.Linear(2, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+with torch.no_grad():
+    model(torch.ones(3, 2))
+for x in om.steps([torch.ones(3, 2)] * 4):
+    model(x).sum().backward()
+    optimizer.step()
+"""
+
+
+def test_a_validation_that_was_inferred_holds_no_step_that_is_said(tmp_path):
+    """It ends where the program says its first step, which is one of the training."""
+    assert recorded(tmp_path, LOOKED_AT_FIRST).rows(
+        "SELECT phase, count(*) FROM steps GROUP BY phase"
+    ) == [("train", 4)]

@@ -9,7 +9,10 @@ import sys
 import pytest
 from runs import LIMIT_S
 
-from otel_mlperf.pytorch.loop.hooks import LoopMoment, switch_off
+from otel_mlperf import names
+from otel_mlperf.pytorch.loop.loop_finder import Loop
+from otel_mlperf.pytorch.loop.moments import LoopMoment
+from otel_mlperf.pytorch.loop.recorded_steps import RecordedSteps
 from otel_mlperf.store.run_folders import list_runs
 from otel_mlperf.store.table_reader import Store
 
@@ -87,11 +90,12 @@ def hooked(tmp_path_factory):
 
 
 def counts(store, *, in_steps):
+    # A collection of garbage that takes long enough is a section too; when, nobody knows.
     sql = (
         "SELECT name, CAST(sum(count) AS BIGINT) FROM sections WHERE (n IS NOT NULL) = $in_steps "
-        "AND name != 'run' GROUP BY name ORDER BY name"
+        "AND category NOT IN ('run', $collections) GROUP BY name ORDER BY name"
     )
-    return dict(store.rows(sql, in_steps=in_steps))
+    return dict(store.rows(sql, in_steps=in_steps, collections=names.GARBAGE_COLLECTION))
 
 
 def test_program_does_not_notice(hooked):
@@ -145,27 +149,34 @@ def test_torch_that_is_another(tmp_path):
 
 
 @pytest.fixture
-def watched():
-    """Moments are seen, and afterwards as they were before."""
-    before = LoopMoment.busy, LoopMoment.is_off
-    LoopMoment.busy = LoopMoment.is_off = False
-    yield
-    LoopMoment.busy, LoopMoment.is_off = before
+def moment():
+    """A moment, while moments are seen."""
+    before, LoopMoment.is_off = LoopMoment.is_off, False
+    yield LoopMoment("forward", Loop(RecordedSteps()))
+    LoopMoment.is_off = before
 
 
-@pytest.mark.usefixtures("watched")
-def test_moment_that_was_open_switches_nothing_on():
+def test_moment_that_was_open_switches_nothing_on(moment):
     """A program that starts its own run inside a moment is not recorded beside it afterwards."""
-    with LoopMoment("forward"):
-        switch_off()
+    with moment.of():
+        LoopMoment.is_off = True
 
-    assert LoopMoment.busy
+    assert moment.busy
 
 
-@pytest.mark.usefixtures("watched")
-def test_failing_moment_is_not_the_last_one_seen():
+def test_failing_moment_is_not_the_last_one_seen(moment):
     """An exception that leaves it leaves the next one to be seen."""
-    with pytest.raises(KeyboardInterrupt), LoopMoment("forward"):
+    with pytest.raises(KeyboardInterrupt), moment.of():
         raise KeyboardInterrupt
 
-    assert not LoopMoment.busy
+    assert not moment.busy
+
+
+def test_part_of_a_moment_passes_unseen(moment):
+    """Inside it, and not any more afterwards."""
+    part = LoopMoment("part", Loop(RecordedSteps()))
+    moment.holds([part])
+    with moment.of():
+        assert part.busy
+
+    assert not part.busy

@@ -1,105 +1,385 @@
-"""Are steps told from batches and updates alone where a person would say they are?"""
+"""Are steps and validations told from what torch shows where a person would say they are?"""
 
 from __future__ import annotations
+
+from itertools import count
 
 from otel_mlperf.pytorch.loop.loop_finder import Loop
 
 
 class Written:
-    """Steps as words, in order."""
+    """Steps as words, in order; each step with its samples."""
 
     def __init__(self):
-        self.words = []
+        self.words, self.samples = [], []
+        self._whole_ns = self._samples = None
 
     def begin(self):
         self.words.append("begin")
+        self._whole_ns = self._samples = None
 
-    def end(self):
-        self.words.append("end")
+    def complete(self, at_ns):
+        self._whole_ns = at_ns
+
+    def count(self, samples):
+        self._samples = samples
+
+    def end(self, at_ns):
+        assert self._whole_ns is not None, "a step without an update"
+        self.words.append("end" if not at_ns else "end there")
+        self.samples.append(self._samples)
 
     def cancel(self):
         self.words.append("cancel")
 
+    def begin_validation(self):
+        self.words.append("validate")
 
-def steps_of(moments):
-    """Plays moments: ``b`` a batch to learn from, ``v`` another, ``x`` no more, 1 and 2 updates.
+    def end_validation(self, at_ns):
+        assert at_ns
+        self.words.append("over")
 
-    ``g``: the program says itself what its steps are; ``(`` and ``)``: a framework does between.
+    def cancel_validation(self):
+        self.words.append("none")
+
+
+class Module:
+    """What a loop needs to know of one, and of its parameter."""
+
+    requires_grad = True
+
+    def __init__(self):
+        self.training = True
+
+    def children(self):
+        return iter(())
+
+    def parameters(self):
+        return iter((self,))
+
+
+class Thing:
+    """An iterator of a loader, or an optimizer."""
+
+
+class Played:
+    """A loop that moments were played to, each of them a character.
+
+    ``b`` a batch of four samples, ``d`` one of another loader, ``v`` one of a third that is asked
+    without gradients; ``x``, ``y`` and ``w``: they are asked, and have no more. ``f`` and ``h``
+    forwards of two models, ``n`` and ``t`` the same without gradients, ``m`` the first one's with
+    gradients in evaluation mode, ``k`` backward; 1 and 2 updates, ``c`` one of the first optimizer
+    with a closure. ``s`` a checkpoint. ``e`` and ``r``: the first model is switched to evaluation
+    and to training. ``*``: the first loader's loop is left, ``!`` by an exception; ``+``: it has a
+    new iterator over the same data. ``g``: the program says itself what its steps are; ``(`` and
+    ``)``: a framework does between; ``.``: the run ends.
     """
-    written = Written()
-    loop = Loop(written)
-    for moment in moments:
-        if moment in "bv":
-            loop.batch_asked(moment == "b")
-        elif moment == "g":
-            loop.give_up()
-        elif moment == "(":
-            loop.hold()
-        elif moment == ")":
-            loop.release()
-        elif moment == "x":
-            loop.loader_ran_out()
+
+    def __init__(self, moments, *, optimizers=""):
+        self.written, self.waits = Written(), []
+        ticks = count(1)
+        self.loop = Loop(self.written, clock=lambda: next(ticks))
+        self._models = {"f": Module(), "h": Module()}
+        self._optimizers = {"1": Thing(), "2": Thing()}
+        self._sources = {"b": Thing(), "d": Thing(), "v": Thing()}
+        for name in optimizers:
+            self.loop.optimizer_made(self._optimizers[name])
+        for moment in moments:
+            self._play(moment)
+
+    def _play(self, moment):
+        loop, model = self.loop, self._models["f"]
+        plain = {
+            "k": loop.backward_begins, "s": loop.saves, "g": loop.give_up, "(": loop.hold,
+            ")": loop.release, ".": loop.finish, "!": loop.failed,
+            "f": lambda: loop.forward_begins(model, records=True),
+            "h": lambda: loop.forward_begins(self._models["h"], records=True),
+            "m": lambda: self._evaluate(model, records=True),
+            "n": lambda: self._evaluate(model, records=False),
+            "t": lambda: self._evaluate(self._models["h"], records=False),
+            "e": lambda: setattr(model, "training", False),
+            "r": lambda: setattr(model, "training", True),
+            "*": lambda: self._sources.pop("b"),
+            "+": lambda: self._sources.update(b=Thing()),
+        }  # fmt: skip
+        if moment in plain:
+            plain[moment]()
+        elif moment in "bdv":
+            self._ask(moment)
+            loop.batch_given(self._sources[moment], 4)
+        elif moment in "xyw":
+            name = {"x": "b", "y": "d", "w": "v"}[moment]
+            self._ask(name)
+            self.waits.append(loop.loader_ran_out(self._sources[name]))
         else:
-            loop.updated(int(moment))
-    return " ".join(written.words)
+            self._update(moment)
+
+    def _ask(self, name):
+        self.loop.batch_asked(self._sources[name], ord(name), records=name != "v")
+
+    def _evaluate(self, module, *, records):
+        before, module.training = module.training, module.training and not records
+        self.loop.forward_begins(module, records=records)
+        module.training = before
+        if self.loop.is_validating:
+            self.loop.seen()
+
+    def _update(self, moment):
+        optimizer = self._optimizers["1" if moment == "c" else moment]
+        self.loop.update_begins(optimizer)
+        if moment == "c":
+            self.loop.depth += 1
+            self._play("f")
+            self._play("k")
+            self.loop.depth -= 1
+        self.loop.updated(optimizer)
+
+
+def steps_of(moments, **more):
+    return " ".join(Played(moments, **more).written.words)
+
+
+def samples_of(moments, **more):
+    return Played(moments, **more).written.samples
+
+
+# -- one loader ---------------------------------------------------------------------------------
 
 
 def test_each_batch_with_an_update_is_a_step():
     """A step ends where the next batch is asked for; the one opened at the end is cancelled."""
-    assert steps_of("b1b1bx") == "begin end begin end begin cancel"
+    assert steps_of("bfk1" * 2 + "x") == "begin end begin end begin cancel"
+    assert samples_of("bfk1" * 2 + "x") == [4, 4]
+    assert Played("bfk1" * 2 + "x").waits == [False]
 
 
 def test_accumulated_batches_are_one_step():
     """Batches without an update go on with the step."""
-    assert steps_of("bbb1b") == "begin end begin"
+    assert steps_of("bfkbfkbfk1b") == "begin end begin"
+    assert samples_of("bfkbfkbfk1b") == [12]
+
+
+def test_gradients_that_an_epoch_leaves_over_belong_to_the_next_update():
+    """What was accumulated when the loader ran out is part of the step that uses it."""
+    assert steps_of("bfkbfk1bfkx+bfk1bfkbfk1b") == "begin end begin end begin end begin"
+    assert samples_of("bfkbfk1bfkx+bfk1bfkbfk1b") == [8, 8, 8]
 
 
 def test_two_optimizers_in_one_batch_are_one_step():
-    """Several updates of different optimizers do not cut a step."""
-    assert steps_of("b12b12bx") == "begin end begin end begin cancel"
-
-
-def test_validation_under_no_grad_is_outside_time():
-    """A loader read without gradients ends the training step and opens none."""
-    assert steps_of("b1vvvxb1bx") == "begin end begin end begin cancel"
-
-
-def test_validation_with_gradients_is_outside_time():
-    """A loader that runs out without an update takes its step with it."""
-    assert steps_of("b1bbbxb1") == "begin end begin cancel begin"
-
-
-def test_loop_without_a_loader_counts_updates():
-    """Without batches a step goes from one update of the same optimizer to its next."""
-    assert steps_of("111") == "begin end begin end begin"
-
-
-def test_loop_without_a_loader_and_two_optimizers():
-    """Without batches the optimizer that came first says where steps end."""
-    assert steps_of("121212") == "begin end begin end begin"
+    """Several updates of different optimizers do not cut a step, known before or not."""
+    for optimizers in ("", "12"):
+        played = Played("bhkfhk1hk2" * 2 + "x", optimizers=optimizers)
+        assert played.written.words[-4:] == ["begin", "end", "begin", "cancel"]
+    assert steps_of("bhkfhk1hk2" * 2 + "x", optimizers="12") == "begin end begin end begin cancel"
 
 
 def test_several_updates_of_one_batch_are_steps():
-    """An optimizer that updates twice for one batch makes two steps of it."""
+    """Work after an update that waits for no other optimizer is the next step's."""
+    assert steps_of("bfk1fk1b") == "begin end begin end begin"
     assert steps_of("b11") == "begin end begin"
 
 
-def test_batch_after_a_loop_without_loader_begins_anew():
-    """A step that an update opened and nothing followed is forgotten when a loader is asked."""
-    assert steps_of("11vx") == "begin end begin cancel"
+def test_loop_that_is_left_ends_its_step_at_that_time():
+    """After ``break`` the step does not go on until somebody else asks for something."""
+    assert steps_of("bfk1bfk1*+b") == "begin end begin end there begin"
+    assert steps_of("bfk1bfk1*.") == "begin end begin end there"
+
+
+def test_gradients_of_a_loop_that_failed_are_no_other_steps():
+    """A loop that an exception has left before its update leaves nothing to the next one."""
+    assert steps_of("bfk1bf!*+bfk1b") == "begin end begin cancel begin end begin"
+
+
+def test_batch_that_was_only_looked_at_is_no_step():
+    """A batch taken for its shape, before there is an optimizer, begins nothing."""
+    played = Played("b*")
+    played.loop.optimizer_made(Thing())
+    assert played.written.words == ["begin", "cancel"]
+    assert steps_of("b*+bfk1b") == "begin cancel begin end begin"
+
+
+# -- one batch ahead ----------------------------------------------------------------------------
+
+
+def test_loader_that_is_asked_ahead_loses_no_step():
+    """The loader runs out before the last batch trains; that wait and that step are true."""
+    played = Played("bbfk1bfk1xfk1+bbfk1.")
+    assert " ".join(played.written.words) == ("begin end begin end begin end there begin end there")
+    assert played.waits == [True]
+
+
+def test_batch_asked_ahead_is_of_the_next_step():
+    """The first step of an epoch has the samples of one batch, and so has its last."""
+    assert samples_of("bbfk1bfk1bfk1xfk1+bbfk1.") == [4, 4, 4, 4, 4]
+
+
+def test_batches_asked_ahead_are_told_from_accumulated_ones():
+    """With one batch ahead and two for an update, five are asked before the second update."""
+    assert samples_of("bbbfkfk1bbfkfk1bxfkfk1+b") == [8, 8, 8]
+    assert samples_of("bbfkfk1bbfkfk1x") == [8, 8]
+    assert samples_of("bfkbfk1bfkbfk1x") == [8, 8]
+
+
+def test_two_optimizers_with_a_batch_ahead():
+    """Each has a backward pass of its own."""
+    assert samples_of("bbhk1hk2bhk1hk2xhk1hk2+b", optimizers="12") == [4, 4, 4]
+
+
+def test_batches_that_are_trained_on_together_are_not_ahead():
+    """Two batches for one backward pass: from the second step on it is plain, and none is lost."""
+    assert samples_of("bbfk1bbfk1bbfk1x") == [4, 12, 8]
+
+
+def test_single_batch_that_is_the_last_one():
+    """A loader with one batch runs out before anything was computed."""
+    assert steps_of("bxfk1+bxfk1.") == "begin end there begin end there"
+
+
+# -- no loader ----------------------------------------------------------------------------------
+
+
+def test_loop_without_a_loader_begins_with_its_first_forward():
+    """The first step is whole, and so is the last."""
+    assert steps_of("fk1fk1fk1.") == "begin end begin end begin end there"
+    assert steps_of("fkfk1fkfk1.") == "begin end begin end there"
+
+
+def test_loop_that_only_updates():
+    """Where neither forward nor backward is seen, updates count, from the first to the last."""
+    assert steps_of("111.") == "begin end begin end begin end there"
+
+
+def test_closures_are_inside_their_update():
+    """The step begins with the update, and nothing begins or ends inside."""
+    assert steps_of("ccc.") == "begin end begin end begin end there"
+    assert steps_of("bcbcx") == "begin end begin end begin cancel"
+
+
+def test_loop_without_a_loader_and_two_optimizers():
+    """One step a turn: work after the first update waits for the other's."""
+    assert steps_of("fk1hk2" * 3 + ".", optimizers="12") == "begin end begin end begin end there"
+
+
+def test_optimizer_that_is_not_used_yet_keeps_the_count():
+    """An optimizer that never has its turn costs no step."""
+    assert steps_of("fk1" * 3 + ".", optimizers="12").count("end") == 3
+
+
+def test_loops_one_after_the_other_have_steps_of_their_own():
+    """Another model with another optimizer begins anew."""
+    assert steps_of("fk1fk1" + "hk2hk2.").count("end") == 4
+
+
+def test_model_that_is_tried_out_is_no_step():
+    """A forward before the loader is asked, for shapes or to compile, is forgotten."""
+    assert steps_of("fbfk1b") == "begin cancel begin end begin"
+
+
+def test_forwards_that_no_update_follows_are_given_up():
+    """A program that never updates holds no step open for ever, and is asked no more."""
+    assert steps_of("f" * 10_002 + "fkb") == "begin cancel"
+    assert steps_of("f" * 10_002 + "fk1fk1.").endswith("begin end begin end there")
+
+
+# -- validations --------------------------------------------------------------------------------
+
+
+def test_validation_by_a_loader_is_outside_steps():
+    """A loader read without gradients ends the step; the next batch to learn from ends it."""
+    assert steps_of("bfk1vnvnwbfk1x+b") == "begin end validate over begin end begin cancel begin"
+
+
+def test_validation_before_the_next_forward_is_outside_steps():
+    """Forwards without gradients after an update, with no loader at all."""
+    assert steps_of("fk1nnsfk1.") == "begin end validate over begin end there"
+    assert steps_of("nnsfk1.", optimizers="1") == "validate over begin end there"
+
+
+def test_validation_of_a_model_in_evaluation_mode():
+    """Its loader may be asked while gradients are recorded, as Hugging Face Trainer does."""
+    assert steps_of("bfk1edmdmyrbfk1x") == "begin end validate over begin end begin cancel"
+    assert steps_of("bfk1edndnyrbfk1x") == "begin end validate over begin end begin cancel"
+
+
+def test_mode_that_is_switched_back_after_the_batch():
+    """The loader that was trained on is for training, whatever mode the model is in."""
+    assert steps_of("bfk1ednybrfk1x") == "begin end validate over begin end begin cancel"
+
+
+def test_validation_on_the_training_data():
+    """Known by its forwards: the step that its loader began is forgotten."""
+    played = Played("bfk1x*+e")
+    for moment in "bnbnbnx*+rbfk1b":
+        played._play(moment)
+    assert " ".join(played.written.words) == (
+        "begin end begin cancel begin validate over cancel begin end begin"
+    )
+
+
+def test_validation_inside_a_step():
+    """One between a step's batch and its forward interrupts it."""
+    assert steps_of("bfk1benwrfk1b".replace("w", "")) == ("begin end begin validate over end begin")
+
+
+def test_validation_with_gradients_is_outside_time():
+    """A loader that runs out without a backward pass takes its step with it."""
+    assert steps_of("bfk1xdfdfdfy+bfk1b") == "begin end begin cancel begin cancel begin end begin"
+
+
+def test_validation_before_any_training():
+    """Nothing is known of the model: the first batch tells."""
+    assert steps_of("dndndny+bfk1b", optimizers="1") == "begin validate over cancel begin end begin"
+
+
+def test_evaluation_where_nothing_is_trained_is_no_validation():
+    """Without optimizer and gradients there is nothing to validate."""
+    assert steps_of("vnvnw") == ""
+
+
+def test_teacher_is_part_of_the_step():
+    """Forwards of a model that does not learn, inside a step, are its own."""
+    assert steps_of("btfk1btfk1btfk1x") == "begin end begin end begin end begin cancel"
+    assert steps_of("btfkbtfk1btfkbtfk1x") == "begin end begin end begin cancel"
+
+
+def test_update_by_hand_is_no_step_and_its_validation_is_one():
+    """Without an optimizer's update nothing is a step; what is predicted afterwards is known."""
+    assert steps_of("fkfknfkfkn.") == "begin validate over validate over"
+
+
+def test_model_that_learns_in_evaluation_mode():
+    """A backward pass says that a forward was trained on, whatever the mode."""
+    assert steps_of("e" + "fk1" * 3 + ".", optimizers="1") == (
+        "validate none begin end begin end begin end there"
+    )
+
+
+def test_checkpoint_ends_a_step_that_was_updated():
+    """What is saved after an update, or after a validation, is in neither."""
+    assert steps_of("bfk1sbfk1nsbfk1b") == ("begin end begin end validate over begin end begin")
+    assert steps_of("bfsk1b") == "begin end begin"
+
+
+# -- others have the word -----------------------------------------------------------------------
 
 
 def test_program_that_speaks_for_itself_takes_over():
     """A step that is open when the program begins to say what its steps are is forgotten."""
-    assert steps_of("b1b1g") == "begin end begin cancel"
+    assert steps_of("bfk1bg") == "begin end begin cancel"
+    assert steps_of("bfk1bfk1g") == "begin end begin end there"
     assert steps_of("g") == ""
 
 
 def test_steps_that_a_framework_says_are_not_inferred():
     """What is open when its loop begins is taken back; later loops have steps again."""
-    assert steps_of("b(b1b1bx1)b1b") == "begin cancel begin end begin"
+    assert steps_of("b(bfk1bfk1nx1)bfk1b") == "begin cancel begin end begin"
 
 
 def test_loops_of_frameworks_may_lie_in_each_other():
     """The outermost one's end counts."""
-    assert steps_of("(b(b1)b1)b1b") == "begin end begin"
+    assert steps_of("(b(bfk1)bfk1)bfk1b") == "begin end begin"
+
+
+def test_run_that_ends_in_the_middle_of_a_step():
+    """Only a step that was updated is ended: of the others the end itself decides."""
+    assert steps_of("bfk1bfk.") == "begin end begin"

@@ -48,6 +48,12 @@ def make(times):
         return double(number, times=times)
     return wrapper
 
+def counting(number):
+    if number:
+        global counted
+        counted = number
+    return counted
+
 def closing():
     seen = 1
     def inner():
@@ -61,7 +67,11 @@ class Gate:
 
     def __init__(self):
         self.busy = False
-        self.passed = []
+        self.passed, self.subjects = [], []
+
+    def of(self, subject):
+        self.subjects.append(subject)
+        return self
 
     def __enter__(self):
         self.passed.append("in")
@@ -95,6 +105,17 @@ def test_body_runs_in_the_gate(module):
 
     assert module.double(3) == 6
     assert gate.passed == ["in", None]
+    assert gate.subjects == [None]
+
+
+def test_gate_is_told_what_the_call_is_about(module):
+    """An expression of the parameters says which object a method was called of."""
+    gate = Gate()
+    weave(module.Thing.method, gate, "_gate", subject="self")
+    thing = module.Thing()
+    thing.method(1)
+
+    assert gate.subjects == [thing]
 
 
 def test_busy_gate_is_left_out(module):
@@ -150,11 +171,31 @@ def test_function_looks_as_before(module):
 def test_made_functions_are_woven(module):
     """A function that another makes is timed, whatever it closes over; its maker is not."""
     gate = Gate()
-    weave(module.make, gate, "_gate", "wrapper")
+    weave(module.make, gate, "_gate", inner="wrapper", subject="number")
 
     assert (module.make(3)(2), module.make(4)(2)) == (6, 8)
     assert gate.passed == ["in", None] * 2
+    assert gate.subjects == [2, 2]
     assert module.make(3).__name__ == "double"
+
+
+def test_functions_that_were_made_before_are_woven(module):
+    """What was made before its maker was woven is timed like the rest; others stay."""
+    before, gate = module.make(3), Gate()
+    weave(module.make, gate, "_gate", inner="wrapper", made=[before, module.double])
+
+    assert (before(2), gate.passed) == (6, ["in", None])
+    assert module.double(2) == 4
+    assert gate.passed == ["in", None]
+
+
+def test_function_with_globals_is_woven(module):
+    """What it declares as global, in the middle of it, stays so."""
+    gate = Gate()
+    weave(module.counting, gate, "_gate")
+
+    assert (module.counting(3), module.counting(0), module.counted) == (3, 3, 3)
+    assert gate.passed == ["in", None] * 2
 
 
 def test_function_that_cannot_be_woven_stays(module):
@@ -164,5 +205,5 @@ def test_function_that_cannot_be_woven_stays(module):
     with pytest.raises(TypeError, match="closes over"):
         weave(closure, Gate(), "_gate")
     with pytest.raises(TypeError, match="makes no function other"):
-        weave(module.make, Gate(), "_gate", "other")
+        weave(module.make, Gate(), "_gate", inner="other")
     assert closure() == 1

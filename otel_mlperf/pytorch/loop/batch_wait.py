@@ -1,0 +1,129 @@
+"""How long does a training wait for its batches?
+
+Each time that a DataLoader's iterator is asked is a wait. A generator that asks a second time
+before it hands out the first batch, because it has to know of the last one that it is, has one wait
+for both; what it finds at the end is one too, while a batch is left to train on.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from inspect import CO_GENERATOR
+from typing import TYPE_CHECKING, Any
+
+from otel_mlperf import names
+from otel_mlperf.pytorch.loop.moments import LoopMoment, safely
+from otel_mlperf.recorder.api.span import active
+from otel_mlperf.recorder.stepping.batch_size import count_samples
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from otel_mlperf.pytorch.loop.loop_finder import Loop
+    from otel_mlperf.recorder.sections.section_cases import RecordedSections
+
+_Place = tuple[object, int]
+"""Where a generator stands: its code, and the instruction."""
+
+
+class BatchWait(LoopMoment):
+    """The wait for a loader's next batch, which is also where steps end and begin."""
+
+    def __init__(self, loop: Loop, records: Callable[[], bool]) -> None:
+        super().__init__(names.SPAN_DATA, loop)
+        self._records = records
+        self._iterator: Any = None
+        self._resumed: Any = None
+        self._ahead = 0
+        """The iterator, by number, that is asked one batch ahead."""
+
+    def _settle(self, subject: Any) -> None:
+        paused = LoopMoment.paused
+        if isinstance(paused, PausedWait) and paused.goes_on(subject, _asking(3)):
+            LoopMoment.paused, self._resumed, self._ahead = None, paused, id(subject)
+        else:
+            super()._settle(subject)
+
+    def _begins(self, subject: Any) -> Any:
+        self._iterator = subject
+        dataset = id(getattr(subject, "_dataset", None))
+        self._loop.batch_asked(subject, dataset, records=self._records())
+        resumed, self._resumed = self._resumed, None
+        return self._open(self.name) if resumed is None else resumed.go_on()
+
+    def __exit__(self, kind: Any, error: Any, traceback: Any) -> None:
+        iterator, self._iterator = self._iterator, None
+        if kind is not None:
+            if kind is StopIteration:
+                kind = error = traceback = None
+                safely(self._end_pass, iterator)
+            super().__exit__(kind, error, traceback)
+            return
+        # The batch is a local variable of the woven function, which is the frame above: its own
+        # code holds the `with`.
+        batch = sys._getframe(1).f_locals.get("data")
+        if getattr(iterator, "_num_yielded", 0) == 1:
+            safely(self._pause, iterator, _asking(2))
+        super().__exit__(None, None, None)
+        safely(self._count, iterator, batch)
+
+    def _end_pass(self, iterator: Any) -> None:
+        section, self._section = self._section, None
+        now, recorder = time.monotonic_ns(), active()
+        is_recorded = recorder is not None and isinstance(section, recorder.sections.new)
+        if recorder is not None and is_recorded:
+            # First: the step around it may be taken back, and must not be current afterwards.
+            recorder.sections.leave(section)
+        is_wait = self._loop.loader_ran_out(iterator) or id(iterator) == self._ahead
+        if recorder is not None and is_recorded:
+            if is_wait:
+                recorder.sections.close(section, now)
+            else:  # there was no batch, so there was no wait for one
+                recorder.stepping.cancel_section(section)
+
+    def _pause(self, iterator: Any, place: _Place | None) -> None:
+        self._ahead = 0
+        recorder = active()
+        if place is None or recorder is None:
+            return
+        section, self._section = self._section, None
+        if isinstance(section, recorder.sections.new):
+            LoopMoment.paused = PausedWait(recorder.sections, section, id(iterator), place)
+
+    def _count(self, iterator: Any, batch: object) -> None:
+        self._loop.batch_given(iterator, count_samples(batch, "auto"))
+
+
+class PausedWait:
+    """The first wait for an iterator, by a generator that may ask again."""
+
+    def __init__(
+        self, sections: RecordedSections, section: Any, iterator: int, place: _Place
+    ) -> None:
+        self._end_ns = time.monotonic_ns()
+        self._sections, self._section = sections, section
+        self._iterator, self._place = iterator, place
+        sections.leave(section)
+
+    def goes_on(self, iterator: object, place: _Place | None) -> bool:
+        """Whether the same generator asks again, from another place."""
+        is_same = place is not None and place[0] is self._place[0]
+        return is_same and place != self._place and id(iterator) == self._iterator
+
+    def go_on(self) -> Any:
+        """The section, current again."""
+        self._sections.make_current(self._section)
+        return self._section
+
+    def settle(self) -> None:
+        """It ended when it was paused."""
+        self._sections.close(self._section, self._end_ns)
+
+
+def _asking(depth: int) -> _Place | None:
+    """Where the generator stands that asks the loader's function, so many frames up; None: none."""
+    frame = sys._getframe(depth).f_back
+    if frame is None or not frame.f_code.co_flags & CO_GENERATOR:
+        return None
+    return frame.f_code, frame.f_lasti

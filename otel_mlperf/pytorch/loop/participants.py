@@ -1,0 +1,147 @@
+"""Which modules learn in a training loop, and which optimizers make one of its steps?
+
+Nothing here keeps what a program made: whatever it forgets is forgotten here, too.
+"""
+
+from __future__ import annotations
+
+import weakref
+from typing import Any
+
+_DEEPEST = 8
+"""Modules around one another that are looked through."""
+
+
+class _Called:
+    """What is known of a module that was called by no other."""
+
+    __slots__ = ("can_learn", "core", "has_learned", "has_parameters", "itself", "learns_always")
+
+    def __init__(self, module: Any, core: Any, forget: Any) -> None:
+        self.itself = weakref.ref(module, forget)
+        self.core = weakref.ref(core)
+        """What it wraps, as DistributedDataParallel does: an evaluation may switch that alone."""
+        self.has_parameters = next(iter(module.parameters()), None) is not None
+        self.can_learn = any(parameter.requires_grad for parameter in module.parameters())
+        self.has_learned = self.learns_always = False
+
+
+class Learners:
+    """The modules that were called while gradients were recorded."""
+
+    def __init__(self) -> None:
+        self._known: dict[int, _Called] = {}
+        self._latest: _Called | None = None
+
+    def __bool__(self) -> bool:
+        return self._latest is not None
+
+    def __contains__(self, module: object) -> bool:
+        known = self._known.get(id(module))
+        return known is not None and known.has_learned
+
+    def counts(self, module: Any) -> bool:
+        """Whether it is a model, and no metric or transformation: it has parameters."""
+        return (self._known.get(id(module)) or self._know(module)).has_parameters
+
+    def learns(self, module: Any) -> bool:
+        """Whether a call of it trains, if gradients are recorded."""
+        known = self._known.get(id(module)) or self._know(module)
+        return known.can_learn and (module.training or known.learns_always)
+
+    def add(self, module: Any) -> None:
+        """This one has learned now."""
+        latest = self._latest
+        if latest is not None and latest.itself() is module:
+            return
+        known = self._known.get(id(module)) or self._know(module)
+        if not known.has_learned:
+            known.has_learned = True
+            self._add_inside(module)
+        self._latest = known
+
+    def begin_anew(self) -> None:
+        """The mode of the one that learned last says nothing of what comes."""
+        self._latest = None
+
+    def add_evaluating(self, module: Any) -> None:
+        """This one has learned in evaluation mode: the mode says nothing of it."""
+        self.add(module)
+        self._known[id(module)].learns_always = True
+
+    @property
+    def are_evaluated(self) -> bool:
+        """Whether the one that learned last is in evaluation mode, for once."""
+        latest = self._latest
+        core = latest.core() if latest is not None and not latest.learns_always else None
+        return core is not None and not core.training
+
+    def _add_inside(self, module: Any) -> None:
+        """What a wrapper holds learns with it."""
+        for layer in _layers_of(module)[1:]:
+            known = self._known.get(id(layer)) or self._know(layer)
+            known.has_learned = True
+
+    def _know(self, module: Any) -> _Called:
+        number = id(module)
+
+        def forget(_: object) -> None:
+            self._known.pop(number, None)
+
+        known = self._known[number] = _Called(module, _layers_of(module)[-1], forget)
+        return known
+
+
+def _layers_of(module: Any) -> list[Any]:
+    """A module, what it wraps, and so on."""
+    layers = [module]
+    while len(layers) < _DEEPEST and len(inside := list(layers[-1].children())) == 1:
+        layers.append(inside[0])
+    return layers
+
+
+class UpdateRound:
+    """The updates of one step: each optimizer that takes turns with others has one in it."""
+
+    def __init__(self) -> None:
+        self._unused: dict[int, weakref.ref[Any]] = {}
+        """Optimizers that were made and have not updated anything yet."""
+        self._due: set[int] = set()
+        """Those whose updates a step waits for, as the one before has shown."""
+        self._done: set[int] = set()
+        self.is_expected = False
+        """Whether the program has optimizers at all."""
+
+    def __len__(self) -> int:
+        """Optimizers that have updated something in this step."""
+        return len(self._done)
+
+    def __contains__(self, optimizer: object) -> bool:
+        return id(optimizer) in self._done
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether all have that are waited for, so that other work is another step's."""
+        return bool(self._done) and self._done >= self._due
+
+    def made(self, optimizer: Any) -> None:
+        """The program has a new optimizer."""
+        self.is_expected, number = True, id(optimizer)
+        self._unused[number] = weakref.ref(optimizer, lambda _: self._unused.pop(number, None))
+
+    def begin(self) -> None:
+        """A step begins."""
+        self._done = set()
+
+    def add(self, optimizer: object) -> None:
+        """One has updated its parameters."""
+        self.is_expected, number = True, id(optimizer)
+        if not self._done and number not in self._due:
+            # Another loop, or the first: those that were never used may take turns with this one.
+            self._due = {number, *self._unused}
+        self._unused.pop(number, None)
+        self._done.add(number)
+
+    def repeat(self) -> None:
+        """One begins again before others had their turn: the step was whole without them."""
+        self._due = set(self._done)

@@ -1,0 +1,83 @@
+"""How do the steps and validations of a loop that is only watched get into the active run?"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from otel_mlperf import names
+from otel_mlperf.recorder.api.epochs import Phase
+from otel_mlperf.recorder.api.span import active
+
+if TYPE_CHECKING:
+    from otel_mlperf.recorder.lifecycle.recorder import Recorder
+    from otel_mlperf.recorder.sections.parents import OpenStep
+
+
+class RecordedSteps:
+    """The steps of a loop as steps of the active run, its validations as phases."""
+
+    def __init__(self) -> None:
+        self._recorder: Recorder | None = None
+        self._step: OpenStep | None = None
+        self._validation: Phase | None = None
+
+    def begin(self) -> None:
+        """Opens a step, unless the program says itself what its steps are."""
+        self._recorder, self._step = active(), None
+        if self._recorder is not None:
+            self._step = self._recorder.stepping.infer()
+
+    def complete(self, at_ns: int) -> None:
+        """The open step was whole at that time: it may end there, and is taken back no more."""
+        if self._step is not None:
+            self._step.whole_ns = at_ns
+
+    def count(self, samples: int | None) -> None:
+        """The open step has had so many samples so far."""
+        if self._step is not None:
+            self._step.samples = samples
+
+    def end(self, at_ns: int) -> None:
+        """Ends the open step; ``at_ns`` 0: now."""
+        if self._recorder is not None and self._step is not None:
+            self._recorder.stepping.end(self._step, at_ns)
+
+    def cancel(self) -> None:
+        """Forgets the open step."""
+        if self._recorder is not None and self._step is not None:
+            self._recorder.stepping.cancel(self._step)
+
+    def begin_validation(self) -> None:
+        """Opens a phase, unless the program is in one, or says steps, which would fall into it."""
+        recorder = active()
+        if recorder is None or recorder.stepping.are_said:
+            return
+        if recorder.registry.phase == names.TRAIN:
+            self._validation = Phase(names.VALIDATE)
+            section = self._validation.__enter__()
+            # A step that is said takes the long way where what is around it is not known as such.
+            recorder.parents.outer.remove(section)
+            recorder.stepping.end_inferred = self._give_way
+
+    def end_validation(self, at_ns: int) -> None:
+        """Ends it, at a time that has passed."""
+        validation = self._take_validation()
+        if validation is not None:
+            validation.end(at_ns)
+
+    def cancel_validation(self) -> None:
+        """It was none: what was in it goes to what is around it."""
+        validation = self._take_validation()
+        if validation is not None:
+            validation.cancel()
+
+    def _give_way(self) -> None:
+        self.end_validation(time.monotonic_ns())
+
+    def _take_validation(self) -> Phase | None:
+        validation, self._validation = self._validation, None
+        recorder = active()
+        if recorder is not None:
+            recorder.stepping.end_inferred = None
+        return validation

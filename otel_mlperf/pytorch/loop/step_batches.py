@@ -1,0 +1,65 @@
+"""Which step do the samples of a batch belong to, when loaders are asked one batch ahead?
+
+Hugging Face Trainer, accelerate and Lightning may ask for the next batch before they train on the
+one that they have, to know of the last one that it is. In the first step of such a pass one batch
+more is given than there are backward passes: it belongs to the step after.
+"""
+
+from __future__ import annotations
+
+
+class StepBatches:
+    """The batches of the open step, and the one that lies ready for the next."""
+
+    def __init__(self) -> None:
+        self.given = 0
+        """Batches given in this step, by the loader that it began with."""
+        self.passes = 0
+        """Backward passes of this step."""
+        self.samples: int | None = None
+        """Of its batches; None while no size is known."""
+        self.is_waiting = False
+        """Whether a batch was given that nothing was computed from yet."""
+        self._held: tuple[int | None] | None = None
+        self._latest: int | None = None
+        self._is_first = True
+
+    def begin(self, *, is_first: bool) -> None:
+        """A step begins; ``is_first``: with a loader that gave nothing before."""
+        self.given = self.passes = 0
+        self.samples = None
+        self.is_waiting = self._held is not None and not is_first
+        if is_first:
+            self._held, self._is_first = None, True
+
+    def give(self, samples: int | None, *, is_own: bool) -> None:
+        """A batch is there; ``is_own``: from the loader that the step began with."""
+        self.is_waiting = True
+        if is_own:
+            self.given += 1
+            if self._held is not None:
+                (before,), self._held = self._held, (samples,)
+                samples = before
+            self._latest = samples
+        self.samples = _sum(self.samples, samples)
+
+    def end(self, optimizers: int) -> None:
+        """The step ends; each of so many optimizers had a backward pass of its own."""
+        trained = self.passes // max(1, optimizers)
+        if self._is_first and trained and self.given == trained + 1:
+            self._held = (self._latest,)
+            if self.samples is not None and self._latest is not None:
+                self.samples -= self._latest
+        elif self._held is not None and self.given > trained > 0:
+            self.release()  # once more than passes: they are trained on together
+        self._is_first = False
+
+    def release(self) -> None:
+        """The batch that lies ready is this step's: no other follows."""
+        if self._held is not None:
+            self.samples = _sum(self.samples, self._held[0])
+            self._held = None
+
+
+def _sum(total: int | None, more: int | None) -> int | None:
+    return total if more is None else (total or 0) + more

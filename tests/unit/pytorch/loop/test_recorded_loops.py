@@ -1,0 +1,396 @@
+"""Are the loops of frameworks, imitated call by call, recorded as the steps that they are?"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+import torch
+import torch.distributed.checkpoint as dcp
+from torch import nn
+from torch.utils.data import DataLoader, IterableDataset, TensorDataset
+
+import otel_mlperf as om
+from otel_mlperf.integrations.torch_loop import TorchLoop
+from otel_mlperf.recorder.sections.section_context import CURRENT
+
+PARTS = ("data.load", "forward", "loss", "backward", "optimizer", "checkpoint", "checkpoint.load")
+
+
+@pytest.fixture
+def watched(train):
+    """A run in which torch's loops are watched, and nothing of it afterwards."""
+    trained, integration = train(), TorchLoop()
+    integration.switch_on(torch)
+    yield trained
+    integration.switch_off()
+
+
+class Recorded:
+    """What a run has recorded, once it is over."""
+
+    def __init__(self, watched):
+        om.stop()
+        self.sections = watched.sections()
+        self.steps = [section for section in self.sections if section.name == "train.step"]
+        roots = {step.span for step in self.steps}
+        self.parts = [self._count(lambda s, root=step.span: s.root == root) for step in self.steps]
+        self.outside = self._count(lambda s: s.root not in roots)
+        self.validations = [section for section in self.sections if section.name == "validate"]
+
+    @property
+    def samples(self):
+        return [step.payload.get("n") for step in self.steps]
+
+    def named(self, name):
+        return [section for section in self.sections if section.name == name]
+
+    def _count(self, is_meant):
+        return dict(Counter(s.name for s in self.sections if s.name in PARTS and is_meant(s)))
+
+
+def make_model():
+    return nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 1))
+
+
+def batches(number, size=4):
+    return DataLoader(TensorDataset(torch.randn(number * size, 4)), batch_size=size)
+
+
+def optimizer_of(model):
+    return torch.optim.SGD(model.parameters(), lr=1e-3)
+
+
+STEP = {"data.load": 1, "forward": 1, "backward": 1, "optimizer": 1}
+
+
+class Shard:
+    """Iterates as accelerate's DataLoaderShard does: one batch ahead, until it knows the last."""
+
+    def __init__(self, loader):
+        self.loader, self.end = loader, False
+
+    def __iter__(self):
+        self.end = False
+        iterator = self.loader.__iter__()
+        try:
+            current = next(iterator)
+        except StopIteration:
+            yield
+        while True:
+            try:
+                following = next(iterator)
+                yield current
+                current = following
+            except StopIteration:
+                self.end = True
+                yield current
+                break
+
+
+def test_trainer_that_fetches_ahead_and_accumulates(watched):
+    """Hugging Face Trainer: groups of batches, a mode that is set after the fetch, evaluations."""
+    model, loader, held_out = make_model(), Shard(batches(5)), Shard(batches(2))
+    optimizer = optimizer_of(model)
+
+    def evaluate():
+        model.eval()
+        for (x,) in held_out:
+            with torch.no_grad():
+                model(x)
+
+    for _ in range(2):
+        iterator, number, loader.end = iter(loader), 0, False
+        while not loader.end:
+            group = [next(iterator) for _ in range(min(2, 5 - number))]
+            number += len(group)
+            for (x,) in group:
+                model.train()
+                model(x).sum().backward()
+            optimizer.step()
+            model.zero_grad()
+            if number == 2:
+                evaluate()
+        evaluate()
+    recorded = Recorded(watched)
+
+    two = {"data.load": 2, "forward": 2, "backward": 2, "optimizer": 1}
+    assert recorded.parts == [two, two, STEP] * 2
+    assert recorded.samples == [8, 8, 4] * 2
+    assert len(recorded.validations) == 4
+    assert recorded.outside == {"data.load": 8, "forward": 8}
+
+
+def test_accelerated_loop(watched):
+    """accelerate: each batch is asked for while the one before is trained on."""
+    model, loader = make_model(), Shard(batches(3))
+    optimizer = optimizer_of(model)
+    for _ in range(2):
+        for (x,) in loader:
+            model(x).sum().backward()
+            optimizer.step()
+    recorded = Recorded(watched)
+
+    assert recorded.parts == [STEP] * 6
+    assert recorded.samples == [4] * 6
+    assert recorded.outside == {}
+
+
+def test_nothing_stays_current_after_a_loop(watched):
+    """What follows is in the run, not in a step that was taken back with the loader's end."""
+    model = make_model()
+    optimizer = optimizer_of(model)
+    for (x,) in batches(2):
+        model(x).sum().backward()
+        optimizer.step()
+
+    assert CURRENT.get() is watched.run._section
+
+
+def test_wait_ends_where_the_first_batch_is_there(watched):
+    """What a generator does with its first batch is no wait, unless it asks for another first."""
+    model, optimizer = make_model(), None
+    optimizer = optimizer_of(model)
+
+    def rows():
+        for (x,) in batches(2):
+            om.span("prepare").__enter__().__exit__(None, None, None)
+            yield x
+
+    for x in rows():
+        model(x).sum().backward()
+        optimizer.step()
+    recorded = Recorded(watched)
+
+    assert recorded.parts == [STEP] * 2
+    waits, prepared = recorded.named("data.load"), recorded.named("prepare")
+    assert all(w.end <= p.start for w, p in zip(waits, prepared, strict=True))
+
+
+class FitLoop:
+    """Calls as Lightning's automatic optimisation does: an update always has a closure."""
+
+    def __init__(self, model, optimizer, accumulate=1):
+        self.model, self.optimizer, self.accumulate = model, optimizer, accumulate
+
+    def closure(self, x):
+        loss = self.model(x).sum()
+        loss.backward()
+        return loss
+
+    def validate(self, loader):
+        self.model.eval()
+        with torch.inference_mode():
+            for (x,) in loader:
+                self.model(x)
+        self.model.train()
+
+    def fit(self, loader, held_out):
+        self.validate(held_out)  # the sanity check
+        for number, (x,) in enumerate(loader, start=1):
+            if number % self.accumulate and number < len(loader):
+                self.closure(x)
+            else:
+                self.optimizer.step(closure=lambda x=x: self.closure(x))
+        self.validate(held_out)
+
+
+def test_automatic_optimisation(watched):
+    """Forward and backward show inside the update, whose own time is the rest."""
+    model = make_model()
+    FitLoop(model, optimizer_of(model)).fit(batches(3), batches(1))
+    recorded = Recorded(watched)
+
+    assert recorded.parts == [STEP] * 3
+    assert len(recorded.validations) == 2
+    for update in recorded.named("optimizer"):
+        inside = [s for s in recorded.sections if update.start < s.start and s.end < update.end]
+        assert [s.name for s in inside] == ["forward", "backward"]
+
+
+def test_automatic_optimisation_that_accumulates(watched):
+    """Closures are called without an update first: all of them are the step's."""
+    model = make_model()
+    FitLoop(model, optimizer_of(model), accumulate=2).fit(batches(5), batches(1))
+    recorded = Recorded(watched)
+
+    two = {"data.load": 2, "forward": 2, "backward": 2, "optimizer": 1}
+    assert recorded.parts == [two, two, STEP]
+    assert recorded.samples == [8, 8, 4]
+
+
+def test_scaler_that_leaves_an_update_out(watched):
+    """Infinite gradients skip the update; the step that tried is one."""
+    model, scaler = make_model(), torch.amp.GradScaler("cpu")
+    optimizer = optimizer_of(model)
+    for number, (x,) in enumerate(batches(3)):
+        loss = model(x).sum() * (float("inf") if number == 1 else 1.0)
+        scaler.scale(loss).backward()
+        scaler.step(optimizer)
+        scaler.update()
+        optimizer.zero_grad()
+
+    assert Recorded(watched).parts == [STEP] * 3
+
+
+class Wrapped(torch.optim.Optimizer):
+    """An optimizer around another, as SAM is: two passes, one update."""
+
+    def __init__(self, inner):
+        super().__init__(inner.param_groups, {})
+        self.inner = inner
+
+    def step(self, closure=None):
+        closure()
+        closure()
+        return self.inner.step()
+
+
+def test_optimizer_around_another_is_one(watched):
+    """Without a loader, too, one call of the outer one is one step."""
+    model, x = make_model(), torch.randn(4, 4)
+    optimizer = Wrapped(optimizer_of(model))
+    for _ in range(3):
+        optimizer.step(lambda: model(x).sum().backward())
+    recorded = Recorded(watched)
+
+    assert recorded.parts == [{"forward": 2, "backward": 2, "optimizer": 1}] * 3
+
+
+def test_two_networks_without_a_loader(watched):
+    """A step is a turn of both, from the first one on; the loss is no forward of theirs."""
+    judge, maker, criterion = make_model(), make_model(), nn.MSELoss()
+    judges, makers = optimizer_of(judge), optimizer_of(maker)
+    for _ in range(3):
+        criterion(
+            judge(maker(torch.randn(4, 4)).expand(4, 4).detach()), torch.ones(4, 1)
+        ).backward()
+        judges.step()
+        criterion(judge(maker(torch.randn(4, 4)).expand(4, 4)), torch.zeros(4, 1)).backward()
+        makers.step()
+    recorded = Recorded(watched)
+
+    assert recorded.parts == [{"forward": 4, "loss": 2, "backward": 2, "optimizer": 2}] * 3
+
+
+def test_batch_that_is_tried_again(watched):
+    """A forward that fails and is repeated with less is one step, with both."""
+    model = make_model()
+    optimizer = optimizer_of(model)
+    for (x,) in batches(2):
+        try:
+            model(x[:, :3])
+        except RuntimeError:
+            model(x).sum().backward()
+        optimizer.step()
+    recorded = Recorded(watched)
+
+    assert recorded.parts == [STEP | {"forward": 2}] * 2
+
+
+def test_loop_that_fails_leaves_nothing_to_the_next(watched):
+    """A second attempt begins anew, and the first one's unfinished work is outside."""
+    model = make_model()
+    optimizer = optimizer_of(model)
+    for is_failing in (True, False):
+        try:
+            for number, (x,) in enumerate(batches(3)):
+                model(x).sum().backward()
+                if is_failing and number == 1:
+                    model("nothing")
+                optimizer.step()
+        except (RuntimeError, TypeError):
+            continue
+    recorded = Recorded(watched)
+
+    assert recorded.parts == [STEP] * 4
+    assert recorded.outside == {"data.load": 1, "forward": 2, "backward": 1}
+
+
+class Endless(IterableDataset):
+    """Samples without end."""
+
+    def __iter__(self):
+        while True:
+            yield torch.randn(4)
+
+
+def test_loop_that_is_left(watched):
+    """The last step before ``break`` ends where the loop was left, not where somebody looks."""
+    model = make_model()
+    optimizer = optimizer_of(model)
+    for number, x in enumerate(DataLoader(Endless(), batch_size=4)):
+        model(x).sum().backward()
+        optimizer.step()
+        if number == 2:
+            break
+    with om.span("after"):
+        pass
+    recorded = Recorded(watched)
+
+    assert recorded.parts == [STEP] * 3
+    assert recorded.steps[-1].end <= recorded.named("after")[0].start
+
+
+def test_compiled_model_is_one_forward(watched):
+    """A graph is not broken by what watches, and its call is a forward."""
+    model = make_model()
+    compiled = torch.compile(model, backend="eager", fullgraph=True)
+    optimizer = optimizer_of(model)
+    for (x,) in batches(2):
+        compiled(x).sum().backward()
+        optimizer.step()
+    compiled.eval()
+    with torch.no_grad():
+        compiled(x)
+    recorded = Recorded(watched)
+
+    assert torch._dynamo.utils.counters["graph_break"] == {}
+    assert recorded.parts == [STEP] * 2
+    assert len(recorded.validations) == 1
+
+
+@pytest.mark.filterwarnings("ignore:torch.distributed is disabled")
+def test_checkpoints_have_their_name(watched, tmp_path):
+    """torch.save and distributed checkpoints, each once, outside the steps."""
+    model = make_model()
+    optimizer, state = optimizer_of(model), {"model": model.state_dict()}
+    for number, (x,) in enumerate(batches(4)):
+        model(x).sum().backward()
+        optimizer.step()
+        if number == 1:
+            torch.save(state, tmp_path / "model.pt")
+        if number == 2:
+            dcp.save(state, checkpoint_id=tmp_path / "sharded")
+            dcp.load(state, checkpoint_id=tmp_path / "sharded")
+    recorded = Recorded(watched)
+
+    assert recorded.parts == [STEP] * 4
+    assert recorded.outside == {"checkpoint": 2, "checkpoint.load": 1}
+
+
+def test_optimizer_that_steps_inside_the_backward_pass(watched):
+    """One optimizer for each parameter, called by its gradient's hook: their updates are seen."""
+    model = make_model()
+    for parameter in model.parameters():
+        own = torch.optim.SGD([parameter], lr=1e-3)
+        parameter.register_post_accumulate_grad_hook(lambda _, own=own: own.step())
+    for _ in range(2):
+        model(torch.randn(4, 4)).sum().backward()
+    recorded = Recorded(watched)
+
+    assert recorded.parts == [{"forward": 1, "backward": 1, "optimizer": 4}] * 2
+
+
+def test_program_that_says_its_steps_is_believed(watched):
+    """``om.step()`` in a loop that was inferred so far: what was not whole is taken back."""
+    model = make_model()
+    optimizer = optimizer_of(model)
+    for (x,) in batches(3):
+        with om.step():
+            model(x).sum().backward()
+            optimizer.step()
+    recorded = Recorded(watched)
+
+    assert recorded.parts == [{"forward": 1, "backward": 1, "optimizer": 1}] * 3
+    assert recorded.outside == {"data.load": 3}
