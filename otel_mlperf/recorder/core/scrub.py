@@ -6,33 +6,11 @@ code of the program, which may raise, so every look is guarded: the program sees
 
 from __future__ import annotations
 
-import re
+from otel_mlperf.redaction import IN_PROCESS
 
 MESSAGE_BYTES = 4096
 STACK_BYTES = 16_384
-HIDDEN = "[redacted]"
 _FRAMES = 40
-_SECRETS = re.compile(
-    r"""
-      (?<![A-Za-z0-9]) (?: hf_[A-Za-z0-9]{8,} | sk-[A-Za-z0-9_-]{8,} | gh[pousr]_[A-Za-z0-9]{8,}
-        | github_pat_\w{8,} | glpat-[\w-]{8,} | xox[abprs]-[\w-]{8,} | AKIA[0-9A-Z]{12,}
-        | AIza[\w-]{20,} | eyJ[\w-]{5,}\.[\w-]{5,}(?:\.[\w-]*)? )
-    | (?<=://) [^\s/@]+ (?=@)
-    """,
-    re.VERBOSE,
-)
-_NAMED = re.compile(
-    r"""
-    (?P<name> (?i: (?<![^\W_]) (?: password | passwd | pwd | secret | credentials?
-        | api[_-]?key | access[_-]?key | auth[_-]?token | access[_-]?token | token )
-        ["']? \s* [=:] \s* ))
-    (?P<value> "[^"]*" | '[^']*' | [^\s,;&'"]+ )
-    | (?P<scheme> (?i: \b (?: bearer | basic ) \s+ )) (?P<credentials> [A-Za-z0-9._~+/=-]{6,} )
-    """,
-    re.VERBOSE,
-)
-
-
 _NOT_FAILURES = (GeneratorExit, StopIteration, StopAsyncIteration)
 
 
@@ -41,12 +19,6 @@ def is_failure(error: BaseException | None) -> bool:
     if error is None or isinstance(error, _NOT_FAILURES):
         return False
     return not (isinstance(error, SystemExit) and error.code in (None, 0))
-
-
-def redact(text: str) -> str:
-    """``text`` without what looks like a key, token, password or login in a URL."""
-    text = _SECRETS.sub(HIDDEN, text)
-    return _NAMED.sub(lambda m: (m["name"] or m["scheme"]) + HIDDEN, text)
 
 
 def clean(text: str, limit: int) -> str:
@@ -77,7 +49,7 @@ def describe_exception(
 def _message(error: BaseException) -> str:
     try:
         # More than the limit is read, so that a secret at the cut is recognised.
-        return clean(redact(clean(str(error), 2 * MESSAGE_BYTES)), MESSAGE_BYTES)
+        return clean(IN_PROCESS.text(clean(str(error), 2 * MESSAGE_BYTES)), MESSAGE_BYTES)
     except Exception as broken:  # noqa: BLE001 - __str__ is the program's code
         return f"<message not readable: {type(broken).__name__}>"
 
@@ -93,6 +65,6 @@ def _stack(error: BaseException) -> str:
             if len(lines) > 2 * _FRAMES:  # a recursion error: only its ends are worth keeping
                 del lines[_FRAMES]
             trace = trace.tb_next
-        return clean(redact("\n".join(lines)), STACK_BYTES)
+        return clean(IN_PROCESS.text("\n".join(lines)), STACK_BYTES)
     except Exception:  # noqa: BLE001 - a stack is never worth an exception
         return ""

@@ -8,69 +8,10 @@ import pytest
 
 import otel_mlperf as om
 from otel_mlperf.recorder.core.scrub import (
-    HIDDEN,
     MESSAGE_BYTES,
     STACK_BYTES,
     describe_exception,
-    redact,
 )
-
-SECRETS = [
-    "hf_AbCdEfGhIjKlMnOpQrStUvWx",
-    "sk-proj-abcdefghijklmnop1234",
-    "ghp_abcdefghijklmnopqrstuvwxyz012345",
-    "github_pat_11ABCDEFG0abcdefghijkl",
-    "AKIAIOSFODNN7EXAMPLE",
-    "AIzaSyA-abcdefghijklmnopqrstuv12345",
-    "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.abcdefgh",
-    "xoxb-1234567890-abcdef",
-    "glpat-abcdefghij1234567890",
-]
-NAMED = [
-    "password=hunter22",
-    "Password: hunter22",
-    'api_key="hunter22"',
-    "API-KEY: hunter22",
-    "secret = 'hunter22'",
-    "aws_secret_access_key=hunter22",
-    "Authorization: Bearer hunter22",
-    "token=hunter22",
-    "access_token: hunter22",
-    "https://user:hunter22@example.com/x",
-    "postgres://root:hunter22@db/x",
-    '{"password": "hunter22"}',
-]
-HARMLESS = [
-    "token_count=512",
-    "tokenizer: fast",
-    "the password was wrong",
-    "max_tokens=10",
-    "task-123",
-    "shape [64, 3] and dtype float32",
-    "https://example.com/a@b",
-    "CUDA out of memory. Tried to allocate 2.00 GiB",
-    "secretary: present",
-    "disk-sk",
-]
-
-
-@pytest.mark.parametrize("secret", SECRETS)
-def test_keys_are_hidden(secret):
-    """Keys of known forms are blacked out, wherever they stand."""
-    assert redact(f"cannot use {secret}, sorry") == f"cannot use {HIDDEN}, sorry"
-
-
-@pytest.mark.parametrize("text", NAMED)
-def test_named_secrets_are_hidden(text):
-    """What is named as a secret is blacked out, and its name stays."""
-    assert "hunter22" not in redact(text)
-    assert HIDDEN in redact(text)
-
-
-@pytest.mark.parametrize("text", HARMLESS)
-def test_harmless_text_stays(text):
-    """Text that only looks a little like a secret stays as it is."""
-    assert redact(text) == text
 
 
 def raised(error):
@@ -78,13 +19,6 @@ def raised(error):
         raise error
     except type(error) as caught:
         return caught
-
-
-def test_length_does_not_matter():
-    """A text as long as a book is looked through once, not once for each of its words."""
-    text = "a-" * 100_000
-
-    assert redact(f"{text}db_password=hunter22") == f"{text}db_password={HIDDEN}"
 
 
 def test_type_message_stack():

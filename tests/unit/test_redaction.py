@@ -1,0 +1,250 @@
+"""Is what looks like a secret hidden, and nothing else?"""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from otel_mlperf.redaction import HIDDEN, SHAPES, Redactor, is_secret_key
+
+TOKENS = {
+    "Hugging Face": "hf_" + "aB3" * 12,
+    "OpenAI, Anthropic, OpenRouter, DeepSeek": "sk-proj-" + "aB3_" * 12,
+    "Replicate": "r8_" + "aB3" * 13,
+    "Groq": "gsk_" + "aB3" * 17,
+    "xAI": "xai-" + "aB3" * 26,
+    "Perplexity": "pplx-" + "aB3" * 16,
+    "NVIDIA NGC and NIM": "nvapi-" + "aB3-" * 16,
+    "Weights & Biases": "wandb_v1_" + "aB3" * 20,
+    "LangSmith": "lsv2_pt_" + "ab3" * 14,
+    "Pinecone": "pcsk_" + "aB3" * 22,
+    "Kaggle": "KGAT_" + "ab3" * 11,
+    "GitHub": "ghp_" + "aB3" * 12,
+    "GitHub, fine-grained": "github_pat_" + "aB3" * 27,
+    "GitLab": "glpat-" + "aB3_" * 5,
+    "Bitbucket, Atlassian": "ATATT3" + "aB3_" * 20,
+    "PyPI": "pypi-AgEIcHlwaS5vcmc" + "aB3_" * 15,
+    "npm": "npm_" + "aB3" * 12,
+    "RubyGems": "rubygems_" + "ab3" * 16,
+    "crates.io": "cio" + "aB3b" * 8,
+    "NuGet": "oy2" + "a" * 42 + "4",
+    "Docker Hub": "dckr_pat_" + "aB3" * 9,
+    "AWS access key": "AKIAIOSFODNN7EXAMPLE",
+    "Google API key": "AIza" + "aB3-" * 8 + "aB3",
+    "Google OAuth": "GOCSPX-" + "aB3-" * 7,
+    "Azure AD client secret": "aB38Q~" + "aB3_" * 8 + "aB",
+    "Alibaba Cloud": "LTAI" + "aB3d" * 5,
+    "Tencent Cloud": "AKID" + "aB3d" * 8,
+    "DigitalOcean": "dop_v1_" + "ab34" * 16,
+    "Databricks": "dapi" + "ab34" * 8,
+    "Heroku": "HRKU-" + "aB3-" * 15,
+    "HashiCorp Vault": "hvs." + "aB3_" * 24,
+    "Terraform Cloud": "aB3d" * 3 + "aB.atlasv1." + "aB3_" * 16,
+    "Pulumi": "pul-" + "ab34" * 10,
+    "Doppler": "dp.pt." + "aB3d" * 10,
+    "Fly.io": "fm2_" + "aB3+" * 20,
+    "Netlify": "nfp_" + "aB3d" * 9,
+    "Supabase": "sbp_" + "ab34" * 10,
+    "PlanetScale": "pscale_tkn_" + "aB3_" * 10,
+    "Grafana": "glsa_" + "aB3d" * 8 + "_ab34cd56",
+    "New Relic": "NRAK-" + "AB3" * 9,
+    "Sentry": "sntryu_" + "ab34" * 16,
+    "Dynatrace": "dt0c01." + "AB3D" * 6 + "." + "AB3D" * 16,
+    "Prefect": "pnu_" + "aB3d" * 9,
+    "Slack": "xoxb-123456789012-" + "aB3" * 8,
+    "Slack webhook": "hooks.slack.com/services/T0000/B0000/" + "aB3" * 8,
+    "Discord webhook": "discord.com/api/webhooks/123456789/" + "aB3_" * 17,
+    "Telegram bot": "123456789:AA" + "aB3" * 11,
+    "Stripe": "sk_live_" + "aB3" * 8,
+    "Square": "sq0csp-" + "aB3_" * 11,
+    "PayPal Braintree": "access_token$production$ab34cd56$" + "ab34" * 8,
+    "Shopify": "shpat_" + "ab34" * 8,
+    "SendGrid": "SG." + "aB3" * 7 + "." + "aB3" * 14,
+    "Mailgun": "key-" + "ab34" * 8,
+    "Mailchimp": "ab34" * 8 + "-us20",
+    "Twilio": "SK" + "ab34" * 8,
+    "Postman": "PMAK-" + "ab34" * 6 + "-" + "ab3" * 11,
+    "Linear, Notion": "lin_api_" + "aB3d" * 10,
+    "age identity": "AGE-SECRET-KEY-1" + "AB3D" * 14,
+    "JSON Web Token": "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.aB3-_aB3",
+}
+"""By issuer: each begins and ends like a real one, and is none."""
+NAMED = [
+    "password=hunter22",
+    "Password: hunter22",
+    'api_key="hunter22"',
+    "API-KEY: hunter22",
+    "secret = 'hunter22'",
+    "aws_secret_access_key=hunter22",
+    "Authorization: Bearer hunter22",
+    "Proxy-Authorization: Digest username=hunter22",
+    "token=hunter22",
+    "access_token: hunter22",
+    "clientSecret: hunter22",
+    "authToken=hunter22",
+    "https://user:hunter22@example.com/x",
+    "postgres://root:hunter22@db/x",
+    "SENTRY_DSN=https://hunter22@example.com/1",
+    '{"password": "hunter22"}',
+    "{'Authorization': 'Basic hunter22'}",
+    "{b'password': b'hunter22'}",
+    'db.password = "a \\" hunter22"',
+    "password => 'hunter22'",
+    "PGPASSWORD=hunter22 psql",
+    "MYSQL_PWD=hunter22",
+    "WANDB_API_KEY=hunter22",
+    "train.py --password hunter22 --lr 0.1",
+    "train.py --api-key=hunter22",
+    "Cookie: theme=dark; session=hunter22",
+    "Set-Cookie: session=hunter22; Path=/",
+    "login failed: error: password=hunter22",
+    "https://b.s3.amazonaws.com/k?X-Amz-Credential=hunter22&X-Amz-Signature=hunter22&x=1",
+    "https://a.blob.core.windows.net/c?sv=1&sig=hunter22%3D",
+    "AccountName=x;AccountKey=hunter22==;EndpointSuffix=core.windows.net",
+    "-----BEGIN RSA PRIVATE KEY-----\nhunter22\n-----END RSA PRIVATE KEY-----",
+    "-----BEGIN OPENSSH PRIVATE KEY-----\nhunter22 and then the text was cut",
+    "the server says: bearer hunter22",
+]
+HARMLESS = [
+    "token_count=512",
+    "pad_token_id=0 eos_token_id: 2",
+    "tokenizer: fast",
+    "max_tokens=10",
+    "the password was wrong",
+    "secretary: present",
+    "author: me",
+    "monkey=3 key=3 primary_key=7 keys: ['a']",
+    "signature: (x: int) signal=9",
+    "task-123 disk-sk sk-9 hf_hub SG.x",
+    "basic training: 3",
+    "bearer authentication failed",
+    "shape [64, 3] and dtype float32",
+    "CUDA out of memory. Tried to allocate 2.00 GiB",
+    "https://example.com/a@b?sort=signature",
+    "/usr/lib/python3.11/site-packages/torch/nn/modules/module.py",
+    "commit 3dd735b0f3a1c2d4e5f60718293a4b5c6d7e8f90",
+    "std::basic_string: allocate",
+    "lr: 1e-3, wd=0.1",
+]
+LONG = [
+    "a-" * 100_000, "=" * 100_000, "a=" * 50_000, "://" * 50_000, "bearer " * 20_000,
+    "-----BEGIN PRIVATE KEY-----" * 5_000, "password='" * 20_000, "--a " * 30_000, "1:A" * 40_000,
+]  # fmt: skip
+
+
+def redact(text):
+    return Redactor().text(text)
+
+
+def test_every_shape_has_an_example():
+    """None is documented that is not tried."""
+    assert list(TOKENS) == [shape.issuer for shape in SHAPES]
+
+
+@pytest.mark.parametrize("issuer", TOKENS)
+def test_tokens_are_hidden(issuer):
+    """Tokens of known forms are blacked out, wherever they stand, and nothing around them."""
+    token = TOKENS[issuer]
+
+    assert redact(f"cannot use {token}, sorry") == f"cannot use {HIDDEN}, sorry"
+    assert redact(f"({token})") == f"({HIDDEN})"
+
+
+@pytest.mark.parametrize("text", NAMED)
+def test_named_secrets_are_hidden(text):
+    """What is named as a secret is blacked out, and its name stays."""
+    assert "hunter22" not in redact(text)
+    assert HIDDEN in redact(text)
+    assert redact(text).startswith(text[:4] if not text.startswith("-") else HIDDEN)
+
+
+@pytest.mark.parametrize("text", HARMLESS)
+def test_harmless_text_stays(text):
+    """Text that only looks a little like a secret stays as it is."""
+    assert redact(text) == text
+
+
+@given(st.text())
+def test_what_was_hidden_is_hidden_once(text):
+    """Looking through a text again changes nothing and counts nothing."""
+    once = redact(f"password={text} {text}")
+    again = Redactor()
+
+    assert again.text(once) == once
+    assert again.hidden == 0
+
+
+@pytest.mark.parametrize("text", LONG, ids=lambda text: text[:8])
+def test_length_does_not_matter(text):
+    """A text as long as a book is looked through once, not once for each of its words."""
+    assert "hunter22" not in redact(f"{text}\ndb_password=hunter22")
+
+
+def test_values_are_hidden_by_their_key():
+    """Text under the name of a secret is, in lists and mappings too; a number mostly stays."""
+    redactor = Redactor()
+
+    assert redactor.values({
+        "api_key": "x", "hf.token": "y", "token": 50256, "password": 1234, "token_count": 5,
+        "empty": "", "secret": "", "hosts": ["a", "https://u:p@b"],
+        "database": {"passwd": "z", "port": 5432}, "credentials": {"user": "me", "ids": ["q", 1]},
+        "url": "https://u:p@b", "lr": 0.1, "on": True, "none": None,
+    }) == {
+        "api_key": HIDDEN, "hf.token": HIDDEN, "token": 50256, "password": HIDDEN, "token_count": 5,
+        "empty": "", "secret": "", "hosts": ["a", f"https://{HIDDEN}@b"],
+        "database": {"passwd": HIDDEN, "port": 5432},
+        "credentials": {"user": HIDDEN, "ids": [HIDDEN, 1]},
+        "url": f"https://{HIDDEN}@b", "lr": 0.1, "on": True, "none": None,
+    }  # fmt: skip
+    assert redactor.hidden == 8
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "password",
+        "dbPassword",
+        "PGPASSWORD",
+        "aws.secret-access-key",
+        "apiKey",
+        "API_KEY",
+        "x-api-key",
+        "HF_TOKEN",
+    ],
+)
+def test_keys_of_secrets(name):
+    """A key is known in every writing."""
+    assert is_secret_key(name)
+
+
+@pytest.mark.parametrize("name", ["token_count", "tokens", "key", "primary_key", "author", "", "1"])
+def test_keys_of_none(name):
+    """A key that only has such a word in it is none."""
+    assert not is_secret_key(name)
+
+
+def test_the_count_is_told_also_of_what_was_before():
+    """Who begins to listen gets what was hidden until then, then each as it comes."""
+    told = []
+    redactor = Redactor()
+    redactor.text("password=a token=b")
+
+    redactor.count_with(told.append)
+    redactor.text("nothing")
+    redactor.text("password=c")
+
+    assert told == [2, 1]
+    assert redactor.hidden == 0
+
+
+def test_nothing_is_compiled_before_there_is_a_text():
+    """Importing it costs a training program no time for patterns."""
+    import subprocess
+
+    code = "import otel_mlperf.redaction as r; print(r._tokens.cache_info().currsize)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+
+    assert done.stdout.strip() == "0"
