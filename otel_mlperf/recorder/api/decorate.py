@@ -92,12 +92,17 @@ def _wrap_coroutine(handle: Recordable, function: Any) -> Any:
 class _Body:
     """The section of a generator: current while the body runs, and only then."""
 
-    __slots__ = ("_inside", "_is_current", "_section", "_token")
+    __slots__ = ("_adds_up", "_inside", "_is_current", "_section", "_token")
 
     def __init__(self, handle: Recordable) -> None:
         self._section = section = handle.short_way()
-        # What is only added up, or not recorded after all, is in nobody's context.
+        # What is not recorded after all is in nobody's context.
         self._is_current = isinstance(section, SectionContext)
+        self._adds_up = self._is_current and section.adds_up
+        if self._adds_up:
+            # Each turn is a call of its own: it may be made in another section than the one before.
+            self._inside = section
+            return
         if section is not None:
             self._inside = section.__enter__()
         if self._is_current:
@@ -123,12 +128,16 @@ class _Body:
     def end(self, error: BaseException | None = None) -> None:
         """The body is finished."""
         section = self._section
+        if self._adds_up:
+            return
         if self._is_current:
             section.token = CURRENT.set(section)
         if section is not None:
             section.__exit__(type(error) if error else None, error, None)
 
     def _resume(self) -> None:
+        if self._adds_up:
+            self._section.__enter__()
         if self._is_current:
             # What the body itself has open at its yield becomes current again with it.
             self._token = CURRENT.set(self._inside)
@@ -141,6 +150,8 @@ class _Body:
             CURRENT.reset(self._token)
         except (ValueError, RuntimeError):
             return  # the body was run in another context, which is gone with its task
+        if self._adds_up:
+            self._section.__exit__(None, None, None)
 
 
 def _wrap_generator(handle: Recordable, function: Any) -> Any:

@@ -15,7 +15,7 @@ from otel_mlperf.recorder.sections.section_context import extra_of
 from otel_mlperf.recorder.stepping.abandoned_loops import is_suspicious
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
     from types import TracebackType
 
     from otel_mlperf.recorder.api.block import Block
@@ -202,21 +202,39 @@ class Phase(_Frame):
         try:
             PHASE.tell(phase, True)
         except BaseException:  # Ctrl-C: the block is never entered, so nobody would leave it
-            self._close(*sys.exc_info())
+            self._close(lambda _, section: section.__exit__(*sys.exc_info()))
             raise
         return section
 
+    def end(self, at_ns: int) -> None:
+        """Ends it at a time that has passed: nobody has said that it is one, nor when it ended."""
+        self._leave(lambda recorder, section: recorder.sections.exit_slow(
+            section, max(at_ns, section.t0), None
+        ))  # fmt: skip
+
+    def cancel(self) -> None:
+        """Takes it back: it was none, and what was in it goes to what is around it."""
+
+        def take_back(recorder: Recorder, section: Any) -> None:
+            recorder.sections.leave(section)
+            recorder.stepping.cancel_section(section)
+
+        self._leave(take_back)
+
     def _end(self, *exception: Any) -> None:
+        self._leave(lambda _, section: section.__exit__(*exception))
+
+    def _leave(self, leave: Callable[[Recorder, Any], None]) -> None:
         if not self._opened:
             return
         try:
             PHASE.tell(self._opened[-1][1], False)
         finally:
-            self._close(*exception)
+            self._close(leave)
 
-    def _close(self, *exception: Any) -> None:
+    def _close(self, leave: Callable[[Recorder, Any], None]) -> None:
         recorder, _, before, section = self._opened.pop()
-        section.__exit__(*exception)
+        leave(recorder, section)
         _remove(recorder, section)
         recorder.registry.set_phase(before)
         recording.refresh()

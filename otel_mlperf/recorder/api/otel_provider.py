@@ -122,8 +122,9 @@ class OpenedSpan(SectionSpan):
 def _open(recorder: Recorder, name: str, context: Any, attributes: Mapping[str, Any]) -> Section:
     text = safe_name_text(name)
     section, sid = recorder.sections.make(recorder.registry.entry(text, text)), recorder.next_id()
-    chunk, track = recorder.parents.place(CURRENT.get() if context is None else context, sid)
     if attributes:
         extra_of(section).attributes = safe_attributes(attributes)
+    around = CURRENT.get() if context is None else context
+    chunk, track = recorder.parents.place(around, sid, section)
     recorder.sections.open(section, sid, chunk, track)
     return section

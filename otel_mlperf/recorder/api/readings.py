@@ -29,34 +29,35 @@ _WORKERS = {names.PROCESS_ROLE: "worker"}
 
 @dataclass(frozen=True, slots=True)
 class ProcessReadings:
-    """This process and its DataLoader workers; None is what could not be read."""
+    """This process and its DataLoader workers; None is what could not be read, or not yet."""
 
-    age_s: float
-    """How long ago it was read."""
-    memory_bytes: int | None
+    age_s: float | None = None
+    """How long ago it was read; None: never, and nothing else is known either."""
+    memory_bytes: int | None = None
     """Resident memory of the process."""
-    workers_memory_bytes: int | None
+    workers_memory_bytes: int | None = None
     """The same of its workers; pages that they share count in each."""
-    cpu_ratio: float | None
+    cpu_ratio: float | None = None
     """CPU time of the process / (elapsed time x CPUs that it may use)."""
-    workers_cpu_ratio: float | None
-    job_memory_bytes: int | None
+    workers_cpu_ratio: float | None = None
+    job_memory_bytes: int | None = None
     """Memory of its control group (container, job) that counts against the limit."""
-    memory_limit_bytes: int | None
+    memory_limit_bytes: int | None = None
     """What it may use: the least of the host's memory and the limits above it."""
-    cpu_limit: float | None
+    cpu_limit: float | None = None
     """CPUs that it may use."""
 
 
 @dataclass(frozen=True, slots=True)
 class HostReadings:
-    """The machine; None is what could not be read."""
+    """The machine; None is what could not be read, or not yet."""
 
-    age_s: float
-    cpu_ratio: float | None
+    age_s: float | None = None
+    """As of the process."""
+    cpu_ratio: float | None = None
     """Share of the time of all CPUs in which they were busy."""
-    memory_available_bytes: int | None
-    memory_limit_bytes: int | None
+    memory_available_bytes: int | None = None
+    memory_limit_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,23 +78,29 @@ class GpuReadings:
     temperature_celsius: float | None
 
 
+_NO_PROCESS, _NO_HOST = ProcessReadings(), HostReadings()
+
+
 @dataclass(frozen=True, slots=True)
 class Readings:
-    """What the agent read last."""
+    """What the agent read last; every part is there before the first reading, too."""
 
-    age_s: float | None
+    age_s: float | None = None
     """How old the oldest of it is; None: nothing has been read yet."""
-    process: ProcessReadings | None
-    host: HostReadings | None
-    gpus: tuple[GpuReadings, ...]
-    warnings: tuple[Warning, ...]
+    process: ProcessReadings = _NO_PROCESS
+    host: HostReadings = _NO_HOST
+    gpus: tuple[GpuReadings, ...] = ()
+    """Empty before the first reading, and where there is none."""
+    warnings: tuple[Warning, ...] = ()
     """What it warns of now, for this rank and for the node."""
 
 
 def readings() -> Readings:
     """What the agent read last: memory and CPU of this process and its workers, host, GPUs.
 
-    It is a few seconds old (``age_s``); the call takes 0.2 ms and reads no sensor.
+    Each part is a few seconds old (``age_s``). One that has not been read yet, or never is (no run,
+    a source that is off), is there as well: its ``age_s`` and all its values are None. The call
+    takes 0.2 ms and reads no sensor.
     """
     try:
         recorder = active()
@@ -101,7 +108,7 @@ def readings() -> Readings:
             return _read(recorder)
     except Exception as error:  # noqa: BLE001 - recording never raises
         internal_error(error)
-    return Readings(None, None, None, (), ())
+    return Readings()
 
 
 def _read(recorder: Recorder) -> Readings:
@@ -110,18 +117,20 @@ def _read(recorder: Recorder) -> Readings:
     folder, own = os.path.split(recorder.journal.path)
     published = file.read_readings(folder)
     if published is None:
-        return Readings(None, None, None, (), ())
+        return Readings()
     now_ns = time.monotonic_ns()
     ages = {
         source: max(0.0, (now_ns - group.monotonic_ns) / 1e9)
         for source, group in published.groups.items()
     }
-    values = {source: _Values(group, own) for source, group in published.groups.items()}
+    read = {source: _Values(group, own) for source, group in published.groups.items()}
+    # What a source has said of other ranks alone is no reading of this one.
+    values = {source: said for source, said in read.items() if said.readings}
     gpus = [source for source in (file.GPUS, file.TASK_GPUS) if source in published.groups]
     return Readings(
         max(ages.values(), default=None),
-        _process(values["process"], ages["process"]) if "process" in values else None,
-        _host(values["host"], ages["host"]) if "host" in values else None,
+        _process(values["process"], ages["process"]) if "process" in values else _NO_PROCESS,
+        _host(values["host"], ages["host"]) if "host" in values else _NO_HOST,
         tuple(gpu for source in gpus for gpu in _gpus(published.groups[source], own, ages[source])),
         tuple(of_rank(own, published.warnings)),
     )

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast, overload
 
 from otel_mlperf.recorder.api.block import Invisible
 from otel_mlperf.recorder.api.decorate import decorate
+from otel_mlperf.recorder.api.unrecorded import note_use
 from otel_mlperf.recorder.core import recording
 from otel_mlperf.recorder.core.attribute_values import safe_attributes, safe_name_text
 from otel_mlperf.recorder.core.faults import internal_error
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from otel_mlperf.recorder.api.block import Decorator
+    from otel_mlperf.recorder.instruments.aggregated_sections import AggregatedName
     from otel_mlperf.recorder.lifecycle.recorder import Recorder
 
 F = TypeVar("F", bound="Callable[..., Any]")
@@ -36,6 +38,8 @@ active = cast("Callable[[], Recorder | None]", recording.active)
 _active: Recorder | None = None
 _known: dict[Any, int] = {}
 _new_section: Any = None
+_added_up: dict[Any, AggregatedName] = {}
+_new_aggregate: Any = None
 _is_compiling: Callable[[], bool] | None = None
 _idle: dict[Any, Handle] = {}
 _MOST_IDLE = 4096
@@ -43,13 +47,15 @@ _MOST_IDLE = 4096
 
 def _follow(recorder: Recorder | None) -> None:
     """Copies what is active, or what may have changed about it."""
-    global _active, _known, _new_section
+    global _active, _known, _new_section, _added_up, _new_aggregate
     if recorder is not _active:
         _active = None  # nobody may find the names of one run beside the sections of another
     if recorder is not None:
         # A forked child has none yet: its first section finds that out the long way.
         _known = {} if recorder.is_retired else recorder.registry.known
         _new_section = recorder.sections.new
+        _new_aggregate = recorder.aggregated.new
+    _added_up = {} if recorder is None or recorder.is_retired else recorder.aggregated.known
     _active = recorder
     watch_torch()
 
@@ -68,6 +74,13 @@ def watch_torch() -> None:
 def is_compiling() -> bool:
     """Whether torch.compile is tracing the caller: then nothing of ours may be seen."""
     return _is_compiling is not None and _is_compiling()
+
+
+def note_unrecorded(call: str) -> None:
+    """Notes that something was used while nothing is recorded; not what torch.compile traces."""
+    watch_torch()
+    if not is_compiling():
+        note_use(call)
 
 
 class Handle:
@@ -137,7 +150,7 @@ class Handle:
 
     def named(self, name: str, attributes: Mapping[str, Any]) -> Handle:
         """The same under a name of its own."""
-        return Handle(name, self.category, attributes, aggregate=self.aggregate)
+        return _Unused(name, self.category, attributes, aggregate=self.aggregate)
 
     def __call__(self, function: F) -> F:
         """Decorates a function; its section is named after it if no name was given."""
@@ -147,6 +160,32 @@ class Handle:
             internal_error(error)
             return function
         return decorated
+
+
+class _Unused(Handle):
+    """A handle that nobody has used yet; its first use says so and makes it one like all others."""
+
+    __slots__ = ()
+
+    def __enter__(self) -> Any:
+        self.note_use()
+        return Handle.__enter__(self)
+
+    def short_way(self) -> Any:
+        self.note_use()
+        return Handle.short_way(self)
+
+    def note_use(self) -> None:
+        """Says that it was used, if nothing is recorded; in code that is traced nothing may be."""
+        try:
+            watch_torch()
+            if is_compiling():
+                return
+            self.__class__ = Handle  # type: ignore[assignment]  # of the same layout
+            if _active is None:
+                note_use(f"span({safe_name_text(self.name)!r:.60})")
+        except Exception as error:  # noqa: BLE001 - recording never raises
+            internal_error(error)
 
 
 @overload
@@ -160,7 +199,7 @@ def span(
     aggregate: bool = False,
     **attributes: Any,
 ) -> Decorator: ...
-def span(  # noqa: PLR0911 - one way out for each price
+def span(  # noqa: C901, PLR0911 - one way out for each price
     name: Any = None,
     /,
     *,
@@ -182,7 +221,8 @@ def span(  # noqa: PLR0911 - one way out for each price
         name: name of the section; known ones (``forward``, ``checkpoint``, …) imply a category.
         category: what kind of work it is.
         aggregate: for 100,000 calls a second and more: only count, sum, shortest and longest are
-            kept, by name, enclosing section and phase.
+            kept, by name and by what is around; of a generator, each turn of it. What is inside,
+            recorded or not, is taken from its own time, and that from the section around it.
         **attributes: recorded with the span.
     """
     if _is_compiling is not None and _is_compiling():
@@ -191,7 +231,13 @@ def span(  # noqa: PLR0911 - one way out for each price
         if attributes or category is not None:
             return _with_more(name, category, aggregate, attributes)
         if aggregate:
-            return _added_up(name)
+            try:
+                of = _added_up[name]
+            except (KeyError, TypeError):
+                return _first_added_up(name)
+            section = _new_aggregate()
+            section.of = of
+            return section
         if _active is None:
             try:
                 return _idle[name]
@@ -217,13 +263,13 @@ def _while_idle(
     """Something that does nothing now, and records when it is used during a run."""
     if callable(name):
         return Handle(None, category, attributes, aggregate=aggregate)(name)
-    handle = Handle(name, category, attributes, aggregate=aggregate)
+    handle = _Unused(name, category, attributes, aggregate=aggregate)
     if attributes or category is not None or aggregate or type(name) is not str:
         return handle
     return _idle.setdefault(name, handle) if len(_idle) < _MOST_IDLE else handle
 
 
-def _added_up(name: Any) -> Any:
+def _first_added_up(name: Any) -> Any:
     recorder = active()
     if recorder is None or name is None or callable(name):
         return _while_idle(name, None, True, {})
@@ -264,11 +310,22 @@ def _with_more(
 
 def wrap_function(handle: Handle, function: Any) -> Any:
     """Decorates a plain function; here, because its wrapper looks at the globals of ``span``."""
+    idle: Callable[..., Any] = function
+
+    def first_idle(*args: Any, **kwargs: Any) -> Any:
+        nonlocal idle
+        if type(handle) is _Unused:
+            handle.note_use()
+        else:
+            idle = function
+        return function(*args, **kwargs)
+
+    idle = first_idle
 
     @functools.wraps(function)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
         if _active is None or (_is_compiling is not None and _is_compiling()):
-            return function(*args, **kwargs)
+            return idle(*args, **kwargs)
         try:
             entry = _known[handle]
         except KeyError:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from otel_mlperf.config import load_config
 from otel_mlperf.errors import ConfigError, RunActive
+from otel_mlperf.recorder.api.unrecorded import note_start
 from otel_mlperf.recorder.core.attribute_values import safe_name_text
 from otel_mlperf.recorder.core.faults import log, say_once
 from otel_mlperf.recorder.lifecycle.run import Run
@@ -58,6 +59,7 @@ def start(
         JournalError: there is no room for the journal.
     """
     global _current
+    note_start()
     settings = load_config(config, overrides)
     if name is not None and not isinstance(name, str):
         raise ConfigError(f"start(): name is {name!r:.40}, expected a text")
@@ -86,6 +88,11 @@ def start(
     _current = begin(text, settings, given, words, number)
     for call in at_begin:
         call(_current)
+    return _current
+
+
+def current() -> Run | None:
+    """The run that was begun last in this process, active or not."""
     return _current
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from otel_mlperf import names
 from otel_mlperf.recorder.api.block import Invisible
-from otel_mlperf.recorder.api.span import active, is_compiling
+from otel_mlperf.recorder.api.span import active, is_compiling, note_unrecorded
 from otel_mlperf.recorder.core.faults import internal_error, say_once
 from otel_mlperf.recorder.core.scrub import is_failure
 
@@ -59,6 +59,7 @@ class StepBlock:
         try:
             recorder = active()
             if recorder is None or is_compiling():
+                note_unrecorded("step()")
                 return Invisible()
             step = recorder.stepping.begin(self._number)
             if step is None:

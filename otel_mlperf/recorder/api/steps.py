@@ -11,7 +11,7 @@ import time
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, cast
 
 from otel_mlperf import names
-from otel_mlperf.recorder.api.span import active, is_compiling, span
+from otel_mlperf.recorder.api.span import active, is_compiling, note_unrecorded, span
 from otel_mlperf.recorder.core.faults import internal_error, say_once
 from otel_mlperf.recorder.core.scrub import describe_exception, is_failure
 from otel_mlperf.recorder.stepping.abandoned_loops import is_suspicious
@@ -49,6 +49,7 @@ class Steps(Generic[T]):
         inner = iter(self.iterable)
         recorder = active()
         if recorder is None or is_compiling():
+            note_unrecorded("steps()")
             return inner
         _expect(recorder, self)
         return StepIterator(self, inner)
@@ -58,6 +59,7 @@ class Steps(Generic[T]):
         inner: AsyncIterator[T] = aiter(cast("Any", self.iterable))
         recorder = active()
         if recorder is None:
+            note_unrecorded("steps()")
             return inner
         _expect(recorder, self)
         return AsyncStepIterator(self, inner)

@@ -11,6 +11,7 @@ from otel_mlperf import names
 from otel_mlperf.journal.layout import MAX_ENTRIES, OTHER
 from otel_mlperf.recorder.core.attribute_values import safe_attributes, safe_name_text
 from otel_mlperf.recorder.core.faults import say_once
+from otel_mlperf.redaction import IN_PROCESS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -91,7 +92,7 @@ class Registry:
         number = self.known.get(handle)
         if number is not None:
             return number
-        constant = safe_attributes(handle.attributes or {})
+        constant = IN_PROCESS.values(safe_attributes(handle.attributes or {}))
         name = safe_name_text(handle.name)
         # By content: a function decorated anew in each call is still one name.
         number = self.entry(

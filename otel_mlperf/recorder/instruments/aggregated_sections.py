@@ -1,71 +1,58 @@
 """How are 100,000 sections a second measured without a row for each?
 
-Their count, sum, shortest and longest add up in a cell for each name, enclosing section and phase.
+Their count, sum, shortest and longest add up in a cell for each name and place: see
+``aggregated_places``. While one is open it is current like any section, so that whatever is opened
+inside, aggregated or not, finds it and tells it its time: what remains is its own. It is no parent:
+the sections inside are children of the one around it.
 """
 
 from __future__ import annotations
 
+import mmap
 import time
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from otel_mlperf import names
 from otel_mlperf.journal.layout import MAX_ENTRIES
 from otel_mlperf.recorder.core.attribute_values import safe_name_text
-from otel_mlperf.recorder.core.faults import internal_error, say_once
+from otel_mlperf.recorder.core.faults import internal_error, is_from_handler, say_once
 from otel_mlperf.recorder.core.name_registry import TOO_MANY_NAMES, implied_category
-from otel_mlperf.recorder.sections.section_context import CURRENT, SectionContext
+from otel_mlperf.recorder.core.tracks import find_running_loop
+from otel_mlperf.recorder.instruments.aggregated_places import AggregatedPlaces
+from otel_mlperf.recorder.instruments.open_aggregate import OpenAggregate, is_recursion
+from otel_mlperf.recorder.sections.section import reset_and_surface
+from otel_mlperf.recorder.sections.section_context import CURRENT, context_above
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from types import TracebackType
 
     from otel_mlperf.recorder.core.recording import Recording
+    from otel_mlperf.recorder.instruments.aggregated_places import ThreadMemo
     from otel_mlperf.recorder.instruments.cells import Cells
     from otel_mlperf.recorder.sections.parents import Parents
-
-_clock = time.monotonic_ns
-_get_current = CURRENT.get
+    from otel_mlperf.recorder.sections.section import Section
 
 
 class AggregatedName:
-    """What the calls under one name add up to."""
+    """A name under which calls are added up, and its category."""
 
-    __slots__ = ("category", "cells", "local", "name", "parents", "recording")
+    __slots__ = ("category", "name")
 
-    def __init__(
-        self, recording: Recording, parents: Parents, cells: Cells, name: str, category: str
-    ) -> None:
-        self.recording, self.parents, self.cells = recording, parents, cells
-        self.local, self.name, self.category = cells.local, name, category
-
-    def around(self) -> tuple[Any, ...]:
-        """The key of the caller's cell where its context is not simply a section."""
-        section, _ = self.parents.surrounding()
-        if section is None:
-            return (self, 0, self.recording.registry.phase)
-        return (self, section.entry)
-
-    def first_time(self, key: tuple[Any, ...]) -> int:
-        """This thread's cell under a section in which it was not called before."""
-        registry = self.recording.registry
-        enclosing = registry.about(key[1])[0] if key[1] else ""
-        content = ("cell", "aggregate", self.name, self.category, enclosing, registry.phase)
-        return self.cells.word(key, content)
+    def __init__(self, name: str, category: str) -> None:
+        self.name, self.category = name, category
 
 
-class AggregatedSection:
+class AggregatedSection(OpenAggregate):
     """One call of an aggregated section."""
 
-    __slots__ = ("_of", "_t0")
+    __slots__ = ()
     decorate: ClassVar[Callable[..., Callable[[Any], Any]]]
     """Name and category to a decorator: lent by ``span``, which lies above."""
-
-    def __init__(self, of: AggregatedName) -> None:
-        self._of = of
+    of: AggregatedName
 
     def __enter__(self) -> AggregatedSection:
-        self._t0 = _clock()
-        return self
+        raise NotImplementedError  # each journal's class has its own
 
     def __exit__(
         self,
@@ -73,56 +60,140 @@ class AggregatedSection:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        duration = _clock() - self._t0
-        try:
-            of = self._of
-            above = _get_current()
-            is_plain = isinstance(above, SectionContext) and above.at
-            key = (of, above.entry) if is_plain else of.around()
-            word = of.local.cells.get(key) or of.first_time(key)
-            if not word or of.recording.is_retired:
-                return
-            # A cell is its thread's alone, so only a signal handler can come in between.
-            words = of.recording.journal.words
-            count = words[word + 1]
-            words[word + 2] += duration
-            if not count or duration < words[word + 3]:
-                words[word + 3] = duration
-            if duration > words[word + 4]:  # noqa: PLR1730 - max() costs a call and a store
-                words[word + 4] = duration
-            # Read again: a signal handler may have added to the same cell.
-            words[word + 1] += 1
-        except Exception as problem:  # noqa: BLE001 - recording never raises
-            internal_error(problem)
+        raise NotImplementedError
 
     def __call__(self, function: Any) -> Any:
         """Decorates a function, for ``@span("name", aggregate=True)``."""
-        return self.decorate(self._of.name, self._of.category, aggregate=True)(function)
+        return self.decorate(self.of.name, self.of.category, aggregate=True)(function)
 
-    def set(self, **attributes: Any) -> None:
+    def set(self, /, **attributes: Any) -> None:
         """Nothing is recorded: an aggregated section has no attributes."""
 
 
 class AggregatedSections:
     """The names of one recording whose calls are only added up."""
 
-    def __init__(self, recording: Recording, parents: Parents, cells: Cells) -> None:
-        self._recording, self._parents, self._cells = recording, parents, cells
-        self._names: dict[Any, AggregatedName] = {}
+    def __init__(
+        self, recording: Recording, parents: Parents, cells: Cells, plain: type[Section]
+    ) -> None:
+        self.known: dict[Any, AggregatedName] = {}
+        """By name, or name and category: what is found here takes the short way."""
+        self.places = AggregatedPlaces(recording, parents, cells)
+        self.new, retire, self._watch_asyncio = _bind(recording, self.places, plain)
+        recording.at_retire.append(retire)
+        recording.registry.at_new_name.append(self._watch_asyncio)
 
     def make(self, name: Any, category: str | None) -> AggregatedSection:
         """A section that is only added up, not entered yet."""
         key = name if category is None else (name, category)
-        of = self._names.get(key)
-        if of is None:
-            of = self._first_time(key, name, category)
-        return AggregatedSection(of)
+        section = self.new()
+        section.of = self.known.get(key) or self._first_time(key, name, category)
+        return section
 
     def _first_time(self, key: Any, name: Any, category: str | None) -> AggregatedName:
-        if len(self._names) >= MAX_ENTRIES:
+        self._watch_asyncio()  # as at every new name: it may have been imported since
+        if len(self.known) >= MAX_ENTRIES:
             say_once(TOO_MANY_NAMES, MAX_ENTRIES)
             key = name = names.OTHER
         text = safe_name_text(name)
         kind = safe_name_text(category) if category else implied_category(text)
-        of = AggregatedName(self._recording, self._parents, self._cells, text, kind)
-        return self._names.setdefault(key, of)
+        return self.known.setdefault(key, AggregatedName(text, kind))
+
+
+def _bind(  # noqa: C901 - closures of one scope, by design
+    recording: Recording, places: AggregatedPlaces, plain: type[Section]
+) -> tuple[type[AggregatedSection], Callable[[], None], Callable[[], None]]:
+    """A class for the recording's journal, what retires it, and what has it see asyncio.
+
+    As in ``sections.section``, which has the reasons.
+    """
+    words = recording.journal.words
+    local: ThreadMemo = places.local
+    find, settle = places.find, places.settle
+    get_current, set_current, reset_current = CURRENT.get, CURRENT.set, CURRENT.reset
+    clock = time.monotonic_ns
+    running_loop = find_running_loop()  # None while asyncio is not imported
+
+    class BoundAggregate(AggregatedSection):
+        __slots__ = ()
+
+        def __enter__(self) -> AggregatedSection:
+            above = None
+            try:
+                above = get_current()
+                kind = above.__class__
+                self.covered_ns = 0
+                # Nearly always: inside one of ours that is open, where this thread has been before.
+                outer = above if kind is BoundAggregate else None
+                if (
+                    (outer is not None or kind is plain)
+                    and above.at
+                    and (running_loop is None or running_loop() is None)
+                    and (cell := local.memo.get((self.of, above.sid))) is not None
+                ):
+                    self.outer = outer
+                    self.track = above.track
+                else:
+                    cell = find(self, above)
+                self.cell = cell
+                self.sid = self.at = cell.word
+                if cell.word:  # else no cell was left: nobody sees it
+                    self.t0 = clock()
+                    self.token = set_current(self)
+            except BaseException as problem:  # noqa: BLE001 - decided there
+                _rescue(self, problem, above)
+            return self
+
+        def __exit__(  # noqa: C901 - no calls
+            self,
+            kind: type[BaseException] | None,
+            error: BaseException | None,
+            trace: TracebackType | None,
+        ) -> None:
+            t1 = clock()
+            try:
+                if get_current() is self:
+                    reset_current(self.token)
+                elif not settle(self, t1):
+                    return
+                self.at = 0
+                duration, cell, outer = t1 - self.t0, self.cell, self.outer
+                word = cell.word
+                # A cell is its thread's alone, and nothing in between runs a signal handler.
+                if outer is None or not is_recursion(self, duration):
+                    words[word + 2] += duration
+                    if self.covered_ns > 0:
+                        words[word + 5] += min(self.covered_ns, duration)
+                if duration < cell.least_ns:
+                    words[word + 3] = cell.least_ns = duration
+                if duration > cell.most_ns:
+                    words[word + 4] = cell.most_ns = duration
+                words[word + 1] += 1
+                if outer is not None:
+                    outer.covered_ns += duration
+            except BaseException as problem:  # noqa: BLE001 - decided there
+                _rescue(self, problem, context_above(self))
+
+    BoundAggregate.recording = recording
+
+    def retire() -> None:
+        nonlocal words, reset_current
+        # Of the same size: what is still open adds to cells of it.
+        words = memoryview(mmap.mmap(-1, recording.journal.shape.size)).cast("Q")
+        reset_current = reset_and_surface
+
+    def watch_asyncio() -> None:
+        nonlocal running_loop
+        running_loop = running_loop or find_running_loop()
+
+    return BoundAggregate, retire, watch_asyncio
+
+
+def _rescue(section: AggregatedSection, error: BaseException, above: Any) -> None:
+    """Entering or leaving failed half way: what was around is current again."""
+    section.at = 0
+    if CURRENT.get() is section:
+        CURRENT.set(above)
+    if not isinstance(error, Exception) or is_from_handler(error):
+        raise error  # Ctrl-C came in between: it is the program's
+    internal_error(error)

@@ -26,7 +26,11 @@ from otel_mlperf.journal.layout import (
     HistogramCell,
 )
 from otel_mlperf.recorder.core.faults import say_once
-from otel_mlperf.recorder.sections.section_context import PARENTS, SectionContext
+from otel_mlperf.recorder.sections.section_context import (
+    PARENTS,
+    SectionContext,
+    context_above,
+)
 
 if TYPE_CHECKING:
     from otel_mlperf.recorder.core.recording import Recording
@@ -197,6 +201,8 @@ class HistogramCells(dict[float, int]):
     def note(self, section: Any, value: float) -> None:
         """Makes the value the example of this histogram if its trace is always kept."""
         recording = self._recording
+        while isinstance(section, SectionContext) and section.adds_up:
+            section = context_above(section)
         if not isinstance(section, SectionContext):
             return
         if section.recording is not recording or not section.at:

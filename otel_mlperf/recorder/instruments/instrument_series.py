@@ -27,6 +27,7 @@ from otel_mlperf.recorder.core.faults import internal_error, is_from_handler, sa
 from otel_mlperf.recorder.core.recording import active
 from otel_mlperf.recorder.core.scrub import clean
 from otel_mlperf.recorder.instruments.cells import OVERFLOW, Labels
+from otel_mlperf.redaction import IN_PROCESS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -182,7 +183,9 @@ class LabelSets(Generic[S]):
 
     def _find(self, labels: Mapping[str, Any]) -> S:
         exact = {
-            safe_name_text(key): _text(value) for key, value in labels.items() if value is not None
+            (name := safe_name_text(key)): IN_PROCESS.value(name, _text(value))
+            for key, value in labels.items()
+            if value is not None
         }
         series = self._of(tuple(sorted(exact.items())[:MOST_ATTRIBUTES]))
         is_text = all(value.__class__ is str for value in labels.values())

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from opentelemetry.trace.propagation import _SPAN_KEY
 
@@ -20,9 +20,12 @@ from otel_mlperf.recorder.sections.section_context import (
     PARENTS,
     SECTION_KEY,
     SectionContext,
+    aggregate_around,
     context_above,
+    extra_of,
     inner_of,
     root_of,
+    sections_above,
 )
 from otel_mlperf.recorder.sections.section_span import SectionSpan
 
@@ -33,6 +36,19 @@ if TYPE_CHECKING:
 
 _REMEMBERED = 2048
 _MASK = (1 << 64) - 1
+
+
+class AddedUp(Protocol):
+    """What is only added up inside a step."""
+
+    def watch(self, cell: Any, memo: Any) -> None:
+        """From now on what a cell grows by is the step's."""
+
+    def told(self) -> list[list[int]]:
+        """What the step says of it at its end."""
+
+    def move_outside(self) -> None:
+        """There was no such step."""
 
 
 class OpenStep:
@@ -47,8 +63,14 @@ class OpenStep:
     """The exception that crossed a section inside it last."""
     is_marked = False
     """Whether ``mark_step`` opened it: it ends only when the next one begins."""
+    is_inferred = False
+    """Whether nobody has said that it is one: who says so takes it back."""
+    whole_ns = 0
+    """Of an inferred one: when all that makes it a step had happened, so that it may end there."""
     is_told = False
     """Whether callbacks of the program were told that it began: then they are of its end."""
+    added_up: AddedUp | None = None
+    """What aggregated sections took of it."""
     latest: list[OpenStep] | None = None
     """The one that is open of those that ``mark_step`` opened one after the other."""
 
@@ -108,9 +130,14 @@ class Parents:
 
     # -- sections -------------------------------------------------------------------------------
 
-    def place(self, above: Any, sid: int) -> tuple[bytes, int]:
+    def place(
+        self, above: Any, sid: int, section: SectionContext | None = None
+    ) -> tuple[bytes, int]:
         """Parents and track for a section when its context is not simply the one around it."""
         track = self._recording.tracks.current()
+        within = aggregate_around(above, track)
+        if within is not None and section is not None:
+            extra_of(section).within = within
         around = self.resolve(above, track)
         if isinstance(around, SectionContext):
             if around.track == track:
@@ -127,7 +154,9 @@ class Parents:
         """
         # A loop, no recursion: contexts may be 10,000 deep.
         while isinstance(above, SectionContext):
-            if above.recording is self._recording:
+            if above.adds_up:
+                pass  # no parent: what is inside belongs to what is around it
+            elif above.recording is self._recording:
                 if above.at:
                     return above
                 later = successor_of(above)
@@ -174,6 +203,20 @@ class Parents:
                 trace_id >> 64, trace_id & _MASK, key, 0, 0, 0, 0, Kind.FOREIGN, Word.LOST_FRAME
             )
         return key
+
+    def section_around(self, above: Any, track: int) -> SectionContext | None:
+        """The open section of ours that a context is in, also through spans of others."""
+        around = self.resolve(above, track)
+        if isinstance(around, SectionContext) or around is None:
+            return around
+        mine = (one for one in sections_above(above) if one.recording is self._recording)
+        return next((one for one in mine if one.at and not one.adds_up), None)
+
+    def parent_of(self, section: SectionContext) -> SectionContext | None:
+        """The section of ours that is another's parent, as far as it can be reached."""
+        parent = PARENTS.unpack(section.chunk)[0]
+        above = (one for one in sections_above(context_above(section)) if one.sid == parent)
+        return next(above, None) or next((one for one in self.outer if one.sid == parent), None)
 
     def surrounding(self) -> tuple[SectionContext | None, int]:
         """The open section of ours that the caller is in, and its track."""

@@ -164,7 +164,7 @@ def bind(  # noqa: C901, PLR0915 - closures of one scope, by design
                 ):
                     chunk = above.inner or inner_of(above)
                 else:
-                    chunk, track = place(above, sid)
+                    chunk, track = place(above, sid, self)
                 self.chunk = chunk
                 self.track = track
                 self.inner = None

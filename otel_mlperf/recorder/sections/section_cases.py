@@ -15,6 +15,7 @@ from otel_mlperf.recorder.sections.section_context import (
     PARENTS,
     SLOW,
     SectionContext,
+    aggregate_around,
     context_above,
     extra_of,
 )
@@ -89,9 +90,10 @@ class RecordedSections(SlowPath):
         step = self.parents.step_around(around)
         sid = self.recording.next_id()
         if step is None:
-            chunk, track = self.parents.place(CURRENT.get(), sid)
+            chunk, track = self.parents.place(CURRENT.get(), sid, section)
         else:
             chunk = PARENTS.pack(step.link, self.recording.meta.run_span, track)
+            extra_of(section).within = aggregate_around(CURRENT.get(), track)
             if step.section.track == track:
                 extra_of(section).step = step
         self.open(section, sid, chunk, track)
@@ -117,21 +119,30 @@ class RecordedSections(SlowPath):
         self.leave(section)
         self.close(section, t1, words)
         if extra is not None and extra.step is not None:
-            extra.step.excluded += t1 - section.t0
+            self._exclude(section, extra.step, t1 - section.t0)
         if words is not None:
             self.steps.note_crossing(section, words)
+
+    def _exclude(self, section: Section, step: OpenStep, duration_ns: int) -> None:
+        """Takes what is outside a step from it, and from the section in it that it was in."""
+        step.excluded += duration_ns
+        around = self.parents.section_around(context_above(section), section.track)
+        if around is not None and around is not step.section and around.track == section.track:
+            extra_of(around).excluded_ns += duration_ns
 
     def _close_leaked(self, section: Section, t1: int, words: list[str] | None) -> None:
         """Ends sections inside whose exit never ran: an interrupt came at its very beginning."""
         leaked, inner = [], CURRENT.get()
-        while isinstance(inner, self.new) and inner is not section:
+        while inner is not section and (isinstance(inner, self.new) or _adds_up(inner)):
             leaked.append(inner)
             inner = context_above(inner)
         if inner is not section:
             return  # it is not the caller's context that the section was entered in
         for inner in leaked:
             step = self.parents.steps.get(inner.sid)
-            if step is not None:
+            if inner.adds_up:
+                inner.__exit__(None, None, None)
+            elif step is not None:
                 self.steps.end(step, t1, words)
             elif inner.at:
                 self.close(inner, t1, words)
@@ -157,6 +168,10 @@ class RecordedSections(SlowPath):
         if not self.recording.is_retired:
             for call in self.at_failure:
                 call(section, error)
+
+
+def _adds_up(context: Any) -> bool:
+    return isinstance(context, SectionContext) and context.adds_up
 
 
 def _the_one_left(section: Section) -> Section:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextvars
 import struct
 from contextvars import ContextVar, Token
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from opentelemetry import context as otel_context
 from opentelemetry.context import Context
@@ -45,7 +45,7 @@ def _find_variable() -> ContextVar[Any]:
 
 
 CURRENT = _find_variable()
-_NOTHING: Context = contextvars.Context().run(CURRENT.get)
+NOTHING: Context = contextvars.Context().run(CURRENT.get)
 
 
 class Extra:
@@ -60,6 +60,10 @@ class Extra:
     """Sections made by entering this one while it was open."""
     step: Any = None
     """The step that it interrupts."""
+    within: Any = None
+    """The aggregated section that it is directly in."""
+    excluded_ns = 0
+    """Of what it holds but is outside its step: a checkpoint."""
     latest: list[Any] | None = None
     """Of a marked step that has ended: see ``OpenStep.latest``."""
 
@@ -78,6 +82,8 @@ class SectionContext:
 
     recording: Recording
     """Of the class: each journal has a section class of its own."""
+    adds_up: ClassVar[bool] = False
+    """Whether it is an aggregated one: around what is inside, but no parent."""
     at: int
     chunk: bytes
     entry: int
@@ -99,6 +105,9 @@ class SectionContext:
     def as_span(self) -> Span:
         """The section as a span of the OpenTelemetry API."""
         raise NotImplementedError  # each journal's class has its own
+
+    def __exit__(self, *exception: Any) -> None:
+        raise NotImplementedError
 
     # -- the protocol of opentelemetry.context.Context ------------------------------------------
 
@@ -159,7 +168,29 @@ def context_below(section: SectionContext) -> Mapping[str, Any]:
     context: Any = section
     while isinstance(context, SectionContext):
         context = context_above(context)
-    return _NOTHING if context is None else context
+    return NOTHING if context is None else context
+
+
+def sections_above(context: Any) -> Iterator[SectionContext]:
+    """The sections that a context is in, innermost first, also through contexts of others."""
+    while context is not None:
+        if isinstance(context, SectionContext):
+            yield context
+            context = context_above(context)
+        else:
+            opened = getattr(context.get(_SPAN_KEY), "section", None)
+            # One of OpenTelemetry's calls is current only as a value of somebody's context.
+            if isinstance(opened, SectionContext) and getattr(opened, "token", None) is None:
+                yield opened
+            context = context.get(SECTION_KEY)
+
+
+def aggregate_around(context: Any, track: int) -> Any:
+    """The open aggregated section that a context on a track is directly in; None: in none."""
+    for section in sections_above(context):
+        if section.at and not section.recording.is_retired:
+            return section if section.adds_up and section.track == track else None
+    return None
 
 
 def surface() -> None:

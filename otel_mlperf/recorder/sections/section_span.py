@@ -24,7 +24,6 @@ from otel_mlperf.recorder.core.scrub import (
     STACK_BYTES,
     clean,
     describe_exception,
-    redact,
 )
 from otel_mlperf.recorder.sections.section_context import (
     Extra,
@@ -32,6 +31,7 @@ from otel_mlperf.recorder.sections.section_context import (
     extra_of,
     set_safely,
 )
+from otel_mlperf.redaction import IN_PROCESS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -153,7 +153,9 @@ class SectionSpan(Span):
             message = stack = ""
         words = ((kind, NAME_BYTES), (message, MESSAGE_BYTES), (stack, STACK_BYTES))
         # More than the limit is read, so that a secret at the cut is recognised.
-        self._set_error([clean(redact(clean(word, 2 * most)), most) for word, most in words])
+        self._set_error(
+            [clean(IN_PROCESS.text(clean(word, 2 * most)), most) for word, most in words]
+        )
 
     def _set_error(self, words: list[str]) -> None:
         if self.section.at:

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from otel_mlperf.recorder.core.recording import Recording
+    from otel_mlperf.recorder.sections.section_context import Extra
 
 # A native "L" is stored a quarter faster than "Q" where the two are the same.
 IS_NATIVE = sys.byteorder == "little" and struct.calcsize("@L") == struct.calcsize("<Q")
@@ -78,12 +79,10 @@ class SlowPath:
             return
         extra = section.extra
         if extra is not None:
-            if extra.attributes:
-                more = content.get("a")
-                content["a"] = {**extra.attributes, **more} if more else extra.attributes
-            if extra.links:
-                content["l"] = extra.links
+            _add_recorded(content, extra)
             error = error or extra.error
+            if extra.within is not None:
+                extra.within.covered_ns += t1 - section.t0
         flags = int(kind) | more_flags
         if error is not None:
             content["e"] = error
@@ -174,3 +173,12 @@ class SlowPath:
         shape = self._journal.shape
         at = shape.ring_at + ((slot & (shape.rows - 1)) << 6)
         return bool(self._journal.words[(at >> 3) + 7] == slot)
+
+
+def _add_recorded(content: dict[str, Any], extra: Extra) -> None:
+    if extra.attributes:
+        content["a"] = {**extra.attributes, **content.get("a", {})}
+    if extra.links:
+        content["l"] = extra.links
+    if extra.excluded_ns:
+        content["x"] = extra.excluded_ns

@@ -6,6 +6,8 @@ import pytest
 
 import otel_mlperf as om
 from otel_mlperf import names
+from otel_mlperf.journal.layout import Kind
+from otel_mlperf.recorder.api.epochs import Phase
 
 
 def test_epochs(recording):
@@ -204,3 +206,35 @@ def test_phase_left_by_an_exception(recording):
 
     assert recording.one("test").is_error
     assert recording.one("after").phase == "train"
+
+
+def test_phase_that_ended_before_it_is_said(recording):
+    """One that was only inferred ends at a time that has passed; a step does without its time."""
+    with om.step():
+        validation = Phase(names.VALIDATE)
+        with om.span("before"):
+            pass
+        section = validation.__enter__()
+        with om.span("inside"):
+            pass
+        validation.end(section.t0 + 7)
+
+    row, step = recording.one("validate"), recording.one("train.step")
+    assert (row.end - row.start, row.root) == (7, recording.span)
+    assert step.payload["x"] == 7
+    assert recording.one("inside").phase == "validate"
+    assert recording.recorder.registry.phase == names.TRAIN
+
+
+def test_phase_that_was_none(recording):
+    """One that is taken back gives what was in it to what is around it, and the phase ends."""
+    validation = Phase(names.VALIDATE)
+    validation.__enter__()
+    validation.cancel()
+    with om.span("after"):
+        pass
+
+    (row,) = recording.rows(Kind.CANCEL)
+    assert (row.name, row.parent) == ("validate", recording.span)
+    assert recording.one("after").parent == recording.span
+    assert recording.recorder.registry.phase == names.TRAIN

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import time
 
@@ -10,7 +11,7 @@ import pytest
 import otel_mlperf as om
 from otel_mlperf import names
 from otel_mlperf.journal.bulletin import Group, Reading, Warning, drop_readings, write_readings
-from otel_mlperf.recorder.api.readings import Readings
+from otel_mlperf.recorder.api.readings import HostReadings, ProcessReadings, Readings
 
 GPU0, GPU1 = ({names.HW_ID: f"GPU-{n}", names.HW_NAME: f"gpu{n}"} for n in range(2))
 
@@ -114,8 +115,43 @@ def test_warnings_of_this_rank_and_the_node(board):
 
 def test_nothing_was_read(recording):
     """Without an agent, or without a run, there is nothing, and no age."""
-    nothing = Readings(None, None, None, (), ())
+    nothing = Readings(None, ProcessReadings(), HostReadings(), (), ())
 
     assert om.readings() == nothing
     om.stop()
     assert om.readings() == nothing
+
+
+def values_of(part):
+    """Every value of a part, its age too."""
+    return [getattr(part, field.name) for field in dataclasses.fields(part)]
+
+
+def test_every_part_can_be_asked_before_the_first_reading(recording):
+    """Each attribute of each part is there, and None: a loop that looks at one goes on."""
+    found = om.readings()
+
+    assert found.age_s is None
+    assert values_of(found.process) == [None] * 8
+    assert values_of(found.host) == [None] * 4
+    assert (found.gpus, found.warnings) == ((), ())
+
+
+def test_a_source_that_is_off_says_so(board):
+    """What another source said does not give it an age."""
+    folder, own = board
+    memory = Reading(own, names.PROCESS_MEMORY.name, role("main"), 100.0)
+    write_readings(folder, {"process": Group(time.monotonic_ns(), [memory])}, [])
+    found = om.readings()
+
+    assert found.process.memory_bytes == 100
+    assert 0 <= found.process.age_s < 10
+    assert values_of(found.host) == [None] * 4
+
+
+def test_what_was_read_of_other_ranks_is_no_reading_of_this_one(board):
+    """A rank that joined since the last reading has no age yet."""
+    memory = Reading("other", names.PROCESS_MEMORY.name, role("main"), 100.0)
+    write_readings(board[0], {"process": Group(time.monotonic_ns(), [memory])}, [])
+
+    assert values_of(om.readings().process) == [None] * 8

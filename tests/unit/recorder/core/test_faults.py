@@ -23,10 +23,13 @@ from otel_mlperf.recorder.core import (
     tracks,
 )
 from otel_mlperf.recorder.instruments import (
+    added_up_in_step,
+    aggregated_places,
     aggregated_sections,
     cells,
     instrument_series,
     logged_values,
+    open_aggregate,
 )
 from otel_mlperf.recorder.lifecycle import recorder
 from otel_mlperf.recorder.sections import (
@@ -40,7 +43,10 @@ from otel_mlperf.recorder.stepping import abandoned_loops, batch_size, step_reco
 
 ROOT = Path(__file__).parents[4]
 MODULES = [
+    added_up_in_step,
+    aggregated_places,
     aggregated_sections,
+    open_aggregate,
     attribute_values,
     batch_size,
     cells,
@@ -67,7 +73,8 @@ INNER = [
     parents.Parents,
     step_recording.Stepping,
     cells.Cells,
-    aggregated_sections.AggregatedName,
+    added_up_in_step.AddedUpInStep,
+    aggregated_places.AggregatedPlaces,
     aggregated_sections.AggregatedSections,
     instrument_series.SeriesInUse,
     tracks.CallerTracks,
@@ -164,7 +171,7 @@ def test_every_internal_function_may_raise(start, monkeypatch, owner, name):
     finally:
         monkeypatch.undo()
     om.stop()
-    section_context.CURRENT.set(section_context._NOTHING)
+    section_context.CURRENT.set(section_context.NOTHING)
 
     assert result == EXPECTED
 

@@ -11,6 +11,8 @@ import pytest
 
 import otel_mlperf as om
 from otel_mlperf import names
+from otel_mlperf.journal.layout import Flag
+from otel_mlperf.recorder.instruments.garbage_collection import PAUSE_NS, watch_garbage
 
 METRICS = (names.GC_COLLECTIONS, names.GC_COLLECTED, names.GC_UNCOLLECTABLE, names.GC_TIME)
 
@@ -97,6 +99,48 @@ def test_nothing_is_left_for_the_collector(recording):
     gc.collect(0)
 
     assert gc.get_count()[0] <= before[0]
+
+
+def watched(recording, took_ns):
+    """Collections of a run whose clock says that each takes ``took_ns``; returns their sections."""
+    times = iter(range(10**9, 2 * 10**9, took_ns))
+    recorder = recording.recorder
+    watch_garbage(recorder, recorder.cells, clock=times.__next__)
+    with om.span("forward"):
+        gc.collect(2)
+    return recording.sections(names.SPAN_COLLECTION)
+
+
+def test_pause_is_a_section(start):
+    """From a millisecond on, with its times, its thread and the generation."""
+    (pause,) = watched(start(), PAUSE_NS)
+
+    assert (pause.start, pause.end) == (10**9, 10**9 + PAUSE_NS)
+    assert (pause.track, pause.flags & Flag.PAUSE) == (threading.get_ident(), Flag.PAUSE)
+    assert (pause.category, pause.phase) == (names.GARBAGE_COLLECTION, names.TRAIN)
+    assert pause.constant == {names.GC_GENERATION: "2"}
+
+
+def test_shorter_collection_is_only_counted(start):
+    """One that nobody would see in a step writes no row."""
+    recording = start()
+    sections = watched(recording, PAUSE_NS - 1)
+
+    assert sections == []
+    assert counted(recording)[names.GC_COLLECTIONS.name, 2] == 1
+
+
+def test_pause_leaves_nothing_for_the_collector(start):
+    """Its row is bytes, and its name is known from the first one on."""
+    recording = start()
+    watched(recording, PAUSE_NS)
+    gc.collect(0)
+    gc.collect(0)
+    before = gc.get_count()
+    gc.collect(0)
+
+    assert gc.get_count()[0] <= before[0]
+    assert len(recording.sections(names.SPAN_COLLECTION)) == 4
 
 
 def test_ends_with_the_run(start):

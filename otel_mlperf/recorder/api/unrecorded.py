@@ -1,0 +1,62 @@
+"""Did the program use ``span()`` and the like, and never ``start()``? Then it is told, at its end.
+
+Once in a job, as a warning; not where recording is switched off by a setting, for then it is meant.
+What is used while nothing is recorded says so here when it is used for the first time, so that a
+disabled span costs what it would cost anyway.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import sys
+
+from otel_mlperf.config import load_config
+from otel_mlperf.errors import ConfigError
+from otel_mlperf.recorder.core.faults import internal_error, log
+from otel_mlperf.recorder.lifecycle.run_identity import detect_identity
+
+_TEXT = (
+    "%s ran, but no run was started: nothing was recorded. Call start() before it, or run the "
+    "script as 'otel-mlperf run SCRIPT'; OTEL_SDK_DISABLED=true says that it is meant"
+)
+
+
+class _Use:
+    """What was used first while nothing was recorded, and by which process."""
+
+    call = ""
+    pid = 0
+    is_started = False
+
+
+def note_use(call: str) -> None:
+    """Something was used while nothing is recorded; ``call`` is how the program would write it."""
+    if not _Use.call and not _Use.is_started:
+        _Use.call, _Use.pid = call, os.getpid()
+        atexit.register(_tell)
+
+
+def note_start() -> None:
+    """The program has asked for a run: whatever comes of it, it needs no hint."""
+    _Use.is_started = True
+    atexit.unregister(_tell)
+
+
+def _tell() -> None:
+    try:
+        # One of a job: neither its workers nor its other ranks.
+        if os.getpid() != _Use.pid or _is_worker() or detect_identity("any", {}).rank:
+            return
+        settings = load_config()
+        if settings.console and not settings.disabled:
+            log.warning(_TEXT, _Use.call)
+    except ConfigError:
+        return  # a run would have said it
+    except Exception as error:  # noqa: BLE001 - the program ends as it would
+        internal_error(error)
+
+
+def _is_worker() -> bool:
+    processes = sys.modules.get("multiprocessing.process")
+    return processes is not None and processes.parent_process() is not None

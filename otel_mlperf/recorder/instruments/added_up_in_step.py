@@ -1,0 +1,92 @@
+"""How much of what is added up was in which step?
+
+So that single steps are known: a step tells it at its end. One that is taken back gives it to what
+is around. A step in which nothing was added up pays nothing for that.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+from otel_mlperf.recorder.instruments.open_aggregate import LONGEST_NS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from otel_mlperf.recorder.core.recording import Recording
+    from otel_mlperf.recorder.instruments.open_aggregate import AddUpCell
+    from otel_mlperf.recorder.sections.parents import OpenStep
+
+Memo = dict[tuple[Any, int], "AddUpCell"]
+"""Cells by name and id of the section around, as a thread remembers them."""
+
+
+class AddedUpInStep:
+    """What was added up in one step."""
+
+    def __init__(
+        self,
+        recording: Recording,
+        step: OpenStep,
+        outside: Callable[[AddUpCell, OpenStep], AddUpCell],
+    ) -> None:
+        """``outside`` finds the cell for what was no step after all."""
+        self._words, self._step, self._outside = recording.journal.words, step, outside
+        # By word: a thread that has ended leaves its cell to a later one of the same step.
+        self._before: dict[int, tuple[AddUpCell, tuple[int, int, int, int]]] = {}
+        self._memos: dict[int, Memo] = {}
+
+    def watch(self, cell: AddUpCell, memo: Memo) -> None:
+        """From now on what a cell grows by is the step's."""
+        self._memos[id(memo)] = memo
+        words, at = self._words, cell.word
+        if not at or at in self._before:
+            return
+        if words[at + 1]:
+            # Before they are set back: killed in between, a reader has them twice and not never.
+            words[at + 6] = min(words[at + 3], words[at + 6] or LONGEST_NS)
+            words[at + 7] = max(words[at + 4], words[at + 7])
+        words[at + 3], words[at + 4] = LONGEST_NS, 0
+        cell.least_ns, cell.most_ns = LONGEST_NS, 0
+        now = time.monotonic_ns()
+        self._before[at] = cell, (now, words[at + 1], words[at + 2], words[at + 5])
+
+    def told(self) -> list[list[int]]:
+        """For each cell its entry, when in the step it began, count, sum, covered, least, most."""
+        rows = []
+        for cell, (start, *before) in self._grown():
+            at, words = cell.word, self._words
+            grown = [now - then for now, then in zip(_sums(words, at), before, strict=True)]
+            since = max(0, start - self._step.section.t0)
+            rows.append([words[at], since, *grown, words[at + 3], words[at + 4]])
+        self._forget()
+        return rows
+
+    def move_outside(self) -> None:
+        """There was no such step: what was added up in it was not in any."""
+        words = self._words
+        for cell, (_, *before) in self._grown():
+            to = self._outside(cell, self._step)
+            for i, then in zip((1, 2, 5), before, strict=True):
+                grown = words[cell.word + i] - then
+                if to.word:
+                    words[to.word + i] += grown
+                words[cell.word + i] -= grown
+            if to.word:
+                to.least_ns = words[to.word + 3] = min(to.least_ns, words[cell.word + 3])
+                to.most_ns = words[to.word + 4] = max(to.most_ns, words[cell.word + 4])
+        self._forget()
+
+    def _forget(self) -> None:
+        # What a thread remembers goes past the next step, which would not watch those cells.
+        for memo in self._memos.values():
+            memo.clear()
+
+    def _grown(self) -> list[tuple[AddUpCell, tuple[int, int, int, int]]]:
+        words = self._words
+        return [pair for at, pair in self._before.items() if words[at + 1] != pair[1][1]]
+
+
+def _sums(words: Any, at: int) -> tuple[int, int, int]:
+    return words[at + 1], words[at + 2], words[at + 5]
