@@ -13,9 +13,11 @@ import os
 import subprocess
 import threading
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from otel_mlperf.isolated_process import command
+from otel_mlperf.journal.folder_lock import is_served
 from otel_mlperf.journal.layout import Word
 from otel_mlperf.recorder.core.faults import internal_error, say_once
 
@@ -24,12 +26,13 @@ if TYPE_CHECKING:
     from otel_mlperf.journal.journal_writer import Journal
     from otel_mlperf.journal.meta import JournalMeta
 
-MOST_RESTARTS = 5
-"""In an hour."""
 _SILENT_NS = 5_000_000_000
 _END_SILENT_NS = 1_000_000_000
 _GRACE_NS = 20_000_000_000
 _HOUR_NS = 3_600_000_000_000
+_OFTEN = 5
+LONGEST_PAUSE_NS = 300_000_000_000
+"""Between two starts of agents that all die: each pause is twice the one before, up to this."""
 _FORK_FIRST = "import os\nif os.fork(): os._exit(0)\n"
 """Imports come then: the child that we wait for must be gone in milliseconds."""
 _DROPPED = (
@@ -81,7 +84,7 @@ class AgentWatch:
                      "memory until 'otel-mlperf recover' reads it", error)  # fmt: skip
 
     def look(self, now: int) -> None:
-        """Starts the agent again if its heartbeat has stopped; costs two comparisons else."""
+        """Starts the agent again if it has died; costs two comparisons else."""
         if now < self._next_look or self._config.agent != "process":
             return
         self._next_look = now + _SILENT_NS
@@ -89,9 +92,10 @@ class AgentWatch:
             return
         # The last one stays, however old: the next look counts from it.
         self._starts = [s for s in self._starts if now - s < _HOUR_NS] or self._starts[-1:]
-        if len(self._starts) > MOST_RESTARTS:
-            say_once("the agent has stopped %d times within an hour and is not started again; "
-                     "'otel-mlperf recover' reads what is left", MOST_RESTARTS)  # fmt: skip
+        # Whatever it dies of will mostly kill the next one too, and yet may be over later.
+        pause = min(_SILENT_NS << min(len(self._starts) - 1, 32), LONGEST_PAUSE_NS)
+        if now < self._starts[-1] + pause:
+            self._next_look = self._starts[-1] + pause
             return
         # In a thread: a training step does not wait for a process to start.
         threading.Thread(target=self._restart, name="otel_mlperf-restart", daemon=True).start()
@@ -102,7 +106,7 @@ class AgentWatch:
             self._restart()
 
     def _is_silent(self, now: int, most_ns: int) -> bool:
-        """Whether the agent is gone; one that has just been started is given time to load."""
+        """Whether nothing is heard of it; one that has just been started is given time to load."""
         beat, started = self._journal.words[Word.BEAT], self._starts[-1]
         if beat < started:
             return now - started > _GRACE_NS
@@ -110,6 +114,14 @@ class AgentWatch:
 
     def _restart(self) -> None:
         try:
+            # A slow disk or a busy node keeps an agent silent for long, and another one beside it
+            # could do nothing. Only a death lets go of the lock.
+            if is_served(Path(self._journal.path).parent):
+                return
+            if len(self._starts) > _OFTEN:
+                say_once("the agent has died %d times within an hour; it is started again, with "
+                         "pauses of up to %d minutes; agent/*/agent.log in the run folder may say "
+                         "why", _OFTEN, LONGEST_PAUSE_NS // 60_000_000_000)  # fmt: skip
             self.start()
         except Exception as error:  # noqa: BLE001 - recording never raises
             internal_error(error)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import itertools
 import mmap
 import os
-import socket
 import time
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -84,7 +83,7 @@ def _describe(name: str, config: Config, params: dict[str, Any], tags: list[str]
         run_name=name,
         run_folder=folder,
         service=service,
-        host=socket.gethostname(),
+        host=os.uname().nodename,
         pid=os.getpid(),
         rank=who.rank,
         local_rank=who.local_rank,

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from otel_mlperf.isolated_process import HOME
 from otel_mlperf.journal.layout import OPEN, OPEN_BYTES, Flag, Kind, Word
 from otel_mlperf.recorder.core.faults import internal_error
+from otel_mlperf.recorder.lifecycle.closing_cell import ClosingCell, open_cell
 from otel_mlperf.recorder.sections.section_context import CURRENT, SectionContext, context_above
 
 if TYPE_CHECKING:
@@ -42,7 +43,9 @@ def close_sections(
     recorder.stepping.end_all(now, words)
     current: Any = CURRENT.get()
     while isinstance(current, SectionContext) and current is not run:
-        if current.recording is recorder:
+        if current.adds_up:
+            current.__exit__(None, None, None)
+        elif current.recording is recorder:
             recorder.sections.close(current, now, words)
         current = context_above(current)
     for section in reversed(recorder.parents.outer):
@@ -105,12 +108,12 @@ def await_end(recorder: Recorder, watch: AgentWatch | None, head: int, deadline:
         watch.ensure()
     child = None
     if recorder.config.console and recorder.meta.local_rank == 0 and recorder.meta.rank == 0:
-        child = _print_summary(recorder.meta.run_folder, recorder.journal.path, head)
+        child = _show_summary(recorder.meta.run_folder, recorder.journal.path, head)
     try:
         is_over = _is_agent_done(recorder, watch, head, deadline)
         _await_child(child, deadline)
     except KeyboardInterrupt:
-        if child is not None:
+        if isinstance(child, Popen):
             child.terminate()
             child.wait()
         raise
@@ -142,16 +145,24 @@ def _is_in_time(is_so: Callable[[], bool], deadline: float) -> bool:
     return True
 
 
-def _print_summary(run_folder: str, journal_path: str, head: int) -> Popen[bytes] | None:
-    """Starts the child that prints the run's summary on stderr once everything is stored."""
+def _show_summary(
+    run_folder: str, journal_path: str, head: int
+) -> Popen[bytes] | ClosingCell | None:
+    """Starts the child that makes the run's summary once everything is stored.
+
+    It prints it on stderr, or it is shown in the cell of a notebook.
+    """
     command = [sys.executable, "-P", "-m", "otel_mlperf", "summary", run_folder]
-    command += ["--closing", "--wait-stored", f"{journal_path}:{head}"]
+    command += ["--wait-stored", f"{journal_path}:{head}"]
+    environ = summary_environ()
+    if cell := open_cell(run_folder, [*command, "--cell"], environ):
+        return cell
     try:
         return Popen(
-            command,
+            [*command, "--closing"],
             stdin=DEVNULL,
             stdout=DEVNULL,
-            env=summary_environ(),
+            env=environ,
             process_group=0,  # Ctrl-C would print its traceback beside the program's
         )
     except (OSError, ValueError, SubprocessError) as error:
@@ -159,12 +170,15 @@ def _print_summary(run_folder: str, journal_path: str, head: int) -> Popen[bytes
         return None
 
 
-def _await_child(child: Popen[bytes] | None, deadline: float) -> None:
+def _await_child(child: Popen[bytes] | ClosingCell | None, deadline: float) -> None:
     """Waits for the summary; past the deadline it is left to itself."""
-    if child is None:
+    left_s = max(0.0, deadline - time.monotonic())
+    if not isinstance(child, Popen):
+        if child is not None:
+            child.wait(left_s)
         return
     try:
-        child.wait(max(0.0, deadline - time.monotonic()))
+        child.wait(left_s)
     except TimeoutExpired:
         child.returncode = 0  # it goes on alone: no ResourceWarning for that
 

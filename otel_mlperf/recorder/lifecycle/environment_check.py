@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from itertools import chain
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
@@ -59,6 +58,8 @@ def _check_names(environ: Mapping[str, str]) -> None:
     known = known_variables()
     for name in environ:
         if name.startswith(PREFIX) and name not in known:
+            import difflib
+
             endings = [variable.removeprefix(PREFIX) for variable in known]
             close = difflib.get_close_matches(name.removeprefix(PREFIX), endings, 1, 0.5)
             hint = f"did you mean {PREFIX}{close[0]}?" if close else "see help(otel_mlperf.Config)"

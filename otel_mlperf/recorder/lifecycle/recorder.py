@@ -32,6 +32,7 @@ from otel_mlperf.recorder.instruments.logged_values import Values
 from otel_mlperf.recorder.sections.parents import Parents
 from otel_mlperf.recorder.sections.section_cases import RecordedSections
 from otel_mlperf.recorder.stepping.step_recording import Stepping
+from otel_mlperf.redaction import IN_PROCESS
 
 if TYPE_CHECKING:
     from otel_mlperf.config import Config
@@ -51,7 +52,8 @@ class Recorder(Recording):
         self.stepping = Stepping(self, self.sections, self.parents)
         self.sections.steps = self.stepping  # before anything is recorded, so never missing
         self.cells = Cells(self)
-        self.aggregated = AggregatedSections(self, self.parents, self.cells)
+        self.aggregated = AggregatedSections(self, self.parents, self.cells, self.sections.new)
+        self.stepping.at_first_step.append(self.aggregated.places.begin_phase)
         self.series = SeriesInUse(self, self.parents, self.cells)
         self.values = Values(self, self.parents, self.stepping)
 
@@ -59,6 +61,7 @@ class Recorder(Recording):
         """What goes wrong in this process is from now on counted in this recording's journal."""
         count = self.journal.count
         count_with(lambda: count(Word.INTERNAL_ERRORS), lambda: count(Word.CALLBACK_ERRORS))
+        IN_PROCESS.count_with(lambda values: count(Word.REDACTED, values))
 
     def retire(self) -> None:
         """Nothing more is written by sections that are still open, or opened late."""
@@ -127,6 +130,7 @@ def _after_fork() -> None:
         recorder.replacement = lambda: _begin_in_child(recorder)
         recording.refresh()  # the short way knows no name any more: the first one comes to active()
         count_with(None)
+        IN_PROCESS.count_with(None)
     except Exception as error:  # noqa: BLE001 - recording never raises
         internal_error(error)
 

@@ -7,6 +7,7 @@ does. Stopping is idempotent, also at exit and after Ctrl-C, and bounded in time
 from __future__ import annotations
 
 import atexit
+import importlib
 import os
 import sys
 import time
@@ -18,6 +19,7 @@ from otel_mlperf.recorder.core import recording
 from otel_mlperf.recorder.core.attribute_values import safe_attributes
 from otel_mlperf.recorder.core.faults import count_with, internal_error
 from otel_mlperf.recorder.core.scrub import describe_exception, is_failure
+from otel_mlperf.redaction import IN_PROCESS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -27,6 +29,10 @@ if TYPE_CHECKING:
     from otel_mlperf.recorder.lifecycle.agent_launch import AgentWatch
     from otel_mlperf.recorder.lifecycle.recorder import Recorder
     from otel_mlperf.recorder.sections.section import Section
+
+
+_NOTHING = "nothing was recorded (never started, or recording is off)"
+_SUMMARY_S = 60.0
 
 
 class Run:
@@ -86,7 +92,7 @@ class Run:
     def result(self, **values: Any) -> None:
         """What came out of the run: ``run.result(accuracy=0.93)``; shown when runs are compared."""
         try:
-            self._result.update(safe_attributes(values))
+            self._result.update(IN_PROCESS.values(safe_attributes(values)))
         except Exception as error:  # noqa: BLE001 - recording never raises
             internal_error(error)
 
@@ -103,15 +109,31 @@ class Run:
         self._taken_over = taken_over
 
     def summary(self) -> dict[str, Any]:
-        """The run's summary so far, as ``otel-mlperf summary --json`` gives it.
+        """The run's summary so far, as ``otel-mlperf summary --json`` gives it; never raises.
 
-        Raises:
-            OtelMlperfError: it could not be made; says why.
+        ``as_of`` says up to when it is complete: what had ended by ``time_ns`` (Unix time) is in
+        it, on every rank, the step ``step`` too. The agent is asked to store all that it has first,
+        and waited for, 2 s at most; ``missing`` says what is not there all the same.
+
+        Where nothing is recorded, or it cannot be made, it has the same fields without content:
+        ``outcome`` is ``not recorded`` or ``unknown``, and ``missing`` says why.
         """
         import msgspec
 
-        summary: dict[str, Any] = msgspec.json.decode(self._read("--json"))
+        if self._recorder is None:
+            return self._no_summary("not recorded", _NOTHING)
+        try:
+            summary: dict[str, Any] = msgspec.json.decode(self._read("--json"))
+        except (OtelMlperfError, ValueError) as error:
+            return self._no_summary("unknown", str(error))
         return summary
+
+    def _no_summary(self, outcome: str, why: str) -> dict[str, Any]:
+        # By name: the recorder knows nothing of the analysis, and loads none of it for its own use.
+        shapes = importlib.import_module("otel_mlperf.analysis.summary.summary_shapes")
+        known = {"id": self.id, "name": self.name, "path": str(self.path or "")}
+        empty: dict[str, Any] = shapes.no_summary(**known, outcome=outcome, missing=[why])
+        return empty
 
     def _repr_html_(self) -> str:
         """The summary as a notebook shows it."""
@@ -119,7 +141,7 @@ class Run:
 
         try:
             return f"<pre>{html.escape(self._read())}</pre>"
-        except (OtelMlperfError, OSError) as error:
+        except OtelMlperfError as error:
             return f"<pre>{html.escape(str(error))}</pre>"
 
     def __repr__(self) -> str:
@@ -143,15 +165,19 @@ class Run:
         from otel_mlperf.recorder.lifecycle.closing import summary_environ
 
         if self._recorder is None:
-            raise OtelMlperfError("reading the run's summary: nothing was recorded (never started)")
+            raise OtelMlperfError(f"reading the run's summary: {_NOTHING}")
         folder = self._recorder.meta.run_folder
-        child = subprocess.run(
-            [sys.executable, "-P", "-m", "otel_mlperf", "summary", folder, *options],
-            env=summary_environ() | {"NO_COLOR": "1"},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        try:
+            child = subprocess.run(
+                [sys.executable, "-P", "-m", "otel_mlperf", "summary", folder, *options],
+                env=summary_environ() | {"NO_COLOR": "1"},
+                capture_output=True,
+                text=True,
+                check=False,
+                timeout=_SUMMARY_S,
+            )
+        except (OSError, ValueError, subprocess.SubprocessError) as error:
+            raise OtelMlperfError(f"reading the summary of {folder}: {error}") from error
         if child.returncode:
             raise OtelMlperfError(f"reading the summary of {folder}: {child.stderr.strip()}")
         return child.stdout
@@ -189,6 +215,7 @@ class Run:
         head = recorder.journal.close()
         recorder.retire()
         count_with(None)
+        IN_PROCESS.count_with(None)
         try:
             closing.await_end(recorder, self._watch, head, deadline)
         except KeyboardInterrupt:

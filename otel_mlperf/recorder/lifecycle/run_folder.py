@@ -6,7 +6,6 @@ import contextlib
 import math
 import os
 import re
-import socket
 import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -15,6 +14,7 @@ from otel_mlperf.errors import ConfigError
 from otel_mlperf.ids import safe_name
 from otel_mlperf.recorder.core.attribute_values import safe_value
 from otel_mlperf.recorder.core.scrub import clean
+from otel_mlperf.redaction import IN_PROCESS
 from otel_mlperf.run_file import RUN_FILE, extend_run_file, write_run_file
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ def prepare_folder(parent: str, run_id: str, name: str, facts: Mapping[str, Any]
     """
     parent = os.path.abspath(parent)
     about = plain({"id": run_id, "name": name, "started_ns": time.time_ns(),
-                   "host": socket.gethostname(), **facts})  # fmt: skip
+                   "host": os.uname().nodename}) | IN_PROCESS.values(plain(facts))  # fmt: skip
     for short in short_ids(run_id):
         folder = os.path.join(parent, f"{safe_name(name)}-{short}")
         try:
@@ -68,7 +68,7 @@ def short_ids(run_id: str) -> list[str]:
 
 def add_facts(folder: str, params: Mapping[str, Any], tags: Sequence[str]) -> None:
     """Adds what became known of a run after it had begun."""
-    known = plain({"params": params, "tags": [*map(str, tags)]})
+    known = IN_PROCESS.values(plain({"params": params, "tags": [*map(str, tags)]}))
     extend_run_file(folder, known["params"], known["tags"])
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from otel_mlperf.recorder.core.faults import log
+from otel_mlperf.redaction import IN_PROCESS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -133,10 +134,10 @@ def script_name() -> str:
 
 
 def is_notebook() -> bool:
-    """Whether a notebook runs the program."""
-    shell = sys.modules.get("IPython")
-    get = getattr(shell, "get_ipython", None)
-    return get is not None and type(get()).__name__ == "ZMQInteractiveShell"
+    """Whether a notebook runs the program; those of clouds have shells of their own making."""
+    get = getattr(sys.modules.get("IPython"), "get_ipython", None)
+    kinds = type(get()).__mro__ if get is not None else ()
+    return any(kind.__name__ == "ZMQInteractiveShell" for kind in kinds)
 
 
 def is_interactive() -> bool:
@@ -157,4 +158,4 @@ def parse_resource(text: str) -> dict[str, str | int | float | bool]:
             log.warning("OTEL_RESOURCE_ATTRIBUTES: %r is not 'name=value'; it is left out", pair)
             continue
         attributes[unquote(key.strip())] = unquote(value.strip())
-    return attributes
+    return IN_PROCESS.values(attributes)

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import shutil
 import signal
 import subprocess
 import sys
 import threading
 import time
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -16,10 +19,11 @@ from servers.running import wait_until
 
 import otel_mlperf as om
 from otel_mlperf.config import Config
+from otel_mlperf.journal.folder_lock import OnlyOne, is_served
 from otel_mlperf.journal.journal_reader import JournalReader
 from otel_mlperf.journal.layout import Word
 from otel_mlperf.recorder.lifecycle.agent_launch import (
-    MOST_RESTARTS,
+    LONGEST_PAUSE_NS,
     AgentWatch,
     agent_environ,
     start_process,
@@ -112,26 +116,65 @@ def test_killed_agent_is_started_again(served):
     first = agent_of(served)
     wait_until(lambda: served.word(Word.BEAT))
     os.kill(first, signal.SIGKILL)
-    wait_until(lambda: is_gone(first))
+    # A killed process is a zombie before the last of its threads has let go of its lock.
+    wait_until(lambda: not is_served(Path(served.journal.path).parent))
     served.run._watch.look(time.monotonic_ns() + 60_000_000_000)
 
     assert wait_until(lambda: served.word(Word.AGENT_PID) not in (0, first))
 
 
-def test_not_started_for_ever(start, monkeypatch, said):
-    """After five starts within an hour it is given up, and said once."""
+@pytest.fixture
+def watched(start, monkeypatch):
+    """A watch over an agent that is not there, and the times at which it starts one."""
     recording = start()
-    starts = []
-    monkeypatch.setattr(AgentWatch, "start", lambda self: starts.append(1))
-    config = Config(agent="process")
-    watch = AgentWatch(recording.journal, recording.recorder.meta, config)
-    now = time.monotonic_ns()
-    watch._starts = [now] * (MOST_RESTARTS + 1)
-    for minute in range(1, 20):
-        watch.look(now + minute * 60_000_000_000)
+    begun = []
 
-    assert starts == []
-    assert len([text for text in said() if "not started again" in text]) == 1
+    class Here:
+        """A thread that runs at once."""
+
+        def __init__(self, target, **_):
+            self.start = target
+
+    monkeypatch.setattr(threading, "Thread", Here)
+    watch = AgentWatch(recording.journal, recording.recorder.meta, Config(agent="process"))
+    watch._starts = [time.monotonic_ns()]
+    monkeypatch.setattr(AgentWatch, "start", lambda self: begun.append(self.now))
+    return watch, begun, Path(recording.journal.path).parent
+
+
+def look_until(watch, begun, minutes):
+    """Looks every ten seconds, as steps do; each start is one that dies at once."""
+    first = watch._starts[0]
+    for tenth in range(1, minutes * 6 + 1):
+        watch.now = first + tenth * 10_000_000_000
+        before = len(begun)
+        watch.look(watch.now)
+        watch._starts += begun[before:]
+
+
+def test_starts_of_an_agent_that_dies_back_off_and_do_not_end(watched, said):
+    """Pauses grow to five minutes and no further; it is said once that this goes on."""
+    watch, begun, _ = watched
+    look_until(watch, begun, minutes=120)
+
+    pauses = [(after - before) // 10**9 for before, after in pairwise(begun)]
+    assert pauses[:6] == [30, 30, 40, 80, 160, 300]
+    assert set(pauses[6:]) <= {150, 160, 300}
+    assert watch.now - begun[-1] <= LONGEST_PAUSE_NS
+    assert len([text for text in said() if "has died 5 times within an hour" in text]) == 1
+
+
+def test_an_agent_that_is_slow_is_not_dead(watched):
+    """While its lock is held, silence of whatever length starts no other; a death then does."""
+    watch, begun, folder = watched
+    with OnlyOne(folder) as is_mine:
+        assert is_mine
+        look_until(watch, begun, minutes=90)
+        assert begun == []
+    watch._next_look = 0
+    watch.look(watch.now)
+
+    assert len(begun) == 1
 
 
 def test_looked_for_after_an_hour(start, monkeypatch):
@@ -173,14 +216,86 @@ def test_summary_and_notebook(start):
     assert recording.run._repr_html_().startswith("<pre>digits")
 
 
-def test_summary_of_nothing(monkeypatch):
-    """A run that recorded nothing says so."""
+def test_summary_of_nothing(start, monkeypatch):
+    """A run that recorded nothing says so, in a summary of the same fields."""
+    recorded = set(start(agent="none").run.summary())
+    om.stop()
     monkeypatch.setenv("OTEL_SDK_DISABLED", "true")
-    run = om.start("x")
+    disabled = om.start("x")
 
-    with pytest.raises(om.OtelMlperfError, match="nothing was recorded"):
-        run.summary()
-    assert "nothing was recorded" in run._repr_html_()
+    for run in (disabled, om.Run("x")):
+        summary = run.summary()
+        assert set(summary) == recorded
+        assert (summary["name"], summary["outcome"]) == ("x", "not recorded")
+        assert summary["missing"] == ["nothing was recorded (never started, or recording is off)"]
+        assert (summary["as_of"], summary["steps"], summary["duration_ns"]) == (None, None, None)
+        assert (summary["findings"], summary["last"]) == ([], {})
+        assert summary["telemetry"]["lost"] is None
+        assert "nothing was recorded" in run._repr_html_()
+
+
+def test_summary_that_cannot_be_made(start):
+    """A run whose folder somebody removed goes on: its summary says why it is empty."""
+    recording = start()
+    shutil.rmtree(recording.run.path)
+
+    summary = recording.run.summary()
+
+    assert summary["outcome"] == "unknown"
+    assert (summary["id"], summary["steps"]) == (recording.run.id, None)
+    assert f"looking for run '{recording.run.path}'" in summary["missing"][0]
+
+
+def test_summary_in_the_loop_has_every_step_that_ended(served):
+    """It is as of the call: asked within the 300th step, all those before it are there."""
+    seen = []
+    for number in om.steps(range(301)):
+        with om.span("forward"):
+            pass
+        if number % 100 == 0:
+            before_ns = time.time_ns()
+            seen.append((number, before_ns, served.run.summary()))
+
+    for number, before_ns, summary in seen:
+        assert (summary["outcome"], summary["missing"]) == ("running", [])
+        assert summary["as_of"]["time_ns"] >= before_ns
+        count = summary["steps"]["count"] if summary["steps"] else 0
+        assert (count, summary["as_of"]["step"]) == (number, number - 1 if number else None)
+
+
+def test_summary_of_an_agent_that_does_not_answer(served):
+    """It comes all the same, and says since when something may be missing."""
+    pid = agent_of(served)
+    wait_until(lambda: served.word(Word.TABLES_UNTIL))
+    until_ns = served.run.summary()["as_of"]["time_ns"]
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        with om.step():
+            pass
+        summary = served.run.summary()
+    finally:
+        os.kill(pid, signal.SIGCONT)
+
+    assert summary["as_of"]["time_ns"] == until_ns
+    assert summary["steps"] is None
+    (missing,) = summary["missing"]
+    assert re.fullmatch(r"rank 0: the last \d+\.\d s are not stored yet", missing)
+
+
+def test_summary_in_a_child_process(served):
+    """A forked child that asks for it gets its parent's, and no exception."""
+    with om.step():
+        pass
+    read, write = os.pipe()
+    if not (child := os.fork()):
+        os.write(write, json.dumps(served.run.summary()).encode())
+        os._exit(0)
+    os.close(write)
+    with os.fdopen(read) as answer:
+        summary = json.loads(answer.read())
+
+    assert os.waitpid(child, 0)[1] == 0
+    assert (summary["id"], summary["steps"]["count"]) == (served.run.id, 1)
 
 
 def test_process_that_cannot_start(tmp_path, monkeypatch):
