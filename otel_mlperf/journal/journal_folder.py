@@ -9,10 +9,14 @@ from __future__ import annotations
 import os
 import stat
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from otel_mlperf.errors import JournalError
 from otel_mlperf.ids import safe_name
 from otel_mlperf.journal.layout import Shape
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 SHARED_MEMORY = "/dev/shm"
 SUFFIX = ".journal"
@@ -51,22 +55,52 @@ def folders_of_run(
 
 
 def folders_with_journals(shared_memory: str = SHARED_MEMORY) -> list[Path]:
-    """The folders of this user's runs on this node that hold a journal."""
+    """The folders of this user's runs on this node that hold a journal, and are nobody else's."""
     mine = Path(_folder_of(os.getuid(), shared_memory))
-    return [folder for folder in sorted(mine.glob("*")) if journals_in(folder)]
+    return [folder for folder in sorted(mine.glob("*")) if is_own(folder) and journals_in(folder)]
 
 
 def journals_in(*folders: str | Path) -> list[Path]:
     """The journals that lie in folders, each folder's by name.
 
-    None are in one that is not there, or that only somebody else may look into.
+    None are in one that is not there, or that only somebody else may look into. What anybody but
+    the folder's owner has put there, or could have, is none.
     """
     return [
         Path(folder, name)
         for folder in folders
+        if (owner := _owner(folder)) is not None
         for name in sorted(_names_in(folder))
-        if name.endswith(SUFFIX)
+        if name.endswith(SUFFIX) and _is_of(os.path.join(folder, name), owner, stat.S_ISREG)
     ]
+
+
+def is_own(folder: str | Path) -> bool:
+    """Whether a journal folder is this user's, and nobody else can put anything there."""
+    return _owner(folder) == os.getuid()
+
+
+def _owner(folder: str | Path) -> int | None:
+    """Who owns a journal folder and the one around it, which could move it away.
+
+    None where that is not one user, or where others may write.
+    """
+    try:
+        owner = os.lstat(folder).st_uid
+    except OSError:
+        return None
+    around = os.path.dirname(os.path.abspath(folder))
+    is_whole = _is_of(folder, owner, stat.S_ISDIR) and _is_of(around, owner, stat.S_ISDIR)
+    return owner if is_whole else None
+
+
+def _is_of(path: str | Path, owner: int, kind: Callable[[int], bool]) -> bool:
+    """Whether what lies there, no link, is of that kind, of ``owner``, and not for all to write."""
+    try:
+        status = os.lstat(path)
+    except OSError:
+        return False
+    return kind(status.st_mode) and status.st_uid == owner and not status.st_mode & stat.S_IWOTH
 
 
 def journal_name(rank: int, pid: int, number: int) -> str:
@@ -95,26 +129,27 @@ def make_private(folder: str) -> None:
     """Creates ``folder``, readable by its owner alone.
 
     Raises:
-        JournalError: somebody else owns it, or it is a link: what is written there could be read.
+        JournalError: it, or the folder around it, is somebody else's or a link, or others may write
+            there: what is written could be read, or be moved away.
     """
     parent = os.path.dirname(folder)
     try:
         for path in (parent, folder):
             if not os.path.isdir(path):
                 os.makedirs(path, mode=0o700, exist_ok=True)
-        # Everybody may write to /dev/shm: a folder, or a link to one, may have been put there for
-        # us to fall into. lstat() sees the link itself.
-        status = os.lstat(folder)
     except OSError as error:
         raise JournalError(
             f"creating the journal folder {folder}: {error.strerror}; make room, or make {parent} "
             "writable"
         ) from error
-    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid():
-        raise JournalError(
-            f"using the journal folder {folder}: it belongs to user {status.st_uid}, or is a link; "
-            "remove it"
-        )
+    # Everybody may write to /dev/shm: a folder, or a link to one, may have been put there for us to
+    # fall into.
+    for path in (parent, folder):
+        if not _is_of(path, os.getuid(), stat.S_ISDIR):
+            raise JournalError(
+                f"using the journal folder {folder}: {path} belongs to user "
+                f"{os.lstat(path).st_uid}, is a link, or may be written by others; remove it"
+            )
 
 
 def fitting_rows(folder: str, wanted: int) -> int:

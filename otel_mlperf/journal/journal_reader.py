@@ -39,6 +39,15 @@ OPEN_TYPE: Final = np.dtype(
 )
 
 
+def as_rows(table: Rows, end_ns: int) -> Rows:
+    """Open sections as the rows that they would have had at ``end_ns``."""
+    rows = np.zeros(len(table), ROW_TYPE)
+    for field in ("span", "parent", "root", "track", "start", "name"):
+        rows[field] = table[field]
+    rows["end"] = np.maximum(np.uint64(end_ns), table["start"])
+    return rows
+
+
 class JournalReader:
     """The reading side of one journal.
 
@@ -126,7 +135,9 @@ class JournalReader:
         table = self._table.copy()
         # The name is stored last: without it a kill came in between, and nothing had begun.
         is_open: Rows = table[(table["span"] != 0) & (table["name"] != 0)]
-        return is_open
+        # Somebody may have written over it: such a time would be the end of everything.
+        can_be: Rows = is_open[is_open["start"] < np.uint64(self.meta.latest_ns)]
+        return can_be
 
     def word(self, word: Word) -> int:
         """One header word."""

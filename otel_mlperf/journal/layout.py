@@ -38,13 +38,14 @@ says what it is::
     ["section", name, category, phase, {constant attributes}]
     ["track", ident, native thread id, thread name, is_task]
     ["cell", "counter" | "gauge" | "histogram", metric name, unit, [[label, value], ...]]
-    ["cell", "aggregate", name, category, enclosing name, phase]
+    ["cell", "aggregate", name, category, enclosing name, phase, section entry, section path,
+     aggregates inside, of step?, beside?, since]
 
 **Cells** are eight words, the first the entry number (stored when a cell is taken), the rest by
 kind::
 
     counter, gauge       value (float64; nan: a gauge that nobody has set)
-    aggregate            count, sum, min, max (ns)
+    aggregate            count, sum, min, max, covered, min and max before (ns)
     histogram, HEAD      sum (float64), zeros, min, max (both float64; inf and -inf at first), -, -
     histogram, EXEMPLAR  value (float64), monotonic ns, span, root, the four xor-ed, -
     histogram, buckets   counts of six buckets one after the other
@@ -53,7 +54,12 @@ The last word of a histogram's cells says which of them it is (HistogramCell): B
 the one that begins with bucket 6 b. Bucket i holds what is above base**i and up to base**(i + 1)
 with base = 2**2**-HISTOGRAM_SCALE; the count of a histogram is that of its buckets and zeros. An
 aggregate has a cell for each thread that added to it: a reader adds up what has the same entry
-number.
+number. Its *sum* less what others inside have *covered* is its own time, to be taken from the
+section whose entry is named (0: from none), outside steps the one of that path (names below the
+run). *since* is the monotonic time before which it was not called. A step tells in its payload, as
+``g``, how much of each aggregate was in it: entry, ns after its start, count, sum, covered, min and
+max of each. Min and max of a cell are then those since the step, and the ones before are beside
+them.
 """
 
 from __future__ import annotations
@@ -136,6 +142,8 @@ class Word(IntEnum):
     """Begin, cancel and foreign rows for which the ring had no room: no items."""
     CALLBACK_ERRORS = 24
     """Exceptions of callbacks that the program gave: faults of its own."""
+    REDACTED = 25
+    """Values that were hidden because they look like secrets."""
     TAIL = 32
     """All slots below it may be written again: next slot to free."""
     DURABLE = 33
@@ -147,6 +155,10 @@ class Word(IntEnum):
     AGENT_PID = 36
     CONTROL = 37
     """What a command asks the process for (see ``control``)."""
+    TABLES_ASKED = 38
+    """When somebody last asked the agent to write the tables now, monotonic ns."""
+    TABLES_UNTIL = 39
+    """What had ended by then is in the run folder's tables, monotonic ns; 0: nothing is."""
 
 
 class State(IntEnum):
@@ -181,6 +193,8 @@ class Flag(IntFlag):
     HAS_PAYLOAD = 1 << 5
     PROFILED = 1 << 7
     """Of a step: a profiler window was open in it."""
+    PAUSE = 1 << 8
+    """Of a section that stopped its thread wherever it was: a reader finds parent and root."""
 
 
 PART_SHIFT: Final = 8

@@ -14,6 +14,7 @@ import msgspec
 
 _LOCK = "hhqqi"
 """``struct flock``: type, whence, start, length, pid."""
+_LONGEST_RUN_NS = 10 * 365 * 86_400 * 10**9
 
 
 class JournalMeta(msgspec.Struct, frozen=True, kw_only=True):
@@ -52,6 +53,11 @@ class JournalMeta(msgspec.Struct, frozen=True, kw_only=True):
         the system's clock bends no trace.
         """
         return self.unix_ns - self.monotonic_ns
+
+    @property
+    def latest_ns(self) -> int:
+        """A monotonic time that nothing in the journal reaches, unless it was written over."""
+        return self.monotonic_ns + _LONGEST_RUN_NS
 
     def unix_time(self, monotonic_ns: int) -> int:
         """A row time as Unix time; 0 at the least, because the wire knows no sign."""

@@ -9,14 +9,19 @@ from typing import TYPE_CHECKING
 from otel_mlperf.errors import JournalError, UsageError
 from otel_mlperf.journal.folder_lock import is_served
 from otel_mlperf.journal.journal_folder import ROOM, folders_of_run, journals_in, rank_of
-from otel_mlperf.journal.journal_reader import JournalReader
 from otel_mlperf.journal.layout import WORD, Word
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from otel_mlperf.journal.journal_reader import JournalReader
+
 PATIENCE_S = 2.0
+CELL_PATIENCE_S = 60.0
+"""Where nobody stands still meanwhile."""
 _LOOK_EVERY_S = 0.02
+_LOADING_NS = 10 * 10**9
+"""For so long after a journal was made its agent may still be starting."""
 
 
 def wait_until_stored(wanted: list[str], patience_s: float = PATIENCE_S) -> list[str]:
@@ -32,15 +37,101 @@ def wait_until_stored(wanted: list[str], patience_s: float = PATIENCE_S) -> list
     return missing
 
 
+def ask_for_tables(*folders: str) -> dict[Path, int]:
+    """Asks whoever serves the journals in ``folders`` to write the tables now.
+
+    Returns:
+        Each journal with the monotonic time at which that was; none where there is no journal.
+    """
+    asked_ns = time.monotonic_ns()
+    return {path: asked_ns for path in journals_in(*folders) if _ask(path, asked_ns)}
+
+
+def wait_for_tables(asked: dict[Path, int], patience_s: float = PATIENCE_S) -> list[str]:
+    """Waits until the tables have what was asked for; a sentence for each rank that lacks some.
+
+    Not for what nobody reads, unless its agent may still be starting.
+    """
+    end = time.monotonic() + patience_s
+    while late := {path: ns for path, ns in asked.items() if not _has_until(path, ns)}:
+        if time.monotonic() >= end or not any(map(_is_coming, late)):
+            break
+        time.sleep(_LOOK_EVERY_S)
+    return list(dict.fromkeys(map(_lateness, late)))
+
+
+def _ask(path: Path, asked_ns: int) -> bool:
+    try:
+        fd = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except OSError:  # gone since it was listed, or somebody else's
+        return False
+    try:
+        return os.pwrite(fd, asked_ns.to_bytes(WORD, "little"), Word.TABLES_ASKED * WORD) == WORD
+    finally:
+        os.close(fd)
+
+
+def _has_until(path: Path, asked_ns: int) -> bool:
+    until_ns = _word(str(path), Word.TABLES_UNTIL)
+    return until_ns is None or until_ns >= asked_ns
+
+
+def _is_coming(path: Path) -> bool:
+    """Whether an agent serves a journal, or may still be starting."""
+    if is_served(path.parent):
+        return True
+    if _word(str(path), Word.BEAT):
+        return False
+    reader = _opened(path)
+    if reader is None:
+        return False
+    made_ns = reader.meta.monotonic_ns
+    reader.close()
+    return time.monotonic_ns() - made_ns < _LOADING_NS
+
+
+def _lateness(path: Path) -> str:
+    until_ns = _word(str(path), Word.TABLES_UNTIL)
+    what = "nothing is stored yet"
+    if until_ns:
+        what = f"the last {(time.monotonic_ns() - until_ns) / 1e9:.1f} s are not stored yet"
+    why = "" if is_served(path.parent) else ", no agent reads its journal"
+    return f"rank {rank_of(path)}: {what}{why}"
+
+
 def _missing(asked: dict[str, int]) -> list[str]:
     behind = {path: left for path, slot in asked.items() if (left := _behind(path, slot))}
-    ranks = {rank_of(path) for path in asked}
-    beside = {os.path.dirname(path) for path in asked}
-    others = {rank for path in journals_in(*beside) if (rank := rank_of(path)) is not None}
     return [
         f"rank {rank_of(path)}: {left:,} of {asked[path]:,} rows are still being stored"
         for path, left in behind.items()
-    ] + [f"rank {rank} has not ended yet" for rank in sorted(others - ranks)]
+    ] + [f"rank {rank} has not ended yet" for rank in _others(asked)]
+
+
+def _others(asked: dict[str, int]) -> list[int]:
+    """The ranks of the node that are none of these and have not ended."""
+    beside = {os.path.dirname(path) for path in asked}
+    there = {rank for path in journals_in(*beside) if (rank := rank_of(path)) is not None}
+    return sorted(there - {rank_of(path) for path in asked})
+
+
+def find_duration(wanted: list[str]) -> int | None:
+    """How long the processes of the journals ran, in nanoseconds, as the journals themselves say.
+
+    None where that is not known any more, or another rank of the node still runs.
+    """
+    asked = dict(map(_parse, wanted))
+    lasted = [_lasted_ns(path) for path in asked]
+    known = [ns for ns in lasted if ns is not None]
+    return max(known) if len(known) == len(lasted) and not _others(asked) else None
+
+
+def _lasted_ns(path: str) -> int | None:
+    reader = _opened(path)
+    if reader is None:
+        return None
+    end_ns, start_ns = reader.word(Word.END_TIME), reader.meta.monotonic_ns
+    reader.close()
+    return end_ns - start_ns if end_ns else None
 
 
 def find_losses(wanted: list[str]) -> list[str]:
@@ -64,14 +155,23 @@ def find_left(run_id: str, run_folder: Path, short_id: str) -> list[str]:
 
 def is_written(path: Path) -> bool:
     """Whether the process that made a journal goes on recording; False for what is no journal."""
-    try:
-        reader = JournalReader(str(path))
-    except JournalError:
+    reader = _opened(path)
+    if reader is None:
         return False
     try:
         return reader.is_owned
     finally:
         reader.close()
+
+
+def _opened(path: str | Path) -> JournalReader | None:
+    """A journal to look into; None for what is none, or none any more."""
+    from otel_mlperf.journal.journal_reader import JournalReader  # loads numpy, 0.1 s
+
+    try:
+        return JournalReader(str(path), is_writable=False)
+    except JournalError:
+        return None
 
 
 def _parse(wanted: str) -> tuple[str, int]:

@@ -9,6 +9,7 @@ from otel_mlperf.errors import JournalError
 from otel_mlperf.journal.journal_folder import (
     folders_of_run,
     folders_with_journals,
+    is_own,
     journal_name,
     journals_in,
     make_private,
@@ -100,6 +101,50 @@ def test_a_folder_of_somebody_else_is_not_used(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "getuid", lambda: tmp_path.stat().st_uid + 1)
     with pytest.raises(JournalError, match="belongs to user"):
         make_private(str(tmp_path))
+
+
+def test_a_folder_that_somebody_made_before_us_is_not_used(tmp_path):
+    """Who may write to the folder around it could move it away, or put another in its place."""
+    around = tmp_path / "otel_mlperf-7"
+    around.mkdir()
+    around.chmod(0o777)
+
+    with pytest.raises(JournalError, match="may be written by others"):
+        make_private(str(around / "run"))
+    assert not is_own(around / "run")
+
+
+needs_root = pytest.mark.skipif(os.getuid() != 0, reason="only root may give files away")
+
+
+@needs_root
+@pytest.mark.parametrize(
+    "given", ["otel_mlperf-0", "otel_mlperf-0/run", "otel_mlperf-0/run/0-1-0.journal"]
+)
+def test_what_somebody_else_has_put_there_is_not_read(tmp_path, given):
+    """Not a journal of another user, nor one in a folder of another user, nor in one around it."""
+    folder = tmp_path / "otel_mlperf-0" / "run"
+    folder.mkdir(parents=True)
+    (folder / "0-1-0.journal").touch()
+    assert folders_with_journals(str(tmp_path)) == [folder]
+
+    os.chown(tmp_path / given, 1, 1)
+
+    assert journals_in(folder) == []
+    assert folders_with_journals(str(tmp_path)) == []
+
+
+@pytest.mark.parametrize("path", ["", "run", "run/0-1-0.journal"])
+def test_what_others_may_write_is_not_read(tmp_path, path):
+    """A journal, or a folder of it, that anybody could have changed says nothing of us."""
+    folder = tmp_path / "run"
+    folder.mkdir()
+    (folder / "0-1-0.journal").touch()
+    assert journals_in(folder)
+
+    (tmp_path / path).chmod(0o777)
+
+    assert journals_in(folder) == []
 
 
 def test_a_link_is_no_journal(tmp_path):

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import re
 import struct
 import threading
+import time
 
+from otel_mlperf.journal.folder_lock import OnlyOne
 from otel_mlperf.journal.layout import HEADER_BYTES, WORD, Word
-from otel_mlperf.journal.stored_wait import find_losses, wait_until_stored
+from otel_mlperf.journal.stored_wait import (
+    ask_for_tables,
+    find_losses,
+    wait_for_tables,
+    wait_until_stored,
+)
 
 
 def journal(folder, stored, name="3-1234-0.journal"):
@@ -17,11 +25,16 @@ def journal(folder, stored, name="3-1234-0.journal"):
     return path
 
 
-def store(path, slot):
+def store(path, value, word=Word.STORED):
     """What the agent does after it has written the tables."""
     with path.open("r+b") as file:
-        file.seek(Word.STORED * WORD)
-        file.write(struct.pack("<Q", slot))
+        file.seek(word * WORD)
+        file.write(struct.pack("<Q", value))
+
+
+def word(path, number):
+    """What a word of the header says."""
+    return struct.unpack_from("<Q", path.read_bytes(), number * WORD)[0]
 
 
 def test_what_is_stored_already_is_not_waited_for(tmp_path):
@@ -67,6 +80,41 @@ def test_the_wait_ends_when_the_agent_says_so(tmp_path):
 
     assert wait_until_stored([f"{path}:9"], patience_s=60) == []
     agent.join()
+
+
+def test_whoever_asks_for_the_tables_waits_until_they_are_written(tmp_path):
+    """Each journal is told when; the wait ends when each says that it is stored up to then."""
+    paths = [journal(tmp_path, 0), journal(tmp_path, 0, "4-1-0.journal")]
+    (tmp_path / "no journal").write_bytes(b"")
+
+    with OnlyOne(tmp_path):
+        before_ns = time.monotonic_ns()
+        asked = ask_for_tables(str(tmp_path), str(tmp_path / "nowhere"))
+        assert asked.keys() == set(paths)
+        for path, asked_ns in asked.items():
+            assert before_ns <= word(path, Word.TABLES_ASKED) == asked_ns <= time.monotonic_ns()
+            assert path.stat().st_size == HEADER_BYTES
+        agent = threading.Thread(
+            target=lambda: [store(path, ns, Word.TABLES_UNTIL) for path, ns in asked.items()]
+        )
+        agent.start()
+        assert wait_for_tables(asked, patience_s=60) == []
+        agent.join()
+
+
+def test_tables_that_do_not_come_are_said_by_rank(tmp_path):
+    """Since when something is missing, and whether anybody is still there to store it."""
+    late, gone = journal(tmp_path, 0), journal(tmp_path, 0, "4-1-0.journal")
+    store(late, time.monotonic_ns() - 3 * 10**9, Word.TABLES_UNTIL)
+    asked = ask_for_tables(str(tmp_path))
+    gone.unlink()
+
+    with OnlyOne(tmp_path):
+        (said,) = wait_for_tables(asked, patience_s=0)
+    (unread,) = wait_for_tables(asked, patience_s=60)
+
+    assert re.fullmatch(r"rank 3: the last \d+\.\d s are not stored yet", said)
+    assert unread.endswith("are not stored yet, no agent reads its journal")
 
 
 def test_other_ranks_of_the_node_are_waited_for(tmp_path):
