@@ -31,7 +31,9 @@ def post_in_parts(
     """
     answer = post(body)
     if answer.rejected:
-        lost["rejected"] = lost.get("rejected", 0) + answer.rejected
+        # A server may claim any number; there were no more than these.
+        rejected = min(answer.rejected, count_items(body, signal))
+        lost["rejected"] = lost.get("rejected", 0) + rejected
     if answer.outcome not in (Outcome.REJECTED, Outcome.TOO_LARGE):
         return answer
     # Halving finds one bad item among n with some 2 log2(n) requests, whatever the answer says.

@@ -55,6 +55,7 @@ class Accounts:
             account.rolled_up += outcome.rolled_up
             _lose(account, "ring_full", dropped)
             _lose(account, "internal", outcome.failed)
+            _lose(account, "damaged", outcome.damaged)
 
     def converted(self, event: WindowConverted) -> None:
         """A profiler window: its events are in the store, or lost for a reason."""

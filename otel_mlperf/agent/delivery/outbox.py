@@ -8,6 +8,8 @@ counted as lost.
 
 from __future__ import annotations
 
+import logging
+import re
 import threading
 import zlib
 from contextlib import suppress
@@ -18,8 +20,14 @@ from otel_mlperf.whole_file import write_whole
 if TYPE_CHECKING:
     from pathlib import Path
 
+_log = logging.getLogger("otel_mlperf.agent")
 _LOG: Final = "outcomes.log"
 _SUFFIX: Final = ".batch"
+_NAME: Final = re.compile(rf"(\d+)-([a-z]+)\.([a-z0-9_]+)-(\d+)-(\d+){re.escape(_SUFFIX)}")
+_LINE: Final = re.compile(
+    r"(\d{1,20}) ([a-z]+/[a-z0-9_]+) (\d{1,10}) (\d{1,18}) "
+    r"(-|[^ ,=]+=\d{1,18}(?:,[^ ,=]+=\d{1,18})*) \."
+)
 
 
 class WaitingRequest(NamedTuple):
@@ -76,14 +84,14 @@ class Outbox:
         # What the last state still called pending is in no account yet; all else in the log is.
         self._news = [o for o in self._settled.values() if o.number in pending]
         for path in sorted(self._folder.glob(f"*{_SUFFIX}")):
-            number, name, items, check = path.name.removesuffix(_SUFFIX).split("-")
-            account = name.replace(".", "/")
-            known = self._settled.get(int(number))
-            if known and known.check == int(check):
-                path.unlink(missing_ok=True)
+            request = _request_in(path)
+            if request is None:
+                _log.warning("%s is no request: it is left alone", path)
                 continue
-            size = path.stat().st_size
-            request = WaitingRequest(int(number), account, int(items), int(check), size)
+            known = self._settled.get(request.number)
+            if known and known.check == request.check:
+                _remove(path)
+                continue
             # A request of after the last state is held back until the replay asks for it: were it
             # sent at once, the replay would queue the same number a second time.
             where = self._waiting if request.number < next_number else self._made
@@ -110,7 +118,9 @@ class Outbox:
                 self._waiting[number] = made
                 self.changed.notify_all()
                 return None
-            self._make_room(len(body))
+            if not self._make_room(len(body)):
+                self._settle(SettledRequest(number, account, check, 0, {"outbox_full": items}))
+                return None
             try:
                 # The log of events goes with the next state: then it is the only copy.
                 write_whole(self._path(request), body, is_durable=True)
@@ -165,11 +175,17 @@ class Outbox:
 
     @property
     def waiting(self) -> dict[str, int]:
-        """Items that wait, by account."""
+        """Items, by account, whose outcome ``news`` has not told yet.
+
+        Those that were settled since the last call are among them: the accounts do not have them.
+        """
         with self._lock:
             items: dict[str, int] = {}
             for request in self._waiting.values():
                 items[request.account] = items.get(request.account, 0) + request.items
+            for told in self._news:
+                settled = told.delivered + sum(told.lost.values())
+                items[told.account] = items.get(told.account, 0) + settled
             return items
 
     def forget(self) -> None:
@@ -190,12 +206,18 @@ class Outbox:
         with suppress(OSError), (self._folder / _LOG).open("a") as log:
             log.write(_line(outcome))
 
-    def _make_room(self, size: int) -> None:
-        while self._waiting and sum(r.size for r in self._waiting.values()) + size > self._limit:
+    def _make_room(self, size: int) -> bool:
+        """Gives up the oldest requests until ``size`` bytes fit; False if they never do."""
+        # Requests for which no replay has asked yet take room too, and may be sent before.
+        room = self._limit - size - sum(request.size for request in self._made.values())
+        if room < 0:
+            return False
+        while self._waiting and sum(r.size for r in self._waiting.values()) > room:
             oldest = self._waiting.pop(self._oldest_of_largest())
             _remove(self._path(oldest))
             lost = {"outbox_full": oldest.items}
             self._settle(SettledRequest(oldest.number, oldest.account, oldest.check, 0, lost))
+        return True
 
     def _oldest_of_largest(self) -> int:
         """Of the destination that holds most: one that is always away costs no other its room."""
@@ -211,17 +233,32 @@ class Outbox:
         return self._folder / name
 
     def _read_log(self) -> list[SettledRequest]:
+        path = self._folder / _LOG
         try:
-            lines = (self._folder / _LOG).read_text().splitlines()
+            lines = path.read_text(errors="replace").splitlines()
         except FileNotFoundError:
             return []
-        return [outcome for line in lines if (outcome := _parse(line))]
+        parsed = [_parse(line) for line in lines if line]
+        # The requests of such lines are sent again, where their files are still there.
+        if damaged := parsed.count(None):
+            _log.warning("%s: %d lines cannot be read; they are left out", path, damaged)
+        return [outcome for outcome in parsed if outcome]
 
 
 def _is_same(known: SettledRequest, account: str, items: int) -> bool:
     """Whether points that were settled are asked for again, whatever their values are now."""
     settled = known.delivered + sum(known.lost.values())
     return account == known.account and account.startswith("metrics/") and settled == items
+
+
+def _request_in(path: Path) -> WaitingRequest | None:
+    """The request that a file of the outbox is, by its name; None for somebody else's file."""
+    match = _NAME.fullmatch(path.name)
+    if match is None:
+        return None
+    number, signal, destination, items, check = match.groups()
+    size = path.stat().st_size
+    return WaitingRequest(int(number), f"{signal}/{destination}", int(items), int(check), size)
 
 
 def _remove(path: Path) -> None:
@@ -237,11 +274,11 @@ def _line(outcome: SettledRequest) -> str:
 
 
 def _parse(line: str) -> SettledRequest | None:
-    """One line; None for one that a crash has cut short."""
-    words = line.split(" ")
-    if len(words) != 6 or words[5] != ".":
+    """One line; None for one that a crash has cut short, or that somebody has changed."""
+    match = _LINE.fullmatch(line)
+    if match is None:
         return None
-    number, account, check, delivered, lost, _ = words
+    number, account, check, delivered, lost = match.groups()
     pairs = (pair.split("=") for pair in lost.split(",")) if lost != "-" else ()
     counts = {reason: int(count) for reason, count in pairs}
     return SettledRequest(int(number), account, int(check), int(delivered), counts)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from otel_mlperf.agent.model.agent_state import AgentState
-    from otel_mlperf.agent.model.events import Read
+    from otel_mlperf.agent.model.events import Read, WarningHeld
     from otel_mlperf.findings.finding_row import Rule
 
 _log = logging.getLogger("otel_mlperf.agent")
@@ -47,8 +47,11 @@ class Publisher:
         self._groups: dict[str, Group] = {}
         self._written_s: float | None = None
 
-    def tell(self, reads: Sequence[Read], state: AgentState) -> None:
-        """Takes what was read; writes it, with the warnings that follow, if it is time to."""
+    def tell(self, reads: Sequence[Read], state: AgentState) -> list[WarningHeld]:
+        """Takes what was read; writes it, with the warnings that follow, if it is time to.
+
+        Returns which of them hold at this moment: what is kept of them.
+        """
         now_s = self._clock()
         for read in reads:
             readings = [Reading(r.journal, r.name, r.labels, r.value) for r in read.readings]
@@ -56,7 +59,7 @@ class Publisher:
         # Also without news: a condition that lasts becomes a warning by time alone.
         due = self._written_s is None or now_s - self._written_s >= _LEAST_S
         if not (reads or due) or not state.journals:
-            return
+            return []
         self._written_s = now_s
         read_now = [reading for group in self._groups.values() for reading in group.readings]
         known = [*read_now, *worked_out(state, self._wanted)]
@@ -65,6 +68,7 @@ class Publisher:
             write_readings(self._folder, self._groups, warnings)
         except OSError as error:
             _log.info("telling the processes what was read: %s", error)
+        return self._evaluator.held
 
     def close(self) -> None:
         """Takes the file away."""

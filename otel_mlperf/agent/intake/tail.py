@@ -35,11 +35,13 @@ COUNTED: Final = (
     Word.LOST_CELLS,
     Word.LOST_VALUES,
     Word.INTERNAL_ERRORS,
+    Word.REDACTED,
     Word.STATE,
     Word.STEP_TIME,
     Word.END_TIME,
     Word.FAILED,
 )
+_MOST: Final = 1 << 62
 
 
 class Tail:
@@ -148,13 +150,24 @@ class Tail:
             reader.set_word(Word.BEAT, now)
             reader.set_word(Word.AGENT_PID, os.getpid())
 
-    def stored(self) -> None:
-        """Tables hold what has been read: says so, and removes the journals that have ended."""
+    @property
+    def tables_asked_ns(self) -> int:
+        """When somebody last asked for the tables, by the monotonic clock; 0: nobody has."""
+        asked = (reader.word(Word.TABLES_ASKED) for reader in self._readers.values())
+        return max(asked, default=0)
+
+    def stored(self, until_ns: int) -> None:
+        """Tables hold what has been read: says so, and removes the journals that have ended.
+
+        ``until_ns`` is the monotonic time at which the last look began.
+        """
         for name, slot in self._read_to.items():
             reader = self._readers.get(name) or self._gone.get(name)
             if reader:
                 reader.set_word(Word.STORED, slot - 1)
         self._read_to.clear()
+        for reader in self._readers.values():
+            reader.set_word(Word.TABLES_UNTIL, until_ns)
         for name, reader in list(self._gone.items()):
             reader.set_word(Word.STORED, max(reader.ring.next - 1, reader.word(Word.HEAD)))
             reader.close()
@@ -223,7 +236,8 @@ class Tail:
 
 
 def _words(reader: JournalReader) -> dict[int, int]:
-    return {int(word): value for word in COUNTED if (value := reader.word(word))}
+    # What nothing counts up to was written over.
+    return {int(word): value for word in COUNTED if 0 < (value := reader.word(word)) < _MOST}
 
 
 def _union(now: Rows, before: Rows) -> Rows:

@@ -119,8 +119,9 @@ class Log:
         return self._fd
 
     def _segments(self) -> list[tuple[int, Path]]:
-        paths = self._folder.glob(f"{_PREFIX}*")
-        return sorted((int(p.name.removeprefix(_PREFIX)), p) for p in paths)
+        numbered = ((p.name.removeprefix(_PREFIX), p) for p in self._folder.glob(f"{_PREFIX}*"))
+        # Somebody's copy of one is not ours to read, nor to remove.
+        return sorted((int(number), p) for number, p in numbered if number.isdecimal())
 
 
 def _write_whole(fd: int, data: bytearray) -> None:

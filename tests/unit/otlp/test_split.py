@@ -131,8 +131,16 @@ class Picky:
         (Picky(bad=3), [1, 2, 4, 5, 6, 7], {"rejected": 1}),
         (Picky(most=0), [], {"too_large": 7}),
         (Picky(most=4, refused=1), [1, 2, 3, 4, 5, 6, 7], {"rejected": 2}),
+        (Picky(refused=3 * 10**12), [1, 2, 3, 4, 5, 6, 7], {"rejected": 7}),
     ],
-    ids=["whole", "too large", "one is bad", "none fits", "some are refused"],
+    ids=[
+        "whole",
+        "too large",
+        "one is bad",
+        "none fits",
+        "some are refused",
+        "more than there are",
+    ],
 )
 def test_all_but_the_bad_is_taken(server, taken, lost):
     """Each span once and in order; what is refused for good is counted by its reason."""

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
 from by_hand import Program, table
-from fault_server import FaultServer
 
 from otel_mlperf import names
 from otel_mlperf.agent.intake.tail import Tail
@@ -12,14 +10,6 @@ from otel_mlperf.agent.lifecycle.agent_loop import Agent
 from otel_mlperf.agent.model.agent_options import Options
 from otel_mlperf.agent.model.sampling import Policy
 from otel_mlperf.otlp.endpoint_settings import read_settings
-
-
-@pytest.fixture
-def server(tmp_path):
-    """A receiver."""
-    (tmp_path / "server").mkdir()
-    with FaultServer(tmp_path / "server") as running:
-        yield running
 
 
 def test_failed_section_without_words_is_sent_as_failed(

@@ -30,6 +30,19 @@ def test_request_waits_until_it_is_settled(tmp_path) -> None:
     assert requests.waiting == {"spans/otlp": 20}
 
 
+def test_what_nobody_has_been_told_of_still_waits(tmp_path) -> None:
+    """Items settled since the last news are in no account: they count as waiting until then."""
+    requests = outbox(tmp_path)
+    requests.add(1, "spans/otlp", 10, b"first")
+    requests.add(2, "spans/otlp", 20, b"second")
+
+    requests.settle(requests.next("spans/otlp"), 9, {"rejected": 1})
+
+    assert requests.waiting == {"spans/otlp": 30}
+    requests.news()
+    assert requests.waiting == {"spans/otlp": 20}
+
+
 def test_full_outbox_gives_up_the_oldest(tmp_path) -> None:
     """Over its limit the oldest request goes, its items counted as lost."""
     requests = outbox(tmp_path, limit=250)
@@ -38,6 +51,46 @@ def test_full_outbox_gives_up_the_oldest(tmp_path) -> None:
 
     assert [(o.number, o.lost) for o in requests.news()] == [(1, {"outbox_full": 1})]
     assert requests.next("spans/otlp").number == 2
+
+
+def test_a_request_that_never_fits_costs_no_other(tmp_path) -> None:
+    """One that is larger than the whole outbox is lost itself; what waits goes on waiting."""
+    requests = outbox(tmp_path, limit=250)
+    requests.add(1, "spans/otlp", 1, bytes(100))
+    requests.add(2, "spans/otlp", 7, bytes(251))
+
+    assert [(o.number, o.lost) for o in requests.news()] == [(2, {"outbox_full": 7})]
+    assert [path.stat().st_size for path in tmp_path.glob("*.batch")] == [100]
+
+
+def test_what_another_agent_made_takes_room_too(tmp_path) -> None:
+    """Files for which no replay has asked yet count: the folder never holds more than its limit."""
+    before = outbox(tmp_path, limit=250)
+    before.add(5, "spans/otlp", 1, bytes(200))
+    after = outbox(tmp_path, limit=250, next_number=5)
+
+    after.add(6, "spans/otlp", 3, bytes(100))
+
+    assert [(o.number, o.lost) for o in after.news()] == [(6, {"outbox_full": 3})]
+    assert sum(path.stat().st_size for path in tmp_path.glob("*.batch")) <= 250
+
+
+def test_damage_keeps_no_agent_from_starting(tmp_path, caplog) -> None:
+    """Garbled lines of the log and files of others are left out with a word; the rest holds."""
+    before = outbox(tmp_path)
+    before.add(1, "spans/otlp", 5, b"settled")
+    before.settle(before.next("spans/otlp"), 5, {})
+    before.add(2, "spans/otlp", 6, b"waits")
+    with (tmp_path / "outcomes.log").open("ab") as log:
+        log.write(b"\n12x spans 1 1 - .\n\xff\xfe\xba 1\n3 spans/otlp 1 1 a=b .")
+    (tmp_path / "note.batch").write_text("x")
+    after = outbox(tmp_path, next_number=3, pending=[2])
+
+    assert after.add(1, "spans/otlp", 5, b"settled").delivered == 5
+    assert after.body(after.next("spans/otlp")) == b"waits"
+    assert (tmp_path / "note.batch").exists()
+    assert "3 lines cannot be read" in caplog.text
+    assert "note.batch is no request" in caplog.text
 
 
 def test_next_agent_sends_what_waited(tmp_path) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from by_hand import table
+from told_sensors import Told, machine
 
 from otel_mlperf import names
 from otel_mlperf.agent.delivery.publish import Publisher
@@ -133,3 +135,48 @@ def test_agent_tells_and_cleans_up(program, journals, run_folder):
     (reading,) = during.groups["process"].readings
     assert (reading.journal, reading.value) == ("0-1-1.journal", 7.0)
     assert not (journals / FILE).exists()
+
+
+def full(*times):
+    """A disk that is 96 % full, or less where it is said."""
+    return [[Measurement(names.FILESYSTEM_UTILIZATION.name, {names.MOUNTPOINT: "/data"}, share)]
+            for share in times]  # fmt: skip
+
+
+def test_a_warning_that_held_is_kept_in_the_run_folder(program, journals, run_folder):
+    """Which, of what, since when, until when, the worst value and the limit; once a flush."""
+    tail = Tail(journals, {program.journal.path: program.journal.buffer})
+    sensor = Told(*full(0.96, 0.99, 0.97))
+    agent = Agent(program.meta, tail, Options(policy=Policy()), machine(filesystem=sensor))
+    for _ in range(3):
+        agent._readings._due_s = 0.0
+        agent.tick()
+    agent.mark()
+    agent.finish()
+
+    (kept,) = table(run_folder, "warnings")
+    assert (kept["rank"], kept["id"], kept["labels"]) == (
+        None, "disk_full", '{"system.filesystem.mountpoint": "/data"}',
+    )  # fmt: skip
+    assert (kept["value"], kept["threshold"]) == (0.99, 0.95)
+    read = [row["time_ns"] for row in table(run_folder, "readings")]
+    assert kept["start_ns"] < kept["end_ns"]
+    assert read[0] <= kept["start_ns"]
+    assert kept["end_ns"] >= read[-1]
+
+
+def test_a_warning_is_kept_by_the_next_agent_too(program, journals, run_folder):
+    """An agent that is killed has written down what held; another one stores it."""
+    tail = Tail(journals, {program.journal.path: program.journal.buffer})
+    sensor = Told(*full(0.96))
+    killed = Agent(program.meta, tail, Options(policy=Policy()), machine(filesystem=sensor))
+    for _ in range(2):
+        killed._readings._due_s = 0.0
+        killed.tick()
+    del killed, tail
+    next_tail = Tail(journals, {program.journal.path: program.journal.buffer})
+    agent = Agent(program.meta, next_tail, Options(policy=Policy()), machine(x=Told([])))
+    agent.mark()
+    agent.finish()
+
+    assert [row["value"] for row in table(run_folder, "warnings")] == [0.96]

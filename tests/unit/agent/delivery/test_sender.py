@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 
 import pytest
-from fault_server import FaultServer
 
 from otel_mlperf.agent.delivery.otlp_destination import OtlpDestination
 from otel_mlperf.agent.delivery.outbox import Outbox
@@ -13,14 +12,6 @@ from otel_mlperf.agent.delivery.sender import Sender
 from otel_mlperf.otlp.endpoint_settings import read_settings
 
 FOR_EVER_S = 900
-
-
-@pytest.fixture
-def server(tmp_path):
-    """A receiver."""
-    (tmp_path / "server").mkdir()
-    with FaultServer(tmp_path / "server") as found:
-        yield found
 
 
 @pytest.fixture

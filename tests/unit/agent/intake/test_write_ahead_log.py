@@ -61,6 +61,17 @@ def test_damage_costs_what_follows_it_and_nothing_before(tmp_path, damage, intac
     assert list(Log(tmp_path, 1).replay()) == EVENTS[:intact]
 
 
+def test_a_copy_of_a_segment_is_nobodys(tmp_path) -> None:
+    """A file that somebody has put beside the segments is neither read nor removed."""
+    copy = written(tmp_path).rename(tmp_path / "wal-00000001.bak")
+    log = Log(tmp_path, 1)
+
+    assert list(log.replay()) == []
+    assert log.after_all() == 1
+    log.drop_before(9)
+    assert copy.exists()
+
+
 def test_segments_in_front_of_a_state_are_not_replayed(tmp_path) -> None:
     """Only the segments that a state does not contain count, and the others can be removed."""
     log = Log(tmp_path, 1)
