@@ -1,4 +1,4 @@
-"""What do the cells of a journal hold: counters, gauges, histograms, aggregated sections?"""
+"""What do the cells of a journal hold: counters, gauges, histograms?"""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import numpy as np
 
 from otel_mlperf import names
 from otel_mlperf.agent.model.distribution import Distribution, SeriesTotal
-from otel_mlperf.agent.model.table_rows import SectionRow
 from otel_mlperf.journal.layout import BUCKETS_AT, BUCKETS_IN_CELL, HistogramCell
 from otel_mlperf.names import Instrument, Metric
 from otel_mlperf.otlp.metric_encoding import Exemplar
@@ -48,20 +47,6 @@ class CellValue(NamedTuple):
         return SeriesTotal(self.value, self.distribution)
 
 
-class AggregateTotals(NamedTuple):
-    """An aggregated section: totals so far of one name under one enclosing name and phase."""
-
-    entry: int
-    name: str
-    category: str
-    enclosing: str
-    phase: str
-    entries: int
-    sum_ns: int
-    min_ns: int
-    max_ns: int
-
-
 @functools.lru_cache(maxsize=4096)
 def user_metric(name: str, unit: str, kind: str) -> Metric:
     """The description of an instrument that the program made."""
@@ -75,7 +60,7 @@ class Cell(NamedTuple):
     floats: list[float]
 
 
-def _by_entry(journal: JournalState) -> Iterator[tuple[int, list[Any], list[Cell]]]:
+def cells_by_entry(journal: JournalState) -> Iterator[tuple[int, list[Any], list[Cell]]]:
     """Number, content and cells of each entry that has cells and is known."""
     cells = np.frombuffer(journal.cells, np.uint64).reshape(-1, 8)
     by_entry: dict[int, list[Cell]] = {}
@@ -91,7 +76,7 @@ def user_values(journal: JournalState) -> list[CellValue]:
     """Counters and histograms summed over their cells; gauges that were set."""
     return [
         value
-        for _, (_, kind, *about), cells in _by_entry(journal)
+        for _, (_, kind, *about), cells in cells_by_entry(journal)
         if kind in _KINDS and (value := _value(journal, kind, about, cells)) is not None
     ]
 
@@ -146,53 +131,3 @@ def _exemplar(value: float, words: list[int], journal: JournalState) -> Exemplar
     else:
         return None
     return Exemplar(value, meta.unix_time(time_ns), trace, span)
-
-
-def aggregates(journal: JournalState) -> list[AggregateTotals]:
-    """Aggregated sections that were entered, summed over threads."""
-    totals = []
-    for number, (_, kind, *about), cells in _by_entry(journal):
-        entered = [cell.words for cell in cells if cell.words[1]]
-        if kind == "aggregate" and entered:
-            name, category, enclosing, phase = about
-            totals.append(
-                AggregateTotals(
-                    number, name, category, enclosing, phase,
-                    entries=sum(words[1] for words in entered),
-                    sum_ns=sum(words[2] for words in entered),
-                    min_ns=min(words[3] for words in entered),
-                    max_ns=max(words[4] for words in entered),
-                )
-            )  # fmt: skip
-    return totals
-
-
-def aggregate_rows(journal: JournalState) -> list[dict[str, Any]]:
-    """Rows of table ``sections`` for what aggregates have grown since the last ones."""
-    rows, meta = [], journal.meta
-    for total in aggregates(journal):
-        count, sum_ns = journal.cells_stored.get(total.entry, (0, 0))
-        if total.entries == count:
-            continue
-        journal.cells_stored[total.entry] = [total.entries, total.sum_ns]
-        rows.append(
-            SectionRow(
-                rank=meta.rank,
-                restart=meta.restart,
-                phase=total.phase,
-                name=total.name,
-                category=total.category,
-                parent=total.enclosing,
-                beside=meta.is_child,
-                aggregate=True,
-                count=total.entries - count,
-                sum_ns=total.sum_ns - sum_ns,
-                # What is inside an aggregated section writes no row that could be taken off.
-                self_ns=total.sum_ns - sum_ns,
-                # Of all so far: cells keep no extremes of the time since the last row.
-                min_ns=total.min_ns,
-                max_ns=total.max_ns,
-                start_ns=meta.unix_ns,
-            ).as_row()
-        )
-    return rows

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from otel_mlperf.intervals import inner_ns
+from otel_mlperf.intervals import inner_ns, latest_ns, sums
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -25,6 +25,10 @@ class EndedStepRows(NamedTuple):
     duration_ns: NDArray[np.int64]
     beside: NDArray[np.bool_]
     """Whether it ran on another track than its step."""
+
+    def only(self, chosen: NDArray[np.bool_]) -> EndedStepRows:
+        """Those rows of it."""
+        return EndedStepRows(*(column[chosen] for column in self))  # type: ignore[arg-type]  # in order
 
 
 class EndedStepFacts(NamedTuple):
@@ -45,19 +49,47 @@ class EndedStepFacts(NamedTuple):
     profiled: bool
 
 
-def gather(rows: Rows, roots: NDArray[np.uint64], tracks: NDArray[np.uint64]) -> EndedStepRows:
-    """``rows`` of the steps ``roots`` (ids, ascending) that ran on ``tracks``."""
+def gather(
+    rows: Rows, roots: NDArray[np.uint64], tracks: NDArray[np.uint64], ends: NDArray[np.int64]
+) -> EndedStepRows:
+    """``rows`` of the steps ``roots`` (ids, ascending) that ran on ``tracks`` until ``ends``."""
     step = np.searchsorted(roots, rows["root"]).astype(np.int64)
     order = np.argsort(step, kind="stable")
     # Stable: rows of one step stay in the order in which they ended.
     rows, step = rows[order], step[order]
     start = rows["start"].astype(np.int64)
-    duration = np.maximum(rows["end"].astype(np.int64) - start, 0)
-    return EndedStepRows(rows, step, self_times(rows), duration, rows["track"] != tracks[step])
+    end = np.maximum(rows["end"].astype(np.int64), start)
+    # What goes on after its step (a generator that feeds the loop) ran beside it, not in it.
+    outlives = end > ends[step]
+    beside = outlives | (rows["track"] != tracks[step])
+    own = self_times(rows, outlives)
+    _settle_overlaps(rows, step, beside, own, len(roots))
+    return EndedStepRows(rows, step, own, end - start, beside)
 
 
-def self_times(rows: Rows) -> NDArray[np.int64]:
+def _settle_overlaps(
+    rows: Rows, step: NDArray[np.int64], beside: NDArray[np.bool_], own: NDArray[np.int64], n: int
+) -> None:
+    """Where sections on a step's track overlap (generators), each moment is the latest one's.
+
+    Children that neither overlap nor outlast what is around them come to the same, far cheaper.
+    """
+    inside = ~beside
+    is_root = rows["span"] == rows["root"]
+    length = sums(rows["end"][is_root] - rows["start"][is_root], step[is_root], n)
+    off = np.flatnonzero(length != sums(own[inside], step[inside], n))
+    for i in np.intersect1d(off, step[is_root]).tolist():
+        mine = np.flatnonzero(inside & (step == i))
+        root = mine[is_root[mine]]
+        start = np.maximum(rows["start"][mine].astype(np.int64), int(rows["start"][root[0]]))
+        end = np.minimum(rows["end"][mine].astype(np.int64), int(rows["end"][root[0]]))
+        own[mine] = latest_ns(start.tolist(), end.tolist())
+
+
+def self_times(rows: Rows, elsewhere: NDArray[np.bool_] | None = None) -> NDArray[np.int64]:
     """Self time in nanoseconds of each row, in the rows' order; ``rows`` holds whole trees.
+
+    Those that are ``elsewhere`` take nothing from what is around them.
 
     It is a section's duration minus the union of its children on the same track (thread and task),
     each clipped to the section. Children on other tracks run beside it and take nothing from it.
@@ -74,13 +106,18 @@ def self_times(rows: Rows) -> NDArray[np.int64]:
         & (rows["track"][parent] == rows["track"])
         & (rows["parent"] != rows["span"])
     )
+    if elsewhere is not None:
+        inside &= ~elsewhere
     return end - start - inner_ns(start, end, np.where(inside, parent, -1))
 
 
 def sections_by_name(
-    ended: EndedStepRows, journal: JournalState, steps: list[tuple[int, Root]]
+    ended: EndedStepRows, journal: JournalState, steps: list[tuple[int, Root]], inside: str = ""
 ) -> dict[str, list[Any]]:
-    """Columns of table ``sections``: a row for each step, name and beside; not the step itself."""
+    """Columns of table ``sections``: a row for each step, name and beside; not the step itself.
+
+    All of it directly ``inside`` sections of that name, if it is given.
+    """
     inner = ended.rows["span"] != ended.rows["root"]
     rows, step, beside = ended.rows[inner], ended.step[inner], ended.beside[inner]
     if not len(rows):
@@ -104,7 +141,7 @@ def sections_by_name(
         "number": [root.number for root in owner],
         "name": [entry[1] for entry in entries],
         "category": [entry[2] for entry in entries],
-        "parent": [""] * size,
+        "parent": [inside] * size,
         "path": [""] * size,
         "beside": beside[of_group].tolist(),
         "aggregate": [False] * size,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from otel_mlperf import names
-from otel_mlperf.agent.derivation.cell_values import aggregate_rows
+from otel_mlperf.agent.derivation.added_up import add_outside, add_rest
 from otel_mlperf.agent.derivation.new_rows import INTERRUPTED_FLAG, remember_ended
 from otel_mlperf.agent.derivation.outside_work import work_out_outside
 from otel_mlperf.agent.derivation.step_work import work_out_steps
@@ -29,11 +29,13 @@ def work_out(task: MarkTask) -> MarkOutcome:
     # Before rows are worked out: a step that ends leaves the roots, and with it the number at which
     # an error began.
     _follow_errors(task)
-    _add_aggregates(task)
+    add_outside(task)
     _add_values(task)
     _note_end(task)
     # Steps first: they cover part of the sections around them.
     work_out_outside(task, work_out_steps(task))
+    if task.journal.left:
+        add_rest(task)
     remember_ended(task.journal)
     return task.outcome
 
@@ -85,19 +87,6 @@ def _outcome(flags: int, error: list[Any]) -> str:
     if not flags & Flag.ERROR:
         return "finished"
     return "interrupted" if error and error[0] in ("KeyboardInterrupt", "SystemExit") else "failed"
-
-
-def _add_aggregates(task: MarkTask) -> None:
-    for row in aggregate_rows(task.journal):
-        task.tables.add("sections", row)
-        labels = {
-            names.SECTION_NAME: row["name"],
-            names.SECTION_CATEGORY: row["category"],
-            names.ML_PHASE: row["phase"],
-        }
-        task.meter.add(names.SECTION_SELF_TIME, labels, row["sum_ns"] / 1e9)
-        debts, key = task.rank.debt_ns, f"{row['parent']}/{row['phase']}"
-        debts[key] = debts.get(key, 0) + row["sum_ns"]
 
 
 def _add_values(task: MarkTask) -> None:

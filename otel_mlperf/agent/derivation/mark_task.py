@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 class MarkOutcome:
     """What became of the span items of one journal at one mark."""
 
-    def __init__(self, created: int = 0, failed: int = 0) -> None:
-        self.created, self.failed = created, failed
+    def __init__(self, created: int = 0, failed: int = 0, damaged: int = 0) -> None:
+        self.created, self.failed, self.damaged = created, failed, damaged
         self.unselected = self.rolled_up = 0
         self.kept: list[Kept] = []
 
@@ -41,7 +41,7 @@ class MarkTask:
         self.meter = Meter(rank, explicit=explicit)
         self.batch = NewRows(journal)
         self.budget = policy.spans_of_rank(journal.meta.world_size)
-        self.outcome = MarkOutcome(self.batch.created)
+        self.outcome = MarkOutcome(self.batch.created, damaged=self.batch.damaged)
 
     def entry(self, number: int) -> list[Any]:
         """Kind, name, category, phase and constant attributes of a section's name."""
@@ -57,11 +57,5 @@ class MarkTask:
         }
 
     def self_time(self, labels: dict[str, str], self_ns: int) -> None:
-        """Adds self time, less what aggregated sections inside have taken of it."""
-        debts, key = self.rank.debt_ns, f"{labels[names.SECTION_NAME]}/{labels[names.ML_PHASE]}"
-        # Aggregated sections write no rows, so what they took of the section around is known only
-        # as a sum: it is taken off as rows of that section come.
-        paid = min(debts.get(key, 0), self_ns)
-        if paid:
-            debts[key] -= paid
-        self.meter.add(names.SECTION_SELF_TIME, labels, (self_ns - paid) / 1e9)
+        """Adds to the time that a section spent itself."""
+        self.meter.add(names.SECTION_SELF_TIME, labels, self_ns / 1e9)

@@ -70,6 +70,7 @@ class MarkTotals:
             if instance in told:
                 self._rows.add_reading(state.ranks[instance].meta, reading, mark.unix_ns)
         self._tell_lost()
+        self._tell_redacted()
 
     def _describe(self, rank: RankState, metric: Metric) -> None:
         """What the numbers of an instrument are, once: the tables of readings do not say."""
@@ -88,6 +89,14 @@ class MarkTotals:
             meter = Meter(self._state.ranks[instance])
             for reason, count in reasons.items():
                 meter.set(names.JOURNAL_LOST.name, {names.ERROR_TYPE: reason}, count)
+
+    def _tell_redacted(self) -> None:
+        hidden = {rank.instance: rank.redacted for rank in self._state.ranks.values() if rank.live}
+        for journal in self._state.journals.values():
+            instance = self._state.rank_of(journal).instance
+            hidden[instance] = hidden.get(instance, 0) + _redacted(journal)
+        for instance, count in hidden.items():
+            Meter(self._state.ranks[instance]).set(names.REDACTED.name, {}, count)
 
     def _read_rank(self, journal: JournalState, meter: Meter, mark: Mark) -> None:
         meter.set(names.RUN_START_TIME.name, {}, journal.meta.unix_ns / 1e9)
@@ -108,6 +117,7 @@ def keep_counted(rank: RankState, journal: JournalState) -> None:
     """What the counters of a journal that has ended counted stays counted."""
     for reason, count in _lost(journal).items():
         rank.lost[reason] = rank.lost.get(reason, 0) + count
+    rank.redacted += _redacted(journal)
     # Gauges end with their process; sums must not fall when one of several has gone, or the server
     # sees a reset.
     for value in user_values(journal):
@@ -119,6 +129,11 @@ def keep_counted(rank: RankState, journal: JournalState) -> None:
 def _lost(journal: JournalState) -> dict[str, int]:
     """What the journal counts as lost beside rows, by reason."""
     return {reason: count for word, reason in _LOST.items() if (count := journal.words.get(word))}
+
+
+def _redacted(journal: JournalState) -> int:
+    """Values hidden, by its process and by the agent."""
+    return journal.words.get(int(Word.REDACTED), 0) + journal.redacted
 
 
 def _main_track(table: Rows) -> int:

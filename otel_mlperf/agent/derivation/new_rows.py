@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from otel_mlperf import names
+from otel_mlperf.agent.derivation.pauses import place_pauses
 from otel_mlperf.agent.model.journal_state import JournalState, Root
-from otel_mlperf.journal.journal_reader import OPEN_TYPE
+from otel_mlperf.journal.journal_reader import OPEN_TYPE, as_rows
 from otel_mlperf.journal.layout import Flag, Kind, Word, signed
 from otel_mlperf.journal.ring_scan import ROW_TYPE, PayloadParts, Rows, rows_of_kind
+from otel_mlperf.redaction import Redactor
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
 INTERRUPTED_FLAG = 1 << 6
 """Flag that the agent gives to sections that were open when their process died."""
 _REMEMBERED = 1024
+_FIRSTS = 64
 _PATIENCE = 20
 """Marks for which rows of an unknown step wait for it."""
 
@@ -42,12 +45,17 @@ class NewRows:
         self._payloads.feed(payload_rows)
         self._payload_rows = payload_rows
         self._begin(fresh)
-        self.values = rows_of_kind(fresh, Kind.VALUE)
+        values = rows_of_kind(fresh, Kind.VALUE)
+        latest = np.uint64(journal.meta.latest_ns)
+        self.values = values[values["start"] < latest]
         sections = rows_of_kind(fresh, Kind.SECTION)
         self.created = len(sections)
+        # Rows that somebody has written over: one time of the year 2500 would stop every table.
+        sections = sections[(sections["start"] <= sections["end"]) & (sections["end"] < latest)]
+        self.damaged = self.created - len(sections)
         # Before the next line: what is stale must not be taken for interrupted.
         self._note_stale(sections)
-        sections = self._with_interrupted(sections)
+        sections = place_pauses(journal, self._with_interrupted(sections))
         held = np.frombuffer(journal.held, ROW_TYPE)
         self._sections = self._without_cancelled(np.concatenate((held, sections)), fresh)
         self.steps: Rows
@@ -57,7 +65,14 @@ class NewRows:
     def payload(self, span: int) -> dict[str, Any]:
         """What was recorded with the row of ``span``; empty without anything."""
         recorded = self._payloads.pop(span)
-        return recorded if isinstance(recorded, dict) else {}
+        if not isinstance(recorded, dict):
+            return {}
+        # Here and not where they are given: the training process has no time for it.
+        if given := recorded.get("a"):
+            redactor = Redactor()
+            recorded["a"] = redactor.values(given)
+            self.journal.redacted += redactor.hidden
+        return recorded
 
     def peek(self, span: int) -> dict[str, Any]:
         """The same, to be asked for again."""
@@ -87,6 +102,8 @@ class NewRows:
                 journal.demoted[span] = parent or meta.run_span
                 continue
             is_run = category == names.RUN
+            if not is_run and not signed(n):
+                journal.first_steps = [*journal.first_steps, start][-_FIRSTS:]
             journal.roots[span] = Root(
                 kind="run" if is_run else "step",
                 trace=journal.run_trace if is_run else journal.step_trace(phase, signed(n)),
@@ -117,10 +134,7 @@ class NewRows:
         journal.ended_ns = _end_of(journal, sections["end"], self.values["start"])
         table = np.frombuffer(journal.open, OPEN_TYPE)
         table = table[~np.isin(table["span"], np.array(journal.stale, np.uint64))]
-        rows = np.zeros(len(table), ROW_TYPE)
-        for field in ("span", "parent", "root", "track", "start", "name"):
-            rows[field] = table[field]
-        rows["end"] = np.maximum(journal.ended_ns, table["start"])
+        rows = as_rows(table, journal.ended_ns)
         rows["flags"] = Kind.SECTION | Flag.ERROR | INTERRUPTED_FLAG
         self.created += len(rows)
         # Children first, as they would have ended.

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import numpy as np
 
 from otel_mlperf import names
+from otel_mlperf.agent.derivation.added_up import pay
 from otel_mlperf.agent.derivation.new_rows import INTERRUPTED_FLAG
 from otel_mlperf.agent.model.kept_span import Kept
 from otel_mlperf.agent.model.sampling import INTERRUPTED, PART, reason_to_keep
@@ -70,6 +71,7 @@ class _OutsideSections:
         self._journal = journal
         self._rows: list[tuple[int, ...]] = rows.tolist()
         self._paths: dict[int, tuple[str, ...]] = {}
+        self._besides: dict[int, bool] = {}
         self._around = {
             span: _Around(name, parent, track)
             for span, parent, _, track, _, name in np.frombuffer(journal.open, OPEN_TYPE).tolist()
@@ -82,9 +84,9 @@ class _OutsideSections:
     def sections(self, steps: Iterable[EndedStepFacts]) -> list[_OutsideSection]:
         """The sections in the order in which they ended; ``steps`` cover what is around them."""
         covers = self._journal.covers
+        steps = list(steps)
         intervals = [(s.start, s.end, s.root.parent, s.root.track) for s in steps]
-        for start, end, _, parent, _, track, *_ in self._rows:
-            intervals.append((start, end, parent, track))
+        intervals += self._after_steps({step.span for step in steps})
         # By time, because a cover only grows to the right; siblings on a track follow each other,
         # so that holds from mark to mark too.
         for start, end, parent, track in sorted(intervals):
@@ -96,6 +98,27 @@ class _OutsideSections:
         for span in [span for span in covers if span not in self._around]:
             del covers[span]
         return sections
+
+    def _after_steps(self, ended: set[int]) -> list[tuple[int, int, int, int]]:
+        """Intervals of the sections, but of those inside a step that goes on: it covers them.
+
+        They come before it, and a cover only grows to the right.
+        """
+        journal = self._journal
+        going_on = {span: root for span, root in journal.roots.items() if root.kind == "step"}
+        intervals: list[tuple[int, int, int, int]] = []
+        for start, end, _, parent, _, track, *_ in self._rows:
+            for span, root in going_on.items():
+                if (root.parent, root.track) == (parent, track) and root.start <= start:
+                    journal.inside_steps.setdefault(span, []).append((start, end, parent, track))
+                    break
+            else:
+                intervals.append((start, end, parent, track))
+        for span in journal.inside_steps.keys() - going_on.keys():
+            inside = journal.inside_steps.pop(span)
+            if span not in ended:  # it was taken back
+                intervals += inside
+        return intervals
 
     def ancestors(self, span: int, known: set[int]) -> set[int]:
         """The sections around ``span`` up to the run's, or to one whose own are ``known``."""
@@ -122,23 +145,37 @@ class _OutsideSections:
             error=bool(flags & Flag.ERROR),
             interrupted=bool(flags & INTERRUPTED_FLAG),
             path=self._path(span),
-            beside=self._is_beside(span, parent, track),
+            beside=self._is_beside(span),
             self_ns=max(0, end - start - cover.covered_ns) if cover else end - start,
         )
 
-    def _is_beside(self, span: int, parent: int, track: int) -> bool:
-        """Whether it ran on another track than what is around it; below the run, than the steps.
+    def _is_beside(self, span: int) -> bool:
+        """Whether it, or anything around it, ran on another track than what is around that.
 
-        A forked child runs beside its rank's own process whatever it does.
+        Below the run, than the steps. A forked child runs beside its rank's own process whatever
+        it does.
         """
         if self._journal.meta.is_child:
             return True
+        above: dict[int, None] = {}  # in order; ids may name each other
+        while span in self._around and span not in self._besides and span not in above:
+            above[span] = None
+            span = self._around[span].parent
+        beside = self._besides.get(span, False)
+        for one in reversed(above):
+            beside = self._besides[one] = beside or self._is_apart(one, *self._around[one][1:])
+        return beside
+
+    def _is_apart(self, span: int, parent: int, track: int) -> bool:
         around = self._around.get(parent)
         run = self._journal.meta.run_span
         # Where the steps run on a thread of their own, the run span's own thread only waits for it.
         if self._loops and span != run and (around is None or parent == run):
             return track not in self._loops
-        return around is not None and around.track != track
+        if around is None:
+            root = self._journal.roots.get(run)
+            return span != run and root is not None and track != root.track
+        return around.track != track
 
     def _path(self, span: int) -> tuple[str, ...]:
         """Names from below the run span down to the section's own; deep ones share a path."""
@@ -168,25 +205,29 @@ def work_out_outside(task: MarkTask, steps: list[EndedStepFacts]) -> None:
 
 def _measure(task: MarkTask, sections: list[_OutsideSection]) -> None:
     """Those of one name and path together: a row or histogram costs as much for one as for many."""
-    by_path: dict[tuple[int, tuple[str, ...], bool], list[_OutsideSection]] = {}
+    by_path: dict[tuple[int, int, tuple[str, ...], bool], list[_OutsideSection]] = {}
     by_name: dict[int, list[_OutsideSection]] = {}
     for section in sections:
         if not section.interrupted:
-            by_path.setdefault((section.name, section.path, section.beside), []).append(section)
+            # After how many first steps it began: set-up is what was before the first of a phase.
+            era = sum(first <= section.start for first in task.journal.first_steps)
+            key = (era, section.name, section.path, section.beside)
+            by_path.setdefault(key, []).append(section)
             by_name.setdefault(section.name, []).append(section)
-    for same in by_path.values():
-        task.tables.add_outside(_section_row(same, task.journal))
+    for (era, name, *_), same in by_path.items():
+        row = _section_row(same, task.journal)
+        task.tables.add_outside(row, era)
+        task.self_time(task.labels(name, phase=""), row["self_ns"])
     for name, same in by_name.items():
         labels = task.labels(name, phase="")
         task.meter.record(names.SECTION_DURATION, labels, np.array([s.duration_ns for s in same]))
-        task.self_time(labels, sum(section.self_ns for section in same))
 
 
 def _section_row(sections: list[_OutsideSection], journal: JournalState) -> dict[str, Any]:
     """The row of table ``sections`` for sections of one name, path and *beside*."""
     meta, first = journal.meta, sections[0]
     _, name, category, phase, _ = journal.section(first.name)
-    durations = [section.duration_ns for section in sections]
+    path, durations = "/".join(first.path), [section.duration_ns for section in sections]
     return SectionRow(
         rank=meta.rank,
         restart=meta.restart,
@@ -194,11 +235,13 @@ def _section_row(sections: list[_OutsideSection], journal: JournalState) -> dict
         name=name,
         category=category,
         parent=first.path[-2] if len(first.path) > 1 else "",
-        path="/".join(first.path),
+        path=path,
         beside=first.beside,
         count=len(sections),
         sum_ns=sum(durations),
-        self_ns=sum(section.self_ns for section in sections),
+        self_ns=pay(
+            journal, path, sum(section.self_ns for section in sections), beside=first.beside
+        ),
         min_ns=min(durations),
         max_ns=max(durations),
         start_ns=min(section.start for section in sections) + meta.shift_ns,

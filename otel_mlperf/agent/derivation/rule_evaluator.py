@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, Final
 
+from otel_mlperf.agent.model.events import WarningHeld
 from otel_mlperf.findings.finding_table import RULES
 from otel_mlperf.journal.bulletin import Reading, Warning
 
@@ -58,40 +59,52 @@ class RuleEvaluator:
         self._growths: dict[tuple[str, Key], _TotalsGrowth] = {}
         self._since: dict[tuple[str, Key], float] = {}
         self._held: dict[tuple[str, Key], float] = {}
+        self._worst: dict[tuple[str, Key], float] = {}
         self._active: dict[tuple[str, Key], Warning] = {}
+        self.held: list[WarningHeld] = []
+        """Those of the warnings whose condition held at the last look."""
 
     def look(self, readings: Iterable[Reading], now_s: float, unix_ns: int) -> list[Warning]:
         """The warnings that hold, those that began first in front."""
+        self.held = []
         by_metric: dict[str, list[Reading]] = {}
         for reading in readings:
             by_metric.setdefault(reading.metric, []).append(reading)
         for rule in self._rules:
             for key, value in self._values(rule, by_metric, now_s).items():
-                if value > rule.threshold if rule.comparison == "above" else value < rule.threshold:
+                if rule.holds(value):
                     self._holds(rule, key, value, now_s, unix_ns)
                 else:
                     self._since.pop((rule.name, key), None)
+                    if (rule.name, key) not in self._active:
+                        self._worst.pop((rule.name, key), None)
         # Only now: a condition that held a moment ago keeps its warning, so that one that comes and
         # goes is not told each time.
         for name in [n for n, held_s in self._held.items() if now_s - held_s >= _CLEAR_S]:
             del self._held[name]
             self._active.pop(name, None)
             self._since.pop(name, None)
+            self._worst.pop(name, None)
         return list(self._active.values())
 
     def _holds(self, rule: Rule, key: Key, value: float, now_s: float, unix_ns: int) -> None:
         name = (rule.name, key)
         self._held[name] = now_s
         since_s = self._since.setdefault(name, now_s)
-        if name in self._active or now_s - since_s < rule.for_s:
-            return
-        journal, labels = key[0], dict(zip(rule.by, key[1], strict=True))
-        words = {label.replace(".", "_"): text for label, text in labels.items()}
-        summary = rule.summary.format(value=value, **words)
-        began_ns = unix_ns - int((now_s - since_s) * 1e9)
-        self._active[name] = Warning(
-            rule.name, journal, labels, value, began_ns, summary, rule.action
-        )
+        worse = max if rule.comparison == "above" else min
+        worst = self._worst[name] = worse(self._worst.get(name, value), value)
+        if name not in self._active:
+            if now_s - since_s < rule.for_s:
+                return
+            began_ns = unix_ns - int((now_s - since_s) * 1e9)
+            self._active[name] = _warning(rule, key, value, began_ns)
+        warning = self._active[name]
+        self.held.append(
+            WarningHeld(
+                rule.id, warning.journal, warning.labels, warning.since_unix_ns, unix_ns, worst,
+                rule.threshold,
+            )
+        )  # fmt: skip
 
     def _values(self, rule: Rule, by_metric: dict[str, list[Reading]], now_s: float) -> Sums:
         measured = _sums(rule, rule.measured, by_metric)
@@ -109,6 +122,12 @@ class RuleEvaluator:
             elif whole > 0:
                 values[key] = value / whole
         return values
+
+
+def _warning(rule: Rule, key: Key, value: float, began_ns: int) -> Warning:
+    journal, labels = key[0], dict(zip(rule.by, key[1], strict=True))
+    summary = rule.told(value, labels)
+    return Warning(rule.name, journal, labels, value, began_ns, summary, rule.action)
 
 
 def _sums(rule: Rule, part: MeasuredSeries, by_metric: dict[str, list[Reading]]) -> Sums:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from otel_mlperf import names
+from otel_mlperf.agent.derivation.added_up import take_from_steps
 from otel_mlperf.agent.derivation.ended_steps import (
     EndedStepFacts,
     EndedStepRows,
@@ -15,6 +16,7 @@ from otel_mlperf.agent.derivation.ended_steps import (
     step_row,
 )
 from otel_mlperf.agent.derivation.new_rows import INTERRUPTED_FLAG
+from otel_mlperf.agent.derivation.pauses import pauses_by_section
 from otel_mlperf.agent.derivation.rollup import within_budget
 from otel_mlperf.agent.model.journal_state import RecentStep
 from otel_mlperf.agent.model.kept_span import Kept
@@ -25,7 +27,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from otel_mlperf.agent.derivation.mark_task import MarkTask
-    from otel_mlperf.agent.model.journal_state import Root
+    from otel_mlperf.agent.model.journal_state import JournalState, Root
     from otel_mlperf.journal.ring_scan import Rows
 
 _LIMIT: Final = 1 << 63
@@ -38,21 +40,44 @@ def work_out_steps(task: MarkTask) -> list[EndedStepFacts]:
         return []
     roots = np.unique(rows["root"])
     known = [journal.roots.get(r) or journal.ended[r].root for r in roots.tolist()]
-    ended = gather(rows, roots, np.array([root.track for root in known], np.uint64))
+    tracks = np.array([root.track for root in known], np.uint64)
+    ended = gather(rows, roots, tracks, _ends(journal, rows, roots))
+    _exclude_inside(task, ended)
+    take_from_steps(task, ended, known)
     facts = list(_facts(task, ended, known))
     # In order of their ends, as they happened: each is judged by those before it.
     for step in facts:
         _end(task, step)
-    ends = np.array([journal.ended[root].end for root in roots.tolist()], np.int64)
-    # What goes on after its step (a generator that feeds the loop) ran beside it, not in it.
-    ended.beside[:] |= ended.rows["end"].astype(np.int64) > ends[ended.step]
     _record_durations(task, facts)
     interrupted = [step.span for step in facts if step.interrupted]
     measured = list(zip(roots.tolist(), known, strict=True))
-    _measure(task, _without(ended, interrupted), measured)
+    stays = ~np.isin(ended.rows["root"], np.array(interrupted, np.uint64))
+    _measure(task, ended.only(stays), measured)
     for i, (span, root) in enumerate(measured):
         _keep(task, ended.rows[ended.step == i], root, span)
     return [step for step in facts if not step.interrupted]
+
+
+def _ends(journal: JournalState, rows: Rows, roots: NDArray[np.uint64]) -> NDArray[np.int64]:
+    """When each step ended: what of it comes later finds that in the state."""
+    own = rows[rows["span"] == rows["root"]]
+    ended = dict(
+        zip(own["span"].tolist(), np.maximum(own["end"], own["start"]).tolist(), strict=True)
+    )
+    return np.array(
+        [ended.get(root) or journal.ended[root].end for root in roots.tolist()], np.int64
+    )
+
+
+def _exclude_inside(task: MarkTask, ended: EndedStepRows) -> None:
+    """What is outside the step is told to it as a whole: part of it was spent in a section."""
+    is_root = ended.rows["span"] == ended.rows["root"]
+    told = (ended.rows["flags"] & Flag.HAS_PAYLOAD != 0) & ~is_root
+    for i in np.flatnonzero(told).tolist():
+        inside = int(task.batch.peek(int(ended.rows["span"][i])).get("x") or 0)
+        if inside:
+            ended.self_ns[i] -= inside
+            ended.self_ns[is_root & (ended.step == ended.step[i])] += inside
 
 
 def _facts(task: MarkTask, ended: EndedStepRows, known: list[Root]) -> list[EndedStepFacts]:
@@ -127,7 +152,9 @@ def _record_durations(task: MarkTask, steps: list[EndedStepFacts]) -> None:
 
 def _measure(task: MarkTask, ended: EndedStepRows, steps: list[tuple[int, Root]]) -> None:
     """Sections of steps: per-step rows, histograms, self time."""
-    task.tables.add_step_sections(sections_by_name(ended, task.journal, steps))
+    for inside, part in pauses_by_section(ended, task.journal):
+        columns = sections_by_name(part, task.journal, steps, inside)
+        task.tables.add_step_sections(columns)
     inner = ended.rows["span"] != ended.rows["root"]
     name, duration = ended.rows["name"][inner], ended.duration_ns[inner]
     own, beside = ended.self_ns[inner], ended.beside[inner]
@@ -191,8 +218,3 @@ def _whole(value: object) -> int | None:
     if isinstance(value, int) and not isinstance(value, bool) and -_LIMIT <= value < _LIMIT:
         return value
     return None
-
-
-def _without(ended: EndedStepRows, interrupted: list[int]) -> EndedStepRows:
-    stays: NDArray[np.bool_] = ~np.isin(ended.rows["root"], np.array(interrupted, np.uint64))
-    return EndedStepRows(*(column[stays] for column in ended))  # type: ignore[arg-type]  # in order

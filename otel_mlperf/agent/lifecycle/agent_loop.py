@@ -14,23 +14,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from otel_mlperf.agent.delivery.accounts import write_report
-from otel_mlperf.agent.delivery.destination import Site, account_of
-from otel_mlperf.agent.delivery.destination_list import make_destinations
-from otel_mlperf.agent.delivery.outbox import Outbox
+from otel_mlperf.agent.delivery.destination import account_of
 from otel_mlperf.agent.delivery.publish import Publisher
-from otel_mlperf.agent.delivery.sender import Sender
 from otel_mlperf.agent.delivery.store_destination import STORE, StoreDestination
 from otel_mlperf.agent.intake.write_ahead_log import Log
-from otel_mlperf.agent.lifecycle.event_processor import EventProcessor
+from otel_mlperf.agent.lifecycle.node_parts import make_node_parts
 from otel_mlperf.agent.model.agent_state import AgentState, load_state, write_state
 from otel_mlperf.agent.model.events import Event, Joined, Left, Mark
-from otel_mlperf.agent.model.table_rows import TableRows
 from otel_mlperf.agent.readings.reading_rounds import ReadingRounds, find_used
 from otel_mlperf.agent.readings.sensor_set import this_machine
-from otel_mlperf.agent.window_conversion import WindowQueue
 from otel_mlperf.errors import StoreError
 from otel_mlperf.ids import safe_name
-from otel_mlperf.store.parts import last_number, window_host
+from otel_mlperf.store.parts import last_number, window_host, write_as_of
 from otel_mlperf.store.schema import TABLES
 
 if TYPE_CHECKING:
@@ -68,18 +63,13 @@ class Agent:
         self._tail, self._options = tail, options
         self._state_path = self._folder / "state"
         self._state: AgentState = self._load()
-        self._outbox = Outbox(self._folder / "requests", options.outbox_bytes)
-        self._outbox.load(self._state.request, self._state.pending)
-        self._rows = TableRows()
-        site = Site(self.run_folder, self._host, options, self._rows)
-        destinations = make_destinations(site)
-        self._store = next(made for made in destinations if isinstance(made, StoreDestination))
-        self._windows = WindowQueue(self.run_folder, self._folder, options)
-        self._processor = EventProcessor(
-            self._state, self._rows, options, self._outbox, destinations, self._windows.results
+        parts = make_node_parts(self.run_folder, self._folder, options, self._state)
+        self._outbox, self._rows = parts.outbox, parts.rows
+        self._windows, self._processor, self._sender = parts.windows, parts.processor, parts.sender
+        self._store = next(
+            made for made in parts.destinations if isinstance(made, StoreDestination)
         )
         self._log = Log(self._folder, self._state.segment)
-        self._sender = Sender(self._outbox, destinations)
         machine = machine or this_machine(options, self.run_folder, tail.take_fullest, tail.folder)
         self._readings = ReadingRounds(
             machine, options.readings_s, used=partial(find_used, self._state.journals)
@@ -87,6 +77,8 @@ class Agent:
         self._publisher = Publisher(tail.folder)
         self._unlogged: list[Event] = []
         self._marked_ns = time.monotonic_ns()
+        # What had ended by then was to be in the tables: by the monotonic clock, and as Unix time.
+        self._until_ns = 0, 0
         self._replay()
 
     def _load(self) -> AgentState:
@@ -142,7 +134,7 @@ class Agent:
         until = began + (LOOK_S if self._tail.fullness < _BUSY else _BUSY_POLL_S)
         while (left_s := until - time.monotonic()) > 0:
             time.sleep(min(left_s, GLANCE_S))
-            if self._tail.is_pressing:
+            if self._tail.is_pressing or self._is_asked:
                 break
 
     def tick(self) -> None:
@@ -152,13 +144,14 @@ class Agent:
         if any(not joined.meta.is_child for joined in new):
             self._readings.hasten()
         self._take([*read, *new, *self._tail.poll(), *self._windows.step(self._state)])
-        self._publisher.tell(read, self._state)
-        now = time.monotonic_ns()
-        if self._tail.ended_main or now - self._marked_ns >= _MARK_NS or not len(self._tail):
+        self._take([*self._publisher.tell(read, self._state)])
+        is_due = time.monotonic_ns() - self._marked_ns >= _MARK_NS
+        if self._tail.ended_main or is_due or self._is_asked or not len(self._tail):
             self.mark()
 
     def mark(self) -> None:
         """Works out what has come."""
+        until_ns = time.monotonic_ns(), time.time_ns()
         # The open table is taken before and after the rows: a section that ends in between is in
         # the first, and its children of this poll need it as parent.
         before = self._tail.seen()
@@ -175,6 +168,7 @@ class Agent:
         self._log.sync()
         self._processor.settle()
         if flush:
+            self._until_ns = until_ns
             self.flush(unix)
 
     def finish(self) -> None:
@@ -204,12 +198,18 @@ class Agent:
         self._unlogged.clear()
         self._tail.durable()
 
+    @property
+    def _is_asked(self) -> bool:
+        """Whether somebody has asked for the tables since they were written, or could not be."""
+        # A time to come is nobody's request: it would be one for ever.
+        return self._until_ns[0] < self._tail.tables_asked_ns <= time.monotonic_ns()
+
     def _is_flush_due(self, unix_ns: int) -> bool:
-        """Every 2 s at first, then after a sixth of the run's age, a minute at most."""
+        """When asked; else every 2 s at first, then after a sixth of the run's age, up to 60 s."""
         age = unix_ns - (self._state.began_ns or unix_ns)
         interval = min(max(2 * 10**9, age // 6), 60 * 10**9)
         waited = unix_ns - self._state.flushed_ns
-        return waited >= interval or self._waiting_rows > _MOST_WAITING
+        return self._is_asked or waited >= interval or self._waiting_rows > _MOST_WAITING
 
     @property
     def _waiting_rows(self) -> int:
@@ -240,11 +240,12 @@ class Agent:
             self._keep_small(state)
             report = self._processor.accounts.report(self._processor.emitter.waiting)
             write_report(self.run_folder, self._host, report)
+            write_as_of(self.run_folder, self._host, self._until_ns[1])
         except (OSError, StoreError) as error:
             _log.warning("writing the run folder: %s", str(error))  # its frames hold mappings
             return
         # Not after an error: the journals are then the only copy besides the log.
-        self._tail.stored()
+        self._tail.stored(self._until_ns[0])
         self._windows.stored()
 
     def _keep_small(self, state: AgentState) -> None:

@@ -21,7 +21,7 @@ from otel_mlperf.agent.readings.gpu_visibility import drop_views
 from otel_mlperf.errors import JournalError
 from otel_mlperf.journal.bulletin import drop_readings
 from otel_mlperf.journal.folder_lock import LOCK, OnlyOne
-from otel_mlperf.journal.journal_folder import journals_in
+from otel_mlperf.journal.journal_folder import is_own, journals_in
 from otel_mlperf.journal.journal_reader import JournalReader
 
 if TYPE_CHECKING:
@@ -43,8 +43,12 @@ _LOG_BYTES: Final = 1 << 20
 def serve(folder: Path, environ: Mapping[str, str]) -> int:
     """Reads the journals of ``folder`` until the last has ended; returns an exit code.
 
-    Does nothing where another agent already does it.
+    Does nothing where another agent already does it, or where somebody else may put journals: one
+    names the run folder that is written to.
     """
+    if not is_own(folder):
+        _log.error("%s is not this user's alone: nothing in it is read", folder)
+        return 1
     for wait_s in (*_WAITS_S, 0.0):
         with OnlyOne(folder) as is_mine:
             if not is_mine:

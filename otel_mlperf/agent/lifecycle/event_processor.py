@@ -27,6 +27,7 @@ from otel_mlperf.agent.model.events import (
     Named,
     Polled,
     Read,
+    WarningHeld,
     WindowConverted,
 )
 from otel_mlperf.agent.model.journal_state import JournalState
@@ -72,7 +73,7 @@ class EventProcessor:
         for outcome in self._outbox.news():
             self.accounts.settled(outcome)
 
-    def apply(self, event: Event) -> None:
+    def apply(self, event: Event) -> None:  # noqa: C901 - one case for each kind
         """One event."""
         match event:
             case Joined():
@@ -87,6 +88,8 @@ class EventProcessor:
                 self._leave(event)
             case Read():
                 self._read_source(event)
+            case WarningHeld():
+                self._hold_warning(event)
             case Mark():
                 self._mark(event)
             case WindowConverted():
@@ -116,6 +119,11 @@ class EventProcessor:
         journal = self._state.journals[event.journal]
         journal.left, journal.alive_ns = True, max(journal.alive_ns, event.monotonic_ns)
         journal.open, journal.cells, journal.words = event.open, event.cells, event.words
+
+    def _hold_warning(self, held: WarningHeld) -> None:
+        journal = self._state.journals.get(held.journal)
+        if journal is not None or not held.journal:
+            self._tables.add_warning(journal.meta if journal else None, held)
 
     def _mark(self, mark: Mark) -> None:
         state = self._state

@@ -11,16 +11,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from otel_mlperf.agent.delivery.accounts import write_report
-from otel_mlperf.agent.delivery.destination import Site
-from otel_mlperf.agent.delivery.destination_list import make_destinations
-from otel_mlperf.agent.delivery.outbox import Outbox
-from otel_mlperf.agent.delivery.sender import Sender
 from otel_mlperf.agent.lifecycle.agent_process import serve
-from otel_mlperf.agent.lifecycle.event_processor import EventProcessor
+from otel_mlperf.agent.lifecycle.node_parts import make_node_parts
 from otel_mlperf.agent.model.agent_options import Options, read_options
 from otel_mlperf.agent.model.agent_state import load_state, write_state
-from otel_mlperf.agent.model.table_rows import TableRows
-from otel_mlperf.agent.window_conversion import WindowQueue
 from otel_mlperf.errors import RunServed
 from otel_mlperf.journal.folder_lock import is_served
 from otel_mlperf.journal.journal_folder import (
@@ -120,29 +114,24 @@ def _is_served(run: RunFolder) -> bool:
 
 def _deliver(run_folder: Path, place: Path, options: Options) -> Recovered:
     state = load_state(place / "state")
-    outbox = Outbox(place / "requests", options.outbox_bytes)
-    outbox.load(state.request, state.pending)
-    windows = WindowQueue(run_folder, place, options)
-    rows = TableRows()
-    destinations = make_destinations(Site(run_folder, place.name, options, rows))
-    processor = EventProcessor(state, rows, options, outbox, destinations, windows.results)
+    parts = make_node_parts(run_folder, place, options, state)
     converted = 0
     # No log here, and none is needed: what a window left is removed only after the state that
     # contains it.
-    for event in windows.rest(state):
-        processor.apply(event)
+    for event in parts.windows.rest(state):
+        parts.processor.apply(event)
         converted += not event.lost
-    before = len(outbox.pending)
-    sender = Sender(outbox, destinations)
-    sender.start()
-    sender.drain(PATIENCE_S)
-    sender.stop()
-    processor.settle()
+    before = len(parts.outbox.pending)
+    parts.sender.start()
+    parts.sender.drain(PATIENCE_S)
+    parts.sender.stop()
+    parts.processor.settle()
     # After settling, which takes outcomes out of it; before the state, which the next reader
     # believes.
-    state.pending = outbox.pending
+    state.pending = parts.outbox.pending
     write_state(place / "state", state)
-    outbox.forget()
-    windows.forget(state)
-    write_report(run_folder, place.name, processor.accounts.report(processor.emitter.waiting))
+    parts.outbox.forget()
+    parts.windows.forget(state)
+    waiting = parts.processor.emitter.waiting
+    write_report(run_folder, place.name, parts.processor.accounts.report(waiting))
     return Recovered(0, before - len(state.pending), len(state.pending), converted)

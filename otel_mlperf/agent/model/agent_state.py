@@ -59,10 +59,10 @@ class RankState(msgspec.Struct):
     """Keys of the labelled series that processes of the rank keep themselves."""
     lost: dict[str, int] = {}
     """What journals that have ended had lost beside rows, by reason."""
+    redacted: int = 0
+    """Values hidden in journals that have ended."""
     user: dict[str, list[str]] = {}
     """Unit and instrument of what the program itself counts, by metric name."""
-    debt_ns: dict[str, int] = {}
-    """Aggregated time, by enclosing name and phase, that its self time has still to give up."""
     step_ns: dict[str, list[int]] = {}
     """The last hundred durations by phase, or by section name outside steps."""
     seen: dict[str, int] = {}

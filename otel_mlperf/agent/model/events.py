@@ -86,6 +86,22 @@ class Read(msgspec.Struct, array_like=True, tag="read", frozen=True):
     """Those that ``names`` does not have: a replay needs no package that brought them."""
 
 
+class WarningHeld(msgspec.Struct, array_like=True, tag="held", frozen=True):
+    """A warning was seen to hold, again or for the first time."""
+
+    id: str
+    """Of its row in the table of findings."""
+    journal: str
+    """As of a reading."""
+    labels: dict[str, str]
+    start_unix_ns: int
+    """Since when; with the three above it says which warning it is."""
+    end_unix_ns: int
+    value: float
+    """The worst so far of what is compared with the threshold."""
+    threshold: float
+
+
 class Mark(msgspec.Struct, array_like=True, tag="mark", frozen=True):
     """Now everything before is worked out: once a second, and when a run ends."""
 
@@ -122,4 +138,4 @@ class WindowConverted(msgspec.Struct, array_like=True, tag="converted", frozen=T
     """What it comes to."""
 
 
-Event = Joined | Named | Polled | Left | Read | Mark | WindowConverted
+Event = Joined | Named | Polled | Left | Read | WarningHeld | Mark | WindowConverted

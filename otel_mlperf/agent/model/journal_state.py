@@ -67,8 +67,14 @@ class JournalState(msgspec.Struct):
     words: dict[int, int] = {}
     cells: bytes = b""
     cells_stored: dict[int, list[int]] = {}
-    """Aggregates as last written to the tables: entry to count and sum."""
+    """Aggregates as last written to the tables: entry to count, sum and what others covered."""
+    debts_ns: dict[str, int] = {}
+    """By path outside steps, what aggregated sections took of its own time and has no row yet."""
+    first_steps: list[int] = []
+    """When phases began to have steps: what was before the first of one is set-up."""
     covers: dict[int, CoveredTime] = {}
+    inside_steps: dict[int, list[tuple[int, int, int, int]]] = {}
+    """Sections of the run inside an open step, by its id: start, end, parent and track."""
     forced: set[int] = set()
     """Open sections that are kept whatever happens: a child of theirs was."""
     segments: dict[int, int] = {}
@@ -88,6 +94,8 @@ class JournalState(msgspec.Struct):
     sections: int = 0
     ring_full: int = 0
     """Sections dropped by the full ring that are in the accounts."""
+    redacted: int = 0
+    """Values of calls that the agent hid; those that the process hid itself are in its words."""
 
     @property
     def instance(self) -> str:

@@ -59,7 +59,8 @@ class Kept:
         if self.n is not None and self.span == self.root:
             own[names.TRAINING_STEP] = self.number
             own[names.KEPT] = self.reason
-            for key, name in (("n", names.BATCH_SIZE), ("t", names.BATCH_TOKENS)):
+            given = {"n": names.BATCH_SIZE, "t": names.BATCH_TOKENS, "x": names.STEP_OUTSIDE}
+            for key, name in given.items():
                 if self.payload.get(key) is not None:
                     own[name] = self.payload[key]
         if self.error_words:

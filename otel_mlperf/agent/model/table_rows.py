@@ -14,7 +14,7 @@ import msgspec
 from otel_mlperf.store.schema import TABLES
 
 if TYPE_CHECKING:
-    from otel_mlperf.agent.model.events import SensorReading
+    from otel_mlperf.agent.model.events import SensorReading, WarningHeld
     from otel_mlperf.journal.meta import JournalMeta
 
 Columns = dict[str, list[Any]]
@@ -27,12 +27,13 @@ class TableRows:
         self.rows: dict[str, list[dict[str, Any]]] = {}
         self._sections: Columns = {column.name: [] for column in TABLES["sections"]}
         self._outside: dict[tuple[Any, ...], dict[str, Any]] = {}
+        self._warnings: dict[tuple[Any, ...], dict[str, Any]] = {}
 
     @property
     def waiting(self) -> int:
         """How many rows wait."""
         rows = sum(map(len, self.rows.values()))
-        return rows + len(self._sections["name"]) + len(self._outside)
+        return rows + len(self._sections["name"]) + len(self._outside) + len(self._warnings)
 
     def add(self, table: str, row: dict[str, Any]) -> None:
         """One row."""
@@ -44,10 +45,14 @@ class TableRows:
         for name, values in columns.items():
             self._sections[name].extend(values)
 
-    def add_outside(self, row: dict[str, Any]) -> None:
-        """A section outside steps: added up with those of the same path."""
+    def add_outside(self, row: dict[str, Any], era: int) -> None:
+        """A section outside steps: added up with those of the same path and ``era``.
+
+        A new one begins with the first step of a phase, so that set-up can be told from the rest.
+        """
         # Summed here and not by the reader: a service without steps would else write a row a call.
-        key = (row["rank"], row["restart"], row["phase"], row["path"], row["name"], row["beside"])
+        same = ("rank", "restart", "phase", "path", "name", "beside", "aggregate")
+        key = (era, *(row[field] for field in same))
         held = self._outside.setdefault(key, row)
         if held is not row:
             for field in ("count", "sum_ns", "self_ns"):
@@ -69,14 +74,31 @@ class TableRows:
             },
         )
 
+    def add_warning(self, meta: JournalMeta | None, held: WarningHeld) -> None:
+        """A warning of a rank, of the node where there is no ``meta``, for as long as it held."""
+        row = {
+            "rank": meta.rank if meta else None,
+            "restart": meta.restart if meta else 0,
+            "id": held.id,
+            "labels": json.dumps(held.labels),
+            "start_ns": held.start_unix_ns,
+            "end_ns": held.end_unix_ns,
+            "value": held.value,
+            "threshold": held.threshold,
+        }
+        # The last one says all that those before it said.
+        self._warnings[tuple(row.values())[:5]] = row
+
     def clear(self) -> None:
         """They are written."""
-        self.rows, self._outside = {}, {}
+        self.rows, self._outside, self._warnings = {}, {}, {}
         self._sections = {column.name: [] for column in TABLES["sections"]}
 
     def columns(self) -> dict[str, Columns]:
         """All of them, by table."""
         columns = {table: _transposed(rows) for table, rows in self.rows.items()}
+        if self._warnings:
+            columns["warnings"] = _transposed([*self._warnings.values()])
         outside = _transposed([*self._outside.values(), *self.rows.get("sections", ())])
         columns["sections"] = {
             name: values + outside.get(name, []) for name, values in self._sections.items()

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from by_hand import Program, accounts, table
+from by_hand import Program, accounts, aggregate, table
 
 
 def test_aggregated_sections_are_totals_and_no_items(program, agent_of, run_folder) -> None:
     """Cells of several threads add up to one row under the enclosing name."""
-    number = program.journal.entry(["cell", "aggregate", "tokenize", "other", "data.load", "train"])
+    number = program.journal.entry(
+        aggregate("tokenize", "data.load", section=program.name("data.load"), path="data.load")
+    )
     for count, total, least, most in ((10, 500, 20, 90), (5, 100, 10, 40)):
         word = program.journal.cell(number)
         program.journal.words[word + 1] = count

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import random
+
 import pytest
-from by_hand import MS, Program
+from by_hand import MS, Program, accounts, adds_up, table
 
 from otel_mlperf.agent.intake.tail import Tail
 from otel_mlperf.agent.lifecycle.agent_loop import Agent
@@ -103,3 +105,33 @@ def test_agent_that_goes_on_knows_when_the_one_before_saw_the_process_alive(
     ((outcome, end),) = Store(run_folder).rows("SELECT outcome, end_ns FROM processes")
     assert (outcome, end) == ("killed", BEGAN + alive_ns)
     assert alive_ns > 20 * MS
+
+
+def test_what_was_written_over_is_left_out_and_counted(
+    program, agent_of, run_folder, random_words
+) -> None:
+    """Times that cannot be stop no table: such rows are lost as damaged, and the rest is there."""
+    program.step(10)
+    for start, end in ((random_words[0], random_words[1]), (50 * MS, 40 * MS), (60 * MS, 1 << 63)):
+        row = (program.run + 77, program.run, program.run, 11, program.name("wild"))
+        program.journal.put(start, end, *row, Kind.SECTION)
+    program.open("wild", random_words[2] // MS)
+    for word in (Word.STEP_TIME, Word.LOST_OPEN):
+        program.journal.words[word] = random_words[3]
+    program.step(30)
+    program.stop(90)
+    agent_of(program).run()
+
+    spans = accounts(run_folder)["spans"]["store"]
+    assert adds_up(spans)
+    assert spans["lost"] == {"damaged": 3}
+    assert [row["number"] for row in table(run_folder, "steps")] == [100, 101]
+    assert {row["name"] for row in table(run_folder, "spans")}.isdisjoint({"wild"})
+    assert ends(run_folder) == ("finished", 90)
+
+
+@pytest.fixture(params=range(5))
+def random_words(request):
+    """What a wild write leaves."""
+    seeded = random.Random(request.param)
+    return [1 << 62 | seeded.getrandbits(64) for _ in range(4)]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from by_hand import MS, Program, accounts, adds_up, table
+from by_hand import MS, Program, accounts, adds_up, aggregate, table
 
 
 def test_sections_outside_steps_are_measured_by_path(program, agent_of, run_folder) -> None:
@@ -111,7 +111,7 @@ def test_sections_of_forked_children_are_beside_their_ranks_own(
     program.section("load", 1, 9)
     outer = child.section("load", 2, 8)
     child.section("read", 3, 4, parent=outer)
-    number = child.journal.entry(["cell", "aggregate", "decode", "other", "load", "train"])
+    number = child.journal.entry(aggregate("decode", "load", section=child.name("load")))
     word = child.journal.cell(number)
     child.journal.words[word + 1], child.journal.words[word + 2] = 3, 300
     child.journal.close()

@@ -188,6 +188,31 @@ def test_words_and_labels():
     )
 
 
+def test_what_held_says_since_when_how_far_and_how_bad():
+    """A warning that comes, gets worse and better, goes and comes again within half a minute."""
+    watch, held = RuleEvaluator(), []
+    for now_s, used in enumerate((950, 990, 920, 500, 910, 500, 500, 500, 500, 500, 500, 950)):
+        watch.look(memory(used), 5 * now_s, 10**18 + 5 * now_s * 10**9)
+        held.append([(one.id, one.start_unix_ns - 10**18, one.end_unix_ns - 10**18, one.value)
+                     for one in watch.held])  # fmt: skip
+        assert {one.threshold for one in watch.held} <= {0.9}
+
+    assert held[:5] == [[], [], [("memory_near_limit", 0, 10 * 10**9, 0.99)], [],
+                        [("memory_near_limit", 0, 20 * 10**9, 0.99)]]  # fmt: skip
+    assert held[5:] == [[]] * 7
+
+
+def test_the_worst_of_what_must_not_fall_is_the_least():
+    """And what passed before a warning began counts for none of it."""
+    watch = RuleEvaluator()
+    for now_s, available in enumerate((10, 900, 40, 30, 45, 49)):
+        watch.look(host(available), 5 * now_s, 10**18)
+
+    assert [(one.id, one.journal, one.value) for one in watch.held] == [
+        ("host_memory_near_limit", "", 0.03)
+    ]
+
+
 def test_ranks_are_judged_one_by_one():
     """One rank's memory is not the other's."""
     both = [*memory(100), of(names.CGROUP_WORKING_SET, 990, journal="1"),

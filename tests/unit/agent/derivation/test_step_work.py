@@ -50,6 +50,19 @@ def test_sections_of_a_step_add_up_to_it(program, agent_of, run_folder) -> None:
     assert inside + own["self_ns"] == own["duration_ns"] == 10_000_000
 
 
+def test_a_steps_span_says_what_of_it_is_no_part_of_its_time(program, agent_of, run_folder) -> None:
+    """A validation inside, say: whoever has the span alone can tell what all others tell."""
+    program.step(0, payload={"x": 4_000_000})
+    program.step(10)
+    program.stop(30)
+    agent_of(program).run()
+
+    spans = [s for s in table(run_folder, "spans") if s["name"] == "train.step"]
+    outside = [json.loads(s["attributes"]).get(names.STEP_OUTSIDE) for s in spans]
+    took = [s["duration_ns"] for s in table(run_folder, "steps")]
+    assert (outside, took) == ([4_000_000, None], [6_000_000, 10_000_000])
+
+
 def test_kept_spans_form_the_tree_that_was_recorded(program, agent_of, run_folder) -> None:
     """Parents, trace, times and the link of a step to the run's trace are those recorded."""
     epoch = 800

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import resource
 import signal
+import time
 
 from by_hand import accounts, adds_up, table
 
 from otel_mlperf.journal.layout import Word
+from otel_mlperf.store.parts import read_as_of
 
 
 def test_second_agent_goes_on_without_loss_or_double(program, agent_of, run_folder) -> None:
@@ -51,6 +53,36 @@ def test_journal_that_was_read_is_not_read_again_after_a_full_disk(
     account = accounts(run_folder)["spans"]["store"]
     assert account["created"] == program.sections
     assert adds_up(account)
+
+
+def test_tables_that_somebody_asks_for_are_written_at_the_next_look(
+    program, agent_of, run_folder
+) -> None:
+    """Whatever had ended by then is in them, and the journal and the run folder say so."""
+    agent, words = agent_of(program), program.journal.words
+    program.step(0)
+    agent.mark()
+    program.step(10)
+    asked_ns, unix_ns = time.monotonic_ns(), time.time_ns()
+    words[Word.TABLES_ASKED] = asked_ns
+    agent.tick()
+
+    assert [s["n"] for s in table(run_folder, "steps")] == [0, 1]
+    assert asked_ns <= words[Word.TABLES_UNTIL] <= time.monotonic_ns()
+    assert unix_ns <= read_as_of(run_folder, "node") <= time.time_ns()
+
+
+def test_tables_are_asked_for_once(program, agent_of) -> None:
+    """What was written is not asked for any more, nor is a time to come, or the disk refuses it."""
+    agent, words = agent_of(program), program.journal.words
+    agent.tick()
+    agent.mark()
+    words[Word.TABLES_ASKED] = time.monotonic_ns()
+    assert agent._is_asked
+    agent.mark()
+    assert not agent._is_asked
+    words[Word.TABLES_ASKED] = time.monotonic_ns() + 10**15
+    assert not agent._is_asked
 
 
 def test_rows_that_the_log_refused_are_read_again(program, agent_of, run_folder) -> None:

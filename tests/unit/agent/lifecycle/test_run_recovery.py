@@ -10,6 +10,7 @@ import pytest
 from by_hand import Program
 
 from otel_mlperf.agent.delivery.outbox import Outbox
+from otel_mlperf.agent.lifecycle.agent_process import serve
 from otel_mlperf.agent.lifecycle.run_recovery import deliver_rest, folders_to_read, recover_journals
 from otel_mlperf.errors import RunServed
 from otel_mlperf.journal.folder_lock import OnlyOne
@@ -56,6 +57,17 @@ def left_behind(place: Path, name: str, *entry: object) -> Path:
     program.stop(30)
     program.journal.release()
     return folder
+
+
+def test_journals_that_others_could_have_put_there_are_left(tmp_path):
+    """Such a journal names the folder that is written to: nothing is read, removed or written."""
+    folder = left_behind(tmp_path, "planted")
+    folder.parent.chmod(0o777)
+
+    assert recover_journals({}, [folder]) == (0, 0, [])
+    assert serve(folder, {}) == 1
+    assert [path.suffix for path in folder.iterdir()] == [".journal"]
+    assert not any((tmp_path / "runs" / "planted").iterdir())
 
 
 def test_journal_that_cannot_be_read_stops_no_other(tmp_path):

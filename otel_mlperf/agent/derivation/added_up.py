@@ -1,0 +1,208 @@
+"""What did aggregated sections add up to, and from whose own time is it taken?
+
+In a step the step itself says how much (``Kind.SECTION`` payload ``g``); outside of steps, cells
+grow from mark to mark. Either way an aggregate's own time is taken from the row of the section that
+it was spent in, so that the rows of a step, or of the run, add up.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from otel_mlperf import names
+from otel_mlperf.agent.derivation.cell_values import cells_by_entry
+from otel_mlperf.agent.model.table_rows import SectionRow
+from otel_mlperf.journal.layout import Flag
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from otel_mlperf.agent.derivation.ended_steps import EndedStepRows
+    from otel_mlperf.agent.derivation.mark_task import MarkTask
+    from otel_mlperf.agent.model.journal_state import JournalState, Root
+
+
+class Aggregate(NamedTuple):
+    """A name under which calls are added up, and where: the content of its entry."""
+
+    name: str
+    category: str
+    enclosing: str
+    phase: str
+    section: int
+    """Entry of the section whose own time it takes; 0: it takes none."""
+    path: str
+    """Outside steps, of that section."""
+    inside: str
+    """Aggregated sections around, below that one."""
+    of_step: bool
+    beside: bool
+    since_ns: int
+
+
+class _Growth(NamedTuple):
+    """Calls of an aggregate, and what they add up to."""
+
+    calls: int
+    sum_ns: int
+    self_ns: int
+    min_ns: int
+    max_ns: int
+
+
+class _Item(NamedTuple):
+    """What a step says of one aggregate."""
+
+    entry: int
+    after_ns: int
+    calls: int
+    sum_ns: int
+    covered_ns: int
+    min_ns: int
+    max_ns: int
+
+
+def add_outside(task: MarkTask) -> None:
+    """Rows for what was added up outside of steps since the last mark."""
+    for aggregate, grown in _grown(task.journal, of_step=False):
+        row = _row(task.journal, aggregate, grown, _since(task.journal, aggregate))
+        task.tables.add_outside(row, aggregate.since_ns)
+        if aggregate.section:
+            key = _debt_key(aggregate.path, beside=row["beside"])
+            task.journal.debts_ns[key] = task.journal.debts_ns.get(key, 0) + grown.self_ns
+        _measure(task, aggregate, grown.self_ns)
+
+
+def add_rest(task: MarkTask) -> None:
+    """What a journal that has ended added up in steps that never did, or after they had.
+
+    It is in the totals of the run, but no time outside of steps: its rows have no path.
+    """
+    for aggregate, grown in _grown(task.journal, of_step=True):
+        row = _row(task.journal, aggregate, grown, _since(task.journal, aggregate))
+        task.tables.add("sections", row | {"path": ""})
+        _measure(task, aggregate, grown.self_ns)
+
+
+def pay(journal: JournalState, path: str, self_ns: int, *, beside: bool) -> int:
+    """The own time of sections outside steps, less what aggregates in them took."""
+    # What is inside has ended before: it is known when the section's row comes.
+    key = _debt_key(path, beside=beside)
+    paid = min(journal.debts_ns.get(key, 0), self_ns)
+    if paid:
+        journal.debts_ns[key] -= paid
+    return self_ns - paid
+
+
+def _debt_key(path: str, *, beside: bool) -> str:
+    return f"{path} beside" if beside else path
+
+
+def take_from_steps(task: MarkTask, ended: EndedStepRows, roots: Sequence[Root]) -> None:
+    """Rows for what steps say was added up in them; lowers the self times that it was part of."""
+    if not (ended.rows["flags"] & Flag.HAS_PAYLOAD).any():
+        return
+    told = [
+        (i, item)
+        for i in np.flatnonzero(ended.rows["span"] == ended.rows["root"]).tolist()
+        for item in _items(task.batch.peek(int(ended.rows["span"][i])))
+    ]
+    keys = zip(ended.step.tolist(), ended.rows["name"].tolist(), ended.beside.tolist(), strict=True)
+    # Any row of the section: the self times of all its rows in the step are added up anyway.
+    row_of = {key: i for i, key in enumerate(keys)} if told else {}
+    for i, item in told:
+        aggregate = _known(task.journal, item.entry)
+        if aggregate is None:
+            continue
+        step, begin = int(ended.step[i]), int(ended.rows["start"][i])
+        own = max(0, item.sum_ns - item.covered_ns)
+        of_row = row_of.get((step, aggregate.section, aggregate.beside))
+        if of_row is None and not aggregate.beside:
+            of_row = i  # what it was in went on after the step, and is no part of it
+        if of_row is not None:
+            ended.self_ns[of_row] -= own
+        _store(task.journal, item.entry, item.calls, item.sum_ns, item.covered_ns)
+        grown = _Growth(item.calls, item.sum_ns, own, item.min_ns, item.max_ns)
+        row = _row(task.journal, aggregate, grown, begin + item.after_ns)
+        root = roots[step]
+        place = {"phase": root.phase, "n": root.n, "number": root.number, "path": ""}
+        task.tables.add("sections", row | place)
+        _measure(task, aggregate, own)
+
+
+def _items(payload: dict[str, Any]) -> Iterator[_Item]:
+    for item in payload.get("g") or ():
+        if len(item) == len(_Item._fields):
+            yield _Item(*item)
+
+
+def _grown(journal: JournalState, *, of_step: bool) -> Iterator[tuple[Aggregate, _Growth]]:
+    """What is in the cells and in no row yet."""
+    for number, _, cells in cells_by_entry(journal):
+        aggregate = _known(journal, number)
+        entered = [cell.words for cell in cells if cell.words[1]]
+        if aggregate is None or aggregate.of_step != of_step or not entered:
+            continue
+        sums = [sum(words[i] for words in entered) for i in (1, 2, 5)]
+        stored = journal.cells_stored.get(number, [0, 0, 0])
+        count, total, covered = (now - then for now, then in zip(sums, stored, strict=True))
+        if count > 0:
+            _store(journal, number, count, total, covered)
+            # Of all so far: cells keep no extremes of the time since the last row.
+            yield aggregate, _Growth(count, total, max(0, total - covered), *_extremes(entered))
+
+
+def _since(journal: JournalState, aggregate: Aggregate) -> int:
+    return aggregate.since_ns or journal.meta.monotonic_ns
+
+
+def _known(journal: JournalState, number: int) -> Aggregate | None:
+    entry = journal.entries.get(number)
+    if not entry or entry[:2] != ["cell", "aggregate"]:
+        return None
+    return Aggregate(*entry[2:])
+
+
+def _extremes(cells: list[list[int]]) -> tuple[int, int]:
+    least = min(min(cell[3], cell[6] or cell[3]) for cell in cells)
+    return least, max(max(cell[4], cell[7]) for cell in cells)
+
+
+def _store(journal: JournalState, number: int, count: int, sum_ns: int, covered_ns: int) -> None:
+    stored = journal.cells_stored.setdefault(number, [0, 0, 0])
+    stored[:] = stored[0] + count, stored[1] + sum_ns, stored[2] + covered_ns
+
+
+def _row(
+    journal: JournalState, aggregate: Aggregate, grown: _Growth, start_ns: int
+) -> dict[str, Any]:
+    meta = journal.meta
+    sums = "/".join(filter(None, (aggregate.inside, aggregate.name)))
+    return SectionRow(
+        rank=meta.rank,
+        restart=meta.restart,
+        phase=aggregate.phase,
+        name=aggregate.name,
+        category=aggregate.category,
+        parent=aggregate.enclosing,
+        path=f"{aggregate.path}//{sums}",
+        beside=meta.is_child or aggregate.beside,
+        aggregate=True,
+        count=grown.calls,
+        sum_ns=grown.sum_ns,
+        self_ns=grown.self_ns,
+        min_ns=grown.min_ns,
+        max_ns=grown.max_ns,
+        start_ns=start_ns + meta.shift_ns,
+    ).as_row()
+
+
+def _measure(task: MarkTask, aggregate: Aggregate, self_ns: int) -> None:
+    labels = {
+        names.SECTION_NAME: aggregate.name,
+        names.SECTION_CATEGORY: aggregate.category,
+        names.ML_PHASE: aggregate.phase,
+    }
+    task.meter.add(names.SECTION_SELF_TIME, labels, self_ns / 1e9)
