@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from otel_mlperf.analysis.findings.finding_sources import judge_run
+from otel_mlperf.analysis.profiles.kernel_totals import find_windows
 from otel_mlperf.analysis.profiles.recorded_windows import REMEDIES, read_left_out
 from otel_mlperf.analysis.run.item_accounts import RING_FULL
 from otel_mlperf.analysis.run.run_processes import RUNNING, read_processes
@@ -15,12 +16,14 @@ from otel_mlperf.findings.check import Check
 from otel_mlperf.journal.journal_folder import ROOM, SHARED_MEMORY, folders_of_run, journals_in
 from otel_mlperf.journal.journal_reader import JournalReader
 from otel_mlperf.journal.layout import Word
+from otel_mlperf.report.completeness_lines import answered_text, losses_text
 from otel_mlperf.report.finding_lines import finding_text
 from otel_mlperf.report.quantities import plural
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from otel_mlperf.analysis.profiles.window_shapes import WindowFacts
     from otel_mlperf.analysis.run.item_accounts import Accounts, RunAccount
     from otel_mlperf.store.run_folders import RunFolder
     from otel_mlperf.store.table_reader import Store
@@ -29,6 +32,8 @@ _SILENT_S: Final = 5.0
 """An agent that has not looked at a journal for so long is gone, or hangs."""
 _FAULT: Final = "this is a fault of otel_mlperf: please report it with agent/*/agent.log"
 _CALLBACK: Final = "the program's log says which, and why; training went on"
+_AGAIN: Final = "profile again where it matters: what follows from these records is not complete"
+_TOO_LOW: Final = "its figures of the GPU are too low; profile again, fewer steps at a time"
 _LOSSES: Final = {
     Word.LOST_RING_FULL: ("spans (the journal was full)", ROOM),
     Word.LOST_PAYLOADS: ("attributes (the journal was full)", ROOM),
@@ -48,6 +53,7 @@ def check_run(
     folders = folders_of_run(run.facts.id, run.path, shared_memory)
     checks = check_journals(map(Path, folders), run.short_id, outcome, time.monotonic_ns())
     checks += check_profiler(read_left_out(store))
+    checks += check_windows(store)
     for signal, destinations in accounts.items():
         for destination, account in destinations.items():
             what = f"{signal} → {destination}"
@@ -70,6 +76,28 @@ def check_profiler(left_out: dict[str, int]) -> list[Check]:
         Check("warn", "profiler", f"{plural(count, 'window')} left out: {why}", REMEDIES[why])
         for why, count in left_out.items()
     ]
+
+
+def check_windows(store: Store) -> list[Check]:
+    """Whether the profiler windows that were read are complete, and what they lack."""
+    tables = ("windows", "completeness")
+    rows = {table: store.records(f"SELECT * FROM {table}") for table in tables}
+    known = [window for window in find_windows(rows) if window.completeness]
+    checks = [
+        Check("warn", "window", f"{window.trace} of rank {window.rank}: {words}", _remedy(window))
+        for window in known
+        if (words := losses_text(window))
+    ]
+    if whole := [window for window in known if not losses_text(window)]:
+        answered = answered_text(whole)
+        found = f"{plural(len(whole), 'window')} complete" + (f": {answered}" if answered else "")
+        checks.append(Check("ok", "profiler", found))
+    return checks
+
+
+def _remedy(window: WindowFacts) -> str:
+    is_true = window.completeness is None or window.completeness.has_device_times
+    return _AGAIN if is_true else _TOO_LOW
 
 
 def check_findings(run: RunFolder, store: Store) -> list[Check]:

@@ -39,6 +39,22 @@ class Gain(msgspec.Struct, frozen=True, kw_only=True):
     of: Literal["step", "run"] = "step"
 
 
+class Warned(msgspec.Struct, frozen=True, kw_only=True):
+    """A time in which it was warned of while the run went on."""
+
+    after_ns: int
+    """From the start of the run to when it began to hold."""
+    held_ns: int
+    """Until it was seen to hold last."""
+    steps: tuple[int, int] | None
+    """Numbers of the first and the last step meanwhile; None: there was none."""
+    rank: int | None
+    """None: of the node."""
+    value: float
+    """The worst."""
+    threshold: float
+
+
 class Finding(msgspec.Struct, frozen=True, kw_only=True):
     """One thing that is worth changing."""
 
@@ -56,6 +72,8 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     """None: nobody can tell from what was recorded."""
     command: str = ""
     """That shows more; empty: there is none."""
+    warned: list[Warned] = []
+    """When it was warned of, in order; empty: it was not."""
 
 
 def worst_findings_first(findings: Iterable[Finding]) -> list[Finding]:

@@ -6,14 +6,18 @@ A row has up to three parts: a *live warning* (it is a ``Rule``), an *alert* of 
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from otel_mlperf.findings.finding import Severity
     from otel_mlperf.names import Metric
 
 MINUTE_S: Final = 60.0
+_VALUE: Final = re.compile(r"\{value[^}]*\}")
 Group = Literal["training", "hardware", "otel_mlperf"]
 
 
@@ -69,6 +73,16 @@ class FindingRow:
     def holds(self, value: float) -> bool:
         """Whether ``value`` is beyond the threshold."""
         return value > self.threshold if self.comparison == "above" else value < self.threshold
+
+    def told(self, value: float, labels: Mapping[str, str]) -> str:
+        """What is the case, with the value and the labels that it is the case of."""
+        words = {label.replace(".", "_"): text for label, text in labels.items()}
+        return self.summary.format(value=value, **words)
+
+    def written(self, value: float) -> str:
+        """A value as the summary writes it; empty where that writes none."""
+        field = _VALUE.search(self.summary)
+        return field[0].format(value=value).replace("%", " %") if field else ""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -170,4 +170,17 @@ TRAINING_ROWS: Final[tuple[FindingRow, ...]] = (
         ),
         of_ended=True,
     ),
+    FindingRow(
+        id="unseen_steps",
+        name="StepsUnseen",
+        severity="warning",
+        # Backward passes, of a run that did not finish: so many make no end of a first step.
+        threshold=20,
+        summary="no step of a PyTorch loop was seen: {seen}",
+        action=(
+            "Write `import otel_mlperf as om` and, around one turn of the loop, `with om.step():`; "
+            "what is seen inside it then belongs to the step."
+        ),
+        of_ended=True,
+    ),
 )

@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
-import textwrap
 from typing import TYPE_CHECKING, Final
 
-from otel_mlperf.report.lines import LABEL, Line, columns, labelled_lines, left, short, text
-from otel_mlperf.report.quantities import percent, plural
+from otel_mlperf.findings.finding_table import row_of
+from otel_mlperf.report.lines import (
+    LABEL,
+    WIDTH,
+    Line,
+    broken,
+    columns,
+    labelled_lines,
+    left,
+    short,
+    text,
+)
+from otel_mlperf.report.quantities import duration, percent, plural
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -21,6 +31,8 @@ _LEVELS: Final[dict[str, Style]] = {"FAIL": "red", "warn": "yellow", "ok": "gree
 _WHAT: Final = 16
 _WIDEST_WHAT: Final = 32
 _LONGEST: Final = 400
+_LEAST: Final = 24
+"""Columns for what was found, however narrow the terminal is."""
 
 
 def finding_lines(
@@ -31,9 +43,9 @@ def finding_lines(
     room = width - LABEL
     for finding in findings[:_MOST]:
         label = "" if lines else "findings"
-        said = _broken(finding_text(finding, ranks=ranks), room)
+        said = broken(finding_text(finding, ranks=ranks), room)
         lines += labelled_lines(label, said, _STYLES[finding.severity])
-        lines += labelled_lines("", _broken(finding.action, room))
+        lines += labelled_lines("", broken(finding.action, room))
     if (more := len(findings) - _MOST) > 0:
         told = f"{plural(more, 'more finding')}: otel-mlperf doctor {short_id}"
         lines.append([(" " * LABEL + told, "dim")])
@@ -45,7 +57,26 @@ def finding_text(finding: Finding, *, ranks: int = 1) -> str:
     said, rank = finding.summary.replace("%", " %"), finding.where.rank
     if ranks > 1 and rank is not None and f"rank {rank}" not in said:
         said = f"rank {rank}: {said}"
-    return f"{said} · {_gain(finding.gain)}" if finding.gain else said
+    more = [_gain(finding.gain)] if finding.gain else []
+    return " · ".join([said, *more, *_warned(finding)])
+
+
+def _warned(finding: Finding) -> list[str]:
+    """When it was warned of while the run went on, for how long, and from which limit on."""
+    if not finding.warned:
+        return []
+    first, more = finding.warned[0], len(finding.warned) - 1
+    steps = ""
+    if first.steps:
+        begin, end = first.steps
+        steps = f" (step {begin})" if begin == end else f" (steps {begin}–{end})"
+    lasted = f" for {duration(first.held_ns)}" if first.held_ns else ""
+    again = f", and {plural(more, 'time')} more" if more else ""
+    limit = row_of(finding.id).written(first.threshold)
+    return [
+        f"warned after {duration(first.after_ns)}{steps}{lasted}{again}"
+        + (f", limit {limit}" if limit else "")
+    ]
 
 
 def _gain(gain: Gain) -> str:
@@ -55,23 +86,31 @@ def _gain(gain: Gain) -> str:
     return f"could save {low}{percent(gain.high)}"
 
 
-def _broken(said: str, room: int) -> list[str]:
-    # Anybody's words: what is far too long is cut before it is broken, and a line that is still too
-    # wide, as wide characters make it, after it.
-    return [short(part, room) for part in textwrap.wrap(short(said, _LONGEST), room)]
-
-
-def render_checks(checks: Sequence[Check], *, color: bool = False, unicode: bool = True) -> str:
-    """One line for each check; a command to type is worth more than a straight margin."""
+def render_checks(
+    checks: Sequence[Check], *, width: int = WIDTH, color: bool = False, unicode: bool = True
+) -> str:
+    """One line for each check; where it has no room, what was found goes on below itself."""
     longest = max((columns(check.what) for check in checks), default=0)
-    width = min(max(_WHAT, longest + 2), _WIDEST_WHAT)
-    return text((_check(check, width) for check in checks), color=color, unicode=unicode)
+    what = min(max(_WHAT, longest + 2), _WIDEST_WHAT)
+    lines = [line for check in checks for line in _check(check, what, width)]
+    return text(lines, color=color, unicode=unicode)
 
 
-def _check(check: Check, width: int) -> Line:
+def _check(check: Check, what: int, width: int) -> list[Line]:
     line: Line = [
         (f"{check.level:<6}", _LEVELS[check.level]),
-        (left(short(check.what, width - 2), width), "bold" if check.level == "FAIL" else ""),
-        (short(check.found, _LONGEST), ""),
+        (left(short(check.what, what - 2), what), "bold" if check.level == "FAIL" else ""),
     ]
-    return [*line, (f" → {short(check.do, _LONGEST)}", "bold")] if check.do else line
+    taken = sum(columns(part) for part, _ in line)
+    found, *more = broken(check.found, max(_LEAST, width - taken)) or [""]
+    lines: list[Line] = [[*line, (found, "")]]
+    lines += [[(" " * taken + part, "")] for part in more]
+    if check.do:
+        do = f"→ {short(check.do, _LONGEST)}"
+        last = lines[-1]
+        # A command is never broken: it is there to be copied.
+        if sum(columns(part) for part, _ in last) + 1 + columns(do) <= width:
+            last.append((f" {do}", "bold"))
+        else:
+            lines.append([(" " * taken + do, "bold")])
+    return lines

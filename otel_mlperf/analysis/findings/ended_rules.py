@@ -11,7 +11,7 @@ import json
 from collections import defaultdict
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from otel_mlperf import names
+from otel_mlperf.analysis.findings.live_warnings import device_of
 from otel_mlperf.findings.finding import Finding, Where
 from otel_mlperf.findings.finding_table import RULES
 
@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 _ELSEWHERE: Final = frozenset({"data_loading", "telemetry_lost", "gpu_lost"})
 _ENOUGH: Final = 0.5
 """Part of its time for which the growth of a ratio must be known, unless the run was shorter."""
-_Labels = dict[str, list[str]]
-"""The label sets that were read, as JSON, by metric."""
 
 # Readings of the node have no rank, and NULL equals nothing: -1 stands for it.
 _SUMS: Final = """SELECT coalesce(rank, -1) AS rank, restart, time_ns, sum(value) AS value,
@@ -74,32 +72,88 @@ class _Held(NamedTuple):
     held_s: float
 
 
+class _Extremes(NamedTuple):
+    """Least and most that one process read of a series."""
+
+    labels: str
+    """JSON."""
+    rank: int
+    restart: int
+    least: float
+    most: float
+
+
+class _Bounds(NamedTuple):
+    """What a sum of series lies between."""
+
+    least: float
+    most: float
+
+
+_ONE: Final = _Bounds(1.0, 1.0)
+_Key = tuple[int, int, str]
+_Read = dict[str, list[_Extremes]]
+"""What was read, by metric."""
+
+
 def find_ended_rules(numbers: RunNumbers) -> list[Finding]:
     """One for each rule, rank and device, however often it came and went."""
     rules = [rule for rule in RULES if rule.of_ended and rule.id not in _ELSEWHERE]
-    labels = _read_labels(numbers.store, rules)
-    return [_finding(held) for rule in rules for held in _judge(numbers.store, rule, labels)]
+    read = _read_extremes(numbers.store, rules)
+    return [
+        _finding(held)
+        for rule in rules
+        if _may_have_held(rule, read)
+        for held in _judge(numbers.store, rule, read)
+    ]
 
 
-def _read_labels(store: Store, rules: Iterable[Rule]) -> _Labels:
+def _read_extremes(store: Store, rules: Iterable[Rule]) -> _Read:
     series = [part for rule in rules for part in (rule.measured, rule.per) if part is not None]
-    by_metric: _Labels = defaultdict(list)
-    for name, labels in store.rows(
-        "SELECT DISTINCT name, labels FROM readings WHERE list_contains($names, name) "
-        "ORDER BY name, labels",
+    by_metric: _Read = defaultdict(list)
+    for name, *extremes in store.rows(
+        "SELECT name, labels, coalesce(rank, -1), restart, min(value), max(value) FROM readings "
+        "WHERE name IN (SELECT unnest($names)) GROUP BY ALL ORDER BY ALL",
         names=sorted({part.metric.name for part in series}),
     ):
-        by_metric[name].append(labels)
+        by_metric[name].append(_Extremes(*extremes))
     return by_metric
 
 
-def _judge(store: Store, rule: Rule, labels: _Labels) -> list[_Held]:
+def _may_have_held(rule: Rule, read: _Read) -> bool:
+    """Whether the extremes allow it: most rules are done with here, without a look at the rows."""
+    measured = _bounds(rule, rule.measured, read)
+    per = _bounds(rule, rule.per, read) if rule.per is not None else dict.fromkeys(measured, _ONE)
+    return any(_is_possible(rule, of, per[key]) for key, of in measured.items() if key in per)
+
+
+def _is_possible(rule: Rule, measured: _Bounds, per: _Bounds) -> bool:
+    # A value that is no number is on neither side of a limit: then it is the rows that decide.
+    if rule.over_s:
+        enough = 0.0 if rule.per is not None else rule.threshold
+        return not measured.most - measured.least <= enough
+    if rule.comparison == "above":
+        return not measured.most <= rule.threshold * max(per.least, 0.0)
+    return not measured.least >= rule.threshold * per.most
+
+
+def _bounds(rule: Rule, series: MeasuredSeries, read: _Read) -> dict[_Key, _Bounds]:
+    """Bounds of the sums that are judged: by rank, restart and what the rule distinguishes by."""
+    bounds: dict[_Key, _Bounds] = {}
+    keys = _keys(series, rule.by, read)
+    for one in read.get(series.metric.name, ()):
+        if one.labels in keys:
+            key = (one.rank, one.restart, keys[one.labels])
+            so_far = bounds.get(key, _Bounds(0.0, 0.0))
+            bounds[key] = _Bounds(so_far.least + one.least, so_far.most + one.most)
+    return bounds
+
+
+def _judge(store: Store, rule: Rule, read: _Read) -> list[_Held]:
     """On which ranks and devices a rule held."""
-    values = _chosen("measured", rule.measured, rule.by, labels)
+    values = _chosen("measured", rule.measured, rule.by, read)
     if rule.per is not None:
-        values |= _chosen("per", rule.per, rule.by, labels)
-    if not all(values.values()):  # one of them was never read
-        return []
+        values |= _chosen("per", rule.per, rule.by, read)
     values["threshold"] = rule.threshold
     words = {"sign": _SIGNS[rule.comparison], "worst": _WORST[rule.comparison]}
     known = _ALONE if rule.per is None else _RATIO
@@ -117,37 +171,35 @@ def _judge(store: Store, rule: Rule, labels: _Labels) -> list[_Held]:
     ]
 
 
-def _chosen(
-    what: str, series: MeasuredSeries, by: Sequence[str], labels: _Labels
-) -> dict[str, Any]:
+def _chosen(what: str, series: MeasuredSeries, by: Sequence[str], read: _Read) -> dict[str, Any]:
     """The label sets of a series, and beside each the labels that the rule distinguishes by."""
-    sets = [(text, json.loads(text or "{}")) for text in labels.get(series.metric.name, ())]
-    mine = [
-        (text, told)
-        for text, told in sets
-        if all(told.get(label) in wanted for label, wanted in series.where)
-    ]
+    keys = _keys(series, by, read)
     return {
         what: series.metric.name,
-        f"{what}_labels": [text for text, _ in mine],
-        f"{what}_keys": [
-            json.dumps([(label, told.get(label, "")) for label in by]) for _, told in mine
-        ],
+        f"{what}_labels": list(keys),
+        f"{what}_keys": list(keys.values()),
     }
 
 
+def _keys(series: MeasuredSeries, by: Sequence[str], read: _Read) -> dict[str, str]:
+    """The labels that the rule distinguishes by, of each label set of the series, as JSON."""
+    keys: dict[str, str] = {}
+    for text in dict.fromkeys(one.labels for one in read.get(series.metric.name, ())):
+        told = json.loads(text or "{}")
+        if all(told.get(label) in wanted for label, wanted in series.where):
+            keys[text] = json.dumps([(label, told.get(label, "")) for label in by])
+    return keys
+
+
 def _finding(held: _Held) -> Finding:
-    rule, labels = held.rule, held.labels
-    words = {label.replace(".", "_"): text for label, text in labels.items()}
+    rule = held.rule
     return Finding(
         id=rule.id,
         severity=rule.severity,
-        summary=rule.summary.format(value=held.value, **words) + _time_words(held),
+        summary=rule.told(held.value, held.labels) + _time_words(held),
         action=rule.action,
         evidence={"value": held.value, "threshold": rule.threshold, "held_s": held.held_s},
-        where=Where(
-            rank=held.rank, device=labels.get(names.HW_NAME) or labels.get(names.MOUNTPOINT, "")
-        ),
+        where=Where(rank=held.rank, device=device_of(held.labels)),
     )
 
 

@@ -14,9 +14,11 @@ from msgspec.structs import replace
 
 from otel_mlperf.analysis.findings.data_loading import find_data_loading
 from otel_mlperf.analysis.findings.ended_rules import find_ended_rules
+from otel_mlperf.analysis.findings.live_warnings import with_warnings
 from otel_mlperf.analysis.findings.losses import find_losses
 from otel_mlperf.analysis.findings.run_numbers import RunNumbers
 from otel_mlperf.analysis.findings.stragglers import find_stragglers
+from otel_mlperf.analysis.findings.unseen_steps import find_unseen_steps
 from otel_mlperf.analysis.summary.summary import summarize
 from otel_mlperf.findings.finding import Finding, worst_findings_first
 from otel_mlperf.findings.finding_table import TABLE, row_of
@@ -33,7 +35,13 @@ GROUP: Final = "otel_mlperf.findings"
 Find = Callable[[RunNumbers], list[Finding]]
 """Judges a run: pure, but for queries of the run's tables."""
 
-OWN: Final[tuple[Find, ...]] = (find_data_loading, find_stragglers, find_losses, find_ended_rules)
+OWN: Final[tuple[Find, ...]] = (
+    find_unseen_steps,
+    find_data_loading,
+    find_stragglers,
+    find_losses,
+    find_ended_rules,
+)
 
 
 class FindingSource(NamedTuple):
@@ -70,6 +78,7 @@ def find_all(numbers: RunNumbers) -> list[Finding]:
         findings += _judged(find.__name__, lambda find=find: find(numbers))  # type: ignore[misc]
     for entry in _entry_points():
         findings += _judged(entry.name, lambda entry=entry: _source(entry).find(numbers))  # type: ignore[misc]
+    findings = with_warnings(findings, numbers)
     return worst_findings_first(findings)
 
 

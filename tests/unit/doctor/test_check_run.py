@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import struct
 
@@ -201,3 +202,36 @@ def test_words_are_where_the_layout_says(tmp_path):
     with (tmp_path / "2-4242-0.journal").open("rb") as file:
         file.seek(Word.BEAT * WORD)
         assert struct.unpack("<Q", file.read(WORD)) == (7 * S,)
+
+
+def test_what_a_profiler_window_lacks_is_told(tmp_path):
+    """Of each that lacks something, with what to do; the others are counted with their launches."""
+    built = digits(tmp_path)
+    loss = {
+        "kind": "kernel", "missing": 5, "of": 10, "start_ns": 0, "end_ns": 1, "words": "5 of 10",
+    }  # fmt: skip
+    for rank, losses in ((0, []), (1, [loss])):
+        key = {"rank": rank, "restart": 0, "digest": f"{rank}"}
+        built.row(
+            "windows", **key, number=0, trace=f"rank{rank}.json", start_ns=0, end_ns=9,
+            is_unix_time=True, steps="[]", categories="{}", orphans="{}", damage="[]",
+        )  # fmt: skip
+        built.row(
+            "completeness", **key, ratio=1 - len(losses) / 2, is_complete=not losses,
+            has_device_times=not losses, launches=10, answered=10 - 5 * len(losses),
+            losses=json.dumps(losses), whole="null",
+        )  # fmt: skip
+    run = read_run(built.write())
+    accounts = {"spans": {"store": RunAccount(created=1, delivered=1)}}
+
+    _, window, profiler, _ = check_run(run, Store(run.path), accounts, str(tmp_path))
+
+    assert window == Check(
+        "warn",
+        "window",
+        "rank1.json of rank 1: 5 of 10",
+        "its figures of the GPU are too low; profile again, fewer steps at a time",
+    )
+    assert profiler == Check(
+        "ok", "profiler", "1 window complete: 10 of 10 have their record of the device"
+    )

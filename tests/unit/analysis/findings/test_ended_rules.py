@@ -3,15 +3,26 @@
 from __future__ import annotations
 
 import json
+import random
+from itertools import accumulate
 
 import pytest
 from run_folders import START, RunFolderBuilder, S
 
 from otel_mlperf import names
+from otel_mlperf.analysis.findings.ended_rules import (
+    _ELSEWHERE,
+    _judge,
+    _read_extremes,
+    find_ended_rules,
+)
 from otel_mlperf.analysis.findings.finding_sources import judge_run
+from otel_mlperf.analysis.findings.run_numbers import RunNumbers
+from otel_mlperf.analysis.summary.summary import summarize
 from otel_mlperf.findings.finding import Where
 from otel_mlperf.findings.finding_table import RULES
 from otel_mlperf.store.run_folders import read_run
+from otel_mlperf.store.table_reader import Store
 
 GPU = {names.HW_ID: "GPU-1", names.HW_NAME: "gpu0"}
 
@@ -149,12 +160,64 @@ def test_a_moment_of_a_ratio_is_no_finding(tmp_path):
 
 def test_every_rule_is_asked(tmp_path):
     """A run with readings of every rule's metrics, all of them calm, has no finding."""
-    run = RunFolderBuilder(tmp_path)
+    assert ids(calm(tmp_path)) == []
+
+
+class Asked(Store):
+    """A run's tables that count what they are asked."""
+
+    count = 0
+
+    def rows(self, sql, **values):
+        self.count += 1
+        return super().rows(sql, **values)
+
+
+def calm(runs):
+    """Readings of every rule's metrics, none of them near its threshold."""
+    run = RunFolderBuilder(runs)
     parts = [part for rule in RULES for part in (rule.measured, rule.per) if part]
-    calm = {names.TEMPERATURE_MARGIN.name: 30.0, names.SYSTEM_MEMORY_AVAILABLE.name: 900.0}
+    well = {names.TEMPERATURE_MARGIN.name: 30.0, names.SYSTEM_MEMORY_AVAILABLE.name: 900.0}
     for metric, where in sorted({(part.metric, part.where) for part in parts}):
         labels = {label: values[0] for label, values in where} | GPU
         ratio = 1000.0 if metric.name.endswith("limit") else 0.0
-        read(run, metric, [calm.get(metric.name, ratio)] * 9, labels)
+        read(run, metric, [well.get(metric.name, ratio)] * 9, labels)
+    return run
 
-    assert ids(run) == []
+
+def test_a_calm_run_is_asked_once(tmp_path):
+    """The extremes of all series rule every rule out; one that may have held is looked at."""
+    run = calm(tmp_path)
+    run.process(1000 * S)
+    folder = read_run(run.write())
+    store = Asked(folder.path)
+
+    assert find_ended_rules(RunNumbers(summarize(folder), store)) == []
+    assert store.count == 1
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_no_rule_that_held_is_ruled_out(tmp_path, seed):
+    """Values about every threshold, of several processes: judging all rules finds no more."""
+    chosen, run = random.Random(seed), RunFolderBuilder(tmp_path)
+    parts = [part for rule in RULES for part in (rule.measured, rule.per) if part]
+    for metric, where in sorted({(part.metric, part.where) for part in parts}):
+        for rank in (0, 1, None):
+            labels = {label: chosen.choice(values) for label, values in where} | GPU
+            most = chosen.choice([0, 1, 5, 1000])
+            values = [chosen.choice([0.0, 0.04, 0.26, 0.91, 0.98, 1.0]) * most for _ in range(30)]
+            is_total = metric.instrument == "counter"
+            read(run, metric, accumulate(values) if is_total else values, labels, rank)
+    run.process(1000 * S)
+    folder = read_run(run.write())
+    numbers = RunNumbers(summarize(folder), Store(folder.path))
+    found = find_ended_rules(numbers)
+
+    rules = [rule for rule in RULES if rule.of_ended and rule.id not in _ELSEWHERE]
+    extremes = _read_extremes(numbers.store, rules)
+    assert [one.evidence for one in found] == [
+        {"value": held.value, "threshold": rule.threshold, "held_s": held.held_s}
+        for rule in rules
+        for held in _judge(numbers.store, rule, extremes)
+    ]
+    assert len({one.id for one in found}) > 2

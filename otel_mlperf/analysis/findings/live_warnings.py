@@ -1,0 +1,110 @@
+"""Of what was warned while a run went on, when, and for how long?
+
+What the agent told then is in the run folder. It is added to the finding that judges the finished
+run by the same row of the table; where none does, because it passed, it is a finding itself.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from msgspec.structs import replace
+
+from otel_mlperf import names
+from otel_mlperf.findings.finding import Finding, Warned, Where
+from otel_mlperf.findings.finding_table import RULES
+
+if TYPE_CHECKING:
+    from otel_mlperf.analysis.findings.run_numbers import RunNumbers
+    from otel_mlperf.findings.finding_row import Rule
+
+_RULES: Final = {rule.id: rule for rule in RULES}
+_TOLD: Final = """WITH told AS (
+    SELECT rank, restart, id, labels, start_ns, max(end_ns) AS end_ns,
+           arg_max(value, end_ns) AS value, arg_max(threshold, end_ns) AS threshold
+    FROM warnings GROUP BY ALL)
+SELECT t.id, t.rank, t.labels, t.start_ns, t.end_ns, t.value, t.threshold,
+       min(s.number), max(s.number)
+FROM told t LEFT JOIN (SELECT * FROM steps WHERE phase = $phase) s
+    ON s.start_ns <= t.end_ns AND s.end_ns >= t.start_ns AND s.rank = coalesce(t.rank, s.rank)
+GROUP BY ALL ORDER BY t.start_ns, t.id, t.rank, t.labels"""
+_Place = tuple[str, "int | None", str]
+"""Id of the row, rank and labels."""
+
+
+class _Told(NamedTuple):
+    rule: Rule
+    rank: int | None
+    labels: dict[str, str]
+
+    @property
+    def where(self) -> Where:
+        """The rank, and the device or disk that the labels name."""
+        return Where(rank=self.rank, device=device_of(self.labels))
+
+
+def device_of(labels: dict[str, str]) -> str:
+    """The device, or the mount point of a disk, that a series is of; empty: of neither."""
+    return labels.get(names.HW_NAME) or labels.get(names.MOUNTPOINT, "")
+
+
+def with_warnings(findings: list[Finding], numbers: RunNumbers) -> list[Finding]:
+    """The findings with the times at which they were warned of, and those that there is else."""
+    findings = list(findings)
+    for told, times in _read_told(numbers):
+        at = next((i for i, one in enumerate(findings) if _is_of(one, told)), None)
+        if at is None:
+            findings.append(_finding(told, times))
+        else:
+            findings[at] = replace(findings[at], warned=[*findings[at].warned, *times])
+    return findings
+
+
+def _read_told(numbers: RunNumbers) -> list[tuple[_Told, list[Warned]]]:
+    if not numbers.store.rows("SELECT 1 FROM warnings LIMIT 1"):
+        return []  # most runs: no need to look at their steps
+    by_place: dict[_Place, list[Warned]] = {}
+    steps, began_ns = numbers.summary.steps, numbers.summary.started_ns
+    for id, rank, labels, start, end, value, threshold, first, last in numbers.store.rows(
+        _TOLD, phase=steps.phase if steps else ""
+    ):
+        time = Warned(
+            after_ns=max(0, start - began_ns),
+            held_ns=end - start,
+            steps=None if first is None else (first, last),
+            rank=rank,
+            value=value,
+            threshold=threshold,
+        )
+        by_place.setdefault((id, rank, labels), []).append(time)
+    return [
+        (_Told(_RULES[id], rank, json.loads(labels)), times)
+        for (id, rank, labels), times in by_place.items()
+        if id in _RULES  # of another version
+    ]
+
+
+def _is_of(finding: Finding, told: _Told) -> bool:
+    """Whether a finding is of the same thing; one of the whole run is of all its ranks."""
+    where = finding.where
+    return (
+        finding.id == told.rule.id
+        and where.rank in (None, told.rank)
+        and where.device in ("", told.where.device)
+    )
+
+
+def _finding(told: _Told, times: list[Warned]) -> Finding:
+    rule = told.rule
+    worst = max if rule.comparison == "above" else min
+    value = worst(time.value for time in times)
+    return Finding(
+        id=rule.id,
+        severity=rule.severity,
+        summary=rule.told(value, told.labels),
+        action=rule.action,
+        evidence={"value": value, "threshold": rule.threshold},
+        where=told.where,
+        warned=times,
+    )

@@ -1,0 +1,107 @@
+"""Is a user told why there are no steps, what was seen, and the one line that helps?"""
+
+from __future__ import annotations
+
+import pytest
+from run_folders import MS, RunFolderBuilder, S
+
+from otel_mlperf.analysis.findings.finding_sources import judge_run
+from otel_mlperf.findings.finding_table import row_of
+from otel_mlperf.report.summary_table import render_summary
+from otel_mlperf.store.run_folders import read_run
+
+ROW = row_of("unseen_steps")
+
+
+def seen(runs, outcome="finished", integrations=("torch",), **calls):
+    """A run that a program of torch has left, in which these parts were seen so often."""
+    run = RunFolderBuilder(runs, integrations=integrations)
+    for name, count in calls.items():
+        run.outside(name, count * MS, count=count)
+    run.process(0 if outcome == "running" else S, outcome)
+    return run
+
+
+def findings(run):
+    return [one for one in judge_run(read_run(run.write())).findings if one.id == ROW.id]
+
+
+def test_an_update_by_hand(tmp_path):
+    """What was seen, what is missing, and the line that helps."""
+    (found,) = findings(seen(tmp_path, forward=46, backward=17))
+
+    assert found.summary == (
+        "no step of a PyTorch loop was seen: 46 forward, 17 backward, no optimizer step"
+    )
+    assert found.severity == "warning"
+    assert "`with om.step():`" in found.action
+    assert found.evidence == {"forward": 46.0, "backward": 17.0, "optimizer": 0.0}
+
+
+@pytest.mark.parametrize(
+    ("calls", "told", "severity"),
+    [
+        ({}, "no forward, no backward, no optimizer step", "info"),
+        ({"forward": 2000}, "2,000 forward, no backward, no optimizer step", "info"),
+        ({"optimizer": 1}, "no forward, no backward, 1 optimizer step", "warning"),
+        ({"backward": 3, "optimizer": 2}, "no forward, 3 backward, 2 optimizer steps", "warning"),
+    ],
+)
+def test_whatever_is_missing_is_named(tmp_path, calls, told, severity):
+    """Training that shows in parts only is a warning; a program that never trains is told so."""
+    (found,) = findings(seen(tmp_path, **calls))
+
+    assert (found.summary, found.severity) == (ROW.summary.format(seen=told), severity)
+
+
+def test_what_a_validation_holds_is_not_counted(tmp_path):
+    """The numbers are those that the section's row shows, without those below `validate`."""
+    run = seen(tmp_path, forward=12, backward=12)
+    run.outside("validate/forward", MS, count=2)
+
+    (found,) = findings(run)
+    assert found.evidence["forward"] == 12
+
+
+def test_the_calls_are_those_of_a_rank(tmp_path):
+    """Four ranks of ten passes each are not forty."""
+    run = RunFolderBuilder(tmp_path, integrations=["torch"])
+    for rank in range(4):
+        run.section(None, "backward", MS, count=10, path="backward", rank=rank)
+        run.process(S, rank=rank, world_size=4)
+
+    (found,) = findings(run)
+    assert found.evidence["backward"] == 10
+
+
+@pytest.mark.parametrize("outcome", ["running", "failed", "interrupted", "killed"])
+def test_a_run_that_has_not_finished_may_be_in_its_first_step(tmp_path, outcome):
+    """Nothing is said of a few passes; of more than make a step, it is."""
+    few, many = int(ROW.threshold), int(ROW.threshold) + 1
+
+    assert findings(seen(tmp_path / "few", outcome, forward=few, backward=few)) == []
+    assert len(findings(seen(tmp_path / "many", outcome, forward=many, backward=many))) == 1
+
+
+def test_steps_that_were_seen_are_no_fault(tmp_path):
+    """One step is enough."""
+    run = seen(tmp_path, forward=46, backward=17)
+    run.step(0, 0, {"forward": MS})
+
+    assert findings(run) == []
+
+
+@pytest.mark.parametrize("integrations", [(), ("tinyfit",)])
+def test_where_nobody_expects_a_loop_of_torch(tmp_path, integrations):
+    """A tool without torch, and a program that says its sections itself, hear nothing of it."""
+    run = seen(tmp_path, integrations=integrations, forward=46)
+
+    assert findings(run) == []
+
+
+def test_nothing_at_all_says_how_to_record_something(tmp_path):
+    """The text of a run without a section speaks of no PyTorch that nobody has used."""
+    text = render_summary(judge_run(read_run(seen(tmp_path, integrations=()).write())))
+
+    assert "nothing was recorded; use om.steps and om.span" in text
+    assert "PyTorch" not in text
