@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import numpy as np
 
-from otel_mlperf.kineto.counting.totals import KERNEL
+from otel_mlperf.kineto.counting.window_totals import KERNEL
 from otel_mlperf.report.kernel_names import short_names
 from otel_mlperf.report.lines import WIDTH, Line, left, short
 from otel_mlperf.report.quantities import duration, percent, plural
@@ -55,6 +55,8 @@ class Imported(msgspec.Struct, frozen=True, kw_only=True):
     kernels: list[TopKernel]
     orphans: dict[str, int]
     damage: list[dict[str, Any]]
+    completeness: dict[str, Any]
+    """How much of the window is there, as ``kernels --json`` has it of each window."""
     is_empty: bool = False
     run: str | None = None
     is_run_new: bool = False
@@ -93,6 +95,7 @@ def describe(converted: Conversion, file: str, **outcome: Any) -> Imported:
         kernels=_kernels(converted, busy),
         orphans=dict(converted.links.orphans),
         damage=[damage._asdict() for damage in trace.damage],
+        completeness=converted.completeness.facts(),
         is_empty=converted.is_empty,
         **outcome,
     )
@@ -131,10 +134,14 @@ def imported_lines(imported: Imported, width: int = WIDTH) -> list[Line]:
     if imported.busy_ns is not None and imported.idle_ns is not None:
         whole = max(1, imported.busy_ns + imported.idle_ns)
         busy, idle = percent(imported.busy_ns / whole), percent(imported.idle_ns / whole)
-        lines.append([(f"  GPU busy {busy} ({duration(imported.busy_ns)}), idle {idle}", "")])
+        least = "" if imported.completeness["has_device_times"] else "at least "
+        line = f"  GPU busy {least}{busy} ({duration(imported.busy_ns)})"
+        lines.append([(line + f", idle {'at most ' if least else ''}{idle}", "")])
     lines += _kernel_lines(imported.kernels)
     for kind, count in imported.orphans.items():
         lines.append([(f"  {count:,} × {kind.replace('_', ' ')}", "dim")])
+    for loss in imported.completeness["losses"]:
+        lines.append([("  " + short(f"incomplete: {loss['words']}", width - 2), "red")])
     for damage in imported.damage:
         words = f"{damage['kind'].replace('_', ' ')} ×{damage['occurrences']:,}, first at byte "
         words += f"{damage['offset']:,}: {damage['example']}"

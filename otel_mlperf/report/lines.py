@@ -6,6 +6,7 @@ Text from programs (section names, messages) is made printable first: it must no
 from __future__ import annotations
 
 import os
+import textwrap
 import unicodedata
 from itertools import accumulate, chain, repeat, takewhile
 from typing import TYPE_CHECKING, Literal, TextIO
@@ -17,8 +18,13 @@ Style = Literal["", "bold", "dim", "red", "green", "yellow", "blue", "magenta", 
 Line = list[tuple[str, Style]]
 
 WIDTH = 80
+"""Columns where nobody says how many there are: in a pipe or a file."""
+NARROWEST = 70
+"""A terminal with fewer columns breaks the lines itself."""
 LABEL = 10
 """Columns of the word in front of a line."""
+_LONGEST = 400
+"""Columns of what anybody wrote, on all its lines together."""
 _CODES = {
     "bold": 1,
     "dim": 2,
@@ -40,6 +46,18 @@ def shown_in(stream: TextIO, environ: Mapping[str, str] = os.environ) -> tuple[b
     except (UnicodeEncodeError, LookupError):
         return color, False
     return color, True
+
+
+def width_of(stream: TextIO, environ: Mapping[str, str] = os.environ) -> int:
+    """How many columns a stream has: as ``COLUMNS`` says, else its terminal, else ``WIDTH``."""
+    told = environ.get("COLUMNS", "")
+    width = int(told) if told.isdecimal() else 0
+    if not width:
+        try:
+            width = os.get_terminal_size(stream.fileno()).columns
+        except (OSError, ValueError):  # no terminal, or no file at all
+            width = 0
+    return max(NARROWEST, width or WIDTH)
 
 
 def text(lines: Iterable[Line], *, color: bool, unicode: bool) -> str:
@@ -71,6 +89,13 @@ def columns(line: str) -> int:
     return len(line) + wide - marks
 
 
+def broken(raw: str, width: int) -> list[str]:
+    """``raw`` on as many lines as it needs, broken at blanks; more than a few lines are cut."""
+    # Anybody's words: what is far too long is cut before it is broken, and a line that is still too
+    # wide, as wide characters make it, after it.
+    return [short(part, width) for part in textwrap.wrap(short(raw, _LONGEST), width)]
+
+
 def wrapped(head: str, told: list[str], room: int, between: str = ", ") -> list[str]:
     """``head`` and the parts behind it on lines of ``room`` columns; none is cut."""
     lines = [head]
@@ -79,6 +104,22 @@ def wrapped(head: str, told: list[str], room: int, between: str = ", ") -> list[
         if columns(lines[-1] + more.rstrip()) > room:
             lines.append("")
         lines[-1] += more
+    return lines
+
+
+def folded(line: Line, width: int, indent: str = "  ") -> list[Line]:
+    """A line on as many as it needs, broken between its parts; none is dropped."""
+    lines: list[Line] = [[]]
+    used = 0
+    for part, style in line:
+        is_first = used > 0 and used + columns(part) > width
+        # What stands between two parts belongs to neither.
+        shown = indent + part.lstrip(" ,·") if is_first else part
+        if is_first:
+            lines.append([])
+            used = 0
+        lines[-1].append((shown, style))
+        used += columns(shown)
     return lines
 
 

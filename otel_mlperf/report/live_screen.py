@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from otel_mlperf import names
 from otel_mlperf.analysis.live.live_view import SPARK_STEPS
 from otel_mlperf.analysis.run.run_processes import RUNNING
-from otel_mlperf.report.lines import WIDTH, Line, Style, bar, columns, left, short, text
+from otel_mlperf.report.lines import WIDTH, bar, columns, folded, left, short, text
 from otel_mlperf.report.quantities import column_unit, duration, figures, percent, plural, rate
 
 if TYPE_CHECKING:
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from otel_mlperf.analysis.live.live_readings import DeviceNow
     from otel_mlperf.analysis.live.live_view import Live, RankNow
+    from otel_mlperf.report.lines import Line, Style
     from otel_mlperf.report.quantities import Unit
 
 _TICKS: Final = "▁▂▃▄▅▆▇█"
@@ -55,7 +56,9 @@ def top_lines(
     warnings: list[Line] = [
         [(f"! {short(warning, width - 2)}", "yellow")] for warning in live.warnings
     ]
-    foot = [*warnings[:_MOST_WARNINGS], _foot(live, width)]
+    if (more := len(warnings) - _MOST_WARNINGS) > 0:
+        warnings[_MOST_WARNINGS:] = [[(f"! {more} more: top --json has all of them", "yellow")]]
+    foot = [*warnings, _foot(live, width)]
     room = None
     if height is not None:
         room = max(1, height - len(heading) - len(devices) - len(foot) - 2)
@@ -96,10 +99,8 @@ def _figures(live: Live, width: int) -> list[Line]:
         (live.tokens_per_s, rate, " tokens/s"),
     ]
     for value, written, unit in more:
-        part = f" · {written(value)}{unit}" if value is not None else ""
-        if sum(columns(known) for known, _ in line) + columns(part) <= width:
-            line.append((part, ""))
-    lines = [line]
+        line += [(f" · {written(value)}{unit}", "")] if value is not None else []
+    lines = folded(line, width)
     if live.data_wait is not None:
         share: Line = [
             (f"data wait {percent(live.data_wait)} ", ""),
@@ -121,6 +122,7 @@ def _wait_style(share: float) -> Style:
 
 def _logged(live: Live, width: int) -> list[Line]:
     words = [f"{name} {value:.4g}" for name, value in list(live.last.items())[:_MOST_LOGGED]]
+    words += [f"… {more} more"] if (more := len(live.last) - _MOST_LOGGED) > 0 else []
     bad = any(not math.isfinite(value) for value in live.last.values())
     return [[(short(" · ".join(words), width), "red" if bad else "")]] if words else []
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from otel_mlperf.report.lines import LABEL, Line, columns, labelled, labelled_lines, short
-from otel_mlperf.report.quantities import duration, figures, percent
+from otel_mlperf.report.lines import LABEL, Line, labelled_lines, short, wrapped
+from otel_mlperf.report.quantities import duration, figures, percent, plural
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -18,8 +18,9 @@ _MOST_LOSSES: Final = 3
 
 def machine_lines(summary: Summary, width: int) -> list[Line]:
     """How the machines were used, and which devices stopped answering."""
-    told = machine_text(summary.machine, width - LABEL) if summary.machine else ""
-    return [*([labelled("machine", told)] if told else []), *_losses(summary, width)]
+    told = _machine(summary.machine) if summary.machine else []
+    lines = wrapped("", told, width - LABEL, " · ") if told else []
+    return [*labelled_lines("machine", lines), *_losses(summary, width)]
 
 
 def _losses(summary: Summary, width: int) -> list[Line]:
@@ -33,21 +34,18 @@ def _losses(summary: Summary, width: int) -> list[Line]:
             back = f"back after {duration(loss.absent_ns)}"
         line = f"{loss.name}{rank}{often} after {duration(loss.after_ns)}, {back}: {loss.text}"
         lines.append(short(line, width - LABEL))
+    if (others := len(summary.losses) - _MOST_LOSSES) > 0:
+        lines.append(f"{plural(others, 'more device')}: summary --json has all of them")
     return labelled_lines("lost", lines, "red")
 
 
-def machine_text(machine: MachineUse, width: int) -> str:
-    """``cpu 41 % of 8, 12.3 of 64.0 GiB · gpu 0: 87 %, 61.0 GiB, 62 °C``, as far as there is room.
+def _machine(machine: MachineUse) -> list[str]:
+    """``cpu 41 % of 8, 12.3 of 64.0 GiB`` and ``gpu 0: 87 %, 61.0 GiB, 62 °C``.
 
     Of several GPUs the range of their shares, and what the fullest and the hottest have.
     """
-    told = ""
     # The host first: of a run without a GPU it is all there is.
-    for part in (_host(machine), _gpus(machine.gpus)):
-        longer = " · ".join(filter(None, (told, part)))
-        if columns(longer) <= width:
-            told = longer
-    return told
+    return [part for part in (_host(machine), _gpus(machine.gpus)) if part]
 
 
 def _host(machine: MachineUse) -> str:

@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from otel_mlperf.analysis.summary.run_list import RunLine
     from otel_mlperf.report.lines import Style
 
+_NAME = 8
+_TAGS = 12
+"""Columns that both have in any case."""
 _STYLES: dict[str, Style] = {"finished": "green", "running": "cyan", "imported": "dim"}
 
 
@@ -23,27 +26,30 @@ def render_runs(
     more: int = 0,
     bad: Sequence[str] = (),
     *,
+    width: int = WIDTH,
     color: bool = False,
     unicode: bool = True,
 ) -> str:
     """One line for each run; ``more`` were left out, of the folders ``bad`` nothing is known."""
     lines: list[Line] = [[(f"no runs in {folder}", "")]]
     if runs:
-        lines = _table(runs)
+        lines = _table(runs, width)
     if more:
         lines.append([(f"and {plural(more, 'older run')}: --all lists them", "dim")])
     for name in bad:
-        lines.append([(short(f"{name}: its run.json cannot be read", WIDTH), "yellow")])
+        lines.append([(short(f"{name}: its run.json cannot be read", width), "yellow")])
     return text(lines, color=color, unicode=unicode)
 
 
-def _table(runs: Sequence[RunLine]) -> list[Line]:
-    name = min(max(4, *(columns(run.name) for run in runs)), 24)
+def _table(runs: Sequence[RunLine], width: int) -> list[Line]:
     short_id = min(max(4, *(columns(run.short_id) for run in runs)), 12)
-    title = f"{left('id', short_id)}  {left('name', name)}  {'started':<12}  {'outcome':<11}"
-    tags = "  tags" if any(run.tags for run in runs) else ""
-    lines: list[Line] = [[(f"{title}{'steps':>9}{'time':>12}{tags}", "dim")]]
-    room = WIDTH - columns(f"{title}{'steps':>9}{'time':>12}  ")
+    tail = f"  {'started':<12}  {'outcome':<11}{'ranks':>6}{'steps':>9}{'time':>10}"
+    has_tags = any(run.tags for run in runs)
+    free = width - short_id - 2 - columns(tail) - (2 + _TAGS) * has_tags
+    name = min(max(4, *(columns(run.name) for run in runs)), max(_NAME, free))
+    title = f"{left('id', short_id)}  {left('name', name)}{tail}"
+    lines: list[Line] = [[(title + "  tags" * has_tags, "dim")]]
+    room = max(_TAGS, width - columns(title) - 2)
     for run in runs:
         started = time.strftime("%d %b %H:%M", time.localtime(run.started_ns / 1e9))
         lines.append(
@@ -51,8 +57,8 @@ def _table(runs: Sequence[RunLine]) -> list[Line]:
                 (f"{left(run.short_id, short_id)}  ", "bold"),
                 (f"{left(run.name, name)}  {started:<12}  ", ""),
                 (f"{run.outcome:<11}", _STYLES.get(run.outcome, "red")),
-                (f"{run.steps:>9,}{duration(run.duration_ns):>12}", ""),
-                ("  " + short(" ".join(run.tags), max(8, room)) if run.tags else "", "dim"),
+                (f"{run.ranks:>6,}{run.steps:>9,}{duration(run.duration_ns):>10}", ""),
+                ("  " + short(" ".join(run.tags), room) if run.tags else "", "dim"),
             ]
         )
     return lines

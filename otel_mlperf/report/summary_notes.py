@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from otel_mlperf.analysis.run.run_processes import IMPORTED, RUNNING
-from otel_mlperf.analysis.steps.step_shares import shown
+from otel_mlperf.analysis.steps.step_shares import COLLECTION, shown
 from otel_mlperf.analysis.summary.logged import GAUGE
 from otel_mlperf.journal.journal_folder import ROOM
 from otel_mlperf.report.finding_lines import finding_lines
@@ -17,7 +18,7 @@ from otel_mlperf.report.quantities import duration, parts, percent, plural
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from otel_mlperf.analysis.steps.step_shapes import StepFigures
+    from otel_mlperf.analysis.steps.step_shapes import AggregateTotal, StepFigures
     from otel_mlperf.analysis.summary.summary_shapes import (
         OutsideShare,
         ProgramSeries,
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 _BETWEEN = " · "
 _LEAST_OUTSIDE = 0.01
 _LONGEST_NAME = 28
+_MOST_ADDED_UP = 5
 _MOST_RANKS = 3
 _MOST_SAID = 8
 """Lines under one label."""
@@ -37,7 +39,7 @@ _WHOLE = 1e12
 
 def closing_lines(summary: Summary) -> list[str]:
     """All of it as plain lines of any length."""
-    lines = around_lines(summary, 1000) + telemetry_lines(summary, 1000, ())
+    lines = around_lines(summary, 1000) + telemetry_lines(summary, 1000)
     return ["".join(part for part, _ in line).rstrip() for line in lines]
 
 
@@ -45,13 +47,7 @@ def around_lines(summary: Summary, width: int) -> list[Line]:
     """Findings, ranks, warm-up, outside time, slowest step, machines, the program's own words."""
     lines = finding_lines(summary.findings, summary.short_id, width, ranks=summary.ranks)
     lines += _ranks(summary.steps, width) if summary.steps else []
-    for aggregate in summary.aggregates[:5]:
-        mean = duration(aggregate.sum_ns / max(1, aggregate.count))
-        where = f" in {shown(aggregate.enclosing)}" if aggregate.enclosing else ""
-        where = " in child processes" if aggregate.beside else where
-        total = f"{aggregate.name} ×{aggregate.count:,}: {duration(aggregate.sum_ns)}"
-        line = f"{total}{where}, mean {mean}"
-        lines.append(labelled("added up", short(line, width - LABEL)))
+    lines += labelled_lines("added up", _added_up(summary.aggregates, width - LABEL))
     if summary.warm_up:
         line = f"step {summary.warm_up.number}: {duration(summary.warm_up.duration_ns)}"
         lines.append(labelled("warm-up", f"{line} (not in the figures above)"))
@@ -61,23 +57,41 @@ def around_lines(summary: Summary, width: int) -> list[Line]:
     return [*lines, *_profiled(summary, width), *_said(summary, width)]
 
 
+def _added_up(aggregates: Sequence[AggregateTotal], room: int) -> list[str]:
+    """The largest of what has no spans, each with its calls and how long they took."""
+    lines = []
+    for one in aggregates[:_MOST_ADDED_UP]:
+        where = f" in {shown(one.enclosing)}" if one.enclosing else ""
+        where = f" beside {shown(one.enclosing)}".rstrip() if one.beside else where
+        line = f"{one.name} ×{one.count:,}: {duration(one.sum_ns)}{where}"
+        if one.count > 1:
+            mean = duration(one.sum_ns / one.count)
+            line += f", mean {mean}, {duration(one.min_ns)}–{duration(one.max_ns)}"
+        lines.append(short(line, room))
+    if rest := aggregates[_MOST_ADDED_UP:]:
+        lines += [f"{plural(len(rest), 'other')}: summary --json has all of them"]
+    return lines
+
+
 def _ranks(steps: StepFigures, width: int) -> list[Line]:
     """The ranks that take far longer than the others, and in what."""
     lines = []
     for stand_out in steps.stand_outs[:_MOST_RANKS]:
         more = ", ".join(f"{name} +{duration(ns)}" for name, ns in stand_out.more_ns.items())
         lines.append(short(f"rank {stand_out.rank}: {more}", width - LABEL))
+    if (others := len(steps.stand_outs) - _MOST_RANKS) > 0:
+        lines.append(f"{plural(others, 'more rank')}: summary --json has all of them")
     return labelled_lines("ranks", lines)
 
 
 def _beside(summary: Summary, width: int) -> list[Line]:
     if not summary.beside:
         return []
-    told = ", ".join(
+    told = [
         f"{short(part.name, _LONGEST_NAME)} {duration(part.sum_ns)} ×{part.count:,}"
         for part in summary.beside
-    )
-    return [labelled("beside", short(told, width - LABEL))]
+    ]
+    return labelled_lines("beside", _few(wrapped("", told, width - LABEL)))
 
 
 def _slowest(summary: Summary, width: int) -> list[Line]:
@@ -86,6 +100,10 @@ def _slowest(summary: Summary, width: int) -> list[Line]:
         return []
     rank = f" on rank {slow.rank}" if summary.ranks > 1 else ""
     what = f"{slow.section} {parts(slow.duration_ns, slow.section_ns)}"
+    if slow.collection_ns >= _LEAST_OUTSIDE * slow.duration_ns > 0:
+        if slow.section != COLLECTION:
+            what += f", {COLLECTION} {parts(slow.duration_ns, slow.collection_ns)}"
+        what += f" in {slow.collection_in}" if slow.collection_in else ""
     mark = " (profiled)" if slow.profiled else "" if slow.kept else " (not kept)"
     line = f"step {slow.number}{rank}, {duration(slow.duration_ns)}{mark}: {what}"
     return [labelled("slowest", short(line, width - LABEL))]
@@ -141,11 +159,14 @@ def _said(summary: Summary, width: int) -> list[Line]:
     ):
         told = [short(f"{key} {_value(value)}", room) for key, value in facts.items()]
         between = ", " if label == "result" else " · "
-        lines_of = wrapped("", told, room, between) if told else []
-        if len(lines_of) > _MOST_SAID:
-            lines_of = [*lines_of[: _MOST_SAID - 1], "… summary --json has all of it"]
-        lines += labelled_lines(label, lines_of)
+        lines += labelled_lines(label, _few(wrapped("", told, room, between) if told else []))
     return lines
+
+
+def _few(lines: list[str]) -> list[str]:
+    if len(lines) <= _MOST_SAID:
+        return lines
+    return [*lines[: _MOST_SAID - 1], "… summary --json has all of it"]
 
 
 def _gauges(series: list[ProgramSeries]) -> dict[str, float]:
@@ -165,9 +186,9 @@ def _value(value: object) -> str:
     return f"{value:,.0f}" if value.is_integer() and abs(value) < _WHOLE else f"{value:.4g}"
 
 
-def telemetry_lines(summary: Summary, width: int, notes: Sequence[str]) -> list[Line]:
+def telemetry_lines(summary: Summary, width: int) -> list[Line]:
     """How well the run was recorded, where it lies, and the command to type next."""
-    facts = summary.telemetry
+    facts, notes = summary.telemetry, summary.missing
     told, place = _recorded(summary), f"stored in {readable(summary.path)}"
     stored: Line = [(place, "")]
     if facts.pending and summary.outcome != RUNNING:
@@ -180,7 +201,17 @@ def telemetry_lines(summary: Summary, width: int, notes: Sequence[str]) -> list[
     else:
         lines = [_joined("telemetry", told), _joined("", stored)]
     lines += [[(" " * LABEL, ""), (short(note, width - LABEL), "yellow")] for note in notes]
-    return [*_incomplete(facts), *lines, [("next      ", "dim"), (summary.next, "bold")]]
+    lines.append([("next      ", "dim"), (summary.next, "bold")])
+    return [*_as_of(summary), *_incomplete(facts), *lines]
+
+
+def _as_of(summary: Summary) -> list[Line]:
+    """Up to when a run that goes on is told of: one that has ended is told of to its end."""
+    if summary.as_of is None or summary.outcome != RUNNING:
+        return []
+    at = time.strftime("%d %b %H:%M:%S", time.localtime(summary.as_of.time_ns / 1e9))
+    step = "" if summary.as_of.step is None else f", step {summary.as_of.step}"
+    return [labelled("as of", at + step)]
 
 
 def _recorded(summary: Summary) -> Line:

@@ -1,13 +1,13 @@
-"""How does a summary look on a terminal of 80 columns?"""
+"""How does a summary look on a terminal?"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from otel_mlperf import names
-from otel_mlperf.analysis.run.run_processes import IMPORTED, RUNNING
+from otel_mlperf.analysis.run.run_processes import ENDED, IMPORTED, RUNNING
 from otel_mlperf.analysis.steps.step_shares import NOT_IN_A_SPAN, shown
-from otel_mlperf.report.lines import WIDTH, Line, Style, bar, columns, left, short, text
+from otel_mlperf.report.lines import WIDTH, bar, broken, columns, folded, left, short, text
 from otel_mlperf.report.quantities import (
     Unit,
     column_unit,
@@ -19,21 +19,30 @@ from otel_mlperf.report.quantities import (
 from otel_mlperf.report.summary_notes import around_lines, telemetry_lines
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from otel_mlperf.analysis.steps.step_shapes import Row, StepFigures
     from otel_mlperf.analysis.summary.summary_shapes import Branch, Summary
+    from otel_mlperf.report.lines import Line, Style
 
 _MOST_ROWS = 14
 _MOST_BRANCHES = 40
 _NO_SECTIONS = {
     RUNNING: "no step and no section has ended",
+    ENDED: "its steps and sections are not stored yet",
     IMPORTED: "no step was recorded: otel-mlperf import has made this run of traces",
 }
-_NOTHING = "no PyTorch loop was seen; use om.steps and om.span in the script, see README"
+_NOTHING = "nothing was recorded; use om.steps and om.span in the script, see README"
 _NAME = 13
 _LONGEST_NAME = 28
-_OUTCOMES: dict[str, Style] = {"finished": "green", "running": "cyan", "imported": "dim"}
+_LONGEST_BRANCH = 34
+_BAR = 20
+_BRANCH_BAR = 14
+_SHORTEST_BAR = 4
+_OUTCOMES: dict[str, Style] = {
+    "finished": "green",
+    "running": "cyan",
+    "ended": "cyan",
+    "imported": "dim",
+}
 _COLORS: dict[str, Style] = {
     names.DATA_LOADING: "yellow",
     names.FORWARD: "green",
@@ -50,16 +59,15 @@ def render_summary(
     width: int = WIDTH,
     color: bool = False,
     unicode: bool = True,
-    notes: Sequence[str] = (),
 ) -> str:
-    """The closing text; ``notes`` are further lines about the telemetry."""
+    """The closing text."""
     lines = _heading(summary, width)
     if summary.steps:
         lines += _steps(summary, summary.steps, width)
     else:
         lines += _tree(summary, width)
     lines += around_lines(summary, width)
-    lines += telemetry_lines(summary, width, notes)
+    lines += telemetry_lines(summary, width)
     return text(lines, color=color, unicode=unicode)
 
 
@@ -70,26 +78,27 @@ def heading_text(summary: Summary) -> str:
 
 def steps_text(steps: StepFigures) -> str:
     """The figures of the steps on one line."""
-    return "".join(part for part, _ in _figures(steps, 1000))
+    return "".join(part for part, _ in _figures(steps))
 
 
 def _heading(summary: Summary, width: int) -> list[Line]:
     lines: list[Line] = []
     if summary.failure:
-        lines.append([(short(failure_text(summary), width), "red")])
+        lines += [[(line, "red")] for line in broken(failure_text(summary), width)]
     of = f" of {summary.world_size}" if summary.world_size > summary.ranks else ""
     ranks = plural(summary.ranks, "rank") if not of else f"{summary.ranks}{of} ranks"
     where = f"{ranks}, {plural(summary.nodes, 'node')}"
     if summary.rank is not None:
         where = f"rank {summary.rank} of {summary.world_size}"
-    again = f" · restarted {summary.restarts}×" if summary.restarts else ""
-    rest = f"{again} · {where} · {duration(summary.duration_ns)}"
+    rest = [f" · restarted {summary.restarts}×"] if summary.restarts else []
+    rest += [f" · {where}", f" · {duration(summary.duration_ns)}"]
     before = f" · {summary.short_id} · "
     # The name gives way, never how it ended: that is what one looks for.
-    room = width - columns(before) - columns(summary.outcome) - columns(rest)
+    room = width - columns(before) - columns(summary.outcome) - sum(map(columns, rest))
     style = _OUTCOMES.get(summary.outcome, "red")
     name = short(summary.name, max(8, room))
-    return [*lines, [(name, "bold"), (before, ""), (summary.outcome, style), (rest, "")]]
+    line: Line = [(name, "bold"), (before, ""), (summary.outcome, style)]
+    return [*lines, *folded([*line, *((part, "") for part in rest)], width)]
 
 
 def failure_text(summary: Summary) -> str:
@@ -110,10 +119,11 @@ def failure_text(summary: Summary) -> str:
 
 def _steps(summary: Summary, steps: StepFigures, width: int) -> list[Line]:
     heading = "one step (host time)" if summary.has_gpu else "one step"
-    return [_figures(steps, width), *_table(heading, steps.rows, column_unit(steps.mean_ns))]
+    table = _table(heading, steps.rows, column_unit(steps.mean_ns), width)
+    return [*folded(_figures(steps), width), *table]
 
 
-def _figures(steps: StepFigures, width: int) -> Line:
+def _figures(steps: StepFigures) -> Line:
     unit = column_unit(steps.mean_ns)
     which = "step" if steps.phase == names.TRAIN else f"{steps.phase} step"
     figures = (
@@ -122,37 +132,42 @@ def _figures(steps: StepFigures, width: int) -> Line:
     )
     line: Line = [(plural(steps.count, which), "bold"), (figures, "")]
     for value, word in ((steps.tokens_per_s, "tokens/s"), (steps.samples_per_s, "samples/s")):
-        more = f" · {rate(value)} {word}" if value is not None else ""
-        if sum(columns(part) for part, _ in line) + columns(more) <= width:
-            line.append((more, ""))
+        line += [(f" · {rate(value)} {word}", "")] if value is not None else []
     return line
 
 
-def _table(heading: str, rows: list[Row], unit: Unit) -> list[Line]:
+def _table(heading: str, rows: list[Row], unit: Unit, width: int) -> list[Line]:
     main = _cut([row for row in rows if not row.beside])
     beside = _cut([row for row in rows if row.beside])
-    width = max(_NAME, columns(heading) + 2, *(columns(row.name) for row in (*main, *beside)))
-    width = min(width, _LONGEST_NAME)
+    longest = max(columns(heading) + 2, *(columns(row.name) for row in (*main, *beside)))
+    name = min(max(_NAME, longest), max(_NAME, _LONGEST_NAME + (width - WIDTH) // 2))
     numbers = [unit.number(row.mean_ns) for row in (*main, *beside)]
     mean = max(7, *(len(number) + 2 for number in numbers))
     p95 = max(6, *(len(unit.number(row.p95_ns or 0)) + 2 for row in (*main, *beside)))
-    title = f"  {left(heading, width)}{f'mean {unit.name}':>{mean}}{'p95':>{p95}}  share"
+    title = f"  {left(heading, name)}{f'mean {unit.name}':>{mean}}{'p95':>{p95}}  share"
+    bars = _bar_room(_BAR, width, columns(title) + 2)
     lines: list[Line] = [[(title, "dim")]]
-    lines += [_row(row, unit, (width, mean, p95)) for row in main]
+    lines += [_row(row, unit, (name, mean, p95, bars)) for row in main]
     if beside:
         lines.append([("  beside the step", "dim")])
-        lines += [_row(row, unit, (width, mean, p95)) for row in beside]
+        lines += [_row(row, unit, (name, mean, p95, bars)) for row in beside]
     return lines
 
 
-def _row(row: Row, unit: Unit, widths: tuple[int, int, int]) -> Line:
-    width, mean, p95 = widths
+def _bar_room(usual: int, width: int, taken: int) -> int:
+    """Columns of a bar for all of it: more where there is room, fewer where there is not."""
+    return max(_SHORTEST_BAR, min(usual + max(0, width - WIDTH) // 2, width - taken))
+
+
+def _row(row: Row, unit: Unit, widths: tuple[int, int, int, int]) -> Line:
+    name, mean, p95, bars = widths
     late = "–" if row.p95_ns is None else unit.number(row.p95_ns)
-    line = f"  {left(row.name, width)}{unit.number(row.mean_ns):>{mean}}{late:>{p95}}"
+    line = f"  {left(row.name, name)}{unit.number(row.mean_ns):>{mean}}{late:>{p95}}"
     if row.beside:
         return [(line, "")]
     line += f"{percent(row.share):>7}  "
-    return [(line, ""), (bar(row.share), _COLORS.get(row.category, "cyan"))]
+    where = f"{'  ' * bool(bar(row.share, bars))}in {row.inside}" if row.inside else ""
+    return [(line, ""), (bar(row.share, bars), _COLORS.get(row.category, "cyan")), (where, "dim")]
 
 
 def _cut(rows: list[Row]) -> list[Row]:
@@ -181,17 +196,19 @@ def _tree(summary: Summary, width: int) -> list[Line]:
     if not any(branch.count for branch in branches):
         return [[(_NO_SECTIONS.get(summary.outcome, _NOTHING), "dim")]]
     names_of = [f"{'  ' * min(branch.depth, 8)}{branch.name}" for branch in branches]
-    column = min(max(_NAME, *map(columns, names_of)) + 1, 34)
+    most = max(_NAME, _LONGEST_BRANCH + (width - WIDTH) // 2)
+    column = min(max(_NAME, *map(columns, names_of)) + 1, most)
     title = f"  {left('section', column)}{'calls':>9}{'total':>10}{'self':>10}  share"
     lines: list[Line] = [[(title, "dim")]]
+    bars = _bar_room(_BRANCH_BAR, width, columns(title) + 2)
     for name, branch in zip(names_of, branches, strict=True):
-        lines.append(_branch(name, branch, column))
+        lines.append(_branch(name, branch, column, bars))
     if len(branches) < len(summary.tree):
         lines.append([(f"  {len(summary.tree) - len(branches)} smaller ones", "dim")])
     return lines
 
 
-def _branch(name: str, branch: Branch, column: int) -> Line:
+def _branch(name: str, branch: Branch, column: int, bars: int) -> Line:
     indent = len(name) - len(name.lstrip())
     label = name[:indent] + left(name[indent:], column - indent)
     calls = f"{branch.count:,}" if branch.count else ""
@@ -200,7 +217,7 @@ def _branch(name: str, branch: Branch, column: int) -> Line:
     if branch.beside:
         return [(line, ""), (" beside", "dim")]
     style: Style = "dim" if branch.name == NOT_IN_A_SPAN else "cyan"
-    return [(f"{line}{percent(branch.share):>7}  ", ""), (bar(branch.share, 14), style)]
+    return [(f"{line}{percent(branch.share):>7}  ", ""), (bar(branch.share, bars), style)]
 
 
 def _largest(tree: list[Branch]) -> list[Branch]:

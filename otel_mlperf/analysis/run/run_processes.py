@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from otel_mlperf.store.run_folders import RunFolder
 
 RUNNING = "running"
+ENDED = "ended"
+"""Of a run that is over, before the tables say how it ended."""
 FINISHED = "finished"
 IMPORTED = "imported"
 """Of a process that only traces from elsewhere tell of: nobody saw its end."""
@@ -83,11 +85,14 @@ class Processes(msgspec.Struct, frozen=True):
         return len({process.host for process in self.all}) or 1
 
     @property
+    def end_ns(self) -> int:
+        """When the last one ended, or was last heard of; 0 before anything is known."""
+        return max(map(self.end_of, self.all), default=0)
+
+    @property
     def duration_ns(self) -> int:
         """From the first start to the last end."""
-        if not self.all:
-            return 0
-        return max(map(self.end_of, self.all)) - min(process.start_ns for process in self.all)
+        return self.end_ns - min((process.start_ns for process in self.all), default=0)
 
     @property
     def busy_ns(self) -> int:

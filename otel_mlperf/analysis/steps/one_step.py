@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any
-
-import msgspec
 
 from otel_mlperf import names
 from otel_mlperf.analysis.profiles.section_operators import read_operators
+from otel_mlperf.analysis.steps.annotated_step import has_recorded_steps, read_annotated
+from otel_mlperf.analysis.steps.span_tree import draw_tree
 from otel_mlperf.analysis.steps.step_selection import nearby_steps, no_such_step
-from otel_mlperf.analysis.steps.step_shapes import RankStep, Span, StepFindings, StepSection
-from otel_mlperf.analysis.steps.step_shares import NOT_IN_A_SPAN, main_phase, read_warm_up, shown
+from otel_mlperf.analysis.steps.step_shapes import RankStep, StepFindings, StepSection
+from otel_mlperf.analysis.steps.step_shares import (
+    NOT_IN_A_SPAN,
+    main_phase,
+    read_warm_up,
+    shown,
+    shown_around,
+)
 from otel_mlperf.errors import NoSuchStep
-from otel_mlperf.intervals import CoveredTime
 from otel_mlperf.store.table_reader import Store
 
 if TYPE_CHECKING:
+    from otel_mlperf.analysis.steps.step_shapes import Span
     from otel_mlperf.store.run_folders import RunFolder
 
 _BEGUN = """WITH begun AS (
@@ -28,9 +33,7 @@ _BEGUN = """WITH begun AS (
     WHERE interrupted AND span_id = root_id AND n IS NOT NULL
 )"""
 """The steps that ended, and those that were open when their process died: they have only spans."""
-_Track = tuple[int, str]
 _LISTED = 10
-_ROLL_UP = "rollup"
 
 
 def read_step(
@@ -44,12 +47,17 @@ def read_step(
     """The step with the user's ``number``; the newest, if the number was used again.
 
     Without a number it is the slowest step with spans. Those of a profiled step come with its
-    ``operators``.
+    ``operators``. Of a run into which traces from elsewhere were put it is the step that their
+    annotations show.
 
     Raises:
         NoSuchStep: there is no step of that number in that phase, or on that rank.
     """
     store = Store(run.path)
+    if not has_recorded_steps(store) and (
+        annotated := read_annotated(run, number, phase, rank, operators=operators)
+    ):
+        return annotated
     phase = phase or main_phase(store) or names.TRAIN
     kept: list[int] = []
     is_chosen = number is None
@@ -115,14 +123,25 @@ def _slowest_kept(
 def _rank_step(store: Store, step: dict[str, Any], *, operators: bool) -> RankStep:
     key = {name: step[name] for name in ("rank", "restart", "phase", "n")}
     rows = store.rows(
-        "SELECT name, sum(count)::BIGINT, sum(sum_ns)::BIGINT, sum(self_ns)::BIGINT, beside "
+        "SELECT name, sum(count)::BIGINT, sum(sum_ns)::BIGINT, sum(self_ns)::BIGINT, beside, "
+        "aggregate, parent, min(min_ns), max(max_ns) "
         "FROM sections WHERE rank = $rank AND restart = $restart AND phase = $phase AND n = $n "
-        "GROUP BY name, beside ORDER BY beside, min(start_ns)",
+        "GROUP BY name, beside, aggregate, parent ORDER BY beside, min(start_ns), aggregate",
         **key,
     )
     sections = [
-        StepSection(name=shown(name), count=count, sum_ns=total, self_ns=own, beside=beside)
-        for name, count, total, own, beside in rows
+        StepSection(
+            name=shown(name),
+            count=count,
+            sum_ns=total,
+            self_ns=own,
+            beside=beside,
+            inside=shown_around(around, step["phase"]),
+            aggregate=aggregate,
+            min_ns=least,
+            max_ns=most,
+        )
+        for name, count, total, own, beside, aggregate, around, least, most in rows
     ]
     # A duration is without what others did inside: a validation, the start of a profiler.
     outside = max(0, step["end_ns"] - step["start_ns"] - step["duration_ns"])
@@ -141,7 +160,7 @@ def _rank_step(store: Store, step: dict[str, Any], *, operators: bool) -> RankSt
         samples=step["samples"],
         tokens=step["tokens"],
         sections=sections,
-        spans=_spans(store, step, operators=operators),
+        spans=read_spans(store, step, operators=operators),
     )
 
 
@@ -163,68 +182,21 @@ def _names_outside(store: Store, step: dict[str, Any]) -> list[str]:
     return [shown(name) for (name,) in rows]
 
 
-def _spans(store: Store, step: dict[str, Any], *, operators: bool) -> list[Span]:
+def read_spans(store: Store, root: dict[str, Any], *, operators: bool) -> list[Span]:
+    """The kept spans of one trace on one rank, parents before their children.
+
+    Args:
+        store: of the run.
+        root: trace id, rank, restart, and the start from which their times count.
+        operators: with what a profiler saw under each.
+    """
     rows = store.records(
         "SELECT * FROM spans WHERE trace_id = $trace AND rank = $rank AND restart = $restart "
         "AND kind NOT IN ('event', 'event_rollup') "  # thousands: rolled up by name
         "ORDER BY start_ns, end_ns DESC",
-        trace=step["trace_id"],
-        rank=step["rank"],
-        restart=step["restart"],
+        trace=root["trace_id"],
+        rank=root["rank"],
+        restart=root["restart"],
     )
-    ids = {row["span_id"] for row in rows}
-    inside: dict[str, list[dict[str, Any]]] = {}
-    for row in rows:
-        # What names itself as its parent would never be reached, and what lost its parent neither:
-        # both hang at the top.
-        parent = row["parent_id"] if row["parent_id"] != row["span_id"] else ""
-        inside.setdefault(parent if parent in ids else "", []).append(row)
-    under = read_operators(store, step, rows) if operators else {}
-    spans: list[Span] = []
-    pending = [(row, 0, _track(row)) for row in reversed(inside.get("", []))]
-    # By a list and not by recursion: sections nest as deep as a program likes.
-    while pending:
-        row, depth, track = pending.pop()
-        below = inside.get(row["span_id"], [])
-        pending += [(child, depth + 1, track) for child in reversed(below)]
-        span = _span(row, below, depth, track, step["start_ns"])
-        spans.append(msgspec.structs.replace(span, operators=under.get(row["span_id"], [])))
-    return spans
-
-
-def _span(
-    row: dict[str, Any], below: list[dict[str, Any]], depth: int, track: _Track, begin: int
-) -> Span:
-    attributes = json.loads(row["attributes"] or "{}")
-    return Span(
-        name=row["name"],
-        category=row["category"],
-        depth=depth,
-        span_id=row["span_id"],
-        start_ns=row["start_ns"] - begin,
-        duration_ns=attributes.get(names.ROLLED_UP_SUM, row["end_ns"] - row["start_ns"]),
-        self_ns=_own_ns(row, below),
-        thread=row["thread"],
-        beside=_track(row) != track,
-        is_error=row["status"] == "error",
-        kind=row["kind"],
-        attributes=attributes,
-    )
-
-
-def _track(row: dict[str, Any]) -> _Track:
-    return row["track"], row["thread"]
-
-
-def _own_ns(row: dict[str, Any], below: list[dict[str, Any]]) -> int:
-    """The span's time minus the union of its children on the same track, which come by start."""
-    own, cover = row["end_ns"] - row["start_ns"], CoveredTime(row["start_ns"])
-    for child in below:
-        if _track(child) != _track(row):
-            continue
-        # A roll-up covers gaps between its parts, too: only their sum was spent in it.
-        if child["kind"] == _ROLL_UP:
-            own -= json.loads(child["attributes"])[names.ROLLED_UP_SUM]
-            continue
-        cover.add(child["start_ns"], min(child["end_ns"], row["end_ns"]))
-    return max(0, int(own) - cover.covered_ns)
+    under = read_operators(store, root, rows) if operators else {}
+    return draw_tree(rows, under, root["start_ns"])

@@ -20,7 +20,7 @@ class Span(msgspec.Struct, frozen=True, kw_only=True):
     depth: int
     span_id: str
     start_ns: int
-    """After the start of its rank's step."""
+    """After the start of its rank's step; outside steps, of its process."""
     duration_ns: int
     """Of a roll-up, the sum."""
     self_ns: int
@@ -44,6 +44,13 @@ class StepSection(msgspec.Struct, frozen=True, kw_only=True):
     sum_ns: int
     self_ns: int
     beside: bool
+    inside: str = ""
+    """The section that it was in: of a garbage collection, and of what is only added up."""
+    aggregate: bool = False
+    """Only added up: it has no span."""
+    min_ns: int | None = None
+    max_ns: int | None = None
+    """Its shortest and longest; None: of what is in no span."""
 
 
 class RankStep(msgspec.Struct, frozen=True, kw_only=True):
@@ -72,6 +79,7 @@ class StepFindings(msgspec.Struct, frozen=True, kw_only=True):
     short_id: str
     number: int
     phase: str
+    """Empty of a step that only a profiler's annotation shows."""
     restart: int
     n: int
     epoch: int | None
@@ -90,6 +98,26 @@ class StepFindings(msgspec.Struct, frozen=True, kw_only=True):
         return any(rank.spans for rank in self.ranks)
 
 
+class RankTrace(msgspec.Struct, frozen=True, kw_only=True):
+    """What one rank did outside steps."""
+
+    rank: int
+    duration_ns: int
+    """From the start of its process to its end; while it runs, to the end of its last section."""
+    spans: list[Span]
+
+
+class RunTrace(msgspec.Struct, frozen=True, kw_only=True):
+    """The trace of a run that has no steps: the run itself and its sections."""
+
+    id: str
+    short_id: str
+    name: str
+    restart: int
+    trace_id: str
+    ranks: list[RankTrace]
+
+
 class Row(msgspec.Struct, frozen=True, kw_only=True):
     """A section's own time in one step, over all steps that the figures are about."""
 
@@ -98,12 +126,14 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     category: str
     mean_ns: float
     p95_ns: int | None
-    """None where single steps are not known: aggregated sections."""
+    """None where several are taken together."""
     share: float
     """Of the mean step; 0.0 to 1.0. The rows that are not beside add up to 1."""
     beside: bool = False
     """Ran on another thread or task, while the step went on."""
     aggregate: bool = False
+    inside: str = ""
+    """Of garbage collections: the section that most of their time fell into."""
 
 
 class RankFigures(msgspec.Struct, frozen=True, kw_only=True):
@@ -158,9 +188,11 @@ class AggregateTotal(msgspec.Struct, frozen=True, kw_only=True):
     enclosing: str
     phase: str
     beside: bool
-    """Added up by forked children: no part of what their rank's own process did."""
+    """On another thread or task than what is around, or in a forked child: no part of its time."""
     count: int
     sum_ns: int
+    self_ns: int
+    """Without what other sections inside took."""
     min_ns: int
     max_ns: int
 
@@ -180,3 +212,7 @@ class Slowest(msgspec.Struct, frozen=True, kw_only=True):
     """Whether a profiler has slowed it down: there are no other steps."""
     kept_number: int | None
     """The longest of those whose spans were kept."""
+    collection_ns: int = 0
+    """Garbage collections in it of a millisecond and more, on whichever thread."""
+    collection_in: str = ""
+    """The section that most of that fell into; empty: it was on another thread."""

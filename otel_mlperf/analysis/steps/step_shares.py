@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from otel_mlperf import names
-from otel_mlperf.analysis.steps.step_shapes import AggregateTotal, Row, Slowest, StepFigures, WarmUp
+from otel_mlperf.analysis.steps.step_shapes import Row, Slowest, StepFigures, WarmUp
 
 if TYPE_CHECKING:
     from otel_mlperf.store.table_reader import Store
 
 NOT_IN_A_SPAN = "not in a span"
 DATA_WAIT = "data wait"
+COLLECTION = "garbage collection"
 PROFILED = "profiled"
 """Why the steps of a profiler window are kept."""
 _FEWEST = 3
@@ -25,18 +26,27 @@ _P95 = 0.95
 # A step that an error cut short says nothing about the others, unless there are no others.
 _CHOSEN = """WITH counted AS (SELECT * FROM steps WHERE phase = $phase AND n >= $first),
 chosen AS (SELECT * FROM counted WHERE NOT error OR (SELECT bool_and(error) FROM counted))"""
+_OF_STEP = "phase = $phase AND rank = $rank AND restart = $restart AND n = $n"
 OWN = f"""{_CHOSEN}, own AS (
-    SELECT name, min(category) AS category, beside, rank, restart, n, sum(s.self_ns) AS own,
-           min(s.start_ns - chosen.start_ns) AS since
+    SELECT name, min(category) AS category, aggregate, beside, rank, restart, n,
+           sum(s.self_ns) AS own, min(s.start_ns - chosen.start_ns) AS since
     FROM sections s JOIN chosen USING (rank, restart, n)
-    WHERE s.phase = $phase AND NOT aggregate
+    WHERE s.phase = $phase
     GROUP BY ALL
 )"""
 
 
+_SHOWN = {names.SPAN_DATA: DATA_WAIT, names.SPAN_COLLECTION: COLLECTION}
+
+
 def shown(name: str) -> str:
     """A section's name as people read it."""
-    return DATA_WAIT if name == names.SPAN_DATA else name
+    return _SHOWN.get(name, name)
+
+
+def shown_around(name: str, phase: str) -> str:
+    """The same of what something fell into in a step of ``phase``; of the step itself, no span."""
+    return "no span" if name == names.step_span(phase) else shown(name)
 
 
 def main_phase(store: Store) -> str | None:
@@ -51,6 +61,17 @@ def count_steps(store: Store, phase: str | None) -> int:
     sql = "SELECT count(DISTINCT (restart, n)) FROM steps WHERE phase = $phase"
     ((count,),) = store.rows(sql, phase=phase)
     return int(count)
+
+
+def last_step(store: Store, phase: str | None) -> int | None:
+    """Number of the step that ended last, on the rank that is behind the others; None: none has."""
+    ((number,),) = store.rows(
+        "SELECT arg_min(number, (restart, n)) FROM (SELECT restart, n, number FROM steps "
+        "WHERE phase = $phase QUALIFY row_number() OVER "
+        "(PARTITION BY rank ORDER BY restart DESC, n DESC) = 1)",
+        phase=phase,
+    )
+    return None if number is None else int(number)
 
 
 def count_profiled(store: Store, phase: str | None) -> int:
@@ -84,9 +105,7 @@ def read_warm_up(store: Store, phase: str) -> WarmUp | None:
     return WarmUp(number=slowest[0][0], duration_ns=slowest[0][1])
 
 
-def read_steps(
-    store: Store, phase: str, warm_up: WarmUp | None, aggregates: list[AggregateTotal]
-) -> StepFigures:
+def read_steps(store: Store, phase: str, warm_up: WarmUp | None) -> StepFigures:
     """The figures of a phase's steps over all ranks; the rows add up to the mean step.
 
     A step that ended in an error counts in the number of steps alone.
@@ -98,13 +117,8 @@ def read_steps(
         f"{_rate('samples')}, {_rate('tokens')} FROM chosen",
         **values,
     )
-    # Aggregates are added up over every step, those too that the other figures leave out.
-    ((ran,),) = store.rows("SELECT count(*) FROM steps WHERE phase = $phase", phase=phase)
     rows = _section_rows(store, values, chosen, mean)
     rows.insert(sum(not row.beside for row in rows), _row(NOT_IN_A_SPAN, "", own, own_p95, mean))
-    mine = [
-        aggregate for aggregate in aggregates if aggregate.phase == phase and not aggregate.beside
-    ]
     return StepFigures(
         phase=phase,
         count=count_steps(store, phase),
@@ -113,7 +127,7 @@ def read_steps(
         p95_ns=p95,
         samples_per_s=samples,
         tokens_per_s=tokens,
-        rows=_with_aggregates(rows, mine, phase, ran, mean),
+        rows=rows,
         ranks=[],
         stand_outs=[],
     )
@@ -133,13 +147,18 @@ def read_slowest(store: Store, steps: StepFigures, warm_up: WarmUp | None) -> Sl
         f"FROM chosen {order}",
         **values,
     )
+    key = {"phase": steps.phase, "rank": rank, "restart": restart, "n": n}
     sections = store.rows(
-        "SELECT name, sum(self_ns) AS own FROM sections WHERE phase = $phase AND rank = $rank "
-        "AND restart = $restart AND n = $n AND NOT beside GROUP BY name ORDER BY own DESC LIMIT 1",
-        phase=steps.phase,
-        rank=rank,
-        restart=restart,
-        n=n,
+        f"SELECT name, sum(self_ns) AS own FROM sections WHERE {_OF_STEP} AND NOT beside "
+        "GROUP BY name ORDER BY own DESC LIMIT 1",
+        **key,
+    )
+    ((collected, around),) = store.rows(
+        "SELECT coalesce(sum(self_ns), 0)::BIGINT, "
+        "arg_max(CASE WHEN beside THEN '' ELSE parent END, self_ns) "
+        f"FROM sections WHERE {_OF_STEP} AND category = $collection",
+        **key,
+        collection=names.GARBAGE_COLLECTION,
     )
     # Of equal ones the first is taken: no section is blamed for what is in none, too.
     name, longest = max([(NOT_IN_A_SPAN, own), *sections], key=lambda section: section[1])
@@ -152,6 +171,8 @@ def read_slowest(store: Store, steps: StepFigures, warm_up: WarmUp | None) -> Sl
         kept=kept,
         profiled=is_profiled,
         kept_number=kept_number,
+        collection_ns=collected,
+        collection_in=shown_around(around or "", steps.phase),
     )
 
 
@@ -168,49 +189,51 @@ def _section_rows(store: Store, values: dict[str, Any], chosen: int, mean: float
     # Steps in which a section did not occur count as zero: they are the start of the sorted list.
     at = f"({math.ceil(_P95 * chosen)} - {chosen} + count(*))"
     rows = store.rows(
-        f"{OWN} SELECT name, min(category), beside, sum(own), "
+        f"{OWN} SELECT name, min(category), aggregate, beside, sum(own), "
         f"CASE WHEN {at} > 0 THEN list_sort(list(own))[{at}] ELSE 0 END "
-        "FROM own GROUP BY name, beside ORDER BY beside, avg(since), name",
+        "FROM own GROUP BY name, aggregate, beside ORDER BY beside, avg(since), aggregate, name",
         **values,
     )
+    found = [
+        _row(shown(name), category, float(own) / chosen, p95, mean, beside, aggregate)
+        for name, category, aggregate, beside, own, p95 in rows
+    ]
     return [
-        _row(shown(name), category, float(own) / chosen, p95, mean, beside)
-        for name, category, beside, own, p95 in rows
+        msgspec.structs.replace(row, inside=_around_collections(store, values))
+        if row.category == names.GARBAGE_COLLECTION and not row.beside
+        else row
+        for row in found
     ]
 
 
+def _around_collections(store: Store, values: dict[str, Any]) -> str:
+    """The section that most of the garbage collections' time fell into."""
+    ((around, _),) = store.rows(
+        f"{_CHOSEN} SELECT parent, sum(s.self_ns) AS own FROM sections s "
+        "JOIN chosen USING (rank, restart, n) WHERE s.phase = $phase AND NOT beside "
+        "AND category = $collection GROUP BY parent ORDER BY own DESC, parent LIMIT 1",
+        **values,
+        collection=names.GARBAGE_COLLECTION,
+    )
+    return shown_around(around, values["phase"])
+
+
 def _row(
-    name: str, category: str, own: float, p95: int | None, mean: float, beside: bool = False
+    name: str,
+    category: str,
+    own: float,
+    p95: int,
+    mean: float,
+    beside: bool = False,
+    aggregate: bool = False,
 ) -> Row:
     share = own / mean if mean else 0.0
-    return Row(name=name, category=category, mean_ns=own, p95_ns=p95, share=share, beside=beside)
-
-
-def _with_aggregates(
-    rows: list[Row], aggregates: list[AggregateTotal], phase: str, ran: int, mean: float
-) -> list[Row]:
-    """Takes each aggregate's time out of the row around it and puts it below as its own.
-
-    They have no single steps, so the mean is over all that ran, and no p95 is known.
-    """
-    for aggregate in aggregates:
-        outer = shown(aggregate.enclosing)
-        if aggregate.enclosing == names.step_span(phase):
-            outer = NOT_IN_A_SPAN
-        for at, row in enumerate(rows):
-            if row.name != outer or row.beside or row.aggregate:
-                continue
-            # The two means are over different steps: without a limit a row might go below zero.
-            own = min(aggregate.sum_ns / ran, row.mean_ns)
-            rest = _row(row.name, row.category, row.mean_ns - own, None, mean)
-            inner = msgspec.structs.replace(
-                _row(aggregate.name, aggregate.category, own, None, mean), aggregate=True
-            )
-            rows = [
-                *rows[:at],
-                # What is in no span stays last of the rows that add up.
-                *((inner, rest) if outer == NOT_IN_A_SPAN else (rest, inner)),
-                *rows[at + 1 :],
-            ]
-            break
-    return rows
+    return Row(
+        name=name,
+        category=category,
+        mean_ns=own,
+        p95_ns=p95,
+        share=share,
+        beside=beside,
+        aggregate=aggregate,
+    )

@@ -30,6 +30,7 @@ class Node:
     name: str
     category: str = names.OTHER
     beside: bool = False
+    aggregate: bool = False
     count: int = 0
     sum_ns: int = 0
     self_ns: int = 0
@@ -38,13 +39,20 @@ class Node:
 
     @property
     def total_ns(self) -> int:
-        """Its time so far; of a section that has not ended, that of those inside it."""
-        if self.count or not self.inside:
+        """Its time so far; of a section that has not ended, that of those inside it.
+
+        Of one that is added up it is without the sections inside that are not: they stand beside
+        it in the tree, for it is nobody's parent.
+        """
+        if not self.aggregate and (self.count or not self.inside):
             return self.sum_ns
-        return sum(node.total_ns for node in self.inside if not node.beside)
+        mine = (node for node in self.inside if self.beside or not node.beside)
+        return self.self_ns + sum(node.total_ns for node in mine)
 
     def holds_steps(self, phase: str | None) -> bool:
         """Whether steps of ``phase`` ran inside, so that its time is not outside time."""
+        if self.aggregate:
+            return False
         if self.category in _CONTAINERS or not self.count or self._encloses(phase):
             return True
         if self.category == names.PHASE and self.name in names.PHASES:
@@ -66,17 +74,19 @@ _ByPath = dict[tuple[str, bool], Node]
 def read_nodes(store: Store) -> list[Node]:
     """The outermost sections outside steps, each with those inside it, in order of their start."""
     rows = store.rows(
-        "SELECT path, name, min(category), beside, sum(count), sum(sum_ns), "
+        "SELECT path, name, min(category), beside, aggregate, sum(count), sum(sum_ns), "
         "sum(self_ns), min(start_ns) AS start FROM sections "
-        "WHERE n IS NULL AND NOT aggregate AND category <> $run "
-        "GROUP BY path, name, beside ORDER BY length(path), beside, start",
+        # Without a path it is of a step that never ended.
+        "WHERE n IS NULL AND category <> $run AND (NOT aggregate OR path <> '') "
+        "GROUP BY path, name, beside, aggregate ORDER BY length(path), beside, start",
         run=names.RUN,
     )
     by_path: _ByPath = {}
     outermost: list[Node] = []
-    for path, name, category, beside, count, total, own, start in rows:
-        node = Node(path, name, category, beside, int(count), int(total), int(own), start)
-        around = path[: -len(name) - 1] if path.endswith("/" + name) else ""
+    for path, name, category, beside, aggregate, count, total, own, start in rows:
+        times = int(count), int(total), int(own), start
+        node = Node(path, name, category, beside, aggregate, *times)
+        around = path[: -len(name) - 1].rstrip("/") if path.endswith("/" + name) else ""
         _place(node, around, by_path, outermost)
         by_path.setdefault((path, node.beside), node)
     _in_order(outermost)
@@ -121,29 +131,6 @@ def entries(nodes: list[Node], phase: str | None) -> Iterator[Node]:
             yield node
 
 
-def beside_steps(nodes: list[Node], processes: Processes) -> list[OutsideShare]:
-    """What went on on other threads and tasks, in no step; a rank's mean, longest first.
-
-    It takes no time from anything: it may well be longer than all the time outside.
-    """
-    sums: dict[str, list[int]] = {}
-    pending = list(nodes)
-    while pending:
-        node = pending.pop()
-        if not node.beside:
-            pending += node.inside
-            continue
-        total = sums.setdefault(shown(node.name), [0, 0])
-        total[0] += node.total_ns
-        total[1] += node.count
-    ranks = processes.ranks
-    shares = [
-        OutsideShare(name=name, sum_ns=total / ranks, count=round(count / ranks))
-        for name, (total, count) in sums.items()
-    ]
-    return sorted(shares, key=lambda share: -share.sum_ns)
-
-
 def outside_steps(
     store: Store, nodes: list[Node], phase: str, processes: Processes, total_ns: float
 ) -> list[OutsideShare]:
@@ -157,7 +144,7 @@ def outside_steps(
     sums: dict[str, list[float]] = {}
     for node in named:
         total = sums.setdefault(shown(node.name), [0.0, 0.0])
-        total[0] += node.sum_ns / ranks
+        total[0] += node.total_ns / ranks
         total[1] += node.count / ranks
     shares = [
         OutsideShare(name=name, sum_ns=spent, count=round(count))
@@ -189,12 +176,13 @@ def _set_up_ns(store: Store, named: list[Node], phase: str, processes: Processes
     before = {
         (rank, restart): int(total)
         for rank, restart, total in store.rows(
-            "SELECT s.rank, s.restart, sum(s.sum_ns) FROM sections s JOIN (SELECT rank, restart, "
+            "SELECT s.rank, s.restart, sum(if(aggregate, s.self_ns, s.sum_ns)) "
+            "FROM sections s JOIN (SELECT rank, restart, "
             "min(start_ns) AS first FROM steps WHERE phase = $phase GROUP BY ALL) "
             "USING (rank, restart) WHERE s.n IS NULL AND NOT s.beside AND s.start_ns < first "
             "AND list_contains($paths, s.path) GROUP BY ALL",
             phase=phase,
-            paths=[node.path for node in named],
+            paths=[path for node in named for path in _added_up(node)],
         )
     }
     total = 0
@@ -205,36 +193,35 @@ def _set_up_ns(store: Store, named: list[Node], phase: str, processes: Processes
     return total / processes.ranks
 
 
+def _added_up(node: Node) -> Iterator[str]:
+    """The path of a section, and of what makes up the time of one that is only added up."""
+    yield node.path
+    if node.aggregate:
+        for inner in node.inside:
+            yield from _added_up(inner)
+
+
 def read_aggregates(store: Store) -> list[AggregateTotal]:
     """Totals of the sections that are only added up, the longest first."""
     rows = store.records(
         "SELECT name, min(category) AS category, parent AS enclosing, phase, beside, "
-        "sum(count)::BIGINT AS count, sum(sum_ns)::BIGINT AS sum_ns, min(min_ns) AS min_ns, "
+        "sum(count)::BIGINT AS count, sum(sum_ns)::BIGINT AS sum_ns, "
+        "sum(self_ns)::BIGINT AS self_ns, min(min_ns) AS min_ns, "
         "max(max_ns) AS max_ns FROM sections WHERE aggregate "
         "GROUP BY name, parent, phase, beside ORDER BY sum_ns DESC"
     )
     return [AggregateTotal(**row) for row in rows]
 
 
-def read_tree(
-    nodes: list[Node], aggregates: list[AggregateTotal], processes: Processes
-) -> list[Branch]:
+def read_tree(nodes: list[Node], processes: Processes) -> list[Branch]:
     """The sections of a run without steps, and last the time that is in none of them."""
     life, ranks = processes.busy_ns, processes.ranks
-    inner: dict[str, int] = {}
-    for aggregate in aggregates:
-        if not aggregate.beside:
-            inner[aggregate.enclosing] = inner.get(aggregate.enclosing, 0) + aggregate.sum_ns
     branches = []
     pending = [(node, 0) for node in reversed(nodes)]
     while pending:
         node, depth = pending.pop()
         pending += [(below, depth + 1) for below in reversed(node.inside)]
-        # Several paths may end in the enclosing name; the first takes what it can.
-        taken = min(inner.get(node.name, 0), node.self_ns)
-        inner[node.name] = inner.get(node.name, 0) - taken
-        own = node.self_ns - taken
-        branches.append(_branch(node, depth, own, life, ranks))
+        branches.append(_branch(node, depth, node.self_ns, life, ranks))
     rest = max(0, life - sum(node.total_ns for node in nodes if not node.beside))
     left = Node("", NOT_IN_A_SPAN, count=0, sum_ns=rest, self_ns=rest)
     return [*branches, _branch(left, 0, rest, life, ranks)]
@@ -245,7 +232,7 @@ def _branch(node: Node, depth: int, own: int, life: int, ranks: int) -> Branch:
         name=shown(node.name),
         depth=depth,
         count=round(node.count / ranks),
-        sum_ns=node.total_ns / ranks,
+        sum_ns=(node.sum_ns if node.aggregate else node.total_ns) / ranks,
         self_ns=own / ranks,
         share=own / life if life else 0.0,
         beside=node.beside,

@@ -21,27 +21,29 @@ from otel_mlperf.analysis.run.run_processes import (
 from otel_mlperf.analysis.steps.rank_differences import read_ranks, stand_outs
 from otel_mlperf.analysis.steps.step_shares import (
     count_profiled,
+    last_step,
     main_phase,
     read_slowest,
     read_steps,
     read_warm_up,
 )
+from otel_mlperf.analysis.summary.beside_time import beside_steps, with_rows_beside
 from otel_mlperf.analysis.summary.logged import add_up, read_last, read_series
 from otel_mlperf.analysis.summary.machine_use import read_losses, read_machine
 from otel_mlperf.analysis.summary.outside_time import (
-    beside_steps,
     outside_ns,
     outside_steps,
     read_aggregates,
     read_nodes,
     read_tree,
 )
-from otel_mlperf.analysis.summary.summary_shapes import Summary, Telemetry
+from otel_mlperf.analysis.summary.summary_shapes import AsOf, Summary, Telemetry
+from otel_mlperf.store.parts import read_as_of
 from otel_mlperf.store.table_reader import Store
 
 if TYPE_CHECKING:
     from otel_mlperf.analysis.run.run_processes import Failure
-    from otel_mlperf.analysis.steps.step_shapes import AggregateTotal, Slowest, StepFigures, WarmUp
+    from otel_mlperf.analysis.steps.step_shapes import Slowest, StepFigures, WarmUp
     from otel_mlperf.store.run_folders import RunFolder
 
 
@@ -62,8 +64,9 @@ def summarize(run: RunFolder, rank: int | None = None, store: Store | None = Non
     steps = warm_up = slowest = None
     outside, beside, beyond = [], [], 0.0
     if phase is not None:
-        steps, warm_up = _steps_of(store, phase, aggregates)
+        steps, warm_up = _steps_of(store, phase)
         slowest = read_slowest(store, steps, warm_up)
+        steps = with_rows_beside(store, steps, nodes)
         beyond = outside_ns(store, phase, processes)
         outside = outside_steps(store, nodes, phase, processes, beyond)
         beside = beside_steps(nodes, processes)
@@ -84,6 +87,7 @@ def summarize(run: RunFolder, rank: int | None = None, store: Store | None = Non
         duration_ns=processes.duration_ns,
         has_gpu=any(process.has_gpu for process in processes.all),
         failure=failure,
+        integrations=run.facts.integrations,
         params=run.facts.params,
         result=processes.result(),
         last=read_last(store),
@@ -102,19 +106,28 @@ def summarize(run: RunFolder, rank: int | None = None, store: Store | None = Non
         windows_left_out=read_left_out(store),
         profiled_steps=count_profiled(store, phase),
         # With steps there is a table of one step; the tree is what stands in for it.
-        tree=[] if steps else read_tree(nodes, aggregates, processes),
+        tree=[] if steps else read_tree(nodes, processes),
         aggregates=aggregates,
         telemetry=telemetry,
+        as_of=_as_of(run, store, processes, phase),
         next=_next(run.short_id, processes.outcome, failure, slowest, telemetry),
     )
 
 
-def _steps_of(
-    store: Store, phase: str, aggregates: list[AggregateTotal]
-) -> tuple[StepFigures, WarmUp | None]:
+def _as_of(run: RunFolder, store: Store, processes: Processes, phase: str | None) -> AsOf | None:
+    """What ended by then is there, of the hosts whose processes still run; of the others all is."""
+    hosts = {process.host for process in processes.last_of_rank if process.outcome == RUNNING}
+    times = [read_as_of(run.path, host) for host in hosts] or [processes.end_ns]
+    known = [time_ns for time_ns in times if time_ns is not None]
+    if len(known) < len(times) or not processes.all:
+        return None
+    return AsOf(time_ns=min(known), step=last_step(store, phase))
+
+
+def _steps_of(store: Store, phase: str) -> tuple[StepFigures, WarmUp | None]:
     """The figures of a phase's steps, of each rank too, and the step that they leave out."""
     warm_up = read_warm_up(store, phase)
-    steps, ranks = read_steps(store, phase, warm_up, aggregates), read_ranks(store, phase, warm_up)
+    steps, ranks = read_steps(store, phase, warm_up), read_ranks(store, phase, warm_up)
     slow = stand_outs(ranks, steps.mean_ns)
     return replace(steps, ranks=ranks, stand_outs=slow), warm_up
 

@@ -5,7 +5,7 @@ Times are nanoseconds; of several ranks they are means over the ranks, unless th
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, get_origin
 
 import msgspec
 
@@ -98,6 +98,15 @@ class ProgramSeries(msgspec.Struct, frozen=True, kw_only=True):
     """Values of a histogram."""
 
 
+class AsOf(msgspec.Struct, frozen=True, kw_only=True):
+    """Up to when figures are complete: what had ended by then is in them, on every rank."""
+
+    time_ns: int
+    """Unix time; of a run that has ended, its end."""
+    step: int | None
+    """The step that had ended last, of the slowest rank; None: none had, or the run has none."""
+
+
 class Telemetry(msgspec.Struct, frozen=True, kw_only=True):
     """How well the run was recorded."""
 
@@ -130,6 +139,8 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     """From the first start to the last end; of a running one, up to its last sign of life."""
     has_gpu: bool
     failure: Failure | None
+    integrations: list[str]
+    """Those that saw the program from outside, by name."""
     params: dict[str, Any]
     result: dict[str, Any]
     last: dict[str, float]
@@ -159,5 +170,25 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     telemetry: Telemetry
     next: str
     """A command that says more."""
+    as_of: AsOf | None
+    """Up to when the figures are complete; None: nobody knows, nothing may be stored yet."""
+    missing: list[str] = []
+    """What had been recorded when the summary was asked for and is not in it, in words."""
     findings: list[Finding] = []
     """What is worth changing, worst first."""
+
+
+def no_summary(**known: Any) -> dict[str, Any]:
+    """The fields of a summary of which nothing but this is known.
+
+    Lists and mappings are empty, all else is None.
+    """
+    empty: dict[str, Any] = _nothing(Summary)
+    return empty | known
+
+
+def _nothing(kind: Any) -> Any:
+    if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
+        return {field.name: _nothing(field.type) for field in msgspec.structs.fields(kind)}
+    made = get_origin(kind)
+    return made() if made in (list, dict) else None

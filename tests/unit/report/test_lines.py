@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import fcntl
 import io
+import os
+import struct
+import termios
 
 import pytest
 
-from otel_mlperf.report.lines import bar, columns, left, short, shown_in, text
+from otel_mlperf.report.lines import bar, columns, folded, left, short, shown_in, text, width_of
 
 
 class Terminal(io.TextIOWrapper):
@@ -35,6 +39,45 @@ class Terminal(io.TextIOWrapper):
 def test_colour_and_characters_are_decided_by_stream_and_environment(encoding, tty, environ, shown):
     """Plain when piped, by NO_COLOR and for a dumb terminal; ASCII where the encoding ends."""
     assert shown_in(Terminal(encoding, tty), environ) == shown
+
+
+@pytest.fixture
+def terminal():
+    """A terminal of 132 columns, as the program in it sees it."""
+    ours, theirs = os.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 132, 0, 0))
+    with os.fdopen(theirs, "w") as stream:
+        yield stream
+    os.close(ours)
+
+
+def test_text_is_as_wide_as_its_terminal(terminal):
+    """``COLUMNS`` says otherwise; below 70 the terminal breaks the lines itself."""
+    assert width_of(terminal, {}) == 132
+    assert width_of(terminal, {"COLUMNS": "100"}) == 100
+    assert width_of(terminal, {"COLUMNS": "20"}) == 70
+    assert width_of(terminal, {"COLUMNS": "wide"}) == 132
+
+
+def test_what_is_no_terminal_has_eighty_columns(tmp_path):
+    """A file, a pipe, a stream of a notebook."""
+    with (tmp_path / "out").open("w") as file:
+        assert [width_of(stream, {}) for stream in (file, io.StringIO())] == [80, 80]
+
+
+def test_a_line_is_folded_between_its_parts_and_loses_none():
+    """What stood between two of them goes; a part that is wider than all goes over the edge."""
+    line = [("GPU busy 64 %", "bold"), (", idle 36 %", ""), (", communication 30 %", "")]
+
+    assert text(folded(line, 80), color=False, unicode=True) == (
+        "GPU busy 64 %, idle 36 %, communication 30 %\n"
+    )
+    assert text(folded(line, 25), color=False, unicode=True) == (
+        "GPU busy 64 %, idle 36 %\n  communication 30 %\n"
+    )
+    assert text(folded(line, 5), color=False, unicode=True) == (
+        "GPU busy 64 %\n  idle 36 %\n  communication 30 %\n"
+    )
 
 
 @pytest.mark.parametrize(

@@ -54,6 +54,19 @@ def test_a_running_job_at_a_glance():
     ]
 
 
+def test_a_narrow_terminal_leaves_out_no_figure():
+    """What has no room stands on the next line; what is not shown is counted."""
+    more = {f"metric{n}": 1.0 for n in range(8)}
+    frame = render_top(live(last=more, warnings=[f"w{n}" for n in range(6)]), width=60).splitlines()
+
+    assert frame[1:3] == [
+        "step 1,203 of 9,000 · 70.5 ms · 14.1 steps/s · 225 samples/s",
+        "  1,800 tokens/s",
+    ]
+    assert "metric5 1 · … 2 more" in render_top(live(last=more), width=120)
+    assert frame[-6:-1] == ["! w0", "! w1", "! w2", "! w3", "! 2 more: top --json has all of them"]
+
+
 def test_gpus_have_bars():
     """Busy, memory, power, temperature, and why one is held back; what is not offered is absent."""
     devices = [

@@ -76,6 +76,23 @@ def test_many_gpus_are_a_range(runs, monkeypatch):
     ]
 
 
+@pytest.mark.parametrize("width", [60, 70, 100, 200])
+def test_a_narrow_terminal_gets_all_of_it_on_more_lines(runs, monkeypatch, width):
+    """GPUs are never left out for want of room."""
+    run = digits(runs)
+    read_host(run)
+    for number in range(8):
+        read_gpu(run, number, [0.9 - number / 100], 60 + number, 70 + number, rank=number)
+
+    lines = rendered(run, monkeypatch, width=width).splitlines()
+    at = next(at for at, line in enumerate(lines) if line.startswith("machine"))
+    host, gpus = "cpu 41 % of 8, 12.3 of 64.0 GiB", "8 gpus: 83–90 %, ≤ 67.0 GiB, ≤ 77 °C"
+    if width < 80:
+        assert lines[at : at + 2] == [f"machine   {host} ·", f"          {gpus}"]
+    else:
+        assert lines[at] == f"machine   {host} · {gpus}"
+
+
 def test_container_is_measured_by_what_it_may_use(runs, monkeypatch):
     """The processors and the memory of its limits, not those of the host."""
     run = digits(runs)

@@ -52,7 +52,7 @@ rank 0 · 47.2 ms · 64 samples · kept: first
       layer                             500 µs    500 µs         ▇
       layer                             500 µs    500 µs          ▇
       layer                             500 µs    500 µs          ▇
-      4 more layer                     2.00 ms
+      4 more layer                     2.00 ms   2.00 ms
       norm ×1,200                      2.00 ms   2.00 ms             ▇
     backward                           16.0 ms   16.0 ms              ▇▇▇▇▇▇▇
       RuntimeError: shape mismatch
@@ -126,3 +126,36 @@ def test_the_slowest_step_says_that_nobody_asked_for_it(tmp_path):
 
     assert lines[0] == "step 23 · train · run 3f2a"
     assert lines[2] == "the slowest step that was kept; --step N shows another: 0, 1, 2, 3, 4, 23"
+
+
+def test_what_the_program_said_of_a_section_stands_below_it(tmp_path):
+    """Its attributes, as JSON has them; those that everybody has are not repeated."""
+    run = digits(tmp_path)
+    at = run.steps[2]["start_ns"] - START
+    said = json.dumps({"file": "a.txt", "rows": 512, "ml.section.category": "other"})
+    root = run.span(2, "train.step", at, 49 * MS)
+    run.span(2, "read", at, 15 * MS, parent_id=root, attributes=said)
+
+    lines = rendered(run, 2).splitlines()
+
+    assert [line.split("  ")[0] for line in map(str.strip, lines[4:])] == [
+        "train.step",
+        "read",
+        "file a.txt · rows 512",
+    ]
+
+
+def test_a_wide_terminal_has_longer_names_and_charts(tmp_path):
+    """And a narrow one shorter ones; every line fits."""
+    run = digits(tmp_path)
+    at = run.steps[2]["start_ns"] - START
+    root = run.span(2, "train.step", at, 49 * MS)
+    name = "a_section_that_was_given_a_name_of_sixty_one_letters_in_a_row"
+    run.span(2, name, at, 15 * MS, parent_id=root)
+    step = read_step(read_run(run.write()), 2)
+
+    for width in (60, 70, 80, 100, 200):
+        lines = render_step(step, width=width).splitlines()
+        assert max(map(len, lines)) <= width
+        assert (name in lines[5]) == (width == 200)
+        assert lines[4].count("▇") == {60: 12, 70: 17, 80: 22, 100: 32, 200: 60}[width]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 
 import pytest
 from run_folders import MS, START, RunFolderBuilder, S, digits
@@ -10,6 +11,7 @@ from summaries import rendered
 
 from otel_mlperf.analysis.summary.summary import summarize
 from otel_mlperf.report.summary_table import render_summary
+from otel_mlperf.store.parts import write_as_of
 from otel_mlperf.store.run_folders import read_run
 
 
@@ -56,6 +58,7 @@ def test_several_ranks_on_gpus_with_work_beside_the_step(runs, monkeypatch):
         """\
 llama · 77aa · finished · 2 of 4 ranks, 2 nodes · 10.0 s
 30 steps · mean 199.2 ms  p50 133.0  p95 133.0 · 41,100 tokens/s
+  80.3 samples/s
   one step (host time)  mean ms    p95  share
   data wait                 2.0    2.0    1 %  ▇
   forward                 100.0  100.0   50 %  ▇▇▇▇▇▇▇▇▇▇
@@ -76,7 +79,7 @@ next      otel-mlperf doctor 77aa
 
 
 def test_a_failed_run_is_headed_by_its_failure(runs, monkeypatch):
-    """Where and why, before everything else; long messages are cut to the line."""
+    """Where and why, before everything else; a long message has a few lines."""
     run = RunFolderBuilder(runs)
     run.step(36, 0, {"forward": 10 * MS})
     run.process(
@@ -88,8 +91,9 @@ def test_a_failed_run_is_headed_by_its_failure(runs, monkeypatch):
         error_section="forward",
     )
 
-    assert rendered(run, monkeypatch).splitlines()[:3] == [
-        "failed at step 37 in forward: RuntimeError: shapes cannot be multiplied (64x102…",
+    assert rendered(run, monkeypatch).splitlines()[:4] == [
+        "failed at step 37 in forward: RuntimeError: shapes cannot be multiplied (64x1024",
+        "and 512x10): expected 512 columns",
         "digits · 3f2a · failed · 1 rank, 1 node · 12.0 s",
         "1 step · mean 10.0 ms  p50 10.0  p95 10.0",
     ]
@@ -124,10 +128,13 @@ def test_other_ends_are_headed_likewise(runs, monkeypatch, outcome, fields, head
 def test_a_run_without_steps_is_a_tree(runs, monkeypatch):
     """Self and total by section."""
     run = RunFolderBuilder(runs, "preprocess")
-    run.outside("tokenize", 6 * S, self_ns=2 * S, count=12)
+    run.outside("tokenize", 6 * S, self_ns=S, count=12)
     run.outside("tokenize/read", 4 * S, count=1200)
     run.outside("write", 3 * S, count=1, start_ns=START + 6 * S)
-    run.section(None, "normalize", S, aggregate=True, parent="tokenize", count=2_000_000)
+    run.section(
+        None, "normalize", S, aggregate=True, parent="tokenize", count=2_000_000,
+        path="tokenize//normalize", min_ns=200, max_ns=3 * MS, start_ns=START,
+    )  # fmt: skip
     run.process(10 * S)
     run.accounting(spans={"store": {"created": 5, "delivered": 5}})
 
@@ -137,9 +144,10 @@ preprocess · 3f2a · finished · 1 rank, 1 node · 10.0 s
   section           calls     total      self  share
   tokenize             12    6.00 s    1.00 s   10 %  ▇
     read            1,200    4.00 s    4.00 s   40 %  ▇▇▇▇▇▇
+    normalize   2,000,000    1.00 s    1.00 s   10 %  ▇
   write                 1    3.00 s    3.00 s   30 %  ▇▇▇▇
   not in a span                        1.00 s   10 %  ▇
-added up  normalize ×2,000,000: 1.00 s in tokenize, mean 500 ns
+added up  normalize ×2,000,000: 1.00 s in tokenize, mean 500 ns, 200 ns–3.00 ms
 telemetry 0 lost · 0.0 % overhead · stored in otel-runs/preprocess-3f2a
 next      otel-mlperf doctor 3f2a
 """
@@ -151,7 +159,7 @@ def test_a_run_that_has_just_begun(runs, monkeypatch):
     run = RunFolderBuilder(runs)
     run.process(outcome="running")
 
-    assert rendered(run, monkeypatch, notes=["rank 0: 7 of 9 rows are still being stored"]) == (
+    assert rendered(run, monkeypatch, missing=["rank 0: 7 of 9 rows are still being stored"]) == (
         """\
 digits · 3f2a · running · 1 rank, 1 node · 0 s
 no step and no section has ended
@@ -162,13 +170,26 @@ next      otel-mlperf summary 3f2a
     )
 
 
+def test_a_running_run_says_up_to_when_it_is_told_of(runs, monkeypatch):
+    """A moment, in local time, and a step; one that has ended is told of to its end."""
+    running = RunFolderBuilder(runs, "other")
+    running.process(outcome="running")
+    running.step(7, 0, {"forward": MS})
+    folder = read_run(running.write())
+    write_as_of(folder.path, "node1", START + 2 * S)
+    at = time.strftime("%d %b %H:%M:%S", time.localtime(START / S + 2))
+
+    assert f"\nas of     {at}, step 7\ntelemetry " in render_summary(summarize(folder))
+    assert "as of" not in rendered(digits(runs), monkeypatch)
+
+
 def test_a_run_that_recorded_nothing_says_what_to_do(runs, monkeypatch):
-    """A script that is no PyTorch loop has to be told where its steps are."""
+    """A script that nobody knows has to be told where its steps are."""
     run = RunFolderBuilder(runs)
     run.process(S)
 
     assert rendered(run, monkeypatch).splitlines()[1] == (
-        "no PyTorch loop was seen; use om.steps and om.span in the script, see README"
+        "nothing was recorded; use om.steps and om.span in the script, see README"
     )
 
 
@@ -203,13 +224,15 @@ def test_many_sections_are_cut_to_those_that_matter(runs, monkeypatch):
 
 
 def test_background_work_has_a_line_of_its_own(runs, monkeypatch):
-    """Below the time outside, of which it is no part."""
+    """Below the time outside, of which it is no part; in the table it is what it is to a step."""
     run = RunFolderBuilder(runs)
     run.step(0, 0, {"forward": 10 * MS})
     run.outside("bg", S, count=242, beside=True)
     run.process(S)
 
-    assert rendered(run, monkeypatch).splitlines()[5:7] == [
+    assert rendered(run, monkeypatch).splitlines()[5:9] == [
+        "  beside the step",
+        "  bg             1,000.0     –",
         "outside   990 ms (99 %): not in a span 990",
         "beside    bg 1.00 s ×242",
     ]
@@ -244,7 +267,7 @@ def test_long_names_and_values_stay_in_their_columns(runs, monkeypatch):
     run.outside("preparing_the_whole_data_set_of_a_long_name" * 2, 5 * S)
     run.process(10 * S, result='{"note": "' + "long " * 40 + '"}')
 
-    rendered(run, monkeypatch, notes=["n" * 200])
+    rendered(run, monkeypatch, missing=["n" * 200])
 
 
 def test_what_a_program_writes_cannot_move_the_cursor(runs, monkeypatch):
@@ -277,3 +300,26 @@ def test_a_terminal_of_ascii_gets_ascii(runs, monkeypatch):
     assert text.isascii()
     assert "  data wait       18.0  17.9   35 %  #######\n" in text
     assert text.startswith("digits - 3f2a - finished - 1 rank, 1 node - 3.05 s\n")
+
+
+@pytest.mark.parametrize("width", [60, 70, 100, 200])
+@pytest.mark.parametrize("with_steps", [True, False])
+def test_every_terminal_gets_the_same_figures(runs, width, with_steps):
+    """Narrow ones on more lines, wide ones on longer ones; no number is left out."""
+    run = digits(runs) if with_steps else RunFolderBuilder(runs, params={"lr": 0.1, "batch": 7})
+    if not with_steps:
+        for depth in range(1, 7):
+            path = "/".join(f"a_section_of_a_long_name_{letter}" for letter in "abcdef"[:depth])
+            run.outside(path, (60 - depth) * S, self_ns=S)
+        run.outside("background_work", 9 * S, count=3, beside=True)
+        run.process(99 * S, "failed", error_type="ValueError", error_message="word " * 30)
+    summary = summarize(read_run(run.write()))
+
+    usual, shown = (figures_of(render_summary(summary, width=columns)) for columns in (80, width))
+
+    assert shown == usual
+
+
+def figures_of(text):
+    """All numbers, but those of the time outside: what has no room there is added up."""
+    return re.findall(r"[\d.,]*\d", re.sub(r"(?ms)^outside.*?^(?=\S)", "", text))

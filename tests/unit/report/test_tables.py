@@ -34,9 +34,9 @@ def test_runs_are_one_line_each(tmp_path):
     shown = [overview(run) for run in list_runs(tmp_path)]
 
     assert render_runs(shown, str(tmp_path), more=3) == (
-        "id    name                      started       outcome        steps        time\n"
-        f"77aa  a-very-long-name-of-a-r…  {second}  unreadable         0         0 s\n"
-        f"3f2a  digits                    {first}  finished          40      3.05 s\n"
+        "id    name                    started       outcome     ranks    steps      time\n"
+        f"77aa  a-very-long-name-of-a…  {second}  unreadable      0        0       0 s\n"
+        f"3f2a  digits                  {first}  finished        1       40    3.05 s\n"
         "and 3 older runs: --all lists them\n"
     )
 
@@ -74,6 +74,20 @@ def test_checks_are_one_line_each_and_failures_come_first():
         "warn  clock           not synchronised → start chronyd\n"
         "ok    python          3.12.1 on linux\n"
     )
+
+
+def test_a_check_that_has_no_room_goes_on_below_itself():
+    """What was found is broken at words, what to type is not."""
+    checks = [Check("warn", "clock", "not synchronised for nine days now", "start chronyd -x " * 3)]
+
+    assert render_checks(checks, width=60) == (
+        "warn  clock           not synchronised for nine days now\n"
+        "                      → start chronyd -x start chronyd -x start chronyd -x\n"
+    )
+    assert render_checks(checks, width=60 - 8).splitlines()[:2] == [
+        "warn  clock           not synchronised for nine days",
+        "                      now",
+    ]
 
 
 def test_a_check_of_a_long_name_keeps_its_distance():

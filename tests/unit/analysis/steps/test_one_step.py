@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from run_folders import MS, RunFolderBuilder, S, digits
+from run_folders import MS, START, RunFolderBuilder, S, digits
 
 from otel_mlperf.analysis.steps.one_step import read_step
 from otel_mlperf.errors import NoSuchStep
@@ -163,3 +163,17 @@ def test_a_step_that_was_lost_is_not_said_to_be_none(tmp_path):
         read_step(folder, 5)
     with pytest.raises(NoSuchStep, match="there is none; the steps that ended are train 0 to 9 on"):
         read_step(folder, 12)
+
+
+def test_a_collection_of_garbage_says_what_it_fell_into(tmp_path):
+    """Also in a step of which only the measures are there."""
+    run = digits(tmp_path)
+    run.section(run.steps[30], "gc.collect", 3 * MS, parent="data.load")
+    run.section(run.steps[30], "gc.collect", MS, parent="train.step", start_ns=START + 1)
+    (rank,) = step_of(run, 30).ranks
+
+    assert [(one.name, one.self_ns // MS, one.inside) for one in rank.sections][:3] == [
+        ("garbage collection", 3, "data wait"),
+        ("garbage collection", 1, "no span"),
+        ("data wait", 17, ""),
+    ]

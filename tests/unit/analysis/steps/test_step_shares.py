@@ -157,28 +157,34 @@ def test_sections_of_other_threads_are_beside(tmp_path):
     assert rows_of(summary, beside=True) == [("prefetch", 12.0)]
 
 
-def test_aggregated_sections_are_taken_out_of_the_row_around_them(tmp_path):
-    """Their run totals are listed, and the rows still add up to the step."""
+def test_aggregated_sections_are_rows_of_their_steps(tmp_path):
+    """Of the steps that the figures are about, with a p95; their totals are those of the run."""
     run = RunFolderBuilder(tmp_path)
     for n in range(4):
-        run.step(n, n * 20 * MS, {"forward": 10 * MS}, own=5 * MS)
-    one = {"aggregate": True, "phase": "train", "n": None}
-    run.section(None, "attention", 16 * MS, parent="forward", count=900, **one)
-    run.section(None, "attention", 4 * MS, parent="forward", count=100, **one)
-    run.section(None, "hook", 8 * MS, parent="train.step", count=10, **one)
+        run.step(n, n * 200 * MS, {"forward": 5 * MS if n else 90 * MS}, own=3 * MS)
+        step, begin = run.steps[n], START + n * 200 * MS
+        for name, spent, parent in (("attention", 5, "forward"), ("hook", 2, "train.step")):
+            step["duration_ns"] += spent * MS
+            run.section(
+                step, name, spent * MS, aggregate=True, parent=parent, count=10,
+                start_ns=begin + spent * MS,
+            )  # fmt: skip
     run.process(S)
 
     summary = summary_of(run)
 
     assert rows_of(summary) == [
         ("forward", 5.0),
-        ("attention", 5.0),
         ("hook", 2.0),
+        ("attention", 5.0),
         ("not in a span", 3.0),
     ]
+    assert [(row.aggregate, row.p95_ns) for row in summary.steps.rows] == [
+        (False, 5 * MS), (True, 2 * MS), (True, 5 * MS), (False, 3 * MS),
+    ]  # fmt: skip
     assert [(a.name, a.enclosing, a.count, a.sum_ns) for a in summary.aggregates] == [
-        ("attention", "forward", 1000, 20 * MS),
-        ("hook", "train.step", 10, 8 * MS),
+        ("attention", "forward", 40, 20 * MS),
+        ("hook", "train.step", 40, 8 * MS),
     ]
 
 
@@ -228,3 +234,54 @@ def test_slowest_of_profiled_steps_alone_is_marked(tmp_path):
     run.process(S)
 
     assert "slowest   step 0, 5.00 ms (profiled): forward 5.0" in closing_lines(summary_of(run))
+
+
+def with_collection(runs, waited=100 * MS, collected=1900 * MS, **fields):
+    """Ten steps of 20 ms, and in one of them a collection while it waited for data."""
+    run = RunFolderBuilder(runs)
+    for n in range(11):
+        run.step(n, n * 20 * MS, {"data.load": 5 * MS, "forward": 15 * MS})
+    run.step(11, S, {"data.load": waited, "forward": 15 * MS}, own=5 * MS, duration_ns=20 * MS
+             + waited + collected)  # fmt: skip
+    inside = {"parent": "data.load"} | fields
+    run.section(run.steps[-1], "gc.collect", collected, **inside)
+    run.process(10 * S)
+    return run
+
+
+def test_a_collection_of_garbage_has_a_row_that_says_where_it_fell(tmp_path):
+    """Beside the wait for data that it prolonged; the rows still add up."""
+    steps = summary_of(with_collection(tmp_path)).steps
+
+    (row,) = [row for row in steps.rows if row.category == "garbage_collection"]
+    assert (row.name, row.inside) == ("garbage collection", "data wait")
+    assert row.mean_ns == pytest.approx(1900 * MS / 12)
+    assert sum(row.mean_ns for row in steps.rows) == pytest.approx(steps.mean_ns)
+    assert {row.inside for row in steps.rows} == {"", "data wait"}
+
+
+@pytest.mark.parametrize(
+    ("waited", "fields", "told"),
+    [
+        (100, {}, "2.02 s (not kept): garbage collection 1.9 in data wait"),
+        (2000, {}, "data wait 2.0, garbage collection 1.9 in data wait"),
+        (1000, {"parent": "train.step"}, ": garbage collection 1.9 in no span"),
+        (2000, {"beside": True}, ": data wait 2.0, garbage collection 1.9"),
+    ],
+)
+def test_the_slowest_step_names_its_collection(tmp_path, waited, fields, told):
+    """As what took longest, or beside that; and where it fell, if it was on the step's thread."""
+    summary = summary_of(with_collection(tmp_path, waited * MS, **fields))
+
+    assert (summary.slowest.number, summary.slowest.collection_ns) == (11, 1900 * MS)
+    (line,) = [line for line in closing_lines(summary) if line.startswith("slowest")]
+    assert line.endswith(told)
+
+
+def test_a_collection_that_hardly_counts_is_not_told_of_the_slowest_step(tmp_path):
+    """It has its row all the same."""
+    summary = summary_of(with_collection(tmp_path, 2000 * MS, MS))
+
+    (line,) = [line for line in closing_lines(summary) if line.startswith("slowest")]
+    assert line.endswith(": data wait 2.0")
+    assert summary.slowest.collection_ns == MS

@@ -52,7 +52,7 @@ def test_forked_children_take_nothing_from_what_their_rank_did_itself(tmp_path):
         OutsideShare(name="set-up", sum_ns=20 * MS),
         OutsideShare(name="not in a span", sum_ns=10 * MS),
     ]
-    assert "added up  decode ×1: 40.0 ms in child processes, mean 40.0 ms" in closing_lines(summary)
+    assert "added up  decode ×1: 40.0 ms beside forward" in closing_lines(summary)
 
 
 @pytest.mark.parametrize(

@@ -8,10 +8,17 @@ from summaries import summary_of, train
 
 from otel_mlperf.analysis.steps.step_shapes import Slowest, WarmUp
 from otel_mlperf.analysis.summary.summary import summarize
-from otel_mlperf.analysis.summary.summary_shapes import OutsideShare
+from otel_mlperf.analysis.summary.summary_shapes import (
+    AsOf,
+    OutsideShare,
+    Summary,
+    Telemetry,
+    no_summary,
+)
 from otel_mlperf.errors import NoSuchRun
 from otel_mlperf.journal.window import Window, write_window
 from otel_mlperf.report.summary_notes import closing_lines
+from otel_mlperf.store.parts import write_as_of
 from otel_mlperf.store.run_folders import read_run
 
 
@@ -96,6 +103,42 @@ def test_a_run_that_has_just_begun_can_be_summarized(tmp_path):
 
     assert (empty.outcome, empty.duration_ns, empty.telemetry.lost) == ("running", 0, None)
     assert (begun.outcome, begun.duration_ns) == ("running", S + MS)
+
+
+def test_a_run_that_goes_on_is_told_of_up_to_a_moment(tmp_path):
+    """That of the host which stored last, and the last step of the rank that is behind."""
+    run = RunFolderBuilder(tmp_path)
+    for rank, last in ((0, 7), (1, 5)):
+        run.process(outcome="running", rank=rank, host=f"node{rank + 1}")
+        for n in range(last + 1):
+            run.step(n, n * MS, {"forward": MS}, rank=rank)
+    folder = read_run(run.write())
+    write_as_of(folder.path, "node1", START + 9 * S)
+    of_one_host = summarize(folder).as_of
+    write_as_of(folder.path, "node2", START + 8 * S)
+
+    assert of_one_host is None
+    assert summarize(folder).as_of == AsOf(time_ns=START + 8 * S, step=5)
+    assert summarize(folder, 0).as_of == AsOf(time_ns=START + 9 * S, step=7)
+
+
+def test_a_run_that_has_ended_is_told_of_to_its_end(tmp_path):
+    """Whenever its tables were written."""
+    ended, stepless = digits(tmp_path / "a"), RunFolderBuilder(tmp_path / "b")
+    stepless.process(S)
+
+    assert summary_of(ended).as_of == AsOf(time_ns=ended.steps[-1]["end_ns"] + 170 * MS, step=39)
+    assert summary_of(stepless).as_of == AsOf(time_ns=START + S, step=None)
+
+
+def test_a_summary_of_nothing_has_every_field():
+    """Also those inside: whoever looks one up finds it, without content."""
+    nothing = no_summary(name="x", missing=["why"])
+
+    assert [*nothing] == [*Summary.__struct_fields__]
+    assert (nothing["name"], nothing["missing"], nothing["tree"]) == ("x", ["why"], [])
+    assert nothing["telemetry"] == dict.fromkeys(Telemetry.__struct_fields__)
+    assert {nothing[field] for field in ("id", "steps", "duration_ns", "as_of")} == {None}
 
 
 def test_overhead_is_a_share_of_all_processes_lives(tmp_path):
