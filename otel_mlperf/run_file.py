@@ -35,6 +35,8 @@ class RunFile(msgspec.Struct, frozen=True, kw_only=True):
     tags: list[str] = []
     host: str = ""
     world_size: int = 1
+    integrations: list[str] = []
+    """Those that see the program from outside, by name: it need not say its steps itself."""
     format: int = FORMAT
 
 
@@ -84,10 +86,26 @@ def extend_run_file(folder: str, params: Mapping[str, Any], tags: Sequence[str])
         OSError: the place refuses.
         MsgspecError: what is there is no JSON.
     """
-    path = os.path.join(folder, RUN_FILE)
-    about = _read(path)
+    about = _read(os.path.join(folder, RUN_FILE))
     about["params"] = {**about.get("params", {}), **params}
     about["tags"] = [*about.get("tags", []), *tags]
+    _write_again(folder, about)
+
+
+def write_integrations(folder: str, names: Sequence[str]) -> None:
+    """Says which integrations see the program from now on; fields of newer versions stay.
+
+    Raises:
+        OSError: the place refuses.
+        MsgspecError: what is there is no JSON.
+    """
+    about = _read(os.path.join(folder, RUN_FILE))
+    about["integrations"] = [*names]
+    _write_again(folder, about)
+
+
+def _write_again(folder: str, about: Mapping[str, Any]) -> None:
+    path = os.path.join(folder, RUN_FILE)
     write_whole(path, _text(about), temporary=_beside(path))
 
 

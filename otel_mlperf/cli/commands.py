@@ -79,6 +79,8 @@ def _about(
 
     RUN is a run's name, the beginning of its id, its folder, or `latest`, the default.
     Runs lie in $OTEL_MLPERF_DIR, else in ./otel-runs.
+
+    Text is as wide as the terminal, or as $COLUMNS says; in a pipe or a file it has 80 columns.
     """
 
 

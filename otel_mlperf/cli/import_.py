@@ -58,12 +58,14 @@ def import_(
     Without --run, --endpoint and --out it says what is in them. The same trace twice is one.
     """
     from otel_mlperf.importing.trace_import import STDOUT, Importer, judge, without_descriptions
+    from otel_mlperf.kineto.convert import return_freed_memory
     from otel_mlperf.replay.span_delivery import traces_settings
 
     is_piped = str(out) == STDOUT
     if is_piped and as_json:
         raise UsageError("importing: --json and --out - would share standard output; give one")
     with ExitStack() as stack:
+        return_freed_memory()
         importer = Importer(budget, rank)
         if run:
             importer.put_into(run)
@@ -86,14 +88,15 @@ def import_(
 def _all(importer: Importer, traces: list[Path], stream: TextIO | None) -> list[Imported]:
     """Imports one after the other, and says of each what came of it."""
     from otel_mlperf.report.import_notes import imported_lines
-    from otel_mlperf.report.lines import shown_in, text
+    from otel_mlperf.report.lines import shown_in, text, width_of
 
     imported = []
-    color, unicode = shown_in(stream or sys.stdout)
+    shown_on = stream or sys.stdout
+    (color, unicode), width = shown_in(shown_on), width_of(shown_on)
     with Progress(traces) as progress:
         for taken in importer.take_all(traces, progress.of, progress.say):
             imported.append(taken)
             if stream is not None:
-                lines = text(imported_lines(taken), color=color, unicode=unicode)
+                lines = text(imported_lines(taken, width), color=color, unicode=unicode)
                 progress.write(lines, stream)
     return imported

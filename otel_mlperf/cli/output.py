@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     class Render(Protocol):
         """Draws an answer for people."""
 
-        def __call__(self, *, color: bool, unicode: bool) -> str:
+        def __call__(self, *, width: int, color: bool, unicode: bool) -> str:
             """The text, with colours and more than ASCII where the stream takes them."""
             ...
 
@@ -27,13 +27,13 @@ def to_json(answer: Any) -> str:
 
 def print_answer(answer: Any, render: Render, *, as_json: bool) -> None:
     """Prints an answer: all of it for programs, or what ``render`` makes of it for people."""
-    from otel_mlperf.report.lines import shown_in
+    from otel_mlperf.report.lines import shown_in, width_of
 
     if as_json:
         print(to_json(answer))
         return
     color, unicode = shown_in(sys.stdout)
-    print(render(color=color, unicode=unicode), end="")
+    print(render(width=width_of(sys.stdout), color=color, unicode=unicode), end="")
 
 
 def warn(message: str) -> None:

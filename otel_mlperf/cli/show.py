@@ -30,14 +30,21 @@ def show(
     """Show one step: its spans, else what was measured.
 
     Without --step it is the slowest of those whose spans were kept. A step that was profiled comes
-    with its operators and kernels.
+    with its operators and kernels. Of a run without steps it is the run itself with its sections.
     """
     from functools import partial
 
     from otel_mlperf.analysis.steps.one_step import read_step
+    from otel_mlperf.analysis.steps.run_trace import find_run_trace
     from otel_mlperf.cli.output import print_answer
-    from otel_mlperf.report.step_page import render_step
+    from otel_mlperf.report.step_page import render_run_trace, render_step
     from otel_mlperf.store.run_folders import find_run
 
-    answer = read_step(find_run(run), step, phase, rank, operators=operators)
+    folder = find_run(run)
+    if step is None and phase is None:
+        trace = find_run_trace(folder, rank, operators=operators)
+        if trace is not None:
+            print_answer(trace, partial(render_run_trace, trace), as_json=as_json)
+            return
+    answer = read_step(folder, step, phase, rank, operators=operators)
     print_answer(answer, partial(render_step, answer), as_json=as_json)

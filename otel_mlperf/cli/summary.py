@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import importlib
 import sys
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+from msgspec.structs import replace
 
 from otel_mlperf.cli.arguments import JsonOption, RunArgument  # noqa: TC001 - typer reads them
 from otel_mlperf.cli.output import to_json
+
+if TYPE_CHECKING:
+    from otel_mlperf.analysis.summary.summary_shapes import Summary
+    from otel_mlperf.store.run_folders import RunFolder
 
 
 def summary(
@@ -20,30 +25,67 @@ def summary(
         bool, typer.Option("--html", help="Print a piece of HTML for notebooks.")
     ] = False,
     closing: Annotated[bool, typer.Option("--closing", hidden=True)] = False,
+    cell: Annotated[bool, typer.Option("--cell", hidden=True)] = False,
     wait_stored: Annotated[list[str] | None, typer.Option("--wait-stored", hidden=True)] = None,
 ) -> None:
     """Show where the time of a run went."""
     from otel_mlperf.analysis.findings.finding_sources import judge_run
     from otel_mlperf.analysis.run.run_processes import RUNNING
-    from otel_mlperf.journal.stored_wait import find_left, find_losses, wait_until_stored
-    from otel_mlperf.report.lines import shown_in
+    from otel_mlperf.journal.stored_wait import CELL_PATIENCE_S, PATIENCE_S
+    from otel_mlperf.report.lines import shown_in, width_of
+    from otel_mlperf.report.notebook import render_html
     from otel_mlperf.report.summary_table import render_summary
     from otel_mlperf.store.run_folders import find_run
 
-    if wait_stored:
-        importlib.import_module("duckdb")  # its loading and the agent's storing overlap
-    notes = wait_until_stored(wait_stored or [])
-    notes += find_losses(wait_stored or []) if notes else []
     folder = find_run(run)
-    answer = judge_run(folder, rank)
-    if answer.outcome == RUNNING and not closing:
-        notes += find_left(folder.facts.id, folder.path, folder.short_id)
+    # In a notebook nobody waits for it: the cell says meanwhile that the run has ended.
+    patience_s = CELL_PATIENCE_S if cell else PATIENCE_S
+    missing = _wait_for_end(wait_stored, patience_s) if wait_stored else _wait_for_now(folder)
+    answer = replace(judge_run(folder, rank), missing=missing)
+    if wait_stored and answer.outcome == RUNNING:
+        answer = _ended(answer, wait_stored)
+    if cell:
+        plain = render_summary(answer)
+        print(to_json({"text/plain": plain, "text/html": render_html(answer)}))
+        return
     # The closing text belongs to the program's messages, not to its output.
     stream = sys.stderr if closing else sys.stdout
     if as_json or as_html:
-        from otel_mlperf.report.notebook import render_html
-
         print(to_json(answer) if as_json else render_html(answer), file=stream)
         return
     color, unicode = shown_in(stream)
-    print(render_summary(answer, color=color, unicode=unicode, notes=notes), end="", file=stream)
+    drawn = render_summary(answer, width=width_of(stream), color=color, unicode=unicode)
+    print(drawn, end="", file=stream)
+
+
+def _wait_for_end(journals: list[str], patience_s: float) -> list[str]:
+    """What of the ``JOURNAL:SLOT`` that their processes ended with is not stored in time."""
+    from otel_mlperf.journal.stored_wait import find_losses, wait_until_stored
+
+    importlib.import_module("duckdb")  # its loading and the agent's storing overlap
+    missing = wait_until_stored(journals, patience_s)
+    return missing + find_losses(journals) if missing else []
+
+
+def _ended(answer: Summary, journals: list[str]) -> Summary:
+    """The summary of a run whose tables do not know yet that it has ended."""
+    from otel_mlperf.analysis.run.run_processes import ENDED
+    from otel_mlperf.journal.stored_wait import find_duration
+
+    duration_ns = find_duration(journals)
+    if duration_ns is None:
+        return answer
+    return replace(answer, outcome=ENDED, duration_ns=max(duration_ns, answer.duration_ns))
+
+
+def _wait_for_now(folder: RunFolder) -> list[str]:
+    """What of all that is recorded by now is not stored in time."""
+    from otel_mlperf.journal.journal_folder import folders_of_run
+    from otel_mlperf.journal.stored_wait import ask_for_tables, find_left, wait_for_tables
+
+    asked = ask_for_tables(*folders_of_run(folder.facts.id, folder.path))
+    if not asked:
+        return []
+    importlib.import_module("duckdb")
+    left = find_left(folder.facts.id, folder.path, folder.short_id)
+    return left or wait_for_tables(asked)

@@ -46,13 +46,7 @@ def top(
         color, unicode = shown_in(sys.stdout)
         live = _watched(watch, live, every, color=color, unicode=unicode)
     # Once more when it has ended: the screen of its own is gone, and this stays.
-    print_answer(live, partial(render_top, live, width=_width()), as_json=as_json)
-
-
-def _width() -> int:
-    import shutil
-
-    return max(60, shutil.get_terminal_size().columns) if sys.stdout.isatty() else 80
+    print_answer(live, partial(render_top, live), as_json=as_json)
 
 
 def _watched(watch: LiveWatch, live: Live, every: float, *, color: bool, unicode: bool) -> Live:

@@ -67,7 +67,7 @@ def _run_of(trace: Path) -> Path:
     return folder.parent if folder.name == FOLDER else folder
 
 
-def make_run(name: str, converted: Conversion) -> RunFolder:
+def make_run(name: str, run_id: str, converted: Conversion) -> RunFolder:
     """A run for traces from elsewhere.
 
     Raises:
@@ -76,7 +76,7 @@ def make_run(name: str, converted: Conversion) -> RunFolder:
     from otel_mlperf.recorder.lifecycle.run_folder import prepare_folder
 
     facts = {"params": {}, "tags": [TAG], "world_size": converted.trace.world_size or 1}
-    return read_run(Path(prepare_folder(str(runs_dir()), os.urandom(16).hex(), name, facts)))
+    return read_run(Path(prepare_folder(str(runs_dir()), run_id, name, facts)))
 
 
 def is_made(run: RunFolder) -> bool:

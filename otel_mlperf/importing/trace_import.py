@@ -7,6 +7,7 @@ import re
 import sys
 import uuid
 from contextlib import closing
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from otel_mlperf import names
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from typing import BinaryIO
 
     from otel_mlperf.journal.window import Window
+    from otel_mlperf.kineto.trace_events import Trace
     from otel_mlperf.otlp.client import Client
     from otel_mlperf.otlp.endpoint_settings import SignalSettings
     from otel_mlperf.report.import_notes import Imported
@@ -70,6 +72,8 @@ class Importer:
         self._run: RunFolder | None = None
         self._new_run = ""
         """Name of the run to make once there is something to put into it."""
+        self._run_id = ""
+        """Of the run that traces are put into, also before it is made."""
         self._client: Client | None = None
         self._out: BinaryIO | None = None
         self._out_path = ""
@@ -85,6 +89,7 @@ class Importer:
 
         self._run = find_or_none(run)
         self._new_run = "" if self._run else run
+        self._run_id = self._run.facts.id if self._run else os.urandom(16).hex()
 
     def send_to(self, settings: SignalSettings, stack: ExitStack) -> None:
         """Sends what comes to a server, until the end of ``stack``."""
@@ -145,9 +150,10 @@ class Importer:
         run, window = belongs_to(path, self._run, is_new=bool(self._new_run))
         converted = convert(
             path,
-            self._budget or budget_of(window),
+            self._budget or partial(budget_of, window, is_shared=bool(self._run_id)),
             window=window,
             run_folder=run.path if run else None,
+            run_id=self._run_id,
             rank=self._rank,
             progress=progress,
         )
@@ -168,7 +174,7 @@ class Importer:
         if converted.is_empty or not (self._run or self._new_run):
             return {}
         outcome: dict[str, Any] = {"is_run_new": self._run is None}
-        self._run = run = self._run or make_run(self._new_run, converted)
+        self._run = run = self._run or make_run(self._new_run, self._run_id, converted)
         same = "SELECT 1 FROM windows WHERE digest = $digest"
         outcome["is_replaced"] = bool(Store(run.path).rows(same, digest=converted.trace.digest))
         outcome["note"] = strangeness(run, converted)
@@ -237,12 +243,15 @@ def parse_budget(text: str) -> Budget | None:
     return Budget(spans=int(match[1]))
 
 
-def budget_of(window: Window | None) -> Budget:
-    """What the agent would send of it, so that an import of a window sends the same."""
+def budget_of(window: Window | None, trace: Trace, *, is_shared: bool = False) -> Budget:
+    """What the agent would send of it, so that an import of a window sends the same.
+
+    Of a step whose trace is shared by all ranks (``is_shared``) each sends its part.
+    """
     from otel_mlperf.agent.model.agent_options import read_options
 
     policy = read_options(os.environ).policy
     if window is None:
-        return Budget(policy.spans_of_rank(1))
+        return Budget(policy.spans_of_rank((trace.world_size or 1) if is_shared else 1))
     spans, by_trace = policy.spans_of_window(window)
     return Budget(spans, by_trace=by_trace)

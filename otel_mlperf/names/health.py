@@ -73,6 +73,12 @@ JOURNAL_LOST: Final = Metric(
     "What found no room beside the ring (names, cells, values, ...), and errors of the recorder.",
     (ERROR_TYPE,),
 )
+REDACTED: Final = Metric(
+    "otel_mlperf.redacted",
+    "{value}",
+    "counter",
+    "Values hidden because their name or their form is a secret's.",
+)
 CONVERSIONS: Final = Metric(
     "otel_mlperf.conversions",
     "{window}",

@@ -6,7 +6,8 @@ from typing import Final
 
 # Phases: what a loop of steps is for.
 TRAIN: Final = "train"
-PHASES: Final = ("train", "validate", "test", "predict")
+VALIDATE: Final = "validate"
+PHASES: Final = (TRAIN, VALIDATE, "test", "predict")
 PHASE_OF: Final = {
     "training": "train",
     "eval": "validate",
@@ -36,16 +37,21 @@ EPOCH: Final = "epoch"
 PHASE: Final = "phase"
 RUN: Final = "run"
 DEVICE: Final = "device"
+GARBAGE_COLLECTION: Final = "garbage_collection"
 OTHER: Final = "other"
 
 # Spans that the package itself makes.
 SPAN_RUN: Final = "run"
 SPAN_EPOCH: Final = "train.epoch"
 SPAN_DATA: Final = "data.load"
+SPAN_LOSS: Final = "loss"
+SPAN_CHECKPOINT: Final = "checkpoint"
+SPAN_CHECKPOINT_LOAD: Final = "checkpoint.load"
 SPAN_MICRO_STEP: Final = "micro_step"
 SPAN_SEGMENT: Final = "segment"
 SPAN_PROFILER_START: Final = "profiler.start"
 SPAN_PROFILER_EXPORT: Final = "profiler.export"
+SPAN_COLLECTION: Final = "gc.collect"
 SPAN_DEVICE_LOST: Final = "device.lost"
 SPAN_DEVICE_BACK: Final = "device.back"
 DEVICE_LOST_ERROR: Final = "DeviceLost"
@@ -65,14 +71,14 @@ CATEGORY_OF: Final = {
     "dataloader": DATA_LOADING,
     "collate": DATA_LOADING,
     "forward": FORWARD,
-    "loss": FORWARD,
+    SPAN_LOSS: FORWARD,
     "backward": BACKWARD,
     "optimizer": OPTIMIZER,
     "optimizer.step": OPTIMIZER,
     "zero_grad": OPTIMIZER,
-    "checkpoint": CHECKPOINT,
+    SPAN_CHECKPOINT: CHECKPOINT,
     "checkpoint.save": CHECKPOINT,
-    "checkpoint.load": CHECKPOINT,
+    SPAN_CHECKPOINT_LOAD: CHECKPOINT,
     "save_checkpoint": CHECKPOINT,
     "load_checkpoint": CHECKPOINT,
     "all_reduce": COMMUNICATION,

@@ -70,6 +70,12 @@ OPEN_AGE: Final = Metric(
 WINDOW_EVENTS: Final = Metric(
     "pytorch.profiler.events", "{event}", "gauge", "Events of a profiler window, at its end."
 )
+WINDOW_COMPLETENESS: Final = Metric(
+    "pytorch.profiler.completeness",
+    "1",
+    "gauge",
+    "Smallest share of a kind of record (launches answered by a device, …) that a window has.",
+)
 WINDOW_DEVICE_BUSY: Final = Metric(
     "pytorch.profiler.device.busy",
     "1",

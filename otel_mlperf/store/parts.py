@@ -1,18 +1,22 @@
 """Which files make up a table, so that a row is seen once while others write and merge?
 
 A table is a folder of parts, ``<host>-<number>.parquet``. A merged part names the numbers that it
-took over, ``<host>-<first>_<last>.parquet``: those still lying beside it no longer count.
+took over, ``<host>-<first>_<last>.parquet``: those still lying beside it no longer count. Beside
+the tables ``<host>.json`` says up to when those of a host are complete.
 """
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path  # noqa: TC003 - NamedTuple reads its annotations
 from typing import NamedTuple
 
 from otel_mlperf.ids import safe_name
+from otel_mlperf.whole_file import write_whole
 
 SUFFIX = ".parquet"
+_AS_OF = "as_of_ns"
 _NAME = re.compile(r"(?P<host>.+)-(?P<first>\d{6,})(?:_(?P<last>\d{6,}))?\.parquet")
 _LISTINGS = 100
 
@@ -74,6 +78,29 @@ def last_number(folder: Path, table: str, host: str) -> int:
     name = safe_name(host)
     parts = _listing(table_folder(folder, table))
     return max((part.last for part in parts if part.host == name), default=0)
+
+
+def write_as_of(folder: Path, host: str, unix_ns: int) -> None:
+    """Says that whatever had ended on ``host`` by that time is in the tables.
+
+    Raises:
+        OSError: the disk refuses.
+    """
+    place = _as_of_file(folder, host)
+    place.parent.mkdir(exist_ok=True)
+    write_whole(place, json.dumps({_AS_OF: unix_ns}).encode())
+
+
+def read_as_of(folder: Path, host: str) -> int | None:
+    """Unix time in nanoseconds up to which the tables of ``host`` are complete; None: not known."""
+    try:
+        return int(json.loads(_as_of_file(folder, host).read_text())[_AS_OF])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def _as_of_file(folder: Path, host: str) -> Path:
+    return folder / "tables" / f"{safe_name(host)}.json"
 
 
 def _stable_listing(folder: Path) -> list[TablePart]:

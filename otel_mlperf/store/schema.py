@@ -72,7 +72,7 @@ SECTIONS: Final = (
     Column("name", "word"),
     Column("category", "word"),
     Column("parent", "word"),
-    Column("path", "word"),
+    Column("path", "word"),  # names from below the run; aggregates come after a double slash
     Column("beside", "bool"),
     Column("aggregate", "bool"),
     Column("count", "int64"),
@@ -141,6 +141,18 @@ INSTRUMENTS: Final = (
 )
 """One row for each name under which the program or PyTorch's allocator counts in the process."""
 
+WARNINGS: Final = (
+    Column("rank", "int32", null=True),  # null: of the node
+    Column("restart", "int32"),
+    Column("id", "word"),  # of its row in the table of findings
+    Column("labels", "word"),  # JSON
+    Column("start_ns", "int64"),
+    Column("end_ns", "int64"),  # when it was seen to hold last
+    Column("value", "double"),  # the worst so far
+    Column("threshold", "double"),
+)
+"""One row for each flush in which a warning held: the one that ends last says all of it."""
+
 WINDOWS: Final = (
     Column("rank", "int32"),
     Column("restart", "int32"),
@@ -156,6 +168,20 @@ WINDOWS: Final = (
     Column("damage", "text"),  # JSON: [[kind, occurrences, byte offset of the first, example], ...]
 )
 """One row for each profiler window; importing it again replaces it."""
+
+COMPLETENESS: Final = (
+    Column("rank", "int32"),
+    Column("restart", "int32"),
+    Column("digest", "text"),
+    Column("ratio", "double"),  # the smallest share of a kind of record that is there
+    Column("is_complete", "bool"),
+    Column("has_device_times", "bool"),  # false: the devices were busier than the window says
+    Column("launches", "int64"),
+    Column("answered", "int64"),  # launches of whose work a record is there
+    Column("losses", "text"),  # JSON: what is missing, by kind and stream
+    Column("whole", "text"),  # JSON: the part without a loss of work, and what was done there
+)
+"""One row for each profiler window: how much of what was to be recorded is there."""
 
 TOTALS: Final = (
     Column("rank", "int32"),
@@ -264,7 +290,9 @@ TABLES: Final[dict[str, tuple[Column, ...]]] = {
     "values": VALUES,
     "readings": READINGS,
     "instruments": INSTRUMENTS,
+    "warnings": WARNINGS,
     "windows": WINDOWS,
+    "completeness": COMPLETENESS,
     "totals": TOTALS,
     "streams": STREAMS,
     "copies": COPIES,

@@ -13,6 +13,7 @@ from otel_mlperf.run_file import (
     RunFile,
     extend_run_file,
     read_run_file,
+    write_integrations,
     write_run_file,
 )
 
@@ -54,4 +55,15 @@ def test_later_facts_are_added(tmp_path):
 
     found = read_run_file(tmp_path)
     assert (found.params, found.tags) == ({"lr": 0.2, "depth": 3}, ["a", "b"])
+    assert json.loads((tmp_path / RUN_FILE).read_text())["from_tomorrow"] == 1
+
+
+def test_the_integrations_are_those_that_are_on_now(tmp_path):
+    """The last word counts, and touches nothing else."""
+    write_run_file(str(tmp_path), FACTS | {"from_tomorrow": 1})
+    write_integrations(str(tmp_path), ["torch"])
+    assert read_run_file(tmp_path) == RunFile(**FACTS, integrations=["torch"])
+
+    write_integrations(str(tmp_path), [])
+    assert read_run_file(tmp_path) == RunFile(**FACTS)
     assert json.loads((tmp_path / RUN_FILE).read_text())["from_tomorrow"] == 1

@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from fault_server import FaultServer, plain_spans
+from fault_server import plain_spans
 from google.protobuf import json_format
 from kineto_traces import (
     PID,
@@ -34,14 +34,6 @@ from otel_mlperf.importing.trace_import import SERVICE
 from otel_mlperf.report.summary_table import render_summary
 from otel_mlperf.store.run_folders import find_run
 from otel_mlperf.store.table_reader import Store
-
-
-@pytest.fixture
-def server(tmp_path):
-    """A receiver."""
-    (tmp_path / "server").mkdir()
-    with FaultServer(tmp_path / "server") as found:
-        yield found
 
 
 def _with_bytes(value):
@@ -159,6 +151,51 @@ def test_a_new_name_makes_a_run(trace, tmp_path, monkeypatch, capsys):
     assert f"next      otel-mlperf kernels {found.short_id}" in shown
     export("foreign", chrome=True, out=str(tmp_path / "timeline.json"))
     assert "sgemm_128x64" in (tmp_path / "timeline.json").read_text()
+
+
+def test_ranks_of_one_run_share_the_trace_of_a_step(tmp_path, monkeypatch, server):
+    """Whenever and however they come into it; another run has traces of its own."""
+    monkeypatch.setenv("OTEL_MLPERF_DIR", str(tmp_path / "runs"))
+    entries = [*training_step(), operator("aten::after", 9000, 5)]
+    ranks = [
+        write_trace(tmp_path / f"rank{rank}.json", entries, distributedInfo={"rank": rank})
+        for rank in range(3)
+    ]
+
+    import_(ranks[:2], run="shared", endpoint=server.url)
+    import_(ranks[2:], run="shared")
+    import_(ranks[:1], run="other")
+
+    stored = Store(find_run("shared").path).rows(
+        "SELECT trace_id, list(DISTINCT rank ORDER BY rank), bool_or(name = 'ProfilerStep#3') "
+        "FROM spans GROUP BY trace_id"
+    )
+    assert sorted((ranks, is_step) for _, ranks, is_step in stored) == [
+        ([0, 1, 2], False),
+        ([0, 1, 2], True),
+    ]
+    traces = {trace for trace, *_ in stored}
+    assert {span["trace_id"] for span in server.spans()} == traces
+    others = Store(find_run("other").path).rows("SELECT DISTINCT trace_id FROM spans")
+    assert not traces & {trace for (trace,) in others}
+
+
+def test_ranks_that_share_a_trace_share_its_budget(tmp_path, monkeypatch):
+    """Each sends its part of what a screen can show of one trace; alone it may send more."""
+    monkeypatch.setenv("OTEL_MLPERF_DIR", str(tmp_path / "runs"))
+    entries = [operator(f"aten::op{at}", 10 * at, 5 + at / 1000) for at in range(3000)]
+    info = {"rank": 0, "world_size": 8}
+    path = write_trace(tmp_path / "rank0.json", entries, distributedInfo=info)
+
+    import_([path], run="shared")
+    import_([path], out=tmp_path / "alone.json")
+
+    ((kept,),) = Store(find_run("shared").path).rows(
+        "SELECT count(*) FROM spans WHERE kept = 'profiled'"
+    )
+    alone = (tmp_path / "alone.json").read_text().count('"traceId"')
+    assert kept <= 5000 // 8
+    assert 5000 // 8 < alone <= 2000
 
 
 def test_what_cannot_be_read_or_is_empty_makes_no_run(tmp_path, monkeypatch, capsys):

@@ -9,11 +9,13 @@ import subprocess
 import sys
 
 import pytest
+from by_hand import Program
 from fault_server import FaultServer
 from kineto_traces import training_step, write_trace
 from run_folders import MS, RunFolderBuilder, S, digits
 
 from otel_mlperf.cli import main
+from otel_mlperf.journal.layout import Word
 
 
 @pytest.fixture
@@ -57,6 +59,29 @@ def test_the_closing_text_goes_to_stderr(runs, command):
 
     assert (code, out) == (0, "")
     assert err.endswith("next      otel-mlperf show 3f2a --step 23\n")
+
+
+@pytest.mark.parametrize("beside", [False, True])
+def test_the_closing_text_of_a_run_that_is_not_stored_says_that_it_ended(
+    runs, command, monkeypatch, beside
+):
+    """Its tables still say that it runs; where another rank of it does, that is so."""
+    monkeypatch.setattr("otel_mlperf.journal.stored_wait.PATIENCE_S", 0.0)
+    run = RunFolderBuilder(runs)
+    run.process(outcome="running")
+    path, journals = str(run.write()), runs / "journals"
+    journals.mkdir()
+    journal = Program(journals, runs).journal
+    journal.words[Word.END_TIME] = 3 * S
+    if beside:
+        Program(journals, runs, rank=1)
+    ended = command("summary", path, "--closing", "--wait-stored", f"{journal.path}:5")[2]
+    cell = json.loads(command("summary", path, "--cell", "--wait-stored", "/nowhere/0-1-0:9")[1])
+
+    told = "ended · 1 rank, 1 node · 3.00 s\nits steps and sections are not stored yet\n"
+    assert ended.startswith(f"digits · 3f2a · {'running · ' if beside else told}")
+    assert "rank 0: 5 of 5 rows are still being stored" in ended
+    assert cell.keys() == {"text/plain", "text/html"}
 
 
 def test_every_reader_speaks_json(runs, command):

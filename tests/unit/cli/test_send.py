@@ -5,19 +5,10 @@ from __future__ import annotations
 import json
 
 import pytest
-from fault_server import FaultServer
 from run_folders import MS, START, RunFolderBuilder, S
 
 from otel_mlperf.cli.send import send
 from otel_mlperf.errors import ConfigError, Unreachable
-
-
-@pytest.fixture
-def server(tmp_path):
-    """A receiver."""
-    (tmp_path / "server").mkdir()
-    with FaultServer(tmp_path / "server") as found:
-        yield found
 
 
 def build(tmp_path, spans=3):
