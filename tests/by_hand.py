@@ -65,6 +65,16 @@ class Program:
         self.sections += 1
         return span
 
+    def pause(self, start: float, end: float, *, track: int = TRACK) -> int:
+        """A collection of garbage, as the recorder writes it: it does not know where it fell."""
+        span = next(self._ids)
+        self.journal.put(
+            int(start * MS), int(end * MS), span, 0, 0, track,
+            self.name(names.SPAN_COLLECTION, names.GARBAGE_COLLECTION), Kind.SECTION | Flag.PAUSE,
+        )  # fmt: skip
+        self.sections += 1
+        return span
+
     def begin_step(self, start: float, *, phase: str = "train", parent: int = 0) -> int:
         span, n = next(self._ids), self._n.get(phase, 0)
         self._n[phase] = n + 1
@@ -112,6 +122,15 @@ class Program:
     def stop(self, end: float, **more) -> None:
         self.section("run", 0, end, span=self.run, category=names.RUN, phase="", **more)
         self.journal.close()
+
+
+def aggregate(
+    name: str, enclosing: str, *, section: int = 0, path: str = "", inside: str = "",
+    of_step: bool = False, beside: bool = False, since_ns: int = 0,
+) -> list[object]:  # fmt: skip
+    """The entry of an aggregated section."""
+    place = [section, path, inside, of_step, beside, since_ns]
+    return ["cell", "aggregate", name, "other", enclosing, "train", *place]
 
 
 def table(run_folder: Path, name: str) -> list[dict]:

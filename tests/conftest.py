@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 from contextlib import suppress
 from glob import glob
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 import pytest
+from fault_server import FaultServer
 from hypothesis import HealthCheck, settings
 from nvml import scripted
 from servers import build
@@ -23,6 +25,11 @@ if TYPE_CHECKING:
 
     from servers.running import Collector
 
+
+# Started with SIGINT ignored (in the background of a script), every program that a test interrupts
+# would ignore it too, and the test would wait for it.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # How long an example takes says how busy the machine is, not whether a promise holds.
 settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -53,6 +60,14 @@ def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
         yield stack
     finally:
         stack.stop()
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[FaultServer]:
+    """An OTLP receiver in a process of its own that fails as it is told."""
+    (tmp_path / "server").mkdir()
+    with FaultServer(tmp_path / "server") as running:
+        yield running
 
 
 @pytest.fixture

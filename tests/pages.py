@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import re
+import textwrap
 from dataclasses import fields
 from pathlib import Path
 
@@ -14,6 +15,7 @@ import yaml
 from otel_mlperf.config import Config
 from otel_mlperf.findings.finding_table import RULES
 from otel_mlperf.names.sources import levels_of
+from otel_mlperf.redaction import ENDINGS, KEY_WORDS, SHAPES, URL_PARAMETERS
 from otel_mlperf.sensors.measurement import LEVELS
 
 ROOT = Path(__file__).parents[1]
@@ -137,10 +139,30 @@ def described(alert, description):
     return re.sub(r"\{\{ \$value \| (\w+) \}\}", lambda match: shown[match[1]], description)
 
 
+def words():
+    """The names that announce a secret."""
+    listed = sorted(KEY_WORDS) + sorted(f"…{ending}" for ending in ENDINGS)
+    listed += sorted(f"?{parameter}=" for parameter in URL_PARAMETERS)
+    return (
+        textwrap.fill(", ".join(f"`{word}`" for word in listed), 100, break_on_hyphens=False) + "\n"
+    )
+
+
+def forms():
+    """The tokens that are known by their form."""
+    rows = [("issuer", "form", "source")]
+    for shape in SHAPES:
+        pattern = shape.pattern.replace("|", "\\|")
+        rows.append((shape.issuer, f"`{pattern}`", shape.source))
+    return table(*rows)
+
+
 TABLES = {
     ("configuration.md", "settings"): settings,
     ("warnings.md", "warnings"): warnings,
     ("warnings.md", "alerts"): alerts_alone,
+    ("secrets.md", "words"): words,
+    ("secrets.md", "forms"): forms,
 }
 """What makes a table, by the page that it is on and the name of its marks."""
 

@@ -105,13 +105,13 @@ class RunFolderBuilder:
         """A section outside steps by its path."""
         self.section(None, path.rpartition("/")[2], spent, path=path, **fields)
 
-    def span(self, n: int, name: str, at: int, spent: int, **fields: Any) -> str:
-        """A kept span of step ``n``, ``at`` ns after START; returns its id."""
+    def span(self, n: int | None, name: str, at: int, spent: int, **fields: Any) -> str:
+        """A kept span of step ``n``, None of none, ``at`` ns after START; returns its id."""
         number = len(self._rows["spans"]) + 1
         row = {
             "rank": 0,
             "restart": 0,
-            "trace_id": f"{n + 1:032x}",
+            "trace_id": f"{(n or 0) + 1:032x}",
             "span_id": f"{number:016x}",
             "parent_id": "",
             "name": name,
@@ -166,6 +166,7 @@ class RunFolderBuilder:
 
 CATEGORIES = {
     "data.load": "data_loading",
+    "gc.collect": "garbage_collection",
     "forward": "forward",
     "backward": "backward",
     "optimizer": "optimizer",

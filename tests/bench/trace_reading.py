@@ -4,7 +4,8 @@ Every row runs in a process of its own, in shuffled order, as a user would: from
 columns of ``kineto.events``. The rows of json and orjson fill the same columns in the plainest way,
 with times as floats. HTA (``HolisticTraceAnalysis``) runs in the Python given by ``--hta``, as it
 asks for older packages; its row is left out, with the reason, where it cannot be imported. The last
-row reads a generated file and compares peak memory with its bar.
+rows read a generated file, and import it as the command does, and compare peak memory with the bar;
+what the interpreter and its modules take is that of an import of a trace of four entries.
 """
 
 from __future__ import annotations
@@ -219,7 +220,38 @@ def memory(size):
             f" peak +{peak / 2**20:.0f} MiB (bar {bar / 2**20:.0f} MiB:"
             f" 64 MiB and {EVENT_BYTES} bytes an entry)"
         )
-        return peak <= bar
+        return peak <= bar and imported(path, Path(folder), bar)
+
+
+def imported(path, folder, bar):
+    """Import it as the command does; whether peak memory is below the bar."""
+    small = folder / "small.pt.trace.json"
+    small.write_text('{"traceEvents": [' + quartet(0).rstrip(",\n") + "]}")
+    runs = {"OTEL_MLPERF_DIR": str(folder / "runs")}
+    held = True
+    for what, options in (("import", []), ("import --run", ["--run", "generated"])):
+        peak = command_peak([str(path), *options], runs)
+        own = command_peak([str(small), *options], runs)
+        print(
+            f"{what}: peak {peak / 2**20:.0f} MiB, of it the interpreter {own / 2**20:.0f} MiB"
+            f" (bar {bar / 2**20:.0f} MiB beside the interpreter)"
+        )
+        held = held and peak - own <= bar
+    return held
+
+
+def command_peak(options, environ):
+    """The peak memory of ``otel-mlperf import``."""
+    told = (
+        "import resource, subprocess, sys; subprocess.run(sys.argv[1:], check=True); "
+        "print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)"
+    )
+    command = [sys.executable, "-c", told, sys.executable, "-m", "otel_mlperf", "import", *options]
+    paths = {"PYTHONPATH": str(Path(__file__).parents[2])}
+    done = subprocess.run(
+        command, capture_output=True, text=True, check=True, env=os.environ | paths | environ
+    )
+    return int(done.stdout.splitlines()[-1]) << 10
 
 
 def main():

@@ -6,6 +6,7 @@ The count is in a mapped file, so that it survives whatever ends the process.
 from __future__ import annotations
 
 import argparse
+import gc
 import mmap
 import os
 import signal
@@ -59,6 +60,7 @@ def main() -> None:
     parser.add_argument("--end", default="finish")
     parser.add_argument("--until", default="")
     given = parser.parse_args()
+    gc.disable()  # long collections would be sections beside those that are counted here
     words = counting(given.count)
     tokens = om.counter("tokens", unit="{token}")
     with om.start("loop"):

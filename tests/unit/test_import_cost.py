@@ -90,3 +90,53 @@ def test_interpreter_flags(flag, tmp_path):
     done = subprocess.run([sys.executable, flag, "-c", code], capture_output=True, check=False)
 
     assert done.returncode == 0, done.stderr
+
+
+FULL_COLLECTION = 700 * 11 * 11
+"""Objects that live on, after which Python looks at all of them, by its own thresholds."""
+
+
+def test_start_brings_no_full_collection_nearer(tmp_path):
+    """What it leaves behind is less than a fourteenth of what one takes, imports included."""
+    left = run(
+        """
+import gc, json, os, sys
+import otel_mlperf as om
+gc.collect()
+gc.disable()
+before = gc.get_count()[0]
+run = om.start("x", dir=sys.argv[1], agent="none", console=False)
+after = gc.get_count()[0]
+run.stop()
+os.unlink(run._recorder.journal.path); os.rmdir(os.path.dirname(run._recorder.journal.path))
+print(after - before)
+""",
+        str(tmp_path),
+    )
+
+    assert left < FULL_COLLECTION / 14
+
+
+@pytest.mark.parametrize("size", [1000, 20_000, 100_000])
+def test_the_same_program_has_no_more_full_collections(tmp_path, size):
+    """Recorded or not: 200 steps whose objects live on, in small programs and large ones."""
+    code = """
+import contextlib, gc, json, os, sys
+import otel_mlperf as om
+keep = [{"i": [i]} for i in range(int(sys.argv[2]))]
+run = om.start("x", dir=sys.argv[1], agent="none", console=False, disabled=sys.argv[3] == "off")
+for _ in range(200):
+    with om.step():
+        for _ in range(4):
+            with om.span("forward"):
+                keep.append([[j] for j in range(200)])
+full = gc.get_stats()[2]["collections"]
+run.stop()
+if run.id:
+    journal = run._recorder.journal.path
+    os.unlink(journal); os.rmdir(os.path.dirname(journal))
+print(full)
+"""
+    recorded, plain = (run(code, str(tmp_path), str(size), how) for how in ("on", "off"))
+
+    assert recorded == plain

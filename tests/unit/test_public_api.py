@@ -118,8 +118,8 @@ with om.start("digits", params={"lr": 0.1}, tags=["a"], step=3, console=False) a
     with om.span("forward"), om.cuda_memory(reset_peak=True):
         pass
 config = om.Config(rows=4096)
-process = om.readings().process
-memory: int | None = process.memory_bytes if process else None
+memory: int | None = om.readings().process.memory_bytes
+age: float | None = om.readings().host.age_s
 
 
 @om.on_warning

@@ -1,0 +1,40 @@
+"""Is a long garbage collection named where a user looks, and nothing else blamed for it?"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+from runs import adds_up, environment, run_program
+
+STEP = 3
+
+
+def asked(ended, *arguments) -> dict:
+    """What a command answers of the run, as JSON."""
+    command = [sys.executable, "-m", "otel_mlperf", *arguments, "--json"]
+    return json.loads(subprocess.check_output(command, env=environment(ended.runs)))
+
+
+def test_a_collection_in_a_wait_for_data_is_named_everywhere(tmp_path) -> None:
+    """In the step's spans, the rows and the slowest step; the rows add up to the step."""
+    ended = run_program(tmp_path / "runs", program="collecting.py").settled()
+    summary = asked(ended, "summary", "latest")
+    (step,) = asked(ended, "show", "latest", "--step", str(STEP))["ranks"]
+
+    spans = {span["name"]: span for span in step["spans"]}
+    pause, wait = spans["gc.collect"], spans["data.load"]
+    assert (pause["depth"], wait["depth"]) == (2, 1)
+    assert pause["attributes"] == {"cpython.gc.generation": "2"}
+    assert wait["self_ns"] == wait["duration_ns"] - pause["duration_ns"]
+    (measured,) = [row for row in step["sections"] if row["name"] == "garbage collection"]
+    assert (measured["self_ns"], measured["inside"]) == (pause["duration_ns"], "data wait")
+    own = sum(row["self_ns"] for row in step["sections"] if not row["beside"])
+    assert own == step["duration_ns"]
+    slowest = summary["slowest"]
+    assert (slowest["number"], slowest["collection_ns"]) == (STEP, pause["duration_ns"])
+    assert slowest["collection_in"] == "data wait"
+    (row,) = [row for row in summary["steps"]["rows"] if row["name"] == "garbage collection"]
+    assert row["inside"] == "data wait"
+    assert adds_up(ended.accounts()["spans"]["store"])

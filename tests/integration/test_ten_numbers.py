@@ -1,0 +1,350 @@
+"""Is each number the same wherever somebody reads it?
+
+A training is read in all places: ``summary``, ``show``, ``kernels``, the real Jaeger and the real
+Prometheus. What is counted in nanoseconds is the same to the nanosecond; Prometheus has seconds as
+floating point.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import subprocess
+import sys
+import uuid
+from collections import Counter
+from contextlib import redirect_stdout
+
+import pytest
+from kineto_traces import kernel, launch
+from runs import LIMIT_S, environment, run_program
+from servers.running import wait_until
+from shown import arrived, instance_of
+
+from otel_mlperf import names
+from otel_mlperf.analysis.run.item_accounts import read_accounts
+from otel_mlperf.cli import main
+
+pytestmark = pytest.mark.servers
+
+STEPS, SAMPLES, PROFILED, VALIDATED = 24, 32, (4, 5), [5, 12]
+TRAIN = {names.ML_PHASE: "train"}
+LAST, MOST, LEAST = (f"{which}_over_time({{}}[1h])" for which in ("last", "max", "min"))
+
+
+def near(seconds):
+    """As floating point that was added up in another order."""
+    return pytest.approx(seconds, rel=1e-9)
+
+
+class Told:
+    """What all places say of a run that has ended."""
+
+    def __init__(self, ended, servers, service, numbers):
+        self.ended, self.service, self._servers = ended, service, servers
+        self.summary = self.command("summary")
+        self.steps = {n: self.command("show", "--step", str(n)) for n in numbers}
+        self.traces = {n: self._trace(step["trace_id"]) for n, step in self.steps.items()}
+
+    def command(self, command, *options):
+        out = io.StringIO()
+        with pytest.MonkeyPatch.context() as patch, redirect_stdout(out):
+            argv = ["otel-mlperf", command, str(self.ended.folder), *options, "--json"]
+            patch.setattr(sys, "argv", argv)
+            with pytest.raises(SystemExit) as end:
+                main()
+        assert not end.value.code, out.getvalue()
+        return json.loads(out.getvalue())
+
+    def _trace(self, trace):
+        """The spans of a step in Jaeger, once all that were sent are there."""
+        (sent,) = self.ended.rows(
+            "SELECT count(*) AS n FROM spans "
+            f"WHERE trace_id = '{trace}' AND (kind <> 'event' OR kept <> '')"
+        )
+        return wait_until(
+            lambda: found if len(found := self._servers.jaeger_trace(trace)) >= sent["n"] else None,
+            what=f"{sent['n']} spans of {trace}",
+        )
+
+    def section(self, step, name):
+        """A section of a step as ``show`` has it."""
+        (of_rank,) = self.steps[step]["ranks"]
+        (section,) = (part for part in of_rank["sections"] if part["name"] == name)
+        return section
+
+    def spans(self, step, name):
+        """The spans of a name in a step's trace in Jaeger."""
+        return [span for span in self.traces[step] if span.name == name]
+
+    def row(self, name):
+        """A row of the summary's table."""
+        (row,) = (row for row in self.summary["steps"]["rows"] if row["name"] == name)
+        return row
+
+    @property
+    def usual(self):
+        """The steps that the summary's means are about: all but the warm-up."""
+        warm_up = self.summary["warm_up"]
+        return [n for n in range(STEPS) if warm_up is None or n != warm_up["number"]]
+
+    def ask(self, metric, function="{}", **labels):
+        """Prometheus' one answer to a function of the one series of this run with these labels."""
+        known = {"service_name": self.service} | labels
+        which = ",".join(f'{name.replace(".", "_")}="{value}"' for name, value in known.items())
+        (sample,) = self._servers.promql(function.format(f"{metric.prometheus}{{{which}}}"))
+        return sample.value
+
+    def outcomes(self):
+        """What became of how many spans, all destinations together."""
+        found = self._servers.promql(
+            f'{names.ITEMS.prometheus}{{service_name="{self.service}",otel_mlperf_signal="spans"}}'
+        )
+        added = Counter()
+        for sample in found:
+            added[sample.labels["otel_mlperf_outcome"]] += sample.value
+        return added
+
+    def exemplars(self, metric):
+        """The exemplars of a metric's series of this run's training."""
+        return self._servers.promql_exemplars(
+            f'{metric.prometheus}{{service_name="{self.service}",ml_phase="train"}}'
+        )
+
+
+@pytest.fixture(scope="module")
+def told(servers, tmp_path_factory):
+    """All is read once: nothing changes any more."""
+    service = uuid.uuid4().hex
+    ended = run_program(
+        tmp_path_factory.mktemp("ten") / "runs", "--steps", str(STEPS), program="ten_numbers.py",
+        OTEL_EXPORTER_OTLP_ENDPOINT=servers.otlp_endpoint, OTEL_METRIC_EXPORT_INTERVAL="400",
+        OTEL_MLPERF_KEEP_EVERY="1", OTEL_MLPERF_READINGS_INTERVAL="2000", OTEL_SERVICE_NAME=service,
+    )  # fmt: skip
+    assert ended.code == 0, ended.errors
+    ended.settled()
+    arrived(servers, instance_of(ended), STEPS)
+    return Told(ended, servers, service, range(STEPS))
+
+
+@pytest.fixture(scope="module")
+def on_device(servers, tmp_path_factory):
+    """The same of a run whose trace tells of a device: each ``aten::addmm`` launches a kernel."""
+    service, runs = uuid.uuid4().hex, tmp_path_factory.mktemp("device") / "runs"
+    ended = run_program(
+        runs, program="ten_numbers.py", OTEL_MLPERF_AGENT="none", OTEL_SERVICE_NAME=service
+    )
+    (trace,) = (ended.folder / "profiles").glob("*.pt.trace.json")
+    trace.write_text(json.dumps(with_kernels(json.loads(trace.read_text()))))
+    recovered = subprocess.run(
+        [sys.executable, "-m", "otel_mlperf", "recover", ended.folder],
+        env=environment(
+            runs,
+            OTEL_EXPORTER_OTLP_ENDPOINT=servers.otlp_endpoint,
+            OTEL_MLPERF_KEEP_EVERY="1",
+        ),
+        capture_output=True, text=True, timeout=LIMIT_S, check=False,
+    )  # fmt: skip
+    assert recovered.returncode == 0, recovered.stderr
+    return Told(ended, servers, service, PROFILED)
+
+
+def with_kernels(trace):
+    """A trace in which a kernel runs for each matrix product, as long as that took on the host."""
+    operators = [one for one in trace["traceEvents"] if one.get("name") == "aten::addmm"]
+    for number, operator in enumerate(operators, 1):
+        start, length, thread = operator["ts"], operator["dur"], operator["tid"]
+        trace["traceEvents"] += [
+            launch(start + length / 4, length / 4, number, tid=thread) | {"pid": operator["pid"]},
+            kernel("gemm", start + length / 2, length, number),
+        ]
+    return trace
+
+
+def duration(span):
+    return span.end_ns - span.start_ns
+
+
+def own(trace, span):
+    """A span's time without its children of the same thread: they do not overlap here."""
+    thread = span.attributes[names.THREAD_ID]
+    inside = [
+        duration(child) for child in trace
+        if child.parent_id == span.span_id and child.attributes.get(names.THREAD_ID) == thread
+        and names.PROFILER_ACTIVITY not in child.attributes
+    ]  # fmt: skip
+    return duration(span) - sum(inside)
+
+
+def test_1_steps(told):
+    """As many in the summary as numbers that show knows, traces, and steps that were counted."""
+    assert told.summary["steps"]["count"] == STEPS
+    assert [step["number"] for step in told.steps.values()] == [*range(STEPS)]
+    assert [len(told.spans(n, "train.step")) for n in range(STEPS)] == [1] * STEPS
+    assert told.ask(names.STEPS, **TRAIN) == STEPS
+    assert told.ask(names.STEP_DURATION, "histogram_count({})", **TRAIN) == STEPS
+    (window,) = told.command("kernels")["windows"]
+    assert [name for name in window["steps"] if name.startswith("train")] == [
+        f"train step {n}" for n in PROFILED
+    ]
+
+
+def test_2_time_of_one_step(told):
+    """To the nanosecond, of the slowest one and of those that were profiled."""
+    shown = [step["ranks"][0]["duration_ns"] for step in told.steps.values()]
+    slowest = told.summary["slowest"]
+
+    assert shown[slowest["number"]] == slowest["duration_ns"]
+    # A validation inside a step is no part of its time, but of its span, which says so.
+    outside = [step["ranks"][0]["outside_ns"] for step in told.steps.values()]
+    assert [n for n, ns in enumerate(outside) if ns] == VALIDATED
+    (spans,) = zip(*(told.spans(n, "train.step") for n in range(STEPS)), strict=True)
+    assert [span.attributes.get(names.STEP_OUTSIDE, 0) for span in spans] == outside
+    assert [duration(span) for span in spans] == [
+        sum(both) for both in zip(shown, outside, strict=True)
+    ]
+    assert [told.command("kernels", "--step", str(n))["step"]["duration_ns"] for n in PROFILED] == [
+        shown[n] for n in PROFILED
+    ]
+    assert told.ask(names.STEP_DURATION, "histogram_sum({})", **TRAIN) == near(sum(shown) / 1e9)
+    by_trace = {told.steps[n]["trace_id"]: ns for n, ns in enumerate(shown)}
+    exemplars = told.exemplars(names.STEP_DURATION)
+    assert exemplars
+    for exemplar in exemplars:
+        assert exemplar.value == near(by_trace[exemplar.trace_id] / 1e9)
+
+
+def test_3_total_time_of_a_section(told):
+    """From entering to leaving it, of all its calls."""
+    shown = [told.section(n, "forward")["sum_ns"] for n in range(STEPS)]
+
+    assert [sum(map(duration, told.spans(n, "forward"))) for n in range(STEPS)] == shown
+    of_name = TRAIN | {names.SECTION_NAME: "forward"}
+    total = told.ask(names.SECTION_DURATION, "histogram_sum({})", **of_name)
+    assert total == near(sum(shown) / 1e9)
+
+
+def test_4_calls_of_a_section(told):
+    """Once in each step."""
+    assert {told.section(n, "forward")["count"] for n in range(STEPS)} == {1}
+    assert {len(told.spans(n, "forward")) for n in range(STEPS)} == {1}
+    of_name = TRAIN | {names.SECTION_NAME: "forward"}
+    calls = told.ask(names.SECTION_DURATION, "histogram_count({})", **of_name)
+    assert calls == STEPS
+
+
+@pytest.mark.parametrize(("name", "span"), [("forward", "forward"), ("data wait", "data.load")])
+def test_5_and_6_self_time_and_data_wait(told, name, span):
+    """A section's time without what is inside it: by step, as a mean, and as a total."""
+    of_name = TRAIN | {names.SECTION_NAME: span}
+    shown = [told.section(n, name)["self_ns"] for n in range(STEPS)]
+    in_jaeger = [sum(own(told.traces[n], one) for one in told.spans(n, span)) for n in range(STEPS)]
+
+    assert in_jaeger == shown
+    assert told.ask(names.SECTION_SELF_TIME, **of_name) == near(sum(shown) / 1e9)
+    usual = [shown[n] for n in told.usual]
+    assert told.row(name)["mean_ns"] == near(sum(usual) / len(usual))
+    if name == "forward":
+        inside = [told.section(n, "encode")["sum_ns"] for n in range(STEPS)]
+        whole = [told.section(n, "forward")["sum_ns"] for n in range(STEPS)]
+        assert [own + more for own, more in zip(shown, inside, strict=True)] == whole
+
+
+def test_7_samples_a_second(told):
+    """The samples of the steps that the figures are about, over the time that they took."""
+    spans = [told.spans(n, "train.step")[0] for n in told.usual]
+    took_ns = sum(told.steps[n]["ranks"][0]["duration_ns"] for n in told.usual)
+    rate = SAMPLES * len(spans) * 1e9 / took_ns
+
+    assert {step["ranks"][0]["samples"] for step in told.steps.values()} == {SAMPLES}
+    assert {span.attributes[names.BATCH_SIZE] for span in spans} == {SAMPLES}
+    assert told.summary["steps"]["samples_per_s"] == near(rate)
+    assert told.ask(names.SAMPLES, **TRAIN) == SAMPLES * STEPS
+
+
+def operators_of(told, step):
+    """The rows of a profiled step in ``kernels``."""
+    return told.command("kernels", "--by", "operator", "--step", str(step))["rows"]
+
+
+def counted(told, step, place=None):
+    """Calls and own time of each operator of a step, as ``show`` has them."""
+    calls, times = Counter(), Counter()
+    for span in told.steps[step]["ranks"][0]["spans"]:
+        for operator in span["operators"]:
+            if place in (None, operator["place"]):
+                calls[operator["name"]] += operator["count"]
+                times[operator["name"]] += operator["self_ns"]
+    return calls, times
+
+
+def test_8_operators_of_a_profiled_step(told):
+    """Calls and own time of each, whatever was rolled up on the way to Jaeger."""
+    for step in PROFILED:
+        rows = {row["name"]: row for row in operators_of(told, step)}
+        calls, times = counted(told, step)
+        assert calls["aten::addmm"] == 2
+        assert {name: row["calls"] for name, row in rows.items()} == calls
+        assert {name: row["self_ns"] for name, row in rows.items()} == times
+        in_jaeger = Counter()
+        for span in told.traces[step]:
+            if span.attributes.get(names.PROFILER_ACTIVITY) == "cpu_op":
+                in_jaeger[span.name] += span.attributes.get(names.ROLLED_UP, 1)
+        assert in_jaeger == calls
+    events = sum(window["events"] for window in told.command("kernels")["windows"])
+    assert told.ask(names.WINDOW_EVENTS, LAST) == events
+    assert told.summary["windows"] == 1
+    assert told.summary["profiled_steps"] == len(PROFILED)
+
+
+def test_9_most_memory_in_use(told):
+    """The most of all readings, each of which was sent: of the machine, or what may be used."""
+    machine, limit = told.summary["machine"], told.ask(names.SYSTEM_MEMORY_LIMIT, MOST)
+    if machine["memory_limit_bytes"] == limit:
+        used = limit - told.ask(names.SYSTEM_MEMORY_AVAILABLE, LEAST)
+    else:
+        limit = told.ask(names.CGROUP_MEMORY_LIMIT, LEAST)
+        used = told.ask(names.CGROUP_WORKING_SET, MOST)
+
+    assert (machine["memory_bytes"], machine["memory_limit_bytes"]) == (used, limit)
+    rows = told.ended.rows(
+        f"SELECT max(value) AS most FROM readings WHERE name = '{names.PROCESS_MEMORY.name}' "
+        "AND labels LIKE '%main%'"
+    )
+    main = {names.PROCESS_ROLE: "main"}
+    assert [row["most"] for row in rows] == [told.ask(names.PROCESS_MEMORY, MOST, **main)]
+
+
+def test_8_kernels_of_a_device(on_device):
+    """How busy it was, and the kernels of each step."""
+    whole = on_device.command("kernels")
+    total, (row,) = whole["total"], whole["rows"]
+    steps = [on_device.command("kernels", "--step", str(n))["rows"] for n in PROFILED]
+    validated = on_device.command("kernels", "--step", "0", "--phase", "validate")["rows"]
+
+    busy = on_device.ask(names.WINDOW_DEVICE_BUSY, LAST)
+    assert busy == near(total["busy_ns"] / total["window_ns"])
+    assert (row["name"], row["calls"]) == ("gemm", 2 * (len(PROFILED) + 1))
+    assert sum(of_step["total_ns"] for (of_step,) in [*steps, validated]) == row["total_ns"]
+    for n, (of_step,) in zip(PROFILED, steps, strict=True):
+        assert (of_step["calls"], of_step["total_ns"]) == tuple(
+            counter["gemm"] for counter in counted(on_device, n, "device")
+        )
+        kernels = [
+            duration(span) for span in on_device.traces[n]
+            if span.attributes.get(names.PROFILER_ACTIVITY) == "kernel"
+        ]  # fmt: skip
+        assert (len(kernels), sum(kernels)) == (of_step["calls"], of_step["total_ns"])
+
+
+def test_10_nothing_is_lost(told):
+    """Nothing in the summary and the accounts, nor in what the agent says of itself."""
+    assert told.summary["telemetry"]["lost"] == 0
+    items = told.outcomes()
+    assert set(items) == {"delivered", "rolled_up", "unselected"}
+    spans = read_accounts(told.ended.folder)["spans"]
+    assert items["unselected"] == sum(account.unselected for account in spans.values())
+    for destinations in read_accounts(told.ended.folder).values():
+        for account in destinations.values():
+            assert account.adds_up
+            assert (account.lost, account.pending) == ({}, 0)
