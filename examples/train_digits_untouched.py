@@ -2,7 +2,7 @@
 
     otel-mlperf run examples/train_digits_untouched.py --epochs 10
 
-shows steps, data wait, forward, backward and optimizer all the same: they are hooked from outside.
+shows steps and their parts, validations and checkpoints all the same: they are hooked from outside.
 """
 
 from __future__ import annotations

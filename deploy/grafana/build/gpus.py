@@ -117,7 +117,8 @@ _WORK: Final = Row(
             question=(
                 "What did profiler windows see? Share of each in which the device was at work, and "
                 "in which it did nothing but communicate; operators where no device was. Not busy: "
-                "`otel-mlperf kernels` names the gaps. Exposed: overlap it with the backward pass."
+                "`otel-mlperf kernels` names the gaps. Exposed: overlap it with the backward pass. "
+                "Complete below 1: `otel-mlperf doctor` says which records are missing."
             ),
             queries=(
                 Query(by("min", RANKS, series(names.WINDOW_DEVICE_BUSY)), f"{EACH_RANK} busy"),
@@ -125,6 +126,7 @@ _WORK: Final = Row(
                     by("max", RANKS, series(names.WINDOW_DEVICE_EXPOSED)), f"{EACH_RANK} exposed"
                 ),
                 Query(by("min", RANKS, series(names.WINDOW_HOST_BUSY)), f"{EACH_RANK} operators"),
+                Query(by("min", RANKS, series(names.WINDOW_COMPLETENESS)), f"{EACH_RANK} complete"),
             ),
             unit="percentunit",
             most=1,
