@@ -16,6 +16,8 @@
 The training process only writes to shared memory; an agent beside it does everything else.
 """
 
+from typing import TYPE_CHECKING as _TYPE_CHECKING
+
 from otel_mlperf.config import Config
 from otel_mlperf.errors import ConfigError, JournalError, OtelMlperfError, RunActive
 from otel_mlperf.integrations.switch import integrate
@@ -23,6 +25,7 @@ from otel_mlperf.pytorch.memory import out_of_memory as _out_of_memory  # noqa: 
 from otel_mlperf.pytorch.memory.cuda_memory import cuda_memory
 from otel_mlperf.pytorch.windows.profile_call import torch_profile
 from otel_mlperf.pytorch.windows.trace_handler import trace_handler
+from otel_mlperf.recorder.api.block import Block as Span
 from otel_mlperf.recorder.api.callbacks import (
     on_phase,
     on_step_begin,
@@ -32,20 +35,26 @@ from otel_mlperf.recorder.api.callbacks import (
 )
 from otel_mlperf.recorder.api.epochs import epoch, epochs, phase
 from otel_mlperf.recorder.api.instruments import counter, gauge, histogram
-from otel_mlperf.recorder.api.readings import readings
+from otel_mlperf.recorder.api.readings import Readings, readings
 from otel_mlperf.recorder.api.span import span
 from otel_mlperf.recorder.api.start import start, stop
 from otel_mlperf.recorder.api.step import log, mark_step, step
 from otel_mlperf.recorder.api.steps import steps
 from otel_mlperf.recorder.lifecycle.run import Run
 
+if _TYPE_CHECKING:
+    from otel_mlperf.journal.bulletin import RunWarning
+
 __all__ = [
     "Config",
     "ConfigError",
     "JournalError",
     "OtelMlperfError",
+    "Readings",
     "Run",
     "RunActive",
+    "RunWarning",
+    "Span",
     "counter",
     "cuda_memory",
     "epoch",
@@ -71,3 +80,17 @@ __all__ = [
     "trace_handler",
 ]
 __version__ = "0.1.0"
+
+
+def __dir__() -> list[str]:
+    """What is public; the modules below are not."""
+    return sorted(__all__)
+
+
+def __getattr__(name: str) -> object:
+    """The type of a warning, whose module loads what only a run needs."""
+    if name == "RunWarning":
+        from otel_mlperf.journal.bulletin import RunWarning
+
+        return RunWarning
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -38,11 +38,18 @@ Setting up may raise, as each call says; recording never does. The words are exp
 GROUPS = {
     "A run": ["start", "stop", "Run", "Config", "integrate"],
     "Steps": ["steps", "step", "mark_step", "epochs", "epoch", "phase"],
-    "Sections": ["span"],
+    "Sections": ["span", "Span"],
     "Numbers": ["log", "counter", "gauge", "histogram"],
     "Devices": ["torch_profile", "trace_handler", "cuda_memory"],
-    "Reading back": ["readings"],
-    "Callbacks": ["on_step_begin", "on_step_end", "on_phase", "on_warning", "remove_callback"],
+    "Reading back": ["readings", "Readings"],
+    "Callbacks": [
+        "on_step_begin",
+        "on_step_end",
+        "on_phase",
+        "on_warning",
+        "RunWarning",
+        "remove_callback",
+    ],
     "Errors": ["OtelMlperfError", "ConfigError", "RunActive", "JournalError"],
 }
 """Each public name once, in the order of the page."""

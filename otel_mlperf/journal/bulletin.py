@@ -41,8 +41,8 @@ class Group(msgspec.Struct, array_like=True, frozen=True):
     readings: list[Reading]
 
 
-class Warning(msgspec.Struct, array_like=True, frozen=True):
-    """A condition of ``rules`` that holds."""
+class RunWarning(msgspec.Struct, array_like=True, frozen=True):
+    """A condition of the table of findings that holds now: what ``on_warning`` is called with."""
 
     rule: str
     """Name of the rule."""
@@ -63,13 +63,13 @@ class Published(msgspec.Struct, frozen=True):
 
     groups: dict[str, Group]
     """By source: ``host``, ``process``, ``gpu``, …"""
-    warnings: list[Warning]
+    warnings: list[RunWarning]
 
 
 _decode = msgspec.msgpack.Decoder(Published).decode
 
 
-def write_readings(folder: str, groups: Mapping[str, Group], warnings: list[Warning]) -> None:
+def write_readings(folder: str, groups: Mapping[str, Group], warnings: list[RunWarning]) -> None:
     """Replaces the file.
 
     Raises:

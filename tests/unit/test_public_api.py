@@ -12,17 +12,19 @@ import pytest
 import otel_mlperf as om
 
 ROOT = Path(__file__).parents[2]
-NAMES = ["Config", "ConfigError", "JournalError", "OtelMlperfError", "Run", "RunActive", "counter",
-         "cuda_memory", "epoch", "epochs", "gauge", "histogram", "integrate", "log", "mark_step",
-         "on_phase", "on_step_begin", "on_step_end", "on_warning", "phase", "readings",
-         "remove_callback", "span", "start", "step", "steps", "stop", "torch_profile",
-         "trace_handler"]  # fmt: skip
+NAMES = ["Config", "ConfigError", "JournalError", "OtelMlperfError", "Readings", "Run", "RunActive",
+         "RunWarning", "Span", "counter", "cuda_memory", "epoch", "epochs", "gauge", "histogram",
+         "integrate", "log", "mark_step", "on_phase", "on_step_begin", "on_step_end", "on_warning",
+         "phase", "readings", "remove_callback", "span", "start", "step", "steps", "stop",
+         "torch_profile", "trace_handler"]  # fmt: skip
 
 
 def test_names():
     """Exactly the documented names are public, and each can be had."""
     assert sorted(om.__all__) == NAMES
+    assert dir(om) == NAMES
     assert all(hasattr(om, name) for name in NAMES)
+    assert not hasattr(om, "nothing_of_that_name")
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -122,9 +124,14 @@ memory: int | None = om.readings().process.memory_bytes
 age: float | None = om.readings().host.age_s
 
 
+def describe(section: om.Span, run: om.Run, now: om.Readings) -> str:
+    section.set(memory=now.process.memory_bytes)
+    return run.name
+
+
 @om.on_warning
-def warned(warning: object) -> None:
-    print(warning)
+def warned(warning: om.RunWarning) -> None:
+    print(warning.rule, warning.summary, warning.value)
 
 
 @om.on_step_begin

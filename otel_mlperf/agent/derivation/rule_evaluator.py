@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from otel_mlperf.agent.model.events import WarningHeld
 from otel_mlperf.findings.finding_table import RULES
-from otel_mlperf.journal.bulletin import Reading, Warning
+from otel_mlperf.journal.bulletin import Reading, RunWarning
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -60,11 +60,11 @@ class RuleEvaluator:
         self._since: dict[tuple[str, Key], float] = {}
         self._held: dict[tuple[str, Key], float] = {}
         self._worst: dict[tuple[str, Key], float] = {}
-        self._active: dict[tuple[str, Key], Warning] = {}
+        self._active: dict[tuple[str, Key], RunWarning] = {}
         self.held: list[WarningHeld] = []
         """Those of the warnings whose condition held at the last look."""
 
-    def look(self, readings: Iterable[Reading], now_s: float, unix_ns: int) -> list[Warning]:
+    def look(self, readings: Iterable[Reading], now_s: float, unix_ns: int) -> list[RunWarning]:
         """The warnings that hold, those that began first in front."""
         self.held = []
         by_metric: dict[str, list[Reading]] = {}
@@ -124,10 +124,10 @@ class RuleEvaluator:
         return values
 
 
-def _warning(rule: Rule, key: Key, value: float, began_ns: int) -> Warning:
+def _warning(rule: Rule, key: Key, value: float, began_ns: int) -> RunWarning:
     journal, labels = key[0], dict(zip(rule.by, key[1], strict=True))
     summary = rule.told(value, labels)
-    return Warning(rule.name, journal, labels, value, began_ns, summary, rule.action)
+    return RunWarning(rule.name, journal, labels, value, began_ns, summary, rule.action)
 
 
 def _sums(rule: Rule, part: MeasuredSeries, by_metric: dict[str, list[Reading]]) -> Sums:

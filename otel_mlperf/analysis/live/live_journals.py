@@ -19,7 +19,7 @@ from otel_mlperf.journal.ring_scan import PayloadParts, rows_of_kind
 
 if TYPE_CHECKING:
     from otel_mlperf.analysis.live.live_readings import Value
-    from otel_mlperf.journal.bulletin import Warning
+    from otel_mlperf.journal.bulletin import RunWarning
     from otel_mlperf.journal.ring_scan import Rows
     from otel_mlperf.store.run_folders import RunFolder
 
@@ -83,7 +83,7 @@ def published(run: RunFolder, now_ns: int) -> PublishedNow | None:
     return None
 
 
-def _warned(warning: Warning) -> str:
+def _warned(warning: RunWarning) -> str:
     rank = rank_of(warning.journal)
     return warning.summary if rank is None else f"rank {rank}: {warning.summary}"
 

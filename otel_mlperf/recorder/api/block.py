@@ -12,7 +12,10 @@ F = TypeVar("F", bound="Callable[..., Any]")
 
 
 class Block(Protocol):
-    """A part of the program that is recorded while a ``with`` holds it."""
+    """A part of the program that is recorded while a ``with`` holds it.
+
+    The type of what ``span()``, ``step()``, ``epoch()`` and ``phase()`` return.
+    """
 
     def __enter__(self) -> Block:
         """Begins it."""

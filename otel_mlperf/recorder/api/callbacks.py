@@ -9,10 +9,10 @@ from otel_mlperf.recorder.core import program_callbacks
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from otel_mlperf.journal.bulletin import Warning
+    from otel_mlperf.journal.bulletin import RunWarning
 
 
-def on_warning(callback: Callable[[Warning], object]) -> Callable[[Warning], object]:
+def on_warning(callback: Callable[[RunWarning], object]) -> Callable[[RunWarning], object]:
     """Calls ``callback`` when something is wrong: memory near its limit, a hot GPU, a full disk.
 
     Once for each warning until it has cleared, when a step begins, in the main thread. A warning

@@ -18,7 +18,7 @@ from otel_mlperf.recorder.lifecycle.warning_watch import of_rank
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from otel_mlperf.journal.bulletin import Group, Warning
+    from otel_mlperf.journal.bulletin import Group, RunWarning
     from otel_mlperf.names import Metric
     from otel_mlperf.recorder.lifecycle.recorder import Recorder
 
@@ -91,7 +91,7 @@ class Readings:
     host: HostReadings = _NO_HOST
     gpus: tuple[GpuReadings, ...] = ()
     """Empty before the first reading, and where there is none."""
-    warnings: tuple[Warning, ...] = ()
+    warnings: tuple[RunWarning, ...] = ()
     """What it warns of now, for this rank and for the node."""
 
 

@@ -14,7 +14,7 @@ from otel_mlperf.recorder.core.faults import callback_failed
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from otel_mlperf.journal.bulletin import Warning
+    from otel_mlperf.journal.bulletin import RunWarning
 
 C = TypeVar("C", bound="Callable[..., object]")
 
@@ -58,7 +58,7 @@ class Callbacks(Generic[C]):
                 callback_failed(self._name, callback, error)
 
 
-WARNING: Callbacks[Callable[[Warning], object]] = Callbacks("on_warning", "one argument")
+WARNING: Callbacks[Callable[[RunWarning], object]] = Callbacks("on_warning", "one argument")
 STEP_BEGIN: Callbacks[Callable[[str, int], object]] = Callbacks("on_step_begin", "two arguments")
 STEP_END: Callbacks[Callable[[str, int], object]] = Callbacks("on_step_end", "two arguments")
 PHASE: Callbacks[Callable[[str, bool], object]] = Callbacks("on_phase", "two arguments")

@@ -16,7 +16,7 @@ from otel_mlperf.recorder.core.faults import internal_error, log
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from otel_mlperf.journal.bulletin import Warning
+    from otel_mlperf.journal.bulletin import RunWarning
     from otel_mlperf.recorder.lifecycle.recorder import Recorder
 
 _LOOK_NS = 1_000_000_000
@@ -51,7 +51,7 @@ class WarningWatch:
             if published is not None:
                 self._tell(of_rank(self._own, published.warnings))
 
-    def _tell(self, warnings: list[Warning]) -> None:
+    def _tell(self, warnings: list[RunWarning]) -> None:
         # What has cleared is forgotten first, so that it is told again when it comes back.
         active_now = {_key(warning): warning for warning in warnings}
         self._said &= active_now.keys()
@@ -61,7 +61,7 @@ class WarningWatch:
                 self._say(warning)
                 program_callbacks.WARNING.tell(warning)
 
-    def _say(self, warning: Warning) -> None:
+    def _say(self, warning: RunWarning) -> None:
         """On the terminal; what is of the whole node is said by one of its ranks."""
         if self._recorder.config.console and (
             warning.journal or self._recorder.meta.local_rank == 0
@@ -77,5 +77,5 @@ def of_rank(own: str, items: Iterable[Any]) -> list[Any]:
     return [item for item in items if item.journal in ("", own)]
 
 
-def _key(warning: Warning) -> tuple[Any, ...]:
+def _key(warning: RunWarning) -> tuple[Any, ...]:
     return (warning.rule, warning.journal, *warning.labels.values())

@@ -15,7 +15,7 @@ from otel_mlperf.agent.model.sampling import Policy
 from otel_mlperf.config import READING_SOURCES, Config, known_variables, load_config
 from otel_mlperf.doctor.check_endpoint import JAEGER_VARIABLE, PROMETHEUS_VARIABLE
 from otel_mlperf.errors import ConfigError
-from otel_mlperf.journal.bulletin import Warning
+from otel_mlperf.journal.bulletin import RunWarning
 from otel_mlperf.otlp.endpoint_settings import read_metric_settings, read_settings
 from otel_mlperf.recorder.api import readings as recorded
 from otel_mlperf.recorder.api.readings import GpuReadings, HostReadings, ProcessReadings, Readings
@@ -134,7 +134,7 @@ def test_other_variables_are_those_that_are_obeyed():
 def test_fields_of_readings_are_those_of_the_class(kind, heading):
     """In its order, with their units, and with when they are None where they may be."""
     listed = rows(page("readings.md").partition(f"\n{heading}")[2])
-    types = typing.get_type_hints(kind, {**vars(recorded), "Warning": Warning})
+    types = typing.get_type_hints(kind, {**vars(recorded), "RunWarning": RunWarning})
 
     assert [cells[0] for cells in listed] == [f"`{field.name}`" for field in fields(kind)]
     for (name, unit, when), field in zip(listed, types.values(), strict=True):
@@ -159,7 +159,7 @@ def test_what_a_warning_has_is_named():
     """As ``on_warning`` gives it, and for how long it goes on."""
     (told,) = re.findall(r"in the main thread, with ([^;]*);", page("warnings.md"))
 
-    assert set(re.findall(r"`(\w+)`", told)) <= set(Warning.__struct_fields__)
+    assert set(re.findall(r"`(\w+)`", told)) <= set(RunWarning.__struct_fields__)
     assert f"not held for {rule_evaluator._CLEAR_S:.0f} s" in flat("warnings.md")
 
 

@@ -11,14 +11,14 @@ from otel_mlperf.journal.bulletin import (
     Group,
     Published,
     Reading,
-    Warning,
+    RunWarning,
     drop_readings,
     read_readings,
     write_readings,
 )
 
 READING = Reading("0-1-1.journal", "process.memory.usage", {"ml.process.role": "main"}, 7.0)
-WARNED = Warning("DiskFull", "", {"m": "/"}, 0.99, 5, "the disk is full", "make room")
+WARNED = RunWarning("DiskFull", "", {"m": "/"}, 0.99, 5, "the disk is full", "make room")
 
 
 def test_what_is_written_is_read(tmp_path):

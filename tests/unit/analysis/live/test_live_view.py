@@ -15,7 +15,7 @@ from otel_mlperf.analysis.live.live_journals import look_at, published
 from otel_mlperf.analysis.live.live_readings import Usage, find_devices, find_usage
 from otel_mlperf.analysis.live.live_store import read
 from otel_mlperf.analysis.live.live_view import LiveWatch, _merged
-from otel_mlperf.journal.bulletin import Group, Reading, Warning, write_readings
+from otel_mlperf.journal.bulletin import Group, Reading, RunWarning, write_readings
 from otel_mlperf.journal.journal_reader import JournalReader
 from otel_mlperf.journal.layout import Word
 from otel_mlperf.store.run_folders import read_run
@@ -207,7 +207,9 @@ def test_the_newest_readings_are_those_that_the_agent_has_just_made(tmp_path, mo
     folder = found.path / "journals"
     folder.mkdir()
     made = Reading("3-17-1.journal", names.HW_POWER.name, {names.HW_ID: "GPU-a"}, 300.0)
-    hot = Warning("GpuHot", "3-17-1.journal", {}, 1.0, START, "gpu0 is hot", "Look at the cooling.")
+    hot = RunWarning(
+        "GpuHot", "3-17-1.journal", {}, 1.0, START, "gpu0 is hot", "Look at the cooling."
+    )
     write_readings(str(folder), {"gpu": Group(time.monotonic_ns() - 2 * S, [made])}, [hot])
     now_ns = time.time_ns()
     live = _merged(found, read(found), {}, now_ns, published(found, now_ns))

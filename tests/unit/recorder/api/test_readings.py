@@ -10,7 +10,7 @@ import pytest
 
 import otel_mlperf as om
 from otel_mlperf import names
-from otel_mlperf.journal.bulletin import Group, Reading, Warning, drop_readings, write_readings
+from otel_mlperf.journal.bulletin import Group, Reading, RunWarning, drop_readings, write_readings
 from otel_mlperf.recorder.api.readings import HostReadings, ProcessReadings, Readings
 
 GPU0, GPU1 = ({names.HW_ID: f"GPU-{n}", names.HW_NAME: f"gpu{n}"} for n in range(2))
@@ -106,7 +106,7 @@ def test_gpus_that_samplers_read_are_there_too(board):
 def test_warnings_of_this_rank_and_the_node(board):
     """Warnings of other ranks are theirs."""
     folder, own = board
-    warnings = [Warning(rule, journal, {}, 1, 0, rule, "do") for rule, journal in
+    warnings = [RunWarning(rule, journal, {}, 1, 0, rule, "do") for rule, journal in
                 (("A", own), ("B", ""), ("C", "other"))]  # fmt: skip
     write_readings(folder, {}, warnings)
 

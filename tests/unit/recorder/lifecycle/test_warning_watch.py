@@ -8,7 +8,7 @@ import threading
 import pytest
 
 import otel_mlperf as om
-from otel_mlperf.journal.bulletin import Warning, drop_readings, write_readings
+from otel_mlperf.journal.bulletin import RunWarning, drop_readings, write_readings
 from otel_mlperf.journal.layout import Word
 from otel_mlperf.recorder.core.program_callbacks import WARNING
 from otel_mlperf.recorder.lifecycle.warning_watch import WarningWatch
@@ -25,7 +25,7 @@ def board(start, monkeypatch):
     def write(*rules, journal=own):
         nonlocal number
         number += 1
-        found = [Warning(rule, journal, {}, 1, 0, f"{rule} holds", "Act.") for rule in rules]
+        found = [RunWarning(rule, journal, {}, 1, 0, f"{rule} holds", "Act.") for rule in rules]
         write_readings(folder, {}, found)
         os.utime(os.path.join(folder, "readings"), ns=(number, number))
 
@@ -72,7 +72,7 @@ def test_terminal_of_a_quiet_run(start, said):
     recording = start(console=False)
     folder = os.path.dirname(recording.journal.path)
     om.on_warning(heard.append)
-    write_readings(folder, {}, [Warning("A", "", {}, 1, 0, "A holds", "Act.")])
+    write_readings(folder, {}, [RunWarning("A", "", {}, 1, 0, "A holds", "Act.")])
     take_steps()
     om.remove_callback(heard.append)
     drop_readings(folder)

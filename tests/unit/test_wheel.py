@@ -1,0 +1,49 @@
+"""Does the wheel say what a package index shows of it?"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import zipfile
+from email.parser import Parser
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory):
+    """The wheel, built from this tree."""
+    folder = tmp_path_factory.mktemp("wheel")
+    subprocess.run(
+        [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)],
+        cwd=ROOT,
+        capture_output=True,
+        check=True,
+    )
+    (file,) = folder.glob("*.whl")
+    with zipfile.ZipFile(file) as content:
+        yield content
+
+
+def read(wheel, name):
+    """A file of the wheel's metadata."""
+    (path,) = (path for path in wheel.namelist() if path.endswith(f".dist-info/{name}"))
+    return wheel.read(path).decode()
+
+
+def test_classifiers(wheel):
+    """Its classifiers name each Python that it is for."""
+    about = Parser().parsestr(read(wheel, "METADATA"))
+    ending = "Programming Language :: Python :: 3."
+
+    assert about["Requires-Python"] == ">=3.11"
+    assert [f"3.{word.removeprefix(ending)}" for word in about.get_all("Classifier")
+            if word.startswith(ending)] == ["3.11", "3.12", "3.13", "3.14"]  # fmt: skip
+
+
+def test_types(wheel):
+    """Types reach those who use it."""
+    assert "otel_mlperf/py.typed" in wheel.namelist()
