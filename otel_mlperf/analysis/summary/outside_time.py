@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -18,8 +19,6 @@ if TYPE_CHECKING:
 
 SET_UP = "set-up"
 _CONTAINERS = (names.EPOCH, names.RUN)
-_STEPS_INSIDE = 0.02
-"""Share of a section's time, in no section inside it, from which on there were steps inside."""
 
 
 @dataclass(slots=True)
@@ -36,6 +35,10 @@ class Node:
     self_ns: int = 0
     start_ns: int = 0
     inside: list[Node] = field(default_factory=list)
+    steps_ns: Counter[str] = field(default_factory=Counter)
+    """Time of the steps inside, by their phase."""
+    is_open: bool = False
+    """Whether one of its calls has not ended, as far as can be seen."""
 
     @property
     def total_ns(self) -> int:
@@ -49,23 +52,32 @@ class Node:
         mine = (node for node in self.inside if self.beside or not node.beside)
         return self.self_ns + sum(node.total_ns for node in mine)
 
-    def holds_steps(self, phase: str | None) -> bool:
-        """Whether steps of ``phase`` ran inside, so that its time is not outside time."""
+    def holds_steps(self, phase: str) -> bool:
+        """Whether steps of ``phase`` ran inside, so that its time is not outside time.
+
+        Of what is still open, be it in one of its calls, nobody can tell: it counts as if.
+        """
         if self.aggregate:
             return False
-        if self.category in _CONTAINERS or not self.count or self._encloses(phase):
-            return True
-        if self.category == names.PHASE and self.name in names.PHASES:
-            return self.name == phase
-        known = self.self_ns + sum(node.total_ns for node in self.inside if not node.beside)
-        return self.sum_ns - known > _STEPS_INSIDE * self.sum_ns
+        is_block = self.category == names.PHASE and self.name == phase
+        is_around = is_block or self.category in _CONTAINERS
+        return is_around or self.is_open or self.steps_ns[phase] > 0
 
-    def _encloses(self, phase: str | None) -> bool:
-        """Whether a block of ``phase`` is inside, as training in the middle of a validation."""
-        return any(
-            (node.category == names.PHASE and node.name == phase) or node._encloses(phase)
-            for node in self.inside
-        )
+    def find_steps(self, phase: str = names.TRAIN) -> None:
+        """Finds the time of the steps inside: what is neither its own nor that of a section.
+
+        Args:
+            phase: what steps count as around it.
+        """
+        if self.category == names.PHASE and self.name in names.PHASES:
+            phase = self.name
+        mine = [node for node in self.inside if not node.beside]
+        for node in mine:
+            node.find_steps(phase)
+        known = self.self_ns + sum(node.total_ns for node in mine)
+        left = 0 if self.aggregate else self.sum_ns - known
+        self.is_open = left < 0 or not self.count or any(node.is_open for node in mine)
+        self.steps_ns = sum((node.steps_ns for node in mine), +Counter({phase: left}))
 
 
 _ByPath = dict[tuple[str, bool], Node]
@@ -90,6 +102,8 @@ def read_nodes(store: Store) -> list[Node]:
         _place(node, around, by_path, outermost)
         by_path.setdefault((path, node.beside), node)
     _in_order(outermost)
+    for node in outermost:
+        node.find_steps()
     return outermost
 
 
@@ -106,7 +120,7 @@ def _place(node: Node, around: str, by_path: _ByPath, outermost: list[Node]) -> 
 
 def _find(path: str, beside: bool, by_path: _ByPath) -> Node | None:
     """What is around a section: a forked child may call its own as the main process does."""
-    return by_path.get((path, beside)) or by_path.get((path, not beside))
+    return by_path.get((path, beside)) or by_path.get((path, False))
 
 
 def _in_order(nodes: list[Node]) -> None:
@@ -118,7 +132,7 @@ def _in_order(nodes: list[Node]) -> None:
         pending += [node.inside for node in level]
 
 
-def entries(nodes: list[Node], phase: str | None) -> Iterator[Node]:
+def entries(nodes: list[Node], phase: str) -> Iterator[Node]:
     """The outermost sections that hold no steps themselves."""
     pending = list(nodes)
     while pending:

@@ -94,12 +94,67 @@ def test_a_section_around_the_steps_is_looked_into(tmp_path):
     ]
 
 
+@pytest.mark.parametrize("spent", [1, 10 * MS, 500 * MS])
+def test_steps_inside_a_section_are_found_however_short_they_are(tmp_path, spent):
+    """A nanosecond among hours is the step's all the same, and is counted once."""
+    run = RunFolderBuilder(tmp_path)
+    run.step(0, 100 * MS, {"forward": spent}, own=0)
+    run.outside("fit", S + spent, self_ns=700 * MS, start_ns=START)
+    run.outside("fit/save", 300 * MS, start_ns=START + 650 * MS)
+    run.process(S + spent)
+
+    summary = summary_of(run)
+
+    assert sum(one.sum_ns for one in summary.outside) == summary.outside_ns == S
+    assert summary.outside[-1] == OutsideShare(name="not in a span", sum_ns=600 * MS)
+
+
+def test_steps_of_another_phase_are_part_of_the_section_around_them(tmp_path):
+    """They are outside the steps of training like all else that a validation does."""
+    run = RunFolderBuilder(tmp_path)
+    run.step(0, 0, {"forward": 500 * MS})
+    run.step(0, 550 * MS, {"forward": 200 * MS}, phase="validate")
+    run.outside("report", 300 * MS, start_ns=START + 520 * MS, self_ns=10 * MS)
+    run.outside("report/validate", 290 * MS, category="phase", self_ns=90 * MS)
+    run.process(S)
+
+    named = [one for one in summary_of(run).outside if one.count]
+
+    assert named == [OutsideShare(name="report", sum_ns=300 * MS, count=1)]
+
+
+def test_a_section_that_is_open_once_more_is_looked_into(tmp_path):
+    """What has ended in the open call may be as long as the steps in the ended one."""
+    run = RunFolderBuilder(tmp_path)
+    run.step(0, 0, {"forward": 500 * MS})
+    run.outside("fit", 600 * MS, self_ns=100 * MS)
+    run.outside("fit/save", 700 * MS, start_ns=START + 600 * MS, count=7)
+    run.process(2 * S, outcome="running")
+
+    named = [one for one in summary_of(run).outside if one.count]
+
+    assert named == [OutsideShare(name="save", sum_ns=700 * MS, count=7)]
+
+
+def test_a_forked_child_takes_in_nothing_of_a_section_that_is_still_open(tmp_path):
+    """It calls by the same name what has not ended in the process itself."""
+    run = RunFolderBuilder(tmp_path)
+    run.step(0, 0, {"forward": 500 * MS})
+    run.outside("load", 100 * MS, beside=True)
+    run.outside("load/read", 300 * MS, start_ns=START + 600 * MS)
+    run.process(2 * S, outcome="running")
+
+    named = [one for one in summary_of(run).outside if one.count]
+
+    assert named == [OutsideShare(name="read", sum_ns=300 * MS, count=1)]
+
+
 def test_what_is_inside_a_named_section_is_not_counted_twice(tmp_path):
     """A validation's own sections are in its time already; flushes of one path add up."""
     run = RunFolderBuilder(tmp_path)
     run.step(0, 0, {"forward": 100 * MS})
     for _ in range(2):
-        run.outside("train.epoch/validate", 150 * MS, start_ns=START + S)
+        run.outside("train.epoch/validate", 150 * MS, self_ns=100 * MS, start_ns=START + S)
         run.outside("train.epoch/validate/metrics", 50 * MS, start_ns=START + S)
     run.process(S)
 
