@@ -8,8 +8,10 @@ from __future__ import annotations
 import re
 import textwrap
 from dataclasses import fields
+from functools import partial
 from pathlib import Path
 
+import faults
 import yaml
 
 from otel_mlperf.config import Config
@@ -157,13 +159,28 @@ def forms():
     return table(*rows)
 
 
+def fault_rows(group):
+    """Each fault of a group with its promise and the tests that hold it."""
+    rows = [("", "what happens", "what is promised", "held by")]
+    for name, fault in group.items():
+        tests = [test_link(test) for test in faults.marked_tests().get(name, ())]
+        untested = [f"not tested: {fault.untested}"] if fault.untested else []
+        rows.append((name, fault.event, fault.promise, "<br>".join([*tests, *untested])))
+    return table(*rows)
+
+
+def test_link(test):
+    """A test as pytest is told of it, which leads to its file."""
+    return f"[`{test}`](../tests/{test.partition('::')[0]})"
+
+
 TABLES = {
     ("configuration.md", "settings"): settings,
     ("warnings.md", "warnings"): warnings,
     ("warnings.md", "alerts"): alerts_alone,
     ("secrets.md", "words"): words,
     ("secrets.md", "forms"): forms,
-}
+} | {("faults.md", name): partial(fault_rows, group) for name, group in faults.GROUPS.items()}
 """What makes a table, by the page that it is on and the name of its marks."""
 
 

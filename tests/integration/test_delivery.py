@@ -127,6 +127,7 @@ def test_exemplar_opens_a_kept_trace(tmp_path, servers) -> None:
         assert names[exemplar.span_id] == "train.step"
 
 
+@pytest.mark.fault("F27")
 def test_agent_killed_in_between_changes_no_count(tmp_path, servers) -> None:
     """With the agent killed and started again the counts are the same, and no id comes twice."""
     endpoint = servers.otlp_endpoint
@@ -152,6 +153,7 @@ def wait_for_tables(runs: Path) -> int:
     return wait_until(lambda: agent_of(runs), what="the agent")
 
 
+@pytest.mark.fault("F01")
 @pytest.mark.parametrize("away", ["at the start", "in between"])
 def test_collector_that_is_away_costs_nothing(tmp_path, servers, collector, away) -> None:
     """Spans recorded without a collector arrive when it is there, none lost, none twice."""
@@ -175,6 +177,7 @@ def test_collector_that_is_away_costs_nothing(tmp_path, servers, collector, away
     compare_with_jaeger(ended, servers)
 
 
+@pytest.mark.fault("F02", "F24")
 def test_collector_that_never_comes_delays_nothing(tmp_path) -> None:
     """Without a collector the run folder is whole and what could not be sent is pending."""
     ended = run_program(

@@ -13,6 +13,7 @@ ENDS = {"finish": 0, "exception": 1, "interrupt": -2, "terminate": -15, "kill": 
 KILLED = ("terminate", "kill", "exit")
 
 
+@pytest.mark.fault("F20", "F21", "F22", "F23")
 @pytest.mark.parametrize("end", ENDS)
 def test_nothing_that_finished_is_lost(tmp_path, end) -> None:
     """Items created are those that the program counted, and every one has an outcome."""
@@ -28,6 +29,7 @@ def test_nothing_that_finished_is_lost(tmp_path, end) -> None:
     assert account["created"] == sections + still_open
 
 
+@pytest.mark.fault("F20", "F21", "F22")
 @pytest.mark.parametrize("end", KILLED)
 def test_open_sections_of_a_killed_process_arrive_interrupted(tmp_path, end) -> None:
     """Run, step and section that were open are spans, marked, with their parents."""
@@ -41,6 +43,7 @@ def test_open_sections_of_a_killed_process_arrive_interrupted(tmp_path, end) -> 
     assert process["outcome"] == "killed"
 
 
+@pytest.mark.fault("F23")
 @pytest.mark.parametrize(
     ("end", "outcome"), [("exception", "failed"), ("interrupt", "interrupted")]
 )

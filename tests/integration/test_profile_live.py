@@ -67,6 +67,7 @@ def test_window_survives_what_happens_in_it(tmp_path, how, code, steps):
     assert events(ended.folder, window)
 
 
+@pytest.mark.fault("F84")
 def test_full_disk_costs_the_window_only(tmp_path):
     """The program ends as it would have; no half trace stays, and it is said once."""
     ended = profile(

@@ -45,6 +45,7 @@ def test_doctor_finds_its_span_and_its_metric_again(servers, tmp_path):
         assert checks[what]["found"].startswith(f"a {item} sent was found at http")
 
 
+@pytest.mark.fault("F10")
 def test_a_stored_run_that_is_sent_twice_is_in_jaeger_once(servers, tmp_path):
     """With its ids, times and attributes."""
     trace = uuid.uuid4().hex

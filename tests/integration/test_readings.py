@@ -292,6 +292,7 @@ def test_own_health_is_told(job) -> None:
     assert memory.value < 120 << 20
 
 
+@pytest.mark.fault("F73")
 def test_hang_of_the_driver_delays_nothing_else(job) -> None:
     """GPUs are absent while a call hangs, the host is read on, and GPUs come back after it."""
     load = names.LOAD_1M.prometheus
@@ -315,6 +316,7 @@ def test_hang_of_the_driver_delays_nothing_else(job) -> None:
     assert late.value >= 1
 
 
+@pytest.mark.fault("F72")
 def test_lost_gpu_is_absent_and_comes_back(job) -> None:
     """The other GPU goes on; the loss is counted."""
     lost = {"hw_id": uuid_of(0)}

@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import secrets
 
+import pytest
 from runs import run_program
 
 from otel_mlperf.redaction import HIDDEN
 from otel_mlperf.store.schema import TABLES
 
 
+@pytest.mark.fault("S8", "S9")
 def test_a_secret_is_nowhere_once_a_run_has_ended(tmp_path, server) -> None:
     """Wherever the program said it: it is neither in the store, nor in a file, nor in a request."""
     secret = secrets.token_hex(6)
@@ -23,6 +25,7 @@ def test_a_secret_is_nowhere_once_a_run_has_ended(tmp_path, server) -> None:
         OTEL_EXPORTER_OTLP_ENDPOINT=server.url,
         OTEL_MLPERF_KEEP_EVERY="1",
         OTEL_RESOURCE_ATTRIBUTES=f"deployment.token={secret}",
+        DATA_LOGIN=secret,
     ).settled()
 
     assert ended.code == 0, ended.errors

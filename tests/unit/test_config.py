@@ -64,6 +64,7 @@ def test_every_field_is_documented():
     assert all(name.startswith("OTEL_") for name in variables)
 
 
+@pytest.mark.fault("F60")
 @pytest.mark.parametrize(
     ("key", "hint"),
     [("consol", "'console'"), ("endpont", "'endpoint'"), ("keepevery", "'keep_every'"),
@@ -99,6 +100,7 @@ WRONG = [
 ]
 
 
+@pytest.mark.fault("F60")
 @pytest.mark.parametrize(("key", "value", "expected"), WRONG)
 def test_wrong_arguments(key, value, expected):
     """A wrong value says which setting, what was found and what was expected."""
@@ -108,6 +110,7 @@ def test_wrong_arguments(key, value, expected):
         Config(**{key: value})
 
 
+@pytest.mark.fault("F60")
 @pytest.mark.parametrize(
     ("variable", "text", "field"),
     [("OTEL_MLPERF_JOURNAL_ROWS", "many", "rows"), ("OTEL_METRIC_EXPORT_INTERVAL", "-5",
@@ -146,6 +149,7 @@ def test_empty_variables_count_as_unset():
     assert load_config(environ={"OTEL_MLPERF_JOURNAL_ROWS": "  "}) == Config()
 
 
+@pytest.mark.fault("F60", "S15")
 @pytest.mark.parametrize(
     ("content", "message"),
     [("- a\n- b\n", "found a list"), ("a: [1\n", "while parsing"), ("rows: x\n", "c.yaml: rows"),
@@ -161,6 +165,7 @@ def test_wrong_files(tmp_path, content, message):
     assert str(path) in str(raised.value)
 
 
+@pytest.mark.fault("F60")
 def test_missing_file(tmp_path):
     """A file that does not exist is named."""
     with pytest.raises(ConfigError, match=r"none\.yaml: No such file"):
@@ -174,6 +179,7 @@ def test_empty_file(tmp_path):
     assert load_config(str(tmp_path / "c.yaml"), None, {}) == Config()
 
 
+@pytest.mark.fault("S15")
 def test_no_code_in_files(tmp_path):
     """A YAML file cannot make Python objects."""
     (tmp_path / "c.yaml").write_text("run_id: !!python/object/apply:os.getcwd []\n")
@@ -211,6 +217,7 @@ def test_unknown_source_is_named_with_those_there_are():
         Config(readings_off="host,cpu")
 
 
+@pytest.mark.fault("S8")
 def test_secrets_are_not_shown():
     """Neither a header nor the login of a URL is in the settings' text, or in an error's."""
     settings = Config(headers="authorization=SECRET", endpoint="https://me:SECRET@collector:4318")

@@ -59,6 +59,7 @@ print(json.dumps(sorted(sys.modules)))
     assert (HEAVY - {"msgspec", "subprocess"}) & set(loaded) == set()
 
 
+@pytest.mark.fault("F20")
 def test_import_starts_nothing():
     """Importing starts no thread, opens no file, hooks no signal, exception or exit."""
     before, after = run(
@@ -77,6 +78,7 @@ print(json.dumps([before, look()]))
     assert before == after
 
 
+@pytest.mark.fault("F59")
 @pytest.mark.parametrize("flag", ["-O", "-OO", "-I"])
 def test_interpreter_flags(flag, tmp_path):
     """Works with assertions and docstrings removed, and isolated."""

@@ -224,6 +224,7 @@ def test_conversion_that_is_killed_is_done_again(program, agent_of, run_folder):
     assert account["created"] == account["delivered"] == program.sections + 5
 
 
+@pytest.mark.fault("F28")
 def test_end_of_the_agent_does_not_wait_beyond_its_limit(program, agent_of, run_folder):
     """A conversion that takes longer than the agent may is ended; ``recover`` does it later."""
     step = program.step(0)

@@ -133,6 +133,7 @@ def test_runs_are_cut_at_twenty_unless_all_are_wanted(runs, command):
     assert len(command("runs", "--all")[1].splitlines()) == 23
 
 
+@pytest.mark.fault("F60")
 @pytest.mark.parametrize(
     ("arguments", "code", "said"),
     [

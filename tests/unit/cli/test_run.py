@@ -225,6 +225,7 @@ def test_ranks_of_a_launching_script_are_recorded(execute, tmp_path):
     assert names_of_runs(tmp_path) == ["launch", "rank"]
 
 
+@pytest.mark.fault("F59")
 @pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&-"])
 def test_program_runs_without_its_standard_streams(tmp_path, closed):
     """As under Python: a shell may close them."""

@@ -89,6 +89,7 @@ def test_sending_twice_sends_the_same(tmp_path, server):
     assert sorted(map(str, first)) == sorted(map(str, second))
 
 
+@pytest.mark.fault("F09")
 def test_a_server_that_wants_less_gets_halves(tmp_path, server):
     """413 once: all spans arrive all the same."""
     path = build(tmp_path, spans=9)

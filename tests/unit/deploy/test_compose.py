@@ -18,6 +18,7 @@ SERVICES = COMPOSE["services"]
 each_service = pytest.mark.parametrize("service", SERVICES.values(), ids=SERVICES.keys())
 
 
+@pytest.mark.fault("S1")
 @each_service
 def test_ports_are_open_on_loopback_only(service):
     """Published ports bypass the firewall, so each one names 127.0.0.1."""
@@ -25,6 +26,7 @@ def test_ports_are_open_on_loopback_only(service):
         assert port.startswith("127.0.0.1:")
 
 
+@pytest.mark.fault("S4")
 @each_service
 def test_services_have_no_privileges(service):
     """Read-only, without capabilities and without ways to gain any."""
@@ -36,6 +38,7 @@ def test_services_have_no_privileges(service):
     assert "docker.sock" not in str(service.get("volumes"))
 
 
+@pytest.mark.fault("S4")
 def test_only_what_hands_over_volumes_runs_as_root():
     """Root, and three capabilities, are for the one-shot service without a network."""
     roots = {name for name, one in SERVICES.items() if one["user"].startswith("0:")}
@@ -46,12 +49,14 @@ def test_only_what_hands_over_volumes_runs_as_root():
     assert SERVICES["init"]["restart"] == "no"
 
 
+@pytest.mark.fault("S5")
 @each_service
 def test_images_are_pinned(service):
     """An image names a full version."""
     assert re.search(r":v?\d+\.\d+\.\d+$", service["image"])
 
 
+@pytest.mark.fault("S4")
 @each_service
 def test_services_are_bounded(service):
     """Memory, processors, processes and logs have limits."""
@@ -70,6 +75,7 @@ def test_mounted_files_exist_and_are_read_only(service):
             assert mode == "ro"
 
 
+@pytest.mark.fault("S3")
 def test_grafana_asks_who_you_are():
     """No anonymous visitors, no sign-up, and the password comes from a file."""
     environment = SERVICES["grafana"]["environment"]
@@ -81,6 +87,7 @@ def test_grafana_asks_who_you_are():
     assert environment["GF_SECURITY_ADMIN_PASSWORD__FILE"].startswith("/")
 
 
+@pytest.mark.fault("S3")
 def test_no_password_is_written_down():
     """No file of the stack holds a password, a token or a key."""
     literal = re.compile(r"(?i)(password|token|secret_?key)[ \t]*[:=][ \t]*[\"']?[^\s\"'/$&{]")
@@ -89,6 +96,7 @@ def test_no_password_is_written_down():
             assert not literal.search(file.read_text()), file
 
 
+@pytest.mark.fault("S2")
 def test_prometheus_has_no_doors_it_does_not_need():
     """Nobody can delete series, stop the server or write by another way than OTLP."""
     flags = {flag.split("=")[0] for flag in SERVICES["prometheus"]["command"]}
@@ -101,6 +109,7 @@ def test_prometheus_has_no_doors_it_does_not_need():
     }
 
 
+@pytest.mark.fault("S2")
 @pytest.mark.parametrize("name", ["collector", "jaeger"])
 def test_debugging_doors_are_shut(name):
     """Neither profiles nor internal pages are served."""
@@ -109,6 +118,7 @@ def test_debugging_doors_are_shut(name):
     assert not {one.split("/")[0] for one in extensions} & {"pprof", "zpages", "remote_sampling"}
 
 
+@pytest.mark.fault("S3")
 def test_the_secret_is_made_once_and_for_one(tmp_path):
     """The password is long, random, readable by its owner alone, and stays when made again."""
     script = shutil.copy(DEPLOY / "create-secret.sh", tmp_path)

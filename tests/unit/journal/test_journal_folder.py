@@ -81,6 +81,7 @@ def mode_of(path):
     return stat.S_IMODE(os.stat(path).st_mode)
 
 
+@pytest.mark.fault("S20")
 @pytest.mark.usefixtures("no_umask")
 def test_a_journal_is_for_its_owner_alone(tmp_path):
     """Whatever the umask, nobody else may look into its folder, or read it."""
@@ -93,6 +94,7 @@ def test_a_journal_is_for_its_owner_alone(tmp_path):
     journal.release()
 
 
+@pytest.mark.fault("F43", "F99")
 def test_a_folder_of_somebody_else_is_not_used(tmp_path, monkeypatch):
     """Nor one that is a link, wherever it leads."""
     (tmp_path / "link").symlink_to(tmp_path)
@@ -103,6 +105,7 @@ def test_a_folder_of_somebody_else_is_not_used(tmp_path, monkeypatch):
         make_private(str(tmp_path))
 
 
+@pytest.mark.fault("F43", "F99")
 def test_a_folder_that_somebody_made_before_us_is_not_used(tmp_path):
     """Who may write to the folder around it could move it away, or put another in its place."""
     around = tmp_path / "otel_mlperf-7"
@@ -117,6 +120,7 @@ def test_a_folder_that_somebody_made_before_us_is_not_used(tmp_path):
 needs_root = pytest.mark.skipif(os.getuid() != 0, reason="only root may give files away")
 
 
+@pytest.mark.fault("F43", "F99", "S20")
 @needs_root
 @pytest.mark.parametrize(
     "given", ["otel_mlperf-0", "otel_mlperf-0/run", "otel_mlperf-0/run/0-1-0.journal"]
@@ -134,6 +138,7 @@ def test_what_somebody_else_has_put_there_is_not_read(tmp_path, given):
     assert folders_with_journals(str(tmp_path)) == []
 
 
+@pytest.mark.fault("F43", "F99", "S20")
 @pytest.mark.parametrize("path", ["", "run", "run/0-1-0.journal"])
 def test_what_others_may_write_is_not_read(tmp_path, path):
     """A journal, or a folder of it, that anybody could have changed says nothing of us."""
@@ -147,6 +152,7 @@ def test_what_others_may_write_is_not_read(tmp_path, path):
     assert journals_in(folder) == []
 
 
+@pytest.mark.fault("F43", "S16")
 def test_a_link_is_no_journal(tmp_path):
     """A reader opens the file itself, not what another one points to."""
     journal = Journal(str(tmp_path / "0-1-0.journal"), 2048, META)

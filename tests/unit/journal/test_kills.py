@@ -97,6 +97,7 @@ def read_some(readers: list[JournalReader], taken: list[list[np.ndarray]]) -> No
             reader.free()
 
 
+@pytest.mark.fault("F21", "F25")
 @pytest.mark.parametrize("round_", range(3))
 def test_killed_processes_leave_what_they_recorded(tmp_path: Path, round_: int) -> None:
     """Of threads and a forked child, killed one after the other, everything is read once."""

@@ -48,6 +48,7 @@ except JournalError as error:
 """
 
 
+@pytest.mark.fault("F29")
 def test_no_memory_for_a_journal_leaves_no_file(tmp_path: Path) -> None:
     """A process that may not map so much is told what to do, and nothing stays."""
     done = subprocess.run(
@@ -277,6 +278,7 @@ def fork_writer(path: str, threads: int, ready: int) -> None:
     threading.Event().wait(60)
 
 
+@pytest.mark.fault("F21")
 def test_killed_writer_leaves_whole_rows(tmp_path: Path) -> None:
     """After SIGKILL each thread's rows have no gap but counted drops, none twice, none torn."""
     for round_ in range(6):

@@ -291,6 +291,7 @@ def test_in_a_run_operators_hang_under_recorded_sections(tmp_path):
     assert {row["root_id"] for row in rows.values() if row["kind"] == "event"} == {run.step}
 
 
+@pytest.mark.fault("F81")
 @pytest.mark.parametrize("problem", ["torch finds no GPU here", ""])
 def test_spans_say_what_their_window_lacks(tmp_path, problem):
     """Why there are no events of the GPU is on every span sent and every row; else nothing is."""

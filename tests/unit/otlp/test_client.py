@@ -39,6 +39,7 @@ def test_metrics_arrive(server, client_of):
     assert server.requests()[-1]["points"][0]["value"] == 0.5
 
 
+@pytest.mark.fault("F06")
 @pytest.mark.parametrize(("signal", "body"), [("traces", spans(5)), ("metrics", metrics())])
 def test_partial_success_is_counted(server, client_of, signal, body):
     """What a server took only in part is delivered less what it says it rejected."""
@@ -51,6 +52,7 @@ def test_partial_success_is_counted(server, client_of, signal, body):
     assert len(answer.reason) == 200
 
 
+@pytest.mark.fault("F04", "F05", "F07", "S13")
 @pytest.mark.parametrize(
     ("code", "outcome", "told"),
     [
@@ -92,6 +94,7 @@ def test_a_status_message_is_read_from_protobuf(server, client_of):
     assert answer.reason == f"{server.url}/v1/traces answered 400: invalid trace id"
 
 
+@pytest.mark.fault("F04")
 @pytest.mark.parametrize(
     ("value", "seconds"),
     [
@@ -116,6 +119,7 @@ def test_retry_after_is_read(server, client_of, value, seconds):
     assert client_of(server).post(spans()).after_s == seconds
 
 
+@pytest.mark.fault("F08", "S13")
 @pytest.mark.parametrize(
     ("mode", "options"),
     [
@@ -151,6 +155,7 @@ def test_the_port_of_grpc_is_explained():
     assert hint in answer.reason
 
 
+@pytest.mark.fault("S8")
 def test_an_echoed_secret_is_not_repeated(server, client_of):
     """A server that quotes our headers in its refusal does not put them into our logs."""
     server.mode(

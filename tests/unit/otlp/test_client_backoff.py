@@ -9,6 +9,7 @@ import pytest
 from otel_mlperf.otlp.client import Backoff
 
 
+@pytest.mark.fault("F01", "F04")
 def test_waits_grow_from_one_second_to_five():
     """Without luck the waits are 1, 1.5, 2.25, 3.375 and then 5 seconds."""
     backoff = Backoff(chance=lambda: 1.0)
@@ -26,6 +27,7 @@ def test_a_success_ends_the_waiting():
     assert backoff.failed() == 1.0
 
 
+@pytest.mark.fault("F04")
 def test_what_the_server_asks_for_is_the_least():
     """A Retry-After is never undercut, and chance comes on top of it."""
     backoff = Backoff(chance=random.Random(1).random)
@@ -36,6 +38,7 @@ def test_what_the_server_asks_for_is_the_least():
     assert max(waits) - min(waits) > 1.0
 
 
+@pytest.mark.fault("F04")
 def test_fifty_senders_do_not_come_back_together():
     """After a restart of the collector, first tries spread over half the interval and more."""
     waits = [Backoff(chance=random.Random(seed).random).failed() for seed in range(50)]

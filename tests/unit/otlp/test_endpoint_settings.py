@@ -100,6 +100,7 @@ def test_an_exporter_of_none_sends_nothing(signal):
     assert read_settings(environ, other)[0] is not None
 
 
+@pytest.mark.fault("F60")
 @pytest.mark.parametrize(
     "bad", ["localhost:4318", "ftp://x", "http://", "http://[::bad", "http://h:99999", "http://a b"]
 )
@@ -135,6 +136,7 @@ def test_grpc_is_answered_with_http():
     )
 
 
+@pytest.mark.fault("F60")
 @pytest.mark.parametrize(
     ("name", "bad", "field", "default"),
     [
@@ -194,6 +196,7 @@ def test_header_values_are_decoded():
     assert settings.headers == {"authorization": "Basic YQ==", "x": "1"}
 
 
+@pytest.mark.fault("S8")
 def test_a_login_in_the_url_becomes_a_header_that_is_never_shown():
     """Login, query and header values reach the server alone: no repr and no warning has them."""
     variables = {
@@ -213,6 +216,7 @@ def test_a_login_in_the_url_becomes_a_header_that_is_never_shown():
         assert CANARY not in warned(**{ENDPOINT: bad})[1]
 
 
+@pytest.mark.fault("S6", "S8")
 @pytest.mark.parametrize(
     ("endpoint", "insecure", "kept"),
     [
@@ -242,6 +246,7 @@ def test_headers_do_not_cross_the_network_in_the_clear(endpoint, insecure, kept)
     assert CANARY not in str(warnings)
 
 
+@pytest.mark.fault("S7")
 def test_a_client_key_that_others_can_read_is_pointed_out(tmp_path):
     """A private key with loose permissions is used, with a warning."""
     key = tmp_path / "key.pem"

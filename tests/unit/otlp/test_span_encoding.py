@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
@@ -174,6 +175,7 @@ def test_integer_columns_arrive_whatever_their_size(values):
     assert [attributes(span) for span in found] == [{"gpu.stream": one} for one in values]
 
 
+@pytest.mark.fault("F52")
 def test_names_with_lone_surrogates_cost_neither_their_span_nor_others():
     """One name that is no Unicode is repaired, and the batch around it arrives."""
     rows = [row(1, tail=0), row(2, tail=1)]
@@ -214,6 +216,7 @@ def test_requests_of_several_resources_may_be_joined():
     assert [value(group.resource.attributes[0].value) for group in groups] == [0, 1]
 
 
+@pytest.mark.fault("F09")
 @given(
     st.lists(ROWS, min_size=1, max_size=30, unique_by=lambda row: row["span_id"]),
     st.integers(1, 600),
@@ -236,6 +239,7 @@ def test_pieces_hold_every_span_once_and_stay_below_their_size(rows, limit):
     )
 
 
+@pytest.mark.fault("F09")
 def test_sizes_are_never_less_than_what_is_sent():
     """A batch cut by these sizes stays below a receiver's limit."""
     rows = [row(1), row(2, parent_id=1, extra={"error": "boom"})]

@@ -65,6 +65,7 @@ def leaves(body: bytes) -> list[bytes]:
     return [body] if parts is None else [leaf for part in parts for leaf in leaves(part)]
 
 
+@pytest.mark.fault("F05", "F09")
 @pytest.mark.parametrize("count", [1, 2, 7])
 def test_halving_isolates_every_span(count):
     """Each span ends up alone, under its resource, scope and schema."""
@@ -78,6 +79,7 @@ def test_halving_isolates_every_span(count):
     assert {group.schema_url for group in groups} == {SCHEMA}
 
 
+@pytest.mark.fault("F05", "F09")
 def test_halving_isolates_every_metric():
     """Each metric ends up alone, with all its points."""
     parts = [ExportMetricsServiceRequest.FromString(leaf) for leaf in leaves(metrics())]
@@ -123,6 +125,7 @@ class Picky:
         return ServerAnswer(Outcome.DELIVERED, rejected=self._refused)
 
 
+@pytest.mark.fault("F05", "F97")
 @pytest.mark.parametrize(
     ("server", "taken", "lost"),
     [

@@ -18,6 +18,7 @@ from otel_mlperf.otlp.endpoint_settings import SignalSettings
 CANARY = "SECRET_CANARY_2e"
 
 
+@pytest.mark.fault("F08")
 def test_an_endless_refusal_keeps_its_meaning(server, client_of):
     """A 413 with a page of megabytes is still a 413."""
     server.mode("huge", bytes=1 << 26, code=413)
@@ -37,6 +38,7 @@ def test_a_refusal_before_the_body_was_read_is_heard(server, client_of):
     assert answer.outcome is Outcome.TOO_LARGE
 
 
+@pytest.mark.fault("F03")
 def test_a_dripping_server_meets_the_deadline(server, client_of):
     """Each byte comes in time, the whole answer does not: the deadline is for the whole."""
     server.mode("drip", every=0.05)
@@ -47,6 +49,7 @@ def test_a_dripping_server_meets_the_deadline(server, client_of):
     assert answer.reason == f"{server.url}/v1/traces: no complete answer within 0.5 s"
 
 
+@pytest.mark.fault("F03")
 def test_a_hanging_server_meets_the_deadline(server, client_of):
     """A server that takes a request and says nothing is given up."""
     server.mode("hang", times=1)
@@ -56,6 +59,7 @@ def test_a_hanging_server_meets_the_deadline(server, client_of):
     assert wait_until(lambda: client.post(spans()).outcome is Outcome.DELIVERED)
 
 
+@pytest.mark.fault("F03")
 def test_a_server_that_takes_no_bytes_meets_the_deadline(client_of):
     """Sending into a full window ends, too."""
     with socket.create_server(("127.0.0.1", 0)) as deaf:
@@ -68,6 +72,7 @@ def test_a_server_that_takes_no_bytes_meets_the_deadline(client_of):
         assert client.post(bytes(1 << 26)).reason.endswith("no complete answer within 0.3 s")
 
 
+@pytest.mark.fault("F10")
 @pytest.mark.parametrize("mode", ["reset", "close"])
 def test_a_lost_answer_is_a_retry_on_a_new_connection(server, client_of, mode):
     """A connection that dies costs one try, whether or not the server had taken the request."""
@@ -101,6 +106,7 @@ def test_a_server_that_restarted_between_requests_costs_nothing(tmp_path, client
     assert len(server.spans()) == 2
 
 
+@pytest.mark.fault("F11")
 def test_a_host_that_does_not_exist_is_a_retry():
     """A name that cannot be looked up is said, not raised."""
     settings = SignalSettings(signal="traces", endpoint="http://otel.invalid:4318/v1/traces")
@@ -111,6 +117,7 @@ def test_a_host_that_does_not_exist_is_a_retry():
     assert answer.reason.startswith("http://otel.invalid:4318/v1/traces: ")
 
 
+@pytest.mark.fault("F11")
 @pytest.mark.parametrize("host", ["a..b", "x" * 64 + ".example", "ü" * 70])
 def test_a_host_that_is_no_name_is_a_retry(host):
     """What cannot even be asked for is said, not raised."""
@@ -119,6 +126,7 @@ def test_a_host_that_is_no_name_is_a_retry(host):
     assert Client(settings).post(spans()).outcome is Outcome.RETRY
 
 
+@pytest.mark.fault("S13")
 def test_no_netrc_no_proxy(server, client_of, monkeypatch, tmp_path):
     """Files and variables that were meant for other programs change nothing."""
     netrc = tmp_path / "netrc"
@@ -133,6 +141,7 @@ def test_no_netrc_no_proxy(server, client_of, monkeypatch, tmp_path):
     assert server.requests()[-1]["headers"]["authorization"] == "Bearer right"
 
 
+@pytest.mark.fault("F08", "S13")
 def test_answers_take_little_memory(server, client_of):
     """An answer of 64 MiB, or one that would unpack to 32, is not held in memory."""
     client = client_of(server)
@@ -165,6 +174,7 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.fault("F11", "S7")
 def test_tls_trusts_the_given_authority_alone(certificates, tmp_path, client_of):
     """Over TLS spans arrive where the certificate is trusted, and nothing is sent elsewhere."""
     pem, key = certificates / "server.pem", certificates / "server.key"
@@ -184,6 +194,7 @@ def test_tls_trusts_the_given_authority_alone(certificates, tmp_path, client_of)
     assert got == 2
 
 
+@pytest.mark.fault("S7")
 def test_a_client_key_that_needs_a_password_asks_nobody(certificates, tmp_path, client_of):
     """An agent without a terminal is not stopped by a question."""
     locked = tmp_path / "locked.key"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from kineto_traces import event, kernel, launch, write_trace
 
 from otel_mlperf.importing.kernel_source import find_source
@@ -39,6 +40,7 @@ def test_a_complete_window_says_that_its_launches_were_answered(tmp_path):
     assert "at least" not in text
 
 
+@pytest.mark.fault("F81")
 def test_a_window_that_lacks_all_work_is_not_taken_for_one_of_the_cpu(tmp_path):
     """Something was launched, and nothing of it is there."""
     first, _, third, *_ = shown(tmp_path, range(10)).splitlines()

@@ -80,6 +80,7 @@ def test_a_line_is_folded_between_its_parts_and_loses_none():
     )
 
 
+@pytest.mark.fault("S19")
 @pytest.mark.parametrize(
     ("raw", "cut"),
     [

@@ -172,6 +172,7 @@ def test_no_line_is_wider_and_no_frame_higher_than_the_terminal(width, height):
     assert height is None or len(lines) <= height
 
 
+@pytest.mark.fault("S19")
 def test_names_cannot_move_the_cursor():
     """A program's words are made printable."""
     assert "\x1b" not in render_top(live(name="\x1b[2J", ranks=[rank(section="\x1b[1A")]))

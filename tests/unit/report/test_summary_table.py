@@ -270,6 +270,7 @@ def test_long_names_and_values_stay_in_their_columns(runs, monkeypatch):
     rendered(run, monkeypatch, missing=["n" * 200])
 
 
+@pytest.mark.fault("S19")
 def test_what_a_program_writes_cannot_move_the_cursor(runs, monkeypatch):
     """Escape sequences and line feeds in names and messages are shown as question marks."""
     run = RunFolderBuilder(runs)

@@ -100,6 +100,7 @@ def test_an_unknown_table_is_refused(tmp_path):
         write_part(tmp_path, "vaules", "a", 1, {})
 
 
+@pytest.mark.fault("F40")
 def test_a_disk_that_refuses_leaves_nothing_half_written(tmp_path):
     """Where the part should lie is something else: the error names it, no temporary file stays."""
     place = tmp_path / "tables" / "values"
@@ -163,6 +164,7 @@ def test_a_merge_cut_short_shows_every_row_once(tmp_path, removed):
     assert [path.name for path in place.iterdir()] == ["a-000001_000005.parquet"]
 
 
+@pytest.mark.fault("F98")
 def test_unfinished_and_foreign_files_are_no_parts(tmp_path):
     """What is being written, and what somebody else put there, is passed over."""
     write_part(tmp_path, "values", "a", 1, values(1))

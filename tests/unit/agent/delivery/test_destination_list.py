@@ -229,6 +229,7 @@ def test_agent_that_dies_leaves_every_account_adding_up(
     assert all(adds_up(found[signal]["jsonlines"]) for signal in ("spans", "metrics"))
 
 
+@pytest.mark.fault("F02")
 def test_tracker_that_is_away_waits_without_costing_the_rest(tmp_path) -> None:
     """Over the outbox's limit the destination that holds most gives up its oldest."""
     outbox = Outbox(tmp_path, 250)

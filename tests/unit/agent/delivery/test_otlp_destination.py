@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
 from by_hand import Program, table
+from otlp_requests import spans
 
 from otel_mlperf import names
+from otel_mlperf.agent.delivery.destination import Batch, TryLater
+from otel_mlperf.agent.delivery.otlp_destination import OtlpDestination
 from otel_mlperf.agent.intake.tail import Tail
 from otel_mlperf.agent.lifecycle.agent_loop import Agent
 from otel_mlperf.agent.model.agent_options import Options
@@ -46,3 +50,22 @@ def test_section_open_at_a_death_is_sent_as_failed(journals, run_folder, server)
     (span,) = (span for span in server.spans() if span["name"] == "checkpoint.save")
     assert span["error"] == names.INTERRUPTED_WORDS
     assert span["attributes"][names.INTERRUPTED] is True
+
+
+@pytest.mark.fault("F05")
+@pytest.mark.parametrize("code", [401, 403])
+def test_server_that_does_not_let_us_in_is_asked_again_twice_a_minute(server, code) -> None:
+    """Nothing is given up: a key may be renewed; and a server is not stormed meanwhile."""
+    traces, _ = read_settings({}, "traces", server.url)
+    destination = OtlpDestination({"spans": traces})
+    server.mode("status", code=code, times=1)
+    batch = Batch(number=1, signal="spans", items=3, otlp=spans(3))
+
+    refused = destination.accept(batch)
+    taken = destination.accept(batch)
+    destination.close("spans")
+
+    assert isinstance(refused, TryLater)
+    assert refused.after_s == 30.0
+    assert taken.lost == {}
+    assert len(server.spans()) == 3

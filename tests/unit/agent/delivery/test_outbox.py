@@ -5,6 +5,8 @@ from __future__ import annotations
 import resource
 import signal
 
+import pytest
+
 from otel_mlperf.agent.delivery.outbox import Outbox
 
 
@@ -43,6 +45,7 @@ def test_what_nobody_has_been_told_of_still_waits(tmp_path) -> None:
     assert requests.waiting == {"spans/otlp": 20}
 
 
+@pytest.mark.fault("F02")
 def test_full_outbox_gives_up_the_oldest(tmp_path) -> None:
     """Over its limit the oldest request goes, its items counted as lost."""
     requests = outbox(tmp_path, limit=250)
@@ -75,6 +78,7 @@ def test_what_another_agent_made_takes_room_too(tmp_path) -> None:
     assert sum(path.stat().st_size for path in tmp_path.glob("*.batch")) <= 250
 
 
+@pytest.mark.fault("F42", "F98")
 def test_damage_keeps_no_agent_from_starting(tmp_path, caplog) -> None:
     """Garbled lines of the log and files of others are left out with a word; the rest holds."""
     before = outbox(tmp_path)
@@ -104,6 +108,7 @@ def test_next_agent_sends_what_waited(tmp_path) -> None:
     assert after.waiting == {"spans/otlp": 5}
 
 
+@pytest.mark.fault("F10")
 def test_replayed_request_that_was_delivered_is_not_sent_again(tmp_path) -> None:
     """The same number with the same bytes has the outcome that it had; other bytes are sent."""
     before = outbox(tmp_path)
@@ -158,6 +163,7 @@ def test_outcome_that_a_state_contains_is_not_told_again(tmp_path) -> None:
     assert [o.number for o in after.news()] == [2]
 
 
+@pytest.mark.fault("F42")
 def test_line_cut_short_by_a_crash_is_passed_over(tmp_path) -> None:
     """A torn last line of the log costs that outcome alone: its request is sent again."""
     before = outbox(tmp_path)
@@ -172,6 +178,7 @@ def test_line_cut_short_by_a_crash_is_passed_over(tmp_path) -> None:
     assert after.add(2, "spans/otlp", 1, b"x") is None
 
 
+@pytest.mark.fault("F40")
 def test_full_disk_costs_the_log_and_nothing_else(tmp_path) -> None:
     """Where the log cannot be written, outcomes are told all the same, and files removed."""
     requests = outbox(tmp_path, limit=250)
@@ -187,6 +194,7 @@ def test_full_disk_costs_the_log_and_nothing_else(tmp_path) -> None:
     assert [path.name[:10] for path in tmp_path.glob("*.batch")] == ["0000000003"]
 
 
+@pytest.mark.fault("F42")
 def test_torn_line_does_not_run_into_the_next(tmp_path) -> None:
     """What a full disk cut short is passed over; the outcome after it is read as it was."""
     before = outbox(tmp_path)
@@ -198,6 +206,7 @@ def test_torn_line_does_not_run_into_the_next(tmp_path) -> None:
     assert after.add(11, "spans/otlp", 1, b"x") is not None
 
 
+@pytest.mark.fault("F40")
 def test_request_that_the_disk_refused_leaves_nothing(tmp_path) -> None:
     """It is lost and counted, and no half of it stays."""
     requests = outbox(tmp_path)

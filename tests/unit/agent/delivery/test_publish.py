@@ -102,6 +102,7 @@ def test_warnings_of_what_the_agent_works_out(journals, state):
     ]
 
 
+@pytest.mark.fault("F40")
 def test_folder_that_is_gone(tmp_path, state):
     """A folder that somebody has removed is no reason to fail."""
     Publisher(tmp_path / "gone").tell([], state)

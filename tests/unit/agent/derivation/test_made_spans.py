@@ -74,6 +74,7 @@ def moments(run_folder):
     return found
 
 
+@pytest.mark.fault("F72")
 def test_lost_gpu_that_comes_back_is_in_the_trace_of_the_run(
     program, agent_that_reads, run_folder
 ) -> None:
@@ -145,6 +146,7 @@ def test_agent_that_goes_on_repeats_no_moment(program, agent_that_reads, run_fol
     assert [name for name, *_ in moments(run_folder)] == [names.SPAN_DEVICE_LOST]
 
 
+@pytest.mark.fault("F31")
 def test_section_open_for_hours_leaves_segments_once(program, agent_of, run_folder) -> None:
     """Every ten minutes a finished child with an id that follows from the section's."""
     now = time.monotonic_ns()
@@ -166,6 +168,7 @@ def test_section_open_for_hours_leaves_segments_once(program, agent_of, run_fold
     assert len({s.span for s in first + third}) == 3
 
 
+@pytest.mark.fault("F31")
 def test_segment_is_in_the_trace_of_its_section(program, agent_of) -> None:
     """Also where that is a trace of the section's own."""
     now = time.monotonic_ns()

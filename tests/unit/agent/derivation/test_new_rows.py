@@ -107,6 +107,7 @@ def test_agent_that_goes_on_knows_when_the_one_before_saw_the_process_alive(
     assert alive_ns > 20 * MS
 
 
+@pytest.mark.fault("F53", "F94")
 def test_what_was_written_over_is_left_out_and_counted(
     program, agent_of, run_folder, random_words
 ) -> None:

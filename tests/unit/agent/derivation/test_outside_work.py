@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from by_hand import MS, Program, accounts, adds_up, aggregate, table
 
 
@@ -49,6 +50,7 @@ def test_interrupted_sections_are_spans_once(program, agent_of, run_folder) -> N
     assert table(run_folder, "processes")[-1]["outcome"] == "killed"
 
 
+@pytest.mark.fault("F56")
 def test_deep_recursion_is_measured_and_costs_nothing_else(program, agent_of, run_folder) -> None:
     """Three thousand sections inside each other are counted, each with the last one's path."""
     depth = 3000

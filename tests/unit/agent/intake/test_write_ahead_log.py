@@ -37,6 +37,7 @@ def test_replay_returns_what_was_appended(tmp_path) -> None:
     assert log.segment == 2
 
 
+@pytest.mark.fault("F42")
 @pytest.mark.parametrize(
     ("damage", "intact"),
     [
@@ -61,6 +62,7 @@ def test_damage_costs_what_follows_it_and_nothing_before(tmp_path, damage, intac
     assert list(Log(tmp_path, 1).replay()) == EVENTS[:intact]
 
 
+@pytest.mark.fault("F98")
 def test_a_copy_of_a_segment_is_nobodys(tmp_path) -> None:
     """A file that somebody has put beside the segments is neither read nor removed."""
     copy = written(tmp_path).rename(tmp_path / "wal-00000001.bak")
@@ -85,6 +87,7 @@ def test_segments_in_front_of_a_state_are_not_replayed(tmp_path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["wal-00000002"]
 
 
+@pytest.mark.fault("F40")
 def test_full_disk_leaves_a_log_that_goes_on_where_it_was(tmp_path) -> None:
     """A refused record is taken back whole, no new segment appears, and later ones count."""
     limit = resource.getrlimit(resource.RLIMIT_FSIZE)

@@ -6,12 +6,14 @@ import resource
 import signal
 import time
 
+import pytest
 from by_hand import accounts, adds_up, table
 
 from otel_mlperf.journal.layout import Word
 from otel_mlperf.store.parts import read_as_of
 
 
+@pytest.mark.fault("F27")
 def test_second_agent_goes_on_without_loss_or_double(program, agent_of, run_folder) -> None:
     """An agent that vanished between two looks is replaced; every row counts once."""
     for i in range(120):
@@ -34,6 +36,7 @@ def test_second_agent_goes_on_without_loss_or_double(program, agent_of, run_fold
     assert len(ids) == len(set(ids))
 
 
+@pytest.mark.fault("F40")
 def test_journal_that_was_read_is_not_read_again_after_a_full_disk(
     program, agent_of, run_folder
 ) -> None:
@@ -85,6 +88,7 @@ def test_tables_are_asked_for_once(program, agent_of) -> None:
     assert not agent._is_asked
 
 
+@pytest.mark.fault("F40")
 def test_rows_that_the_log_refused_are_read_again(program, agent_of, run_folder) -> None:
     """Nothing is freed that is not durable: an agent on a full disk loses no row."""
     first = agent_of(program)

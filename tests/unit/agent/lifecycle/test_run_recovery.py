@@ -34,6 +34,7 @@ def files(run):
     return {path: path.read_bytes() for path in run.path.glob("agent/**/*") if path.is_file()}
 
 
+@pytest.mark.fault("F12")
 def test_files_of_an_agent_that_is_at_work_are_left_alone(run):
     """While it serves the run, nothing of its is sent, written or removed, and it is said."""
     before = files(run)
@@ -59,6 +60,7 @@ def left_behind(place: Path, name: str, *entry: object) -> Path:
     return folder
 
 
+@pytest.mark.fault("F43", "F99", "S20")
 def test_journals_that_others_could_have_put_there_are_left(tmp_path):
     """Such a journal names the folder that is written to: nothing is read, removed or written."""
     folder = left_behind(tmp_path, "planted")
@@ -84,6 +86,7 @@ def test_journal_that_cannot_be_read_stops_no_other(tmp_path):
     assert list((tmp_path / "runs" / "good" / "tables" / "steps").glob("*.parquet"))
 
 
+@pytest.mark.fault("F12")
 def test_lock_whose_file_was_removed_is_nobodys(tmp_path):
     """An agent that ends takes the file away: who waited for that one must not think it its own."""
     held = OnlyOne(tmp_path)

@@ -6,6 +6,7 @@ import json
 import threading
 
 import pyarrow.parquet as pq
+import pytest
 from by_hand import Program
 from told_sensors import LOAD, Told, look, machine, values
 
@@ -75,6 +76,7 @@ def test_each_reading_is_of_its_rank_its_device_or_the_node(
     }
 
 
+@pytest.mark.fault("F74")
 def test_reading_of_a_process_that_has_just_ended_is_nobodys(program, agent_with) -> None:
     """It is left out: the node is no process."""
     gone = Measurement(names.PROCESS_UPTIME.name, {}, 7, 99)
@@ -171,6 +173,7 @@ def test_new_ranks_are_read_soon_and_together(tmp_path) -> None:
     assert sensor.reads == 2
 
 
+@pytest.mark.fault("F73")
 def test_source_that_hangs_keeps_no_other_waiting(tmp_path) -> None:
     """Readings of the others go on; of the hanging one its lateness is said, and no value."""
     hangs, clock = threading.Event(), Clock()

@@ -79,6 +79,7 @@ def test_figures_can_be_of_one_rank(tmp_path):
         summarize(folder, 7)
 
 
+@pytest.mark.fault("F26")
 def test_a_restarted_run_counts_the_steps_of_each_start(tmp_path):
     """Numbers begin again after a restart; the steps were done all the same."""
     run = RunFolderBuilder(tmp_path)

@@ -33,6 +33,7 @@ def test_clocks_that_agree_to_some_microseconds_are_sound(tmp_path, later_us):
     assert losses_of(tmp_path, work(later_us)) == []
 
 
+@pytest.mark.fault("F89")
 def test_work_before_its_launch_tells_that_the_clock_is_early(tmp_path):
     """By how much at least."""
     assert losses_of(tmp_path, work(-5_020)) == [("early", 10, 10, "by up to 5.000 ms")]

@@ -201,6 +201,7 @@ def test_kernel_of_an_operator_without_duration_is_that_operators(linked) -> Non
     assert above(trace, links, "fill") == [("aten::fill_", "LAUNCHED")]
 
 
+@pytest.mark.fault("F89")
 def test_external_id_used_twice_means_the_operator_before_the_call(linked) -> None:
     """Not the one that began before the device got to the work."""
     trace, links = linked(
@@ -241,6 +242,7 @@ def test_call_without_anything_around_is_the_parent_itself(linked) -> None:
     assert above(trace, links, "gemm") == [("cudaLaunchKernel", "LAUNCHED")]
 
 
+@pytest.mark.fault("F89")
 def test_kernel_of_nobody_is_an_orphan(linked) -> None:
     """Launched before the profiler began: stated and counted, not guessed from its time."""
     trace, links = linked(
@@ -272,6 +274,7 @@ def test_correlation_of_zero_is_none(linked) -> None:
     assert above(trace, links, "lost") == [(None, "ORPHAN")]
 
 
+@pytest.mark.fault("F89")
 def test_correlation_used_twice_means_the_last_call_before(linked) -> None:
     """Ids start again with each window of the profiler."""
     trace, links = linked(

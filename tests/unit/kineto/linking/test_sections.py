@@ -89,6 +89,7 @@ def test_run_without_spans_has_no_sections(folder) -> None:
     assert sections.trace_id.shape == (0, 16)
 
 
+@pytest.mark.fault("F30")
 def test_times_follow_a_clock_that_was_set(folder) -> None:
     """The system's clock was put 2 s back after the process began: the window tells it."""
     step = folder.span(4, "train.step", S, 100 * MS)

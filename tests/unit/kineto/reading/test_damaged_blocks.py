@@ -167,6 +167,7 @@ BESIDE = {
 }
 
 
+@pytest.mark.fault("F86", "F87")
 @pytest.mark.parametrize("case", KEPT)
 def test_a_damaged_event_is_mended_and_kept(read, case):
     """The event is kept with what can be told of it, all others are whole, one kind is counted."""
@@ -183,6 +184,7 @@ def test_a_damaged_event_is_mended_and_kept(read, case):
     assert trace.counts == {"X": 8, "s": 2, "f": 2}
 
 
+@pytest.mark.fault("F86")
 @pytest.mark.parametrize("case", LOST)
 def test_an_event_that_cannot_be_told_is_lost_alone(read, case):
     """All other events are whole, and the kind is counted once, at the byte of the lost event."""
@@ -196,6 +198,7 @@ def test_an_event_that_cannot_be_told_is_lost_alone(read, case):
     assert trace.events.start_ns[0] == BASE_NS + 1_000_000
 
 
+@pytest.mark.fault("F86")
 @pytest.mark.parametrize("case", BESIDE)
 def test_damage_beside_events_costs_none_of_them(read, case):
     """Every event is read, and the kind is counted once."""
@@ -216,6 +219,7 @@ def test_the_base_time_survives_damage_beside_events(read, case):
     assert read(BESIDE[case][0]).events.start_ns[0] == BASE_NS + 1_000_000
 
 
+@pytest.mark.fault("F86")
 def test_a_cut_file_keeps_all_before_the_cut(read):
     """Cut at any byte of the list, the events that are whole before the cut are read."""
     first = WHOLE.index(b"[\n")
@@ -284,6 +288,7 @@ def test_blanks_and_brackets_take_no_time_of_their_own(read):
         assert names(trace) == NAMES
 
 
+@pytest.mark.fault("F86")
 @pytest.mark.parametrize(
     ("data", "found"),
     [
@@ -307,6 +312,7 @@ def test_a_file_without_events_is_refused(read, data, found):
     assert raised.value.exit_code == 65
 
 
+@pytest.mark.fault("F86", "S15")
 @settings(
     max_examples=300,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],

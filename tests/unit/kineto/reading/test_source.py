@@ -33,6 +33,7 @@ def read(tmp_path):
     return read_bytes
 
 
+@pytest.mark.fault("F88")
 @pytest.mark.parametrize(
     ("data", "damage"),
     [
@@ -66,6 +67,7 @@ def test_all_of_the_text_is_read(read, data, damage):
     assert {item.kind: item.occurrences for item in trace.damage} == damage
 
 
+@pytest.mark.fault("F88")
 @pytest.mark.parametrize("share", [0.3, 0.6, 0.95])
 def test_a_cut_gzip_file_keeps_what_was_before_the_cut(tmp_path, share):
     """The events whose compressed bytes are there are read."""
@@ -80,6 +82,7 @@ def test_a_cut_gzip_file_keeps_what_was_before_the_cut(tmp_path, share):
     assert {damage.kind for damage in trace.damage} == {"truncated"}
 
 
+@pytest.mark.fault("F88")
 def test_corrupt_compression_keeps_what_was_before_it(tmp_path):
     """Bytes changed in the middle end the text there at the earliest."""
     entries = [event(f"op_{row % 37}", row * 1.25, 1) for row in range(20_000)]
@@ -95,6 +98,7 @@ def test_corrupt_compression_keeps_what_was_before_it(tmp_path):
     assert trace.damage != []
 
 
+@pytest.mark.fault("F88", "S15")
 def test_a_bomb_is_left_early(tmp_path):
     """200 MiB in 200 kB are read up to the cap, in little memory; what was before it is kept."""
     head, tail = TEXT.split(b"},\n  {", 1)
@@ -123,6 +127,7 @@ def test_a_bomb_is_left_early(tmp_path):
     assert done.stdout.endswith("True\n")
 
 
+@pytest.mark.fault("F88", "S15")
 def test_no_more_than_the_cap_is_read(read):
     """``max_bytes`` holds for the text, however it is packed, and is counted where it ends."""
     for data in (TEXT, PACKED):
@@ -133,6 +138,7 @@ def test_no_more_than_the_cap_is_read(read):
         assert len(trace.events) == TEXT[:1500].count(b'"ph": "X"') - 1
 
 
+@pytest.mark.fault("F90")
 def test_a_file_that_grows_is_read_as_far_as_it_was(tmp_path):
     """Bytes that are appended while reading are left alone, and it is said that there are some."""
     path = tmp_path / "trace.json"
@@ -152,6 +158,7 @@ def test_a_file_that_grows_is_read_as_far_as_it_was(tmp_path):
     assert [(item.kind, item.offset) for item in trace.damage] == [("file_changed", len(text))]
 
 
+@pytest.mark.fault("F90")
 def test_a_file_that_shrinks_is_read_as_far_as_it_is(tmp_path):
     """A file that is cut while it is read gives the events that were read."""
     path = tmp_path / "trace.json"
@@ -163,6 +170,7 @@ def test_a_file_that_shrinks_is_read_as_far_as_it_is(tmp_path):
     assert {item.kind for item in trace.damage} == {"file_changed", "truncated"}
 
 
+@pytest.mark.fault("F90", "S15")
 def test_what_is_no_regular_file_is_refused_at_once(tmp_path):
     """A FIFO that nobody writes, a device without end and a directory are errors, not waits."""
     fifo = tmp_path / "fifo.json"

@@ -45,6 +45,7 @@ def test_every_form_of_a_time_is_exact(written, expected):
     assert parsed("1.5", written) == [1500, expected]
 
 
+@pytest.mark.fault("F86")
 @pytest.mark.parametrize(
     ("written", "kind"),
     [
@@ -78,6 +79,7 @@ def test_what_is_no_time_is_told_apart_from_zero(written, kind):
     assert why_no_time(written) == kind
 
 
+@pytest.mark.fault("F89")
 @given(
     st.lists(
         st.decimals(

@@ -252,6 +252,7 @@ def test_fields_may_stand_in_any_order_and_layout(tmp_path):
             assert trace.damage == []
 
 
+@pytest.mark.fault("F90")
 @pytest.mark.parametrize(
     ("header", "expected"),
     [
@@ -295,6 +296,7 @@ def test_the_digest_is_that_of_the_text(tmp_path):
     assert read_trace(plain).digest == read_trace(packed).digest == expected
 
 
+@pytest.mark.fault("F86")
 def test_a_field_that_is_too_long_is_left_out(tmp_path):
     """Megabytes beside the events are not read, wherever they stand; the events and times are."""
     path = tmp_path / "trace.json"
@@ -308,6 +310,7 @@ def test_a_field_that_is_too_long_is_left_out(tmp_path):
         assert [item.kind for item in trace.damage] == ["unreadable_field"]
 
 
+@pytest.mark.fault("F86")
 def test_what_is_written_twice_is_read_as_json_reads_it(tmp_path):
     """Of a key that an event has twice the last counts; two lists of events are both read."""
     path = tmp_path / "trace.json"
@@ -342,6 +345,7 @@ def test_entries_of_other_phases_are_counted(read):
     assert trace.damage == []
 
 
+@pytest.mark.fault("F89")
 def test_ends_beyond_64_bits_are_lost(read):
     """No start plus duration can overflow in what is computed later."""
     trace = read([event("far", 4_000_000_000_000_000, 9_000_000_000_000_000), event("near", 1, 1)])

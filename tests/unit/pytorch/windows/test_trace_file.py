@@ -26,6 +26,7 @@ def test_whole_trace_gets_its_name(tmp_path):
     assert list(path.parent.iterdir()) == [path]
 
 
+@pytest.mark.fault("F90")
 def test_name_that_is_taken_is_not_overwritten(tmp_path):
     """Another process of the same rank and number keeps its trace."""
     first = write_trace(exporting(WHOLE), tmp_path, "rank0.3")
@@ -35,6 +36,7 @@ def test_name_that_is_taken_is_not_overwritten(tmp_path):
     assert second.name.endswith(".3.pt.trace.json")
 
 
+@pytest.mark.fault("F84")
 @pytest.mark.parametrize("text", ["", "{", '{"traceEvents": [ {"name": "a"},', "Traceback", "}"])
 def test_damaged_trace_is_no_trace(tmp_path, text):
     """What a full disk leaves is taken away, and the error says how much room there is."""
@@ -43,6 +45,7 @@ def test_damaged_trace_is_no_trace(tmp_path, text):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.fault("F84")
 def test_export_that_writes_nothing_is_no_trace(tmp_path):
     """Torch itself says nothing."""
     with pytest.raises(StoreError):
@@ -50,6 +53,7 @@ def test_export_that_writes_nothing_is_no_trace(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.fault("F84")
 def test_interrupted_export_leaves_nothing(tmp_path):
     """Ctrl-C arrives, and no half file stays."""
 
@@ -78,6 +82,7 @@ def test_time_limit_is_the_programs(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.fault("F84")
 def test_folder_that_cannot_be_made_is_named(tmp_path):
     """The error says which."""
     (tmp_path / "file").write_text("")

@@ -70,6 +70,7 @@ def test_their_own_handler_gets_a_copy(train, tmp_path, use_gzip):
     assert "export_chrome_trace" not in vars(theirs)
 
 
+@pytest.mark.fault("F84")
 def test_nothing_that_goes_wrong_reaches_the_training(train, said):
     """Neither an unwritable folder nor their own handler's exception."""
     trained = train()

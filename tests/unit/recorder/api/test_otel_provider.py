@@ -134,6 +134,7 @@ trace.set_tracer_provider(TracerProvider())
 """
 
 
+@pytest.mark.fault("F59")
 @pytest.mark.parametrize(("before", "is_ours"), [("", True), (OWN, False)], ids=["none", "own"])
 def test_install(tmp_path, before, is_ours):
     """It is installed where the application has none; one that it has is left alone, and said."""

@@ -240,6 +240,7 @@ def test_nested_in_the_same_phase(recording, said):
     assert len(said()) == 1
 
 
+@pytest.mark.fault("F25")
 def test_data_loader_with_workers(recording):
     """A real DataLoader with forked workers gives the same batches, one step each."""
     data = TensorDataset(torch.arange(40.0))

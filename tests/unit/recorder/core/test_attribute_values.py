@@ -39,6 +39,7 @@ class Hostile:
         raise RuntimeError("no")
 
 
+@pytest.mark.fault("F52", "S11")
 @pytest.mark.parametrize(
     ("value", "expected"),
     [
@@ -74,6 +75,7 @@ def test_values(value, expected):
     assert safe_value(value) == expected
 
 
+@pytest.mark.fault("F52", "S12")
 def test_limits():
     """Names, texts, lists and their number are cut to limits."""
     found = safe_attributes({"k" * 1000: "x" * 5_000_000} | {f"k{i}": i for i in range(200)})
@@ -84,6 +86,7 @@ def test_limits():
     assert len(safe_value(list(range(10_000)))) == 128
 
 
+@pytest.mark.fault("F52", "S12")
 def test_long_lists_are_not_copied():
     """Of a list without end only the beginning is looked at."""
     assert safe_value(range(1 << 60)) == list(range(128))
@@ -102,6 +105,7 @@ _anything = st.recursive(
 )  # fmt: skip
 
 
+@pytest.mark.fault("F52")
 @given(st.dictionaries(st.text() | st.integers() | st.none(), _anything, max_size=80))
 def test_anything_can_be_stored(attributes):
     """Whatever is given, the result can be encoded and stays within the limits."""
@@ -112,6 +116,7 @@ def test_anything_can_be_stored(attributes):
     assert all(0 < len(key.encode()) <= 256 for key in decoded)
 
 
+@pytest.mark.fault("F52")
 def test_one_poisoned_section_hurts_no_other(recording):
     """Among 512 sections one with hostile attributes: all 512 arrive."""
     for i in range(512):
@@ -134,6 +139,7 @@ def test_values_are_taken_at_the_call(recording):
     assert recording.one("work").attributes == {"shape": [1, 2]}
 
 
+@pytest.mark.fault("F52")
 def test_list_that_holds_itself():
     """A list without an end becomes a short one."""
     loop = [1]

@@ -156,6 +156,7 @@ FUNCTIONS = sorted(functions(), key=lambda pair: (pair[0].__name__, pair[1]))
 IDS = [f"{owner.__name__.rpartition('.')[2]}.{name}" for owner, name in FUNCTIONS]
 
 
+@pytest.mark.fault("F50")
 @pytest.mark.parametrize(("owner", "name"), FUNCTIONS, ids=IDS)
 def test_every_internal_function_may_raise(start, monkeypatch, owner, name):
     """Whichever function inside raises, the program computes the same and sees its errors."""
@@ -176,6 +177,7 @@ def test_every_internal_function_may_raise(start, monkeypatch, owner, name):
     assert result == EXPECTED
 
 
+@pytest.mark.fault("F50")
 def test_the_program_as_it_is(recording):
     """Without a fault the same program computes the same, and nothing is counted."""
     assert use_everything() == EXPECTED
@@ -183,6 +185,7 @@ def test_the_program_as_it_is(recording):
     assert recording.word(Word.INTERNAL_ERRORS) == 0
 
 
+@pytest.mark.fault("F50")
 def test_counted_and_logged(start, monkeypatch, said):
     """Internal errors are counted each, and logged once a minute."""
     recording = start()
@@ -197,6 +200,7 @@ def test_counted_and_logged(start, monkeypatch, said):
     assert "the program goes on" in said()[0]
 
 
+@pytest.mark.fault("F50", "F59")
 def test_broken_logging(start, monkeypatch):
     """A log handler that raises is no reason to raise."""
     recording = start()
@@ -218,6 +222,7 @@ def test_broken_logging(start, monkeypatch):
     assert recording.word(Word.INTERNAL_ERRORS) == 1
 
 
+@pytest.mark.fault("F57")
 def test_signal_handlers(recording):
     """Handlers that open sections while sections are opened and closed: all rows, no damage."""
     handled = 0
@@ -279,6 +284,7 @@ def test_interrupts_at_any_moment(recording):
     assert "work" not in recording.open()
 
 
+@pytest.mark.fault("F59")
 @pytest.mark.parametrize("is_configured", [False, True])
 def test_whose_warning_it_is(is_configured):
     """Warnings tell where they come from, in a program with logging and in one without."""

@@ -35,11 +35,13 @@ def test_type_of_a_package():
     assert describe_exception(om.ConfigError("x"))[0] == "otel_mlperf.errors.ConfigError"
 
 
+@pytest.mark.fault("S10")
 def test_without_text():
     """Message and stack are left out where that is wished; the type stays."""
     assert describe_exception(raised(KeyError("x")), with_text=False) == ["KeyError", "", ""]
 
 
+@pytest.mark.fault("F51", "S12")
 def test_limits():
     """Five megabytes of message and a deep stack are cut to their limits."""
 
@@ -70,6 +72,7 @@ class Odd(Exception):
         return NotImplemented
 
 
+@pytest.mark.fault("F51")
 @pytest.mark.parametrize("error", [Broken(), Odd(), ValueError("\ud800"), ValueError("a\0b"),
                                    ExceptionGroup("many", [KeyError("x")])])  # fmt: skip
 def test_program_sees_its_own_exception(recording, error):
@@ -83,6 +86,7 @@ def test_program_sees_its_own_exception(recording, error):
     assert row.error[0].endswith(type(error).__name__)
 
 
+@pytest.mark.fault("F51")
 def test_cyclic_cause(recording):
     """Exceptions that cause each other are recorded, once."""
     first, second = KeyError("1"), KeyError("2")
@@ -93,6 +97,7 @@ def test_cyclic_cause(recording):
     assert recording.one("work").error[:2] == ["KeyError", "'1'"]
 
 
+@pytest.mark.fault("F23")
 @pytest.mark.parametrize(
     ("error", "is_error"),
     [(SystemExit(3), True), (SystemExit(0), False), (SystemExit(), False),
@@ -115,6 +120,7 @@ def test_stack_once(recording):
     assert recording.one("outer").error == ["KeyError", "'x'", ""]
 
 
+@pytest.mark.fault("F51")
 def test_deep_recursion_error(recording):
     """A recursion error through hundreds of sections is recorded on each, quickly."""
 
@@ -132,6 +138,7 @@ def test_deep_recursion_error(recording):
     recording.may_fail = True
 
 
+@pytest.mark.fault("S10")
 def test_exception_text_setting(start):
     """With ``exception_text`` off, only the type is recorded."""
     recording = start(exception_text=False)

@@ -25,6 +25,7 @@ def _no_instruments(monkeypatch):
     monkeypatch.setattr(instruments, "_instruments", {})
 
 
+@pytest.mark.fault("F56")
 def test_threads(recording):
     """Sums of many threads are exact, in one cell a series."""
     tokens, depth = om.counter("tokens"), om.histogram("depth")
@@ -52,6 +53,7 @@ def test_threads(recording):
     assert sum(buckets(cells).values()) == 16_000 - zeros
 
 
+@pytest.mark.fault("F57")
 def test_signal_handlers(recording):
     """Recording in a signal handler that interrupts recording loses nothing."""
     tokens, depth = om.counter("tokens"), om.histogram("depth")
@@ -133,6 +135,7 @@ def test_gauge_that_nobody_has_set(recording):
     assert recording.cells() == {}
 
 
+@pytest.mark.fault("F25")
 def test_forked_child(recording):
     """A forked child records for itself, also through methods bound in the parent."""
     tokens = om.counter("tokens")

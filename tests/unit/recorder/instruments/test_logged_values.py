@@ -216,6 +216,7 @@ def test_broken_device(recording, device):
     assert recording.word(Word.LOST_VALUES) == recording.word(Word.INTERNAL_ERRORS) == 1
 
 
+@pytest.mark.fault("F52")
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 def test_device_tensor_is_never_waited_for(recording):

@@ -56,6 +56,7 @@ def served(start):
     wait_until(lambda: not pid or is_gone(pid))
 
 
+@pytest.mark.fault("F28")
 def test_agent_is_nobodys_child(served):
     """It is not a child of the program, in a session of its own, with none of its files."""
     pid = agent_of(served)
@@ -111,6 +112,7 @@ def test_environment():
     assert "LD_PRELOAD" not in environ
 
 
+@pytest.mark.fault("F27")
 def test_killed_agent_is_started_again(served):
     """An agent that was killed is replaced when a step finds its heartbeat too old."""
     first = agent_of(served)
@@ -152,6 +154,7 @@ def look_until(watch, begun, minutes):
         watch._starts += begun[before:]
 
 
+@pytest.mark.fault("F27")
 def test_starts_of_an_agent_that_dies_back_off_and_do_not_end(watched, said):
     """Pauses grow to five minutes and no further; it is said once that this goes on."""
     watch, begun, _ = watched
@@ -164,6 +167,7 @@ def test_starts_of_an_agent_that_dies_back_off_and_do_not_end(watched, said):
     assert len([text for text in said() if "has died 5 times within an hour" in text]) == 1
 
 
+@pytest.mark.fault("F93")
 def test_an_agent_that_is_slow_is_not_dead(watched):
     """While its lock is held, silence of whatever length starts no other; a death then does."""
     watch, begun, folder = watched
@@ -298,6 +302,7 @@ def test_summary_in_a_child_process(served):
     assert (summary["id"], summary["steps"]["count"]) == (served.run.id, 1)
 
 
+@pytest.mark.fault("F29")
 def test_process_that_cannot_start(tmp_path, monkeypatch):
     """A launcher that fails is an error with the place of its log."""
     monkeypatch.setattr(sys, "executable", "/bin/false")
@@ -305,6 +310,7 @@ def test_process_that_cannot_start(tmp_path, monkeypatch):
         start_process(str(tmp_path), str(tmp_path), Config())
 
 
+@pytest.mark.fault("F29")
 def test_thread_where_no_process_can_start(start, monkeypatch, said):
     """Where no process can be started the agent runs in a thread; that is said."""
     monkeypatch.setattr(sys, "executable", "/does/not/exist")
@@ -315,6 +321,7 @@ def test_thread_where_no_process_can_start(start, monkeypatch, said):
     assert any("runs in a thread" in text for text in said())
 
 
+@pytest.mark.fault("F29")
 def test_neither_process_nor_thread(start, monkeypatch, said):
     """Where not even a thread can be started the program goes on, and what to do is said."""
 
@@ -332,6 +339,7 @@ def test_neither_process_nor_thread(start, monkeypatch, said):
     assert any("otel-mlperf recover" in text for text in said())
 
 
+@pytest.mark.fault("F24")
 @pytest.mark.parametrize("how", ["stopped", "never there"])
 def test_end_is_bounded(start, monkeypatch, how):
     """With an agent that does not answer, stopping takes its two seconds and no more."""

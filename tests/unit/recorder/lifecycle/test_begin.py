@@ -76,6 +76,7 @@ def test_given_id_twice(start):
     assert first.path != second.path
 
 
+@pytest.mark.fault("F40")
 def test_folder_that_cannot_be_made(tmp_path):
     """A run folder that cannot be created is said at once, with the way out."""
     (tmp_path / "file").write_text("")
@@ -83,6 +84,7 @@ def test_folder_that_cannot_be_made(tmp_path):
         om.start("x", dir=tmp_path / "file", agent="none")
 
 
+@pytest.mark.fault("F99")
 def test_no_room_in_shared_memory(start, said):
     """Where shared memory refuses, the journal is in the run folder, with a word."""
     folder = journal_folder("taken", "")
@@ -119,6 +121,7 @@ def test_large_metadata(monkeypatch, tmp_path):
     assert not os.path.exists(journal_folder("large-metadata", ""))
 
 
+@pytest.mark.fault("F58")
 def test_random_states(start):
     """Recording leaves every random stream where it was, also where ids are made."""
     random.seed(1), np.random.seed(1), torch.manual_seed(1)
@@ -134,6 +137,7 @@ def test_random_states(start):
     assert len({row.span for row in recording.sections()}) == len(recording.sections())
 
 
+@pytest.mark.fault("F58")
 def test_ids_do_not_follow_the_seed(start):
     """Runs with the same seed share no span id."""
     found = []

@@ -10,6 +10,7 @@ from otel_mlperf.recorder.core import faults
 ENDPOINT = "OTEL_EXPORTER_OTLP_ENDPOINT"
 
 
+@pytest.mark.fault("F60")
 @pytest.mark.parametrize(
     ("variable", "hint"),
     [
@@ -28,6 +29,7 @@ def test_unknown_variable(start, monkeypatch, said, variable, hint):
     assert said() == [f"{variable} is not known and has no effect; {hint}"]
 
 
+@pytest.mark.fault("F60")
 @pytest.mark.parametrize("text", ["localhost:4318", "http://", "ftp://x", "http://x:port", "a b"])
 @pytest.mark.parametrize("variable", [ENDPOINT, ENDPOINT.replace("OTLP", "OTLP_TRACES")])
 def test_endpoint_that_is_no_url(start, monkeypatch, said, variable, text):
@@ -43,6 +45,7 @@ def test_endpoint_that_is_no_url(start, monkeypatch, said, variable, text):
         start(endpoint=text)
 
 
+@pytest.mark.fault("S8")
 def test_no_secret_is_said(start, monkeypatch, said):
     """Neither a login nor a query of an endpoint is shown."""
     monkeypatch.setenv(ENDPOINT, "me:secret@host?key=secret")

@@ -88,6 +88,7 @@ class After:
         return found
 
 
+@pytest.mark.fault("F23")
 @pytest.mark.parametrize(
     ("how", "status", "error"),
     [("clean", 0, ""), ("exception", 1, "KeyError"), ("plain exception", 1, "KeyError"),
@@ -108,6 +109,7 @@ def test_interpreter_ends(tmp_path, how, status, error):
     assert "otel_mlperf" not in after.err
 
 
+@pytest.mark.fault("F20", "F21", "F22")
 @pytest.mark.parametrize(
     ("how", "status"),
     [("os._exit", 4), ("abort", -signal.SIGABRT), ("kill", -9), ("terminate", -15), ("exec", 0)],
@@ -122,6 +124,7 @@ def test_process_ends(tmp_path, how, status):
     assert not after.main["is_owned"]
 
 
+@pytest.mark.fault("F25")
 def test_fork(tmp_path):
     """A forked child has a journal of its own, ids of its own, and repeats nothing."""
     after = After(
@@ -151,6 +154,7 @@ def test_fork(tmp_path):
     assert child["open"] == after.main["open"] == set()
 
 
+@pytest.mark.fault("F25")
 def test_fork_without_sections(tmp_path):
     """A child that records nothing makes no file; its exit ends nothing of the parent's."""
     after = After(
@@ -169,6 +173,7 @@ def test_fork_without_sections(tmp_path):
     assert after.main["names"] == ["outer", "run"]
 
 
+@pytest.mark.fault("F25")
 def test_fork_of_a_fork(tmp_path):
     """A child of a child that recorded nothing has a journal of its own, from its first section."""
     after = After(
@@ -193,6 +198,7 @@ def test_fork_of_a_fork(tmp_path):
     assert grandchild["meta"].is_child
 
 
+@pytest.mark.fault("F25")
 def test_fork_storm(tmp_path):
     """Forty forks from a process whose threads record all the time: nothing lost or twice."""
     after = After(
@@ -224,6 +230,7 @@ def test_fork_storm(tmp_path):
     assert after.main["names"].count("thread") == after.main["names"].count("inner")
 
 
+@pytest.mark.fault("F25")
 def test_steps_in_a_forked_child(tmp_path):
     """Steps of a forked child are recorded in its own journal, and its clean exit closes them."""
     after = After(
@@ -244,6 +251,7 @@ def test_steps_in_a_forked_child(tmp_path):
     assert after.main["names"] == ["run"]
 
 
+@pytest.mark.fault("F25")
 def test_worker_processes(tmp_path):
     """Multiprocessing's forked workers record, spawned ones record nothing, both work."""
     program = tmp_path / "workers.py"
@@ -284,6 +292,7 @@ def test_worker_processes(tmp_path):
     assert names.count("double") == 10
 
 
+@pytest.mark.fault("F29", "F57")
 def test_sections_at_exit_and_in_finalizers(tmp_path):
     """Sections in atexit functions and finalizers harm nothing."""
     after = After(
@@ -306,6 +315,7 @@ def test_sections_at_exit_and_in_finalizers(tmp_path):
     assert "at exit" in after.main["names"]
 
 
+@pytest.mark.fault("F21")
 def test_many_kills(tmp_path):
     """Killed at random moments, a process's finished sections are all there, none twice."""
     body = """
@@ -330,6 +340,7 @@ def test_many_kills(tmp_path):
         assert after.main["open"] <= {"run", "work"}
 
 
+@pytest.mark.fault("F29", "F40")
 @pytest.mark.parametrize(
     ("limit", "error"), [(0, "ConfigError"), (10, "ConfigError"), (4096, "JournalError")]
 )

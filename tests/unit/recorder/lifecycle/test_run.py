@@ -132,6 +132,7 @@ def test_runs_after_each_other(start):
         assert recording.numbers() == [0]
 
 
+@pytest.mark.fault("F60")
 def test_wrong_arguments(tmp_path):
     """Wrong settings raise before any work is done."""
     with pytest.raises(om.ConfigError, match="did you mean 'console'"):

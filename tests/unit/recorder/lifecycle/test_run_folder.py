@@ -26,6 +26,7 @@ def test_name_and_prefix(tmp_path):
     assert prepare_folder(str(tmp_path), ID, "digits", {}) == str(tmp_path / "digits-3f2a")
 
 
+@pytest.mark.fault("S16")
 @pytest.mark.parametrize(
     ("run_id", "first"),
     [(ID, "3f2a"), (f"{ID}.2", "3f2a.2"), ("slurm-9.0", "slurm-9.0"), ("../x", "x")],
@@ -122,6 +123,7 @@ def test_discarded_start(tmp_path):
     assert not folder.exists()
 
 
+@pytest.mark.fault("F26")
 def test_restarts(tmp_path):
     """The launcher's count wins; else each start of a rank counts one."""
     folder = str(tmp_path)

@@ -68,6 +68,7 @@ def pod(tmp_path):
     return write_files(tmp_path, files | below("slice/pod/job/", job))
 
 
+@pytest.mark.fault("F74")
 def test_limits_are_the_least_of_all_above(pod):
     """The pod's limits hold the job, which has none of its own; use is that of the pod."""
     assert values(read(pod)) == {
@@ -97,6 +98,7 @@ def test_a_limit_that_changes_is_the_new_one(pod):
     assert of(names.CGROUP_CPU_LIMIT, found) == {(): 6.0}
 
 
+@pytest.mark.fault("F74")
 def test_version_1_has_the_same_readings(tmp_path):
     """Each controller has its own tree, its own file names and its own units there."""
     cgroup = "4:memory:/slurm/job\n3:cpuacct:/slurm/job\n2:cpu:/slurm/job\n"
@@ -138,6 +140,7 @@ def test_version_1_has_the_same_readings(tmp_path):
     }
 
 
+@pytest.mark.fault("F74")
 def test_unlimited_groups_have_the_limits_of_the_machine(tmp_path):
     """The number that version 1 writes for no limit is none, and the CPUs are those allowed."""
     files = HOST | {"proc/7/cgroup": "4:memory:/\n", "proc/7/mountinfo": V1}
@@ -165,6 +168,7 @@ def test_level_basic_leaves_the_peak_out(pod):
     assert (names.CGROUP_OOM_KILLS.name,) in basic
 
 
+@pytest.mark.fault("F74")
 def test_a_process_that_is_gone_says_nothing(tmp_path):
     """Neither limits nor use."""
     assert read(write_files(tmp_path, {"proc/meminfo": HOST["proc/meminfo"]})) == []
@@ -224,6 +228,7 @@ def test_lists_of_cpus_are_counted(text, count):
     assert parse_cpu_list(text) == count
 
 
+@pytest.mark.fault("F74")
 @given(st.binary(max_size=60) | st.text("0123456789-, \nmax", max_size=60).map(str.encode))
 def test_any_text_gives_a_limit_or_none(text):
     """Parsing never raises, and no limit is zero or less, save a limit of no memory."""

@@ -58,6 +58,7 @@ def _installed(tmp_path, monkeypatch):
         sys.modules.pop(module, None)
 
 
+@pytest.mark.fault("F73")
 @pytest.mark.usefixtures("_installed")
 def test_vendor_that_hangs_costs_no_other_vendor_a_pass() -> None:
     """It is late and absent meanwhile, in one thread however often it is asked, and then there."""

@@ -47,6 +47,7 @@ def test_times_are_the_kernel_s_by_mode(tmp_path):
     assert of(names.SYSTEM_CPU_COUNT, found) == {(): 2}
 
 
+@pytest.mark.fault("F74")
 def test_the_first_reading_has_no_shares(tmp_path):
     """Shares are of the time between two readings; before the second there are none."""
     found = sensor(write_files(tmp_path, {"stat": STAT})).read()
@@ -78,6 +79,7 @@ def test_comprehensive_gives_each_cpu_instead_of_the_sum(tmp_path):
     assert sum(times.values()) * TICK == pytest.approx(1000 + 50 + 300 + 6000 + 200 + 50 + 5)
 
 
+@pytest.mark.fault("F74")
 def test_without_the_file_everything_is_absent(tmp_path):
     """No zeros stand in for what cannot be read."""
     assert sensor(tmp_path, "comprehensive").read() == []
@@ -171,6 +173,7 @@ def test_thermal_zones_serve_where_no_driver_does(tmp_path):
     assert of(names.HW_TEMPERATURE, found) == {("thermal_zone1", "x86_pkg_temp"): -1.5}
 
 
+@pytest.mark.fault("F74")
 def test_a_sensor_that_does_not_answer_is_absent(tmp_path):
     """So is one that answers nonsense, and every sensor of a machine without any."""
     files = CORETEMP | {"class/hwmon/hwmon3/temp1_input": "N/A\n"}

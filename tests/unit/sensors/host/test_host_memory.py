@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import psutil
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from kernel_files import of, values, write_files
@@ -72,6 +73,7 @@ def test_without_swap_there_is_no_share_of_it(tmp_path):
     assert of(names.PAGING_UTILIZATION, found) == {}
 
 
+@pytest.mark.fault("F74")
 def test_what_the_kernel_does_not_say_is_absent(tmp_path):
     """A missing line takes what depends on it away, and nothing else."""
     old = MEMINFO.replace("MemAvailable:     600 kB\n", "").replace("Buffers:", "Puffers:")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from kernel_files import values, write_files
@@ -38,6 +39,7 @@ def test_points_carry_the_labels_that_the_vocabulary_names():
             assert (point.pid, point.device) == (0, "")
 
 
+@pytest.mark.fault("F74")
 def test_an_empty_machine_says_nothing(tmp_path):
     """Without any file there is no reading, and no error."""
     assert read("comprehensive", proc=tmp_path, sys=tmp_path) == []

@@ -77,6 +77,7 @@ def test_an_amd_gpu_says_what_it_offers_under_the_same_names(amdsmi, with_driver
     assert amdsmi.CALLS[-1] == "shut_down"
 
 
+@pytest.mark.fault("F71")
 def test_what_amdsmi_refuses_is_absent_and_asked_again_after_five_minutes(
     amdsmi, with_driver, caplog
 ):
@@ -113,6 +114,7 @@ def test_an_answer_of_another_version_costs_that_reading_alone(amdsmi, with_driv
     assert len([line for line in caplog.messages if "does not give: activity" in line]) == 2
 
 
+@pytest.mark.fault("F70")
 def test_a_machine_without_the_driver_never_loads_amdsmi(amdsmi, tmp_path):
     """No amdgpu: nothing is said and nothing asked."""
     sensor = amd_sensor(sys=tmp_path)
@@ -121,6 +123,7 @@ def test_a_machine_without_the_driver_never_loads_amdsmi(amdsmi, tmp_path):
     assert amdsmi.CALLS == []
 
 
+@pytest.mark.fault("F70")
 def test_a_library_that_does_not_start_is_said_once(amdsmi, with_driver, caplog):
     """Whatever amdsmi raises on start: one line, no readings, and another try later."""
     caplog.set_level(logging.INFO)

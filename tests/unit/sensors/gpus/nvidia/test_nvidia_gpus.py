@@ -161,6 +161,7 @@ def test_limits_are_asked_for_once_a_minute(script, nvml_library):
     assert (at_once[limit], later[limit]) == (700, 500)
 
 
+@pytest.mark.fault("F71")
 def test_what_is_not_supported_is_absent_and_said_once(script, nvml_library):
     """Fields that a GPU refuses are missing on it alone and asked for no more; others stay."""
     script.change({"0.fail.nvmlDeviceGetEnforcedPowerLimit": NO_PERMISSION}, "0.power ", "0.power")
@@ -197,6 +198,7 @@ def test_what_is_not_supported_is_absent_and_said_once(script, nvml_library):
     }
 
 
+@pytest.mark.fault("F71")
 def test_an_unknown_error_is_forgiven_after_five_minutes(script, nvml_library):
     """A field that failed for no reason is absent and then asked for again."""
     script.change({"0.fail.nvmlDeviceGetPowerUsage": UNKNOWN})
@@ -220,6 +222,7 @@ def test_a_byte_counter_of_32_bits_is_absent(script, nvml_library):
     assert found["hw.gpu.io", UUID0, "pcie", "receive"] == 7e9
 
 
+@pytest.mark.fault("F71")
 def test_instances_have_memory_and_no_utilisation(script, nvml_library):
     """With MIG each instance says its memory under its own UUID; its processes count there."""
     mig = {
@@ -273,6 +276,7 @@ def test_a_real_proc_says_in_which_namespace_this_process_is(script, nvml_librar
     assert (("ml.accelerator.process.memory.usage", UUID0, ours) in found) is on_host
 
 
+@pytest.mark.fault("F75")
 def test_gpus_have_the_numbers_of_the_machine(script, nvml_library, tmp_path):
     """Also where some are hidden: the second of three is gpu1, whoever sees it alone."""
     uuids = ("GPU-????????-????-????-????-????????????", uuid_of(0), uuid_of(1))

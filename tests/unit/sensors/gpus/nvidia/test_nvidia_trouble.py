@@ -23,6 +23,7 @@ def script(tmp_path: Path) -> Script:
     return Script(tmp_path / "gpus", 2)
 
 
+@pytest.mark.fault("F72")
 def test_a_lost_gpu_is_absent_and_counted_and_comes_back(script, nvml_library):
     """It is looked for later and later while the other goes on, and each loss counts once."""
     with Reader(script, nvml_library) as reader:
@@ -52,6 +53,7 @@ def test_a_lost_gpu_is_absent_and_counted_and_comes_back(script, nvml_library):
     ]
 
 
+@pytest.mark.fault("F72")
 def test_a_lost_gpu_keeps_its_place_and_says_why(script, nvml_library):
     """Others are not taken for it, and the reason stays until it answers again."""
     with Reader(script, nvml_library) as reader:
@@ -74,6 +76,7 @@ def said_of_losses(reader, after_s):
     return {device: text for metric, *_, device, text in said if metric == LOSSES[0]}
 
 
+@pytest.mark.fault("F72")
 @pytest.mark.parametrize("code", [10, 16, 28], ids=["timeout", "reset required", "not found"])
 def test_a_gpu_that_needs_a_reset_counts_as_lost(code, script, nvml_library):
     """Every error that means the device is not there is a loss."""
@@ -86,6 +89,7 @@ def test_a_gpu_that_needs_a_reset_counts_as_lost(code, script, nvml_library):
     assert found[LOSSES] == 1
 
 
+@pytest.mark.fault("F72")
 def test_a_handle_that_a_reset_made_invalid_is_replaced(script, nvml_library):
     """An argument that was right before and is wrong now is the handle: NVML is started anew."""
     with Reader(script, nvml_library) as reader:
@@ -99,6 +103,7 @@ def test_a_handle_that_a_reset_made_invalid_is_replaced(script, nvml_library):
     assert back[UTILIZATION] == 0.5
 
 
+@pytest.mark.fault("F73")
 def test_a_hanging_call_keeps_nobody_waiting(script, nvml_library):
     """A pass past its deadline says nothing and is counted, and so is each one wanted after it."""
     health = ("otel_mlperf.sampler.late", "", "gpu")
@@ -132,6 +137,7 @@ def until_it_answers(reader):
     )
 
 
+@pytest.mark.fault("F73")
 def test_a_hang_does_not_hold_up_the_end_of_the_process(script, nvml_library):
     """The thread that hangs is left behind."""
     with Reader(script, nvml_library) as reader:
@@ -140,6 +146,7 @@ def test_a_hang_does_not_hold_up_the_end_of_the_process(script, nvml_library):
         assert reader.ask("begin") is True
 
 
+@pytest.mark.fault("F70")
 @pytest.mark.parametrize("code", [MISMATCH, 9, 4], ids=["mismatch", "no driver", "no permission"])
 def test_a_driver_that_does_not_fit_turns_the_sensor_off_for_five_minutes(
     code, script, nvml_library
@@ -159,6 +166,7 @@ def test_a_driver_that_does_not_fit_turns_the_sensor_off_for_five_minutes(
     ]
 
 
+@pytest.mark.fault("F70")
 def test_a_machine_without_the_library_says_so_once(script, nvml_library, tmp_path):
     """No library: no readings, no failure, one line."""
     with Reader(script, tmp_path) as reader:
@@ -172,6 +180,7 @@ def test_a_machine_without_the_library_says_so_once(script, nvml_library, tmp_pa
     ]
 
 
+@pytest.mark.fault("F70")
 def test_a_machine_without_gpus_says_so_once(script, nvml_library):
     """A driver without devices is no failure, and a device that comes is found."""
     script.change({"gpus": 0})
