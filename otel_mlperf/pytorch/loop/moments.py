@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 from otel_mlperf import names
 from otel_mlperf.recorder.api.span import span
 from otel_mlperf.recorder.core.faults import internal_error
+from otel_mlperf.recorder.sections.section_context import CURRENT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -99,12 +100,14 @@ class LoopMoment:
 
     def _begins(self, subject: Any) -> Any:
         """Tells the loop and opens the section."""
-        section = span(self.name)
-        section.__enter__()
-        return section
+        return self._open(self.name)
 
     def _open(self, name: str) -> Any:
-        section = span(name)
+        """The section, entered; None where the program has one of that name around this itself."""
+        section: Any = span(name)
+        around = CURRENT.get()
+        if around.__class__ is section.__class__ and around.entry == section.entry and around.at:
+            return None
         section.__enter__()
         return section
 

@@ -394,3 +394,36 @@ def test_program_that_says_its_steps_is_believed(watched):
 
     assert recorded.parts == [{"forward": 1, "backward": 1, "optimizer": 1}] * 3
     assert recorded.outside == {"data.load": 3}
+
+
+def test_what_the_program_times_itself_is_timed_once(watched, tmp_path):
+    """``om.steps`` around a loader, and sections that are called as ours would be."""
+    model = make_model()
+    optimizer = optimizer_of(model)
+    for (x,) in om.steps(batches(3)):
+        with om.span("forward"):
+            loss = model(x).sum()
+        with om.span("backward"):
+            loss.backward()
+        with om.span("optimizer"):
+            optimizer.step()
+    with om.span("checkpoint"):
+        torch.save(model.state_dict(), tmp_path / "model.pt")
+    recorded = Recorded(watched)
+
+    assert recorded.parts == [STEP] * 3
+    assert recorded.samples == [4] * 3
+    assert recorded.outside == {"checkpoint": 1}
+
+
+def test_sections_of_other_names_hide_nothing(watched):
+    """A section of the program shows the calls of torch inside it."""
+    model = make_model()
+    optimizer = optimizer_of(model)
+    for (x,) in om.steps(batches(2)):
+        with om.span("forward", category="forward"), om.span("work"):
+            model(x).sum().backward()
+        optimizer.step()
+    recorded = Recorded(watched)
+
+    assert recorded.parts == [STEP | {"forward": 2}] * 2
