@@ -50,11 +50,12 @@ def union(start_ns: Integers, end_ns: Integers, group: Integers) -> Intervals:
     An interval that ends before it starts covers nothing.
     """
     order = np.lexsort((start_ns, group))
-    start, inside = start_ns[order].astype(np.int64), group[order].astype(np.int64)
-    end = np.maximum(end_ns[order].astype(np.int64), start)
+    start, inside, end = (_wide(column[order]) for column in (start_ns, group, end_ns))
+    end = np.maximum(end, start)
     if not len(start):
         return Intervals(start, end, inside, order)
     reach = _running_maximum(end, inside)
+    del end
     opens = np.ones(len(start), bool)
     opens[1:] = (start[1:] > reach[:-1]) | (inside[1:] != inside[:-1])
     last = np.append(np.flatnonzero(opens)[1:], len(start)) - 1
@@ -75,7 +76,7 @@ def gaps(covered: Intervals) -> Intervals:
 def sums(values: Integers, group: Integers, groups: int) -> NDArray[np.int64]:
     """The sum of the values of each group."""
     total = np.zeros(groups, np.int64)
-    np.add.at(total, group, values.astype(np.int64))
+    np.add.at(total, group, _wide(values))
     return total
 
 
@@ -91,20 +92,26 @@ def shared(sets: Sequence[Intervals], groups: int) -> NDArray[np.int64]:
     inside = np.concatenate(
         [part for intervals in sets for part in (intervals.group, intervals.group)]
     )
-    change = np.concatenate(
-        [
-            np.full(len(intervals), sign << bit, np.int64)
-            for bit, intervals in enumerate(sets)
-            for sign in (1, -1)
-        ]
-    )
     order = np.lexsort((times, inside))
-    times, inside, on = times[order], inside[order], np.cumsum(change[order])
+    times, inside = times[order], inside[order]
+    on = np.cumsum(_changes(sets)[order], dtype=np.int16)
+    del order
     # Between points at the same time the combination may be none at all; it lasts no time.
     lasts = np.flatnonzero((inside[1:] == inside[:-1]) & (times[1:] > times[:-1]))
     result = np.zeros((groups, 1 << len(sets)), np.int64)
     np.add.at(result, (inside[lasts], on[lasts]), times[lasts + 1] - times[lasts])
     return result
+
+
+def _changes(sets: Sequence[Intervals]) -> NDArray[np.int16]:
+    """What begins and what ends, of each set at its own bit."""
+    return np.concatenate(
+        [
+            np.full(len(intervals), sign << bit, np.int16)
+            for bit, intervals in enumerate(sets)
+            for sign in (1, -1)
+        ]
+    )
 
 
 def inner_ns(start_ns: Integers, end_ns: Integers, around: Integers) -> NDArray[np.int64]:
@@ -166,9 +173,13 @@ def nearest_rank(count: Count, percent: int) -> Count:
 
 def _running_maximum(values: NDArray[np.int64], group: NDArray[np.int64]) -> NDArray[np.int64]:
     """The largest value so far in each group; rows of a group stand together, groups ascend."""
-    sorted_values, rank = np.unique(values, return_inverse=True)
-    _, dense = np.unique(group, return_inverse=True)
-    # One number that is larger for every later group, so that none reaches into the next.
-    keyed = dense.astype(np.int64) * len(sorted_values) + rank
-    highest: NDArray[np.int64] = sorted_values[np.maximum.accumulate(keyed) % len(sorted_values)]
+    highest, back = values.copy(), 1
+    # Each round looks back twice as far, as long as any group is that long.
+    while back < len(group) and (same := group[back:] == group[:-back]).any():
+        np.maximum(highest[back:], highest[:-back], out=highest[back:], where=same)
+        back *= 2
     return highest
+
+
+def _wide(values: Integers) -> NDArray[np.int64]:
+    return values.astype(np.int64, copy=False)

@@ -39,10 +39,11 @@ class Flows:
 
     kind: NDArray[np.uint8]
     """Index into ``Trace.flow_kinds``."""
-    id: NDArray[np.int64]
+    id: NDArray[np.signedinteger[Any]]
+    """This and ``track`` in the narrowest integers that hold them, as in ``Events``."""
     starts: NDArray[np.bool_]
     time_ns: NDArray[np.int64]
-    track: NDArray[np.int32]
+    track: NDArray[np.signedinteger[Any]]
 
     def __len__(self) -> int:
         return len(self.id)
@@ -75,16 +76,17 @@ class Events:
     start_ns: NDArray[np.int64]
     """Unix time where the file has it; else from the file's own zero."""
     duration_ns: NDArray[np.int64]
-    position: NDArray[np.int64]
-    """Byte offset of the event's ``{`` in the uncompressed text."""
-    name: NDArray[np.int32]
-    """Index into ``Trace.names``."""
     category: NDArray[np.uint8]
     """Index into ``Trace.categories``."""
-    track: NDArray[np.int32]
+    position: NDArray[np.signedinteger[Any]]
+    """Byte offset of the event's ``{`` in the uncompressed text.
+
+    This and the following in the narrowest integers that hold them: widen before arithmetic."""
+    name: NDArray[np.signedinteger[Any]]
+    """Index into ``Trace.names``."""
+    track: NDArray[np.signedinteger[Any]]
     """Index into ``Trace.tracks``."""
     correlation: NDArray[np.signedinteger[Any]]
-    """This and the following in the narrowest integers that hold them: widen before arithmetic."""
     external: NDArray[np.signedinteger[Any]]
     """``External id``."""
     sequence: NDArray[np.signedinteger[Any]]

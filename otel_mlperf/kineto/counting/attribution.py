@@ -11,6 +11,7 @@ from otel_mlperf.kineto.linking.collectives import is_collective
 from otel_mlperf.kineto.linking.forest import Forest
 from otel_mlperf.kineto.linking.linked_events import Place, Role, find_roles
 from otel_mlperf.kineto.linking.threads import Innermost, find_waiting
+from otel_mlperf.kineto.reading.value_columns import narrowed
 from otel_mlperf.kineto.trace_events import NONE
 
 if TYPE_CHECKING:
@@ -27,11 +28,11 @@ _STEP: Final = ".step"
 class Attribution(NamedTuple):
     """Where each event counts; NONE: nowhere. The arrays have one item for each event."""
 
-    section: NDArray[np.int64]
+    section: NDArray[np.int32]
     sections: list[str]
-    step: NDArray[np.int64]
+    step: NDArray[np.signedinteger[Any]]
     steps: list[str]
-    phase: NDArray[np.int64]
+    phase: NDArray[np.signedinteger[Any]]
     phases: list[str]
 
 
@@ -49,25 +50,24 @@ def find_attribution(
     labels = [label for label, _ in told]
     phases = sorted({phase for _, phase in told if phase})
     place = {phase: at for at, phase in enumerate(phases)}
-    of_step = np.array([place.get(phase, NONE) for _, phase in told] + [NONE], np.int64)
-    step = links.step.astype(np.int64)
-    return Attribution(section, names, step, labels, of_step[step], phases)
+    of_step = narrowed(np.array([place.get(phase, NONE) for _, phase in told] + [NONE]))
+    return Attribution(section, names, links.step, labels, of_step[links.step], phases)
 
 
 def _sections(
     trace: Trace, links: Links, sections: Sections
-) -> tuple[NDArray[np.int64], list[str]]:
+) -> tuple[NDArray[np.int32], list[str]]:
     recorded = _self_or_above(links, links.section != NONE)
-    of_section = np.append(links.section, NONE)[recorded]
+    of_section = np.where(recorded == NONE, NONE, links.section[recorded])
     annotation = _annotations(trace, links)
-    name = np.append(trace.events.name, NONE)[annotation]
+    name = np.where(annotation == NONE, NONE, trace.events.name[annotation])
     is_step = np.append(sections.is_step, True)[of_section]
     words = sorted(
         {*sections.name, *(trace.names[number] for number in np.unique(name[name != NONE]))}
     )
     place = {word: at for at, word in enumerate(words)}
-    of_recorded = np.array([place[word] for word in sections.name] + [NONE], np.int64)[of_section]
-    of_name = np.array([place.get(word, NONE) for word in trace.names] + [NONE], np.int64)[name]
+    of_recorded = np.array([place[word] for word in sections.name] + [NONE], np.int32)[of_section]
+    of_name = np.array([place.get(word, NONE) for word in trace.names] + [NONE], np.int32)[name]
     inner = is_step & (of_name != NONE)
     return np.where(inner, of_name, of_recorded), words
 
@@ -123,17 +123,21 @@ def _step_and_phase(step: TraceStep, sections: Sections, window: Window | None) 
 
 
 def main_sections(
-    duration_ns: NDArray[np.int64], group: NDArray[np.integer[Any]], section: NDArray[np.int64]
+    duration_ns: NDArray[np.int64],
+    group: NDArray[np.integer[Any]],
+    section: NDArray[np.int32],
 ) -> dict[int, tuple[int, int]]:
     """For each group the section with most of its time, and how much that is.
 
     All three have one item for each event; a ``section`` of NONE is none.
     """
-    rows = np.flatnonzero(section != NONE)
-    pairs, of_pair = np.unique(np.stack([group[rows], section[rows]]), axis=1, return_inverse=True)
-    spent = sums(duration_ns[rows], of_pair.reshape(-1), pairs.shape[1])
+    rows, width = np.flatnonzero(section != NONE), int(section.max(initial=0)) + 1
+    pairs, of_pair = np.unique(
+        group[rows].astype(np.int64) * width + section[rows], return_inverse=True
+    )
+    spent = sums(duration_ns[rows], of_pair, len(pairs))
     # The last of a key counts: the longest, and of equal ones the first by name.
-    order = np.lexsort((-pairs[1], spent))
-    keys, named, times = pairs[0][order], pairs[1][order], spent[order]
+    order = np.lexsort((-(pairs % width), spent))
+    keys, named, times = pairs[order] // width, pairs[order] % width, spent[order]
     best = zip(named.tolist(), times.tolist(), strict=True)
     return dict(zip(keys.tolist(), best, strict=True))

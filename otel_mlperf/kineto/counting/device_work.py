@@ -100,19 +100,22 @@ def find_work(trace: Trace) -> Work:
     track = events.track[rows]
     device = np.where(events.device[rows] != NONE, events.device[rows], pids[track])
     stream = np.where(events.stream[rows] != NONE, events.stream[rows], tids[track])
-    pairs, of_stream = np.unique(np.stack([device, stream]), axis=1, return_inverse=True)
     devices, of_device = np.unique(device, return_inverse=True)
+    numbers, number = np.unique(stream, return_inverse=True)
+    del device, stream
+    pairs, of_stream = np.unique(of_device * len(numbers) + number, return_inverse=True)
     start = events.start_ns[rows]
     return Work(
         rows=rows,
         start_ns=start,
         end_ns=start + np.maximum(events.duration_ns[rows], 0),
         kind=_kinds(trace, rows),
-        device=of_device.reshape(-1).astype(np.int64),
-        stream=of_stream.reshape(-1).astype(np.int64),
+        device=of_device,
+        stream=of_stream,
         devices=devices.tolist(),
         streams=[
-            (int(device_number), int(stream_number)) for device_number, stream_number in pairs.T
+            (int(devices[pair // len(numbers)]), int(numbers[pair % len(numbers)]))
+            for pair in pairs.tolist()
         ],
     )
 

@@ -85,8 +85,10 @@ def _by_arrow(
 
 def _usual(group: NDArray[np.int64], stream: NDArray[np.int64]) -> NDArray[np.int64]:
     """The stream on which most launches of the same group are; NONE where none is known."""
-    known = stream != NONE
-    pairs, uses = np.unique(np.stack([group[known], stream[known]]), axis=1, return_counts=True)
-    order = np.argsort(uses, kind="stable")  # the most used comes last, and counts
-    usual = dict(zip(pairs[0][order].tolist(), pairs[1][order].tolist(), strict=True))
-    return np.array([usual.get(key, NONE) for key in group.tolist()], np.int64)
+    known, width = stream != NONE, int(stream.max(initial=0)) + 1
+    groups, place = np.unique(group, return_inverse=True)
+    pairs, uses = np.unique(place[known] * width + stream[known], return_counts=True)
+    pairs = pairs[np.argsort(uses, kind="stable")]
+    usual = np.full(len(groups), NONE, np.int64)
+    usual[pairs // width] = pairs % width  # the most used is written last
+    return usual[place]

@@ -95,7 +95,8 @@ def _overdue(
 
 def _named(trace: Trace, pattern: re.Pattern[str]) -> NDArray[np.bool_]:
     wanted = np.array([bool(pattern.search(name)) for name in trace.names] or [False])
-    return wanted[trace.events.name]
+    named: NDArray[np.bool_] = wanted[trace.events.name]
+    return named
 
 
 def find_missing_durations(trace: Trace, work: Work) -> list[Loss]:

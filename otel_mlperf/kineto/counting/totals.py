@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from otel_mlperf.intervals import inner_ns, nearest_rank
-from otel_mlperf.kineto.linking.forest import Forest
+from otel_mlperf.kineto.linking.forest import Forest, looked_up
 from otel_mlperf.kineto.linking.linked_events import Role, find_roles
 from otel_mlperf.kineto.trace_events import NONE
 
@@ -63,12 +63,12 @@ def totals(group: Integers, duration_ns: Integers, self_ns: Integers) -> GroupTo
     """The totals of each group; all three have one item for each event."""
     # By duration within each group: least, most and quantiles are then places in it.
     order = np.lexsort((duration_ns, group))
-    inside, duration = group[order], duration_ns[order].astype(np.int64)
+    inside, duration = group[order], duration_ns[order].astype(np.int64, copy=False)
     begins = np.ones(len(order), np.bool_)
     begins[1:] = inside[1:] != inside[:-1]
     first = np.flatnonzero(begins)
     count = np.diff(first, append=len(order)).astype(np.int64)
-    own = self_ns[order].astype(np.int64)
+    own = self_ns[order].astype(np.int64, copy=False)
     return GroupTotals(
         group=inside[first].astype(np.int64),
         count=count,
@@ -99,7 +99,7 @@ def self_times(trace: Trace, around: NDArray[np.int32]) -> NDArray[np.int64]:
 
 
 def _inside_ns(trace: Trace, around: NDArray[np.int32]) -> NDArray[np.int64]:
-    events, above = trace.events, np.maximum(around, 0)
-    is_inside = (around != NONE) & (events.track == events.track[above])
-    end_ns = events.start_ns + np.maximum(events.duration_ns, 0)
-    return inner_ns(events.start_ns, end_ns, np.where(is_inside, around, NONE))
+    events = trace.events
+    is_inside = (around != NONE) & (events.track == looked_up(events.track, around))
+    above = np.where(is_inside, around, np.int32(NONE))
+    return inner_ns(events.start_ns, events.start_ns + np.maximum(events.duration_ns, 0), above)

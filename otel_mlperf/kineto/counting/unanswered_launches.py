@@ -59,7 +59,7 @@ class Launches(NamedTuple):
     rows: NDArray[np.intp]
     kind: NDArray[np.uint8]
     """Index into ``KINDS``."""
-    answer: NDArray[np.int64]
+    answer: NDArray[np.int32]
     """Index into the device work: its first record; NONE: unanswered."""
     stream: NDArray[np.int64]
     """Index into ``streams``: where it ran, or would have; NONE: nobody knows."""
@@ -89,7 +89,7 @@ class Launches(NamedTuple):
 
 def _launch_kinds(trace: Trace) -> NDArray[np.uint8]:
     of_name = [_kind(name) for name in trace.names] or [len(KINDS)]
-    kind = np.array(of_name, np.uint8)[trace.events.name]
+    kind: NDArray[np.uint8] = np.array(of_name, np.uint8)[trace.events.name]
     kind[find_roles(trace) != Role.CALL] = len(KINDS)
     return kind
 
@@ -116,9 +116,9 @@ def find_launches(trace: Trace, links: Links, work: Work) -> Launches:
     return Launches(rows, kind, answer, stream, streams, kind_of)
 
 
-def _answers(links: Links, work: Work) -> NDArray[np.int64]:
+def _answers(links: Links, work: Work) -> NDArray[np.int32]:
     """Of each event, as a call, the first device record that it launched."""
-    answer = np.full(len(links.launch), NONE, np.int64)
+    answer = np.full(len(links.launch), NONE, np.int32)
     call = links.launch[work.rows]
     order = np.argsort(-work.start_ns, kind="stable")
     order = order[call[order] != NONE]
@@ -131,7 +131,7 @@ def _is_due(
     links: Links,
     rows: NDArray[np.intp],
     kind_of: NDArray[np.uint8],
-    answer_of: NDArray[np.int64],
+    answer_of: NDArray[np.int32],
 ) -> NDArray[np.bool_]:
     events = trace.events
     is_answered: NDArray[np.bool_] = answer_of[rows] != NONE

@@ -185,7 +185,8 @@ def _kinds(trace: Trace) -> NDArray[np.uint8]:
         _COLLECTIVE if is_collective(name) else 0 if name.startswith(_ASKING) else _OPERATOR
         for name in trace.names
     ]
-    return np.array(kinds or [0], np.uint8)[trace.events.name]
+    of_events: NDArray[np.uint8] = np.array(kinds or [0], np.uint8)[trace.events.name]
+    return of_events
 
 
 def _covered(trace: Trace, which: NDArray[np.bool_], start_ns: int, length: int) -> Intervals:

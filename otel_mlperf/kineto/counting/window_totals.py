@@ -22,6 +22,7 @@ from otel_mlperf.kineto.counting.totals import self_times, totals
 from otel_mlperf.kineto.linking.collectives import is_collective
 from otel_mlperf.kineto.linking.forest import Forest
 from otel_mlperf.kineto.linking.linked_events import Role, find_roles
+from otel_mlperf.kineto.reading.value_columns import narrowed
 from otel_mlperf.kineto.trace_events import NONE
 
 if TYPE_CHECKING:
@@ -103,7 +104,7 @@ def _by_name(
     own: NDArray[np.int64],
 ) -> list[WindowTotal]:
     events, names = trace.events, len(trace.names)
-    group = events.category.astype(np.int64) * names + events.name
+    group = narrowed(events.category.astype(np.int64) * names + events.name)
     of_names = totals(group, events.duration_ns, own)
     is_known = launched_by != NONE
     launched = _added(group[launched_by[is_known]], _length_ns(work)[is_known])
@@ -188,7 +189,9 @@ def _kind(of_work: int | None, what: str, name: str) -> str:
     return WorkKind.COMMUNICATION.name.lower() if is_communication else ""
 
 
-def _one_each(group: NDArray[np.int64], values: NDArray[np.uint8]) -> Iterator[tuple[int, int]]:
+def _one_each(
+    group: NDArray[np.signedinteger[Any]], values: NDArray[np.uint8]
+) -> Iterator[tuple[int, int]]:
     """Each group with the value of its first event."""
     groups, first = np.unique(group, return_index=True)
     return zip(groups.tolist(), values[first].tolist(), strict=True)

@@ -40,22 +40,24 @@ def last_before(
     count = len(keys)
     if not count or not len(wanted_keys):
         return np.full(len(wanted_keys), NONE, np.int64)
-    all_keys = np.concatenate((keys, wanted_keys))
     # Candidates and questions are sorted together, by key and time; of one time the candidate
-    # comes first, so that it answers. A search for each question would be a loop in Python.
-    asks = np.arange(len(all_keys)) >= count
-    order = np.lexsort((asks, np.concatenate((times, wanted_times)), all_keys))
-    at = np.arange(len(order), dtype=np.int32)
-    is_candidate = ~asks[order]
-    before = np.maximum.accumulate(np.where(is_candidate, at, np.int32(NONE)))
-    last = np.int32(len(order))
-    after = np.minimum.accumulate(np.where(is_candidate, at, last)[::-1])[::-1]
-    candidate = np.full(len(order), NONE, np.int64)
-    for place in (after, before):  # the second overrules the first
-        inside = (place >= 0) & (place < len(order))
-        inside[inside] = all_keys[order[place[inside]]] == all_keys[order[inside]]
-        candidate[order[inside]] = order[place[inside]]
-    result: NDArray[np.int64] = candidate[count:]
+    # comes first, so that it answers: the sort is stable. A search for each question would be a
+    # loop in Python.
+    all_times, all_keys = np.concatenate((times, wanted_times)), np.concatenate((keys, wanted_keys))
+    order = np.lexsort((all_times, all_keys)).astype(np.int32)
+    del all_times, all_keys
+    asks = np.flatnonzero(order >= count)
+    asked = order[asks] - count
+    # The candidates before each question, in their order: the last of them, and the next one.
+    candidates = order[order < count]
+    del order
+    passed = asks - np.arange(len(asks))
+    result = np.full(len(asked), NONE, np.int64)
+    for place in (passed, passed - 1):  # the second overrules the first
+        inside = np.flatnonzero((place >= 0) & (place < count))
+        found = candidates[place[inside]]
+        same = keys[found] == wanted_keys[asked[inside]]
+        result[asked[inside[same]]] = found[same]
     return result
 
 

@@ -25,10 +25,11 @@ from __future__ import annotations
 from bisect import bisect_right
 from functools import cached_property
 from operator import neg
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
+from otel_mlperf.kineto.reading.value_columns import narrowed
 from otel_mlperf.kineto.trace_events import NONE
 
 if TYPE_CHECKING:
@@ -36,6 +37,8 @@ if TYPE_CHECKING:
 
 _CHUNK = 1 << 16
 """Rows that are Python's integers at a time: a million of them would take 100 MB."""
+_Value = TypeVar("_Value", bound=np.generic)
+_Integer = TypeVar("_Integer", bound=np.integer[Any])
 
 
 class Forest:
@@ -50,7 +53,7 @@ class Forest:
     @cached_property
     def levels(self) -> list[NDArray[np.int32]]:
         """The rows by depth, roots first."""
-        deep = self.depth()
+        deep = narrowed(self.depth())
         order = np.argsort(deep, kind="stable").astype(np.int32)
         edges = np.flatnonzero(np.diff(deep[order])) + 1
         return [part for part in np.split(order, edges) if len(part)]
@@ -61,14 +64,12 @@ class Forest:
 
     def depth(self) -> NDArray[np.int32]:
         """How many rows are above each."""
-        deep: NDArray[np.int32] = (self.parent != NONE).astype(np.int32)
-        above = self.parent.copy()
-        going = np.flatnonzero(above != NONE)
-        while len(going):
-            upper = above[going]
+        above = self.parent
+        deep: NDArray[np.int32] = (above != NONE).astype(np.int32)
+        while (going := above != NONE).any():
             # All of a round see the state before it: the right sides are copies.
-            deep[going], above[going] = deep[going] + deep[upper], above[upper]
-            going = going[above[going] != NONE]
+            deep += np.where(going, looked_up(deep, above), np.int32(0))
+            above = np.where(going, looked_up(above, above), np.int32(NONE))
         return deep
 
     def roots(self) -> NDArray[np.int32]:
@@ -78,29 +79,31 @@ class Forest:
 
     def nearest(self, wanted: NDArray[np.bool_]) -> NDArray[np.int32]:
         """The nearest wanted row above each; NONE where there is none."""
-        rows = np.arange(len(self), dtype=np.int32)
         root = self.parent == NONE
         # Each wanted row, or root, stands for itself; the others are followed upwards.
-        stop = _followed(np.where(wanted | root, rows, self.parent))
-        reached = np.where(wanted[stop], stop, np.int32(NONE))
-        above: NDArray[np.int32] = np.where(root, np.int32(NONE), reached[self.parent])
+        rows = np.arange(len(self), dtype=np.int32)
+        reached = _followed(np.where(wanted | root, rows, self.parent))
+        del rows
+        reached[~looked_up(wanted, reached)] = NONE
+        above = looked_up(reached, self.parent)
+        above[root] = NONE
         return above
 
-    def sums(self, values: NDArray[np.int64]) -> NDArray[np.int64]:
+    def sums(self, values: NDArray[_Integer]) -> NDArray[_Integer]:
         """For each row the sum of a column over it and everything below."""
         total = values.copy()
         for rows in reversed(self.levels[1:]):
             np.add.at(total, self.parent[rows], total[rows])
         return total
 
-    def smallest(self, values: NDArray[np.int64]) -> NDArray[np.int64]:
+    def smallest(self, values: NDArray[_Integer]) -> NDArray[_Integer]:
         """For each row the smallest value of a column in it and everything below."""
         least = values.copy()
         for rows in reversed(self.levels[1:]):
             np.minimum.at(least, self.parent[rows], least[rows])
         return least
 
-    def smallest_above(self, values: NDArray[np.int64]) -> NDArray[np.int64]:
+    def smallest_above(self, values: NDArray[_Integer]) -> NDArray[_Integer]:
         """For each row the smallest value of a column in it and everything above."""
         least = values.copy()
         for rows in self.levels[1:]:
@@ -108,11 +111,19 @@ class Forest:
         return least
 
 
+def looked_up(values: NDArray[_Value], rows: NDArray[np.integer[Any]]) -> NDArray[_Value]:
+    """``values[rows]`` in pieces: numpy makes 64 bits of each of the rows that it is given."""
+    found = np.empty(len(rows), values.dtype)
+    for begin in range(0, len(rows), _CHUNK):
+        found[begin : begin + _CHUNK] = values[rows[begin : begin + _CHUNK]]
+    return found
+
+
 def _followed(next_row: NDArray[np.int32]) -> NDArray[np.int32]:
     """Where each row ends up; the end of a way points to itself."""
     while True:
         # Each round looks twice as far up: ten thousand levels take fourteen.
-        further = next_row[next_row]
+        further = looked_up(next_row, next_row)
         if np.array_equal(further, next_row):
             return next_row
         next_row = further

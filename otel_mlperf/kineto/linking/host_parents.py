@@ -48,7 +48,7 @@ class HostEvents:
         roles: NDArray[np.uint8],
         is_host: NDArray[np.bool_],
         around: NDArray[np.int32],
-        waiting: NDArray[np.int64],
+        waiting: NDArray[np.int32],
         sections: Sections,
     ) -> None:
         self._trace, self._roles, self._is_host = trace, roles, is_host

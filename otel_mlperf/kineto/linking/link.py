@@ -21,6 +21,7 @@ from otel_mlperf.kineto.linking.launches import find_launches
 from otel_mlperf.kineto.linking.linked_events import IS_DEVICE, Links, Place, Role, find_roles
 from otel_mlperf.kineto.linking.sections import no_sections
 from otel_mlperf.kineto.linking.threads import find_waiting
+from otel_mlperf.kineto.reading.value_columns import narrowed
 from otel_mlperf.kineto.trace_events import NONE
 
 if TYPE_CHECKING:
@@ -53,6 +54,8 @@ def link(trace: Trace, sections: Sections | None = None) -> Links:
     launches = find_launches(trace, roles, around, links.parent)
     _place_devices(links, launches, roles)
     links.orphans = _count(trace, links, launches, backward, roles)
+    links.section, links.step = narrowed(links.section), narrowed(links.step)
+    links.forward = narrowed(links.forward)
     return links
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 
@@ -121,11 +121,13 @@ class Links:
     """Row of the event above it; NONE: a root."""
     around: NDArray[np.int32]
     """For host events: row of the one that contains it on its thread, whatever is shown above."""
-    section: NDArray[np.int32]
-    """For roots: index of the recorded section above; NONE: none. A twin's is its own section."""
-    step: NDArray[np.int32]
+    section: NDArray[np.signedinteger[Any]]
+    """For roots: index of the recorded section above; NONE: none. A twin's is its own section.
+
+    This and the next two in the narrowest integers that hold them, once all is linked."""
+    step: NDArray[np.signedinteger[Any]]
     """Index into ``steps``; NONE: outside of any."""
-    forward: NDArray[np.int32]
+    forward: NDArray[np.signedinteger[Any]]
     """For backward operators: row of the forward operator."""
     launch: NDArray[np.int32]
     """For device events: row of the call of runtime or driver that launched it."""

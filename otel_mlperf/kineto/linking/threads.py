@@ -8,7 +8,7 @@ for it: of a thread of autograd that is the one whose forward operators it answe
 from __future__ import annotations
 
 import heapq
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -102,7 +102,7 @@ def find_open(
     trace: Trace,
     is_host: NDArray[np.bool_],
     covers: dict[int, Innermost],
-    waiting: NDArray[np.int64],
+    waiting: NDArray[np.int32],
     tolerance_ns: int,
 ) -> Open:
     """The innermost interval open where each event of the host begins.
@@ -128,7 +128,7 @@ def find_open(
 
 
 def rows_by(
-    values: NDArray[np.int64] | NDArray[np.int32], rows: NDArray[np.intp]
+    values: NDArray[np.signedinteger[Any]], rows: NDArray[np.intp]
 ) -> dict[int, NDArray[np.intp]]:
     """The rows of each value, in ascending order, however many values there are."""
     rows = rows[np.argsort(values[rows], kind="stable")]
@@ -137,8 +137,8 @@ def rows_by(
 
 
 def find_waiting(
-    trace: Trace, around: NDArray[np.int32], forward: NDArray[np.int32]
-) -> NDArray[np.int64]:
+    trace: Trace, around: NDArray[np.int32], forward: NDArray[np.signedinteger[Any]]
+) -> NDArray[np.int32]:
     """The track of the thread that waits for each event; NONE where nothing tells.
 
     It is the track of the forward operator that the outermost event around it answers, else the
@@ -150,8 +150,9 @@ def find_waiting(
     both = track[answers].astype(np.int64) * count + track[forward[answers]]
     pairs, uses = np.unique(both, return_counts=True)
     pairs = pairs[np.argsort(uses, kind="stable")]
-    usual = np.full(count, NONE, np.int64)
+    usual = np.full(count, NONE, np.int32)
     usual[pairs // count] = pairs % count  # the most used is written last
     outermost = forward[Forest(around).roots()]
-    waits = np.where(outermost == NONE, usual[track], np.append(track, NONE)[outermost])
-    return np.where(waits == track, NONE, waits)
+    waits: NDArray[np.int32] = np.where(outermost == NONE, usual[track], track[outermost])
+    waits[waits == track] = NONE
+    return waits

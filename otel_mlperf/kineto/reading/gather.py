@@ -47,6 +47,7 @@ _ARGS: Final[dict[str, Whole]] = {
 _MEMORY_ARGS: Final[dict[str, Whole]] = {
     name: np.int16 if name in _NARROW else np.int64 for name in MemoryArgs.__struct_fields__
 }
+_NARROWED: Final = _ARGS.keys() | {"position", "name", "track"}
 _NUMBER: Final = "number"
 """Of the args the only one that is no column."""
 _MEMORY: Final = ("memory",)
@@ -115,7 +116,7 @@ class EventRows:
     def finish(self, base_ns: int) -> Events:
         """All events in the order of the file, with times from the zero that ``base_ns`` is."""
         columns = _shifted(self._rows.columns(), "start_ns", base_ns, self._damage)
-        for name in columns.keys() & _ARGS.keys():
+        for name in columns.keys() & _NARROWED:
             columns[name] = narrowed(columns[name])
         position = columns["position"]
         if np.any(position[1:] < position[:-1]):
@@ -164,7 +165,8 @@ class FlowRows:
 
     def finish(self, base_ns: int) -> Flows:
         """All ends, with times from the zero that ``base_ns`` is."""
-        return Flows(**_shifted(self._rows.columns(), "time_ns", base_ns, self._damage))
+        columns = _shifted(self._rows.columns(), "time_ns", base_ns, self._damage)
+        return Flows(**columns | {name: narrowed(columns[name]) for name in ("id", "track")})
 
     def kinds(self) -> list[str]:
         """What ``Flows.kind`` points to."""

@@ -10,7 +10,7 @@ durations of what is kept and sums of the roll-ups add up to the trace's total, 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
@@ -30,12 +30,12 @@ DEFAULT_SPANS: Final = 2_000
 _LARGEST_PART: Final = 8
 """An example takes at most this part of the budget."""
 _MOST_CELLS: Final = 1 << 24
-NEVER: Final = np.int64(1 << 62)
+NEVER: Final = np.int32((1 << 31) - 1)
 _ODD: Final = np.uint64(0x9E3779B97F4A7C15)
 
 
 def patterns(
-    forest: Forest, key: NDArray[np.int64], group: NDArray[np.int32]
+    forest: Forest, key: NDArray[np.int32], group: NDArray[np.signedinteger[Any]]
 ) -> NDArray[np.uint64]:
     """A number for the pattern of each event: its key, those above it, and its group."""
     own = _scrambled(key.astype(np.uint64) + np.uint64(1))
@@ -51,10 +51,10 @@ def patterns(
 def example_ranks(
     forest: Forest,
     pattern: NDArray[np.uint64],
-    group: NDArray[np.int32],
+    group: NDArray[np.signedinteger[Any]],
     times: tuple[NDArray[np.int64], NDArray[np.int64]],
     largest: NDArray[np.int64],
-) -> NDArray[np.int64]:
+) -> NDArray[np.int32]:
     """How many events are shown once an event is shown as part of an example; NEVER for none.
 
     Args:
@@ -65,14 +65,15 @@ def example_ranks(
         largest: events that an example of each group may have.
     """
     start, duration = times
-    order = np.argsort(start, kind="stable")
-    _, first, member, count = np.unique(
-        pattern[order], return_index=True, return_inverse=True, return_counts=True
-    )
-    spent = np.zeros(len(first), np.int64)
-    np.add.at(spent, member, duration[order])
-    size = forest.sums(np.ones(len(forest), np.int64))
+    order = np.lexsort((start, pattern))  # of each pattern a run, from its first occurrence on
+    alike = pattern[order]
+    first = np.flatnonzero(np.append(len(alike) > 0, alike[1:] != alike[:-1]))
+    del alike
+    count = np.diff(first, append=len(order))
+    spent = np.add.reduceat(duration[order], first) if len(first) else duration
     example = order[first]
+    del order
+    size = forest.sums(np.ones(len(forest), np.int32))
     fits = (count > 1) & (size[example] <= largest[group[example]])
     example, spent = example[fits], spent[fits]
     best = np.lexsort((start[example], -spent, group[example]))
@@ -82,13 +83,14 @@ def example_ranks(
     return forest.smallest_above(ranks)
 
 
-def _running(size: NDArray[np.int64], group: NDArray[np.int32]) -> NDArray[np.int64]:
+def _running(size: NDArray[np.int32], group: NDArray[np.signedinteger[Any]]) -> NDArray[np.int64]:
     """The sum of sizes up to each item within its group; items are sorted by group."""
-    total = np.cumsum(size)
+    total = np.cumsum(size, dtype=np.int64)
     begins = np.flatnonzero(np.diff(group, prepend=-1))
     before = total[begins] - size[begins]
-    running: NDArray[np.int64] = total - np.repeat(before, np.diff(begins, append=len(group))) - 1
-    return running
+    running = total - np.repeat(before, np.diff(begins, append=len(group))) - 1
+    # An event is in as many examples as are above it: further than the last is as good as never.
+    return np.minimum(running, NEVER - 1)
 
 
 def _scrambled(bits: NDArray[np.uint64]) -> NDArray[np.uint64]:
@@ -162,13 +164,15 @@ def choose(
     return SpanPlan(kept, those(roll_ups, ~single))
 
 
-def _keys(trace: Trace) -> NDArray[np.int64]:
+def _keys(trace: Trace) -> NDArray[np.int32]:
     """Name and category of each event as one number."""
     events = trace.events
-    both = events.name.astype(np.int64) << 8 | events.category
+    both = events.name.astype(np.int64)
+    both <<= 8
+    both |= events.category
     present = np.zeros(int(both.max(initial=0)) + 1, np.bool_)
     present[both] = True
-    keys: NDArray[np.int64] = np.cumsum(present)[both] - 1
+    keys: NDArray[np.int32] = (np.cumsum(present, dtype=np.int32) - 1)[both]
     return keys
 
 
@@ -177,8 +181,8 @@ def _ranks(
     places: Assignment,
     budgets: NDArray[np.int64],
     critical: NDArray[np.bool_],
-    keys: NDArray[np.int64],
-) -> NDArray[np.int64]:
+    keys: NDArray[np.int32],
+) -> NDArray[np.int32]:
     """How early each event is kept for its own sake: the best of its places in three lists."""
     events, group = trace.events, places.trace
     out = places.never | places.hidden
@@ -197,47 +201,54 @@ def _ranks(
 
 
 def _order_in_trace(
-    group: NDArray[np.int32], duration: NDArray[np.int64], wanted: NDArray[np.bool_]
-) -> NDArray[np.int64]:
+    group: NDArray[np.signedinteger[Any]], duration: NDArray[np.int64], wanted: NDArray[np.bool_]
+) -> NDArray[np.int32]:
     """Each wanted event's place among those of its trace, longest first; NEVER for the others."""
-    rows = np.flatnonzero(wanted)
+    rows = np.flatnonzero(wanted).astype(np.int32)
     order = rows[np.lexsort((-duration[rows], group[rows]))]
-    begins = np.searchsorted(group[order], group[order])
+    del rows
+    inside = group[order]
+    begins = np.searchsorted(inside, np.arange(int(group.max(initial=0)) + 1)).astype(np.int32)
     places = np.full(len(group), NEVER)
-    places[order] = np.arange(len(order)) - begins
+    places[order] = np.arange(len(order), dtype=np.int32) - begins[inside]
     return places
 
 
 def _within(
     places: Assignment,
     budgets: NDArray[np.int64],
-    ranks: NDArray[np.int64],
-    keys: NDArray[np.int64],
+    ranks: NDArray[np.int32],
+    keys: NDArray[np.int32],
 ) -> NDArray[np.bool_]:
     """The events up to the rank at which each trace is full, found by halving."""
     group, candidates = places.trace, ranks < NEVER
     whole = _used(places, candidates, keys) <= budgets
     fits = np.where(whole, NEVER - 1, np.int64(NONE))
-    full = np.where(whole, NEVER, np.maximum(budgets, 0) + 1)  # the longest alone are too many
+    # The longest alone are too many.
+    full = np.where(whole, NEVER, np.clip(budgets, 0, NEVER - 2) + 1)
     while (full - fits > 1).any():
         # All traces halve at once; how many spans a rank leads to cannot be told from it, because
         # roll-ups appear and vanish with what is kept.
         tried = fits + (full - fits) // 2
-        good = _used(places, candidates & (ranks <= tried[group]), keys) <= budgets
+        good = _used(places, candidates & (ranks <= tried.astype(np.int32)[group]), keys) <= budgets
         fits, full = np.where(good, tried, fits), np.where(good, full, tried)
-    return candidates & (ranks <= fits[group])
+    chosen: NDArray[np.bool_] = candidates & (ranks <= fits.astype(np.int32)[group])
+    return chosen
 
 
 def _used(
-    places: Assignment, kept: NDArray[np.bool_], keys: NDArray[np.int64]
+    places: Assignment, kept: NDArray[np.bool_], keys: NDArray[np.int32]
 ) -> NDArray[np.int64]:
     """How many spans each trace has: what is kept, and a roll-up for each parent and name."""
     rest = np.flatnonzero(~(kept | places.hidden))
-    many, place = int(kept.sum()), np.cumsum(kept) - 1
+    many, place = int(kept.sum()), np.cumsum(kept, dtype=np.int32) - 1
     above = places.forest.nearest(kept)[rest]
-    where = np.where(above == NONE, many + places.anchor[rest], place[above]).astype(np.int64)
     width = int(keys.max(initial=0)) + 1
-    cells, size = where * width + keys[rest], (many + len(places.anchor_span)) * width
+    cells = np.where(above == NONE, places.anchor[rest] + np.int64(many), place[above])
+    size = (many + len(places.anchor_span)) * width
+    del above, place
+    cells *= width
+    cells += keys[rest]
     # A table of marks is faster than sorting, and takes memory: sixteen megabytes at most.
     if size <= _MOST_CELLS:
         seen = np.zeros(size, bool)

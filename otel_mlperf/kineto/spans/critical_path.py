@@ -56,16 +56,14 @@ class _Lanes:
         roles = find_roles(trace)
         # Only innermost events: what is around them waits for what it contains.
         other = (roles == Role.PYTHON) | (roles == Role.WINDOW) | links.is_device
-        rows = np.flatnonzero(work | ~(around | other))
-        order = np.lexsort((events.start_ns[rows], events.track[rows]))
-        self.rows = rows[order]
+        rows = np.flatnonzero(work | ~(around | other)).astype(np.int32)
+        self.rows = rows[np.lexsort((events.start_ns[rows], events.track[rows]))]
         self._is_work = work[self.rows]
         self._start = events.start_ns[self.rows]
         self._end = self._start + events.duration_ns[self.rows]
-        self._place = np.full(len(events), NONE, np.int64)
-        self._place[self.rows] = np.arange(len(self.rows))
-        launch = links.launch[self.rows]
-        self._launch = np.where(launch != NONE, self._place[launch], NONE)
+        place = np.full(len(events) + 1, NONE, np.int32)  # one more: of NONE
+        place[self.rows] = np.arange(len(self.rows), dtype=np.int32)
+        self._launch = place[links.launch[self.rows]]
         waits = np.array([_WAITING in name for name in trace.names] or [False])
         self._waits = waits[events.name[self.rows]] & ~self._is_work
         self._first = np.diff(events.track[self.rows], prepend=NONE - 1) != 0
@@ -77,12 +75,13 @@ class _Lanes:
         places = places[np.argsort(self._end[places], kind="stable")]
         return places, self._end[places]
 
-    def _find_stops(self) -> NDArray[np.int64]:
+    def _find_stops(self) -> NDArray[np.int32]:
         """Of each place the nearest one at or before it where the way leaves the lane."""
         before = np.roll(self._end, 1)
         launched = (self._launch != NONE) & (before <= self._end[self._launch])
         stops = self._first | np.where(self._is_work, launched, self._waits)
-        places: NDArray[np.int64] = np.maximum.accumulate(np.where(stops, np.arange(len(stops)), 0))
+        at = np.arange(len(stops), dtype=np.int32)
+        places: NDArray[np.int32] = np.maximum.accumulate(np.where(stops, at, np.int32(0)))
         return places
 
     def walk(self) -> tuple[list[int], list[int]]:

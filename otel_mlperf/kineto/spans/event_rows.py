@@ -91,7 +91,9 @@ def _events(
             [shared[names.SECTION_CATEGORY] for shared, _ in constant], tail
         ),
         # Streams have no thread: a number of their own keeps them apart.
-        "track": np.where(known_threads, spans.threads[track], NO_THREAD - 1 - track),
+        "track": np.where(
+            known_threads, spans.threads[track], NO_THREAD - 1 - track.astype(np.int64)
+        ),
         "thread": text_columns.words(
             [timeline_track.thread for timeline_track in trace.tracks], track
         ),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
@@ -26,9 +26,9 @@ class RollUps:
 
     above: NDArray[np.int32]
     """Row of the kept event above; NONE: the anchor."""
-    anchor: NDArray[np.int32]
+    anchor: NDArray[np.signedinteger[Any]]
     """As in ``Assignment``."""
-    name: NDArray[np.int32]
+    name: NDArray[np.signedinteger[Any]]
     """Index into the trace's names, or OTHERS."""
     category: NDArray[np.uint8]
     first: NDArray[np.int32]
@@ -45,23 +45,29 @@ class RollUps:
 
 
 def roll_up(
-    trace: Trace, places: Assignment, kept: NDArray[np.bool_], keys: NDArray[np.int64]
+    trace: Trace, places: Assignment, kept: NDArray[np.bool_], keys: NDArray[np.int32]
 ) -> RollUps:
     """One row for each parent and name of what is not kept."""
     events = trace.events
-    rest = np.flatnonzero(~(kept | places.hidden))
+    rest = np.flatnonzero(~(kept | places.hidden)).astype(np.int32)
     above, keys = places.forest.nearest(kept)[rest], keys[rest]
-    where = np.where(above == NONE, len(kept) + places.anchor[rest], above).astype(np.int64)
-    # By parent, name and time: a roll-up is a run of neighbours, its first event the earliest.
-    order = np.lexsort((events.position[rest], events.start_ns[rest], keys, where))
-    rest, above, keys, where = rest[order], above[order], keys[order], where[order]
+    # Behind the rows the anchors: what is above, in one number.
+    where = np.where(above == NONE, np.int32(len(kept)) + places.anchor[rest], above)
+    del above
+    # By parent, name and time, of equal times by their place in the file: a roll-up is a run of
+    # neighbours, its first event the earliest.
+    order = np.lexsort((events.start_ns[rest], keys, where))
+    rest, keys, where = rest[order], keys[order], where[order]
+    del order
     new = np.ones(len(rest), bool)
     new[1:] = (np.diff(keys) != 0) | (np.diff(where) != 0)
     begins = np.flatnonzero(new)
-    first = rest[begins].astype(np.int32)
+    above = np.where(where[begins] < len(kept), where[begins], np.int32(NONE))
+    del keys, where
+    first = rest[begins]
     start, spent = events.start_ns[rest], events.duration_ns[rest]
     return RollUps(
-        above=above[begins],
+        above=above,
         anchor=places.anchor[first],
         name=events.name[first],
         category=events.category[first],

@@ -23,6 +23,7 @@ import numpy as np
 from otel_mlperf import ids
 from otel_mlperf.kineto.linking.forest import Forest
 from otel_mlperf.kineto.linking.linked_events import Place, Role, find_roles
+from otel_mlperf.kineto.reading.value_columns import narrowed
 from otel_mlperf.kineto.trace_events import NONE
 
 if TYPE_CHECKING:
@@ -77,11 +78,11 @@ class Assignment:
 
     forest: Forest
     """Without what is rolled up in any case, and without what a recorded section shows already."""
-    anchor: NDArray[np.int32]
+    anchor: NDArray[np.signedinteger[Any]]
     """Of each event the anchor of the root above it: an index into the next two."""
     anchor_span: NDArray[np.uint64]
     """The span above the roots that hang there; 0: none."""
-    anchor_trace: NDArray[np.int32]
+    anchor_trace: NDArray[np.signedinteger[Any]]
     """Index into ``traces``."""
     traces: list[bytes]
     """16 bytes each."""
@@ -95,9 +96,10 @@ class Assignment:
     """Events that are rolled up whatever the budget."""
 
     @cached_property
-    def trace(self) -> NDArray[np.int32]:
+    def trace(self) -> NDArray[np.signedinteger[Any]]:
         """Of each event the trace that it is in."""
-        return self.anchor_trace[self.anchor]
+        of_events: NDArray[np.signedinteger[Any]] = self.anchor_trace[self.anchor]
+        return of_events
 
 
 def find_assignment(
@@ -127,13 +129,16 @@ def find_assignment(
     parent = Forest(links.parent).nearest(~(hidden | never))
     root, step, section = _of_roots(links, parent, sections)
     known = _Anchors(trace.digest, sections, window, run_id)
-    keys, inverse = np.unique(_keys(section, step, links.steps), return_inverse=True)
-    anchors = np.array([known.at(key, links.steps) for key in keys.tolist()], np.int32)
+    keys = _keys(section, step, links.steps)
+    lowest = int(keys.min(initial=0))
+    anchors = np.zeros(int(keys.max(initial=0)) - lowest + 1, np.int64)
+    for key in np.flatnonzero(np.bincount(keys - lowest)).tolist():
+        anchors[key] = known.at(key + lowest, links.steps)
     return Assignment(
         forest=Forest(parent),
-        anchor=anchors[inverse.reshape(-1)][root] if len(root) else root,
+        anchor=narrowed(anchors)[(keys - lowest)[root]],
         anchor_span=np.array(known.spans, np.uint64),
-        anchor_trace=np.array(known.of_trace, np.int32),
+        anchor_trace=narrowed(np.array(known.of_trace, np.int64)),
         traces=list(known.traces),
         recorded=list(known.recorded()),
         phases=known.phases(),
@@ -144,13 +149,13 @@ def find_assignment(
 
 def _of_roots(
     links: Links, parent: NDArray[np.int32], sections: Sections | None
-) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int32]]:
+) -> tuple[NDArray[np.int32], NDArray[np.signedinteger[Any]], NDArray[np.signedinteger[Any]]]:
     """The root above each event, and of each event as a root its step and recorded section.
 
     Changes ``parent``: the annotation of a step that was not recorded is a root, and what ran on
     other threads in its time hangs under it.
     """
-    section = np.full(len(parent), NONE, np.int32)
+    section: NDArray[np.signedinteger[Any]] = np.full(len(parent), NONE, np.int8)
     if sections is not None:
         above = Forest(links.parent).nearest(links.section != NONE)
         section = np.where(links.section != NONE, links.section, links.section[above])
@@ -166,13 +171,18 @@ def _of_roots(
 
 
 def _keys(
-    section: NDArray[np.int32], step: NDArray[np.int32], steps: list[TraceStep]
-) -> NDArray[np.int64]:
+    section: NDArray[np.signedinteger[Any]],
+    step: NDArray[np.signedinteger[Any]],
+    steps: list[TraceStep],
+) -> NDArray[np.int32]:
     """One number for what a root hangs on: a section (from 0 on), or a step (from -2 down)."""
-    of_step = np.array([trace_step.section for trace_step in steps] or [NONE], np.int64)
-    recorded = np.where(step != NONE, of_step[step], NONE)
-    keys: NDArray[np.int64] = np.where(section != NONE, section, recorded).astype(np.int64)
-    return np.where((keys == NONE) & (step != NONE), -2 - step.astype(np.int64), keys)
+    # What a step is itself, and at its end what no step is: the last item is that of NONE.
+    of_step = [
+        trace_step.section if trace_step.section != NONE else -2 - at
+        for at, trace_step in enumerate(steps)
+    ]
+    keys: NDArray[np.int32] = np.array([*of_step, NONE], np.int32)[step]
+    return np.where(section != NONE, section, keys)
 
 
 class _Anchors:

@@ -15,7 +15,7 @@ from run_folders import MS, RUN_ID, START, RunFolderBuilder
 
 from otel_mlperf import ids, names
 from otel_mlperf.journal.window import Window, WindowStep
-from otel_mlperf.kineto.convert import convert, requests, sent_rows, store
+from otel_mlperf.kineto.convert import convert, requests, sent_rows, store, stored_rows
 from otel_mlperf.kineto.spans.budget import Budget
 from otel_mlperf.store.table_reader import Store
 
@@ -384,3 +384,11 @@ def test_requests_are_small_and_count_events(tmp_path):
     assert max(len(body) for _, body in made) <= (2 << 20) + 1024
     assert sum(items for items, _ in made) == found.kept == 30_000
     assert np.all(found.spans.plan.kept)
+
+
+def test_every_stream_has_a_track_of_its_own_however_many_there_are(tmp_path):
+    """Rows of as many streams as fill a byte have as many tracks, none of them a thread's."""
+    kernels = [kernel("k", 10 + at, 1, at + 1, stream=at) for at in range(128)]
+    rows = stored_rows(convert(write_trace(tmp_path / "t.json", kernels)))
+
+    assert {row["track"] for row in rows if row["kind"] == "event"} == set(range(-129, -1))
