@@ -249,8 +249,7 @@ PROFILER = {
 ATTACKS = {
     "F91": Fault(
         "shared memory is emptied while a run goes on",
-        "the mapping is read on, a new journal comes at the next step, counts are exact",
-        "not held yet: SECURITY.md names it as a limit",
+        "the mapping is read on, a new file comes at the next step, counts are exact",
     ),
     "F92": Fault(
         "the agent gets no processor",

@@ -156,12 +156,18 @@ def adds_up(account: dict[str, Any]) -> bool:
 
 
 def agent_of(runs: Path) -> int | None:
-    """The process that serves the one run in ``runs``, if any: it holds its log file open."""
+    """The process that serves the one run in ``runs``, if any."""
+    return next(iter(agents_of(runs)), None)
+
+
+def agents_of(runs: Path) -> list[int]:
+    """The processes that read the one run in ``runs``: each holds its log file open."""
+    found = []
     for place in Path("/proc").glob("[0-9]*/fd"):
         try:
             targets = [os.readlink(fd) for fd in place.iterdir()]
         except OSError:
             continue
         if any(t.startswith(str(runs)) and t.endswith("agent.log") for t in targets):
-            return int(place.parent.name)
-    return None
+            found.append(int(place.parent.name))
+    return found

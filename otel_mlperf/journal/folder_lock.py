@@ -8,6 +8,9 @@ import os
 import time
 from typing import TYPE_CHECKING, Final
 
+from otel_mlperf.errors import JournalError
+from otel_mlperf.journal.journal_folder import make_private
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -39,6 +42,19 @@ class OnlyOne:
                 return False
             time.sleep(0.1)
         return True
+
+    def keeps(self) -> bool:
+        """Whether the folder is still served from here: a lock file that was removed is made again.
+
+        False once somebody else holds the one that is there now.
+        """
+        with contextlib.suppress(OSError):
+            if os.path.samestat(os.fstat(self._fd), os.stat(self._path)):
+                return True
+        with contextlib.suppress(JournalError):
+            make_private(str(self._path.parent))
+        # Where none can be made, nobody else has one.
+        return self._locks() or not self._path.exists()
 
     def _locks(self) -> bool:
         """Whether it is ours now; a file that its last holder has removed is nobody's."""

@@ -108,6 +108,13 @@ class JournalReader:
         free = self.word(Word.TAIL)  # a hole below it was given up: its place may be written again
         self.ring.next, self.ring.holes = first, sorted(h for h in holes if h >= free)
 
+    def go_on_after(self, other: JournalReader) -> None:
+        """Reads on where the reader of the file stood that this one has taken the place of."""
+        self.resume(other.ring.next, other.ring.holes)
+        # What was said in the old file after it was copied; all of it only grows.
+        for word in (Word.DURABLE, Word.STORED, Word.TABLES_UNTIL):
+            self.set_word(word, max(self.word(word), other.word(word)))
+
     def take(self, *, final: bool = False) -> Rows:
         """Rows of every kind that were published since the last call."""
         # Read before the rows: CLOSED is stored after the last of them, so a look that begins
@@ -139,6 +146,11 @@ class JournalReader:
         can_be: Rows = is_open[is_open["start"] < np.uint64(self.meta.latest_ns)]
         return can_be
 
+    @property
+    def rows(self) -> int:
+        """How many the ring has room for, whatever has been written over its header since."""
+        return len(self.ring)
+
     def word(self, word: Word) -> int:
         """One header word."""
         return int(self.words[word])
@@ -159,8 +171,8 @@ class JournalReader:
 
     @property
     def is_pressing(self) -> bool:
-        """Whether a look should come soon: it fills up, or has ended."""
-        return not self.is_running or self.ring.is_filling()
+        """Whether a look should come soon: it fills up, has ended, or was cut short."""
+        return self.is_cut or not self.is_running or self.ring.is_filling()
 
     @property
     def is_running(self) -> bool:
@@ -171,6 +183,16 @@ class JournalReader:
     def is_owned(self) -> bool:
         """Whether the process that made the journal still lives: it holds a lock on the file."""
         return self._fd < 0 or has_owner(self._fd)
+
+    @property
+    def is_removed(self) -> bool:
+        """Whether the file has no name any more; what is mapped here is read on."""
+        return self._fd >= 0 and not os.fstat(self._fd).st_nlink
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether the file was made shorter: a look into what is gone would be the end (SIGBUS)."""
+        return self._fd >= 0 and os.fstat(self._fd).st_size < len(self._map)
 
     def close(self) -> None:
         """Gives up the mapping; every array taken from here was a copy."""

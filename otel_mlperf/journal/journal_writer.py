@@ -13,9 +13,7 @@ publishes it, wrong for a counter.
 
 from __future__ import annotations
 
-import fcntl
 import itertools
-import mmap
 import os
 import struct
 from collections.abc import Sequence
@@ -24,6 +22,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from otel_mlperf.errors import JournalError
+from otel_mlperf.journal.journal_file import create_mapped, move_to_new
 from otel_mlperf.journal.layout import (
     CELL_BYTES,
     CHUNK_BYTES,
@@ -85,7 +84,8 @@ class Journal:
     def __init__(self, path: str, rows: int, meta: JournalMeta) -> None:
         self.path = path
         self.shape = Shape.of_rows(rows)
-        self._fd, self.buffer = _create(path, self.shape.size)
+        self._fd, self.buffer = create_mapped(path, self.shape.size)
+        self._former_fd = -1
         self.words = memoryview(self.buffer).cast("Q")
         self.floats = memoryview(self.buffer).cast("B").cast("d")
         self.lease = Lease(1, 1 + rows)
@@ -253,12 +253,32 @@ class Journal:
             words[Word.STATE] = State.CLOSED
         return int(words[Word.HEAD])
 
+    @property
+    def is_removed(self) -> bool:
+        """Whether its file, which is whole, has no name: nobody who comes now finds it."""
+        status = os.fstat(self._fd)
+        return not status.st_nlink and status.st_size == self.shape.size
+
+    def make_file_again(self) -> None:
+        """Gives it a file of the old name, in a folder that is there; rows go on into that one.
+
+        Raises:
+            JournalError: there is no room; it goes on in the file without a name.
+        """
+        fd = move_to_new(self.path, self.buffer)
+        # The one before stays open, and so stays locked, until its reader has found the new one;
+        # at the next time it has.
+        if self._former_fd >= 0:
+            os.close(self._former_fd)
+        self._former_fd, self._fd = self._fd, fd
+
     def release(self) -> None:
         """Gives up memory and lock: whoever reads the file then knows that its owner is gone."""
         self.words.release()
         self.floats.release()
         self.buffer.close()
-        os.close(self._fd)
+        for fd in {self._fd, self._former_fd} - {-1}:
+            os.close(fd)
 
 
 def _pieces(text: bytes) -> Pieces:
@@ -270,26 +290,3 @@ def _pieces(text: bytes) -> Pieces:
 
 def _type_name(value: object) -> str:
     return f"<{type(value).__qualname__}>"
-
-
-def _create(path: str, size: int) -> tuple[int, mmap.mmap]:
-    """A new file of ``size`` bytes, all of them allocated and mapped, with this process's lock.
-
-    The descriptor stays open: closing any descriptor of the file would drop the lock.
-    """
-    try:
-        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-    except OSError as error:
-        raise JournalError(f"creating the journal {path}: {error.strerror}") from error
-    try:
-        os.posix_fallocate(fd, 0, size)  # the memory is ours from here: no SIGBUS at a later store
-        fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        # Every page is mapped now: a store into a new one would cost ten times as much later.
-        return fd, mmap.mmap(fd, size, mmap.MAP_SHARED | mmap.MAP_POPULATE)
-    except OSError as error:
-        os.close(fd)
-        os.unlink(path)
-        raise JournalError(
-            f"allocating {size:,} bytes for the journal {path}: {error.strerror}; make room, or "
-            "set OTEL_MLPERF_JOURNAL_ROWS lower"
-        ) from error

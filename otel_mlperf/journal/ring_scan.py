@@ -59,6 +59,9 @@ class RingScan:
         """The last slot that the look before saw published, and the holes that it saw filled."""
         self._filled: list[int] = []
 
+    def __len__(self) -> int:
+        return len(self._ring)
+
     def take(self, *, final: bool = False) -> Rows:
         """A copy of every row published since the last look; ``final`` looks past all holes."""
         twice = not (self._in_order or final)

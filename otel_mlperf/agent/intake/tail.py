@@ -5,28 +5,26 @@ Turns memory into events. What was read is freed only after the events are durab
 
 from __future__ import annotations
 
-import logging
 import os
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from otel_mlperf.agent.intake.open_journals import OpenJournals
 from otel_mlperf.agent.model.events import Event, Joined, Left, Named, Polled, Seen
-from otel_mlperf.errors import JournalError
-from otel_mlperf.journal.journal_folder import journals_in
-from otel_mlperf.journal.journal_reader import OPEN_TYPE, JournalReader
+from otel_mlperf.journal.journal_reader import OPEN_TYPE
 from otel_mlperf.journal.layout import ROW_BYTES, Word
 
 if TYPE_CHECKING:
     import mmap
+    from pathlib import Path
 
     from otel_mlperf.agent.model.agent_state import AgentState
+    from otel_mlperf.journal.journal_reader import JournalReader
     from otel_mlperf.journal.meta import JournalMeta
     from otel_mlperf.journal.ring_scan import Rows
 
-_log = logging.getLogger("otel_mlperf.agent")
 COUNTED: Final = (
     Word.LOST_RING_FULL,
     Word.LOST_PAYLOADS,
@@ -54,10 +52,8 @@ class Tail:
 
     def __init__(self, folder: Path, own: dict[str, mmap.mmap] | None = None) -> None:
         self.folder = folder
-        self._own = own or {}
-        self._readers: dict[str, JournalReader] = {}
-        self._bad: set[str] = set()
-        self._gone: dict[str, JournalReader] = {}
+        self._open = OpenJournals(folder, own or {})
+        self._readers = self._open.readers
         self._read_to: dict[str, int] = {}
         self._unread: dict[str, int] = {}
         self._alive_ns: dict[str, int] = {}
@@ -70,15 +66,26 @@ class Tail:
     def resume(self, state: AgentState) -> None:
         """Goes on where the events of another agent end."""
         for name, journal in state.journals.items():
-            if not journal.left and self._open(name):
+            if not journal.left and self._takes_up(name):
                 self._readers[name].resume(journal.next, journal.holes)
         for name in state.finished:
             # Read to its end by an agent that could not say so in the tables.
-            if self._open(name):
-                self._gone[name] = self._readers.pop(name)
+            if self._takes_up(name):
+                self._open.end(name)
+
+    def _takes_up(self, name: str) -> bool:
+        is_there = self._open.open(name)
+        if is_there:
+            self._note_alive(name)
+        return is_there
+
+    def _note_alive(self, name: str) -> None:
+        # The agent before this one saw it then; what is here now may have been dead for hours.
+        self._alive_ns[name] = self._readers[name].word(Word.BEAT)
 
     def missing(self, state: AgentState) -> list[Event]:
-        """Ends for journals that an agent before has read and whose files are gone."""
+        """Ends for journals that were read and whose files are gone, or were cut short since."""
+        self._open.refresh()
         return [
             Left(name, journal.alive_ns, journal.open, journal.cells, journal.words)
             for name, journal in state.journals.items()
@@ -87,10 +94,10 @@ class Tail:
 
     def find(self) -> list[Joined]:
         """Journals that are new since the last call."""
-        names = {path.name for path in journals_in(self.folder)}
-        names |= {Path(path).name for path in self._own}
-        new = sorted(names - self._readers.keys() - self._gone.keys() - self._bad)
-        return [Joined(name, self._readers[name].meta) for name in new if self._open(name)]
+        new = self._open.open_new()
+        for name in new:
+            self._note_alive(name)
+        return [Joined(name, self._readers[name].meta) for name in new]
 
     def poll(self) -> list[Event]:
         """Names and rows that are new; at a journal's end also its end."""
@@ -114,11 +121,10 @@ class Tail:
                 events.append(Polled(name, ring.next, list(ring.holes), rows.tobytes()))
                 self._read_to[name] = ring.next
                 self._unread[name] = max(self._unread.get(name, 0), len(rows))
-                self.fullness = max(self.fullness, len(rows) / reader.word(Word.ROWS))
+                self.fullness = max(self.fullness, len(rows) / reader.rows)
             if not owned or reader.is_closed:
                 events.append(self._left(name, reader))
-                # Mapped still: the file goes only when tables hold what was in it.
-                self._gone[name] = self._readers.pop(name)
+                self._open.end(name)
         return events
 
     @property
@@ -144,7 +150,7 @@ class Tail:
     def durable(self) -> None:
         """The events of the last poll are on disk: their slots are free again."""
         now = time.monotonic_ns()
-        for reader in [*self._readers.values(), *self._gone.values()]:
+        for reader in [*self._readers.values(), *self._open.ended.values()]:
             reader.free()
             reader.set_word(Word.DURABLE, reader.ring.next - 1)
             reader.set_word(Word.BEAT, now)
@@ -162,19 +168,15 @@ class Tail:
         ``until_ns`` is the monotonic time at which the last look began.
         """
         for name, slot in self._read_to.items():
-            reader = self._readers.get(name) or self._gone.get(name)
+            reader = self._readers.get(name) or self._open.ended.get(name)
             if reader:
                 reader.set_word(Word.STORED, slot - 1)
         self._read_to.clear()
         for reader in self._readers.values():
             reader.set_word(Word.TABLES_UNTIL, until_ns)
-        for name, reader in list(self._gone.items()):
+        for reader in self._open.ended.values():
             reader.set_word(Word.STORED, max(reader.ring.next - 1, reader.word(Word.HEAD)))
-            reader.close()
-            (self.folder / name).unlink(missing_ok=True)
-            self._own.pop(str(self.folder / name), None)
-            self._bad.discard(name)
-            del self._gone[name]
+        self._open.remove_ended()
 
     def still_there(self, names: list[str]) -> list[str]:
         """Which of the journals ``names`` have a file."""
@@ -183,7 +185,7 @@ class Tail:
     @property
     def ended_main(self) -> bool:
         """Whether a rank's own journal has ended and is not in the tables yet."""
-        return any(not reader.meta.is_child for reader in self._gone.values())
+        return any(not reader.meta.is_child for reader in self._open.ended.values())
 
     def mains(self) -> dict[str, JournalMeta]:
         """What the own journal of each rank says of its process."""
@@ -197,7 +199,7 @@ class Tail:
         fullest: dict[int, tuple[int, int]] = {}
         pids = {meta.rank: meta.pid for meta in self.mains().values()}
         for name, reader in self._readers.items():
-            pid, rows = pids.get(reader.meta.rank), reader.word(Word.ROWS)
+            pid, rows = pids.get(reader.meta.rank), reader.rows
             if pid is not None:
                 unread = self._unread.get(name, 0)
                 most, limit = fullest.get(pid, (0, 0))
@@ -208,22 +210,7 @@ class Tail:
 
     def close(self) -> None:
         """Gives up every mapping."""
-        for reader in [*self._readers.values(), *self._gone.values()]:
-            reader.close()
-
-    def _open(self, name: str) -> bool:
-        path = str(self.folder / name)
-        try:
-            self._readers[name] = JournalReader(path, self._own.get(path))
-        except JournalError as error:
-            # A process is still making it, or it is none of ours: looked at again next time.
-            if str(error) not in self._bad:
-                self._bad.add(str(error))
-                _log.info("%s", error)
-            return False
-        # The agent before this one saw it then; what is here now may have been dead for hours.
-        self._alive_ns[name] = self._readers[name].word(Word.BEAT)
-        return True
+        self._open.close()
 
     def _left(self, name: str, reader: JournalReader) -> Left:
         return Left(

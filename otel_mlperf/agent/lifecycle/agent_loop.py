@@ -29,6 +29,8 @@ from otel_mlperf.store.parts import last_number, window_host, write_as_of
 from otel_mlperf.store.schema import TABLES
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from otel_mlperf.agent.intake.tail import Tail
     from otel_mlperf.agent.model.agent_options import Options
     from otel_mlperf.agent.readings.sensor_set import SensorSet
@@ -109,10 +111,18 @@ class Agent:
         # Last: while the replay runs, a request may still turn out to have been settled.
         self._sender.start()
 
-    def run(self) -> None:
-        """Until the last journal has ended and what waits is delivered, or the time is over."""
+    def run(self, is_mine: Callable[[], bool] = lambda: True) -> None:
+        """Until the last journal has ended and what waits is delivered, or the time is over.
+
+        ``is_mine`` says whether no other agent serves the journals; once one does, this one leaves.
+        """
         while True:
             began = time.monotonic()
+            if not is_mine():
+                _log.warning("another agent serves the journals now: this one leaves")
+                self._stop()
+                self._let_go()
+                return
             self.tick()
             if not len(self._tail) and not self._state.journals:
                 break
@@ -139,6 +149,8 @@ class Agent:
 
     def tick(self) -> None:
         """One look at the sensors and the journals: a rank's last readings are before its end."""
+        # First: what was cut short since the last look must not be touched any more.
+        self._take(self._tail.missing(self._state))
         read = self._readings.step(self._tail.mains())
         new = self._tail.find()
         if any(not joined.meta.is_child for joined in new):
@@ -173,12 +185,18 @@ class Agent:
 
     def finish(self) -> None:
         """Writes the state a last time; what still waits stays in the outbox."""
-        self._windows.stop()
-        self._readings.close()
         self._publisher.close()
-        self._sender.stop()
+        self._stop()
         self._processor.settle()
         self.flush(time.time_ns())
+        self._let_go()
+
+    def _stop(self) -> None:
+        self._windows.stop()
+        self._readings.close()
+        self._sender.stop()
+
+    def _let_go(self) -> None:
         self._log.close()
         self._tail.close()
 

@@ -50,10 +50,10 @@ def serve(folder: Path, environ: Mapping[str, str]) -> int:
         _log.error("%s is not this user's alone: nothing in it is read", folder)
         return 1
     for wait_s in (*_WAITS_S, 0.0):
-        with OnlyOne(folder) as is_mine:
+        with (lock := OnlyOne(folder)) as is_mine:
             if not is_mine:
                 return 0
-            _serve_locked(folder, environ)
+            _serve_locked(folder, environ, lock)
         # A process may have come while the lock was still ours, and found an agent; or the disk
         # was full and its journal could not be stored.
         if not journals_in(folder) or first_meta(folder) is None:
@@ -64,13 +64,13 @@ def serve(folder: Path, environ: Mapping[str, str]) -> int:
     return 1
 
 
-def _serve_locked(folder: Path, environ: Mapping[str, str]) -> None:
+def _serve_locked(folder: Path, environ: Mapping[str, str], lock: OnlyOne) -> None:
     meta = first_meta(folder)
     if meta is None:
         return
     agent = _make_agent(meta, folder, environ)
     try:
-        agent.run()
+        agent.run(lock.keeps)
     except Exception:
         # Nobody sees a traceback of a process without a terminal.
         if _log.hasHandlers():
@@ -96,11 +96,11 @@ def _run_thread(journal: Journal, meta: JournalMeta, environ: Mapping[str, str])
     folder = Path(journal.path).parent
     try:
         while os.path.exists(journal.path):
-            with OnlyOne(folder) as is_mine:
+            with (lock := OnlyOne(folder)) as is_mine:
                 if is_mine and os.path.exists(journal.path):
                     # On its own mapping: to open the file again would drop the program's lock.
                     own = {journal.path: journal.buffer}
-                    _make_agent(meta, folder, environ, own).run()
+                    _make_agent(meta, folder, environ, own).run(lock.keeps)
         remove_if_empty(folder)
     except Exception:  # noqa: BLE001 - nobody above a thread
         _log.exception("the agent failed; what it had not read stays in the journal")

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 from otel_mlperf.isolated_process import command
 from otel_mlperf.journal.folder_lock import is_served
+from otel_mlperf.journal.journal_folder import make_private
 from otel_mlperf.journal.layout import Word
 from otel_mlperf.recorder.core.faults import internal_error, say_once
 
@@ -84,11 +85,12 @@ class AgentWatch:
                      "memory until 'otel-mlperf recover' reads it", error)  # fmt: skip
 
     def look(self, now: int) -> None:
-        """Starts the agent again if it has died; costs two comparisons else."""
-        if now < self._next_look or self._config.agent != "process":
+        """Starts the agent again if it has died; costs a comparison until five seconds are over."""
+        if now < self._next_look:
             return
         self._next_look = now + _SILENT_NS
-        if not self._is_silent(now, _SILENT_NS):
+        self._keep_file()
+        if self._config.agent != "process" or not self._is_silent(now, _SILENT_NS):
             return
         # The last one stays, however old: the next look counts from it.
         self._starts = [s for s in self._starts if now - s < _HOUR_NS] or self._starts[-1:]
@@ -102,8 +104,21 @@ class AgentWatch:
 
     def ensure(self) -> None:
         """At the end, which nobody looks at later: starts an agent if there is none any more."""
+        self._keep_file()
         if self._config.agent == "process" and self._is_silent(time.monotonic_ns(), _END_SILENT_NS):
             self._restart()
+
+    def _keep_file(self) -> None:
+        """Makes the journal's file again where somebody has removed it: no agent would find it."""
+        try:
+            if self._journal.is_removed:
+                make_private(os.path.dirname(self._journal.path))
+                self._journal.make_file_again()
+                say_once("somebody has removed %s from shared memory (logging out does it where "
+                         "RemoveIPC=yes); it is there again, nothing is lost",
+                         self._journal.path)  # fmt: skip
+        except Exception as error:  # noqa: BLE001 - recording never raises
+            say_once("%s; it is tried again", error)
 
     def _is_silent(self, now: int, most_ns: int) -> bool:
         """Whether nothing is heard of it; one that has just been started is given time to load."""

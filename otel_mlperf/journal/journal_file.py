@@ -1,0 +1,152 @@
+"""How is the file of a journal made, and made again when somebody has removed it?
+
+Logging out may empty shared memory (``RemoveIPC`` of systemd), and so may whoever cleans up there.
+What is mapped stays whole, but no agent that comes later finds it. So the content goes into a new
+file of the same name, at the same addresses: whatever of the recorder points into the mapping still
+does, and a reader of the old file goes on in the new one at the same slot.
+
+Nothing is done against a file that is cut short: the next store raises SIGBUS, whatever is checked
+before. Only the owner of the file can do that. The kernel seals no size of a file that has a name,
+and one without a name (``memfd_create``) would be gone with the process and its agent, whose rows
+``recover`` reads today.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import gc
+import mmap
+import os
+from functools import partial
+from operator import call
+from typing import TYPE_CHECKING, Any, Final
+
+from otel_mlperf.errors import JournalError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_SHARED: Final = mmap.MAP_SHARED | mmap.MAP_POPULATE
+_ONTO: Final = 1 | 2
+"""MREMAP_MAYMOVE and MREMAP_FIXED: in place of what is mapped there."""
+_FAILED: Final = (1 << 64) - 1
+
+
+def create_mapped(path: str, size: int) -> tuple[int, mmap.mmap]:
+    """A new file of ``size`` bytes, all of them allocated and mapped, with this process's lock.
+
+    The descriptor stays open: closing any descriptor of the file would drop the lock.
+
+    Raises:
+        JournalError: the file exists, or the file system has no room for it.
+    """
+    fd = _create(path, size)
+    try:
+        fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        # Every page is mapped now: a store into a new one would cost ten times as much later.
+        return fd, mmap.mmap(fd, size, _SHARED)
+    except OSError as error:
+        _discard(fd, path)
+        raise _no_room(path, size, error) from error
+
+
+def move_to_new(path: str, mapped: mmap.mmap) -> int:
+    """Puts a new file with the same content under ``mapped`` and gives it the name ``path``.
+
+    Takes some milliseconds, in which no other Python thread runs.
+
+    Returns:
+        Its descriptor, with this process's lock; the old one must stay open until no reader can
+        still be at the old file.
+
+    Raises:
+        JournalError: there is no room, or the kernel refuses; all is as before.
+    """
+    size, beside = len(mapped), f"{path}.new"
+    fd = _create(beside, size)
+    try:
+        _copy_and_map(mapped, fd, size)
+        fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        os.replace(beside, path)  # last: a reader finds it whole and owned
+    except OSError as error:
+        _discard(fd, beside)
+        raise JournalError(
+            f"making the journal {path} again, which somebody has removed: {error.strerror}"
+        ) from error
+    return fd
+
+
+def _copy_and_map(mapped: mmap.mmap, fd: int, size: int) -> None:
+    """Copies what is mapped into the file and maps that in its place.
+
+    Raises:
+        OSError: the kernel refuses.
+    """
+    import ctypes  # 5 ms, and only here
+
+    libc = _libc()
+    old = ctypes.addressof(ctypes.c_char.from_buffer(mapped))
+    new = libc.mmap(None, size, mmap.PROT_READ | mmap.PROT_WRITE, _SHARED, fd, 0)
+    moved = _FAILED
+    if new != _FAILED:
+        copy = partial(libc.memmove, new, old, size)
+        moved = _without_pause(copy, partial(libc.mremap, new, size, size, _ONTO, old))
+    if moved == _FAILED:
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+
+
+def _libc() -> Any:
+    """Calls of the C library during which the GIL is kept."""
+    import ctypes
+
+    libc, number, place, size = (
+        ctypes.PyDLL(None, use_errno=True), ctypes.c_int, ctypes.c_void_p, ctypes.c_size_t
+    )  # fmt: skip
+    for name, arguments in {
+        "mmap": [place, size, number, number, number, ctypes.c_long],
+        "memmove": [place, place, size],
+        "mremap": [place, size, size, number, place],
+    }.items():
+        function = getattr(libc, name)
+        function.argtypes, function.restype = arguments, place
+    return libc
+
+
+def _without_pause(*calls: Callable[[], Any]) -> Any:
+    """What the last of ``calls`` returns; between them no other thread and no handler runs.
+
+    Those take their turn between two bytecodes, and here are none: a row that was stored after the
+    copy, into memory that is about to go, would be lost.
+    """
+    collects = gc.isenabled()
+    gc.disable()  # it would call back into Python
+    try:
+        return [*map(call, calls)][-1]
+    finally:
+        if collects:
+            gc.enable()
+
+
+def _create(path: str, size: int) -> int:
+    try:
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise JournalError(f"creating the journal {path}: {error.strerror}") from error
+    try:
+        os.posix_fallocate(fd, 0, size)  # the memory is ours from here: no SIGBUS at a later store
+    except OSError as error:
+        _discard(fd, path)
+        raise _no_room(path, size, error) from error
+    return fd
+
+
+def _discard(fd: int, path: str) -> None:
+    os.close(fd)
+    os.unlink(path)
+
+
+def _no_room(path: str, size: int, error: OSError) -> JournalError:
+    return JournalError(
+        f"allocating {size:,} bytes for the journal {path}: {error.strerror}; make room, or "
+        "set OTEL_MLPERF_JOURNAL_ROWS lower"
+    )

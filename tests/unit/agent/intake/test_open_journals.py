@@ -1,0 +1,132 @@
+"""What does the agent do with journal files that somebody takes away while it reads them?"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+from by_hand import accounts, adds_up, table
+
+from otel_mlperf.agent.intake.tail import Tail
+from otel_mlperf.agent.lifecycle.agent_loop import Agent
+from otel_mlperf.agent.model.agent_options import Options
+from otel_mlperf.agent.model.sampling import Policy
+
+RECORDS = """
+import os, sys
+from pathlib import Path
+from by_hand import Program
+program = Program(Path(sys.argv[1]), Path(sys.argv[2]))
+at = 0
+for line in sys.stdin:
+    if line == "remove\\n":
+        os.unlink(program.journal.path)
+    elif line == "make again\\n":
+        program.journal.make_file_again()
+    elif line == "stop\\n":
+        program.stop(at)
+    else:
+        program.step(at)
+        at += 10
+    print(program.sections, flush=True)
+"""
+
+
+class Elsewhere:
+    """A program in a process of its own, which does one thing at a time."""
+
+    def __init__(self, journals, run_folder) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", RECORDS, journals, run_folder],
+            env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+        )  # fmt: skip
+        self.sections = 0
+
+    def do(self, *words: str) -> None:
+        for word in words:
+            self._process.stdin.write(f"{word}\n")
+            self._process.stdin.flush()
+            self.sections = int(self._process.stdout.readline())
+
+    def end(self) -> None:
+        self._process.kill()
+        self._process.communicate()
+
+
+@pytest.fixture
+def elsewhere(journals, run_folder):
+    program = Elsewhere(journals, run_folder)
+    yield program
+    program.end()
+
+
+@pytest.fixture
+def agent(elsewhere, journals):
+    """An agent that has found its journal, with the one step that is in it."""
+    elsewhere.do("step")
+    tail = Tail(journals)
+    (joined,) = tail.find()
+    tail.close()
+    agent = Agent(joined.meta, Tail(journals), Options(policy=Policy(), readings="none"))
+    agent.tick()
+    return agent
+
+
+def is_whole(run_folder, steps, sections):
+    account = accounts(run_folder)["spans"]["store"]
+    assert [row["n"] for row in table(run_folder, "steps")] == list(range(steps))
+    assert account["created"] == sections
+    assert account["lost"] == {}
+    assert adds_up(account)
+
+
+@pytest.mark.fault("F91")
+def test_a_removed_file_is_read_on(agent, elsewhere, run_folder):
+    """What is written after the removal is read from memory; nobody need make the file again."""
+    elsewhere.do("remove", "step")
+    agent.tick()
+    elsewhere.do("step", "stop")
+    agent.run()
+
+    is_whole(run_folder, 3, elsewhere.sections)
+
+
+def test_the_file_that_was_made_again_is_followed(agent, elsewhere, run_folder, journals):
+    """Rows of before, between and after are read once each, and the new file goes at the end."""
+    for _ in range(3):
+        elsewhere.do("remove", "step")
+        agent.tick()
+        elsewhere.do("step", "make again", "step")
+        agent.tick()
+    elsewhere.do("stop")
+    agent.run()
+
+    is_whole(run_folder, 10, elsewhere.sections)
+    assert list(journals.glob("*.journal*")) == []
+
+
+def test_the_next_agent_reads_the_file_that_was_made_again(agent, elsewhere, run_folder, journals):
+    """It goes on at the slot at which the one before ended, in another file."""
+    agent.mark()
+    elsewhere.do("remove", "step", "make again", "step", "stop")
+    meta = next(iter(agent._tail.mains().values()))
+    del agent
+    Agent(meta, Tail(journals), Options(policy=Policy(), readings="none")).run()
+
+    is_whole(run_folder, 3, elsewhere.sections)
+
+
+@pytest.mark.parametrize("kept_bytes", [0, 1 << 16])
+def test_a_file_that_was_cut_short_is_given_up(agent, elsewhere, run_folder, journals, kept_bytes):
+    """What had been read is accounted for, and the agent ends; a look into it would end it."""
+    agent.mark()
+    before = elsewhere.sections
+    (journal,) = journals.glob("*.journal")
+    os.truncate(journal, kept_bytes)
+    agent.run()
+
+    is_whole(run_folder, 1, before)
+    assert list(journals.glob("*.journal")) == []
