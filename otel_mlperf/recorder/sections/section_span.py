@@ -74,6 +74,13 @@ class SectionSpan(Span):
         self.section = section
         self._context = context
 
+    def __eq__(self, other: object) -> bool:
+        """Whether it is of the same section: the current span, asked for, is a face of its own."""
+        return isinstance(other, SectionSpan) and other.section is self.section
+
+    def __hash__(self) -> int:
+        return id(self.section)
+
     def get_span_context(self) -> SpanContext:
         """Trace id and span id, the ones that are delivered."""
         return self._context

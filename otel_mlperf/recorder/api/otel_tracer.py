@@ -1,0 +1,198 @@
+"""How do spans that other libraries make through the OpenTelemetry API become sections?
+
+Most are opened, made current and ended by one ``with``, on one thread: such a span is a section of
+ours with a face, at little more than a section's cost. Its trace id, say, is worked out when
+somebody asks for it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from opentelemetry import trace
+from opentelemetry.trace import INVALID_SPAN, NonRecordingSpan, Span, Tracer, TracerProvider
+from opentelemetry.util._decorator import _agnosticcontextmanager
+
+from otel_mlperf.recorder.api.span import active, is_compiling
+from otel_mlperf.recorder.core.attribute_values import safe_attributes, safe_name_text
+from otel_mlperf.recorder.core.faults import internal_error, say_once
+from otel_mlperf.recorder.sections.section_context import CURRENT, Attributes
+from otel_mlperf.recorder.sections.section_span import SectionSpan
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+    from types import TracebackType
+
+    from opentelemetry.trace import SpanContext
+
+    from otel_mlperf.recorder.lifecycle.recorder import Recorder
+    from otel_mlperf.recorder.sections.section import Section
+
+
+class JournalTracerProvider(TracerProvider):
+    """Hands out tracers that write to the active run's journal."""
+
+    def get_tracer(self, *names: Any, **more: Any) -> Tracer:
+        """A tracer; libraries are not told apart."""
+        return JournalTracer()
+
+
+class JournalTracer(Tracer):
+    """Makes sections of spans."""
+
+    def start_span(
+        self,
+        name: str,
+        context: Any = None,
+        kind: Any = None,
+        attributes: Any = None,
+        links: Sequence[Any] | None = None,
+        start_time: int | None = None,
+        record_exception: bool = True,
+        set_status_on_exception: bool = True,
+    ) -> Span:
+        """Opens a section that ends with ``end()``; it is not made current.
+
+        Without a run it is a span that records nothing and hands the context on.
+        """
+        try:
+            recorder = active()
+            if recorder is None or is_compiling():
+                return NonRecordingSpan(trace.get_current_span(context).get_span_context())
+            section = _section(recorder, name, attributes)
+            _open(recorder, section, context, start_time)
+            span = OpenedSpan(section)
+            for link in links or ():
+                span.add_link(link.context, link.attributes)
+        except Exception as error:  # noqa: BLE001 - recording never raises
+            internal_error(error)
+            return INVALID_SPAN
+        return span
+
+    def start_as_current_span(  # noqa: PLR0913, PLR0917 - the API's
+        self,
+        name: str,
+        context: Any = None,
+        kind: Any = None,
+        attributes: Any = None,
+        links: Sequence[Any] | None = None,
+        start_time: int | None = None,
+        record_exception: bool = True,
+        set_status_on_exception: bool = True,
+        end_on_exit: bool = True,
+    ) -> Any:
+        """Opens a section, makes it current and ends it with the block; also a decorator."""
+        is_usual = record_exception and set_status_on_exception and end_on_exit
+        if context is None and start_time is None and not links and is_usual:
+            try:
+                recorder = active()
+                if recorder is not None and not is_compiling():
+                    return BlockSpan(_section(recorder, name, attributes), self, name, attributes)
+            except Exception as error:  # noqa: BLE001 - recording never raises
+                internal_error(error)
+        return self.make_current(
+            (name, context, kind, attributes, links, start_time),
+            end_on_exit, record_exception, set_status_on_exception,
+        )  # fmt: skip
+
+    @_agnosticcontextmanager
+    def make_current(self, about: tuple[Any, ...], *how: bool) -> Iterator[Span]:
+        """Opens a section only when it is entered, anew for each call of what it decorates."""
+        with trace.use_span(span := self.start_span(*about), *how):
+            yield span
+
+
+class ForeignSpan(SectionSpan):
+    """A section as the library sees it that made it."""
+
+    __slots__ = ()
+
+    def __init__(self, section: Section) -> None:
+        self.section = section
+
+    def get_span_context(self) -> SpanContext:
+        """Trace id and span id, the ones that are delivered."""
+        try:
+            return self._context
+        except AttributeError:
+            self._context = self.section.as_span().get_span_context()
+            return self._context
+
+    def end(self, end_time: int | None = None) -> None:
+        """Ends the section; again does nothing."""
+        try:
+            section, now = self.section, time.monotonic_ns()
+            recorder: Any = section.recording
+            t1 = now if end_time is None else _monotonic(recorder, end_time, now)
+            recorder.sections.close(section, max(t1, getattr(section, "t0", 0)))
+        except Exception as error:  # noqa: BLE001 - recording never raises
+            internal_error(error)
+
+
+class OpenedSpan(ForeignSpan):
+    """A span that ends when it is told to."""
+
+    __slots__ = ()
+
+
+class BlockSpan(ForeignSpan):
+    """A span that ``with`` opens, makes current and ends; what it decorates gets others."""
+
+    __slots__ = ("_about",)
+
+    def __init__(self, section: Section, *about: Any) -> None:
+        self.section = section
+        self._about = about
+
+    def __enter__(self) -> BlockSpan:
+        section: Any = self.section
+        section.__enter__()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        section: Any = self.section
+        if section.at:
+            section.__exit__(kind, error, trace)
+        else:  # it was told to end before
+            section.recording.sections.leave(section)
+
+    def __call__(self, function: Callable[..., Any]) -> Any:
+        """Decorates a function or coroutine: each call is a span of its own."""
+        tracer, name, attributes = self._about
+        return tracer.make_current(
+            (name, None, None, attributes, None, None), True, True, True
+        )(function)  # fmt: skip
+
+
+def _section(recorder: Recorder, name: str, attributes: Any) -> Section:
+    text = name if type(name) is str else safe_name_text(name)
+    entry = recorder.registry.known.get(text) or recorder.registry.entry(text, text)
+    section = recorder.sections.make(entry)
+    if attributes:
+        if isinstance(attributes, Mapping):
+            extra = section.extra = Attributes()
+            extra.attributes = safe_attributes(attributes)
+        else:
+            say_once(f"the span {text!r}: attributes are a {type(attributes).__name__}, left out")
+    return section
+
+
+def _open(recorder: Recorder, section: Section, context: Any, start_time: int | None) -> None:
+    sid, now = recorder.next_id(), time.monotonic_ns()
+    around = CURRENT.get() if context is None else context
+    chunk, track = recorder.parents.place(around, sid, section)
+    t0 = 0 if start_time is None else _monotonic(recorder, start_time, now)
+    recorder.sections.open(section, sid, chunk, track, t0)
+
+
+def _monotonic(recorder: Any, unix_ns: int, now: int) -> int:
+    """A time that a library gave, at most now; not before the run, which knows no such time."""
+    meta = recorder.meta
+    return int(max(meta.monotonic_ns, min(now, unix_ns - meta.shift_ns)))
