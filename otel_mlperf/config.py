@@ -100,7 +100,7 @@ class Config:
     provider: Literal["", "install"] = set_by(
         "OTEL_MLPERF_PROVIDER",
         "",
-        "``install``: spans that other libraries make through the OpenTelemetry API are recorded.",
+        "``install``: spans and metrics that others make by the OpenTelemetry API are recorded.",
         "",
         "install",
     )

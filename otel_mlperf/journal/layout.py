@@ -37,14 +37,15 @@ says what it is::
 
     ["section", name, category, phase, {constant attributes}]
     ["track", ident, native thread id, thread name, is_task]
-    ["cell", "counter" | "gauge" | "histogram", metric name, unit, [[label, value], ...]]
+    ["cell", "counter" | "updowncounter" | "gauge" | "histogram", metric name, unit,
+     [[label, value], ...]]
     ["cell", "aggregate", name, category, enclosing name, phase, section entry, section path,
      aggregates inside, of step?, beside?, since]
 
 **Cells** are eight words, the first the entry number (stored when a cell is taken), the rest by
 kind::
 
-    counter, gauge       value (float64; nan: a gauge that nobody has set)
+    counter, gauge, …    value (float64; nan: a gauge that nobody has set)
     aggregate            count, sum, min, max, covered, min and max before (ns)
     histogram, HEAD      sum (float64), zeros, min, max (both float64; inf and -inf at first), -, -
     histogram, EXEMPLAR  value (float64), monotonic ns, span, root, the four xor-ed, -

@@ -23,13 +23,14 @@ _MASK: Final = (1 << 64) - 1
 _OWN = {metric.name: metric for metric in names.METRICS}
 _KINDS: dict[str, Instrument] = {
     "counter": "counter",
+    "updowncounter": "updowncounter",
     "gauge": "gauge",
     "histogram": "histogram",
 }
 
 
 class CellValue(NamedTuple):
-    """One series of one journal: a counter's sum, a gauge's last value, or a distribution."""
+    """One series of one journal: what was counted, a gauge's last value, or a distribution."""
 
     metric: Metric
     labels: dict[str, str]
@@ -38,8 +39,13 @@ class CellValue(NamedTuple):
 
     @property
     def grows(self) -> bool:
-        """Whether what other processes of the rank have counted is to be added."""
+        """Whether it stays when its process has ended, because a total must not fall."""
         return self.metric.instrument in ("counter", "histogram")
+
+    @property
+    def adds_up(self) -> bool:
+        """Whether what other processes of the rank have counted is to be added."""
+        return self.metric.instrument != "gauge"
 
     @property
     def total(self) -> SeriesTotal:
@@ -90,7 +96,7 @@ def _value(
         values = _distribution(cells, journal)
         return CellValue(metric, labels, values.sum, values) if values.count else None
     numbers = [cell.floats[1] for cell in cells]
-    if kind == "counter":
+    if kind in ("counter", "updowncounter"):
         return CellValue(metric, labels, sum(numbers))
     is_set = [number for number in numbers if not math.isnan(number)]
     return CellValue(metric, labels, is_set[-1]) if is_set else None

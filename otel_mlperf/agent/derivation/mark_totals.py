@@ -154,7 +154,7 @@ class _RankTotals:
         metric = value.metric
         key, labels = _place(rank, value)
         total = SeriesTotal(value.value)
-        if value.grows:
+        if value.adds_up:
             before = self._totals.get((rank.instance, key)) or rank.totals.get(key, SeriesTotal())
             total = self._totals[rank.instance, key] = before.plus(value.total)
         # The process that is read last has the sum of all: its row takes the others' place.

@@ -15,14 +15,19 @@ if TYPE_CHECKING:
 
 COUNTER: Final = "counter"
 GAUGE: Final = "gauge"
+UP_DOWN: Final = "updowncounter"
 HISTOGRAM: Final = "histogram"
 _UNKNOWN: Final = (COUNTER, "")
+_PACKAGE: Final = {metric.name for metric in names.METRICS}
 _Kinds = dict[str, tuple[str, str]]
 # A total only grows: the largest is the last, also where rows of one moment hold parts of it.
-_LAST = """SELECT name, labels, sum(most), first(newest ORDER BY read_ns DESC, rank) FROM (
+_LAST = """SELECT name, labels, sum(most), sum(newest), first(newest ORDER BY read_ns DESC, rank)
+FROM (
     SELECT name, labels, rank, max(value) AS most, arg_max(value, time_ns) AS newest,
            max(time_ns) AS read_ns
-    FROM readings WHERE starts_with(name, $before) GROUP BY name, labels, rank, restart
+    FROM readings
+    WHERE starts_with(name, $before) OR list_contains($names, name)
+    GROUP BY name, labels, rank, restart
 ) GROUP BY name, labels ORDER BY name, labels"""
 
 
@@ -37,21 +42,30 @@ def read_last(store: Store) -> dict[str, float]:
 def read_series(store: Store) -> list[ProgramSeries]:
     """The program's own counters, gauges and histograms, each label set by itself.
 
-    What was counted is added up over ranks and restarts. A gauge is as it was set last, on the rank
-    that set it last.
+    What was counted is added up over ranks and restarts; of what goes up and down each rank's last
+    value. A gauge is as it was set last, on the rank that set it last. Instruments of OpenTelemetry
+    are there by the name that they were given, ours by theirs without ``ml.user.``.
     """
     before, series = names.user_metric(""), dict[tuple[str, str], ProgramSeries]()
     kinds: _Kinds = {
         name: (kind, unit)
         for name, kind, unit in store.rows("SELECT DISTINCT name, kind, unit FROM instruments")
     }
-    for stored, labels, total, last in store.rows(_LAST, before=before):
+    theirs = [
+        f"{name}{part}"
+        for name, (kind, _) in kinds.items()
+        if name not in _PACKAGE
+        for part in (("", ".count", ".sum") if kind == HISTOGRAM else ("",))
+    ]
+    for stored, labels, *values in store.rows(_LAST, before=before, names=theirs):
         name, part = _parted(stored, kinds)
         kind, unit = kinds.get(name, _UNKNOWN)
         known = series.get((name, labels)) or ProgramSeries(
             name=name.removeprefix(before), kind=kind, unit=unit, labels=json.loads(labels)
         )
-        more = {"count": int(total)} if part else {"value": last if kind == GAUGE else total}
+        total, newest, last = values
+        value = {GAUGE: last, UP_DOWN: newest}.get(kind, total)
+        more = {"count": int(total)} if part else {"value": value}
         series[name, labels] = replace(known, **more)
     return list(series.values())
 

@@ -85,11 +85,11 @@ class Loss(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ProgramSeries(msgspec.Struct, frozen=True, kw_only=True):
-    """One label set of a counter, gauge or histogram of the program, all ranks together."""
+    """One label set of an instrument of the program, all ranks together."""
 
     name: str
     kind: str
-    """``counter``, ``gauge`` or ``histogram``."""
+    """``counter``, ``updowncounter``, ``gauge`` or ``histogram``."""
     unit: str
     labels: dict[str, str]
     value: float = 0.0

@@ -235,25 +235,43 @@ def histogram(name: str, unit: str = "") -> Histogram:
 
 
 _Made = TypeVar("_Made", Counter, Gauge, Histogram)
-_instruments: dict[str, Counter | Gauge | Histogram] = {}
+_instruments: dict[str, Any] = {}
 
 
 def _instrument(kind: type[_Made], name: Any, unit: Any) -> _Made:
-    text, word = safe_name_text(name), safe_name_text(unit) if unit else ""
+    text = safe_name_text(name)
     if text == UNNAMED:
         say_once(f"{kind.kind}(): a name is expected; without one it counts as '{UNNAMED}'")
-    if text not in _instruments and len(_instruments) >= _MOST_INSTRUMENTS:
+    return one_of(_instruments, kind, text, unit)
+
+
+Kind = TypeVar("Kind")
+
+
+def one_of(instruments: dict[str, Any], kind: type[Kind], text: str, unit: Any) -> Kind:
+    """The instrument of that name, made if there is none; says what of it could not be taken.
+
+    Args:
+        instruments: those that there are, by name; there is an end to their number.
+        kind: its class, made of name and unit, which has a ``kind`` in words.
+        text: its name.
+        unit: its unit, if it has one.
+    """
+    make: Any = kind
+    word = safe_name_text(unit) if unit else ""
+    if text not in instruments and len(instruments) >= _MOST_INSTRUMENTS:
         say_once(_TOO_MANY, _MOST_INSTRUMENTS, names.OTHER)
         text, word = names.OTHER, ""
-    instrument = _instruments.get(text) or _instruments.setdefault(text, kind(text, word))
+    instrument = instruments.get(text) or instruments.setdefault(text, make(text, word))
     if not isinstance(instrument, kind):
-        other = f"{text}.{kind.kind}"
+        other = f"{text}.{make.kind}"
         say_once(
-            "%s is a %s already; the %s is published as %s", text, instrument.kind, kind.kind, other
+            "%s is a %s already; the %s is published as %s", text, instrument.kind, make.kind, other
         )
-        again = _instruments.get(other)
-        instrument = again if isinstance(again, kind) else kind(other, word)
-        _instruments[other] = instrument
+        again = instruments.get(other)
+        instrument = again if isinstance(again, kind) else make(other, word)
+        instruments[other] = instrument
     if instrument.unit != word:
         say_once(f"{text} counts in '{instrument.unit}' already; the unit '{word}' is left out")
-    return instrument
+    found: Kind = instrument
+    return found

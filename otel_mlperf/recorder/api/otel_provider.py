@@ -6,18 +6,35 @@ lifetime, and it belongs to the application.
 
 from __future__ import annotations
 
-from opentelemetry import trace
+from typing import TYPE_CHECKING, Any, Final
 
+from opentelemetry import metrics, trace
+
+from otel_mlperf.recorder.api.otel_meter import JournalMeterProvider
+from otel_mlperf.recorder.api.otel_observed import watch
 from otel_mlperf.recorder.api.otel_tracer import JournalTracerProvider
 from otel_mlperf.recorder.core.faults import say_once
 
+if TYPE_CHECKING:
+    from otel_mlperf.recorder.lifecycle.run import Run
 
-def install() -> None:
-    """Makes our provider the application's, unless it has one."""
-    if isinstance(before := trace.get_tracer_provider(), JournalTracerProvider):
-        return
-    if type(before).__name__ != "ProxyTracerProvider":
-        say_once("provider='install': the application has a tracer provider already; it is left "
-                 "alone, and spans of other libraries go there")  # fmt: skip
-        return
-    trace.set_tracer_provider(JournalTracerProvider())
+_NOBODYS: Final = ("ProxyTracerProvider", "_ProxyMeterProvider")
+"""What stands in for a provider as long as there is none."""
+
+
+def install(run: Run) -> None:
+    """Makes our providers the application's, of each kind unless it has one."""
+    if _is_free(trace.get_tracer_provider(), JournalTracerProvider, "tracer", "spans"):
+        trace.set_tracer_provider(JournalTracerProvider())
+    if _is_free(metrics.get_meter_provider(), JournalMeterProvider, "meter", "metrics"):
+        metrics.set_meter_provider(JournalMeterProvider())
+    watch(run)
+
+
+def _is_free(provider: Any, ours: type[Any], kind: str, what: str) -> bool:
+    if type(provider).__name__ in _NOBODYS:
+        return True
+    if not isinstance(provider, ours):
+        say_once(f"provider='install': the application has a {kind} provider already; it is left "
+                 f"alone, and {what} of other libraries go there")  # fmt: skip
+    return False

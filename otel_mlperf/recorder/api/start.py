@@ -28,7 +28,7 @@ def _install_provider(run: Run) -> None:
     if run._recorder is not None and run._recorder.config.provider == "install":
         from otel_mlperf.recorder.api.otel_provider import install
 
-        install()
+        install(run)
 
 
 at_begin.append(_install_provider)

@@ -117,7 +117,7 @@ def say_once(text: str, *values: object) -> None:
         return
 
 
-def callback_failed(of: str, callback: object, error: Exception) -> None:
+def callback_failed(of: str, callback: object, error: BaseException) -> None:
     """Counts and says once that a callback of the program failed; never raises but for ``error``.
 
     Raises:

@@ -62,6 +62,45 @@ class CounterSeries(InstrumentSeries):
         return Bound(add, end)
 
 
+class UpDownSeries(InstrumentSeries):
+    """One series of a counter that goes down, too."""
+
+    __slots__ = ()
+    method = "add"
+    low = -MOST
+
+    def add(self, value: float, /) -> None:
+        """Adds ``value``, of either sign."""
+        self.record_slowly(value)
+
+    def bind(self, run: SeriesInUse, word: int) -> Bound:
+        """What records into the cell at ``word``."""
+        floats, at, slowly = run.recording.journal.floats, word + 1, self.record_slowly
+        total, least, low, limit = 0.0, -MOST, -HUGE, MOST
+
+        def add(_: InstrumentSeries, value: Any, /) -> None:
+            nonlocal total
+            try:
+                kind = value.__class__
+                if (kind is int and value >= low) or (
+                    kind is float and value >= least and value <= limit
+                ):
+                    total += value
+                    floats[at] = total
+                else:
+                    slowly(value)
+            except (OverflowError, ValueError) as error:  # too large, or the memory is given up
+                try_slowly(slowly, value, error)
+            except Exception as error:  # noqa: BLE001 - recording never raises
+                internal_error(error)
+
+        def end() -> None:
+            nonlocal low, limit
+            low, limit = HUGE, -inf
+
+        return Bound(add, end)
+
+
 class GaugeSeries(InstrumentSeries):
     """One series of a gauge."""
 
@@ -166,7 +205,7 @@ class HistogramSeries(InstrumentSeries):
         return Bound(record, end)
 
 
-for _class in (CounterSeries, GaugeSeries, HistogramSeries):
+for _class in (CounterSeries, UpDownSeries, GaugeSeries, HistogramSeries):
     _class.usual = _class
 
 

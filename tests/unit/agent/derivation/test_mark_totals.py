@@ -72,6 +72,28 @@ def test_labels_arrive(run):
     }
 
 
+def test_what_goes_up_and_down_adds_up_while_it_lasts(journals, run_folder, agent_of):
+    """It is the sum over the processes of a rank that live, whatever one that ended had counted."""
+    programs = [Program(journals, run_folder)]
+    programs.append(Program(journals, run_folder, name="0-2-1", is_child=True))
+    for program, value in zip(programs, (5.0, -7.0), strict=True):
+        entry = program.journal.entry(["cell", "updowncounter", "requests", "1", []])
+        program.journal.floats[program.journal.cell(entry) + 1] = value
+    agent = agent_of(*programs)
+    agent.tick()
+    agent.mark()
+    (rank,) = agent._state.ranks.values()
+    (one,) = (one for one in rank.series.values() if one.metric == "requests")
+    assert one.value == -2.0
+    assert rank.user["requests"] == ["1", "updowncounter"]
+
+    programs[1].stop(10)
+    agent.tick()
+    agent.mark()
+    agent.mark()
+    assert one.value == 5.0
+
+
 def test_histogram_arrives(run):
     """A histogram has count, sum, least, most and buckets of what was recorded."""
     values = [0.0, 0.3, 0.3, 1.0, 17.0]

@@ -44,3 +44,27 @@ def test_what_was_counted_is_the_sum_over_labels_ranks_and_restarts(tmp_path):
         ("wait", "histogram", {}, 1.5, 4),
     ]
     assert [one.unit for one in summary.series] == ["1", "", "", "", "s"]
+
+
+def test_instruments_of_opentelemetry_stand_by_their_own_names(tmp_path):
+    """What goes up and down is each rank's last value; the package's own are not there."""
+    run = RunFolderBuilder(tmp_path)
+    about = (("requests", "updowncounter"), ("gen.wait", "histogram"), ("gen.tokens", "counter"))
+    for name, kind in (*about, ("cpython.gc.collections", "counter")):
+        run.row("instruments", rank=0, restart=0, name=name, unit="", kind=kind)
+    for rank, values in enumerate(((5, 9, 2), (4,))):
+        for at, value in enumerate(values):
+            for name in ("requests", "gen.tokens", "gen.wait.sum", "cpython.gc.collections"):
+                run.row(
+                    "readings", rank=rank, restart=0, name=name, labels="{}",
+                    time_ns=START + at * S, value=float(value),
+                )  # fmt: skip
+
+    summary = summary_of(run)
+
+    found = {(one.name, one.kind): one.value for one in summary.series}
+    assert found == {
+        ("gen.tokens", "counter"): 13,
+        ("gen.wait", "histogram"): 13,
+        ("requests", "updowncounter"): 6,
+    }

@@ -15,27 +15,40 @@ ROOT = Path(__file__).parents[4]
 
 PROGRAM = """
 import sys
-from opentelemetry import trace
+from opentelemetry import metrics, trace
 import otel_mlperf as om
+early = metrics.get_meter("library").create_counter("early")
+asked = metrics.get_meter("library").create_observable_gauge(
+    "asked", [lambda _: [metrics.Observation(7)]])
 {before}
 with om.start("x", provider="install", agent="none", console=False, dir=sys.argv[1]) as run:
     with trace.get_tracer("library").start_as_current_span("query"): pass
+    early.add(1)
+    metrics.get_meter("late").create_histogram("late").record(1)
+om.start("y", provider="install", agent="none", console=False, dir=sys.argv[1]).stop()
 import os
 from otel_mlperf.journal.journal_reader import JournalReader
 reader = JournalReader(run._recorder.journal.path, run._recorder.journal.buffer)
-print([entry[1] for entry in reader.new_entries().values() if entry[0] == "section"])
+for entry in reader.new_entries().values():
+    if entry[0] == "section": print("section", entry[1])
+    elif entry[0] == "cell": print(entry[1], entry[2])
 os.unlink(run._recorder.journal.path); os.rmdir(os.path.dirname(run._recorder.journal.path))
 """
 OWN = """
 from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.metrics import MeterProvider
 trace.set_tracer_provider(TracerProvider())
+metrics.set_meter_provider(MeterProvider())
 """
 
 
 @pytest.mark.fault("F59")
 @pytest.mark.parametrize(("before", "is_ours"), [("", True), (OWN, False)], ids=["none", "own"])
 def test_install(tmp_path, before, is_ours):
-    """It is installed where the application has none; one that it has is left alone, and said."""
+    """It is installed where the application has none; one that it has is left alone, and said.
+
+    Instruments that were made before the run begins record, too.
+    """
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM.format(before=before), str(tmp_path)],
         cwd=ROOT,
@@ -44,5 +57,7 @@ def test_install(tmp_path, before, is_ours):
         check=True,
     )
 
-    assert ("'query'" in done.stdout) is is_ours
-    assert ("has a tracer provider already" in done.stderr) is not is_ours
+    theirs = {"section query", "counter early", "histogram late", "gauge asked"}
+    assert theirs & {*done.stdout.splitlines()} == (theirs if is_ours else set())
+    assert done.stderr.count("provider already; it is left alone") == (0 if is_ours else 2)
+    assert "Overriding" not in done.stderr

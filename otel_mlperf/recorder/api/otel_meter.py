@@ -1,0 +1,172 @@
+"""How do metrics that other libraries make through the OpenTelemetry API become series?
+
+They keep the names that their libraries gave them, so that dashboards find them; one that is a
+metric of this package too is published below ``ml.user.``. Libraries are not told apart: the same
+name is the same instrument.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar, Final
+
+from opentelemetry import metrics
+from opentelemetry.metrics import Meter, MeterProvider
+
+from otel_mlperf import names
+from otel_mlperf.recorder.api.instruments import one_of
+from otel_mlperf.recorder.api.otel_observed import (
+    ObservedCounter,
+    ObservedGauge,
+    ObservedInstrument,
+    ObservedUpDownCounter,
+)
+from otel_mlperf.recorder.core.attribute_values import UNNAMED, safe_name_text
+from otel_mlperf.recorder.core.faults import internal_error, say_once
+from otel_mlperf.recorder.instruments.cells import content_of
+from otel_mlperf.recorder.instruments.instrument_series import LabelSets
+from otel_mlperf.recorder.instruments.series_methods import (
+    CounterSeries,
+    GaugeSeries,
+    HistogramSeries,
+    UpDownSeries,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_OWN: Final = {metric.name for metric in names.METRICS}
+_OURS: Final = names.user_metric("")
+_instruments: dict[str, Any] = {}
+"""Those of all meters, by the name under which they are published."""
+
+
+class _Labelled:
+    """The series of one instrument by the attributes that a call gives."""
+
+    kind: ClassVar[str]
+    series: ClassVar[Callable[..., Any]]
+
+    def __init__(self, name: str, unit: str = "", description: str = "") -> None:
+        self.unit = unit
+        self._plain = self.series(name, content_of(self.kind, name, unit))
+        self._sets: LabelSets[Any] = LabelSets(
+            name,
+            self._plain,
+            lambda labels: self.series(name, content_of(self.kind, name, unit, labels)),
+        )
+
+    def of(self, attributes: Any) -> Any:
+        """The series with these attributes."""
+        return self._plain if attributes is None else self._sets.find({}, attributes)
+
+
+class JournalCounter(_Labelled, metrics.Counter):
+    """A sum that only grows."""
+
+    kind = "counter"
+    series = CounterSeries
+
+    def add(self, amount: float, attributes: Any = None, context: Any = None) -> None:
+        """Adds ``amount``, which must not be negative."""
+        self.of(attributes).add(amount)
+
+
+class JournalUpDownCounter(_Labelled, metrics.UpDownCounter):
+    """A sum that goes down, too."""
+
+    kind = "updowncounter"
+    series = UpDownSeries
+
+    def add(self, amount: float, attributes: Any = None, context: Any = None) -> None:
+        """Adds ``amount``."""
+        self.of(attributes).add(amount)
+
+
+class JournalGauge(_Labelled, metrics._Gauge):
+    """A value that is set."""
+
+    kind = "gauge"
+    series = GaugeSeries
+
+    def set(self, amount: float, attributes: Any = None, context: Any = None) -> None:
+        """The value from now on."""
+        self.of(attributes).set(amount)
+
+
+class JournalHistogram(_Labelled, metrics.Histogram):
+    """How values are distributed; its buckets need no choice."""
+
+    kind = "histogram"
+    series = HistogramSeries
+
+    def record(self, amount: float, attributes: Any = None, context: Any = None) -> None:
+        """Counts ``amount``, which must not be negative."""
+        self.of(attributes).record(amount)
+
+
+class JournalMeterProvider(MeterProvider):
+    """Hands out meters whose instruments record into the active run's journal."""
+
+    def get_meter(self, name: Any = "", *about: Any, **more: Any) -> Meter:
+        """A meter; libraries are not told apart."""
+        return JournalMeter(name)
+
+
+class JournalMeter(Meter):
+    """Makes instruments; the same name is the same one."""
+
+    def create_counter(self, name: Any, unit: Any = "", description: Any = "") -> Any:
+        """Makes a counter."""
+        return _made(JournalCounter, name, unit)
+
+    def create_up_down_counter(self, name: Any, unit: Any = "", description: Any = "") -> Any:
+        """Makes a counter that goes down, too."""
+        return _made(JournalUpDownCounter, name, unit)
+
+    def create_gauge(self, name: Any, unit: Any = "", description: Any = "") -> Any:
+        """Makes a gauge."""
+        return _made(JournalGauge, name, unit)
+
+    def create_histogram(
+        self, name: Any, unit: Any = "", description: Any = "", **advice: Any
+    ) -> Any:
+        """Makes a histogram; advice about buckets is not needed."""
+        return _made(JournalHistogram, name, unit)
+
+    def create_observable_counter(
+        self, name: Any, callbacks: Any = None, unit: Any = "", description: Any = ""
+    ) -> Any:
+        """Makes a counter whose total is asked for."""
+        return _observed(ObservedCounter, name, unit, callbacks)
+
+    def create_observable_up_down_counter(
+        self, name: Any, callbacks: Any = None, unit: Any = "", description: Any = ""
+    ) -> Any:
+        """Makes a counter that goes down, too, and whose total is asked for."""
+        return _observed(ObservedUpDownCounter, name, unit, callbacks)
+
+    def create_observable_gauge(
+        self, name: Any, callbacks: Any = None, unit: Any = "", description: Any = ""
+    ) -> Any:
+        """Makes a gauge whose value is asked for."""
+        return _observed(ObservedGauge, name, unit, callbacks)
+
+
+def _made(kind: type[Any], name: Any, unit: Any) -> Any:
+    text = safe_name_text(name)
+    if text == UNNAMED:
+        say_once(f"a {kind.kind} of OpenTelemetry without a name counts as '{UNNAMED}'")
+    if text in _OWN or text.startswith(_OURS):
+        say_once(f"the {kind.kind} {text} has the name of another metric here: it is published as "
+                 f"{names.user_metric(text)}")  # fmt: skip
+        text = names.user_metric(text)
+    return one_of(_instruments, kind, text, unit)
+
+
+def _observed(kind: type[ObservedInstrument], name: Any, unit: Any, callbacks: Any) -> Any:
+    instrument = _made(kind, name, unit)
+    try:
+        instrument.ask(callbacks or ())
+    except Exception as error:  # noqa: BLE001 - recording never raises
+        internal_error(error)
+    return instrument
