@@ -230,7 +230,8 @@ def _names() -> re.Pattern[str]:
 @cache
 def _values() -> tuple[re.Pattern[str], re.Pattern[str]]:
     """What follows a name: a quoted text, or to a blank; or to the end of the line."""
-    quoted = r"""b?"(?:[^"\\]|\\.)*+"|b?'(?:[^'\\]|\\.)*+'"""
+    # As in a shell, what stands behind the closing quote with no blank between belongs to it.
+    quoted = r"""(?:b?"(?:[^"\\]|\\.)*+"|b?'(?:[^'\\]|\\.)*+')[^\s,;&)}\]]*+"""
     return (
         re.compile(
             rf"{quoted}|(?i:bearer|basic|digest|token)[ \t]+\S+|(?:\[redacted\]|[^\s,;&)}}\]])+",
