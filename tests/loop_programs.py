@@ -1,4 +1,4 @@
-"""How do tests start the programs of ``tests/programs/loops``, and what is true of each?"""
+"""How do tests start the loops of ``tests/programs``, and what is true of each?"""
 
 from __future__ import annotations
 
@@ -13,8 +13,12 @@ from runs import LIMIT_S, PROGRAMS, Ended, environment
 if TYPE_CHECKING:
     from pathlib import Path
 
-FOLDER = PROGRAMS / "loops"
-LOOPS = sorted(path.stem for path in FOLDER.glob("*.py") if path.stem != "marks")
+_FOLDERS = (PROGRAMS / "loops", PROGRAMS / "frameworks")
+_PATHS = {path.stem: path for folder in _FOLDERS for path in folder.glob("*.py")}
+MARKS = _PATHS.pop("marks")
+LOOPS, FRAMEWORKS = (
+    sorted(name for name, path in _PATHS.items() if path.parent == folder) for folder in _FOLDERS
+)
 PARTS = {
     "batches": "data.load",
     "forwards": "forward",
@@ -33,6 +37,8 @@ class TrueCounts(NamedTuple):
     """By kind: of all steps together, or of each where they differ."""
     unseen: list[str]
     """Kinds that nobody can see who does not know the program."""
+    unmarked: list[str]
+    """Kinds that happen inside a framework, where no stopwatch can be placed."""
 
     @property
     def first(self) -> int:
@@ -73,18 +79,18 @@ class TrueCounts(NamedTuple):
 
 def true_counts(name: str) -> list[TrueCounts]:
     """Of each start of the program, one after the other."""
-    tree = ast.parse((FOLDER / f"{name}.py").read_text())
+    tree = ast.parse(_PATHS[name].read_text())
     said = {
         ast.unparse(node.targets[0]): ast.literal_eval(node.value)
         for node in tree.body
         if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) in _SAID
     }
-    counts, unseen = said["TRUE"], said.get("UNSEEN", [])
-    again = [TrueCounts({**counts, **said["AGAIN"]}, unseen)] if "AGAIN" in said else []
-    return [TrueCounts(counts, unseen), *again]
+    counts, hidden = said["TRUE"], (said.get("UNSEEN", []), said.get("UNMARKED", []))
+    again = [TrueCounts({**counts, **said["AGAIN"]}, *hidden)] if "AGAIN" in said else []
+    return [TrueCounts(counts, *hidden), *again]
 
 
-_SAID = {"TRUE", "AGAIN", "UNSEEN"}
+_SAID = {"TRUE", "AGAIN", "UNSEEN", "UNMARKED"}
 
 
 def start_loop(name: str, style: str, folder: Path) -> Ended:
@@ -101,10 +107,15 @@ def start_loop(name: str, style: str, folder: Path) -> Ended:
     words = [] if style in ("plain", "api") else ["-m", "otel_mlperf", "run"]
     marks = {"plain": "stopwatch", "watched": "stopwatch", "untouched": ""}.get(style, style)
     done = subprocess.run(
-        [sys.executable, *words, FOLDER / f"{name}.py"],
+        [sys.executable, *words, _PATHS[name]],
         cwd=folder,
         env=environment(
-            runs, LOOP_MARKS=marks, LOOP_MARKS_FILE=str(watch), OTEL_MLPERF_CONSOLE="false"
+            runs,
+            LOOP_MARKS=marks,
+            LOOP_MARKS_FILE=str(watch),
+            OTEL_MLPERF_CONSOLE="false",
+            PYTHONPATH=str(MARKS.parent),
+            HF_HUB_OFFLINE="1",
         ),
         capture_output=True,
         text=True,

@@ -1,0 +1,52 @@
+"""accelerate: a loop by hand over a loader that is one batch ahead, two batches an update."""
+
+from __future__ import annotations
+
+import tempfile
+
+import accelerate
+import torch
+from marks import section
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+TRUE = {
+    "steps": 12,
+    "batches": 24,
+    "forwards": 24,
+    "backwards": 24,
+    "updates": 12,
+    "validations": 0,
+    "checkpoints": 2,  # optimizer and random states
+}
+UNMARKED = ["batches", "updates", "checkpoints"]
+
+
+def main():
+    torch.manual_seed(0)
+    torch.set_num_threads(1)
+    accelerator = accelerate.Accelerator(cpu=True, gradient_accumulation_steps=2)
+    data = TensorDataset(torch.randn(384, 256), torch.randint(0, 10, (384,)))
+    model = nn.Sequential(nn.Linear(256, 512), nn.ReLU(), nn.Linear(512, 10))
+    model, optimizer, loader = accelerator.prepare(
+        model,
+        torch.optim.Adam(model.parameters(), lr=1e-3),
+        DataLoader(data, batch_size=32, shuffle=True),
+    )
+    for epoch in range(2):
+        for x, y in loader:
+            with accelerator.accumulate(model):
+                with section("forward"):
+                    output = model(x)
+                loss = nn.functional.cross_entropy(output, y)
+                with section("backward"):
+                    accelerator.backward(loss)
+                optimizer.step()
+                optimizer.zero_grad()
+        print(f"epoch {epoch}: loss {loss.item():.6f}")
+    with tempfile.TemporaryDirectory() as folder:
+        accelerator.save_state(folder)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,84 @@
+"""Lightning's Trainer: automatic optimisation, sanity check, validations, checkpoints."""
+
+from __future__ import annotations
+
+import logging
+import tempfile
+import warnings
+
+import lightning
+import torch
+from marks import section
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+TRUE = {
+    "steps": 24,
+    "batches": 24,
+    "forwards": 24,
+    "backwards": 24,
+    "updates": 24,
+    "validations": 3,  # the sanity check is one
+    "checkpoints": 2,
+}
+UNMARKED = ["batches", "validations", "checkpoints"]
+
+warnings.filterwarnings("ignore")
+logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
+
+
+class Classifier(lightning.LightningModule):
+    """A module as Lightning's own introduction writes it."""
+
+    def __init__(self):
+        super().__init__()
+        self.net = nn.Sequential(nn.Linear(256, 512), nn.ReLU(), nn.Linear(512, 10))
+
+    def training_step(self, batch, _batch_idx):
+        x, y = batch
+        with section("forward"):
+            output = self.net(x)
+        loss = nn.functional.cross_entropy(output, y)
+        self.log("loss", loss)
+        return loss
+
+    def backward(self, loss):
+        with section("backward"):
+            loss.backward()
+
+    def optimizer_step(self, *arguments, **keywords):
+        with section("optimizer"):
+            super().optimizer_step(*arguments, **keywords)
+
+    def validation_step(self, batch, _batch_idx):
+        x, y = batch
+        self.log("held_out", nn.functional.cross_entropy(self.net(x), y))
+
+    def configure_optimizers(self):
+        return torch.optim.Adam(self.parameters(), lr=1e-3)
+
+
+def examples(count):
+    """Random images of random digits."""
+    return TensorDataset(torch.randn(count, 256), torch.randint(0, 10, (count,)))
+
+
+def main():
+    torch.manual_seed(0)
+    torch.set_num_threads(1)
+    with tempfile.TemporaryDirectory() as folder:
+        trainer = lightning.Trainer(
+            max_epochs=2,
+            accelerator="cpu",
+            logger=False,
+            enable_progress_bar=False,
+            enable_model_summary=False,
+            default_root_dir=folder,
+        )
+        training = DataLoader(examples(384), batch_size=32, shuffle=True)
+        trainer.fit(Classifier(), training, DataLoader(examples(128), batch_size=32))
+    print(f"{trainer.global_step} steps, loss {trainer.callback_metrics['loss'].item():.6f}")
+
+
+if __name__ == "__main__":
+    main()
