@@ -263,7 +263,6 @@ ATTACKS = {
     "F94": Fault(
         "a program writes over its journal",
         "what cannot be is dropped and counted; other journals and runs are untouched",
-        "not held yet for every region: SECURITY.md names it as a limit",
     ),
     "F95": Fault(
         "an exception out of a signal handler, or set from another thread, inside our code",

@@ -8,15 +8,18 @@ from __future__ import annotations
 import mmap
 import os
 import struct
+import zlib
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 import numpy as np
 
 from otel_mlperf.errors import JournalError
+from otel_mlperf.journal.contents import parse_entry
 from otel_mlperf.journal.layout import (
     HEADER_BYTES,
     MAGIC,
+    MAX_ENTRIES,
     META_AT,
     ROW_BYTES,
     WORD,
@@ -34,6 +37,11 @@ if TYPE_CHECKING:
 
     from otel_mlperf.journal.ring_scan import Rows
 
+_TIMES: Final = (Word.STEP_TIME, Word.END_TIME, Word.BEAT)
+_STATES: Final = (Word.STATE, Word.FAILED)
+_MOST_STATE: Final = 3
+_MOST_COUNTED: Final = 1 << 48
+"""A million a second for nine years."""
 OPEN_TYPE: Final = np.dtype(
     [(field, "<u8") for field in ("span", "parent", "root", "track", "start", "name")]
 )
@@ -81,11 +89,10 @@ class JournalReader:
             raise
 
     def _lay_out(self) -> None:
-        words = self.words
-        shape = Shape(words[Word.ROWS], words[Word.CELLS], words[Word.OPEN], words[Word.CHUNKS])
-        if len(self._map) < shape.size:
+        shape = Shape.of_size(len(self._map))
+        if shape is None:
             raise JournalError(
-                f"reading the journal {self.path}: {len(self._map):,} of {shape.size:,} bytes"
+                f"reading the journal {self.path}: no journal has {len(self._map):,} bytes"
             )
         self._table = np.frombuffer(self._map, OPEN_TYPE, shape.open, shape.table_at)
         self._cells = np.frombuffer(self._map, "<u8", shape.cells * 8, shape.cells_at)
@@ -93,12 +100,19 @@ class JournalReader:
         self.ring = RingScan(np.frombuffer(self._map, ROW_TYPE, shape.rows, shape.ring_at))
         self._chunks = RingScan(chunks)
         self._was_closed = False
-        self._entries = PayloadParts()
+        self._unlike = 0
+        self._entries = PayloadParts(parse_entry)
 
     def _read_meta(self) -> JournalMeta:
         (length,) = struct.unpack_from("<I", self._map, META_AT)
+        text = self._map[META_AT + 4 : min(META_AT + 4 + length, HEADER_BYTES)]
+        # One letter of it may name another folder, which somebody else's files are in.
+        if zlib.crc32(text) != self.words[Word.META_CHECK]:
+            raise JournalError(
+                f"reading the journal {self.path}: what it says of its run was written over, or "
+                "is of another version; delete it to leave it out"
+            )
         try:
-            text = self._map[META_AT + 4 : META_AT + 4 + length]
             return msgspec.msgpack.decode(text, type=JournalMeta)
         except ValueError as error:
             raise JournalError(f"reading the journal {self.path}: metadata: {error}") from error
@@ -143,8 +157,26 @@ class JournalReader:
         # The name is stored last: without it a kill came in between, and nothing had begun.
         is_open: Rows = table[(table["span"] != 0) & (table["name"] != 0)]
         # Somebody may have written over it: such a time would be the end of everything.
-        can_be: Rows = is_open[is_open["start"] < np.uint64(self.meta.latest_ns)]
-        return can_be
+        begun = is_open["start"]
+        can_be = (begun >= np.uint64(self.meta.earliest_ns)) & (
+            begun < np.uint64(self.meta.latest_ns)
+        )
+        can_be &= is_open["name"] <= MAX_ENTRIES
+        self._unlike = int(np.count_nonzero(~can_be))
+        sections: Rows = is_open[can_be]
+        return sections
+
+    def damaged(self) -> int:
+        """How many sections were written over that nobody will hear of otherwise.
+
+        Those of the last look at the open table, and rows that no look has found.
+        """
+        return self._unlike + self.ring.damaged()
+
+    def damaged_entries(self) -> int:
+        """How many more entries were written over: what they stood for is called ``other``."""
+        count, self._entries.damaged = self._entries.damaged, 0
+        return count
 
     @property
     def rows(self) -> int:
@@ -154,6 +186,16 @@ class JournalReader:
     def word(self, word: Word) -> int:
         """One header word."""
         return int(self.words[word])
+
+    def counted(self, words: Iterable[Word]) -> dict[int, int]:
+        """Those of the words that are not 0, and can be: nobody counts as far as chance does."""
+        values = ((word, self.word(word)) for word in words)
+        return {int(word): value for word, value in values if 0 < value < self._limit(word)}
+
+    def _limit(self, word: Word) -> int:
+        if word in _TIMES:
+            return self.meta.latest_ns
+        return _MOST_STATE if word in _STATES else _MOST_COUNTED
 
     def set_word(self, word: Word, value: int) -> None:
         """Stores one of the words that belong to the reader."""

@@ -16,6 +16,7 @@ from __future__ import annotations
 import itertools
 import os
 import struct
+import zlib
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -114,6 +115,7 @@ class Journal:
             )
         self.buffer[META_AT + 4 : META_AT + 4 + len(text)] = text
         struct.pack_into("<I", self.buffer, META_AT, len(text))
+        self.words[Word.META_CHECK] = zlib.crc32(text)
         words, shape = self.words, self.shape
         words[Word.ROWS], words[Word.CELLS] = shape.rows, shape.cells
         words[Word.OPEN], words[Word.CHUNKS] = shape.open, shape.chunks
@@ -131,7 +133,9 @@ class Journal:
             if later is None:
                 # Read anew each time: the agent moves it whenever it has made rows durable.
                 end = self.words[Word.TAIL] + self.shape.rows
-                if end <= lease.end:
+                # Nothing is free that was never drawn: somebody has written over the word, and the
+                # reader will set it right.
+                if not lease.end < end <= lease.end + self.shape.rows:
                     if lost:
                         self.count(lost)
                     return 0

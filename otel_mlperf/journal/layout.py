@@ -145,6 +145,8 @@ class Word(IntEnum):
     """Exceptions of callbacks that the program gave: faults of its own."""
     REDACTED = 25
     """Values that were hidden because they look like secrets."""
+    META_CHECK = 26
+    """CRC-32 of the metadata: it says into which folder a reader writes."""
     TAIL = 32
     """All slots below it may be written again: next slot to free."""
     DURABLE = 33
@@ -230,6 +232,17 @@ class Shape:
     def of_rows(cls, rows: int) -> Shape:
         """The shape of a journal of ``rows`` rows, a power of two: the other parts grow with it."""
         return cls(rows, max(256, rows >> 4), max(256, rows >> 7), max(512, rows >> 4))
+
+    @classmethod
+    def of_size(cls, size: int) -> Shape | None:
+        """The shape of a journal of so many bytes; None: no journal is that large.
+
+        So a reader need not believe words that somebody may have written over.
+        """
+        shape = cls.of_rows(1)
+        while shape.size < size:
+            shape = cls.of_rows(shape.rows << 1)
+        return shape if shape.size == size else None
 
 
 def signed(word: int) -> int:

@@ -14,7 +14,9 @@ import msgspec
 
 _LOCK = "hhqqi"
 """``struct flock``: type, whence, start, length, pid."""
-_LONGEST_RUN_NS = 10 * 365 * 86_400 * 10**9
+LONGEST_RUN_NS = 10 * 365 * 86_400 * 10**9
+_TOLD_LATER_NS = 3600 * 10**9
+"""How long before the journal was made something may have begun that is told of in it."""
 
 
 class JournalMeta(msgspec.Struct, frozen=True, kw_only=True):
@@ -55,9 +57,14 @@ class JournalMeta(msgspec.Struct, frozen=True, kw_only=True):
         return self.unix_ns - self.monotonic_ns
 
     @property
+    def earliest_ns(self) -> int:
+        """A monotonic time before which nothing in the journal began."""
+        return max(0, self.monotonic_ns - _TOLD_LATER_NS)
+
+    @property
     def latest_ns(self) -> int:
         """A monotonic time that nothing in the journal reaches, unless it was written over."""
-        return self.monotonic_ns + _LONGEST_RUN_NS
+        return self.monotonic_ns + LONGEST_RUN_NS
 
     def unix_time(self, monotonic_ns: int) -> int:
         """A row time as Unix time; 0 at the least, because the wire knows no sign."""

@@ -9,13 +9,16 @@ from __future__ import annotations
 
 import platform
 import struct
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from otel_mlperf.journal.contents import parse_payload
 from otel_mlperf.journal.layout import PART_SHIFT, PARTS_SHIFT, Kind
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 Rows = NDArray[np.void]
 ROW_TYPE: Final = np.dtype(
@@ -35,6 +38,7 @@ _PART_TYPE: Final = np.dtype(
     [("head", "V16"), ("span", "<u8"), ("tail", "V28"), ("flags", "<u4"), ("seq", "<u8")]
 )
 _BLOCK: Final = 2048
+_HIGHEST: Final = (1 << 64) - 1
 _GLANCES: Final = (10, 5, 2)
 """PayloadParts of a ring: one slot alone may be a hole."""
 # Elsewhere a row's last word can become visible before the words in front of it.
@@ -55,6 +59,8 @@ class RingScan:
         self.next = 1
         """The first slot that no look has reached."""
         self.holes: list[int] = []
+        self._given_up: set[int] = set()
+        """Places of holes that were too old, and hold what nobody writes."""
         self._seen = 0
         """The last slot that the look before saw published, and the holes that it saw filled."""
         self._filled: list[int] = []
@@ -141,14 +147,33 @@ class RingScan:
         # store after that, one of two rows is lost, and never a mixture read: a row is stored
         # under the GIL, its number last.
         oldest = self.next - len(self._ring) * 3 // 4
-        self.holes = [slot for slot in self.holes if slot >= oldest]
+        if self.holes and self.holes[0] < oldest:
+            old = np.array([slot for slot in self.holes if slot < oldest], np.uint64)
+            places = (old & self._mask).astype(np.intp)
+            self._given_up.update(places[self._is_damaged(places)].tolist())
+            self.holes = [slot for slot in self.holes if slot >= oldest]
         return self.holes[0] if self.holes else self.next
+
+    def damaged(self) -> int:
+        """How many rows were written over so that no look has found them.
+
+        A hole holds nothing, or the row of a round before: who is killed there leaves no more. Only
+        what could have been a section is counted, which is what the accounts are of.
+        """
+        places = np.flatnonzero(self._is_damaged(np.arange(len(self._ring))))
+        return len(self._given_up.union(places.tolist()))
+
+    def _is_damaged(self, places: NDArray[np.intp]) -> NDArray[np.bool_]:
+        seq, kind = self._ring["seq"][places], self._ring["flags"][places] & 15
+        elsewhere = (seq & self._mask != places.astype(np.uint64)) | (seq >= np.uint64(self.next))
+        damaged: NDArray[np.bool_] = elsewhere & (seq != 0) & (kind == Kind.SECTION)
+        return damaged
 
     def newest(self, most: int) -> Rows:
         """A copy of at most so many rows, the newest, whether they were taken or not."""
         ring = self._ring
         # Rows are written meanwhile; what is newer than this is the next look's.
-        last = int(ring["seq"].max())
+        last = self._last()
         first = max(1, last - min(most, len(ring)) + 1)
         slots = np.arange(first, last + 1, dtype=np.uint64)
         at = slots & self._mask
@@ -156,6 +181,13 @@ class RingScan:
         # Whole before and after the copy: nothing was written over it meanwhile.
         whole: Rows = rows[(rows["seq"] == slots) & (ring["seq"][at] == slots)]
         return whole
+
+    def _last(self) -> int:
+        seq = self._ring["seq"].copy()
+        own = np.sort(seq[(seq & self._mask == np.arange(len(seq), dtype=np.uint64)) & (seq != 0)])
+        # Numbers of one ring lie within its length; one further away was written over.
+        most = int(own[len(own) // 2]) + len(seq) if len(own) else 0
+        return int(own[np.searchsorted(own, min(most, _HIGHEST)) - 1]) if len(own) else 0
 
 
 def rows_of_kind(rows: Rows, kind: Kind) -> Rows:
@@ -167,10 +199,13 @@ def rows_of_kind(rows: Rows, kind: Kind) -> Rows:
 class PayloadParts:
     """Puts the pieces of payloads and entries together, whatever order they are seen in."""
 
-    def __init__(self) -> None:
+    def __init__(self, parse: Callable[[bytes], Any] = parse_payload) -> None:
+        self._parse = parse
         self._open: dict[int, dict[int, bytes]] = {}
         self.ready: dict[int, Any] = {}
         """Decoded contents by span id, or by entry number."""
+        self.damaged = 0
+        """How many were whole and say what none can say: they were written over."""
 
     def feed(self, rows: Rows) -> None:
         """Takes PAYLOAD rows; what is complete and decodes appears in ``ready``."""
@@ -186,9 +221,9 @@ class PayloadParts:
     def _decode(self, key: int, text: bytes) -> None:
         (length,) = struct.unpack_from("<I", text)
         try:
-            self.ready[key] = msgspec.msgpack.decode(text[4 : 4 + length])
-        except ValueError:  # torn by a kill, in the middle of a letter perhaps: its section is kept
-            return
+            self.ready[key] = self._parse(text[4 : 4 + length])
+        except ValueError:  # what it belongs to is kept
+            self.damaged += 1
 
     @property
     def unfinished(self) -> list[int]:

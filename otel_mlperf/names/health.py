@@ -70,7 +70,8 @@ JOURNAL_LOST: Final = Metric(
     "otel_mlperf.journal.lost",
     "{item}",
     "counter",
-    "What found no room beside the ring (names, cells, values, ...), and errors of the recorder.",
+    "What found no room beside the ring (names, cells, values, ...) or was written over (damaged), "
+    "and errors of the recorder.",
     (ERROR_TYPE,),
 )
 REDACTED: Final = Metric(

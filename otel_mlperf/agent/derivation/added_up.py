@@ -148,7 +148,10 @@ def _grown(journal: JournalState, *, of_step: bool) -> Iterator[tuple[Aggregate,
         sums = [sum(words[i] for words in entered) for i in (1, 2, 5)]
         stored = journal.cells_stored.get(number, [0, 0, 0])
         count, total, covered = (now - then for now, then in zip(sums, stored, strict=True))
-        if count > 0:
+        if min(count, total, covered) < 0:
+            # A cell was written over and left out: what the others come to is where it goes on.
+            journal.cells_stored[number] = sums
+        elif count > 0:
             _store(journal, number, count, total, covered)
             # Of all so far: cells keep no extremes of the time since the last row.
             yield aggregate, _Growth(count, total, max(0, total - covered), *_extremes(entered))

@@ -10,16 +10,26 @@ import numpy as np
 
 from otel_mlperf import names
 from otel_mlperf.agent.model.distribution import Distribution, SeriesTotal
-from otel_mlperf.journal.layout import BUCKETS_AT, BUCKETS_IN_CELL, HistogramCell
+from otel_mlperf.journal.layout import (
+    BUCKETS_AT,
+    BUCKETS_IN_CELL,
+    HISTOGRAM_SCALE,
+    MAX_ENTRIES,
+    HistogramCell,
+)
+from otel_mlperf.journal.meta import LONGEST_RUN_NS
 from otel_mlperf.names import Instrument, Metric
 from otel_mlperf.otlp.metric_encoding import Exemplar
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from otel_mlperf.agent.model.journal_state import JournalState
 
 _MASK: Final = (1 << 64) - 1
+_MOST_COUNT: Final = 1 << 48
+_MOST_BLOCKS: Final = (1100 << HISTOGRAM_SCALE) // BUCKETS_IN_CELL
+"""Cells of buckets, from that of 1 up or down, for every value that a float can have."""
 _OWN = {metric.name: metric for metric in names.METRICS}
 _KINDS: dict[str, Instrument] = {
     "counter": "counter",
@@ -67,15 +77,79 @@ class Cell(NamedTuple):
 
 
 def cells_by_entry(journal: JournalState) -> Iterator[tuple[int, list[Any], list[Cell]]]:
-    """Number, content and cells of each entry that has cells and is known."""
+    """Number, content and cells of each entry that has cells and is known.
+
+    Without the cells that somebody has written over, as far as that can be seen.
+    """
+    for number, of_entry in _cells(journal).items():
+        entry = journal.entries.get(number)
+        if entry and entry[0] == "cell" and (sound := _sound(entry[1], of_entry)):
+            yield number, entry, sound
+
+
+def count_damaged(journal: JournalState) -> int:
+    """How many cells hold what no process writes: they are left out."""
+    damaged = 0
+    for number, of_entry in _cells(journal).items():
+        entry = journal.entries.get(number)
+        if number > MAX_ENTRIES or (entry and entry[0] != "cell"):
+            damaged += len(of_entry)
+        elif entry:
+            damaged += len(of_entry) - len(_sound(entry[1], of_entry))
+    return damaged
+
+
+def _cells(journal: JournalState) -> dict[int, list[Cell]]:
     cells = np.frombuffer(journal.cells, np.uint64).reshape(-1, 8)
     by_entry: dict[int, list[Cell]] = {}
     for words, floats in zip(cells.tolist(), cells.view(np.float64).tolist(), strict=True):
         by_entry.setdefault(words[0], []).append(Cell(words, floats))
-    for number, of_entry in by_entry.items():
-        entry = journal.entries.get(number)
-        if entry and entry[0] == "cell":
-            yield number, entry, of_entry
+    return by_entry
+
+
+def _sound(kind: str, cells: list[Cell]) -> list[Cell]:
+    can_be = _CAN_BE[kind]
+    return [cell for cell in cells if can_be(cell)]
+
+
+def _can_be_aggregate(cell: Cell) -> bool:
+    # Counts as well as times of one thread: nobody has more of either.
+    return max(cell.words) < LONGEST_RUN_NS
+
+
+def _can_be_counter(cell: Cell) -> bool:
+    return 0.0 <= cell.floats[1] < math.inf
+
+
+def _can_be_sum(cell: Cell) -> bool:
+    return math.isfinite(cell.floats[1])
+
+
+def _can_be_gauge(cell: Cell) -> bool:
+    return not math.isinf(cell.floats[1])
+
+
+def _can_be_histogram(cell: Cell) -> bool:
+    words, floats = cell
+    part = words[7]
+    if part == HistogramCell.HEAD:
+        _, total, _, least, most, *_ = floats
+        is_range = least > most or -math.inf < least <= most < math.inf
+        return 0.0 <= total < math.inf and words[2] < _MOST_COUNT and is_range
+    if part in (0, HistogramCell.EXEMPLAR):
+        return True
+    is_bucket = -_MOST_BLOCKS <= part - BUCKETS_AT <= _MOST_BLOCKS
+    return is_bucket and max(words[1 : 1 + BUCKETS_IN_CELL]) < _MOST_COUNT
+
+
+_CAN_BE: Final[dict[str, Callable[[Cell], bool]]] = {
+    "aggregate": _can_be_aggregate,
+    "counter": _can_be_counter,
+    "updowncounter": _can_be_sum,
+    "gauge": _can_be_gauge,
+    "histogram": _can_be_histogram,
+}
+"""By kind, whether a cell can hold that, or was written over."""
 
 
 def user_values(journal: JournalState) -> list[CellValue]:
@@ -124,9 +198,9 @@ def _distribution(cells: Sequence[Cell], journal: JournalState) -> Distribution:
 def _exemplar(value: float, words: list[int], journal: JournalState) -> Exemplar | None:
     """The example, if it was written whole and its trace is one that is kept."""
     _, bits, time_ns, span, root, check, *_ = words
-    if check != (bits ^ time_ns ^ span ^ root) & _MASK:
-        return None
     meta = journal.meta
+    if check != (bits ^ time_ns ^ span ^ root) & _MASK or time_ns >= meta.latest_ns:
+        return None
     ended, opened = journal.ended.get(root), journal.roots.get(root)
     if root == meta.run_span:
         trace = journal.run_trace

@@ -78,7 +78,7 @@ def _settle_overlaps(
     is_root = rows["span"] == rows["root"]
     length = sums(rows["end"][is_root] - rows["start"][is_root], step[is_root], n)
     off = np.flatnonzero(length != sums(own[inside], step[inside], n))
-    for i in np.intersect1d(off, step[is_root]).tolist():
+    for i in np.intersect1d(off, step[is_root & inside]).tolist():
         mine = np.flatnonzero(inside & (step == i))
         root = mine[is_root[mine]]
         start = np.maximum(rows["start"][mine].astype(np.int64), int(rows["start"][root[0]]))

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from otel_mlperf import names
-from otel_mlperf.agent.derivation.cell_values import user_values
+from otel_mlperf.agent.derivation.cell_values import count_damaged, user_values
 from otel_mlperf.agent.derivation.metric_series import Meter
 from otel_mlperf.agent.model.distribution import SeriesTotal
 from otel_mlperf.agent.model.events import SensorReading
@@ -108,7 +108,7 @@ class MarkTotals:
         main = table[table["track"] == _main_track(table)]
         if len(main) and not journal.left:
             inner = main[np.argmax(main["start"])]
-            name = journal.entries.get(int(inner["name"]), ["", "other"])[1]
+            name = journal.section(int(inner["name"]))[1]
             age = (mark.monotonic_ns - int(inner["start"])) / 1e9
             meter.set(names.OPEN_AGE.name, {names.SECTION_NAME: name}, max(0.0, age))
 
@@ -128,7 +128,9 @@ def keep_counted(rank: RankState, journal: JournalState) -> None:
 
 def _lost(journal: JournalState) -> dict[str, int]:
     """What the journal counts as lost beside rows, by reason."""
-    return {reason: count for word, reason in _LOST.items() if (count := journal.words.get(word))}
+    lost = {reason: count for word, reason in _LOST.items() if (count := journal.words.get(word))}
+    damaged = journal.damaged + count_damaged(journal)
+    return lost | {"damaged": damaged} if damaged else lost
 
 
 def _redacted(journal: JournalState) -> int:

@@ -39,19 +39,23 @@ class NewRows:
         self._payloads = PayloadParts()
         # Payloads and sections are published apart: either may be read first, and what has no
         # section yet waits.
-        payload_rows = np.concatenate(
-            (np.frombuffer(journal.payloads, ROW_TYPE), rows_of_kind(fresh, Kind.PAYLOAD))
-        )
-        self._payloads.feed(payload_rows)
-        self._payload_rows = payload_rows
+        waiting, new = np.frombuffer(journal.payloads, ROW_TYPE), rows_of_kind(fresh, Kind.PAYLOAD)
+        self._payloads.feed(waiting)
+        known_damaged = self._payloads.damaged
+        self._payloads.feed(new)
+        journal.damaged += self._payloads.damaged - known_damaged
+        self._payload_rows = np.concatenate((waiting, new))
         self._begin(fresh)
         values = rows_of_kind(fresh, Kind.VALUE)
-        latest = np.uint64(journal.meta.latest_ns)
-        self.values = values[values["start"] < latest]
+        self.values = values[_begun(values, journal)]
+        journal.damaged += len(values) - len(self.values)
         sections = rows_of_kind(fresh, Kind.SECTION)
-        self.created = len(sections)
         # Rows that somebody has written over: one time of the year 2500 would stop every table.
-        sections = sections[(sections["start"] <= sections["end"]) & (sections["end"] < latest)]
+        can_be = _begun(sections, journal) & (sections["end"] >= sections["start"])
+        can_be &= (sections["end"] < np.uint64(journal.meta.latest_ns)) & (sections["span"] != 0)
+        unread, journal.unread = journal.unread + _of_no_kind(fresh), 0
+        self.created = len(sections) + unread
+        sections = sections[can_be]
         self.damaged = self.created - len(sections)
         # Before the next line: what is stale must not be taken for interrupted.
         self._note_stale(sections)
@@ -230,7 +234,23 @@ def _demote(sections: Rows, demoted: dict[int, int], run: int) -> Rows:
 
 
 def _adopt(sections: Rows, i: int, cancelled: dict[int, list[int]]) -> None:
-    while int(sections["root"][i]) in cancelled:
-        sections["root"][i] = cancelled[int(sections["root"][i])][1]
-    while int(sections["parent"][i]) in cancelled:
-        sections["parent"][i] = cancelled[int(sections["parent"][i])][0]
+    for field, inherited in (("root", 1), ("parent", 0)):
+        # No more often than there are: rows that were written over may name each other.
+        for _ in cancelled:
+            known = cancelled.get(int(sections[field][i]))
+            if known is None:
+                break
+            sections[field][i] = known[inherited]
+
+
+def _begun(rows: Rows, journal: JournalState) -> NDArray[np.bool_]:
+    """Which rows began when something of the journal can have begun."""
+    meta, start = journal.meta, rows["start"]
+    begun: NDArray[np.bool_] = start >= np.uint64(meta.earliest_ns)
+    return begun & (start < np.uint64(meta.latest_ns))
+
+
+def _of_no_kind(rows: Rows) -> int:
+    """How many rows are none that a process writes; the last of a journal says nothing at all."""
+    kind = rows["flags"] & 15
+    return int(((kind > Kind.PAYLOAD) | ((kind == 0) & (rows["span"] != 0))).sum())

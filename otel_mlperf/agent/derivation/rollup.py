@@ -29,7 +29,9 @@ def within_budget(spans: Sequence[Kept], budget: int) -> list[Kept]:
         if span.span not in kept:
             # The nearest one kept: a roll-up under a span that is not sent would be an orphan.
             above = span.parent
-            while above in parents and above not in kept:
+            for _ in parents:  # no more often: ids may name each other
+                if above not in parents or above in kept:
+                    break
                 above = parents[above]
             groups.setdefault((above, span.name), []).append(span)
     return [span for span in spans if span.span in kept] + [

@@ -39,7 +39,6 @@ COUNTED: Final = (
     Word.END_TIME,
     Word.FAILED,
 )
-_MOST: Final = 1 << 62
 
 
 class Tail:
@@ -81,7 +80,7 @@ class Tail:
 
     def _note_alive(self, name: str) -> None:
         # The agent before this one saw it then; what is here now may have been dead for hours.
-        self._alive_ns[name] = self._readers[name].word(Word.BEAT)
+        self._alive_ns[name] = self._readers[name].counted([Word.BEAT]).get(Word.BEAT, 0)
 
     def missing(self, state: AgentState) -> list[Event]:
         """Ends for journals that were read and whose files are gone, or were cut short since."""
@@ -111,11 +110,11 @@ class Tail:
                 self._alive_ns[name] = now
             rows = reader.take(final=not owned)
             # After the rows were taken: every name that they use is there by then.
-            entries = reader.new_entries()
-            if entries:
+            entries, damaged = reader.new_entries(), reader.damaged_entries()
+            if entries or damaged:
                 # Before the rows, which refer to names by number: a process registers a name before
                 # it uses it.
-                events.append(Named(name, entries))
+                events.append(Named(name, entries, damaged))
             if len(rows):
                 ring = reader.ring
                 events.append(Polled(name, ring.next, list(ring.holes), rows.tobytes()))
@@ -144,7 +143,9 @@ class Tail:
             if before and name in before:
                 table = _union(table, np.frombuffer(before[name].open, OPEN_TYPE))
             alive_ns = self._alive_ns[name]
-            seen[name] = Seen(table.tobytes(), reader.cells().tobytes(), _words(reader), alive_ns)
+            seen[name] = Seen(
+                table.tobytes(), reader.cells().tobytes(), reader.counted(COUNTED), alive_ns
+            )
         return seen
 
     def durable(self) -> None:
@@ -218,13 +219,9 @@ class Tail:
             self._alive_ns.pop(name),
             reader.open_sections().tobytes(),
             reader.cells().tobytes(),
-            _words(reader),
+            reader.counted(COUNTED),
+            reader.damaged(),
         )
-
-
-def _words(reader: JournalReader) -> dict[int, int]:
-    # What nothing counts up to was written over.
-    return {int(word): value for word in COUNTED if 0 < (value := reader.word(word)) < _MOST}
 
 
 def _union(now: Rows, before: Rows) -> Rows:

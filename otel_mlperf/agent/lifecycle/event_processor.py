@@ -108,6 +108,7 @@ class EventProcessor:
 
     def _name(self, event: Named) -> None:
         journal = self._state.journals[event.journal]
+        journal.damaged += event.damaged
         for number, content in event.entries.items():
             if content[0] == "track":
                 journal.tracks[content[1]] = content
@@ -119,6 +120,7 @@ class EventProcessor:
         journal = self._state.journals[event.journal]
         journal.left, journal.alive_ns = True, max(journal.alive_ns, event.monotonic_ns)
         journal.open, journal.cells, journal.words = event.open, event.cells, event.words
+        journal.unread = event.damaged
 
     def _hold_warning(self, held: WarningHeld) -> None:
         journal = self._state.journals.get(held.journal)

@@ -15,7 +15,7 @@ from otel_mlperf.agent.lifecycle.agent_process import serve
 from otel_mlperf.agent.lifecycle.node_parts import make_node_parts
 from otel_mlperf.agent.model.agent_options import Options, read_options
 from otel_mlperf.agent.model.agent_state import load_state, write_state
-from otel_mlperf.errors import RunServed
+from otel_mlperf.errors import JournalError, RunServed
 from otel_mlperf.journal.folder_lock import is_served
 from otel_mlperf.journal.journal_folder import (
     folders_of_run,
@@ -23,6 +23,7 @@ from otel_mlperf.journal.journal_folder import (
     journal_folder,
     journals_in,
 )
+from otel_mlperf.journal.journal_reader import JournalReader
 from otel_mlperf.journal.stored_wait import is_written
 
 if TYPE_CHECKING:
@@ -72,9 +73,19 @@ def recover_journals(environ: Mapping[str, str], folders: list[Path]) -> Journal
             serve(folder, dict(environ) | {"OTEL_MLPERF_DRAIN_S": str(PATIENCE_S)})
         except Exception as error:  # noqa: BLE001 - whatever it is, the others are read
             failed.append(f"{folder}: {type(error).__name__}: {error}")
-        left = sum(path.exists() for path in there)
-        read += len(there) - left
+        left = [path for path in there if path.exists()]
+        read += len(there) - len(left)
+        failed += filter(None, map(_trouble, left))
     return Journals(read, in_use, failed)
+
+
+def _trouble(path: Path) -> str:
+    """Why a journal cannot be read; nothing where it can."""
+    try:
+        JournalReader(str(path), is_writable=False).close()
+    except JournalError as error:
+        return str(error)
+    return ""
 
 
 def folders_to_read(run: RunFolder | None) -> list[Path]:

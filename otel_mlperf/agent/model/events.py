@@ -27,6 +27,8 @@ class Named(msgspec.Struct, array_like=True, tag="named", frozen=True):
 
     journal: str
     entries: dict[int, list[Any]]
+    damaged: int = 0
+    """How many more were written over."""
 
 
 class Polled(msgspec.Struct, array_like=True, tag="polled", frozen=True):
@@ -50,6 +52,8 @@ class Left(msgspec.Struct, array_like=True, tag="left", frozen=True):
     open: bytes
     cells: bytes
     words: dict[int, int]
+    damaged: int = 0
+    """Sections of which nothing is known but that something has written over them."""
 
 
 class Seen(msgspec.Struct, array_like=True, frozen=True):

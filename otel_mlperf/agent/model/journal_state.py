@@ -94,6 +94,10 @@ class JournalState(msgspec.Struct):
     sections: int = 0
     ring_full: int = 0
     """Sections dropped by the full ring that are in the accounts."""
+    damaged: int = 0
+    """Names, attributes and cells that something has written over."""
+    unread: int = 0
+    """Sections of which nothing is known but that something has written over them."""
     redacted: int = 0
     """Values of calls that the agent hid; those that the process hid itself are in its words."""
 

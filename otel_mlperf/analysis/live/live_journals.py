@@ -117,7 +117,7 @@ def _innermost(journal: JournalReader, entries: dict[int, list[Any]]) -> tuple[s
         return "", None
     main = table[table["track"] == table["track"][np.argmin(table["start"])]]
     inner = main[np.argmax(main["start"])]
-    name = entries.get(int(inner["name"]), ["", "other"])[1]
+    name = _name(entries, int(inner["name"]))
     return name, max(0, time.monotonic_ns() - int(inner["start"]))
 
 
@@ -179,5 +179,10 @@ def _logged(entries: dict[int, list[Any]], rows: Rows) -> dict[str, float]:
     numbers = values["end"].copy().view(np.float64).tolist()
     last: dict[str, float] = {}
     for entry, value in zip(values["name"].tolist(), numbers, strict=True):
-        last[entries.get(entry, ["", "other"])[1]] = value
+        last[_name(entries, entry)] = value
     return last
+
+
+def _name(entries: dict[int, list[Any]], number: int) -> str:
+    kind, name, *_ = entries.get(number) or ("", names.OTHER)
+    return str(name) if kind == "section" else names.OTHER

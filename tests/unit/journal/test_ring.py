@@ -182,7 +182,7 @@ def test_payload_survives(tmp_path_factory, content) -> None:
     """What fits MessagePack comes back equal, over as many rows as it takes."""
     writer = Journal(str(tmp_path_factory.mktemp("j") / "a.journal"), 2048, META)
     reader = JournalReader(writer.path, writer.buffer)
-    kept = writer.payload(42, content)
+    kept = writer.payload(42, {"a": content})
     put(writer, 42)
     parts = PayloadParts()
     parts.feed(rows_of_kind(reader.take(), Kind.PAYLOAD))
@@ -193,7 +193,7 @@ def test_payload_survives(tmp_path_factory, content) -> None:
         assert not kept
         assert reader.word(Word.LOST_PAYLOADS) == 1
     else:
-        assert parts.pop(42) == expected
+        assert parts.pop(42) == {"a": expected}
     reader.close()
     writer.release()
 
@@ -256,11 +256,12 @@ def test_torn_payload_hurts_no_other(pair) -> None:
     """A payload that ends within a letter is left out; the next one is read."""
     writer, reader = pair
     writer.put_payload(5, _pieces(b"\x81\xa1a\xa1\xff"))
-    writer.payload(6, {"a": 1})
+    writer.payload(6, {"x": 1})
     parts = PayloadParts()
     parts.feed(reader.take())
 
-    assert parts.ready == {6: {"a": 1}}
+    assert parts.ready == {6: {"x": 1}}
+    assert parts.damaged == 1
 
 
 def fork_writer(path: str, threads: int, ready: int) -> None:
@@ -351,3 +352,39 @@ def test_weakly_ordered_reader_looks_twice_at_a_late_row(pair) -> None:
 
     assert early == [0, 1]
     assert [reader.take()["span"].tolist(), reader.take()["span"].tolist()] == [[], [1]]
+
+
+@pytest.mark.parametrize("word", [Word.ROWS, Word.CELLS, Word.OPEN, Word.CHUNKS])
+def test_shape_is_that_of_the_files_size(pair, word) -> None:
+    """Words that somebody has written over do not move the parts of a journal."""
+    writer, _ = pair
+    put(writer, 42)
+    writer.words[word] = 3
+    reader = JournalReader(writer.path, writer.buffer)
+
+    assert reader.take()["span"].tolist() == [42]
+    reader.close()
+
+
+def test_tail_that_was_written_over_frees_nothing(pair) -> None:
+    """No unread row is written over; once the reader has set it right there is room again."""
+    writer, reader = pair
+    writer.words[Word.TAIL] = 1 << 40
+    rows = writer.shape.rows
+    stored = [put(writer, span) for span in range(1, rows + 6)]
+
+    assert stored == [True] * rows + [False] * 5
+    assert reader.take()["span"].tolist() == list(range(1, rows + 1))
+    reader.free()
+    assert put(writer, 7)
+
+
+@pytest.mark.parametrize("place", [0, 3, 2047])
+def test_newest_rows_are_found_beside_one_that_was_written_over(pair, place) -> None:
+    """A number that is far from all others is none of the ring."""
+    writer, reader = pair
+    for span in range(1, 10):
+        put(writer, span)
+    writer.words[(writer.shape.ring_at >> 3) + place * 8 + 7] = (1 << 64) - 1
+
+    assert reader.ring.newest(5)["span"].tolist() == [5, 6, 7, 8, 9]

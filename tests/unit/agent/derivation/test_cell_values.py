@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import math
+
+import pytest
 from by_hand import Program, accounts, aggregate, table
+
+from otel_mlperf.journal.layout import HistogramCell
 
 
 def test_aggregated_sections_are_totals_and_no_items(program, agent_of, run_folder) -> None:
@@ -71,3 +76,58 @@ def test_stored_total_of_a_counter_is_the_ranks(program, journals, agent_of, run
 
     stored = [r["value"] for r in table(run_folder, "readings") if r["name"] == "ml.user.tokens"]
     assert stored == [360.0]
+
+
+WILD = (1 << 64) - 1
+
+
+@pytest.mark.fault("F94")
+@pytest.mark.parametrize(
+    ("kind", "at"),
+    [("counter", 1), ("gauge", 1), ("histogram", 1), ("histogram", 2), ("histogram", 7)],
+)
+def test_cell_that_was_written_over_is_left_out_and_counted(program, agent_of, kind, at) -> None:
+    """No process counts to what it says; the other series are as they were."""
+    hit, other = (
+        program.journal.cell(program.journal.entry(["cell", kind, name, "", []]))
+        for name in ("ml.user.hit", "ml.user.other")
+    )
+    for word in (hit, other):
+        program.journal.floats[word + 1] = 7.0
+        program.journal.words[word + 7] = HistogramCell.HEAD
+        program.journal.words[word + 2] = 3
+    program.journal.floats[hit + at] = math.inf
+    if at > 1:
+        program.journal.words[hit + at] = WILD
+    agent = agent_of(program)
+    agent.tick()
+    agent.mark()
+
+    (rank,) = agent._state.ranks.values()
+    series = {series.metric: series for series in rank.series.values()}
+    assert "ml.user.hit" not in series
+    assert "ml.user.other" in series
+    assert series["otel_mlperf.journal.lost"].value == 1
+
+
+def test_aggregate_goes_on_from_what_is_left_of_it(program, agent_of, run_folder) -> None:
+    """One thread's cell that was written over takes nothing from what the others add later."""
+    number = program.journal.entry(aggregate("tokenize", "run", path="run"))
+    hit, whole = (program.journal.cell(number) for _ in range(2))
+
+    def add(word: int, calls: int) -> None:
+        for at, more in ((1, calls), (2, calls * 50)):
+            program.journal.words[word + at] += more
+
+    agent = agent_of(program)
+    add(hit, 10), add(whole, 4)
+    agent.tick(), agent.mark()
+    program.journal.words[hit + 2] = WILD
+    agent.mark()
+    add(whole, 6)
+    program.stop(10)
+    agent.run()
+
+    rows = [row for row in table(run_folder, "sections") if row["aggregate"]]
+    assert sum(row["count"] for row in rows) == 20
+    assert sum(row["sum_ns"] for row in rows) == 1000

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from by_hand import MS, accounts, adds_up, table
 
+from otel_mlperf.agent.model.sampling import Policy
 from otel_mlperf.journal.layout import Kind
 
 
@@ -36,8 +37,8 @@ def test_logged_values_are_rows(program, agent_of, run_folder) -> None:
 
 
 @pytest.mark.fault("F94")
-def test_rows_that_cannot_be_worked_out_are_counted(program, agent_of, run_folder) -> None:
-    """A journal with impossible contents costs its own rows, not the agent."""
+def test_contents_that_none_can_have_cost_no_row(program, agent_of, run_folder) -> None:
+    """A section without its attributes, or its name, is still a section."""
     program.step(0)
     program.journal.payload(999, ["not", "a", "map"])
     program.section("odd", 11, 12, span=999)
@@ -45,6 +46,25 @@ def test_rows_that_cannot_be_worked_out_are_counted(program, agent_of, run_folde
     program.section("bad", 12, 13)
     program.stop(20)
     agent_of(program).run()
+
+    account = accounts(run_folder)["spans"]["store"]
+    assert account["created"] == program.sections
+    assert account["lost"] == {}
+    assert [row["name"] for row in table(run_folder, "spans")][-3:] == ["odd", "other", "run"]
+
+
+class Impossible(Policy):
+    """What keeps an agent from working out any row."""
+
+    def spans_of_rank(self, world_size: int) -> int:
+        raise ArithmeticError(world_size)
+
+
+def test_rows_that_cannot_be_worked_out_are_counted(program, agent_of, run_folder) -> None:
+    """They are given up: the next agent would meet them too."""
+    program.step(0)
+    program.stop(20)
+    agent_of(program, policy=Impossible()).run()
 
     account = accounts(run_folder)["spans"]["store"]
     assert account["created"] == program.sections

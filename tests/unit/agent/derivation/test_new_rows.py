@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 import pytest
-from by_hand import MS, Program, accounts, adds_up, table
+from by_hand import MS, TRACK, Program, accounts, adds_up, table
 
 from otel_mlperf.agent.intake.tail import Tail
 from otel_mlperf.agent.lifecycle.agent_loop import Agent
@@ -125,7 +125,7 @@ def test_what_was_written_over_is_left_out_and_counted(
 
     spans = accounts(run_folder)["spans"]["store"]
     assert adds_up(spans)
-    assert spans["lost"] == {"damaged": 3}
+    assert spans["lost"] == {"damaged": 4}
     assert [row["number"] for row in table(run_folder, "steps")] == [100, 101]
     assert {row["name"] for row in table(run_folder, "spans")}.isdisjoint({"wild"})
     assert ends(run_folder) == ("finished", 90)
@@ -136,3 +136,30 @@ def random_words(request):
     """What a wild write leaves."""
     seeded = random.Random(request.param)
     return [1 << 62 | seeded.getrandbits(64) for _ in range(4)]
+
+
+def test_cancelled_sections_that_name_each_other_end_nothing(program, agent_of, run_folder) -> None:
+    """Rows that were written over must not have the agent go round in a circle."""
+    name = program.name("gone")
+    for span, parent in ((70, 71), (71, 70)):
+        program.journal.put(10, 20, span, parent, parent, TRACK, name, Kind.CANCEL)
+    program.section("inside", 1, 2, parent=70, root=70)
+    program.stop(30)
+    agent_of(program).run()
+
+    assert {row["name"] for row in table(run_folder, "spans")} == {"inside", "run"}
+
+
+def test_row_whose_number_was_written_over_is_counted(program, agent_of, run_folder) -> None:
+    """No look finds it, but what it leaves in its place is not what a killed process leaves."""
+    program.step(0)
+    program.section("hit", 20, 21)
+    journal = program.journal
+    slot = journal.draw() - 1
+    journal.words[(journal.shape.ring_at >> 3) + slot * 8 + 7] = 1 << 63
+    program.stop(30)
+    agent_of(program).run()
+
+    spans = accounts(run_folder)["spans"]["store"]
+    assert adds_up(spans)
+    assert (spans["created"], spans["lost"]) == (program.sections, {"damaged": 1})

@@ -14,6 +14,7 @@ from otel_mlperf.agent.lifecycle.agent_process import serve
 from otel_mlperf.agent.lifecycle.run_recovery import deliver_rest, folders_to_read, recover_journals
 from otel_mlperf.errors import RunServed
 from otel_mlperf.journal.folder_lock import OnlyOne
+from otel_mlperf.journal.layout import META_AT
 from otel_mlperf.run_file import RunFile
 from otel_mlperf.store.run_folders import RunFolder, read_run
 
@@ -46,18 +47,22 @@ def test_files_of_an_agent_that_is_at_work_are_left_alone(run):
     assert files(run) == before
 
 
-def left_behind(place: Path, name: str, *entry: object) -> Path:
-    """The folder of a journal whose process is gone; with a cell that stands for ``entry``."""
+def left_behind(place: Path, name: str) -> Path:
+    """The folder of a journal whose process is gone."""
     folder, run_folder = place / "shared" / name, place / "runs" / name
     folder.mkdir(parents=True)
     run_folder.mkdir(parents=True)
     program = Program(folder, run_folder)
     program.step(0)
-    if entry:
-        program.journal.cell(program.journal.entry(entry))
     program.stop(30)
     program.journal.release()
     return folder
+
+
+def write_over(path: Path, at: int) -> None:
+    with path.open("r+b") as file:
+        file.seek(at)
+        file.write(b"\xff")
 
 
 @pytest.mark.fault("F43", "F99", "S20")
@@ -74,14 +79,21 @@ def test_journals_that_others_could_have_put_there_are_left(tmp_path):
 
 def test_journal_that_cannot_be_read_stops_no_other(tmp_path):
     """It is named with its folder and stays there; those of other runs are read."""
-    bad = left_behind(tmp_path, "bad", "cell", "counter", "of another version")
+    damaged, homeless = left_behind(tmp_path, "damaged"), left_behind(tmp_path, "homeless")
     good = left_behind(tmp_path, "good")
-    found = recover_journals({}, [bad, good])
+    (journal,) = damaged.glob("*.journal")
+    write_over(journal, META_AT + 40)
+    (tmp_path / "runs" / "homeless").rmdir()
+    (tmp_path / "runs" / "homeless").touch()
+    found = recover_journals({}, [damaged, homeless, good])
 
     assert (found.read, found.in_use) == (1, 0)
-    (why,) = found.failed
-    assert why.startswith(f"{bad}: ValueError: ")
-    assert list(bad.glob("*.journal"))
+    of_damaged, of_homeless = found.failed
+    assert of_damaged.startswith(f"reading the journal {journal}: what it says of its run was ")
+    assert of_homeless.startswith(f"{homeless}: ")
+    assert list(damaged.glob("*.journal"))
+    assert list(homeless.glob("*.journal"))
+    assert not any((tmp_path / "runs" / "damaged").iterdir())
     assert not good.exists()
     assert list((tmp_path / "runs" / "good" / "tables" / "steps").glob("*.parquet"))
 

@@ -1,0 +1,78 @@
+"""What may entries and payloads of a journal say? What says anything else was written over.
+
+Who reads a journal relies on these shapes. One stray store of the program into its own memory must
+cost what it hit, and nothing else.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Annotated, Any, Final, TypedDict
+
+import msgspec
+
+_Size = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]
+_Value = str | int | float | bool | None
+_Attributes = dict[str, _Value | list[_Value]]
+_SHAPES: Final[dict[tuple[str, ...], Any]] = {
+    ("section",): tuple[str, str, str, str, _Attributes],
+    ("track",): tuple[str, _Size, int, str, bool],
+    ("cell", "aggregate"): tuple[
+        str, str, str, str, str, str, _Size, str, str, bool, bool, _Size
+    ],
+} | {
+    ("cell", kind): tuple[str, str, str, str, list[tuple[str, str]]]
+    for kind in ("counter", "updowncounter", "gauge", "histogram")
+}  # fmt: skip
+
+
+class Payload(TypedDict, total=False):
+    """What does not fit into a row."""
+
+    a: _Attributes
+    """Attributes."""
+    e: list[str]
+    """Of an exception its type, its words and where it was."""
+    n: _Value
+    """Samples of a step."""
+    t: _Value
+    """Tokens of a step."""
+    x: _Size
+    """Nanoseconds in it that are no part of it."""
+    g: list[list[_Size]]
+    """What aggregated sections came to in a step."""
+
+
+_payload: Final = msgspec.msgpack.Decoder(Payload).decode
+
+
+def parse_payload(text: bytes) -> Any:
+    """The content of a payload.
+
+    Raises:
+        ValueError: it is none.
+    """
+    try:
+        return _payload(text)
+    except RecursionError as error:
+        raise ValueError("lists in lists without end") from error
+
+
+def parse_entry(text: bytes) -> list[Any]:
+    """The content of an entry (see ``journal.layout``).
+
+    Raises:
+        ValueError: it is none.
+    """
+    try:
+        entry = msgspec.msgpack.decode(text, type=list[Any])
+    except RecursionError as error:
+        raise ValueError("lists in lists without end") from error
+    kind = tuple(entry[: 2 if entry[:1] == ["cell"] else 1])
+    shape = None
+    with contextlib.suppress(TypeError):  # no text, and nothing that could be a key
+        shape = _SHAPES.get(kind)
+    if shape is None:
+        raise ValueError("an entry of no kind")
+    msgspec.convert(entry, shape)
+    return entry
