@@ -35,6 +35,7 @@ from otel_mlperf.recorder.api.callbacks import (
 )
 from otel_mlperf.recorder.api.epochs import epoch, epochs, phase
 from otel_mlperf.recorder.api.instruments import counter, gauge, histogram
+from otel_mlperf.recorder.api.log_ids import log_ids
 from otel_mlperf.recorder.api.readings import Readings, readings
 from otel_mlperf.recorder.api.span import span
 from otel_mlperf.recorder.api.start import start, stop
@@ -63,6 +64,7 @@ __all__ = [
     "histogram",
     "integrate",
     "log",
+    "log_ids",
     "mark_step",
     "on_phase",
     "on_step_begin",

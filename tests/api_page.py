@@ -38,7 +38,7 @@ Setting up may raise, as each call says; recording never does. The words are exp
 GROUPS = {
     "A run": ["start", "stop", "Run", "Config", "integrate"],
     "Steps": ["steps", "step", "mark_step", "epochs", "epoch", "phase"],
-    "Sections": ["span", "Span"],
+    "Sections": ["span", "Span", "log_ids"],
     "Numbers": ["log", "counter", "gauge", "histogram"],
     "Devices": ["torch_profile", "trace_handler", "cuda_memory"],
     "Reading back": ["readings", "Readings"],

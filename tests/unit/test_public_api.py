@@ -14,9 +14,9 @@ import otel_mlperf as om
 ROOT = Path(__file__).parents[2]
 NAMES = ["Config", "ConfigError", "JournalError", "OtelMlperfError", "Readings", "Run", "RunActive",
          "RunWarning", "Span", "counter", "cuda_memory", "epoch", "epochs", "gauge", "histogram",
-         "integrate", "log", "mark_step", "on_phase", "on_step_begin", "on_step_end", "on_warning",
-         "phase", "readings", "remove_callback", "span", "start", "step", "steps", "stop",
-         "torch_profile", "trace_handler"]  # fmt: skip
+         "integrate", "log", "log_ids", "mark_step", "on_phase", "on_step_begin", "on_step_end",
+         "on_warning", "phase", "readings", "remove_callback", "span", "start", "step", "steps",
+         "stop", "torch_profile", "trace_handler"]  # fmt: skip
 
 
 def test_names():
@@ -47,6 +47,7 @@ def test_documented(name):
         ("phase", "(name)"),
         ("integrate", "(name)"),
         ("log", "(*more, **values)"),
+        ("log_ids", "()"),
         ("counter", "(name, unit)"),
         ("cuda_memory", "(*, reset_peak)"),
         ("gauge", "(name, unit)"),

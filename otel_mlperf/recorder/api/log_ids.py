@@ -1,0 +1,76 @@
+"""How does a line of a program's log say in which span it was written?
+
+By fields of its record, on request: the names are those of
+``opentelemetry-instrumentation-logging``, so that a format written for it serves, and shorter ones.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any, Final
+
+from opentelemetry import trace
+
+from otel_mlperf.recorder.core.faults import internal_error
+from otel_mlperf.recorder.core.recording import unreplaced
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_NONE: Final = {
+    "trace_id": "0",
+    "span_id": "0",
+    "otelTraceID": "0",
+    "otelSpanID": "0",
+    "otelTraceSampled": False,
+    "otelServiceName": "",
+}
+
+
+def log_ids() -> None:
+    """Gives each record of ``logging`` the ids of the section that it is written in.
+
+    ::
+
+        om.log_ids()
+        logging.basicConfig(format="%(message)s trace_id=%(trace_id)s span_id=%(span_id)s")
+
+    The fields ``trace_id`` and ``span_id`` are those that Jaeger shows, 32 and 16 hexadecimal
+    digits; ``0`` where there is no section. ``otelTraceID`` and ``otelSpanID`` are the same,
+    ``otelTraceSampled`` says whether the trace is among those that are kept whatever happens, and
+    ``otelServiceName`` of which service it is: a format written for
+    ``opentelemetry-instrumentation-logging`` serves. A second call does nothing.
+    """
+    before = logging.getLogRecordFactory()
+    if not isinstance(before, _WithIds):
+        logging.setLogRecordFactory(_WithIds(before))
+
+
+class _WithIds:
+    """Makes records by what made them before, and adds the fields."""
+
+    __slots__ = ("_make",)
+
+    def __init__(self, make: Callable[..., logging.LogRecord]) -> None:
+        self._make = make
+
+    def __call__(self, *args: Any, **kwargs: Any) -> logging.LogRecord:
+        record = self._make(*args, **kwargs)
+        # A format that names a field must find it, whatever goes wrong with finding the span.
+        record.__dict__.update(_NONE)
+        try:
+            _add_ids(record)
+        except Exception as error:  # noqa: BLE001 - recording never raises
+            internal_error(error)
+        return record
+
+
+def _add_ids(record: logging.LogRecord) -> None:
+    recorder = unreplaced()
+    if recorder is not None:
+        record.otelServiceName = recorder.meta.service
+    about = trace.get_current_span().get_span_context()
+    if about.is_valid:
+        record.trace_id = record.otelTraceID = trace.format_trace_id(about.trace_id)
+        record.span_id = record.otelSpanID = trace.format_span_id(about.span_id)
+        record.otelTraceSampled = about.trace_flags.sampled
