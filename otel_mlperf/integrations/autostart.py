@@ -25,7 +25,7 @@ FOLDER = str(Path(__file__).parent / "bootstrap")
 Kind = Literal["script", "module", "other"]
 
 _LAUNCHERS = frozenset({
-    "accelerate", "deepspeed", "horovodrun", "torchrun",
+    "accelerate", "deepspeed", "horovodrun", "opentelemetry-instrument", "torchrun",
     "accelerate.commands.launch", "deepspeed.launcher.launch", "deepspeed.launcher.runner",
     "torch.distributed.launch", "torch.distributed.run",
 })  # fmt: skip
@@ -45,8 +45,11 @@ class Autostart(msgspec.Struct, frozen=True, omit_defaults=True):
     def put(self, environ: Mapping[str, str]) -> dict[str, str]:
         """The environment with which the program has to be started."""
         paths = [FOLDER] if not self.python_path else [FOLDER, self.python_path]
-        content = msgspec.json.encode(self).decode()
-        return {**environ, VARIABLE: content, "PYTHONPATH": os.pathsep.join(paths)}
+        return {**environ, VARIABLE: self.as_text(), "PYTHONPATH": os.pathsep.join(paths)}
+
+    def as_text(self) -> str:
+        """The value of the variable."""
+        return msgspec.json.encode(self).decode()
 
     def take_away(self, environ: MutableMapping[str, str]) -> None:
         """Leaves the environment as it was before ``put``."""
@@ -119,10 +122,11 @@ def begin() -> None:
         for_ranks = msgspec.structs.replace(told, scope="ranks")
         os.environ.update(for_ranks.put({}))
     if program.is_recorded and (is_rank or told.scope != "ranks"):
-        _record(told.name or program.name)
+        record(told.name or program.name)
 
 
-def _record(name: str) -> None:
+def record(name: str) -> None:
+    """Begins a run on behalf of this process, under whose own ``start()`` it goes on."""
     import otel_mlperf
     from otel_mlperf.integrations.switch import give_way, integrate_all
 

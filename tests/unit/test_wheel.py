@@ -2,28 +2,17 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import zipfile
 from email.parser import Parser
-from pathlib import Path
 
 import pytest
-
-ROOT = Path(__file__).parents[2]
+from built_wheel import build
 
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory):
     """The wheel, built from this tree."""
-    folder = tmp_path_factory.mktemp("wheel")
-    subprocess.run(
-        [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)],
-        cwd=ROOT,
-        capture_output=True,
-        check=True,
-    )
-    (file,) = folder.glob("*.whl")
+    file = build(tmp_path_factory.mktemp("wheel"))
     with zipfile.ZipFile(file) as content:
         yield content
 

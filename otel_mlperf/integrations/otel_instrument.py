@@ -1,0 +1,112 @@
+"""How do ``opentelemetry-instrument`` and the Kubernetes Operator start a run?
+
+Both have a ``sitecustomize`` load what packages offer by entry points, in every process that Python
+begins below them; so which of those is a program to be recorded is told as it is under
+``otel-mlperf run``. What else is installed goes on: nothing here takes the place of another distro
+or configurator that nobody has named in its stead.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from importlib import import_module
+from typing import Any, Final
+
+from otel_mlperf.integrations.autostart import (
+    VARIABLE,
+    Autostart,
+    begin,
+    detect_program,
+    read_autostart,
+    record,
+)
+
+NAME: Final = "otel_mlperf"
+"""As which the entry points are offered."""
+CONFIGURATORS: Final = "opentelemetry_configurator"
+_CONFIGURATOR: Final = "OTEL_PYTHON_CONFIGURATOR"
+_DISTRO: Final = "OTEL_PYTHON_DISTRO"
+_PROVIDER: Final = "OTEL_MLPERF_PROVIDER"
+
+
+class Instrumentor:
+    """Entry point of ``opentelemetry_instrumentor``: records the program."""
+
+    def instrument(self, **_: Any) -> None:
+        """Begins a run, if this process is a program to be recorded; never raises."""
+        _begin()
+
+    def uninstrument(self, **_: Any) -> None:
+        """Ends it."""
+        import otel_mlperf
+
+        otel_mlperf.stop()
+
+    def instrumentation_dependencies(self) -> tuple[str, ...]:
+        """None: what is not there is not recorded."""
+        return ()
+
+
+class Configurator:
+    """Entry point of ``opentelemetry_configurator``: takes the place of an SDK.
+
+    Only where it is named (``OTEL_PYTHON_CONFIGURATOR=otel_mlperf``) or there is no other: else the
+    other one configures its SDK as if this were not here.
+    """
+
+    def configure(self, **about: Any) -> None:
+        """Makes the program's provider ours, with a run to record into; or hands over."""
+        others = [] if os.environ.get(_CONFIGURATOR) == NAME else _other_configurators()
+        if others:
+            others[0].load()().configure(**about)
+            return
+        os.environ.setdefault(_PROVIDER, "install")
+        _begin()
+
+
+def distro() -> Any:
+    """Entry point of ``opentelemetry_distro``: has our configurator chosen.
+
+    None where it has not been named (``OTEL_PYTHON_DISTRO=otel_mlperf``): the next one is taken.
+    """
+    if os.environ.get(_DISTRO) != NAME:
+        return None
+    # Whoever asks has it; the package itself does without.
+    base = import_module("opentelemetry.instrumentation.distro").BaseDistro
+    return type("Distro", (base,), {"_configure": _choose_ours})()
+
+
+def _choose_ours(_distro: Any, **_: Any) -> None:
+    os.environ.setdefault(_CONFIGURATOR, NAME)
+
+
+def _begin() -> None:
+    try:
+        _begin_once()
+    except Exception as error:  # noqa: BLE001 - the program runs, recorded or not, and so do others
+        print(f"otel-mlperf: not recorded: {type(error).__name__}: {error}", file=sys.stderr)  # noqa: T201
+
+
+def _begin_once() -> None:
+    from otel_mlperf.recorder.api.start import current
+
+    run = current()
+    if run is not None and run.is_active:
+        return
+    if read_autostart(os.environ) is not None:
+        begin()
+        return
+    program = detect_program(sys.argv, sys.orig_argv)
+    if program.is_recorded:
+        if "RANK" not in os.environ:
+            # What it starts is instrumented, too: ranks are recorded, its helpers belong to it.
+            told = Autostart(scope="ranks", python_path=os.environ.get("PYTHONPATH"))
+            os.environ[VARIABLE] = told.as_text()
+        record(program.name)
+
+
+def _other_configurators() -> list[Any]:
+    from importlib.metadata import entry_points
+
+    return [entry for entry in entry_points(group=CONFIGURATORS) if entry.name != NAME]
