@@ -110,6 +110,30 @@ def training_step(start_us=1000.0, *, tid=PID):
     ]
 
 
+def graph_capture(*nodes, start=0, vendor="hip"):
+    """A capture of operators that launch a kernel each: pairs of names, the first may be empty.
+
+    ROCm's calls name the kernel, CUDA's do not; nothing runs, so that no record is a device's.
+    """
+    entries = [launch(start, 1, 1, name=f"{vendor}StreamBeginCapture")]
+    for at, (name, kernel_name) in enumerate(nodes):
+        begin = start + 10 + 20 * at
+        args = {"kernel": kernel_name} if vendor == "hip" else {}
+        entries.append(operator(name, begin, 15) if name else event("loop", begin, 1))
+        entries.append(launch(begin + 5, 2, begin, name=f"{vendor}LaunchKernel", **args))
+    end = start + 20 + 20 * len(nodes)
+    return [*entries, launch(end, 1, 2, name=f"{vendor}StreamEndCapture")]
+
+
+def graph_replay(*kernels, start=0, number=7, vendor="hip", **args):
+    """One launch of a graph, inside of an operator as of a compiled region."""
+    return [
+        operator("Region", start, 12),
+        launch(start + 2, 5, number, name=f"{vendor}GraphLaunch"),
+        *(kernel(name, start + 50 + 10 * at, 8, number, **args) for at, name in enumerate(kernels)),
+    ]
+
+
 def real_traces():
     """The recorded traces of ``OTEL_MLPERF_TRACES``, for ``parametrize``; one skip without them."""
     folder = os.environ.get("OTEL_MLPERF_TRACES", "")

@@ -40,16 +40,25 @@ _Budget = Annotated[
     ),
 ]
 _Rank = Annotated[int | None, typer.Option(help="Rank of traces that do not say it.", min=0)]
+_Capture = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="TRACE",
+        help="Of traces that replay CUDA or HIP graphs: a trace of their capture, which tells the "
+        "operators of their kernels.",
+    ),
+]
 _Force = Annotated[bool, typer.Option("--force", help="Replace the file of --out if it is there.")]
 
 
-def import_(
+def import_(  # noqa: PLR0913, PLR0917 - the options of the command
     traces: _Traces,
     run: _Run = None,
     endpoint: _Endpoint = None,
     out: _Out = None,
     budget: _Budget = "",
     rank: _Rank = None,
+    capture: _Capture = None,
     force: _Force = False,
     as_json: JsonOption = False,
 ) -> None:
@@ -66,7 +75,7 @@ def import_(
         raise UsageError("importing: --json and --out - would share standard output; give one")
     with ExitStack() as stack:
         return_freed_memory()
-        importer = Importer(budget, rank)
+        importer = Importer(budget, rank, capture)
         if run:
             importer.put_into(run)
         if endpoint:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -37,6 +38,14 @@ _Phase = Annotated[
 _Top = Annotated[
     int | None, typer.Option(min=1, help="So many rows; 15, and all in JSON, by default.")
 ]
+_Capture = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="TRACE",
+        help="Of a trace that replays CUDA or HIP graphs: a trace of their capture, which tells "
+        "the operators of their kernels.",
+    ),
+]
 
 
 def kernels(
@@ -46,6 +55,7 @@ def kernels(
     phase: _Phase = None,
     rank: Annotated[int | None, typer.Option(help="Only this rank of a run.")] = None,
     top: _Top = None,
+    capture: _Capture = None,
     as_json: JsonOption = False,
 ) -> None:
     """Show what the devices did while the profiler ran.
@@ -64,7 +74,8 @@ def kernels(
 
     if phase is not None and step is None:
         raise UsageError(f"--phase {phase}: give it with --step, whose number several phases have")
-    totals = find_source(source, _checked(by), rank, None if step is None else (step, phase))
+    number = None if step is None else (step, phase)
+    totals = find_source(source, _checked(by), rank, number, capture)
     draw = partial(render_kernels, totals, top=top or TOP)
     print_answer(choose_rows(totals, top), draw, as_json=as_json)
     damaged = [window for window in totals.windows if window.damage]

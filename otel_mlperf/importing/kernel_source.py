@@ -16,12 +16,26 @@ if TYPE_CHECKING:
 _ENDINGS = (".json", ".gz")
 
 
-def find_source(source: str, by: By | None, rank: int | None, step: _Number | None) -> Kernels:
+def find_source(
+    source: str,
+    by: By | None,
+    rank: int | None,
+    step: _Number | None,
+    capture: Path | None = None,
+) -> Kernels:
     """What the devices did in a run that ``source`` names, or in the trace that lies there.
+
+    Args:
+        source: which.
+        by: how rows are grouped.
+        rank: only this one of a run.
+        step: only this one.
+        capture: of a trace that replays graphs, a trace of their capture.
 
     Raises:
         NoSuchRun: it is neither.
-        UsageError: a rank of a trace is asked for, or a step that was not profiled.
+        UsageError: a rank of a trace is asked for, a step that was not profiled, or the capture of
+            a run.
         TraceError: nothing of the trace can be read.
     """
     from msgspec.structs import replace
@@ -36,7 +50,13 @@ def find_source(source: str, by: By | None, rank: int | None, step: _Number | No
     if (path.exists() and not path.is_dir()) or source.endswith(_ENDINGS):
         if rank is not None:
             raise UsageError(f"--rank {rank}: the trace {source} is of one rank; leave it out")
-        return _of_trace(path, by) if step is None else _of_trace_step(path, by, step)
+        if step is None:
+            return _of_trace(path, by, capture)
+        return _of_trace_step(path, by, step, capture)
+    if capture is not None:
+        raise UsageError(
+            f"--capture {capture}: a run has it from its import; give it there, or with a trace"
+        )
     run = find_run(source)
     totals = _of_run(run, by, rank, step)
     return replace(totals, unread=len(find_unread(run, Store(run.path), rank)))
@@ -61,20 +81,24 @@ def _of_run(run: RunFolder, by: By | None, rank: int | None, step: _Number | Non
     return find_step(rows, chosen, events, name, by, run.facts.world_size)
 
 
-def _of_trace(path: Path, by: By | None) -> Kernels:
+def _of_trace(path: Path, by: By | None, capture: Path | None) -> Kernels:
     from otel_mlperf.analysis.profiles.kernel_totals import find_kernels
+    from otel_mlperf.kineto.counting.captured_graphs import read_captures
+    from otel_mlperf.kineto.counting.replayed_graphs import match_replays
     from otel_mlperf.kineto.counting.window_numbers import count
     from otel_mlperf.kineto.counting.window_rows import rows_of
     from otel_mlperf.kineto.linking.link import link
     from otel_mlperf.kineto.reading.trace_reader import read_trace
 
+    captured = read_captures(capture) if capture is not None else None
     trace = read_trace(path)
     links = link(trace)
-    rows = rows_of(trace, count(trace, links), links.orphans)
+    replayed = match_replays(trace, links, captured) if captured is not None else None
+    rows = rows_of(trace, count(trace, links, replayed=replayed), links.orphans)
     return find_kernels(rows, path.name, by, trace.world_size)
 
 
-def _of_trace_step(path: Path, by: By | None, step: _Number) -> Kernels:
+def _of_trace_step(path: Path, by: By | None, step: _Number, capture: Path | None) -> Kernels:
     from otel_mlperf.analysis.profiles.kernel_totals import find_step
     from otel_mlperf.analysis.profiles.profiled_steps import (
         below_annotation,
@@ -82,9 +106,11 @@ def _of_trace_step(path: Path, by: By | None, step: _Number) -> Kernels:
         find_profiled,
     )
     from otel_mlperf.kineto.convert import convert, stored_rows
+    from otel_mlperf.kineto.counting.captured_graphs import read_captures
     from otel_mlperf.kineto.counting.window_rows import rows_of
 
-    converted = convert(path)
+    captured = read_captures(capture) if capture is not None else None
+    converted = convert(path, captured=captured)
     rows = rows_of(converted.trace, converted.numbers, converted.links.orphans)
     chosen = choose_step(find_profiled(rows["windows"]), *step, path.name)
     events = [row for row in stored_rows(converted) if row["kind"] == "event"]

@@ -67,8 +67,17 @@ def judge(imported: list[Imported], wanted: int) -> None:
 class Importer:
     """Converts traces one after the other and takes each where it is wanted."""
 
-    def __init__(self, budget: str, rank: int | None) -> None:
+    def __init__(self, budget: str, rank: int | None, capture: Path | None = None) -> None:
+        """``capture`` is a trace of the capture of graphs that are replayed.
+
+        Raises:
+            UsageError: ``budget`` is none.
+            TraceError: nothing of ``capture`` can be read.
+        """
+        from otel_mlperf.kineto.counting.captured_graphs import read_captures
+
         self._budget, self._rank = parse_budget(budget), rank
+        self._captured = read_captures(capture) if capture else None
         self._run: RunFolder | None = None
         self._new_run = ""
         """Name of the run to make once there is something to put into it."""
@@ -155,6 +164,7 @@ class Importer:
             run_folder=run.path if run else None,
             run_id=self._run_id,
             rank=self._rank,
+            captured=self._captured,
             progress=progress,
         )
         outcome = self._store(converted)

@@ -16,6 +16,7 @@ import numpy as np
 
 from otel_mlperf import names
 from otel_mlperf.kineto.counting.completeness import find_completeness
+from otel_mlperf.kineto.counting.replayed_graphs import match_replays
 from otel_mlperf.kineto.counting.window_numbers import count
 from otel_mlperf.kineto.counting.window_rows import tables_of
 from otel_mlperf.kineto.linking.collectives import collectives
@@ -39,6 +40,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from otel_mlperf.journal.window import Window
+    from otel_mlperf.kineto.counting.captured_graphs import CapturedGraphs
+    from otel_mlperf.kineto.counting.replayed_graphs import ReplayedGraphs
     from otel_mlperf.kineto.counting.window_losses import Completeness
     from otel_mlperf.kineto.counting.window_numbers import WindowNumbers
     from otel_mlperf.kineto.linking.linked_events import Links
@@ -79,11 +82,15 @@ class Conversion:
     rank: int
     restart: int
     completeness: Completeness
+    replayed: ReplayedGraphs | None = None
+    """What a trace of the capture says of graphs; None: none was given."""
 
     @cached_property
     def numbers(self) -> WindowNumbers:
         """What happened in it; servers do not need it."""
-        return count(self.trace, self.links, self.sections, self.window, self.completeness)
+        return count(
+            self.trace, self.links, self.sections, self.window, self.completeness, self.replayed
+        )
 
     @property
     def is_empty(self) -> bool:
@@ -111,7 +118,7 @@ class Conversion:
         return int(self.spans.plan.roll_ups.count.sum())
 
 
-def convert(
+def convert(  # noqa: PLR0913 - all that may be known of a trace beside its text
     path: Path,
     budget: Budget | Callable[[Trace], Budget] | None = None,
     *,
@@ -119,6 +126,7 @@ def convert(
     run_folder: Path | None = None,
     run_id: str = "",
     rank: int | None = None,
+    captured: CapturedGraphs | None = None,
     max_bytes: int = MOST_BYTES,
     progress: Callable[[int], None] | None = None,
 ) -> Conversion:
@@ -131,6 +139,7 @@ def convert(
         run_folder: of that run, with the recorded sections.
         run_id: of the run that a trace without a window is put into.
         rank: of a trace that does not say it.
+        captured: the graphs that it may replay, from a trace of their capture.
         max_bytes: of the file, uncompressed: more is not read.
         progress: called with the bytes read so far.
 
@@ -149,16 +158,18 @@ def convert(
     told = window.problem if window is not None else ""
     problem = "; ".join(filter(None, (told, completeness.words)))
     spans = _chosen(trace, links, places, budget, problem, completeness.ratio)
+    replayed = match_replays(trace, links, captured) if captured is not None else None
     known = window.rank if window is not None else trace.rank
     return Conversion(
         trace=trace,
         links=links,
         sections=sections,
-        spans=spans,
+        spans=replace(spans, replayed=replayed),
         window=window,
         rank=known if known is not None else rank or 0,
         restart=window.restart if window is not None else 0,
         completeness=completeness,
+        replayed=replayed,
     )
 
 

@@ -59,6 +59,8 @@ PROFILER_PROBLEM: Final = "pytorch.profiler.problem"
 PROFILER_COMPLETENESS: Final = "pytorch.profiler.completeness"
 """Of the profiler's own span around a window: the smallest share of a kind of record that is there,
 from 0.0 to 1.0."""
+CAPTURED_OPERATOR: Final = "pytorch.profiler.captured_operator"
+"""Of work that a graph's replay ran: the operator that launched it when the graph was captured."""
 ASYNCHRONOUS: Final = "pytorch.profiler.asynchronous"
 """True: it ran on a device beside its parent, which launched it, and may end after it."""
 SEQUENCE_NUMBER: Final = "pytorch.sequence_number"

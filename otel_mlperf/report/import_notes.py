@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import numpy as np
 
+from otel_mlperf.analysis.profiles.window_shapes import CapturedWork
 from otel_mlperf.kineto.counting.window_totals import KERNEL
+from otel_mlperf.report.kernel_facts import captured_words
 from otel_mlperf.report.kernel_names import short_names
 from otel_mlperf.report.lines import WIDTH, Line, left, short
 from otel_mlperf.report.quantities import duration, percent, plural
@@ -57,6 +59,8 @@ class Imported(msgspec.Struct, frozen=True, kw_only=True):
     damage: list[dict[str, Any]]
     completeness: dict[str, Any]
     """How much of the window is there, as ``kernels --json`` has it of each window."""
+    captured: CapturedWork | None = None
+    """None: no trace of a capture was given."""
     is_empty: bool = False
     run: str | None = None
     is_run_new: bool = False
@@ -71,7 +75,7 @@ class Imported(msgspec.Struct, frozen=True, kw_only=True):
 
 def describe(converted: Conversion, file: str, **outcome: Any) -> Imported:
     """The figures of a converted trace; ``outcome`` says where it went."""
-    trace, numbers = converted.trace, converted.numbers
+    trace, numbers, replayed = converted.trace, converted.numbers, converted.replayed
     busy = sum(device.busy_ns for device in numbers.devices) if numbers.devices else None
     idle = sum(device.idle_ns for device in numbers.devices) if numbers.devices else None
     return Imported(
@@ -96,6 +100,7 @@ def describe(converted: Conversion, file: str, **outcome: Any) -> Imported:
         orphans=dict(converted.links.orphans),
         damage=[damage._asdict() for damage in trace.damage],
         completeness=converted.completeness.facts(),
+        captured=CapturedWork(**replayed.facts()) if replayed else None,
         is_empty=converted.is_empty,
         **outcome,
     )
@@ -138,6 +143,8 @@ def imported_lines(imported: Imported, width: int = WIDTH) -> list[Line]:
         line = f"  GPU busy {least}{busy} ({duration(imported.busy_ns)})"
         lines.append([(line + f", idle {'at most ' if least else ''}{idle}", "")])
     lines += _kernel_lines(imported.kernels)
+    if imported.captured is not None:
+        lines.append([("  " + short(captured_words(imported.captured), width - 2), "")])
     for kind, count in imported.orphans.items():
         lines.append([(f"  {count:,} × {kind.replace('_', ' ')}", "dim")])
     for loss in imported.completeness["losses"]:

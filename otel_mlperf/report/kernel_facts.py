@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from otel_mlperf.analysis.profiles.window_shapes import (
         AllocatorPeak,
+        CapturedWork,
         CopyFigures,
         DeviceFigures,
         GapFigures,
@@ -48,6 +49,7 @@ def around(kernels: Kernels, width: int) -> list[Line]:
     told += [("copies", _copy(copy)) for copy in kernels.copies]
     memory = [peak for peak in kernels.memory if peak.device_type != _CPU]
     told += [("memory", words) for peak in memory for words in _peak(peak, len(memory))]
+    told += _captured(kernels.windows)
     told += _unlinked(kernels.windows)
     told += _damage(kernels.windows)
     lines: list[Line] = []
@@ -118,6 +120,21 @@ def _peak(peak: AllocatorPeak, devices: int) -> Iterable[str]:
     if peak.reserved_bytes is not None:
         words += f" of {size(peak.reserved_bytes, 1024)} reserved"
     yield words + (f", rank {peak.rank} device {peak.device}" if devices > 1 else "")
+
+
+def _captured(windows: list[WindowFacts]) -> Iterable[tuple[str, str]]:
+    for window in windows:
+        if window.captured is not None:
+            yield "graphs", captured_words(window.captured)
+
+
+def captured_words(captured: CapturedWork) -> str:
+    """How much of what graphs ran has its operator from their capture."""
+    if not captured.work:
+        return f"no graph was launched that {captured.capture} could explain"
+    words = f"{captured.matched:,} of {captured.work:,} kernels and copies have their operator "
+    words += f"from {plural(captured.captures, 'capture')} in {captured.capture}"
+    return "; ".join([words, *(f"{n:,} {reason}" for reason, n in captured.unmatched.items())])
 
 
 def _unlinked(windows: list[WindowFacts]) -> Iterable[tuple[str, str]]:

@@ -165,6 +165,7 @@ WINDOWS: Final = (
     Column("steps", "text"),  # JSON: their names
     Column("categories", "text"),  # JSON: {category: [events, sum of their durations in ns]}
     Column("orphans", "text"),  # JSON: {kind: events}
+    Column("captured", "text", null=True),  # JSON: what a capture says of graphs; null: none given
     Column("damage", "text"),  # JSON: [[kind, occurrences, byte offset of the first, example], ...]
 )
 """One row for each profiler window; importing it again replaces it."""

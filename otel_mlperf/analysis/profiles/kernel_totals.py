@@ -32,6 +32,7 @@ from otel_mlperf.analysis.profiles.window_completeness import (
 )
 from otel_mlperf.analysis.profiles.window_shapes import (
     AllocatorPeak,
+    CapturedWork,
     CollectiveFigures,
     CopyFigures,
     GapFigures,
@@ -145,6 +146,7 @@ def _window(row: dict[str, Any], known: Mapping[str, WindowCompleteness]) -> Win
             for kind, count, offset, example in json.loads(row["damage"])
         ],
         completeness=known.get(row["digest"]),
+        captured=CapturedWork(**json.loads(row["captured"])) if row["captured"] else None,
     )
 
 

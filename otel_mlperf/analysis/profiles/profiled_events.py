@@ -88,7 +88,8 @@ def find_events(
         above = tree.above(event)
         name, is_step = recorded.sections.get(above.anchor, ("", True))
         event.section = (above.annotation or name) if is_step else name
-        if event.what == KERNEL and above.operator is not None:
+        is_captured = names.CAPTURED_OPERATOR in event.more  # that, not what launched its graph
+        if event.what == KERNEL and above.operator is not None and not is_captured:
             above.operator.device_ns += event.duration_ns
             event.is_inside = True
         # What is a device's lies inside nothing on a thread of the host; what is inside a frame of

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 _COMMUNICATION: Final = "communication"
 _COMPUTE: Final = "compute"
 _OTHER: Final = "other"
+_CAPTURED: Final = "captured"
 
 
 class ProfiledStepRows(NamedTuple):
@@ -86,28 +87,31 @@ def _by_name(events: Iterable[ProfiledEvent], digests: Mapping[int, str]) -> Row
 def _in_no_operator(
     events: Iterable[ProfiledEvent], work: Iterable[ProfiledEvent], digests: Mapping[int, str]
 ) -> Rows:
-    """Device work that no operator launched, by the call that did, if one is known."""
+    """Device work that no operator launched: by that of its graph's capture, or else its call."""
     calls: dict[tuple[int, int], ProfiledEvent] = {}
     for event in events:
         number = event.more.get(names.CORRELATION_ID)
         if number and not event.more.get(names.ASYNCHRONOUS):
             calls[event.rank, number] = event
-    groups: dict[tuple[int, str], list[tuple[ProfiledEvent, ProfiledEvent]]] = defaultdict(list)
+    groups: dict[tuple[int, str, str], list[tuple[ProfiledEvent, ProfiledEvent]]]
+    groups = defaultdict(list)
     for event in work:
-        if not event.is_inside:
+        if operator := event.more.get(names.CAPTURED_OPERATOR):
+            groups[event.rank, _CAPTURED, operator].append((event, event))
+        elif not event.is_inside:
             call = calls.get((event.rank, event.more.get(names.CORRELATION_ID, 0)))
-            groups[event.rank, call.name if call else ""].append((event, call or event))
+            groups[event.rank, DEVICE, call.name if call else ""].append((event, call or event))
     totals = []
-    for (rank, name), part in groups.items():
+    for (rank, category, name), part in groups.items():
         launched = [event for event, _ in part]
         section, spent = _main_section(launched)
         # Of an unknown call the work itself is counted.
         counted = list({id(call): call for _, call in part}.values())
         totals.append(
-            _total(rank, OPERATOR, DEVICE, name, counted)
+            _total(rank, OPERATOR, category, name, counted)
             | {"digest": digests.get(rank, ""), "section": section, "section_ns": spent}
             | {"device_ns": sum(event.duration_ns for event in launched)}
-            | ({} if name else {"self_ns": 0})
+            | ({} if name and category == DEVICE else {"self_ns": 0})
         )
     return totals
 

@@ -12,6 +12,21 @@ import msgspec
 from otel_mlperf.analysis.profiles.completeness_shapes import WindowCompleteness  # noqa: TC001
 
 
+class CapturedWork(msgspec.Struct, frozen=True, kw_only=True):
+    """What a trace of the capture says of the graphs that a window replays."""
+
+    capture: str
+    """File name."""
+    captures: int
+    """Graphs whose capture it shows."""
+    work: int
+    """Kernels, copies and memsets that launches of graphs ran."""
+    matched: int
+    """Of these, those whose operator is known."""
+    unmatched: dict[str, int]
+    """Of these, those of which it is not, by the reason."""
+
+
 class WindowFacts(msgspec.Struct, frozen=True, kw_only=True):
     """One window."""
 
@@ -32,6 +47,8 @@ class WindowFacts(msgspec.Struct, frozen=True, kw_only=True):
     """What could not be read, by kind: occurrences, byte offset of the first, an example."""
     completeness: WindowCompleteness | None = None
     """None: it was read by a version that did not look."""
+    captured: CapturedWork | None = None
+    """None: no trace of a capture was given."""
 
 
 class DeviceFigures(msgspec.Struct, frozen=True, kw_only=True):

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 
@@ -87,7 +87,8 @@ class Launches(NamedTuple):
         return missing
 
 
-def _launch_kinds(trace: Trace) -> NDArray[np.uint8]:
+def launch_kinds(trace: Trace) -> NDArray[np.uint8]:
+    """Of each event the kind of launch that it is, an index into ``KINDS``; their number: none."""
     of_name = [_kind(name) for name in trace.names] or [len(KINDS)]
     kind: NDArray[np.uint8] = np.array(of_name, np.uint8)[trace.events.name]
     kind[find_roles(trace) != Role.CALL] = len(KINDS)
@@ -103,7 +104,7 @@ def _kind(name: str) -> int:
 
 def find_launches(trace: Trace, links: Links, work: Work) -> Launches:
     """The launches of a window, with what answered them."""
-    kind_of = _launch_kinds(trace)
+    kind_of = launch_kinds(trace)
     answer_of = _answers(links, work)
     rows = np.flatnonzero(kind_of < len(KINDS))
     rows = rows[_is_due(trace, links, rows, kind_of, answer_of)]
@@ -147,17 +148,36 @@ def _is_due(
     return is_answered | ~is_idle
 
 
+class Captures(NamedTuple):
+    """The captures of graphs; every array has one item for each."""
+
+    track: NDArray[np.signedinteger[Any]]
+    start_ns: NDArray[np.int64]
+    stop_ns: NDArray[np.int64]
+    """The largest number where it did not end in the window."""
+
+
+def find_captures(trace: Trace) -> Captures:
+    """Each from the call that begins it to the next one of its thread that ends one."""
+    events = trace.events
+    begins, ends = (_named(trace, name) for name in (_CAPTURE_BEGINS, _CAPTURE_ENDS))
+    start = events.start_ns[begins]
+    stop = np.full(len(begins), np.iinfo(np.int64).max)
+    for track in np.unique(events.track[begins]).tolist():
+        mine = events.track[begins] == track
+        stops = np.sort(events.start_ns[ends[events.track[ends] == track]])
+        stop[mine] = np.append(stops, np.iinfo(np.int64).max)[np.searchsorted(stops, start[mine])]
+    return Captures(events.track[begins], start, stop)
+
+
 def _is_captured(trace: Trace, rows: NDArray[np.intp]) -> NDArray[np.bool_]:
     """Which launches were only written down in a graph, by the calls around them."""
     events, captured = trace.events, np.zeros(len(rows), np.bool_)
-    begins, ends = (_named(trace, name) for name in (_CAPTURE_BEGINS, _CAPTURE_ENDS))
-    for track in np.unique(events.track[begins]).tolist():
-        start = events.start_ns[begins[events.track[begins] == track]]
-        stops = np.sort(events.start_ns[ends[events.track[ends] == track]])
-        open_ = np.iinfo(np.int64).max  # of a capture that did not end in the window
-        stop = np.append(stops, open_)[np.searchsorted(stops, start)]
-        mine = np.flatnonzero(events.track[rows] == track)
-        captured[mine] = Innermost(start, stop).at(events.start_ns[rows[mine]]) != NONE
+    captures = find_captures(trace)
+    for track in np.unique(captures.track).tolist():
+        there, mine = captures.track == track, np.flatnonzero(events.track[rows] == track)
+        cover = Innermost(captures.start_ns[there], captures.stop_ns[there])
+        captured[mine] = cover.at(events.start_ns[rows[mine]]) != NONE
     return captured
 
 

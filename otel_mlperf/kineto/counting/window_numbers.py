@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from otel_mlperf.kineto.counting.allocator_memory import Memory
     from otel_mlperf.kineto.counting.device_work import Copies
     from otel_mlperf.kineto.counting.gaps import Gap
+    from otel_mlperf.kineto.counting.replayed_graphs import ReplayedGraphs
     from otel_mlperf.kineto.counting.streams import Stream
     from otel_mlperf.kineto.counting.window_losses import Completeness, DevicePart, WholePart
     from otel_mlperf.kineto.counting.window_totals import WindowTotal
@@ -65,6 +66,8 @@ class WindowNumbers:
     steps: list[str]
     completeness: Completeness
     """Of the records from which all of this was counted."""
+    replayed: ReplayedGraphs | None = None
+    """What a trace of the capture says of graphs; None: none was given."""
 
 
 def count(
@@ -73,10 +76,15 @@ def count(
     sections: Sections | None = None,
     window: Window | None = None,
     completeness: Completeness | None = None,
+    replayed: ReplayedGraphs | None = None,
 ) -> WindowNumbers:
     """Counts a window; with its run's sections and its description, by their names.
 
-    ``completeness`` is found here where it is not known already.
+    ``completeness`` is found here where it is not known already; ``replayed`` is what a trace of
+    the capture says of graphs.
+
+    Raises:
+        TraceError: the trace file cannot be read again.
     """
     work = find_work(trace)
     where = find_attribution(trace, links, sections or no_sections(), window)
@@ -85,7 +93,7 @@ def count(
         start_ns=start,
         end_ns=end,
         categories=_categories(trace),
-        totals=window_totals(trace, links, work, where),
+        totals=window_totals(trace, links, work, where, replayed),
         devices=measure_devices(trace, work, links.launch),
         streams=measure_streams(trace, work, links.launch),
         copies=count_copies(trace, work),
@@ -93,6 +101,7 @@ def count(
         memory=follow_memory(trace),
         steps=where.steps,
         completeness=completeness or find_completeness(trace, links),
+        replayed=replayed,
     )
 
 

@@ -87,6 +87,7 @@ def _window(
         "steps": json.dumps(_steps_with_events(numbers)),
         "categories": json.dumps(numbers.categories),
         "orphans": json.dumps(orphans),
+        "captured": json.dumps(numbers.replayed.facts()) if numbers.replayed else None,
         "damage": json.dumps(trace.damage),
     }
 

@@ -3,8 +3,10 @@
 The rows of one kind add up: what is in no section, step or phase has a row without a name. Among
 the operators there is also
 
-- device work that no operator launched, by the call that did, of category *device*; without a name
-  where nobody knows the call;
+- work of a graph whose operator a trace of the capture tells, of category *captured*: it took no
+  time of the host, so that the work itself is counted;
+- other device work that no operator launched, by the call that did, of category *device*; without a
+  name where nobody knows the call;
 - annotations inside operators, of category *annotation*: their time is no operator's own.
 """
 
@@ -26,12 +28,13 @@ from otel_mlperf.kineto.reading.value_columns import narrowed
 from otel_mlperf.kineto.trace_events import NONE
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from numpy.typing import NDArray
 
     from otel_mlperf.kineto.counting.attribution import Attribution
     from otel_mlperf.kineto.counting.device_work import Work
+    from otel_mlperf.kineto.counting.replayed_graphs import ReplayedGraphs
     from otel_mlperf.kineto.counting.totals import Figures, GroupTotals
     from otel_mlperf.kineto.linking.linked_events import Links
     from otel_mlperf.kineto.trace_events import Trace
@@ -49,6 +52,8 @@ STEP: Final = "step"
 PHASE: Final = "phase"
 ON_DEVICE: Final = "device"
 """Category of what is counted over device work."""
+CAPTURED: Final = "captured"
+"""Category of operators that launched work of a graph in its capture."""
 ON_HOST: Final = "host"
 """Category of what is counted over the outermost operators of the host."""
 _WHAT: Final = {
@@ -81,15 +86,27 @@ class WindowTotal:
     figures: Figures
 
 
-def window_totals(trace: Trace, links: Links, work: Work, where: Attribution) -> list[WindowTotal]:
+def window_totals(
+    trace: Trace,
+    links: Links,
+    work: Work,
+    where: Attribution,
+    replayed: ReplayedGraphs | None = None,
+) -> list[WindowTotal]:
     """The totals of every name, then of streams, sections, steps and phases."""
     own = self_times(trace, links.around)
     is_operator = find_roles(trace) == Role.OPERATOR
     launched_by = Forest(links.parent).nearest(is_operator)[work.rows]
     is_inside = Forest(links.around).nearest(is_operator) != NONE
+    of_capture = np.full(len(work.rows), NONE, np.int32)
+    if replayed is not None:
+        of_capture = replayed.operator[work.rows]
+        launched_by[of_capture != NONE] = NONE  # that is around the launch of the whole graph
+    alone = np.flatnonzero((launched_by == NONE) & (of_capture == NONE))
     return [
         *_by_name(trace, work, launched_by, where, own),
-        *_in_no_operator(trace, links, work, launched_by, where, own),
+        *(_captured(work, of_capture, replayed.operators, where) if replayed else []),
+        *_in_no_operator(trace, links, work, alone, where, own),
         *_annotations_inside(trace, is_inside, where, own),
         *_by_stream(trace, work),
         *_by_place(trace, work, np.flatnonzero(is_operator & ~is_inside), where, own),
@@ -126,17 +143,30 @@ def _by_name(
     ]
 
 
+def _captured(
+    work: Work,
+    of_capture: NDArray[np.int32],
+    operators: list[str],
+    where: Attribution,
+) -> list[WindowTotal]:
+    """Work of graphs by the operator that launched it in their capture."""
+    known = np.flatnonzero(of_capture != NONE)
+    group, rows, length_ns = of_capture[known], work.rows[known], _length_ns(work)[known]
+    of_names = totals(group, length_ns, np.zeros_like(length_ns))
+    main = main_sections(length_ns, group, where.section[rows])
+    return _operators(operators, of_names, CAPTURED, where, main, _added(group, length_ns))
+
+
 def _in_no_operator(
     trace: Trace,
     links: Links,
     work: Work,
-    launched_by: NDArray[np.int32],
+    alone: NDArray[np.intp],
     where: Attribution,
     own: NDArray[np.int64],
 ) -> list[WindowTotal]:
     """Device work without an operator, by its call; of unknown calls the work itself is counted."""
-    length_ns = _length_ns(work)[launched_by == NONE]
-    rows = work.rows[launched_by == NONE]
+    rows, length_ns = work.rows[alone], _length_ns(work)[alone]
     call = links.launch[rows]
     name = np.where(call == NONE, NONE, trace.events.name[call])
     counted, first = np.unique(np.where(call == NONE, rows, call), return_index=True)
@@ -146,7 +176,7 @@ def _in_no_operator(
     )
     main = main_sections(length_ns, name, where.section[rows])
     launched = _added(name, length_ns)
-    return _operators(trace, of_calls, ON_DEVICE, where, main, launched)
+    return _operators(trace.names, of_calls, ON_DEVICE, where, main, launched)
 
 
 def _annotations_inside(
@@ -156,11 +186,11 @@ def _annotations_inside(
     name, duration_ns = trace.events.name[rows], trace.events.duration_ns[rows]
     main = main_sections(duration_ns, name, where.section[rows])
     of_names = totals(name, duration_ns, own[rows])
-    return _operators(trace, of_names, ANNOTATION, where, main, {})
+    return _operators(trace.names, of_names, ANNOTATION, where, main, {})
 
 
 def _operators(
-    trace: Trace,
+    names: Sequence[str],
     of_names: GroupTotals,
     category: str,
     where: Attribution,
@@ -172,7 +202,7 @@ def _operators(
         WindowTotal(
             what=OPERATOR,
             category=category,
-            name=trace.names[key] if key != NONE else "",
+            name=names[key] if key != NONE else "",
             section=where.sections[main[key][0]] if key in main else "",
             section_ns=main[key][1] if key in main else 0,
             device_ns=launched.get(key, 0),

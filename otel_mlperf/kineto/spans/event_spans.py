@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from otel_mlperf.kineto.counting.replayed_graphs import ReplayedGraphs
     from otel_mlperf.kineto.linking.linked_events import Links
     from otel_mlperf.kineto.spans.budget import SpanPlan
     from otel_mlperf.kineto.spans.trace_assignment import Assignment
@@ -53,6 +54,8 @@ class Spans:
     """Row to the attributes that are its alone, beyond the columns of numbers."""
     problem: str = ""
     """Why events are missing; of all spans."""
+    replayed: ReplayedGraphs | None = None
+    """Whose operators work of graphs is, by a trace of their capture."""
 
     @cached_property
     def ids(self) -> NDArray[np.uint64]:
@@ -159,6 +162,8 @@ class Spans:
             (self.places.trace, len(self.places.traces)),
         ):
             key = key * width + column[rows]
+        if self.replayed is not None:
+            key = key * (len(self.replayed.operators) + 1) + self.replayed.operator[rows] + 1
         # Encoded once for each combination: thousands of spans share a few dozen tails.
         _, first, index = np.unique(key, return_index=True, return_inverse=True)
         return rows[first], index.reshape(-1).astype(np.int32)
@@ -180,7 +185,10 @@ class Spans:
             }
         )
         name = trace.names[trace.events.name[row]]
-        return shared, constant_attributes(name, category, self.problem, is_device=is_device)
+        others = constant_attributes(name, category, self.problem, is_device=is_device)
+        if self.replayed is not None and (operator := int(self.replayed.operator[row])) != NONE:
+            others[names.CAPTURED_OPERATOR] = self.replayed.operators[operator]
+        return shared, others
 
     def _tail(self, row: int) -> bytes:
         shared, others = self.constant(row)

@@ -8,7 +8,15 @@ import subprocess
 import sys
 
 import pytest
-from kineto_traces import event, operator, real_traces, training_step, write_trace
+from kineto_traces import (
+    event,
+    graph_capture,
+    graph_replay,
+    operator,
+    real_traces,
+    training_step,
+    write_trace,
+)
 from run_folders import RunFolderBuilder, digits
 
 from otel_mlperf.cli import main
@@ -258,3 +266,72 @@ def test_recorded_traces_are_shown(path, command):
 
     assert (code, err) == (0, "")
     assert out.startswith(("GPU busy", "CPU only"))
+
+
+@pytest.fixture
+def graphs(tmp_path):
+    """A step that replays two graphs, and a trace in which one of them is captured."""
+    step = event("ProfilerStep#3", 0, 500, category="user_annotation")
+    other = graph_replay("unknown", start=200, number=8)
+    replay = write_trace(tmp_path / "replay.json", [step, *graph_replay("gemm", "add"), *other])
+    nodes = (("aten::mm", "gemm"), ("aten::add", "add"))
+    return replay, write_trace(tmp_path / "capture.json", graph_capture(*nodes))
+
+
+def test_a_trace_of_the_capture_tells_the_operators_of_a_graph(graphs, command):
+    """And how many of its kernels they are; in JSON too."""
+    replay, capture = graphs
+    code, out, err = command(replay, "--by", "operator", "--capture", capture)
+
+    assert (code, err) == (0, "")
+    assert {line.split()[0] for line in out.splitlines()[3:6]} == {
+        "aten::mm",
+        "aten::add",
+        "Region",
+    }
+    told = " ".join(line[9:] for line in out.splitlines()[-2:])
+    assert told == (
+        "2 of 3 kernels and copies have their operator from 1 capture in capture.json; 1 "
+        "of a graph unlike any captured"
+    )
+    (window,) = json.loads(command(replay, "--capture", capture, "--json")[1])["windows"]
+    assert window["captured"] == {
+        "capture": "capture.json",
+        "captures": 1,
+        "work": 3,
+        "matched": 2,
+        "unmatched": {"of a graph unlike any captured": 1},
+    }
+
+
+def test_without_a_capture_nothing_is_said_of_it(graphs, command):
+    """The kernels of a graph stay with what launched it."""
+    code, out, _ = command(graphs[0], "--by", "operator")
+
+    assert (code, out.splitlines()[3].split()[0]) == (0, "Region")
+    assert "graphs" not in out
+    assert json.loads(command(graphs[0], "--json")[1])["windows"][0]["captured"] is None
+
+
+def test_an_imported_replay_keeps_what_its_capture_told(runs, graphs, command, capsys):
+    """A run's tables, one step of them and the trace itself say the same of each operator."""
+    replay, capture = graphs
+    import_([replay], run="replayed", capture=capture)
+
+    assert "2 of 3 kernels and copies have their operator from 1 capture" in capsys.readouterr().out
+    rows = []
+    for source in (["replayed"], [replay, "--capture", capture]):
+        for step in ([], ["--step", "3"]):
+            found = command(*source, *step, "--by", "operator", "--json")[1]
+            names = ("name", "category", "calls", "device_ns", "self_ns")
+            rows.append([tuple(row[name] for name in names) for row in json.loads(found)["rows"]])
+    assert rows[0] == rows[1] == rows[2] == rows[3]
+    assert ("aten::mm", "captured", 1, 8000, 0) in rows[0]
+
+
+def test_a_run_is_given_no_capture(profiled, command, tmp_path):
+    """Its traces were counted when they came: the import takes it."""
+    code, out, err = command("digits", "--capture", tmp_path / "t.json")
+
+    assert (code, out) == (2, "")
+    assert "give it there, or with a trace" in err

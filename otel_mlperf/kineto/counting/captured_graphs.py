@@ -1,0 +1,114 @@
+"""Which operators put which kernels into a graph, by a trace of its capture?
+
+Between the calls that begin and end a capture, launches run nothing: each is written down as a node
+of the graph, in their order. What launched while its record is there has run, and is no node.
+
+ROCm's calls say which kernel they launch. CUDA's do not: there a node may be any kernel that its
+operator is seen to launch elsewhere in that trace, as in the rounds that warm up before a capture.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from otel_mlperf.kineto.counting.device_work import find_work
+from otel_mlperf.kineto.counting.unanswered_launches import KINDS, find_captures, launch_kinds
+from otel_mlperf.kineto.counting.window_losses import GRAPH, KERNEL
+from otel_mlperf.kineto.linking.forest import Forest
+from otel_mlperf.kineto.linking.link import link
+from otel_mlperf.kineto.linking.linked_events import Role, find_roles
+from otel_mlperf.kineto.linking.threads import Innermost
+from otel_mlperf.kineto.reading.trace_reader import read_details, read_trace
+from otel_mlperf.kineto.trace_events import NONE
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+    from otel_mlperf.kineto.linking.linked_events import Links
+    from otel_mlperf.kineto.trace_events import Trace
+
+_KERNEL_NAME = "kernel"
+"""The argument of ROCm's calls."""
+
+
+class GraphNode(NamedTuple):
+    """One launch of a capture."""
+
+    operator: str
+    """The innermost around it; empty: none."""
+    is_kernel: bool
+    """Else a copy or memset, whose name nobody knows before it runs."""
+    names: frozenset[str] = frozenset()
+    """What its kernel may be called; empty: nothing is known."""
+
+
+class CapturedGraphs(NamedTuple):
+    """The graphs of a trace, by the order of their capture."""
+
+    trace: str
+    """File name."""
+    graphs: list[tuple[GraphNode, ...]]
+
+
+def read_captures(path: Path) -> CapturedGraphs:
+    """The graphs whose capture a trace shows.
+
+    Raises:
+        TraceError: nothing of it can be read.
+    """
+    trace = read_trace(path)
+    links = link(trace)
+    rows, capture = _find_nodes(trace, links)
+    nodes = list(_describe(trace, links, rows))
+    graphs: dict[int, list[GraphNode]] = defaultdict(list)
+    for begin, node in zip(capture.tolist(), nodes, strict=True):
+        graphs[begin].append(node)
+    return CapturedGraphs(path.name, [tuple(graph) for graph in graphs.values()])
+
+
+def _find_nodes(trace: Trace, links: Links) -> tuple[NDArray[np.intp], NDArray[np.int32]]:
+    """The launches that were written down, by start, and the number of their capture."""
+    kind_of = launch_kinds(trace)
+    is_launch = (kind_of < len(KINDS)) & (kind_of != KINDS.index(GRAPH))
+    has_run = np.zeros(len(is_launch) + 1, np.bool_)  # one more: of NONE
+    has_run[links.launch] = True
+    is_inner = (links.around != NONE) & is_launch[links.around]
+    rows = np.flatnonzero(is_launch & ~has_run[:-1] & ~is_inner)
+    rows = rows[np.argsort(trace.events.start_ns[rows], kind="stable")]
+    # On whatever thread: autograd launches on its own what another one captures.
+    captures = find_captures(trace)
+    capture = Innermost(captures.start_ns, captures.stop_ns).at(trace.events.start_ns[rows])
+    return rows[capture != NONE], capture[capture != NONE]
+
+
+def _describe(trace: Trace, links: Links, rows: NDArray[np.intp]) -> Iterator[GraphNode]:
+    is_operator = find_roles(trace) == Role.OPERATOR
+    above = Forest(links.parent).nearest(is_operator)
+    kind_of, named = launch_kinds(trace), [trace.names[at] for at in trace.events.name[above]]
+    details = read_details(trace, rows.tolist()) if len(rows) else {}
+    seen = _seen_kernels(trace, links, above)
+    for row in rows.tolist():
+        operator = named[row] if above[row] != NONE else ""
+        told = details[row].get(_KERNEL_NAME)
+        names = frozenset({told}) if isinstance(told, str) else seen.get(operator, frozenset())
+        yield GraphNode(operator, bool(kind_of[row] == KINDS.index(KERNEL)), names)
+
+
+def _seen_kernels(
+    trace: Trace, links: Links, above: NDArray[np.int32]
+) -> dict[str, frozenset[str]]:
+    """Of each operator, by its name, the names of the work that it is seen to launch."""
+    work = find_work(trace).rows
+    owner = above[work]
+    pairs = zip(trace.events.name[owner].tolist(), trace.events.name[work].tolist(), strict=True)
+    seen: dict[str, set[str]] = defaultdict(set)
+    for (operator, kernel), is_known in zip(pairs, (owner != NONE).tolist(), strict=True):
+        if is_known:
+            seen[trace.names[operator]].add(trace.names[kernel])
+    return {operator: frozenset(kernels) for operator, kernels in seen.items()}

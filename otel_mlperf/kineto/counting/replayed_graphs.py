@@ -1,0 +1,128 @@
+"""Which operator does each kernel of a replayed graph belong to, by the trace of its capture?
+
+A replay shows the work of one launch of the graph, without a word of who asked for it. It is that
+of a capture where piece by piece the work is what the capture wrote down: as many, copies where
+there are copies, kernels of the same names. Pieces are ordered by the number of their node, where
+the trace says it (CUDA 12 and newer), else by their start. Where the captures that fit name
+different operators, or none fits, nothing is said: a guess would look like knowledge.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import numpy as np
+
+from otel_mlperf.kineto.counting.device_work import WorkKind, find_work
+from otel_mlperf.kineto.counting.unanswered_launches import KINDS, launch_kinds
+from otel_mlperf.kineto.counting.window_losses import GRAPH
+from otel_mlperf.kineto.linking.threads import rows_by
+from otel_mlperf.kineto.reading.trace_reader import read_details
+from otel_mlperf.kineto.trace_events import NONE
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from otel_mlperf.kineto.counting.captured_graphs import CapturedGraphs, GraphNode
+    from otel_mlperf.kineto.counting.device_work import Work
+    from otel_mlperf.kineto.linking.linked_events import Links
+    from otel_mlperf.kineto.trace_events import Trace
+
+NOT_CAPTURED: Final = "of a graph unlike any captured"
+CONTRADICTED: Final = "of a graph like several captured, whose operators differ"
+NO_OPERATOR: Final = "captured in no operator"
+_NODE: Final = "graph node id"
+_Pieces = tuple[tuple[bool, str], ...]
+"""Of each piece of a replay whether it is a copy, and its name."""
+
+
+class ReplayedGraphs(NamedTuple):
+    """What a capture says of the graphs that a trace replays."""
+
+    capture: str
+    """File name."""
+    captures: int
+    """Graphs whose capture it shows."""
+    work: int
+    """Kernels, copies and memsets that launches of graphs ran."""
+    matched: int
+    """Of these, those whose operator is known."""
+    unmatched: dict[str, int]
+    """Of these, those of which it is not, by the reason."""
+    operator: NDArray[np.int32]
+    """Of each event of the trace: index into ``operators``; NONE: not known, or no graph's."""
+    operators: list[str]
+
+    def facts(self) -> dict[str, Any]:
+        """All but the columns."""
+        return {name: getattr(self, name) for name in self._fields[:5]}
+
+
+def match_replays(trace: Trace, links: Links, captured: CapturedGraphs) -> ReplayedGraphs:
+    """Finds the operators of what graphs ran.
+
+    Raises:
+        TraceError: the trace file cannot be read again.
+    """
+    work = find_work(trace)
+    call = links.launch[work.rows]
+    kinds = np.append(launch_kinds(trace), np.uint8(len(KINDS)))
+    mine = np.flatnonzero(kinds[call] == KINDS.index(GRAPH))
+    mine = mine[_in_order(trace, work, mine)]
+    operator = np.full(len(trace.events), NONE, np.int32)
+    number: dict[str, int] = {}
+    told: dict[_Pieces, list[str] | str] = {}
+    unmatched: Counter[str] = Counter()
+    for pieces in rows_by(call, mine).values():
+        names = (trace.names[at] for at in trace.events.name[work.rows[pieces]].tolist())
+        key = tuple(zip((work.kind[pieces] == WorkKind.COPY).tolist(), names, strict=True))
+        if key not in told:
+            told[key] = _operators_of(key, captured.graphs)
+        found = told[key]
+        if isinstance(found, str):
+            unmatched[found] += len(pieces)
+            continue
+        unmatched[NO_OPERATOR] += found.count("")
+        operator[work.rows[pieces]] = [
+            number.setdefault(name, len(number)) if name else NONE for name in found
+        ]
+    return ReplayedGraphs(
+        capture=captured.trace,
+        captures=len(captured.graphs),
+        work=len(mine),
+        matched=int((operator != NONE).sum()),
+        unmatched={reason: count for reason, count in unmatched.items() if count},
+        operator=operator,
+        operators=list(number),
+    )
+
+
+def _in_order(trace: Trace, work: Work, mine: NDArray[np.intp]) -> NDArray[np.intp]:
+    """The order of the pieces: by node where all say theirs, else by start."""
+    rows = work.rows[mine]
+    details = read_details(trace, rows.tolist()) if len(rows) else {}
+    nodes = [details[row].get(_NODE) for row in rows.tolist()]
+    # 0 is what work outside of graphs has, and what a profiler writes that does not know.
+    if all(type(node) is int and node > 0 for node in nodes):
+        return np.argsort(np.array(nodes, np.uint64), kind="stable")
+    return np.argsort(work.start_ns[mine], kind="stable")
+
+
+def _operators_of(pieces: _Pieces, graphs: Sequence[tuple[GraphNode, ...]]) -> list[str] | str:
+    """The operator of each piece; else why nobody knows."""
+    fitting = {
+        tuple(node.operator for node in graph)
+        for graph in graphs
+        if len(graph) == len(pieces) and all(map(_fits, graph, pieces))
+    }
+    if not fitting:
+        return NOT_CAPTURED
+    return list(fitting.pop()) if len(fitting) == 1 else CONTRADICTED
+
+
+def _fits(node: GraphNode, piece: tuple[bool, str]) -> bool:
+    is_copy, name = piece
+    return name in node.names if node.is_kernel else is_copy
