@@ -71,6 +71,20 @@ def test_a_port_that_nobody_listens_on_stops_there():
     ]  # fmt: skip
 
 
+def test_the_port_of_grpc_is_pointed_out_whoever_answers_there():
+    """Nobody, or a server of gRPC: the endpoint to set is said, at the settings and at the end."""
+    hint = "4317 speaks gRPC; you set http/protobuf: use http://localhost:4318"
+
+    checks, reached = check_endpoints(endpoint("http://localhost:4317"))
+
+    said = [check.found for check in checks if check.what == "settings"]
+    assert said == [f"OTEL_EXPORTER_OTLP_ENDPOINT: {hint}"]
+    failed = [check.do for check in checks if check.level == "FAIL"]
+    assert failed
+    assert set(failed) == {hint}
+    assert reached == {}
+
+
 @pytest.mark.fault("F11")
 def test_a_server_that_speaks_no_tls_is_told(server):
     """TLS."""
