@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import os
 import re
 import shutil
 import stat
@@ -52,8 +54,60 @@ def test_only_what_hands_over_volumes_runs_as_root():
 @pytest.mark.fault("S5")
 @each_service
 def test_images_are_pinned(service):
-    """An image names a full version."""
-    assert re.search(r":v?\d+\.\d+\.\d+$", service["image"])
+    """An image names a full version, with or without its digest."""
+    assert re.search(r":v?\d+\.\d+\.\d+(@sha256:[0-9a-f]{64})?$", service["image"])
+
+
+DOCKER = """#!/bin/sh
+# Answers as `docker buildx imagetools inspect IMAGE --format …` does.
+echo "sha256:$(printf '%s' "$4" | sha256sum | cut -c1-64)"
+"""
+
+
+@pytest.fixture
+def pinning(tmp_path):
+    """Pins the images of a copy of the stack, by a registry that answers as ``docker`` says."""
+
+    def pin(docker=DOCKER):
+        for name in ("compose.yaml", "pin-images.sh"):
+            if not (tmp_path / name).exists():
+                shutil.copy(DEPLOY / name, tmp_path)
+        (tmp_path / "docker").write_text(docker)
+        (tmp_path / "docker").chmod(0o755)
+        done = subprocess.run(
+            [tmp_path / "pin-images.sh"],
+            env={"PATH": f"{tmp_path}:{os.environ['PATH']}"},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        return done, yaml.safe_load((tmp_path / "compose.yaml").read_text())
+
+    return pin
+
+
+@pytest.mark.fault("S5")
+def test_images_can_be_pinned_by_digest(pinning):
+    """One command writes what the registry says and nothing else; again it changes nothing."""
+    done, pinned = pinning()
+    images = {name: service["image"] for name, service in SERVICES.items()}
+
+    assert done.returncode == 0, done.stderr
+    for name, image in images.items():
+        digest = hashlib.sha256(image.encode()).hexdigest()
+        assert pinned["services"][name].pop("image") == f"{image}@sha256:{digest}"
+    assert pinned["services"]["jaeger"]["ports"] == SERVICES["jaeger"]["ports"]
+    assert pinning()[1]["services"]["init"]["image"].count("@") == 1
+
+
+@pytest.mark.fault("S5")
+def test_no_digest_pins_nothing(pinning):
+    """Where the registry does not answer with one, the file stays as it was, and it is said."""
+    done, unchanged = pinning("#!/bin/sh\necho not found\n")
+
+    assert done.returncode == 1
+    assert "no digest of busybox" in done.stderr
+    assert unchanged == COMPOSE
 
 
 @pytest.mark.fault("S4")
