@@ -1,17 +1,20 @@
-# make demo | test | lint | bench: each sets up .venv first, from python3 alone or faster with uv.
+# make demo | test | lint | bench | load: each sets up .venv first, from python3 alone or faster with uv.
 
 PYTHON ?= python3
 VENV ?= .venv
+SOAK_MINUTES ?= 20
+OUTAGE_S ?= 10
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: help demo test lint bench requirements clean
+.PHONY: help demo test lint bench load requirements clean
 
 help:
 	@echo "make demo   train on real digits and read the summary"
 	@echo "make test   lint, types, contracts and every test, real servers included"
 	@echo "make lint   format, lint, types and import contracts only"
 	@echo "make bench  print the overhead tables"
+	@echo "make load   put it under loads and faults, and count (SOAK_MINUTES=20 OUTAGE_S=10)"
 
 demo: $(READY)
 	$(BIN)/python examples/train_digits.py
@@ -28,6 +31,13 @@ lint: $(READY)
 bench: $(READY)
 	@for table in spans instruments overhead agent_cost encoder readings sensors \
 			profile_window trace_encoding trace_reading; do $(BIN)/python tests/bench/$$table.py || exit 1; done
+
+load: $(READY)
+	@for load in rate.py "rate.py --keep-every 100" "rate.py --keep-every 100 --busy 2" \
+			"rate.py --ranks 8 --rate 1000 --seconds 30" \
+			at_once.py "at_once.py --threads 64" "outage.py --seconds $(OUTAGE_S)" dead_server.py \
+			kills.py forks.py collector_kills.py "soak.py --minutes $(SOAK_MINUTES)"; do \
+		$(BIN)/python tests/load/$$load || exit 1; done
 
 # Built anew when the pins or the package's metadata change; otherwise this costs nothing.
 $(READY): requirements/dev.txt pyproject.toml

@@ -8,7 +8,8 @@ Modes: ``ok``; ``status`` (code, headers, body); ``partial`` (rejected, message)
 (every: seconds between the bytes of a good answer); ``reset`` (keep: accept the request first);
 ``close`` (no answer); ``early`` (code: answered before the body is read); ``huge`` (bytes);
 ``bomb`` (gzip); ``garbage`` (body); ``poison`` (name: 400 where a span or metric of that name is
-in it). ``times`` limits a mode to so many requests, ``signal`` to traces or metrics.
+in it). ``times`` limits a mode to so many requests, ``signal`` to traces or metrics. With
+``ids_only`` the log has of each span its ids alone, and nothing of metrics: for loads.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
 from servers.running import free_ports
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
     from pathlib import Path
 
 CONTROL = "/_mode"
@@ -50,10 +51,18 @@ PROTOBUF = {"Content-Type": "application/x-protobuf"}
 class FaultServer:
     """The driving side: starts the server, sets its mode, reads what it got."""
 
-    def __init__(self, folder: Path, certificate: Path | None = None, key: Path | None = None):
+    def __init__(
+        self,
+        folder: Path,
+        certificate: Path | None = None,
+        key: Path | None = None,
+        *,
+        ids_only: bool = False,
+    ):
         self._log = folder / "requests.jsonl"
         self._log.touch()
         self._tls = [f"--certificate={certificate}", f"--key={key}"] if certificate else []
+        self._options = [*self._tls, *(["--ids-only"] if ids_only else [])]
         self._process: subprocess.Popen[str] | None = None
         (self.port,) = free_ports(1)
 
@@ -73,7 +82,7 @@ class FaultServer:
         """Start, each time at the same port, in mode ``ok``."""
         command = [sys.executable, __file__, f"--port={self.port}", f"--log={self._log}"]
         self._process = subprocess.Popen(
-            [*command, *self._tls], stdout=subprocess.PIPE, stdin=subprocess.DEVNULL, text=True
+            [*command, *self._options], stdout=subprocess.PIPE, stdin=subprocess.DEVNULL, text=True
         )
         assert self._process.stdout is not None
         if not self._process.stdout.readline():
@@ -116,6 +125,14 @@ class FaultServer:
     def spans(self) -> list[dict[str, Any]]:
         """Every span of the requests that were accepted, as often as it came."""
         return [span for request in self._accepted() for span in request["spans"]]
+
+    def ids(self) -> Iterator[str]:
+        """Trace and span id of each span that was accepted, where ``ids_only`` was asked for."""
+        with self._log.open() as log:
+            for line in log:
+                request = json.loads(line)
+                if request["accepted"]:
+                    yield from request["spans"]
 
     def points(self) -> list[dict[str, Any]]:
         """Every metric point of the requests that were accepted, as often as it came."""
@@ -165,6 +182,16 @@ def plain_spans(body: bytes) -> list[dict[str, Any]]:
     ]
 
 
+def span_ids(body: bytes) -> list[str]:
+    """Trace and span id of each span of a request, in hex."""
+    return [
+        span.trace_id.hex() + span.span_id.hex()
+        for group in ExportTraceServiceRequest.FromString(body).resource_spans
+        for scope in group.scope_spans
+        for span in scope.spans
+    ]
+
+
 def plain_points(body: bytes) -> list[dict[str, Any]]:
     """The metric points of a request; of a histogram, value is its sum."""
     return [
@@ -196,10 +223,11 @@ class Faults(ThreadingHTTPServer):
     daemon_threads = True
     request_queue_size = 64
 
-    def __init__(self, port: int, log: str) -> None:
+    def __init__(self, port: int, log: str, ids_only: bool = False) -> None:
         super().__init__(("127.0.0.1", port), Handler)
         self._lock = threading.Lock()
         self._log = open(log, "a", buffering=1)  # noqa: SIM115 - open as long as the server lives
+        self.ids_only = ids_only
         self.plan: dict[str, Any] = {"mode": "ok"}
 
     def next_plan(self, about: str) -> dict[str, Any]:
@@ -248,15 +276,20 @@ class Handler(BaseHTTPRequestHandler):
         size = len(body)
         if self.headers.get("Content-Encoding") == "gzip":
             body = gzip.decompress(body)
-        spans = plain_spans(body) if self.path.endswith("traces") else []
-        points = plain_points(body) if self.path.endswith("metrics") else []
-        names = [item["name"] for item in spans + points]
+        spans, points = self._items(body)
         mode = plan["mode"]
-        if mode == "poison" and plan["name"] not in names:
+        if mode == "poison" and plan["name"] not in [item["name"] for item in spans + points]:
             mode = "ok"
         accepted = mode in ("ok", "partial") or plan.get("keep", False)
         self._note(mode, accepted=accepted, size=size, spans=spans, points=points)
         return getattr(self, f"_{mode}")(plan)
+
+    def _items(self, body: bytes) -> tuple[list[Any], list[Any]]:
+        if self.path.endswith("traces"):
+            return (span_ids if self.server.ids_only else plain_spans)(body), []
+        if self.path.endswith("metrics") and not self.server.ids_only:
+            return [], plain_points(body)
+        return [], []
 
     def _body(self) -> bytes:
         return self.rfile.read(int(self.headers.get("Content-Length", 0)))
@@ -354,8 +387,9 @@ def main() -> None:
     parser.add_argument("--log")
     parser.add_argument("--certificate")
     parser.add_argument("--key")
+    parser.add_argument("--ids-only", action="store_true")
     options = parser.parse_args()
-    server = Faults(options.port, options.log)
+    server = Faults(options.port, options.log, options.ids_only)
     handle_quietly(server)
     if options.certificate:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
