@@ -4,6 +4,9 @@ It is started with ``-I``: no variable and no module beside the user's script re
 copy of this package that is installed too (``pip install -e``) comes first on such a process's
 path, and a copy of another version could not read what this one writes: so the package is loaded
 from its file.
+
+Nor does it load pandas, where that is installed: pyarrow would, to ask whether a list is a Series,
+and that takes 50 MB.
 """
 
 from __future__ import annotations
@@ -17,6 +20,11 @@ HOME: Final = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 _LOAD: Final = """\
 import importlib.util, sys
 sys.path += sys.argv[2:]
+class NoPandas:
+    def find_spec(name, path=None, target=None):
+        if name == "pandas":
+            raise ModuleNotFoundError(name)
+sys.meta_path.insert(0, NoPandas)
 file = sys.argv[2] + "/otel_mlperf/__init__.py"
 spec = importlib.util.spec_from_file_location("otel_mlperf", file)
 sys.modules["otel_mlperf"] = package = importlib.util.module_from_spec(spec)

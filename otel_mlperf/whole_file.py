@@ -6,6 +6,8 @@ without what it stands for. So the only copy of something that is recorded (stat
 results of conversions) is synced first, which takes milliseconds on a disk. What lies in shared
 memory, is made anew within seconds, or is written by the training process, which must not wait for
 a disk, is not. The rename itself is never synced: the old file and the new one are both whole.
+
+Files of a run are their owner's alone, whatever the umask; what a user has asked for follows it.
 """
 
 from __future__ import annotations
@@ -24,7 +26,11 @@ if TYPE_CHECKING:
 
 @contextmanager
 def replacing(
-    path: str | Path, *, is_durable: bool = False, temporary: str | Path = ""
+    path: str | Path,
+    *,
+    is_durable: bool = False,
+    temporary: str | Path = "",
+    is_private: bool = True,
 ) -> Iterator[str]:
     """The name under which to write a file that takes the place of ``path`` at the end.
 
@@ -35,12 +41,15 @@ def replacing(
         is_durable: whether it is to survive that the machine stops.
         temporary: the other name, where several processes may write ``path``; a single writer
             writes over what it left when it was killed.
+        is_private: whether nobody else may read it: then an empty file is there to be written to.
 
     Raises:
         OSError: the place refuses.
     """
     beside = str(temporary or f"{path}.new")
     try:
+        if is_private:
+            os.close(open_private(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC))
         yield beside
         if is_durable:
             _sync(beside)
@@ -81,11 +90,29 @@ def new_file(path: Path, *, is_replaced: bool = False) -> Iterator[BinaryIO]:
         )
     temporary = path.with_name(f".{path.name}.{os.getpid()}.new")
     try:
-        with replacing(path, temporary=temporary) as name, open(name, "xb") as file:
+        with (
+            replacing(path, temporary=temporary, is_private=False) as name,
+            open(name, "xb") as file,
+        ):
             yield file
     except OSError as error:
         why = error.strerror or error
         raise OutputError(f"writing {path}: {why}; --out names another place") from error
+
+
+def open_private(path: str, flags: int) -> int:
+    """As ``opener`` of ``open()``: nobody else may read the file, whatever the umask.
+
+    Raises:
+        OSError: the place refuses.
+    """
+    fd = os.open(path, flags | os.O_CLOEXEC, 0o600)
+    try:
+        os.fchmod(fd, 0o600)  # it may have been there
+    except OSError:
+        os.close(fd)
+        raise
+    return fd
 
 
 def _sync(path: str) -> None:

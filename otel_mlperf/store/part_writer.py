@@ -87,7 +87,8 @@ def write_pieces(
 def _write(folder: Path, table: str, name: str, pieces: Iterable[pa.Table]) -> Path:
     path = table_folder(folder, table) / name
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        for place in (path.parent.parent, path.parent):
+            place.mkdir(mode=0o700, parents=True, exist_ok=True)
         with _replacing(path) as temporary, _open(temporary, table) as writer:
             for rows in pieces:
                 writer.write_table(rows)

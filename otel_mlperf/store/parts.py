@@ -87,7 +87,7 @@ def write_as_of(folder: Path, host: str, unix_ns: int) -> None:
         OSError: the disk refuses.
     """
     place = _as_of_file(folder, host)
-    place.parent.mkdir(exist_ok=True)
+    place.parent.mkdir(mode=0o700, exist_ok=True)
     write_whole(place, json.dumps({_AS_OF: unix_ns}).encode())
 
 

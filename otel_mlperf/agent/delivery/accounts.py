@@ -149,5 +149,5 @@ def _lose(account: ItemAccount, reason: str, count: int) -> None:
 def write_report(folder: Path, host: str, report: dict[str, dict[str, Any]]) -> None:
     """Replaces ``accounting/<host>.json`` of a run folder."""
     place = folder / "accounting"
-    place.mkdir(exist_ok=True)
+    place.mkdir(mode=0o700, exist_ok=True)
     write_whole(place / f"{host}.json", json.dumps(report, indent=1).encode())

@@ -15,7 +15,7 @@ import zlib
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from otel_mlperf.whole_file import write_whole
+from otel_mlperf.whole_file import open_private, write_whole
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -203,7 +203,7 @@ class Outbox:
         self._settled[outcome.number] = outcome
         self._news.append(outcome)
         # Without its line the request is sent twice at worst, by an agent after a crash.
-        with suppress(OSError), (self._folder / _LOG).open("a") as log:
+        with suppress(OSError), open(self._folder / _LOG, "a", opener=open_private) as log:
             log.write(_line(outcome))
 
     def _make_room(self, size: int) -> bool:

@@ -61,7 +61,8 @@ class Agent:
         self.run_folder = Path(meta.run_folder)
         self._host = safe_name(meta.host)
         self._folder = self.run_folder / "agent" / self._host
-        self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        for place in (self._folder.parent, self._folder):
+            place.mkdir(parents=True, exist_ok=True, mode=0o700)
         self._tail, self._options = tail, options
         self._state_path = self._folder / "state"
         self._state: AgentState = self._load()

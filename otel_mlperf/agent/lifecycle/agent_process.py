@@ -147,6 +147,7 @@ def leave_the_job(run_folder: Path, host: str) -> None:
     """Makes this process a quiet neighbour: low priority, every core, first to be killed."""
     # A job's directory that somebody wants to unmount must not be held.
     os.chdir("/")
+    os.umask(0o077)  # also for what libraries and child processes write
     with contextlib.suppress(OSError):
         os.nice(_NICE)
     # The rank that started it may be bound to two cores, which are the ones that must not be

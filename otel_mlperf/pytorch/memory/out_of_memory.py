@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 from otel_mlperf import names
 from otel_mlperf.recorder.api.start import at_begin
 from otel_mlperf.recorder.core.faults import internal_error, log
+from otel_mlperf.whole_file import write_whole
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -114,7 +115,7 @@ def _write_piece(name: str, make: Callable[[], bytes]) -> Path | None:
     """Writes what can be had; None where it cannot."""
     path = Path(name)
     try:
-        path.write_bytes(make())
+        write_whole(path, make())
     except Exception as problem:  # noqa: BLE001 - the other pieces may work
         log.warning("out of GPU memory: %s is not written: %s", path.name, problem)
         path.unlink(missing_ok=True)

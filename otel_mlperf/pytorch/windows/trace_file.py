@@ -83,6 +83,7 @@ def write_trace(export: Callable[[str], object], folder: Path, name: str) -> Pat
         # Not synced: the training process waits, and a trace has hundreds of megabytes.
         with replacing(place, temporary=temporary):
             export(str(temporary))
+            temporary.chmod(0o600)  # Kineto puts a file of its own there
             _check(temporary)
     except OSError as error:
         if is_from_handler(error):

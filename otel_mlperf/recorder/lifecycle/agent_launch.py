@@ -21,6 +21,7 @@ from otel_mlperf.journal.folder_lock import is_served
 from otel_mlperf.journal.journal_folder import make_private
 from otel_mlperf.journal.layout import Word
 from otel_mlperf.recorder.core.faults import internal_error, say_once
+from otel_mlperf.whole_file import open_private
 
 if TYPE_CHECKING:
     from otel_mlperf.config import Config
@@ -154,7 +155,7 @@ def start_process(journal: str, run_folder: str, config: Config) -> None:
     """
     logs = os.path.join(run_folder, "agent")
     os.makedirs(logs, mode=0o700, exist_ok=True)
-    with open(os.path.join(logs, "start.log"), "ab") as log:
+    with open(os.path.join(logs, "start.log"), "ab", opener=open_private) as log:
         child = subprocess.Popen(
             command("otel_mlperf.agent.__main__", journal, before=_FORK_FIRST),
             stdin=subprocess.DEVNULL,
