@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 from otel_mlperf.errors import ConfigError
 from otel_mlperf.integrations.after_import import after_import
 from otel_mlperf.integrations.integration import tell_broken
+from otel_mlperf.integrations.keras_fit import KerasFit
 from otel_mlperf.integrations.torch_loop import TorchLoop
 from otel_mlperf.recorder.api.start import at_begin
 from otel_mlperf.recorder.core.faults import internal_error, say_once
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 
 GROUP: Final = "otel_mlperf.integrations"
 """Entry points of this group name a class, made without arguments, that is an integration."""
-BUILT_IN: Final[tuple[Integration, ...]] = (TorchLoop(),)
+BUILT_IN: Final[tuple[Integration, ...]] = (TorchLoop(), KerasFit())
 _FAILURES: Final = (Exception, SystemExit)
 """What code of another package may do; one that ends the program must not end it here."""
 _METADATA: Final = (".dist-info", ".egg-info")
@@ -47,8 +48,9 @@ def integrate(name: str) -> None:
 
     Args:
         name: of an integration that comes with this package (``torch``: steps and their parts,
-            validations and checkpoints of a loop written by hand) or with an installed one (entry
-            point ``otel_mlperf.integrations``).
+            validations and checkpoints of a loop written by hand, or run by what is built on torch;
+            ``keras``: ``fit`` of Keras 3, on any backend) or with an installed one (entry point
+            ``otel_mlperf.integrations``).
 
     Raises:
         ConfigError: there is none of that name, or it cannot be loaded.

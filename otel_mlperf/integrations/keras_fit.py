@@ -1,0 +1,192 @@
+"""The integration of Keras 3: what do ``fit``, ``evaluate`` and ``save`` of a model say of a run?
+
+On every backend epochs, steps, validations and checkpoints. On torch the parts of a step are those
+that torch shows, and the update is Keras's own. Where a step is one compiled call, as on JAX, it
+has two parts: the wait for its batch and that call.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+from contextlib import contextmanager, nullcontext
+from typing import TYPE_CHECKING, Any, Final
+
+from otel_mlperf import names
+from otel_mlperf.integrations.integration import harmless
+from otel_mlperf.integrations.torch_loop import own_steps
+from otel_mlperf.recorder.api.epochs import epoch, phase
+from otel_mlperf.recorder.api.span import active, span
+from otel_mlperf.recorder.api.step import mark_step, step
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from types import ModuleType
+
+    from otel_mlperf.recorder.api.block import Block
+
+_CALL: Final = "train_batch"
+"""Forward, backward and update in one, where nobody can look into it."""
+_CALLBACKS: Final = "callbacks"
+"""What the program's own callbacks take behind a batch, and the wait for its result with them."""
+
+
+class KerasFit:
+    """Blocks of the active run around the methods of a model, and what it tells its callbacks."""
+
+    name: Final = "keras"
+    module: Final = "keras"
+    needs: Final = (
+        "Model.fit",
+        "Model.evaluate",
+        "Model.save",
+        "Model.train_on_batch",
+        "backend.backend",
+        "callbacks.CallbackList.on_epoch_begin",
+        "callbacks.CallbackList.on_train_batch_begin",
+        "callbacks.CallbackList.on_train_batch_end",
+        "callbacks.CallbackList.on_epoch_end",
+        "optimizers.Optimizer.apply",
+    )
+
+    def __init__(self) -> None:
+        self._is_on = self._is_in_place = False
+        self._epoch: Block | None = None
+        self._call: Block | None = None
+
+    def switch_on(self, framework: ModuleType) -> None:
+        """Records every ``fit`` from now on."""
+        self._is_on = True
+        if self._is_in_place:
+            return
+        self._is_in_place = True
+        model, told = framework.Model, framework.callbacks.CallbackList
+        self._put_around(model, "fit", self._fit)
+        self._put_around(model, "evaluate", self._validation)
+        self._put_around(model, "train_on_batch", step)
+        for saves in ("save", "save_weights"):
+            self._put_around(model, saves, functools.partial(span, names.SPAN_CHECKPOINT))
+        # Of the list, not a callback in it: one more would make Keras wait for each of its batches.
+        self._tell(told, "on_epoch_begin", behind=self._begin_epoch)
+        self._tell(told, "on_epoch_end", before=self._end_epoch)
+        self._put_around(told, "on_train_batch_end", functools.partial(span, _CALLBACKS))
+        if framework.backend.backend() == "torch":
+            update = functools.partial(span, names.OPTIMIZER)
+            self._put_around(framework.optimizers.Optimizer, "apply", update)
+            self._tell(told, "on_train_batch_end", behind=self._end_batch)
+        else:
+            self._tell(told, "on_train_batch_begin", behind=self._begin_call)
+            self._tell(told, "on_train_batch_end", self._end_call, self._end_batch)
+            self._time_batches()
+
+    def switch_off(self) -> None:
+        """Records nothing from now on."""
+        self._is_on = False
+
+    @harmless
+    def _begin_epoch(self, number: int = 0) -> None:
+        self._end_epoch()
+        self._epoch = epoch(number)
+        self._epoch.__enter__()
+        mark_step()
+
+    @harmless
+    def _end_epoch(self, *_: Any) -> None:
+        """Its end takes back the step that was opened for a batch that did not come."""
+        self._end_call()
+        ended, self._epoch = self._epoch, None
+        if ended is not None:
+            ended.__exit__(None, None, None)
+
+    @harmless
+    def _end_batch(self, *_: Any) -> None:
+        if self._epoch is not None:
+            mark_step()
+
+    @harmless
+    def _begin_call(self, *_: Any) -> None:
+        self._call = span(_CALL)
+        self._call.__enter__()
+
+    @harmless
+    def _end_call(self, *_: Any) -> None:
+        ended, self._call = self._call, None
+        if ended is not None:
+            ended.__exit__(None, None, None)
+
+    def _validation(self) -> Any:
+        self._end_epoch()
+        recorder = active()
+        is_said = recorder is not None and recorder.registry.phase == names.VALIDATE
+        return nullcontext() if is_said else phase(names.VALIDATE)
+
+    @contextmanager
+    def _fit(self) -> Iterator[None]:
+        """Whatever ends it, its last epoch is over."""
+        with own_steps():
+            try:
+                yield
+            finally:
+                self._end_epoch()
+
+    def _put_around(self, kind: type, name: str, block: Callable[[], Any]) -> None:
+        method = getattr(kind, name)
+
+        @functools.wraps(method)
+        def call(*given: Any, **named: Any) -> Any:
+            if not self._is_on:
+                return method(*given, **named)
+            with block():
+                return method(*given, **named)
+
+        setattr(kind, name, call)
+
+    def _tell(
+        self,
+        kind: type,
+        name: str,
+        before: Callable[..., None] | None = None,
+        behind: Callable[..., None] | None = None,
+    ) -> None:
+        """Calls something of ours around a method, with the arguments that it gets."""
+        method = getattr(kind, name)
+
+        @functools.wraps(method)
+        def call(told: Any, *given: Any, **named: Any) -> Any:
+            if self._is_on and before is not None:
+                before(*given, **named)
+            answer = method(told, *given, **named)
+            if self._is_on and behind is not None:
+                behind(*given, **named)
+            return answer
+
+        setattr(kind, name, call)
+
+    def _time_batches(self) -> None:
+        """The iterator whose batches a compiled call takes by itself; Keras shows it to nobody."""
+        backend = sys.modules.get("keras.src.backend.jax.trainer")
+        kind = getattr(backend, "JAXEpochIterator", None)
+        method = getattr(kind, "_get_iterator", None)
+        if kind is None or method is None:
+            return
+
+        @functools.wraps(method)
+        def timed(iterator: Any) -> Any:
+            batches = method(iterator)
+            return _Waits(iter(batches)) if self._is_on else batches
+
+        kind._get_iterator = timed
+
+
+class _Waits:
+    """An iterator each of whose turns is a wait for data."""
+
+    def __init__(self, inner: Iterator[Any]) -> None:
+        self._inner = inner
+
+    def __iter__(self) -> _Waits:
+        return self
+
+    def __next__(self) -> Any:
+        with span(names.SPAN_DATA):
+            return next(self._inner)
