@@ -88,18 +88,22 @@ def _in_no_operator(
     events: Iterable[ProfiledEvent], work: Iterable[ProfiledEvent], digests: Mapping[int, str]
 ) -> Rows:
     """Device work that no operator launched: by that of its graph's capture, or else its call."""
-    calls: dict[tuple[int, int], ProfiledEvent] = {}
+    # By its number, and by its id, which is said where the number is not that of its work.
+    calls: dict[tuple[int, int | str], ProfiledEvent] = {}
     for event in events:
         number = event.more.get(names.CORRELATION_ID)
-        if number and not event.more.get(names.ASYNCHRONOUS):
-            calls[event.rank, number] = event
+        if not event.more.get(names.ASYNCHRONOUS):
+            calls[event.rank, event.span] = event
+            if number:
+                calls[event.rank, number] = event
     groups: dict[tuple[int, str, str], list[tuple[ProfiledEvent, ProfiledEvent]]]
     groups = defaultdict(list)
     for event in work:
         if operator := event.more.get(names.CAPTURED_OPERATOR):
             groups[event.rank, _CAPTURED, operator].append((event, event))
         elif not event.is_inside:
-            call = calls.get((event.rank, event.more.get(names.CORRELATION_ID, 0)))
+            key = event.more.get(names.LAUNCH) or event.more.get(names.CORRELATION_ID, 0)
+            call = calls.get((event.rank, key))
             groups[event.rank, DEVICE, call.name if call else ""].append((event, call or event))
     totals = []
     for (rank, category, name), part in groups.items():

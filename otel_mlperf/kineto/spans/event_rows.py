@@ -59,7 +59,7 @@ def event_rows(
 
 def _kept_apart(spans: Spans, rows: NDArray[np.intp]) -> Iterator[tuple[NDArray[np.intp], bool]]:
     """Places of the rows that may have something of their own, and of the others."""
-    own = spans.plan.kept[rows] | (spans.links.forward[rows] != NONE)
+    own = spans.plan.kept[rows] | (spans.links.forward[rows] != NONE) | spans.launched_apart[rows]
     for which in (True, False):
         part = np.flatnonzero(own == which)
         if len(part):
@@ -119,7 +119,8 @@ def _attributes(
         json.dumps(
             constant[tail[place]]
             | {key: column[place] for key, column in numbers.items()}
-            | spans.own.get(row, {}),
+            | spans.own.get(row, {})
+            | spans.launch_of(row),
             ensure_ascii=False,
         )
         for place, row in enumerate(rows.tolist())

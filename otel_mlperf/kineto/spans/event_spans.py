@@ -135,11 +135,12 @@ class Spans:
         # All at once: a backward pass has a link for each operator.
         blocks = link_blocks(self.trace_ids[self.places.trace[forward]], self.ids[forward])
         extra = dict(zip(linked.tolist(), blocks, strict=True))
-        if not self.own:
+        apart = self.launched_apart
+        if not (self.own or apart.any()):
             return extra
         for place, row in enumerate(rows.tolist()):
-            if row in self.own:
-                extra[place] = span_extra(self.own[row]) + extra.get(place, b"")
+            if own := self.own.get(row, {}) | self.launch_of(row):
+                extra[place] = span_extra(own) + extra.get(place, b"")
         return extra
 
     @cached_property
@@ -151,6 +152,20 @@ class Spans:
         forward, kept = self.links.forward, self.plan.kept
         linked: NDArray[np.bool_] = (forward != NONE) & (kept[forward] | ~kept)
         return linked
+
+    @cached_property
+    def launched_apart(self) -> NDArray[np.bool_]:
+        """Whether no number says which call launched an event, but an arrow of the trace does."""
+        launch, correlation = self.links.launch, self.trace.events.correlation
+        has_other = (correlation <= 0) | (correlation != correlation[launch])
+        apart: NDArray[np.bool_] = has_other & (launch != NONE)
+        return apart
+
+    def launch_of(self, row: int) -> dict[str, Any]:
+        """The attribute that names the call of such an event."""
+        if not self.launched_apart[row]:
+            return {}
+        return {names.LAUNCH: f"{int(self.ids[self.links.launch[row]]):016x}"}
 
     def tails(self, rows: NDArray[np.intp]) -> tuple[NDArray[np.intp], NDArray[np.int32]]:
         """One row for each combination of what is constant, and which of them each row has."""

@@ -10,8 +10,10 @@ import sys
 import pytest
 from kineto_traces import (
     event,
+    flow,
     graph_capture,
     graph_replay,
+    launch,
     operator,
     real_traces,
     training_step,
@@ -335,3 +337,20 @@ def test_a_run_is_given_no_capture(profiled, command, tmp_path):
 
     assert (code, out) == (2, "")
     assert "give it there, or with a trace" in err
+
+
+@pytest.mark.parametrize("number", [{}, {"correlation": 9}], ids=["none", "another's"])
+def test_work_that_only_an_arrow_joins_to_its_call_is_the_call_s_in_a_step_too(
+    tmp_path, command, number
+):
+    """In the whole window and in its step it is told by the same call, and what that took."""
+    step = event("ProfilerStep#3", 0, 500, category="user_annotation")
+    work = event("k", 50, 10, category="kernel", pid=0, tid=7, device=0, stream=7, **number)
+    joined = [flow("s", 5, 20), flow("f", 5, 50, pid=0, tid=7)]
+    path = write_trace(tmp_path / "t.json", [step, launch(20, 4, 5), work, *joined])
+
+    rows = []
+    for options in ([], ["--step", "3"]):
+        found = json.loads(command(path, *options, "--by", "operator", "--json")[1])["rows"]
+        rows.append([(row["name"], row["calls"], row["total_ns"]) for row in found])
+    assert rows[0] == rows[1] == [("cudaLaunchKernel", 1, 4000)]
