@@ -289,7 +289,6 @@ ATTACKS = {
     "F100": Fault(
         "attributes without measure, a rank of 23 digits, no working directory",
         "one warning, cut or off; the program goes on",
-        "not held yet for all of these",
     ),
 }
 

@@ -27,11 +27,11 @@ from otel_mlperf.journal.journal_file import create_mapped, move_to_new
 from otel_mlperf.journal.layout import (
     CELL_BYTES,
     CHUNK_BYTES,
-    HEADER_BYTES,
     MAGIC,
     MAX_ENTRIES,
     MAX_PARTS,
     META_AT,
+    META_BYTES,
     OPEN_BYTES,
     OTHER,
     PART_SHIFT,
@@ -108,10 +108,10 @@ class Journal:
 
     def _write_header(self, meta: JournalMeta) -> None:
         text = self._encode(meta)
-        if len(text) > HEADER_BYTES - META_AT - 4:
+        if len(text) > META_BYTES:
             raise JournalError(
                 f"creating the journal {self.path}: its metadata is {len(text)} bytes, room is for "
-                f"{HEADER_BYTES - META_AT - 4}: shorten OTEL_RESOURCE_ATTRIBUTES"
+                f"{META_BYTES}: the path of the run folder is too long, shorten OTEL_MLPERF_DIR"
             )
         self.buffer[META_AT + 4 : META_AT + 4 + len(text)] = text
         struct.pack_into("<I", self.buffer, META_AT, len(text))

@@ -74,6 +74,8 @@ WORD: Final = 8
 HEADER_BYTES: Final = 4096
 META_AT: Final = 1024
 """Byte offset of the metadata: a 4-byte length, then a MessagePack map."""
+META_BYTES: Final = HEADER_BYTES - META_AT - 4
+"""What it may take."""
 ROW_BYTES: Final = 64
 CELL_BYTES: Final = 64
 CHUNK_BYTES: Final = 64

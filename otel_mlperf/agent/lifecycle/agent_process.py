@@ -23,6 +23,7 @@ from otel_mlperf.journal.bulletin import drop_readings
 from otel_mlperf.journal.folder_lock import LOCK, OnlyOne
 from otel_mlperf.journal.journal_folder import is_own, journals_in
 from otel_mlperf.journal.journal_reader import JournalReader
+from otel_mlperf.run_file import RUN_FILE, write_run_file
 
 if TYPE_CHECKING:
     import mmap
@@ -78,6 +79,22 @@ def _serve_locked(folder: Path, environ: Mapping[str, str], lock: OnlyOne) -> No
         raise
 
 
+def _make_run_folder(meta: JournalMeta) -> None:
+    """Makes what the program itself could not, for its disk was full or refused it.
+
+    Raises:
+        OSError: it still does.
+        JournalError: another run has the folder by now.
+    """
+    about = {"id": meta.run_id, "name": meta.run_name, "started_ns": meta.unix_ns,
+             "host": meta.host, "world_size": meta.world_size}  # fmt: skip
+    os.makedirs(meta.run_folder, mode=0o700, exist_ok=True)
+    if not os.path.exists(os.path.join(meta.run_folder, RUN_FILE)) and not write_run_file(
+        meta.run_folder, about
+    ):
+        raise JournalError(f"storing the run {meta.run_id}: {meta.run_folder} is another run's")
+
+
 def run_in_thread(
     journal: Journal, meta: JournalMeta, environ: Mapping[str, str]
 ) -> threading.Thread:
@@ -116,6 +133,7 @@ def _make_agent(
     from otel_mlperf.agent.intake.tail import Tail
     from otel_mlperf.agent.lifecycle.agent_loop import Agent
 
+    _make_run_folder(meta)
     return Agent(meta, Tail(folder, own), read_options(environ))
 
 

@@ -9,12 +9,16 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from otel_mlperf.config import load_config
-from otel_mlperf.errors import ConfigError, RunActive
+from otel_mlperf.errors import ConfigError, JournalError, RunActive
 from otel_mlperf.recorder.api.unrecorded import note_start
 from otel_mlperf.recorder.core.attribute_values import safe_name_text
 from otel_mlperf.recorder.core.faults import log, say_once
 from otel_mlperf.recorder.lifecycle.run import Run
-from otel_mlperf.recorder.lifecycle.run_identity import is_interactive, script_name
+from otel_mlperf.recorder.lifecycle.run_identity import (
+    in_subinterpreter,
+    is_interactive,
+    script_name,
+)
 
 if TYPE_CHECKING:
     from otel_mlperf.config import Config
@@ -56,7 +60,6 @@ def start(
     Raises:
         RunActive: another run of this process is active.
         ConfigError: an argument or the configuration file is wrong.
-        JournalError: there is no room for the journal.
     """
     global _current
     note_start()
@@ -76,19 +79,33 @@ def start(
         log.warning("the run %r is finished, because another one starts", _current.name)
         _current.stop()
     text = safe_name_text(name or script_name())
-    if settings.disabled or not sys.platform.startswith("linux"):
-        if not settings.disabled:
-            say_once("otel_mlperf records on Linux only (%s found): nothing is recorded",
-                     sys.platform)  # fmt: skip
+    if settings.disabled or not _can_record():
         return Run(text)
     from otel_mlperf.recorder.lifecycle.begin import begin
     from otel_mlperf.recorder.lifecycle.environment_check import check_environ
 
     check_environ(os.environ, settings.endpoint)
-    _current = begin(text, settings, given, words, number)
+    try:
+        _current = begin(text, settings, given, words, number)
+    except JournalError as error:
+        say_once("%s; nothing is recorded", error)
+        return Run(text)
     for call in at_begin:
         call(_current)
     return _current
+
+
+def _can_record() -> bool:
+    """Whether anything can be recorded here; else it is said."""
+    if not sys.platform.startswith("linux"):
+        say_once("otel_mlperf records on Linux only (%s found): nothing is recorded", sys.platform)
+        return False
+    if in_subinterpreter():
+        # Locks are a process's: two recorders in one would take each other's for their own.
+        say_once("otel_mlperf records in a process's main interpreter only: nothing is recorded in "
+                 "this one")  # fmt: skip
+        return False
+    return True
 
 
 def current() -> Run | None:

@@ -14,7 +14,7 @@ import subprocess
 import threading
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, BinaryIO
 
 from otel_mlperf.isolated_process import command
 from otel_mlperf.journal.folder_lock import is_served
@@ -78,7 +78,7 @@ class AgentWatch:
         # By name: the recorder must not import the agent (numpy, the run folder, OTLP) unless the
         # program has asked for it to run in this very process.
         module = importlib.import_module("otel_mlperf.agent.lifecycle.agent_process")
-        environ = agent_environ(self._config)
+        environ = agent_environ(self._config, self._meta.run_folder)
         try:
             self.thread = module.run_in_thread(self._journal, self._meta, environ)
         except RuntimeError as error:  # as many threads as the job may have
@@ -153,16 +153,14 @@ def start_process(journal: str, run_folder: str, config: Config) -> None:
         OSError: no process can be started.
         subprocess.SubprocessError: it did not get away from this one.
     """
-    logs = os.path.join(run_folder, "agent")
-    os.makedirs(logs, mode=0o700, exist_ok=True)
-    with open(os.path.join(logs, "start.log"), "ab", opener=open_private) as log:
+    with _start_log(run_folder) as log:
         child = subprocess.Popen(
             command("otel_mlperf.agent.__main__", journal, before=_FORK_FIRST),
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
             cwd="/",
-            env=agent_environ(config),
+            env=agent_environ(config, run_folder),
             start_new_session=True,
             close_fds=True,
         )
@@ -170,11 +168,21 @@ def start_process(journal: str, run_folder: str, config: Config) -> None:
         raise subprocess.SubprocessError(f"exit status {child.returncode}, see {log.name}")
 
 
-def agent_environ(config: Config) -> dict[str, str]:
+def _start_log(run_folder: str) -> BinaryIO:
+    """What an agent says before it has a log of its own; nowhere while the disk refuses it."""
+    logs = os.path.join(run_folder, "agent")
+    try:
+        os.makedirs(logs, mode=0o700, exist_ok=True)
+        return open(os.path.join(logs, "start.log"), "ab", opener=open_private)
+    except OSError:
+        return open(os.devnull, "ab")
+
+
+def agent_environ(config: Config, run_folder: str) -> dict[str, str]:
     """The agent's environment: this one's, the settings in force, nothing that hooks into it."""
     environ = {key: value for key, value in os.environ.items() if key not in _DROPPED}
     environ.update(config.to_environ())
-    environ["OTEL_MLPERF_DIR"] = os.path.abspath(config.dir)
+    environ["OTEL_MLPERF_DIR"] = os.path.dirname(run_folder)
     environ.pop("OTEL_MLPERF_CONFIG", None)
     environ.update(dict.fromkeys(_ONE_THREAD, "1"))
     return environ

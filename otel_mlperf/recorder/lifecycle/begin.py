@@ -13,11 +13,15 @@ import time
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from otel_mlperf import names
-from otel_mlperf.journal.layout import OPEN_BYTES, Kind, Shape, Word
+from otel_mlperf.journal.layout import META_BYTES, OPEN_BYTES, Kind, Shape, Word
 from otel_mlperf.journal.meta import JournalMeta
 from otel_mlperf.recorder.core import recording
+from otel_mlperf.recorder.core.attribute_values import NAME_BYTES
 from otel_mlperf.recorder.core.faults import log
+from otel_mlperf.recorder.core.scrub import clean
 from otel_mlperf.recorder.instruments.garbage_collection import watch_garbage
 from otel_mlperf.recorder.lifecycle.agent_launch import AgentWatch
 from otel_mlperf.recorder.lifecycle.recorder import Recorder, make_recorder, watch_forks
@@ -44,8 +48,8 @@ def begin(name: str, config: Config, params: dict[str, Any], tags: list[str], st
     """Begins a run: folder, journal, its section, the agent.
 
     Raises:
-        ConfigError: the run folder cannot be created.
-        JournalError: there is no room for the journal.
+        ConfigError: there can be no run folder where one is wanted.
+        JournalError: there is no room for the journal, nor a place for the run folder.
     """
     meta = _describe(name, config, params, tags)
     try:
@@ -77,8 +81,12 @@ def _describe(name: str, config: Config, params: dict[str, Any], tags: list[str]
     facts = {"params": params, "tags": [str(tag) for tag in tags], "world_size": who.world_size}
     folder = prepare_folder(config.dir, who.run_id, name, facts)
     resource = parse_resource(config.resource)
-    service = config.service_name or str(resource.pop(names.SERVICE_NAME, "")) or name
-    return JournalMeta(
+    service = (
+        clean(config.service_name, NAME_BYTES)
+        or clean(str(resource.pop(names.SERVICE_NAME, "")), NAME_BYTES)
+        or name
+    )
+    meta = JournalMeta(
         run_id=who.run_id,
         run_name=name,
         run_folder=folder,
@@ -96,6 +104,22 @@ def _describe(name: str, config: Config, params: dict[str, Any], tags: list[str]
         resource=resource,
         visible=_visible_devices(),
     )
+    return _within_room(meta)
+
+
+def _within_room(meta: JournalMeta) -> JournalMeta:
+    """Without the largest resource attributes, if the journal has no room for all of them."""
+    by_size = sorted(meta.resource, key=lambda name: len(name) + len(str(meta.resource[name])))
+    left_out = []
+    while by_size and len(msgspec.msgpack.encode(meta)) > META_BYTES:
+        left_out.append(by_size.pop())
+        meta = msgspec.structs.replace(
+            meta, resource={name: meta.resource[name] for name in by_size}
+        )
+    if left_out:
+        log.warning("OTEL_RESOURCE_ATTRIBUTES is too long: %d of %d are left out (%.200s)",
+                    len(left_out), len(left_out) + len(by_size), ", ".join(left_out))  # fmt: skip
+    return meta
 
 
 def _visible_devices() -> dict[str, str]:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from otel_mlperf.errors import JournalError
 from otel_mlperf.journal.journal_folder import (
+    SHARED_MEMORY,
     fitting_rows,
     journal_folder,
     journal_name,
@@ -96,6 +97,9 @@ def make_recorder(meta: JournalMeta, config: Config) -> Recorder:
     file = journal_name(meta.rank, os.getpid(), _file_number())
     shared = journal_folder(meta.run_id, meta.run_folder)
     on_disk = journal_folder(meta.run_id, meta.run_folder, "")
+    if shared == on_disk:
+        say_once("%s cannot be written: the journal goes to the run folder, where a slow disk can "
+                 "delay the program", SHARED_MEMORY)  # fmt: skip
     for folder in dict.fromkeys((shared, on_disk)):
         path = os.path.join(folder, file)
         try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import math
 import os
 import re
@@ -10,9 +11,10 @@ import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from otel_mlperf.errors import ConfigError
+from otel_mlperf.errors import ConfigError, JournalError
 from otel_mlperf.ids import safe_name
 from otel_mlperf.recorder.core.attribute_values import safe_value
+from otel_mlperf.recorder.core.faults import say_once
 from otel_mlperf.recorder.core.scrub import clean
 from otel_mlperf.redaction import IN_PROCESS
 from otel_mlperf.run_file import RUN_FILE, extend_run_file, write_run_file
@@ -20,6 +22,10 @@ from otel_mlperf.run_file import RUN_FILE, extend_run_file, write_run_file
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+_NO_PLACE = (
+    errno.ENOENT, errno.ENOTDIR, errno.EEXIST, errno.ENAMETOOLONG, errno.ELOOP, errno.EINVAL,
+)  # fmt: skip
+"""No disk ever takes it; everything else may be over later."""
 _DEPTH = 32
 _TEXT_BYTES = 1 << 16
 _LOWEST, _HIGHEST = -(1 << 63), 1 << 64
@@ -32,10 +38,19 @@ def prepare_folder(parent: str, run_id: str, name: str, facts: Mapping[str, Any]
     Returns:
         Its absolute path, ``<parent>/<name>-<start of the id>``.
 
+    Where the disk refuses it is said, and the path returned: an agent, or ``recover``, may be able
+    to make the folder later. Until then what is recorded stays in shared memory.
+
     Raises:
-        ConfigError: it cannot be created.
+        ConfigError: there can be no such folder.
+        JournalError: ``parent`` is below a working directory that is gone.
     """
-    parent = os.path.abspath(parent)
+    try:
+        parent = os.path.abspath(parent)
+    except FileNotFoundError as error:
+        raise JournalError(
+            f"creating a run folder in {parent}: the working directory is gone; set OTEL_MLPERF_DIR"
+        ) from error
     about = plain({"id": run_id, "name": name, "started_ns": time.time_ns(),
                    "host": os.uname().nodename}) | IN_PROCESS.values(plain(facts))  # fmt: skip
     for short in short_ids(run_id):
@@ -48,6 +63,9 @@ def prepare_folder(parent: str, run_id: str, name: str, facts: Mapping[str, Any]
         except OSError as error:
             with contextlib.suppress(OSError):
                 os.rmdir(folder)
+            if error.errno not in _NO_PLACE:
+                _say_refused(error)
+                return os.path.join(parent, f"{safe_name(name)}-{short_ids(run_id)[-1]}")
             raise ConfigError(
                 f"creating the run folder {folder}: {error.strerror}; set OTEL_MLPERF_DIR to a "
                 "folder that can be written"
@@ -81,10 +99,14 @@ def count_restart(folder: str, rank: int, known: int | None) -> int:
         return _draw_restart(starts, rank, restart, known)
     except OSError as error:
         discard_start(folder)
-        raise ConfigError(
-            f"noting the start in {starts}: {error.strerror}; set OTEL_MLPERF_DIR to a folder that "
-            "can be written"
-        ) from error
+        _say_refused(error)
+        return restart
+
+
+def _say_refused(error: OSError) -> None:
+    say_once("writing the run folder: %s; what is recorded stays in shared memory until an agent, "
+             "or 'otel-mlperf recover', can write it; set OTEL_MLPERF_DIR to a folder that can be "
+             "written", error)  # fmt: skip
 
 
 def discard_start(folder: str, start: str = "") -> None:
@@ -95,10 +117,11 @@ def discard_start(folder: str, start: str = "") -> None:
             os.unlink(os.path.join(starts, start))
     with contextlib.suppress(OSError):
         # Fails where another rank has noted its start there: then the folder is a run's, and stays.
-        os.rmdir(starts)
+        if os.path.isdir(starts):
+            os.rmdir(starts)
         if os.listdir(folder) == [RUN_FILE]:
             os.unlink(os.path.join(folder, RUN_FILE))
-            os.rmdir(folder)
+        os.rmdir(folder)
 
 
 def _draw_restart(starts: str, rank: int, restart: int, known: int | None) -> int:

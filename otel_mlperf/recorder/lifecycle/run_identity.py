@@ -6,12 +6,13 @@ ranks agree without talking to each other.
 
 from __future__ import annotations
 
+import importlib
 import os
 import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from otel_mlperf.recorder.core.faults import log
+from otel_mlperf.recorder.core.faults import log, say_once
 from otel_mlperf.redaction import IN_PROCESS
 
 if TYPE_CHECKING:
@@ -21,6 +22,12 @@ _RANK = ("RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK")
 _LOCAL_RANK = ("LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID")
 _WORLD_SIZE = ("WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE")
 _LOCAL_WORLD_SIZE = ("LOCAL_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS")
+
+_MOST_DIGITS = 9
+_NOT_DISTRIBUTED = "-1"
+"""What scripts have long set LOCAL_RANK to where nobody launched them."""
+_LONGEST_ID = 100
+"""Characters; every launcher's are shorter."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,6 +64,7 @@ def detect_identity(
                 f"{nodes} nodes and no run id in common: each node becomes a run of its own; set "
                 "OTEL_MLPERF_RUN_ID to the same text on all of them (torchrun: --rdzv-id)"
             )
+    run_id = _short_enough(run_id)
     earlier[run_id] = count = earlier.get(run_id, 0) + 1
     if count > 1:
         run_id = f"{run_id}.{count}"
@@ -116,9 +124,24 @@ def _launcher_id() -> str:
 def _number(environ: Mapping[str, str], *variables: str) -> int | None:
     for variable in variables:
         text = environ.get(variable, "").strip()
-        if text.isdecimal():
+        # Its length first: Python refuses to read thousands of digits.
+        if text.isdecimal() and len(text) <= _MOST_DIGITS:
             return int(text)
+        if text not in ("", _NOT_DISTRIBUTED):
+            say_once(f"{variable}={text:.40} is no number that a launcher gives: it is ignored")
     return None
+
+
+def _short_enough(run_id: str) -> str:
+    """The id, or on all ranks the same shorter one: paths and the journal have little room."""
+    if len(run_id) <= _LONGEST_ID:
+        return run_id
+    from hashlib import blake2b
+
+    check = blake2b(run_id.encode("utf-8", "replace"), digest_size=8).hexdigest()
+    shorter = f"{run_id[: _LONGEST_ID - len(check) - 1]}-{check}"
+    say_once(f"the run id has {len(run_id):,} characters: the run is called {shorter}")
+    return shorter
 
 
 def script_name() -> str:
@@ -138,6 +161,16 @@ def is_notebook() -> bool:
     get = getattr(sys.modules.get("IPython"), "get_ipython", None)
     kinds = type(get()).__mro__ if get is not None else ()
     return any(kind.__name__ == "ZMQInteractiveShell" for kind in kinds)
+
+
+def in_subinterpreter() -> bool:
+    """Whether this is not the process's first interpreter."""
+    name = "_interpreters" if sys.version_info >= (3, 13) else "_xxsubinterpreters"
+    try:
+        interpreters = importlib.import_module(name)
+    except ImportError:  # a Python of another maker
+        return False
+    return bool(interpreters.get_current() != interpreters.get_main())
 
 
 def is_interactive() -> bool:

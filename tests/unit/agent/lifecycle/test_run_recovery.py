@@ -77,6 +77,18 @@ def test_journals_that_others_could_have_put_there_are_left(tmp_path):
     assert not any((tmp_path / "runs" / "planted").iterdir())
 
 
+@pytest.mark.fault("F40")
+def test_run_whose_disk_refused_at_the_start_is_stored_later(tmp_path):
+    """Its folder is made with what the journal knows of the run."""
+    folder, run_folder = left_behind(tmp_path, "late"), tmp_path / "runs" / "late"
+    run_folder.rmdir()
+    found = recover_journals({}, [folder])
+
+    assert found == (1, 0, [])
+    assert read_run(run_folder).facts.id == "0123abcd"
+    assert list((run_folder / "tables" / "steps").glob("*.parquet"))
+
+
 def test_journal_that_cannot_be_read_stops_no_other(tmp_path):
     """It is named with its folder and stays there; those of other runs are read."""
     damaged, homeless = left_behind(tmp_path, "damaged"), left_behind(tmp_path, "homeless")

@@ -102,12 +102,12 @@ def test_environment():
     """The agent gets the settings in force, and nothing that hooks into processes."""
     os.environ["LD_PRELOAD"] = ""
     try:
-        environ = agent_environ(Config(rows=4096, dir="here"))
+        environ = agent_environ(Config(rows=4096, dir="here"), "/there/run")
     finally:
         del os.environ["LD_PRELOAD"]
 
     assert environ["OTEL_MLPERF_JOURNAL_ROWS"] == "4096"
-    assert environ["OTEL_MLPERF_DIR"] == os.path.abspath("here")
+    assert environ["OTEL_MLPERF_DIR"] == "/there"
     assert environ["OMP_NUM_THREADS"] == "1"
     assert "LD_PRELOAD" not in environ
 

@@ -111,14 +111,44 @@ def test_small_journal(start):
     assert kept + recording.word(Word.LOST_RING_FULL) == 5000
 
 
-def test_large_metadata(monkeypatch, tmp_path):
-    """Resource attributes that do not fit are an error at the start, not later."""
-    monkeypatch.setenv("OTEL_RESOURCE_ATTRIBUTES", "a=" + "x" * 5000)
-    with pytest.raises(om.JournalError, match="shorten OTEL_RESOURCE_ATTRIBUTES"):
-        om.start("x", dir=tmp_path, agent="none", run_id="large-metadata")
+@pytest.mark.fault("F100")
+def test_large_resource(start, monkeypatch, said):
+    """Of attributes for which the journal has no room the largest are left out, and named."""
+    attributes = {f"small.{i}": "v" * 40 for i in range(20)} | {"large": "x" * 3000}
+    monkeypatch.setenv("OTEL_RESOURCE_ATTRIBUTES", ",".join(map("=".join, attributes.items())))
+    monkeypatch.setenv("OTEL_SERVICE_NAME", "s" * 3000)
+    recording = start()
 
-    assert list(tmp_path.iterdir()) == []
-    assert not os.path.exists(journal_folder("large-metadata", ""))
+    assert recording.reader.meta.resource.keys() == attributes.keys() - {"large"}
+    assert recording.reader.meta.service == "s" * 256
+    assert said() == ["OTEL_RESOURCE_ATTRIBUTES is too long: 1 of 21 are left out (large)"]
+
+
+@pytest.mark.fault("F100")
+def test_long_run_id(start, said):
+    """It is cut the same way on every rank, and still tells runs apart."""
+    first = start(run_id="job" * 2000).run.id
+    om.stop()
+    second = start(run_id="job" * 2001).run.id
+
+    assert len(first) == len(second) == 100
+    assert first != second
+    assert said()[0] == f"the run id has 6,000 characters: the run is called {first}"
+
+
+@pytest.mark.fault("F40", "F100")
+def test_disk_that_refuses(start, said):
+    """A run folder that cannot be written now costs nothing but a word: memory has it."""
+    recording = start(dir="/sys/no-disk", run_id="refused")
+    with om.span("work"):
+        pass
+    om.stop()
+
+    assert recording.sections("work")
+    assert recording.journal.path.startswith(journal_folder("refused", ""))
+    (sentence,) = said()
+    assert sentence.startswith("writing the run folder: ")
+    assert "stays in shared memory until an agent, or 'otel-mlperf recover', can" in sentence
 
 
 @pytest.mark.fault("F58")

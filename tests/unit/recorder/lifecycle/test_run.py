@@ -176,7 +176,7 @@ def test_second_start_while_typing(start, monkeypatch, said, how):
     if how == "ps1":
         monkeypatch.setattr(sys, "ps1", ">>> ", raising=False)
     elif how == "flag":
-        monkeypatch.setattr(sys, "flags", SimpleNamespace(interactive=1))
+        monkeypatch.setattr(sys, "flags", SimpleNamespace(interactive=1, verbose=0))
     else:
         monkeypatch.setitem(sys.modules, "IPython", SimpleNamespace(get_ipython=object))
     first = start("first")

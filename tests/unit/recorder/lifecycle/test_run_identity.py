@@ -35,6 +35,27 @@ def test_place(environ, expected):
     assert (who.rank, who.local_rank, who.world_size, who.restart) == expected
 
 
+@pytest.mark.fault("F100")
+@pytest.mark.parametrize("digits", [10, 23, 5000])
+@pytest.mark.parametrize(
+    "variable", ["RANK", "LOCAL_RANK", "WORLD_SIZE", "TORCHELASTIC_RESTART_COUNT"]
+)
+def test_number_without_measure(said, variable, digits):
+    """A number that no launcher gives is ignored with a word, as is one that is none."""
+    who = detect_identity("", {}, {variable: "9" * digits})
+
+    assert (who.rank, who.local_rank, who.world_size, who.restart) == (0, 0, 1, None)
+    assert said() == [
+        f"{variable}={'9' * min(digits, 40)} is no number that a launcher gives: it is ignored"
+    ]
+
+
+def test_minus_one_is_no_fault(said):
+    """Scripts set LOCAL_RANK to it where nobody launched them."""
+    assert detect_identity("", {}, {"LOCAL_RANK": "-1"}).local_rank == 0
+    assert said() == []
+
+
 @pytest.mark.parametrize(
     ("wanted", "environ", "expected"),
     [
