@@ -100,3 +100,24 @@ def test_agents_in_threads_of_two_ranks_read_each_journal_once(tmp_path) -> None
         {"rank": number, "n": rank.counted[1]} for number, rank in enumerate(ranks)
     ]
     assert adds_up(ended.accounts()["spans"]["store"])
+
+
+@pytest.mark.fault("F26")
+def test_rank_that_is_killed_and_started_again_adds_up(tmp_path) -> None:
+    """Three starts of one rank, two of which were killed: each is counted, no id comes twice."""
+    counts = []
+    for end in ("kill", "kill", "finish"):
+        ended = run_program(tmp_path / "runs", "--end", end, OTEL_MLPERF_RUN_ID="4" * 32)
+        assert ended.code == ENDS[end]
+        counts.append(ended.counted)
+    ended.settled()
+
+    account = ended.accounts()["spans"]["store"]
+    assert adds_up(account)
+    assert (account["lost"], account["pending"]) == ({}, 0)
+    still_open = 2 * 3
+    assert account["created"] == sum(sections for sections, _, _ in counts) + still_open
+    rows = ended.rows("SELECT restart, count(*) AS n FROM steps GROUP BY restart ORDER BY restart")
+    assert [row["n"] for row in rows] == [steps for _, steps, _ in counts]
+    (ids,) = ended.rows("SELECT count(*) AS n, count(DISTINCT span_id) AS different FROM spans")
+    assert ids["n"] == ids["different"] > 0

@@ -78,6 +78,8 @@ class Under:
     processes: list[subprocess.Popen[bytes]] = field(default_factory=list)
     end_s: float = 0.0
     codes: list[int] = field(default_factory=list)
+    beside: int = 0
+    """Spans that the agent has made of its own."""
 
     def __post_init__(self) -> None:
         self.runs = self.folder / "runs"
@@ -118,7 +120,8 @@ class Under:
     @property
     def made(self) -> int:
         """The same, and of ours the run of each job."""
-        return self.counted + (len(self.processes) if self.recorder == "ours" else 0)
+        runs = len(self.processes) if self.recorder == "ours" else 0
+        return self.counted + runs + self.beside
 
     @property
     def account(self) -> dict[str, Any]:

@@ -58,6 +58,9 @@ class Run:
         self._taken_over: Callable[[], None] | None = None
         self.before_end: list[Callable[[], None]] = []
         """Called when it ends, as long as it still records."""
+        if recorder is not None:
+            # A program that ends for want of file descriptors could not load it any more.
+            importlib.import_module("otel_mlperf.recorder.lifecycle.closing")
 
     @property
     def id(self) -> str:

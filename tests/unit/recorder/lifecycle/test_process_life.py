@@ -363,3 +363,34 @@ def test_start_without_room(tmp_path, limit):
     assert done.stderr.splitlines()[-1].endswith("; nothing is recorded")
     assert list(tmp_path.iterdir()) == []
     assert not os.path.exists(journal_folder("no-room", ""))
+
+
+@pytest.mark.fault("F29")
+def test_no_descriptors_are_left(tmp_path):
+    """A program that has used up all records on, to its end; a child that cannot says so."""
+    after = After(
+        """
+        taken = []
+        try:
+            while True: taken.append(os.open("/dev/null", os.O_RDONLY))
+        except OSError: pass
+        for _ in om.steps([1, 2, 3]):
+            with om.span("forward", rows=2): om.log(loss=0.5)
+        pid = os.fork()
+        if pid == 0:
+            with om.span("child"): pass
+            os._exit(6)
+        print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+        run.result(accuracy=1)
+        run.stop()
+        for one in taken: os.close(one)
+        """,
+        tmp_path,
+    )
+
+    assert (after.status, after.out.split()[1]) == (0, "6")
+    assert "Too many open files" in after.err
+    assert after.main["names"].count("forward") == 3
+    assert after.main["open"] == set()
+    assert after.main["is_closed"]
+    assert after.main["internal"] == 0
