@@ -37,8 +37,8 @@ class TorchLoop:
         hooks.install()
         if not self._is_in_place:
             self._is_in_place = True
-            for module in hooks.DISTRIBUTED:
-                after_import(module, partial(hooks.see_distributed_checkpoints, module))
+            for module in hooks.CHECKPOINTS:
+                after_import(module, partial(hooks.see_checkpoints, module))
 
     def switch_off(self) -> None:
         """Sees nothing from now on."""

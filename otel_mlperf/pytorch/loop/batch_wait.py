@@ -2,15 +2,17 @@
 
 Each time that a DataLoader's iterator is asked is a wait. A generator that asks a second time
 before it hands out the first batch, because it has to know of the last one that it is, has one wait
-for both; what it finds at the end is one too, while a batch is left to train on.
+for both; what it finds at the end is one too, while a batch is left to train on. Batches that a
+loop passes over before its first step are of no step.
 """
 
 from __future__ import annotations
 
+import opcode
 import sys
 import time
 from inspect import CO_GENERATOR
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from otel_mlperf import names
 from otel_mlperf.pytorch.loop.moments import LoopMoment, safely
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
     from otel_mlperf.pytorch.loop.loop_finder import Loop
     from otel_mlperf.recorder.sections.section_cases import RecordedSections
 
+_FOR: Final = opcode.opmap["FOR_ITER"]
 _Place = tuple[object, int]
 """Where a generator stands: its code, and the instruction."""
 
@@ -47,8 +50,10 @@ class BatchWait(LoopMoment):
 
     def _begins(self, subject: Any) -> Any:
         self._iterator = subject
-        dataset = id(getattr(subject, "_dataset", None))
-        self._loop.batch_asked(subject, dataset, records=self._records())
+        if self._loop.may_have_skipped and _is_passed_over(3):
+            self._loop.batches_skipped()
+        data = getattr(subject, "_dataset", None)
+        self._loop.batch_asked(subject, data, records=self._records())
         resumed, self._resumed = self._resumed, None
         return self._open(self.name) if resumed is None else resumed.go_on()
 
@@ -92,7 +97,7 @@ class BatchWait(LoopMoment):
             LoopMoment.paused = PausedWait(recorder.sections, section, id(iterator), place)
 
     def _count(self, iterator: Any, batch: object) -> None:
-        self._loop.batch_given(iterator, count_samples(batch, "auto"))
+        self._loop.batch_given(iterator, count_samples(batch, "auto"), batch)
 
 
 class PausedWait:
@@ -127,3 +132,12 @@ def _asking(depth: int) -> _Place | None:
     if frame is None or not frame.f_code.co_flags & CO_GENERATOR:
         return None
     return frame.f_code, frame.f_lasti
+
+
+def _is_passed_over(depth: int) -> bool:
+    """Whether a ``for`` loop asks the loader's function, so many frames up.
+
+    Who gathers batches, or asks ahead, mostly calls ``next()``.
+    """
+    frame = sys._getframe(depth).f_back
+    return frame is not None and frame.f_code.co_code[frame.f_lasti] == _FOR

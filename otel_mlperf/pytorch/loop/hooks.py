@@ -13,7 +13,7 @@ import inspect
 import os
 import sys
 from types import FunctionType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from otel_mlperf import names
 from otel_mlperf.pytorch.loop.batch_wait import BatchWait
@@ -38,17 +38,19 @@ if TYPE_CHECKING:
 
     from otel_mlperf.recorder.lifecycle.run import Run
 
-DISTRIBUTED = (
-    "torch.distributed.checkpoint.state_dict_saver",
-    "torch.distributed.checkpoint.state_dict_loader",
-)
-"""Modules that write and read checkpoints of several ranks; many programs never import them."""
-
 _loop = Loop(RecordedSteps())
 _moments: list[LoopMoment] = []
 _save, _load = (
     Checkpoint(name, _loop) for name in (names.SPAN_CHECKPOINT, names.SPAN_CHECKPOINT_LOAD)
 )
+CHECKPOINTS: Final = {
+    "torch.distributed.checkpoint.state_dict_saver": {"save": _save, "async_save": _save},
+    "torch.distributed.checkpoint.state_dict_loader": {"load": _load},
+    "safetensors.torch": {
+        "save_file": _save, "save_model": _save, "load_file": _load, "load_model": _load,
+    },
+}  # fmt: skip
+"""Functions that write and read checkpoints, by their module; many programs never import these."""
 
 
 def install() -> None:
@@ -110,13 +112,13 @@ def _kinds_of(kind: Any) -> Iterator[Any]:
         yield from _kinds_of(below)
 
 
-def see_distributed_checkpoints(module: str) -> None:
-    """Sees those of a module of ``DISTRIBUTED`` too, which has been imported. Never raises."""
-    for name, moment in (("save", _save), ("async_save", _save), ("load", _load)):
+def see_checkpoints(module: str) -> None:
+    """Sees those of a module of ``CHECKPOINTS`` too, which has been imported. Never raises."""
+    for name, moment in CHECKPOINTS[module].items():
         function = getattr(sys.modules[module], name, None)
         if function is not None:
             # What is decorated is not woven, but what it decorates.
-            _hook("distributed checkpoints", lambda: _weave(inspect.unwrap(function), moment))  # noqa: B023 - called at once
+            _hook(f"checkpoints of {module}", lambda: _weave(inspect.unwrap(function), moment))  # noqa: B023 - called at once
 
 
 def switch_off() -> None:

@@ -6,7 +6,8 @@ DataLoader for a batch, else with its first forward that records gradients. It s
 loader is asked again after the update; other work, a validation or a checkpoint after the update
 end it too. What never comes to an update is no step: it is taken back, and its time is outside.
 
-Forwards that record no gradients between steps, and what a loader gives to them, are a validation.
+Forwards that record no gradients between steps, and what a loader gives to them, are a validation;
+but for those of a model that, in training mode, collects what it is to learn from.
 """
 
 from __future__ import annotations
@@ -15,8 +16,10 @@ import time
 import weakref
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from otel_mlperf.pytorch.loop.participants import Learners, UpdateRound
+from otel_mlperf.pytorch.loop.loop_source import LoopSource
+from otel_mlperf.pytorch.loop.participants import DataSets, Learners, UpdateRound
 from otel_mlperf.pytorch.loop.step_batches import StepBatches
+from otel_mlperf.pytorch.loop.validation import Validation, ValidationSink
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -25,7 +28,7 @@ _PATIENCE: Final = 10_000
 """Forwards and backwards that a step waits for its update: all that is inside waits with it."""
 
 
-class StepSink(Protocol):
+class StepSink(ValidationSink, Protocol):
     """Where steps and validations are recorded."""
 
     def begin(self) -> None:
@@ -43,15 +46,6 @@ class StepSink(Protocol):
     def cancel(self) -> None:
         """Forgets the open step: its number is not used up, its time is outside."""
 
-    def begin_validation(self) -> None:
-        """Opens a validation: outside steps, even inside one."""
-
-    def end_validation(self, at_ns: int) -> None:
-        """Ends it, at a time that has passed."""
-
-    def cancel_validation(self) -> None:
-        """It was none."""
-
 
 class Loop:
     """The steps of one loop after the other, inferred from what torch shows."""
@@ -60,28 +54,19 @@ class Loop:
         self._steps, self._clock = steps, clock
         self.depth = 0
         """Moments that are open: inside one nothing begins or ends."""
-        self.is_validating = False
+        self.validation = Validation(steps, clock)
         self._learners, self._round, self._batches = Learners(), UpdateRound(), StepBatches()
+        self._source = LoopSource(self._left)
         self._is_open = False
-        self._is_over = False
-        """Whether the loader of the open step has no more batches."""
-        self._source: weakref.ref[Any] | None = None
-        """The loader's iterator that the open step began with, or the one before it."""
-        self._dataset = 0
-        self._trained: set[int] = set()
-        """Data sets whose batches were followed by an update."""
-        self._whole_ns = self._left_ns = self._seen_ns = 0
-        """When the step was updated last, its loop was left, the validation was last seen."""
+        self._data = DataSets()
+        self._dataset = self._asked = 0
+        """What the last batches are of that were for training, and of the others."""
+        self._whole_ns = self._left_ns = 0
+        """When the step was updated last, when its loop was left."""
         self._is_after_backward = self._is_doubtful = self._has_failed = False
         """Of the open step: a backward came last; no forward came that trains; it has failed."""
         self._evaluated: weakref.ref[Any] | None = None
         """The module that was called in evaluation mode last, with gradients."""
-        self._validated: weakref.ref[Any] | None = None
-        """The iterator whose batches are validated."""
-        self._asked = 0
-        """The data set of the batches that were not taken for training last."""
-        self._has_validated = self._is_untried = False
-        """Of the validation: a forward was seen; none was since the last batch."""
         self._waited = 0
         self._is_idle = False
         """Whether steps wait for an update that shows that there are any."""
@@ -89,45 +74,56 @@ class Loop:
 
     # -- batches --------------------------------------------------------------------------------
 
-    def batch_asked(self, source: Any, dataset: int, *, records: bool) -> None:
+    def batch_asked(self, source: Any, data: Any, *, records: bool) -> None:
         """A loader's iterator is about to be asked for a batch.
 
         Args:
             source: the iterator.
-            dataset: what it reads, by a number.
+            data: the data set that it reads.
             records: whether gradients are being recorded.
         """
         if self._holders or self.depth:
             return
+        dataset = self._data.number_of(data)
         if self._feeds_training(source, dataset, records):
-            self._end_validation()
+            self.validation.end()
             self._feed(source, dataset)
         else:
             self._asked = dataset
-            self._validate(source)
+            self._validate(weakref.ref(source))
 
     def _feed(self, source: Any, dataset: int) -> None:
         """A batch to train on is asked for."""
         if self._is_open and self._round:
-            self._end(0 if self._left_ns or not self._is_over else self._whole_ns)
+            self._end(0 if self._left_ns or not self._source.is_over else self._whole_ns)
         elif self._is_open and self._is_abandoned():
             self._cancel()
         self._dataset = dataset
-        is_first = self._is_over or self._source is None or self._source() is not source
+        is_first = self._source.is_over or source not in self._source
         if not self._is_open and not self._is_idle:
             if is_first:
-                self._follow(source)
+                self._source.follow(source)
             self._begin(is_first=is_first)
-        elif self._is_over:  # gradients are left over from the epoch before
-            self._follow(source)
+        elif self._source.is_over:  # gradients are left over from the epoch before
+            self._source.follow(source)
 
-    def batch_given(self, source: Any, samples: int | None) -> None:
+    def batch_given(self, source: Any, samples: int | None, batch: object = None) -> None:
         """The batch is there, of so many samples if that is known."""
-        if self.is_validating:
-            self._seen_ns, self._is_untried = self._clock(), True
+        if self.validation.is_open:
+            self.validation.add_batch()
         elif self._is_open:
-            self._batches.give(samples, is_own=self._is_own(source))
+            self._batches.give(samples, is_own=source in self._source, batch=batch)
             self._steps.count(self._batches.samples)
+
+    @property
+    def may_have_skipped(self) -> bool:
+        """Whether the program has let go of a batch before anything was computed."""
+        return self._is_open and not self._round and self._batches.may_be_skipped
+
+    def batches_skipped(self) -> None:
+        """Those that were given so far were passed over: they are of no step."""
+        self._batches.skip()
+        self._cancel()
 
     def loader_ran_out(self, source: Any) -> bool:
         """The batch that was asked for does not exist.
@@ -136,15 +132,16 @@ class Loop:
             Whether that was a wait all the same: the last batch was given before, and is still to
             be trained on.
         """
-        is_own = self._is_own(source)
-        if self.is_validating:
-            self._seen_ns = self._clock()
-            self._is_over |= is_own
-        if self.is_validating or not is_own:
+        is_own = self._is_open and source in self._source
+        if self.validation.is_open:
+            self.validation.seen()
+            self._source.is_over |= is_own
+            return False
+        if not is_own:
             return False
         is_wait = self._batches.is_waiting and not self._is_doubtful
         if is_wait or self._batches.passes:
-            self._is_over = True
+            self._source.is_over = True
             self._batches.release()
             self._steps.count(self._batches.samples)
         else:
@@ -158,20 +155,34 @@ class Loop:
         if self._holders:
             return
         if records and self._learners.learns(module):
-            self._work()
+            self._work(module)
             self._learners.add(module)
             self._is_after_backward, self._evaluated = False, None
-            return
-        if not self._learners.counts(module):
-            return
-        if records:
-            self._evaluated = weakref.ref(module)
-        if not self.is_validating and self._is_validation(module):
-            self._validate(None)
-        if self.is_validating:
-            self._has_validated, self._is_untried = True, False
+        elif self._learners.counts(module):
+            if records:
+                self._evaluated = weakref.ref(module)
+            self._try(module)
+
+    def _try(self, module: Any) -> None:
+        """A model is called and nothing is learned from it."""
+        is_fed = self._batches.is_waiting or self.validation.has_loader
+        if self._learners.collects(module, is_fed=is_fed):
+            if not self.depth and not self._source.is_there:
+                self._collect(module)
+        elif not self.validation.is_open and self._is_validation(module):
+            # Its loader may have been taken for one to train on.
+            self._validate(self._source.reference if self._batches.is_waiting else None)
+        if self.validation.is_open:
+            self.validation.add_forward()
         else:
             self._is_doubtful |= self._batches.is_waiting
+
+    def _collect(self, module: Any) -> None:
+        """A model says something that it may learn from later, or a target does."""
+        if not self.validation.has_loader:
+            self.validation.end()
+        if self._round.is_over_for(module, records=False) and self._is_open:
+            self._end()
 
     def backward_begins(self) -> None:
         """Gradients are about to be computed."""
@@ -181,8 +192,8 @@ class Loop:
         if evaluated is not None:  # it learns, whatever its mode says
             self._learners.add_evaluating(evaluated)
             self._evaluated = None
-            self._has_validated = False
-        self._work()
+            self.validation.take_forwards_back()
+        self._work(None)
         self._batches.passes += 1
         self._is_after_backward = True
 
@@ -191,7 +202,7 @@ class Loop:
         self._is_idle = False
         if self._holders or self.depth:
             return
-        self._end_validation()
+        self.validation.end()
         if not self._is_open:
             self._begin()
         elif optimizer in self._round:
@@ -203,7 +214,7 @@ class Loop:
         """It has, or its scaler has left the step out because gradients were infinite."""
         self._round.add(optimizer)
         if self._is_open:
-            self._trained.add(self._dataset)
+            self._data.train(self._dataset)
             self._whole_ns = self._clock()
             self._steps.complete(self._whole_ns)
 
@@ -211,7 +222,7 @@ class Loop:
         """The program has made an optimizer: what is trained from now on may be another model."""
         self._round.made(optimizer)
         self._learners.begin_anew()
-        if self._is_open and not self._trained and not self._batches.passes:
+        if self._is_open and not self._data and not self._batches.passes:
             self._cancel()  # a batch was only looked at, or a model tried out
 
     def failed(self) -> None:
@@ -222,19 +233,15 @@ class Loop:
         """A checkpoint is about to be written or read."""
         if self._holders or self.depth:
             return
-        self._end_validation()
+        self.validation.end()
         if self._is_open and self._round:
             self._end()
-
-    def seen(self) -> None:
-        """A part of a validation is over."""
-        self._seen_ns = self._clock()
 
     # -- others have the word -------------------------------------------------------------------
 
     def give_up(self) -> None:
         """The program says itself from now on what its steps are; or there is none any more."""
-        self._end_validation()
+        self.validation.end()
         if self._is_open:
             if self._round:
                 self._end(self._left_ns or self._whole_ns)
@@ -243,7 +250,7 @@ class Loop:
 
     def finish(self) -> None:
         """The run ends: a step that was not updated ends with it, however that is."""
-        self._end_validation()
+        self.validation.end()
         if self._is_open and self._round:
             self._end(self._left_ns or self._whole_ns)
         self._is_open = False
@@ -257,21 +264,16 @@ class Loop:
         """They say them no more."""
         self._holders -= 1
 
-    # -- what follows from it ---------------------------------------------------------------------
-
-    def _is_own(self, source: Any) -> bool:
-        """Whether the open step is fed by this iterator."""
-        return self._is_open and self._source is not None and self._source() is source
+    # -- what follows from it -------------------------------------------------------------------
 
     def _feeds_training(self, source: Any, dataset: int, records: bool) -> bool:
-        if not records:
+        if not records or self.validation.is_fed_by(source):
             return False
-        if self.is_validating and self._validated is not None and self._validated() is source:
-            return False
-        if self._is_doubtful and not self._batches.passes and self._is_own(source):
+        is_untrained = self._is_open and self._is_doubtful and not self._batches.passes
+        if is_untrained and source in self._source:
             return False
         # A loop may switch back to training only after it has its batch.
-        return dataset in self._trained or not self._learners.are_evaluated
+        return self._data.are_trained(dataset) or not self._learners.are_evaluated
 
     def _is_validation(self, module: Any) -> bool:
         """Whether a forward that is not trained on is one, and no teacher's or target's."""
@@ -282,26 +284,27 @@ class Loop:
 
     def _is_abandoned(self) -> bool:
         """Whether the loop of an open step without an update was left, or never was one."""
-        if self._source is None:
+        if self._source.reference is None:
             return True
-        is_left = self._is_over or self._source() is None
-        return is_left and (self._has_failed or not self._batches.passes)
+        return not self._source.is_there and (self._has_failed or not self._batches.passes)
 
-    def _work(self) -> None:
-        """Something is computed for an update."""
+    def _work(self, module: Any) -> None:
+        """Something is computed for an update, by a module or by a backward pass."""
         if not self.depth:
-            if self.is_validating and self._is_untried:
-                self._trained.add(self._asked)  # its batches are for training after all
-            self._end_validation()
+            if self.validation.is_untried:
+                self._data.train(self._asked)  # its batches are for training after all
+            self.validation.end()
+            is_another = self._round.is_over_for(module, is_fed=self._source.is_there)
             if not self._is_open:
                 if not self._is_idle:
                     self._begin()
-            elif self._round.is_whole:
+            elif is_another:
                 self._end()
                 self._begin()
             elif not self._round:
                 self._wait()
-        self._batches.is_waiting = self._is_doubtful = False
+        self._batches.compute()
+        self._is_doubtful = False
 
     def _wait(self) -> None:
         self._waited += 1
@@ -309,20 +312,14 @@ class Loop:
             self._is_idle = True
             self._cancel()
 
-    def _follow(self, source: Any) -> None:
-        """Steps are fed by this iterator from now on."""
-        self._is_over = False
-        self._source = weakref.ref(source, self._left)
-
-    def _left(self, gone: object) -> None:
-        """The iterator has gone: by ``break``, or after its last batch. Any thread may say so."""
-        if gone is self._source and self._is_open and self._round:
+    def _left(self) -> None:
+        """The loop over the loader was left. Any thread may say so."""
+        if self._is_open and self._round:
             self._left_ns = self._clock()
             self._steps.complete(self._left_ns)
 
     def _begin(self, *, is_first: bool = False) -> None:
-        if self._source is not None and self._source() is None:
-            self._source = None
+        self._source.forget_gone()
         self._is_open = True
         self._left_ns = self._waited = 0
         self._is_after_backward = self._is_doubtful = self._has_failed = False
@@ -343,26 +340,11 @@ class Loop:
         self._is_open = False
         self._steps.cancel()
 
-    def _validate(self, source: Any) -> None:
-        """A validation goes on, or begins."""
-        if self.is_validating or self.depth or not (self._round.is_expected or self._learners):
+    def _validate(self, source: weakref.ref[Any] | None) -> None:
+        """A validation goes on, or begins, with what an iterator gives or with no loader."""
+        if self.validation.is_open or self.depth:
             return
-        if self._is_open and self._round:
-            self._end()
-        self.is_validating = True
-        self._has_validated = self._is_untried = False
-        if source is not None:
-            self._validated = weakref.ref(source)
-        else:  # its loader may have been taken for one to train on
-            self._validated = self._source if self._batches.is_waiting else None
-        self._seen_ns = self._clock()
-        self._steps.begin_validation()
-
-    def _end_validation(self) -> None:
-        if not self.is_validating:
-            return
-        self.is_validating = False
-        if self._has_validated:
-            self._steps.end_validation(self._seen_ns)
-        else:  # somebody read data
-            self._steps.cancel_validation()
+        if self._round.is_expected or self._learners:
+            if self._is_open and self._round:
+                self._end()
+            self.validation.begin(source)

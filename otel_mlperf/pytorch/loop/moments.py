@@ -91,8 +91,8 @@ class LoopMoment:
                 section.__exit__(kind, error, traceback)
             if kind is not None:
                 self._loop.failed()
-            if self._loop.is_validating:
-                self._loop.seen()
+            if self._loop.validation.is_open:
+                self._loop.validation.seen()
         finally:  # written out: a call costs as much as all it does
             self.busy = LoopMoment.is_off
             if self._shut:

@@ -1,4 +1,4 @@
-"""Which modules learn in a training loop, and which optimizers make one of its steps?
+"""Which modules and data are trained in a loop, and which optimizers make one of its steps?
 
 Nothing here keeps what a program made: whatever it forgets is forgotten here, too.
 """
@@ -6,16 +6,21 @@ Nothing here keeps what a program made: whatever it forgets is forgotten here, t
 from __future__ import annotations
 
 import weakref
-from typing import Any
+from typing import Any, Final
 
-_DEEPEST = 8
+_DEEPEST: Final = 8
 """Modules around one another that are looked through."""
+_NOBODY: Final = -1
+_MOST_TURNS: Final = 256
 
 
 class _Called:
     """What is known of a module that was called by no other."""
 
-    __slots__ = ("can_learn", "core", "has_learned", "has_parameters", "itself", "learns_always")
+    __slots__ = (
+        "can_learn", "core", "has_collected", "has_learned", "has_parameters", "itself",
+        "learns_always",
+    )  # fmt: skip
 
     def __init__(self, module: Any, core: Any, forget: Any) -> None:
         self.itself = weakref.ref(module, forget)
@@ -23,7 +28,7 @@ class _Called:
         """What it wraps, as DistributedDataParallel does: an evaluation may switch that alone."""
         self.has_parameters = next(iter(module.parameters()), None) is not None
         self.can_learn = any(parameter.requires_grad for parameter in module.parameters())
-        self.has_learned = self.learns_always = False
+        self.has_collected = self.has_learned = self.learns_always = False
 
 
 class Learners:
@@ -76,6 +81,20 @@ class Learners:
         core = latest.core() if latest is not None and not latest.learns_always else None
         return core is not None and not core.training
 
+    def collects(self, module: Any, *, is_fed: bool) -> bool:
+        """Whether a call of it without gradients gives what is learned from, as of a policy.
+
+        Known by its first call: such a model is asked in training mode before it has ever learned.
+        ``is_fed``: a loader's batch is what it is called with, perhaps.
+        """
+        known = self._known.get(id(module)) or self._know(module)
+        core = known.core()
+        if not module.training or (core is not None and not core.training):
+            return False
+        if not known.has_learned and not is_fed:
+            known.has_collected = True
+        return known.has_collected
+
     def _add_inside(self, module: Any) -> None:
         """What a wrapper holds learns with it."""
         for layer in _layers_of(module)[1:]:
@@ -100,8 +119,50 @@ def _layers_of(module: Any) -> list[Any]:
     return layers
 
 
+class DataSets:
+    """The data sets that loaders were asked for, each by a number for as long as it is there."""
+
+    def __init__(self) -> None:
+        self._known: dict[int, weakref.ref[Any] | None] = {}
+        self._trained: set[int] = set()
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    def __bool__(self) -> bool:
+        """Whether one was trained on."""
+        return bool(self._trained)
+
+    def number_of(self, data: Any) -> int:
+        """Its number; another one may have it once this one is gone."""
+        number = id(data)
+        if number not in self._known:
+            try:
+                self._known[number] = weakref.ref(data, lambda _: self._forget(number))
+            except TypeError:  # a list
+                self._known[number] = None
+        return number
+
+    def train(self, number: int) -> None:
+        """Its batches are for training."""
+        if number in self._known:
+            self._trained.add(number)
+
+    def are_trained(self, number: int) -> bool:
+        """Whether they were before."""
+        return number in self._trained
+
+    def _forget(self, number: int) -> None:
+        self._known.pop(number, None)
+        self._trained.discard(number)
+
+
 class UpdateRound:
-    """The updates of one step: each optimizer that takes turns with others has one in it."""
+    """The updates of one step: each optimizer that takes turns with others has one in it.
+
+    Whose turn it is tells the module that is called first after an update: it is remembered which
+    optimizer's update followed it. So one that has its turn only now and then adds no step.
+    """
 
     def __init__(self) -> None:
         self._unused: dict[int, weakref.ref[Any]] = {}
@@ -111,6 +172,10 @@ class UpdateRound:
         self._done: set[int] = set()
         self.is_expected = False
         """Whether the program has optimizers at all."""
+        self._followed: dict[tuple[int, int], int] = {}
+        """Which optimizer updated after a module was called first, by that and the one before."""
+        self._latest = self._first = _NOBODY
+        """The optimizer that has updated last, and the module that was called first since."""
 
     def __len__(self) -> int:
         """Optimizers that have updated something in this step."""
@@ -123,6 +188,24 @@ class UpdateRound:
     def is_whole(self) -> bool:
         """Whether all have that are waited for, so that other work is another step's."""
         return bool(self._done) and self._done >= self._due
+
+    def is_over_for(self, module: object, *, records: bool = True, is_fed: bool = False) -> bool:
+        """Whether what is computed now is no more of the step; asked once after each update.
+
+        Args:
+            module: what computes; None: a backward pass.
+            records: whether with gradients.
+            is_fed: whether the loop will ask a loader for a batch again, which ends the step.
+        """
+        if self._first != _NOBODY:
+            return False
+        self._first = first = id(module) * 2 + records
+        following = self._followed.get((first, self._latest))
+        if following is None and not self._unused:
+            following = self._followed.get((first, _NOBODY))
+        if following is None:
+            return self.is_whole and not is_fed
+        return following in self._done
 
     def made(self, optimizer: Any) -> None:
         """The program has a new optimizer."""
@@ -141,7 +224,16 @@ class UpdateRound:
             self._due = {number, *self._unused}
         self._unused.pop(number, None)
         self._done.add(number)
+        self._remember(number)
+
+    def _remember(self, number: int) -> None:
+        if self._first != _NOBODY:
+            if len(self._followed) > _MOST_TURNS:  # modules that are made anew each time
+                self._followed.clear()
+            self._followed[self._first, self._latest] = number
+            self._followed[self._first, _NOBODY] = number
+        self._latest, self._first = number, _NOBODY
 
     def repeat(self) -> None:
         """One begins again before others had their turn: the step was whole without them."""
-        self._due = set(self._done)
+        self._due = {*self._done, *self._unused}

@@ -3,9 +3,17 @@
 Hugging Face Trainer, accelerate and Lightning may ask for the next batch before they train on the
 one that they have, to know of the last one that it is. In the first step of such a pass one batch
 more is given than there are backward passes: it belongs to the step after.
+
+A training that is resumed asks for batches only to skip them: it lets go of each.
 """
 
 from __future__ import annotations
+
+import weakref
+from typing import Any, Final
+
+_DEPTH: Final = 3
+"""Containers around a tensor that are looked into."""
 
 
 class StepBatches:
@@ -20,6 +28,8 @@ class StepBatches:
         """Of its batches; None while no size is known."""
         self.is_waiting = False
         """Whether a batch was given that nothing was computed from yet."""
+        self._untouched: list[weakref.ref[Any] | None] = []
+        """Batches of the first step that nothing was computed from yet."""
         self._held: tuple[int | None] | None = None
         self._latest: int | None = None
         self._is_first = True
@@ -30,11 +40,14 @@ class StepBatches:
         self.samples = None
         self.is_waiting = self._held is not None and not is_first
         if is_first:
+            self._untouched = []
             self._held, self._is_first = None, True
 
-    def give(self, samples: int | None, *, is_own: bool) -> None:
+    def give(self, samples: int | None, *, is_own: bool, batch: object = None) -> None:
         """A batch is there; ``is_own``: from the loader that the step began with."""
         self.is_waiting = True
+        if self._is_first:
+            self._untouched.append(_reference_to(batch, _DEPTH))
         if is_own:
             self.given += 1
             if self._held is not None:
@@ -42,6 +55,24 @@ class StepBatches:
                 samples = before
             self._latest = samples
         self.samples = _sum(self.samples, samples)
+
+    @property
+    def may_be_skipped(self) -> bool:
+        """Whether a batch of the first step is gone that nothing was computed from.
+
+        It may also have been copied, to a device.
+        """
+        return any(known is not None and known() is None for known in self._untouched)
+
+    def skip(self) -> None:
+        """Those that are gone were passed over; what is kept so far may follow them."""
+        self._untouched = [one for one in self._untouched if one is None or one() is not None]
+
+    def compute(self) -> None:
+        """Something is computed."""
+        self.is_waiting = False
+        if self._untouched:
+            self._untouched = []
 
     def end(self, optimizers: int) -> None:
         """The step ends; each of so many optimizers had a backward pass of its own."""
@@ -59,6 +90,18 @@ class StepBatches:
         if self._held is not None:
             self.samples = _sum(self.samples, self._held[0])
             self._held = None
+
+
+def _reference_to(batch: Any, depth: int) -> weakref.ref[Any] | None:
+    """To the batch, or to the first thing in it that can be referred to; None: to nothing."""
+    try:
+        return weakref.ref(batch)
+    except TypeError:
+        if depth and isinstance(batch, list | tuple) and batch:
+            return _reference_to(batch[0], depth - 1)
+        if depth and isinstance(batch, dict) and batch:
+            return _reference_to(next(iter(batch.values())), depth - 1)
+        return None
 
 
 def _sum(total: int | None, more: int | None) -> int | None:

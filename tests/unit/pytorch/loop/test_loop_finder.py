@@ -65,14 +65,15 @@ class Thing:
 class Played:
     """A loop that moments were played to, each of them a character.
 
-    ``b`` a batch of four samples, ``d`` one of another loader, ``v`` one of a third that is asked
-    without gradients; ``x``, ``y`` and ``w``: they are asked, and have no more. ``f`` and ``h``
-    forwards of two models, ``n`` and ``t`` the same without gradients, ``m`` the first one's with
-    gradients in evaluation mode, ``k`` backward; 1 and 2 updates, ``c`` one of the first optimizer
-    with a closure. ``s`` a checkpoint. ``e`` and ``r``: the first model is switched to evaluation
-    and to training. ``*``: the first loader's loop is left, ``!`` by an exception; ``+``: it has a
-    new iterator over the same data. ``g``: the program says itself what its steps are; ``(`` and
-    ``)``: a framework does between; ``.``: the run ends.
+    ``b`` a batch of four samples, ``q`` one that the program lets go of at once, ``d`` one of
+    another loader, ``v`` one of a third that is asked without gradients; ``x``, ``y`` and ``w``:
+    they are asked, and have no more. ``f`` and ``h`` forwards of two models, ``n`` and ``t`` the
+    same without gradients, ``m`` the first one's with gradients in evaluation mode, ``k`` backward;
+    1 and 2 updates, ``c`` one of the first optimizer with a closure. ``s`` a checkpoint. ``e`` and
+    ``r``: the first model is switched to evaluation and to training. ``*``: the first loader's loop
+    is left, ``!`` by an exception; ``+``: it has a new iterator over the same data. ``g``: the
+    program says itself what its steps are; ``(`` and ``)``: a framework does between; ``.``: the
+    run ends.
     """
 
     def __init__(self, moments, *, optimizers=""):
@@ -81,6 +82,7 @@ class Played:
         self.loop = Loop(self.written, clock=lambda: next(ticks))
         self._models = {"f": Module(), "h": Module()}
         self._optimizers = {"1": Thing(), "2": Thing()}
+        self._batches, self._data = [], {name: Thing() for name in "bdv"}
         self._sources = {"b": Thing(), "d": Thing(), "v": Thing()}
         for name in optimizers:
             self.loop.optimizer_made(self._optimizers[name])
@@ -104,9 +106,13 @@ class Played:
         }  # fmt: skip
         if moment in plain:
             plain[moment]()
-        elif moment in "bdv":
-            self._ask(moment)
-            loop.batch_given(self._sources[moment], 4)
+        elif moment in "bqdv":
+            name = "b" if moment == "q" else moment
+            self._ask(name)
+            self._batches.append(Thing())
+            loop.batch_given(self._sources[name], 4, self._batches[-1])
+            if moment == "q":
+                self._batches.pop()
         elif moment in "xyw":
             name = {"x": "b", "y": "d", "w": "v"}[moment]
             self._ask(name)
@@ -115,14 +121,16 @@ class Played:
             self._update(moment)
 
     def _ask(self, name):
-        self.loop.batch_asked(self._sources[name], ord(name), records=name != "v")
+        if self.loop.may_have_skipped:
+            self.loop.batches_skipped()
+        self.loop.batch_asked(self._sources[name], self._data[name], records=name != "v")
 
     def _evaluate(self, module, *, records):
         before, module.training = module.training, module.training and not records
         self.loop.forward_begins(module, records=records)
         module.training = before
-        if self.loop.is_validating:
-            self.loop.seen()
+        if self.loop.validation.is_open:
+            self.loop.validation.seen()
 
     def _update(self, moment):
         optimizer = self._optimizers["1" if moment == "c" else moment]
@@ -235,6 +243,20 @@ def test_single_batch_that_is_the_last_one():
     assert steps_of("bxfk1+bxfk1.") == "begin end there begin end there"
 
 
+def test_batches_that_are_skipped_are_of_no_step():
+    """A resumed program lets go of them: their waits are outside, the first step is like others."""
+    assert steps_of("qqqbfk1bfk1x") == " ".join(["begin cancel"] * 3 + ["begin end"] * 2) + (
+        " begin cancel"
+    )
+    assert samples_of("qqqbfk1bfk1x") == [4, 4]
+    assert samples_of("qqqbbfk1bfk1xfk1+b") == [4, 4, 4]
+
+
+def test_batches_that_are_kept_are_the_step_s():
+    """However many are asked for before the first forward."""
+    assert steps_of("bbbbfkfkfkfk1x") == "begin end begin cancel"
+
+
 # -- no loader ----------------------------------------------------------------------------------
 
 
@@ -258,6 +280,31 @@ def test_closures_are_inside_their_update():
 def test_loop_without_a_loader_and_two_optimizers():
     """One step a turn: work after the first update waits for the other's."""
     assert steps_of("fk1hk2" * 3 + ".", optimizers="12") == "begin end begin end begin end there"
+
+
+def test_optimizer_that_has_its_turn_now_and_then_adds_no_step():
+    """A delayed one, as the actor's of TD3: each update of the other is a step, his is in one."""
+    for first in ("fk1", "fk1hk2"):
+        delayed = first + "fk1hk2fk1" * 3 + "."
+        assert steps_of(delayed, optimizers="12").count("end") == delayed.count("1")
+    assert steps_of("bfk1" + "bfk1hk2bfk1" * 3 + "x").count("end") == 7
+    assert steps_of("bfk1" + "bfk1hk2bfk1" * 3 + "x", optimizers="12").count("end") == 7
+
+
+def test_step_begins_with_the_work_of_the_one_that_leads():
+    """Once both have had their turns, what is computed for an update is in its step."""
+    played = Played("fk1hk2fk1", optimizers="12")
+    before = len(played.written.words)
+    for moment in "fk1hk2fk1":
+        played._play(moment)
+        played.written.words.append(moment)
+    assert " ".join(played.written.words[before:]) == "end begin f k 1 h k 2 end begin f k 1"
+
+
+def test_turns_are_told_by_what_was_updated_before():
+    """One model may be called first for both, as the judge of a GAN."""
+    assert steps_of("fk1fk2" * 3 + ".", optimizers="12").count("end") == 3
+    assert steps_of("bfk1fk2" * 3 + "x", optimizers="12").count("end") == 3
 
 
 def test_optimizer_that_is_not_used_yet_keeps_the_count():
@@ -292,7 +339,20 @@ def test_validation_by_a_loader_is_outside_steps():
 def test_validation_before_the_next_forward_is_outside_steps():
     """Forwards without gradients after an update, with no loader at all."""
     assert steps_of("fk1nnsfk1.") == "begin end validate over begin end there"
-    assert steps_of("nnsfk1.", optimizers="1") == "validate over begin end there"
+    assert steps_of("ennrsfk1.", optimizers="1") == "validate over begin end there"
+
+
+def test_experience_is_collected_outside_steps_and_is_no_validation():
+    """A model in training mode that is asked before it has ever learned, with no loader."""
+    assert steps_of("nn" + "fk1fk1nn" * 2 + ".", optimizers="1") == (
+        "begin end begin end begin end begin end"
+    )
+    assert steps_of("nfk1enrnnfk1.") == "begin end validate over begin end there"
+
+
+def test_validation_by_a_loader_needs_no_evaluation_mode():
+    """Its batches say what it is."""
+    assert steps_of("bfk1vnvnwnbfk1x") == "begin end validate over begin end begin cancel"
 
 
 def test_validation_of_a_model_in_evaluation_mode():

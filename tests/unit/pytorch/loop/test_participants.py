@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from otel_mlperf.pytorch.loop.participants import Learners, UpdateRound
+from otel_mlperf.pytorch.loop.participants import DataSets, Learners, UpdateRound
 
 
 class Wrapper(nn.Module):
@@ -80,6 +80,21 @@ def test_nothing_is_kept_alive():
     updates.begin()
     updates.add(object())
     assert updates.is_whole
+
+
+def test_data_set_that_is_gone_says_nothing_of_another():
+    """One that takes its place in memory has not been trained on."""
+    data, first = DataSets(), make_model()
+    number = data.number_of(first)
+    data.train(number)
+    assert data
+    assert data.are_trained(number)
+    del first
+
+    assert not data
+    assert len(data) == 0
+    data.train(number)
+    assert not data.are_trained(number)
 
 
 def test_round_waits_for_an_optimizer_that_was_made():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+import sys
 from collections import Counter
 
 import pytest
@@ -369,6 +371,36 @@ def test_checkpoints_have_their_name(watched, tmp_path):
     assert recorded.outside == {"checkpoint": 2, "checkpoint.load": 1}
 
 
+SAFETENSORS = """
+import torch
+
+def save_file(tensors, filename, metadata=None):
+    torch.save(tensors, filename)
+
+def save_model(model, filename):
+    save_file(model.state_dict(), filename)
+
+def load_file(filename, device="cpu"):
+    return torch.load(filename)
+"""
+
+
+def test_checkpoints_of_a_library_have_their_name(watched, tmp_path, monkeypatch):
+    """Functions of safetensors, once each, imported after all else; what they call is inside."""
+    (tmp_path / "safetensors").mkdir()
+    (tmp_path / "safetensors" / "__init__.py").touch()
+    (tmp_path / "safetensors" / "torch.py").write_text(SAFETENSORS)
+    monkeypatch.syspath_prepend(tmp_path)
+    for name in ("safetensors", "safetensors.torch"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    library, model = importlib.import_module("safetensors.torch"), make_model()
+    library.save_file(model.state_dict(), tmp_path / "weights")
+    library.save_model(model, tmp_path / "weights")
+    library.load_file(tmp_path / "weights")
+
+    assert Recorded(watched).outside == {"checkpoint": 2, "checkpoint.load": 1}
+
+
 def test_optimizer_that_steps_inside_the_backward_pass(watched):
     """One optimizer for each parameter, called by its gradient's hook: their updates are seen."""
     model = make_model()
@@ -427,3 +459,56 @@ def test_sections_of_other_names_hide_nothing(watched):
     recorded = Recorded(watched)
 
     assert recorded.parts == [STEP | {"forward": 2}] * 2
+
+
+def test_actor_that_learns_every_second_time(watched):
+    """TD3 without a loader: experience is outside, and each update of the critic is a step."""
+    actor, critic = make_model(), make_model()
+    actors, critics = optimizer_of(actor), optimizer_of(critic)
+    for turn in range(8):
+        with torch.no_grad():
+            actor(torch.randn(1, 4))
+        critic(torch.randn(4, 4)).sum().backward()
+        critics.step()
+        if turn % 2 == 0:
+            critic(actor(torch.randn(4, 4)).expand(4, 4)).sum().backward()
+            actors.step()
+    recorded = Recorded(watched)
+
+    one = {"forward": 1, "backward": 1, "optimizer": 1}
+    both = {"forward": 3, "backward": 2, "optimizer": 2}
+    assert recorded.parts == [both, one] * 4
+    assert recorded.outside == {"forward": 8}
+    assert not recorded.validations
+
+
+def test_batches_that_a_resumed_training_skips(watched):
+    """Their waits are outside; the first step has one, as all have."""
+    model = make_model()
+    optimizer = optimizer_of(model)
+    for number, (x,) in enumerate(batches(6)):
+        if number < 3:
+            continue
+        model(x).sum().backward()
+        optimizer.step()
+    recorded = Recorded(watched)
+
+    assert recorded.parts == [STEP] * 3
+    assert recorded.samples == [4] * 3
+    assert recorded.outside == {"data.load": 3}
+
+
+def test_batches_that_are_gathered_and_copied_are_the_step_s(watched):
+    """What the loader gave is gone before the first forward, its copies are not."""
+    model = make_model()
+    optimizer = optimizer_of(model)
+    for _ in range(2):
+        iterator = iter(batches(6))
+        for _ in range(2):
+            for x in [next(iterator)[0].clone() for _ in range(3)]:
+                model(x).sum().backward()
+            optimizer.step()
+    recorded = Recorded(watched)
+
+    three = {"data.load": 3, "forward": 3, "backward": 3, "optimizer": 1}
+    assert recorded.parts == [three] * 4
