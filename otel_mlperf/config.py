@@ -1,6 +1,7 @@
 """Which settings are in force, and who decided each?
 
-Argument before environment before YAML file before default. Settings are read once, at
+Argument before environment before YAML file before default; a file of OpenTelemetry's own stands
+for the standard's part of the environment. Settings are read once, at
 ``start()``, and never change afterwards. Wrong arguments and files raise ``ConfigError`` before any
 work is done; a bad ``OTEL_*`` variable warns and takes the default, as the OpenTelemetry
 specification asks.
@@ -15,6 +16,7 @@ from dataclasses import dataclass, fields
 from typing import Any, Literal
 
 from otel_mlperf.config_field import checked, set_by
+from otel_mlperf.declared_config import declare
 from otel_mlperf.errors import ConfigError
 from otel_mlperf.profile_schedule import schedule_text
 
@@ -249,7 +251,7 @@ def load_config(
     Raises:
         ConfigError: an unknown key, a value of the wrong kind, a file that cannot be read.
     """
-    environ = os.environ if environ is None else environ
+    environ, _ = declare(os.environ if environ is None else environ)
     given: dict[str, Any] = {}
     path = environ.get("OTEL_MLPERF_CONFIG", "")
     if isinstance(config, Config):

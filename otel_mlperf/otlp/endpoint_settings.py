@@ -15,6 +15,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Literal
 from urllib.parse import SplitResult, unquote, urlsplit
 
+from otel_mlperf.declared_config import declare
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -70,7 +72,9 @@ def read_settings(
         signal: whose own variables beat the general ones.
         endpoint: used as ``OTEL_EXPORTER_OTLP_ENDPOINT`` in place of the endpoint variables.
     """
+    environ, warnings = declare(environ)
     reader = _SettingReader(environ, signal)
+    reader.warnings += warnings
     url = reader.url(endpoint)
     if url is None:
         return None, reader.warnings
@@ -90,7 +94,7 @@ def read_settings(
 
 def read_metric_settings(environ: Mapping[str, str]) -> tuple[MetricSettings, list[str]]:
     """What the standard variables say of metrics, and what is wrong with them."""
-    warnings: list[str] = []
+    environ, warnings = declare(environ)
     words = {name: environ.get(name, "").strip() for name in (_AGGREGATION, _TEMPORALITY)}
     kind = words[_AGGREGATION].lower()
     if kind not in ("", "explicit_bucket_histogram", "base2_exponential_bucket_histogram"):

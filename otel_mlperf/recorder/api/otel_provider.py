@@ -6,16 +6,20 @@ lifetime, and it belongs to the application.
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any, Final
 
 from opentelemetry import metrics, trace
 
+from otel_mlperf.declared_config import PROPAGATORS, VARIABLES, declare
 from otel_mlperf.recorder.api.otel_meter import JournalMeterProvider
 from otel_mlperf.recorder.api.otel_observed import watch
 from otel_mlperf.recorder.api.otel_tracer import JournalTracerProvider
 from otel_mlperf.recorder.core.faults import say_once
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from otel_mlperf.recorder.lifecycle.run import Run
 
 _NOBODYS: Final = ("ProxyTracerProvider", "_ProxyMeterProvider")
@@ -28,6 +32,7 @@ def install(run: Run) -> None:
         trace.set_tracer_provider(JournalTracerProvider())
     if _is_free(metrics.get_meter_provider(), JournalMeterProvider, "meter", "metrics"):
         metrics.set_meter_provider(JournalMeterProvider())
+    _install_propagators(os.environ)
     watch(run)
 
 
@@ -38,3 +43,23 @@ def _is_free(provider: Any, ours: type[Any], kind: str, what: str) -> bool:
         say_once(f"provider='install': the application has a {kind} provider already; it is left "
                  f"alone, and {what} of other libraries go there")  # fmt: skip
     return False
+
+
+def _install_propagators(environ: Mapping[str, str]) -> None:
+    """Those that a file of settings names; the API itself knows those of the variable."""
+    if not any(environ.get(name) for name in VARIABLES):
+        return
+    names = [name for name in declare(environ)[0].get(PROPAGATORS, "").split(",") if name]
+    if not names:
+        return
+    from importlib.metadata import entry_points
+
+    from opentelemetry import propagate
+    from opentelemetry.propagators.composite import CompositePropagator
+
+    offered = {entry.name: entry for entry in entry_points(group="opentelemetry_propagator")}
+    for name in names:
+        if name not in offered and name != "none":
+            say_once(f"the propagator {name!r:.40} is not installed: it is left out")
+    chosen = [offered[name].load()() for name in names if name in offered]
+    propagate.set_global_textmap(CompositePropagator(chosen))

@@ -16,6 +16,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
+from otel_mlperf.declared_config import declare
 from otel_mlperf.isolated_process import command
 from otel_mlperf.journal.folder_lock import is_served
 from otel_mlperf.journal.journal_folder import make_private
@@ -180,7 +181,9 @@ def _start_log(run_folder: str) -> BinaryIO:
 
 def agent_environ(config: Config, run_folder: str) -> dict[str, str]:
     """The agent's environment: this one's, the settings in force, nothing that hooks into it."""
-    environ = {key: value for key, value in os.environ.items() if key not in _DROPPED}
+    # The agent has another folder than the program, where a file's path may mean another file.
+    said, _ = declare(os.environ)
+    environ = {key: value for key, value in said.items() if key not in _DROPPED}
     environ.update(config.to_environ())
     environ["OTEL_MLPERF_DIR"] = os.path.dirname(run_folder)
     environ.pop("OTEL_MLPERF_CONFIG", None)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from otel_mlperf.config import ENDPOINT, PREFIX, known_variables
+from otel_mlperf.declared_config import declare
 from otel_mlperf.errors import ConfigError
 from otel_mlperf.recorder.core.faults import say_once
 
@@ -31,6 +32,9 @@ def check_environ(environ: Mapping[str, str], endpoint: str) -> None:
         ConfigError: the endpoint is no URL, and is not the environment's.
     """
     _check_names(environ)
+    environ, warnings = declare(environ)
+    for warning in warnings:
+        say_once(warning)
     given = {name: environ.get(name, "").strip() for name in (ENDPOINT, *_OF_SIGNALS)}
     argument = endpoint if endpoint and endpoint != given[ENDPOINT] else None
     if argument is not None:

@@ -1,0 +1,249 @@
+"""What does the file that ``OTEL_CONFIG_FILE`` names say, in the words of the standard variables?
+
+OpenTelemetry's declarative configuration, ``file_format`` 1.0. As the standard asks, it takes the
+place of the variables: those that the environment has, too, mean nothing unless the file names them
+(``${VARIABLE:-default}``). What cannot be used here is said, in one sentence; so is a file that
+cannot be read, and then the variables count.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any, Final
+from urllib.parse import quote
+
+VARIABLES: Final = ("OTEL_CONFIG_FILE", "OTEL_EXPERIMENTAL_CONFIG_FILE")
+"""The first of them that is set names the file."""
+PROPAGATORS: Final = "OTEL_PROPAGATORS"
+_OWN: Final = "OTEL_MLPERF_"
+_KEPT: Final = ("OTEL_SDK_DISABLED",)
+"""Holds all the same: who switches recording off in the environment means it."""
+_INSECURE: Final = "_INSECURE"
+"""So do these, which no file can say of OTLP over http."""
+_REFERENCE: Final = re.compile(r"\$\$|\$\{(?:(?:env:)?([A-Za-z_]\w*)(?::-([^\n}]*))?|[^}]*)\}")
+_MOST_NAMED: Final = 12
+
+
+class Unreadable(Exception):
+    """Why a file cannot be used."""
+
+
+def declare(environ: Mapping[str, str]) -> tuple[Mapping[str, str], list[str]]:
+    """The environment with what the file says in place of the standard's variables.
+
+    The same environment where no file is named, or where it cannot be used; the result names none.
+
+    Returns:
+        It, and what is wrong with the file or not used of it.
+    """
+    variable = next((name for name in VARIABLES if environ.get(name, "").strip()), "")
+    if not variable:
+        return environ, []
+    path = environ[variable].strip()
+    unnamed = {name: value for name, value in environ.items() if name not in VARIABLES}
+    try:
+        said, unused = _translate(_read(path, environ))
+    except Unreadable as reason:
+        return unnamed, [f"{variable}={path}: {reason}; the OTEL_* variables are used instead"]
+    kept = {name: value for name, value in unnamed.items() if _is_kept(name)}
+    if not unused:
+        return kept | said, []
+    named = ", ".join(unused[:_MOST_NAMED]) + (" …" if len(unused) > _MOST_NAMED else "")
+    return kept | said, [f"{variable}={path}: not used here: {named}"]
+
+
+def _is_kept(name: str) -> bool:
+    is_standard = name.startswith("OTEL_") and not name.startswith(_OWN)
+    return not is_standard or name in _KEPT or name.endswith(_INSECURE)
+
+
+# -- the file --------------------------------------------------------------------------------------
+
+
+def _read(path: str, environ: Mapping[str, str]) -> dict[str, Any]:
+    import yaml
+
+    try:
+        with open(path, encoding="utf-8") as file:
+            loader = yaml.SafeLoader(file.read())
+        node = loader.get_single_node()
+        _substitute(loader, node, environ)
+        content = loader.construct_document(node) if node is not None else None
+    except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
+        problem = getattr(error, "strerror", None) or getattr(error, "problem", None) or error
+        raise Unreadable(str(problem)) from error
+    if not isinstance(content, dict):
+        raise Unreadable(f"found a {type(content).__name__} where settings were expected")
+    version = str(content.pop("file_format", "none"))
+    if not version.startswith("1."):
+        raise Unreadable(f"file_format {version!r:.40} is not known here, 1.0 is")
+    return content
+
+
+def _substitute(loader: Any, top: Any, environ: Mapping[str, str]) -> None:
+    """Puts values of variables into what is no key; what it then is, YAML says."""
+    import yaml
+
+    nodes, seen = [top], set[int]()
+    while nodes:
+        node = nodes.pop()
+        if id(node) in seen:  # an alias, perhaps of what it is in
+            continue
+        seen.add(id(node))
+        if isinstance(node, yaml.MappingNode):
+            nodes += [value for _, value in node.value]
+        elif isinstance(node, yaml.SequenceNode):
+            nodes += node.value
+        elif isinstance(node, yaml.ScalarNode) and "$" in node.value:
+            node.value = _REFERENCE.sub(lambda found: _value_of(found, environ), node.value)
+            if node.style is None:  # in quotes it is text, whatever it looks like
+                node.tag = loader.resolve(yaml.ScalarNode, node.value, (True, False))
+
+
+def _value_of(reference: re.Match[str], environ: Mapping[str, str]) -> str:
+    name, default = reference.groups()
+    if reference.group() == "$$":
+        return "$"
+    if name is None:
+        raise ValueError(f"{reference.group()!r:.80} is no reference to a variable")
+    return environ.get(name, "") or default or ""
+
+
+# -- what it says ----------------------------------------------------------------------------------
+
+
+class _Part:
+    """A mapping of the file: what is taken out of it is used, the rest is not."""
+
+    def __init__(self, content: Any, path: str, parts: list[_Part]) -> None:
+        self.path, self._parts = path, parts
+        self.left: dict[str, Any] = {}
+        if isinstance(content, Mapping):
+            self.left = {str(key): value for key, value in content.items()}
+        elif content is not None:
+            self.left = {"": content}
+        parts.append(self)
+
+    def value(self, key: str) -> str:
+        """A plain value as text; empty where there is none, which is not used if it is no value."""
+        value = self.left.get(key)
+        if isinstance(value, Mapping | list):
+            return ""
+        self.left.pop(key, None)
+        return (
+            str(value).lower() if isinstance(value, bool) else "" if value is None else str(value)
+        )
+
+    def part(self, key: str) -> _Part:
+        """A mapping in it, empty where there is none."""
+        return _Part(self.left.pop(key, None), f"{self.path}{key}.", self._parts)
+
+    def items(self, key: str) -> list[_Part]:
+        """The mappings of a list in it."""
+        value = self.left.get(key)
+        if not isinstance(value, list):
+            return []
+        del self.left[key]
+        return [_Part(one, f"{self.path}{key}[{i}].", self._parts) for i, one in enumerate(value)]
+
+    def unused(self) -> list[str]:
+        """What nobody has taken, by its place in the file."""
+        return [f"{self.path}{key}".rstrip(".") for key in self.left]
+
+
+def _translate(content: dict[str, Any]) -> tuple[dict[str, str], list[str]]:
+    """The variables that say the same, and the places in the file that none says."""
+    parts: list[_Part] = []
+    file = _Part(content, "", parts)
+    said = {
+        "OTEL_SDK_DISABLED": "true" if file.value("disabled") == "true" else "",
+        "OTEL_RESOURCE_ATTRIBUTES": _resource(file.part("resource")),
+        PROPAGATORS: _propagators(file.part("propagator")),
+    }
+    for holder, one, signal in (
+        ("tracer_provider", "processors", "traces"),
+        ("meter_provider", "readers", "metrics"),
+    ):
+        said |= _exported(file.part(holder).items(one), signal)
+    unused = [place for part in parts for place in part.unused()]
+    return {name: value for name, value in said.items() if value}, unused
+
+
+def _resource(resource: _Part) -> str:
+    resource.value("schema_url")
+    pairs = [resource.value("attributes_list")]
+    for attribute in resource.items("attributes"):
+        attribute.value("type")
+        name, value = attribute.value("name"), attribute.value("value")
+        if name and value:
+            pairs.append(f"{quote(name)}={quote(value, safe='')}")
+    return ",".join(filter(None, pairs))
+
+
+def _propagators(propagator: _Part) -> str:
+    names: list[str] = []
+    for one in propagator.items("composite"):
+        names += one.left
+        one.left.clear()
+    listed = [name.strip() for name in propagator.value("composite_list").split(",")]
+    return ",".join(dict.fromkeys(filter(None, [*names, *listed])))
+
+
+def _exported(exporting: list[_Part], signal: str) -> dict[str, str]:
+    """What the first exporter by OTLP says; a signal has one."""
+    for one in exporting:
+        for kind in ("batch", "simple", "periodic"):
+            if kind not in one.left:
+                continue
+            holder = one.part(kind)
+            exporter = holder.part("exporter")
+            for name in ("otlp_http", "otlp_grpc"):
+                if name in exporter.left:
+                    return _interval(holder, kind) | _otlp(exporter.part(name), name, signal)
+    return {}
+
+
+def _interval(holder: _Part, kind: str) -> dict[str, str]:
+    return {"OTEL_METRIC_EXPORT_INTERVAL": holder.value("interval")} if kind == "periodic" else {}
+
+
+def _otlp(exporter: _Part, name: str, signal: str) -> dict[str, str]:
+    is_grpc = name == "otlp_grpc"
+    default = "http://localhost:4317" if is_grpc else f"http://localhost:4318/v1/{signal}"
+    endpoint = exporter.value("endpoint") or default
+    exporter.value("encoding")
+    tls = exporter.part("tls")
+    own = {
+        # Of gRPC it is a machine, of http the whole address.
+        "ENDPOINT": f"{endpoint.rstrip('/')}/v1/{signal}" if is_grpc else endpoint,
+        "PROTOCOL": "grpc" if is_grpc else "",
+        "HEADERS": _headers(exporter),
+        "TIMEOUT": exporter.value("timeout"),
+        "COMPRESSION": exporter.value("compression"),
+        "CERTIFICATE": tls.value("ca_file"),
+        "CLIENT_KEY": tls.value("key_file"),
+        "CLIENT_CERTIFICATE": tls.value("cert_file"),
+        "INSECURE": tls.value("insecure"),
+    }
+    said = {f"OTEL_EXPORTER_OTLP_{signal.upper()}_{key}": value for key, value in own.items()}
+    if signal == "metrics":
+        aggregation = exporter.value("default_histogram_aggregation")
+        said |= {
+            "OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE": exporter.value(
+                "temporality_preference"
+            ),
+            "OTEL_EXPORTER_OTLP_METRICS_DEFAULT_HISTOGRAM_AGGREGATION": aggregation,
+        }
+    return {variable: value for variable, value in said.items() if value}
+
+
+def _headers(exporter: _Part) -> str:
+    """As the variable has them; those that are listed one by one win, being last."""
+    pairs = [exporter.value("headers_list")]
+    for header in exporter.items("headers"):
+        name, value = header.value("name"), header.value("value")
+        if name:
+            content = quote(value, safe="", encoding="latin-1", errors="replace")
+            pairs.append(f"{quote(name)}={content}")
+    return ",".join(filter(None, pairs))
