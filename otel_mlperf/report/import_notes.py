@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import numpy as np
 
-from otel_mlperf.analysis.profiles.window_shapes import CapturedWork
 from otel_mlperf.kineto.counting.window_totals import KERNEL
 from otel_mlperf.report.kernel_facts import captured_words
 from otel_mlperf.report.kernel_names import short_names
 from otel_mlperf.report.lines import WIDTH, Line, left, short
 from otel_mlperf.report.quantities import duration, percent, plural
+from otel_mlperf.store.window_facts import CapturedWork, WindowCompleteness  # noqa: TC001
 
 if TYPE_CHECKING:
     from otel_mlperf.kineto.convert import Conversion
@@ -57,7 +57,7 @@ class Imported(msgspec.Struct, frozen=True, kw_only=True):
     kernels: list[TopKernel]
     orphans: dict[str, int]
     damage: list[dict[str, Any]]
-    completeness: dict[str, Any]
+    completeness: WindowCompleteness
     """How much of the window is there, as ``kernels --json`` has it of each window."""
     captured: CapturedWork | None = None
     """None: no trace of a capture was given."""
@@ -100,7 +100,7 @@ def describe(converted: Conversion, file: str, **outcome: Any) -> Imported:
         orphans=dict(converted.links.orphans),
         damage=[damage._asdict() for damage in trace.damage],
         completeness=converted.completeness.facts(),
-        captured=CapturedWork(**replayed.facts()) if replayed else None,
+        captured=replayed.facts if replayed else None,
         is_empty=converted.is_empty,
         **outcome,
     )
@@ -139,7 +139,7 @@ def imported_lines(imported: Imported, width: int = WIDTH) -> list[Line]:
     if imported.busy_ns is not None and imported.idle_ns is not None:
         whole = max(1, imported.busy_ns + imported.idle_ns)
         busy, idle = percent(imported.busy_ns / whole), percent(imported.idle_ns / whole)
-        least = "" if imported.completeness["has_device_times"] else "at least "
+        least = "" if imported.completeness.has_device_times else "at least "
         line = f"  GPU busy {least}{busy} ({duration(imported.busy_ns)})"
         lines.append([(line + f", idle {'at most ' if least else ''}{idle}", "")])
     lines += _kernel_lines(imported.kernels)
@@ -147,8 +147,8 @@ def imported_lines(imported: Imported, width: int = WIDTH) -> list[Line]:
         lines.append([("  " + short(captured_words(imported.captured), width - 2), "")])
     for kind, count in imported.orphans.items():
         lines.append([(f"  {count:,} × {kind.replace('_', ' ')}", "dim")])
-    for loss in imported.completeness["losses"]:
-        lines.append([("  " + short(f"incomplete: {loss['words']}", width - 2), "red")])
+    for loss in imported.completeness.losses:
+        lines.append([("  " + short(f"incomplete: {loss.words}", width - 2), "red")])
     for damage in imported.damage:
         words = f"{damage['kind'].replace('_', ' ')} ×{damage['occurrences']:,}, first at byte "
         words += f"{damage['offset']:,}: {damage['example']}"

@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 
     from otel_mlperf.analysis.profiles.window_shapes import (
         AllocatorPeak,
-        CapturedWork,
         CopyFigures,
         DeviceFigures,
         GapFigures,
@@ -23,6 +22,7 @@ if TYPE_CHECKING:
         WindowFacts,
     )
     from otel_mlperf.report.lines import Line, Style
+    from otel_mlperf.store.window_facts import CapturedWork
 
 _GAPS: Final = 3
 _LABEL: Final = 9

@@ -12,6 +12,8 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, Final
 
+import msgspec
+
 from otel_mlperf.analysis.profiles.kernel_rows import (
     BY,
     Rows,
@@ -32,7 +34,6 @@ from otel_mlperf.analysis.profiles.window_completeness import (
 )
 from otel_mlperf.analysis.profiles.window_shapes import (
     AllocatorPeak,
-    CapturedWork,
     CollectiveFigures,
     CopyFigures,
     GapFigures,
@@ -42,14 +43,15 @@ from otel_mlperf.analysis.profiles.window_shapes import (
 )
 from otel_mlperf.errors import NoSuchWindow
 from otel_mlperf.store.table_reader import Store
+from otel_mlperf.store.window_facts import CapturedWork
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from otel_mlperf.analysis.profiles.completeness_shapes import WindowCompleteness
     from otel_mlperf.analysis.profiles.kernel_rows import By, Rows
     from otel_mlperf.analysis.profiles.profiled_steps import ProfiledStep, StepEvents
     from otel_mlperf.store.run_folders import RunFolder
+    from otel_mlperf.store.window_facts import WindowCompleteness
 
 _TABLES: Final = ("windows", "completeness", "streams", "copies", "gaps", "allocator")
 _GAPS: Final = 20
@@ -146,8 +148,12 @@ def _window(row: dict[str, Any], known: Mapping[str, WindowCompleteness]) -> Win
             for kind, count, offset, example in json.loads(row["damage"])
         ],
         completeness=known.get(row["digest"]),
-        captured=CapturedWork(**json.loads(row["captured"])) if row["captured"] else None,
+        captured=_captured(row["captured"]),
     )
+
+
+def _captured(text: str | None) -> CapturedWork | None:
+    return msgspec.json.decode(text, type=CapturedWork) if text else None
 
 
 def find_collectives(rows: Rows) -> list[CollectiveFigures]:

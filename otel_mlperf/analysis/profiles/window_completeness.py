@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 from msgspec.structs import replace
 
-from otel_mlperf.analysis.profiles.completeness_shapes import WindowCompleteness, WindowLoss
+from otel_mlperf.store.window_facts import Loss, WindowCompleteness
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -80,7 +80,7 @@ def _without_steps(
     named = ", ".join(lacks[:_MOST_NAMES]) + (", …" if len(lacks) > _MOST_NAMES else "")
     rank = min(other.rank for other in others if set(lacks) & set(other.steps))
     what = f"{named}, which rank {rank} has"
-    loss = WindowLoss(
+    loss = Loss(
         kind=RANK_STEP,
         missing=len(lacks),
         of=of,

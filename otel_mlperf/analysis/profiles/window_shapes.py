@@ -9,22 +9,7 @@ from typing import Any, ClassVar
 
 import msgspec
 
-from otel_mlperf.analysis.profiles.completeness_shapes import WindowCompleteness  # noqa: TC001
-
-
-class CapturedWork(msgspec.Struct, frozen=True, kw_only=True):
-    """What a trace of the capture says of the graphs that a window replays."""
-
-    capture: str
-    """File name."""
-    captures: int
-    """Graphs whose capture it shows."""
-    work: int
-    """Kernels, copies and memsets that launches of graphs ran."""
-    matched: int
-    """Of these, those whose operator is known."""
-    unmatched: dict[str, int]
-    """Of these, those of which it is not, by the reason."""
+from otel_mlperf.store.window_facts import CapturedWork, WindowCompleteness  # noqa: TC001
 
 
 class WindowFacts(msgspec.Struct, frozen=True, kw_only=True):

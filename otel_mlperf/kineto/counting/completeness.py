@@ -26,21 +26,16 @@ from otel_mlperf.kineto.counting.unanswered_launches import (
     find_lost_nodes,
     find_unanswered,
 )
-from otel_mlperf.kineto.counting.window_losses import (
-    HOST,
-    OPERATOR,
-    Completeness,
-    DevicePart,
-    WholePart,
-)
+from otel_mlperf.kineto.counting.window_losses import HOST, OPERATOR, Completeness
 from otel_mlperf.kineto.trace_events import NONE
+from otel_mlperf.store.window_facts import DevicePart, WholePart
 
 if TYPE_CHECKING:
     from otel_mlperf.kineto.counting.device_work import Work
     from otel_mlperf.kineto.counting.unanswered_launches import Launches
-    from otel_mlperf.kineto.counting.window_losses import Loss
     from otel_mlperf.kineto.linking.linked_events import Links
     from otel_mlperf.kineto.trace_events import Trace
+    from otel_mlperf.store.window_facts import Loss
 
 _LEAST_PART: Final = 10
 """A part of the window that counts for itself is at least the tenth of it."""

@@ -22,10 +22,10 @@ from otel_mlperf.kineto.counting.window_losses import (
     LEAST_SHARE,
     OPERATOR,
     STEP,
-    Loss,
 )
 from otel_mlperf.kineto.linking.linked_events import Role, find_roles
 from otel_mlperf.kineto.trace_events import NONE
+from otel_mlperf.store.window_facts import Loss
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -26,11 +26,11 @@ from otel_mlperf.kineto.counting.window_losses import (
     LAUNCH,
     LEAST_SHARE,
     MEMSET,
-    Loss,
     device_loss,
 )
 from otel_mlperf.kineto.linking.linked_events import Place, Role, find_roles
 from otel_mlperf.kineto.trace_events import NONE
+from otel_mlperf.store.window_facts import Loss
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -19,11 +19,11 @@ from otel_mlperf.kineto.counting.window_losses import (
     EARLY,
     HOST_DURATION,
     LATE,
-    Loss,
     device_loss,
 )
 from otel_mlperf.kineto.linking.linked_events import Role, find_roles
 from otel_mlperf.kineto.trace_events import NONE
+from otel_mlperf.store.window_facts import Loss
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -10,7 +10,7 @@ different operators, or none fits, nothing is said: a guess would look like know
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
@@ -20,6 +20,7 @@ from otel_mlperf.kineto.counting.window_losses import GRAPH
 from otel_mlperf.kineto.linking.threads import rows_by
 from otel_mlperf.kineto.reading.trace_reader import read_details
 from otel_mlperf.kineto.trace_events import NONE
+from otel_mlperf.store.window_facts import CapturedWork
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -42,23 +43,10 @@ _Pieces = tuple[tuple[bool, str], ...]
 class ReplayedGraphs(NamedTuple):
     """What a capture says of the graphs that a trace replays."""
 
-    capture: str
-    """File name."""
-    captures: int
-    """Graphs whose capture it shows."""
-    work: int
-    """Kernels, copies and memsets that launches of graphs ran."""
-    matched: int
-    """Of these, those whose operator is known."""
-    unmatched: dict[str, int]
-    """Of these, those of which it is not, by the reason."""
+    facts: CapturedWork
     operator: NDArray[np.int32]
     """Of each event of the trace: index into ``operators``; NONE: not known, or no graph's."""
     operators: list[str]
-
-    def facts(self) -> dict[str, Any]:
-        """All but the columns."""
-        return {name: getattr(self, name) for name in self._fields[:5]}
 
 
 def match_replays(trace: Trace, links: Links, captured: CapturedGraphs) -> ReplayedGraphs:
@@ -89,15 +77,14 @@ def match_replays(trace: Trace, links: Links, captured: CapturedGraphs) -> Repla
         operator[work.rows[pieces]] = [
             number.setdefault(name, len(number)) if name else NONE for name in found
         ]
-    return ReplayedGraphs(
+    facts = CapturedWork(
         capture=captured.trace,
         captures=len(captured.graphs),
         work=len(mine),
         matched=int((operator != NONE).sum()),
         unmatched={reason: count for reason, count in unmatched.items() if count},
-        operator=operator,
-        operators=list(number),
     )
+    return ReplayedGraphs(facts, operator, list(number))
 
 
 def _in_order(trace: Trace, work: Work, mine: NDArray[np.intp]) -> NDArray[np.intp]:

@@ -29,11 +29,11 @@ from otel_mlperf.kineto.counting.window_losses import (
     KERNEL,
     LEAST_SHARE,
     MEMSET,
-    Loss,
 )
 from otel_mlperf.kineto.linking.linked_events import Role, find_roles
 from otel_mlperf.kineto.linking.threads import Innermost
 from otel_mlperf.kineto.trace_events import NONE
+from otel_mlperf.store.window_facts import Loss
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -7,9 +7,12 @@ which times. What is said of the window follows from all of them together.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
+from msgspec.structs import replace
+
+from otel_mlperf.store.window_facts import Loss, WholePart, WindowCompleteness
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -66,33 +69,16 @@ _WORDS: Final = {
 }
 
 
-class Loss(NamedTuple):
-    """One kind of record that is missing, or cannot be believed."""
-
-    kind: str
-    missing: int
-    """How many, of the ``of`` that should be there."""
-    of: int
-    start_ns: int
-    """From here on they are missing, in the clock of the trace."""
-    end_ns: int
-    of_part: int = 0
-    """How many should be there between these times; 0: not known."""
-    device: int | None = None
-    stream: int | None = None
-    what: str = ""
-    """Which, or by how much."""
-
-    def words(self, begin_ns: int) -> str:
-        """The loss as half a sentence; its times count from ``begin_ns``."""
-        more = f": {self.what}" if self.what else ""
-        begin, end = (f"{(at - begin_ns) / 1e6:,.1f}" for at in (self.start_ns, self.end_ns))
-        when = f"between {begin} and {end} ms" if begin != end else f"at {begin} ms"
-        if self.of_part:
-            is_all = self.missing >= self.of_part
-            when = f"{'all' if is_all else f'{self.missing / self.of_part:.0%} of those'} {when}"
-        where = "" if self.stream is None else f"stream {self.stream} of device {self.device}, "
-        return f"{self.missing:,} of {self.of:,} {_WORDS[self.kind]}{more} ({where}{when})"
+def loss_words(loss: Loss, begin_ns: int) -> str:
+    """A loss as half a sentence; its times count from ``begin_ns``."""
+    more = f": {loss.what}" if loss.what else ""
+    begin, end = (f"{(at - begin_ns) / 1e6:,.1f}" for at in (loss.start_ns, loss.end_ns))
+    when = f"between {begin} and {end} ms" if begin != end else f"at {begin} ms"
+    if loss.of_part:
+        is_all = loss.missing >= loss.of_part
+        when = f"{'all' if is_all else f'{loss.missing / loss.of_part:.0%} of those'} {when}"
+    where = "" if loss.stream is None else f"stream {loss.stream} of device {loss.device}, "
+    return f"{loss.missing:,} of {loss.of:,} {_WORDS[loss.kind]}{more} ({where}{when})"
 
 
 def device_loss(
@@ -111,32 +97,6 @@ def device_loss(
     device, stream = work.streams[streams[0]] if len(streams) == 1 else (None, None)
     there = int(((start >= begin) & (start <= end)).sum())
     return [Loss(kind, count, len(lost), begin, end, there, device, stream, what)]
-
-
-class DevicePart(NamedTuple):
-    """What one device did in a part of the window."""
-
-    device: int
-    busy_ns: int
-    communication_ns: int
-    exposed_communication_ns: int
-
-
-class WholePart(NamedTuple):
-    """The longest part of a window in which no work of a device is missing."""
-
-    start_ns: int
-    end_ns: int
-    devices: list[DevicePart]
-
-    @property
-    def length_ns(self) -> int:
-        """How long it is."""
-        return self.end_ns - self.start_ns
-
-    def facts(self) -> dict[str, Any]:
-        """All of it for the table ``windows``."""
-        return self._asdict() | {"devices": [device._asdict() for device in self.devices]}
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,18 +137,16 @@ class Completeness:
     @property
     def words(self) -> str:
         """All losses as one sentence; empty without any."""
-        return "; ".join(loss.words(self.start_ns) for loss in self.losses)
+        return "; ".join(loss_words(loss, self.start_ns) for loss in self.losses)
 
-    def facts(self) -> dict[str, Any]:
-        """All of it for the table ``windows``."""
-        return {
-            "ratio": self.ratio,
-            "is_complete": self.is_complete,
-            "has_device_times": self.has_device_times,
-            "launches": self.launches,
-            "answered": self.answered,
-            "losses": [
-                loss._asdict() | {"words": loss.words(self.start_ns)} for loss in self.losses
-            ],
-            "whole": self.whole and self.whole.facts(),
-        }
+    def facts(self) -> WindowCompleteness:
+        """All of it for the table ``completeness``."""
+        return WindowCompleteness(
+            ratio=self.ratio,
+            is_complete=self.is_complete,
+            has_device_times=self.has_device_times,
+            launches=self.launches,
+            answered=self.answered,
+            losses=[replace(loss, words=loss_words(loss, self.start_ns)) for loss in self.losses],
+            whole=self.whole,
+        )

@@ -41,12 +41,13 @@ if TYPE_CHECKING:
     from otel_mlperf.kineto.counting.gaps import Gap
     from otel_mlperf.kineto.counting.replayed_graphs import ReplayedGraphs
     from otel_mlperf.kineto.counting.streams import Stream
-    from otel_mlperf.kineto.counting.window_losses import Completeness, DevicePart, WholePart
+    from otel_mlperf.kineto.counting.window_losses import Completeness
     from otel_mlperf.kineto.counting.window_totals import WindowTotal
     from otel_mlperf.kineto.linking.linked_events import Links
     from otel_mlperf.kineto.linking.sections import Sections
     from otel_mlperf.kineto.trace_events import Trace
     from otel_mlperf.names import Metric
+    from otel_mlperf.store.window_facts import DevicePart, WholePart
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,9 @@ import json
 from dataclasses import asdict, fields
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+from msgspec import structs
+
 from otel_mlperf.kineto.counting.streams import Delays, Stream
 from otel_mlperf.kineto.counting.window_totals import STEP
 from otel_mlperf.kineto.trace_events import NONE
@@ -20,6 +23,7 @@ if TYPE_CHECKING:
 
     from otel_mlperf.journal.window import Window
     from otel_mlperf.kineto.counting.allocator_memory import Memory
+    from otel_mlperf.kineto.counting.window_losses import Completeness
     from otel_mlperf.kineto.counting.window_numbers import WindowNumbers
     from otel_mlperf.kineto.counting.window_totals import WindowTotal
     from otel_mlperf.kineto.trace_events import Trace
@@ -65,7 +69,7 @@ def rows_of(
     }
     rows: dict[str, Iterable[Row]] = {
         "windows": [_window(trace, numbers, orphans, window)],
-        "completeness": [_completeness(numbers.completeness.facts())],
+        "completeness": [_completeness(numbers.completeness)],
         "totals": map(_total, numbers.totals),
         "streams": map(_stream, [*numbers.devices, *numbers.streams]),
         "copies": map(asdict, numbers.copies),
@@ -87,13 +91,18 @@ def _window(
         "steps": json.dumps(_steps_with_events(numbers)),
         "categories": json.dumps(numbers.categories),
         "orphans": json.dumps(orphans),
-        "captured": json.dumps(numbers.replayed.facts()) if numbers.replayed else None,
+        "captured": _json(numbers.replayed.facts) if numbers.replayed else None,
         "damage": json.dumps(trace.damage),
     }
 
 
-def _completeness(facts: Row) -> Row:
-    return facts | {name: json.dumps(facts[name]) for name in ("losses", "whole")}
+def _completeness(completeness: Completeness) -> Row:
+    facts = completeness.facts()
+    return structs.asdict(facts) | {"losses": _json(facts.losses), "whole": _json(facts.whole)}
+
+
+def _json(facts: object) -> str:
+    return msgspec.json.encode(facts).decode()
 
 
 def _steps_with_events(numbers: WindowNumbers) -> list[str]:

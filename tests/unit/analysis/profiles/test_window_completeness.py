@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from otel_mlperf.analysis.profiles.completeness_shapes import WindowCompleteness
 from otel_mlperf.analysis.profiles.window_completeness import beside_other_ranks
 from otel_mlperf.analysis.profiles.window_shapes import WindowFacts
+from otel_mlperf.store.window_facts import WindowCompleteness
 
 COMPLETE = WindowCompleteness(
     ratio=1.0, is_complete=True, has_device_times=True, launches=9, answered=9, losses=[],

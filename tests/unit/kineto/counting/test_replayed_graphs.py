@@ -51,7 +51,7 @@ def matched(tmp_path):
         trace = read_trace(write_trace(tmp_path / "replay.json", replayed))
         links = link(trace)
         found = match_replays(trace, links, captures)
-        return found, rows_of(trace, count(trace, links, replayed=found), links.orphans)
+        return found.facts, rows_of(trace, count(trace, links, replayed=found), links.orphans)
 
     return match
 
@@ -117,14 +117,22 @@ def test_captures_that_differ_only_in_their_operators_say_nothing(matched):
 
     assert matched(twice, graph)[0].matched == 3
     found, _ = matched([*graph_capture(*GRAPH), *graph_capture(*other, start=500)], graph)
-    assert (found.captures, found.matched, found.unmatched) == (2, 0, {CONTRADICTED: 3})
+    assert (found.captures, found.matched, found.unmatched) == (
+        2,
+        0,
+        {CONTRADICTED: 3},
+    )
 
 
 def test_a_trace_without_a_capture_explains_no_graph(matched):
     """An operator that launched such a kernel by itself is no proof."""
     found, _ = matched(warm_up(*GRAPH), graph_replay("gemm", "add", "gemm"))
 
-    assert (found.captures, found.matched, found.unmatched) == (0, 0, {NOT_CAPTURED: 3})
+    assert (found.captures, found.matched, found.unmatched) == (
+        0,
+        0,
+        {NOT_CAPTURED: 3},
+    )
 
 
 def test_what_was_captured_in_no_operator_stays_with_its_launch(matched):

@@ -1,6 +1,7 @@
-"""How much of a profiler window is there: the shape of the answer, as ``--json`` prints it.
+"""What is told of a profiler window beside its numbers: in its tables, as JSON, and by ``--json``?
 
-Times are Unix nanoseconds where the trace's are.
+Who counts windows writes these shapes, and who answers questions reads them. Times are Unix
+nanoseconds where the trace's are.
 """
 
 from __future__ import annotations
@@ -8,11 +9,12 @@ from __future__ import annotations
 import msgspec
 
 
-class WindowLoss(msgspec.Struct, frozen=True, kw_only=True):
+class Loss(msgspec.Struct, frozen=True):
     """Records of one kind that a window lacks, or that cannot be believed."""
 
     kind: str
     missing: int
+    """How many, of the ``of`` that should be there."""
     of: int
     start_ns: int
     """From here on they are missing, up to ``end_ns``."""
@@ -23,11 +25,11 @@ class WindowLoss(msgspec.Struct, frozen=True, kw_only=True):
     stream: int | None = None
     what: str = ""
     """Which, or by how much."""
-    words: str
+    words: str = ""
     """All of this as half a sentence; its times count from the start of the window."""
 
 
-class DevicePart(msgspec.Struct, frozen=True, kw_only=True):
+class DevicePart(msgspec.Struct, frozen=True):
     """What one device did in the part of a window that is whole."""
 
     device: int
@@ -36,12 +38,17 @@ class DevicePart(msgspec.Struct, frozen=True, kw_only=True):
     exposed_communication_ns: int
 
 
-class WholePart(msgspec.Struct, frozen=True, kw_only=True):
+class WholePart(msgspec.Struct, frozen=True):
     """The longest part of a window in which no work of a device is missing."""
 
     start_ns: int
     end_ns: int
     devices: list[DevicePart]
+
+    @property
+    def length_ns(self) -> int:
+        """How long it is."""
+        return self.end_ns - self.start_ns
 
 
 class WindowCompleteness(msgspec.Struct, frozen=True, kw_only=True):
@@ -56,6 +63,21 @@ class WindowCompleteness(msgspec.Struct, frozen=True, kw_only=True):
     """Calls that put work on a device."""
     answered: int
     """Of these, calls of whose work a record is there."""
-    losses: list[WindowLoss]
+    losses: list[Loss]
     whole: WholePart | None
     """Where device work is missing; None: no part of any length is whole."""
+
+
+class CapturedWork(msgspec.Struct, frozen=True, kw_only=True):
+    """What a trace of the capture says of the graphs that a window replays."""
+
+    capture: str
+    """File name."""
+    captures: int
+    """Graphs whose capture it shows."""
+    work: int
+    """Kernels, copies and memsets that launches of graphs ran."""
+    matched: int
+    """Of these, those whose operator is known."""
+    unmatched: dict[str, int]
+    """Of these, those of which it is not, by the reason."""
