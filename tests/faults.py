@@ -254,7 +254,7 @@ ATTACKS = {
     "F92": Fault(
         "the agent gets no processor",
         "no loss at 10,000 spans a second beside two busy processes, or the exact count",
-        "it takes a machine under load for a minute: `tests/load/rate.py --busy 2` measures it",
+        "it takes a machine under load for a minute: `tests/load/rate.py --busy 2`, see loads.md",
     ),
     "F93": Fault(
         "the agent is stopped for half a minute and goes on",

@@ -36,6 +36,7 @@ def open_to_others(folder: Path) -> dict[str, str]:
     }
 
 
+@pytest.mark.fault("S20")
 def test_a_run_folder_is_its_owners_alone(tmp_path) -> None:
     """Tables, logs, requests, accounts, all of mode 0600 in folders of 0700."""
     ended = run_program(tmp_path / "runs", **NOWHERE).settled()
@@ -44,6 +45,7 @@ def test_a_run_folder_is_its_owners_alone(tmp_path) -> None:
     assert open_to_others(ended.folder) == {}
 
 
+@pytest.mark.fault("S20")
 def test_what_an_agent_in_a_thread_has_written_is_its_owners_alone(tmp_path) -> None:
     """The program's umask is not its own to change: each file is made so."""
     with Running(tmp_path / "runs", "--pause", "0.01", OTEL_MLPERF_AGENT="thread") as program:
@@ -54,6 +56,7 @@ def test_what_an_agent_in_a_thread_has_written_is_its_owners_alone(tmp_path) -> 
     assert open_to_others(ended.folder) == {}
 
 
+@pytest.mark.fault("S20")
 def test_profiler_windows_are_their_owners_alone(tmp_path) -> None:
     """Traces, what they became, and the log of their conversion."""
     ended = run_program(tmp_path / "runs", program="windows.py", **NOWHERE | ONE_WINDOW).settled()

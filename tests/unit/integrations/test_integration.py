@@ -34,6 +34,7 @@ def test_failure_ends_where_it_began(counted, caplog):
     assert "divide failed: ZeroDivisionError: division by zero; the program goes on" in said
 
 
+@pytest.mark.fault("F95")
 def test_exception_of_the_program_goes_on(counted):
     """A time limit that a signal handler raises meanwhile is the program's own."""
 

@@ -66,6 +66,7 @@ def test_interrupted_export_leaves_nothing(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.fault("F95")
 def test_time_limit_is_the_programs(tmp_path):
     """What a signal handler raises meanwhile is no fault of the disk, and leaves nothing."""
 

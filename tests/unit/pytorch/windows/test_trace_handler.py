@@ -88,6 +88,7 @@ def test_nothing_that_goes_wrong_reaches_the_training(train, said):
     ]
 
 
+@pytest.mark.fault("F95")
 def test_time_limit_reaches_the_training(train):
     """What a signal handler of the program raises while a trace is written is the program's."""
     trained = train()

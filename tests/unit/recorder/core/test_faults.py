@@ -253,6 +253,7 @@ def test_signal_handlers(recording):
     assert recording.open() == ["run"]
 
 
+@pytest.mark.fault("F95")
 def test_interrupts_at_any_moment(recording):
     """Exceptions out of signal handlers, at any moment, are the program's; no section stays."""
 
