@@ -13,7 +13,8 @@ from otel_mlperf.errors import JournalError, Unreachable
 def recover(run: OneRunArgument = None) -> None:
     """Read journals that killed processes left; with RUN, only its, and deliver what waits.
 
-    Without RUN the journals of all runs of this user on this node are read.
+    Without RUN the journals of all runs of this user on this node are read. The settings are those
+    that each run had, its server too; headers are this shell's, for they are not stored.
     """
     from otel_mlperf.agent.lifecycle.run_recovery import (
         deliver_rest,
@@ -22,6 +23,7 @@ def recover(run: OneRunArgument = None) -> None:
     )
     from otel_mlperf.otlp.endpoint_settings import read_settings
     from otel_mlperf.report.quantities import plural
+    from otel_mlperf.run_settings import as_recorded
     from otel_mlperf.store.run_folders import find_run
 
     meant = None if run is None else find_run(run)
@@ -42,7 +44,7 @@ def recover(run: OneRunArgument = None) -> None:
         typer.echo(f"{plural(rest.windows, 'profiler window')} converted")
     typer.echo(f"{plural(rest.delivered, 'request')} delivered, {rest.waiting:,} still waiting")
     if rest.waiting:
-        server, _ = read_settings(os.environ, "traces")
+        server, _ = read_settings(as_recorded(meant.path, os.environ), "traces")
         remedy = (
             f"not taken by {server.endpoint}; start that server, and try again"
             if server

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from otel_mlperf.agent.delivery.accounts import write_report
-from otel_mlperf.agent.lifecycle.agent_process import serve
+from otel_mlperf.agent.lifecycle.agent_process import first_meta, serve
 from otel_mlperf.agent.lifecycle.node_parts import make_node_parts
 from otel_mlperf.agent.model.agent_options import Options, read_options
 from otel_mlperf.agent.model.agent_state import load_state, write_state
@@ -20,11 +20,13 @@ from otel_mlperf.journal.folder_lock import is_served
 from otel_mlperf.journal.journal_folder import (
     folders_of_run,
     folders_with_journals,
+    is_own,
     journal_folder,
     journals_in,
 )
 from otel_mlperf.journal.journal_reader import JournalReader
 from otel_mlperf.journal.stored_wait import is_written
+from otel_mlperf.run_settings import as_recorded
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -70,7 +72,8 @@ def recover_journals(environ: Mapping[str, str], folders: list[Path]) -> Journal
             in_use += len(there)
             continue
         try:
-            serve(folder, dict(environ) | {"OTEL_MLPERF_DRAIN_S": str(PATIENCE_S)})
+            settings = _settings_of(folder, environ)
+            serve(folder, settings | {"OTEL_MLPERF_DRAIN_S": str(PATIENCE_S)})
         except Exception as error:  # noqa: BLE001 - whatever it is, the others are read
             failed.append(f"{folder}: {type(error).__name__}: {error}")
         left = [path for path in there if path.exists()]
@@ -86,6 +89,12 @@ def _trouble(path: Path) -> str:
     except JournalError as error:
         return str(error)
     return ""
+
+
+def _settings_of(folder: Path, environ: Mapping[str, str]) -> dict[str, str]:
+    # A journal of somebody else's could name any folder; such a one is not served anyway.
+    meta = first_meta(folder) if is_own(folder) else None
+    return dict(environ) if meta is None else as_recorded(Path(meta.run_folder), environ)
 
 
 def folders_to_read(run: RunFolder | None) -> list[Path]:
@@ -109,7 +118,7 @@ def deliver_rest(run: RunFolder, environ: Mapping[str, str]) -> Recovered:
             f"delivering what waits of run {run.short_id}: its agent still runs on this node and "
             "delivers by itself; try again when it has ended"
         )
-    options = read_options(environ)
+    options = read_options(as_recorded(run_folder, environ))
     places = sorted((run_folder / "agent").glob("*/requests"))
     done = [_deliver(run_folder, place.parent, options) for place in places]
     return Recovered(*map(sum, zip(*done, strict=True))) if done else Recovered(0, 0, 0, 0)

@@ -6,6 +6,7 @@ they need cost time to import.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import mmap
 import os
@@ -23,13 +24,14 @@ from otel_mlperf.recorder.core.attribute_values import NAME_BYTES
 from otel_mlperf.recorder.core.faults import log
 from otel_mlperf.recorder.core.scrub import clean
 from otel_mlperf.recorder.instruments.garbage_collection import watch_garbage
-from otel_mlperf.recorder.lifecycle.agent_launch import AgentWatch
+from otel_mlperf.recorder.lifecycle.agent_launch import AgentWatch, agent_environ
 from otel_mlperf.recorder.lifecycle.recorder import Recorder, make_recorder, watch_forks
 from otel_mlperf.recorder.lifecycle.run import Run
 from otel_mlperf.recorder.lifecycle.run_folder import count_restart, discard_start, prepare_folder
 from otel_mlperf.recorder.lifecycle.run_identity import detect_identity, parse_resource
 from otel_mlperf.recorder.lifecycle.warning_watch import WarningWatch
 from otel_mlperf.recorder.sections.section_context import PARENTS
+from otel_mlperf.run_settings import write_settings
 from otel_mlperf.sensors.gpus.visible_devices import VARIABLES
 
 if TYPE_CHECKING:
@@ -60,6 +62,8 @@ def begin(name: str, config: Config, params: dict[str, Any], tags: list[str], st
     # The run's section before everything that may record: it is the parent of whatever comes.
     section = _open_run(recorder)
     recorder.stepping.set_next_number(step)
+    with contextlib.suppress(OSError):  # recover then goes by its own
+        write_settings(meta.run_folder, agent_environ(config, meta.run_folder))
     watch = AgentWatch(recorder.journal, meta, config)
     warnings = WarningWatch(recorder)
     recorder.stepping.now_and_then += [watch.look, lambda _: _look_around(recorder), warnings.look]

@@ -1,0 +1,71 @@
+"""With which settings did a run record, so that what it left is later read and sent as it was?
+
+They lie in the run folder as variables. Secrets do not: headers and logins are those of whoever
+delivers later.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Final
+
+# Not the standard library's: a ``json.py`` beside the program would be imported in its place.
+import msgspec
+
+from otel_mlperf.redaction import is_secret_key
+from otel_mlperf.whole_file import write_whole
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+FILE: Final = "settings.json"
+_OURS: Final = "OTEL_"
+_EXPORTER: Final = "OTEL_EXPORTER_"
+_ATTRIBUTES: Final = "OTEL_RESOURCE_ATTRIBUTES"
+
+
+def write_settings(folder: str, environ: Mapping[str, str]) -> None:
+    """Keeps the settings that ``environ`` gives; all ranks of a run write the same.
+
+    Raises:
+        OSError: the place refuses.
+    """
+    path = os.path.join(folder, FILE)
+    ours = {name: value for name, value in environ.items() if name.startswith(_OURS)}
+    known = {name: value for name, value in ours.items() if _is_kept(name, value)}
+    text = msgspec.json.format(msgspec.json.encode(known), indent=1)
+    write_whole(path, text, temporary=f"{folder}/.settings-{os.getpid()}-{os.urandom(4).hex()}")
+
+
+def _is_kept(name: str, value: str) -> bool:
+    # Attributes are free text, and in the journal already.
+    if name == _ATTRIBUTES or name.endswith("HEADERS") or is_secret_key(name):
+        return False
+    # Of a URL: a login, or a query. Taking it apart would load ten modules into the training.
+    return not (name.endswith("ENDPOINT") and ("@" in value or "?" in value))
+
+
+def as_recorded(folder: Path, environ: Mapping[str, str]) -> dict[str, str]:
+    """``environ`` with the settings that the run in ``folder`` recorded with, in place of its own.
+
+    It says itself where to send, where the run did not; and with which headers, where it does not
+    mean another server than the run's.
+    """
+    try:
+        recorded = msgspec.json.decode((folder / FILE).read_bytes(), type=dict[str, str])
+    except (OSError, ValueError, msgspec.MsgspecError):  # recorded by an earlier version
+        return dict(environ)
+    rest = {name: value for name, value in environ.items() if not name.startswith(_OURS)}
+    exporter = {name: value for name, value in environ.items() if name.startswith(_EXPORTER)}
+    if any(map(_is_endpoint, recorded)):
+        named = {name: value for name, value in exporter.items() if _is_endpoint(name)}
+        is_same = named.items() <= recorded.items()
+        exporter = {
+            name: value for name, value in exporter.items() if is_same and name.endswith("HEADERS")
+        }
+    return rest | exporter | recorded
+
+
+def _is_endpoint(name: str) -> bool:
+    return name.startswith(_EXPORTER) and name.endswith("ENDPOINT")

@@ -1,0 +1,65 @@
+"""Is what a run left read and sent with the settings that the run had?"""
+
+from __future__ import annotations
+
+import json
+
+from otel_mlperf.run_settings import FILE, as_recorded, write_settings
+
+RUN = {
+    "OTEL_EXPORTER_OTLP_ENDPOINT": "http://collector:4318",
+    "OTEL_MLPERF_KEEP_EVERY": "1",
+}
+
+
+def test_the_runs_settings_are_in_force_and_not_the_shells(tmp_path):
+    """Sampling and server are the run's; what is no setting is the shell's."""
+    write_settings(str(tmp_path), RUN | {"PATH": "/of/the/run"})
+    shell = {
+        "PATH": "/bin",
+        "OTEL_MLPERF_KEEP_EVERY": "1000",
+        "OTEL_MLPERF_SLOW_RATIO": "7",
+        "OTEL_EXPORTER_OTLP_ENDPOINT": "http://elsewhere:4318",
+        "OTEL_EXPORTER_OTLP_HEADERS": "key=of-elsewhere",
+    }
+
+    assert as_recorded(tmp_path, shell) == RUN | {"PATH": "/bin"}
+
+
+def test_no_secret_is_kept(tmp_path):
+    """Headers, logins in a URL and whatever looks like a secret are left out."""
+    secrets = {
+        "OTEL_EXPORTER_OTLP_HEADERS": "authorization=Basic abc",
+        "OTEL_EXPORTER_OTLP_TRACES_HEADERS": "x-team=vision",
+        "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "https://me:word@collector/v1/traces",
+        "OTEL_EXPORTER_OTLP_METRICS_ENDPOINT": "https://collector/v1/metrics?sig=abc",
+        "OTEL_MLPERF_SOMEWHERE_TOKEN": "abc",
+        "OTEL_RESOURCE_ATTRIBUTES": "team=vision,password=abc",
+    }
+    write_settings(str(tmp_path), RUN | secrets)
+
+    assert json.loads((tmp_path / FILE).read_text()) == RUN
+
+
+def test_headers_of_the_shell_go_to_the_runs_server_alone(tmp_path):
+    """They are used where the shell names that server, or none."""
+    write_settings(str(tmp_path), RUN)
+    headers = {"OTEL_EXPORTER_OTLP_HEADERS": "key=word"}
+    same = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://collector:4318"}
+
+    assert as_recorded(tmp_path, headers) == RUN | headers
+    assert as_recorded(tmp_path, headers | same) == RUN | headers
+
+
+def test_a_run_without_a_server_is_sent_where_the_shell_says(tmp_path):
+    """Nothing was said by the run; so was nothing by one of an earlier version."""
+    quiet = {"OTEL_MLPERF_KEEP_EVERY": "1"}
+    shell = {
+        "OTEL_EXPORTER_OTLP_ENDPOINT": "http://elsewhere:4318",
+        "OTEL_EXPORTER_OTLP_HEADERS": "key=word",
+    }
+    before = as_recorded(tmp_path, shell)
+    write_settings(str(tmp_path), quiet)
+
+    assert before == shell
+    assert as_recorded(tmp_path, shell) == quiet | shell
