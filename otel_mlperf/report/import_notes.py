@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import numpy as np
 
-from otel_mlperf.kineto.counting.window_totals import KERNEL
 from otel_mlperf.report.kernel_facts import captured_words
 from otel_mlperf.report.kernel_names import short_names
 from otel_mlperf.report.lines import WIDTH, Line, left, short
 from otel_mlperf.report.quantities import duration, percent, plural
-from otel_mlperf.store.window_facts import CapturedWork, WindowCompleteness  # noqa: TC001
+from otel_mlperf.store.window_facts import KERNEL, CapturedWork, WindowCompleteness
 
 if TYPE_CHECKING:
     from otel_mlperf.kineto.convert import Conversion

@@ -1,12 +1,25 @@
-"""What is told of a profiler window beside its numbers: in its tables, as JSON, and by ``--json``?
+"""What do words and JSON in the tables of profiler windows stand for?
 
-Who counts windows writes these shapes, and who answers questions reads them. Times are Unix
-nanoseconds where the trace's are.
+Who counts windows writes them, and who answers questions reads them; ``--json`` has the same
+shapes. Times are Unix nanoseconds where the trace's are.
 """
 
 from __future__ import annotations
 
+from typing import Final
+
 import msgspec
+
+KERNEL: Final = "kernel"
+"""In ``totals``, as what is counted: work of a device: kernels, copies and memsets."""
+OPERATOR: Final = "operator"
+ANNOTATION: Final = "annotation"
+ON_DEVICE: Final = "device"
+"""As the category: what is counted over device work."""
+CAPTURED: Final = "captured"
+"""Operators that launched work of a graph in its capture."""
+ON_HOST: Final = "host"
+"""What is counted over the outermost operators of the host."""
 
 
 class Loss(msgspec.Struct, frozen=True):

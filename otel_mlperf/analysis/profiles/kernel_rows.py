@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 from msgspec.structs import replace
 
 from otel_mlperf.analysis.profiles.window_shapes import DeviceFigures, KernelRow, RowsTogether
+from otel_mlperf.store.window_facts import ON_DEVICE, ON_HOST
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -24,9 +25,6 @@ BY: Final[tuple[By, ...]] = (
     "phase",
     "step",
 )
-DEVICE: Final = "device"
-HOST: Final = "host"
-"""Categories of the totals of a place: of what was done there."""
 _PLACES: Final = ("section", "phase", "step")
 _OVERLAPPING: Final = ("annotation", "stream")
 
@@ -95,7 +93,7 @@ def rows_of(rows: Mapping[str, Rows], by: By, *, is_device: bool) -> Rows:
     """The totals that are grouped like that; of a place those of the device, where there is one."""
     mine = [row for row in rows["totals"] if row["what"] == by]
     if by in _PLACES:
-        mine = [row for row in mine if row["category"] == (DEVICE if is_device else HOST)]
+        mine = [row for row in mine if row["category"] == (ON_DEVICE if is_device else ON_HOST)]
     return mine
 
 

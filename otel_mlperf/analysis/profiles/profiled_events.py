@@ -15,15 +15,13 @@ import msgspec
 
 from otel_mlperf import names
 from otel_mlperf.intervals import CoveredTime
+from otel_mlperf.store.window_facts import ANNOTATION, KERNEL, OPERATOR
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from otel_mlperf.analysis.profiles.profiled_steps import StepEvents
 
-KERNEL: Final = "kernel"
-OPERATOR: Final = "operator"
-ANNOTATION: Final = "annotation"
 _PYTHON: Final = "python"
 _BESIDE: Final = "beside"
 """On a device, and no work."""

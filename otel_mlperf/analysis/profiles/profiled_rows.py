@@ -10,9 +10,16 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from otel_mlperf import names
-from otel_mlperf.analysis.profiles.kernel_rows import DEVICE, HOST
-from otel_mlperf.analysis.profiles.profiled_events import ANNOTATION, KERNEL, OPERATOR, find_events
+from otel_mlperf.analysis.profiles.profiled_events import find_events
 from otel_mlperf.intervals import CoveredTime, nearest_rank
+from otel_mlperf.store.window_facts import (
+    ANNOTATION,
+    CAPTURED,
+    KERNEL,
+    ON_DEVICE,
+    ON_HOST,
+    OPERATOR,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -24,7 +31,6 @@ if TYPE_CHECKING:
 _COMMUNICATION: Final = "communication"
 _COMPUTE: Final = "compute"
 _OTHER: Final = "other"
-_CAPTURED: Final = "captured"
 
 
 class ProfiledStepRows(NamedTuple):
@@ -100,11 +106,11 @@ def _in_no_operator(
     groups = defaultdict(list)
     for event in work:
         if operator := event.more.get(names.CAPTURED_OPERATOR):
-            groups[event.rank, _CAPTURED, operator].append((event, event))
+            groups[event.rank, CAPTURED, operator].append((event, event))
         elif not event.is_inside:
             key = event.more.get(names.LAUNCH) or event.more.get(names.CORRELATION_ID, 0)
             call = calls.get((event.rank, key))
-            groups[event.rank, DEVICE, call.name if call else ""].append((event, call or event))
+            groups[event.rank, ON_DEVICE, call.name if call else ""].append((event, call or event))
     totals = []
     for (rank, category, name), part in groups.items():
         launched = [event for event, _ in part]
@@ -115,7 +121,7 @@ def _in_no_operator(
             _total(rank, OPERATOR, category, name, counted)
             | {"digest": digests.get(rank, ""), "section": section, "section_ns": spent}
             | {"device_ns": sum(event.duration_ns for event in launched)}
-            | ({} if name and category == DEVICE else {"self_ns": 0})
+            | ({} if name and category == ON_DEVICE else {"self_ns": 0})
         )
     return totals
 
@@ -138,7 +144,7 @@ def _by_place(
     # An operator inside another one is in that one's time already.
     outermost = [event for event in events if event.what == OPERATOR and not event.is_inside]
     totals = []
-    for category, part in ((DEVICE, work), (HOST, outermost)):
+    for category, part in ((ON_DEVICE, work), (ON_HOST, outermost)):
         groups: dict[tuple[int, str, str], list[ProfiledEvent]] = defaultdict(list)
         for event in part:
             groups[event.rank, "step", step.name].append(event)
@@ -181,7 +187,7 @@ def _by_stream(work: Iterable[ProfiledEvent], digests: Mapping[int, str]) -> Row
     for (rank, device, stream), part in _of_streams(work).items():
         name = f"device {device} stream {stream}"
         own = {"device": device, "stream": stream, "digest": digests.get(rank, "")}
-        totals.append(_total(rank, "stream", DEVICE, name, part) | own)
+        totals.append(_total(rank, "stream", ON_DEVICE, name, part) | own)
     return totals
 
 

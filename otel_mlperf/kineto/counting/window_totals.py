@@ -26,6 +26,14 @@ from otel_mlperf.kineto.linking.forest import Forest
 from otel_mlperf.kineto.linking.linked_events import Role, find_roles
 from otel_mlperf.kineto.reading.value_columns import narrowed
 from otel_mlperf.kineto.trace_events import NONE
+from otel_mlperf.store.window_facts import (
+    ANNOTATION,
+    CAPTURED,
+    KERNEL,
+    ON_DEVICE,
+    ON_HOST,
+    OPERATOR,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -39,10 +47,6 @@ if TYPE_CHECKING:
     from otel_mlperf.kineto.linking.linked_events import Links
     from otel_mlperf.kineto.trace_events import Trace
 
-KERNEL: Final = "kernel"
-"""Work of a device: kernels, copies and memsets."""
-OPERATOR: Final = "operator"
-ANNOTATION: Final = "annotation"
 CALL: Final = "call"
 PYTHON_FUNCTION: Final = "python"
 OTHER: Final = "other"
@@ -50,12 +54,6 @@ STREAM: Final = "stream"
 SECTION: Final = "section"
 STEP: Final = "step"
 PHASE: Final = "phase"
-ON_DEVICE: Final = "device"
-"""Category of what is counted over device work."""
-CAPTURED: Final = "captured"
-"""Category of operators that launched work of a graph in its capture."""
-ON_HOST: Final = "host"
-"""Category of what is counted over the outermost operators of the host."""
 _WHAT: Final = {
     Role.OPERATOR: OPERATOR,
     Role.ANNOTATION: ANNOTATION,
