@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from otel_mlperf.agent.delivery.destination import Destination, Signal
-    from otel_mlperf.agent.delivery.outbox import SettledRequest
+    from otel_mlperf.agent.delivery.request_files import SettledRequest
     from otel_mlperf.agent.derivation.mark_task import MarkOutcome
     from otel_mlperf.agent.model.agent_state import AgentState
     from otel_mlperf.agent.model.events import WindowConverted

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from otel_mlperf.agent.delivery.destination import Form, Instrument, Signal
-    from otel_mlperf.agent.delivery.outbox import WaitingRequest
+    from otel_mlperf.agent.delivery.request_files import WaitingRequest
     from otel_mlperf.agent.model.kept_span import Kept
     from otel_mlperf.otlp.metric_encoding import ExponentialPoint, HistogramPoint, MetricData
 

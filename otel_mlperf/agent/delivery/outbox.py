@@ -9,12 +9,20 @@ counted as lost.
 from __future__ import annotations
 
 import logging
-import re
 import threading
 import zlib
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
+from otel_mlperf.agent.delivery.request_files import (
+    SUFFIX,
+    SettledRequest,
+    WaitingRequest,
+    file_name,
+    outcome_line,
+    parse_outcome,
+    request_in,
+)
 from otel_mlperf.whole_file import open_private, write_whole
 
 if TYPE_CHECKING:
@@ -22,39 +30,6 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("otel_mlperf.agent")
 _LOG: Final = "outcomes.log"
-_SUFFIX: Final = ".batch"
-_NAME: Final = re.compile(rf"(\d+)-([a-z]+)\.([a-z0-9_]+)-(\d+)-(\d+){re.escape(_SUFFIX)}")
-_LINE: Final = re.compile(
-    r"(\d{1,20}) ([a-z]+/[a-z0-9_]+) (\d{1,10}) (\d{1,18}) "
-    r"(-|[^ ,=]+=\d{1,18}(?:,[^ ,=]+=\d{1,18})*) \."
-)
-
-
-class WaitingRequest(NamedTuple):
-    """One request that waits."""
-
-    number: int
-    account: str
-    """As "signal/destination"."""
-    items: int
-    check: int
-    """CRC-32 of the body."""
-    size: int
-
-    @property
-    def destination(self) -> str:
-        """Name of whoever it is for."""
-        return self.account.split("/")[1]
-
-
-class SettledRequest(NamedTuple):
-    """What became of a request's items."""
-
-    number: int
-    account: str
-    check: int
-    delivered: int
-    lost: dict[str, int]
 
 
 class Outbox:
@@ -83,8 +58,8 @@ class Outbox:
         self._settled = {outcome.number: outcome for outcome in self._read_log()}
         # What the last state still called pending is in no account yet; all else in the log is.
         self._news = [o for o in self._settled.values() if o.number in pending]
-        for path in sorted(self._folder.glob(f"*{_SUFFIX}")):
-            request = _request_in(path)
+        for path in sorted(self._folder.glob(f"*{SUFFIX}")):
+            request = request_in(path)
             if request is None:
                 _log.warning("%s is no request: it is left alone", path)
                 continue
@@ -196,7 +171,7 @@ class Outbox:
             while self._made:
                 _remove(self._path(self._made.popitem()[1]))
             self._settled = {outcome.number: outcome for outcome in self._news}
-            lines = "".join(map(_line, self._settled.values()))
+            lines = "".join(map(outcome_line, self._settled.values()))
             write_whole(self._folder / _LOG, lines.encode())
 
     def _settle(self, outcome: SettledRequest) -> None:
@@ -204,7 +179,7 @@ class Outbox:
         self._news.append(outcome)
         # Without its line the request is sent twice at worst, by an agent after a crash.
         with suppress(OSError), open(self._folder / _LOG, "a", opener=open_private) as log:
-            log.write(_line(outcome))
+            log.write(outcome_line(outcome))
 
     def _make_room(self, size: int) -> bool:
         """Gives up the oldest requests until ``size`` bytes fit; False if they never do."""
@@ -228,9 +203,7 @@ class Outbox:
         return next(r.number for r in self._waiting.values() if r.destination == largest)
 
     def _path(self, request: WaitingRequest) -> Path:
-        account = request.account.replace("/", ".")
-        name = f"{request.number:010d}-{account}-{request.items}-{request.check}{_SUFFIX}"
-        return self._folder / name
+        return self._folder / file_name(request)
 
     def _read_log(self) -> list[SettledRequest]:
         path = self._folder / _LOG
@@ -238,7 +211,7 @@ class Outbox:
             lines = path.read_text(errors="replace").splitlines()
         except FileNotFoundError:
             return []
-        parsed = [_parse(line) for line in lines if line]
+        parsed = [parse_outcome(line) for line in lines if line]
         # The requests of such lines are sent again, where their files are still there.
         if damaged := parsed.count(None):
             _log.warning("%s: %d lines cannot be read; they are left out", path, damaged)
@@ -251,34 +224,6 @@ def _is_same(known: SettledRequest, account: str, items: int) -> bool:
     return account == known.account and account.startswith("metrics/") and settled == items
 
 
-def _request_in(path: Path) -> WaitingRequest | None:
-    """The request that a file of the outbox is, by its name; None for somebody else's file."""
-    match = _NAME.fullmatch(path.name)
-    if match is None:
-        return None
-    number, signal, destination, items, check = match.groups()
-    size = path.stat().st_size
-    return WaitingRequest(int(number), f"{signal}/{destination}", int(items), int(check), size)
-
-
 def _remove(path: Path) -> None:
     with suppress(OSError):
         path.unlink()
-
-
-def _line(outcome: SettledRequest) -> str:
-    """On a line of its own, whatever was cut short before it."""
-    lost = ",".join(f"{reason}={count}" for reason, count in outcome.lost.items())
-    number, account, check, delivered, _ = outcome
-    return f"\n{number} {account} {check} {delivered} {lost or '-'} ."
-
-
-def _parse(line: str) -> SettledRequest | None:
-    """One line; None for one that a crash has cut short, or that somebody has changed."""
-    match = _LINE.fullmatch(line)
-    if match is None:
-        return None
-    number, account, check, delivered, lost = match.groups()
-    pairs = (pair.split("=") for pair in lost.split(",")) if lost != "-" else ()
-    counts = {reason: int(count) for reason, count in pairs}
-    return SettledRequest(int(number), account, int(check), int(delivered), counts)

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from otel_mlperf.agent.delivery.destination import Destination, Signal
-    from otel_mlperf.agent.delivery.outbox import Outbox, WaitingRequest
+    from otel_mlperf.agent.delivery.outbox import Outbox
+    from otel_mlperf.agent.delivery.request_files import WaitingRequest
 
 _log = logging.getLogger("otel_mlperf.agent")
 _LOG_EVERY_S: Final = 60.0

@@ -1,0 +1,80 @@
+"""What is a request called while it waits on disk, and how is it noted what became of it?
+
+A file's name says all of a request that is not its body; a line of the log is one outcome.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+SUFFIX: Final = ".batch"
+_NAME: Final = re.compile(rf"(\d+)-([a-z]+)\.([a-z0-9_]+)-(\d+)-(\d+){re.escape(SUFFIX)}")
+_LINE: Final = re.compile(
+    r"(\d{1,20}) ([a-z]+/[a-z0-9_]+) (\d{1,10}) (\d{1,18}) "
+    r"(-|[^ ,=]+=\d{1,18}(?:,[^ ,=]+=\d{1,18})*) \."
+)
+
+
+class WaitingRequest(NamedTuple):
+    """One request that waits."""
+
+    number: int
+    account: str
+    """As "signal/destination"."""
+    items: int
+    check: int
+    """CRC-32 of the body."""
+    size: int
+
+    @property
+    def destination(self) -> str:
+        """Name of whoever it is for."""
+        return self.account.split("/")[1]
+
+
+class SettledRequest(NamedTuple):
+    """What became of a request's items."""
+
+    number: int
+    account: str
+    check: int
+    delivered: int
+    lost: dict[str, int]
+
+
+def file_name(request: WaitingRequest) -> str:
+    """What the file of a request is called."""
+    account = request.account.replace("/", ".")
+    return f"{request.number:010d}-{account}-{request.items}-{request.check}{SUFFIX}"
+
+
+def request_in(path: Path) -> WaitingRequest | None:
+    """The request that a file of the outbox is, by its name; None for somebody else's file."""
+    match = _NAME.fullmatch(path.name)
+    if match is None:
+        return None
+    number, signal, destination, items, check = match.groups()
+    size = path.stat().st_size
+    return WaitingRequest(int(number), f"{signal}/{destination}", int(items), int(check), size)
+
+
+def outcome_line(outcome: SettledRequest) -> str:
+    """On a line of its own, whatever was cut short before it."""
+    lost = ",".join(f"{reason}={count}" for reason, count in outcome.lost.items())
+    number, account, check, delivered, _ = outcome
+    return f"\n{number} {account} {check} {delivered} {lost or '-'} ."
+
+
+def parse_outcome(line: str) -> SettledRequest | None:
+    """One line; None for one that a crash has cut short, or that somebody has changed."""
+    match = _LINE.fullmatch(line)
+    if match is None:
+        return None
+    number, account, check, delivered, lost = match.groups()
+    pairs = (pair.split("=") for pair in lost.split(",")) if lost != "-" else ()
+    counts = {reason: int(count) for reason, count in pairs}
+    return SettledRequest(int(number), account, int(check), int(delivered), counts)
