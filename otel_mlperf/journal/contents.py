@@ -12,6 +12,8 @@ from typing import Annotated, Any, Final, TypedDict
 import msgspec
 
 _Size = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]
+_Id = Annotated[int, msgspec.Meta(ge=0)]
+_Link = Annotated[list[_Id], msgspec.Meta(min_length=3, max_length=3)]
 _Value = str | int | float | bool | None
 _Attributes = dict[str, _Value | list[_Value]]
 _SHAPES: Final[dict[tuple[str, ...], Any]] = {
@@ -33,6 +35,8 @@ class Payload(TypedDict, total=False):
     """Attributes."""
     e: list[str]
     """Of an exception its type, its words and where it was."""
+    l: list[_Link]  # noqa: E741 - as it is written
+    """Links to other spans: high and low half of the trace id, span id."""
     n: _Value
     """Samples of a step."""
     t: _Value

@@ -175,6 +175,7 @@ def _section(recorder: Recorder, name: str, attributes: Any) -> Section:
     text = name if type(name) is str else safe_name_text(name)
     entry = recorder.registry.known.get(text) or recorder.registry.entry(text, text)
     section = recorder.sections.make(entry)
+    section.at = 0  # it is asked before it is entered, perhaps
     if attributes:
         if isinstance(attributes, Mapping):
             extra = section.extra = Attributes()
@@ -194,5 +195,8 @@ def _open(recorder: Recorder, section: Section, context: Any, start_time: int | 
 
 def _monotonic(recorder: Any, unix_ns: int, now: int) -> int:
     """A time that a library gave, at most now; not before the run, which knows no such time."""
+    if not isinstance(unix_ns, int | float) or unix_ns != unix_ns:  # noqa: PLR0124 - nan
+        say_once(f"a span's time is a {type(unix_ns).__name__}, nanoseconds were expected")
+        return now
     meta = recorder.meta
     return int(max(meta.monotonic_ns, min(now, unix_ns - meta.shift_ns)))

@@ -70,13 +70,13 @@ def test_given_context_and_links(recording, tracer):
     with om.span("outer"):
         given = trace.set_span_in_context(trace.get_current_span(), context.Context())
     with om.span("other"):
-        link = Link(SpanContext(5 << 64 | 6, 7, True))
+        link = Link(SpanContext((1 << 128) - 6, (1 << 64) - 7, True))
         with om.span("open") as section:
             given = context.get_current()
         del section
         tracer.start_span("query", context=given, links=[link]).end()
 
-    assert recording.one("query").payload["l"] == [[5, 6, 7]]
+    assert recording.one("query").payload["l"] == [[(1 << 64) - 1, (1 << 64) - 6, (1 << 64) - 7]]
     assert recording.one("query").parent == recording.one("other").span
 
 
@@ -183,8 +183,15 @@ def test_names_and_attributes_of_any_kind(recording, tracer):
     with tracer.start_as_current_span(None, attributes=7), tracer.start_as_current_span([]):
         pass
     tracer.start_span({}, attributes=object()).end()
+    tracer.start_span("times", start_time="x").end(float("nan"))
+    unopened = tracer.start_as_current_span("unopened")
+    unopened.set_attribute("a", 1)
+    assert not unopened.is_recording()
+    unopened.__exit__(None, None, None)
     with tracer.start_as_current_span("query", attributes={"a": [1, 2], 3: None}):
         pass
 
     assert recording.one("query").attributes == {"a": [1, 2]}
+    assert len(recording.sections("times")) == 1
+    assert recording.sections("unopened") == []
     assert recording.open() == ["run"]
