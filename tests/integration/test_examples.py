@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 from runs import LIMIT_S, Ended
+from section_rows import count_calls
 
-from otel_mlperf import names
 from otel_mlperf.journal.window import read_window
 from otel_mlperf.store.run_folders import list_runs
 from otel_mlperf.store.table_reader import Store
@@ -61,13 +61,8 @@ def store_of(folder):
 
 
 def parts_of_steps(folder, phase="train"):
-    # A collection of garbage that takes long enough is a row too; when there is one, nobody knows.
-    sql = (
-        "SELECT DISTINCT name FROM sections WHERE phase = $phase AND n IS NOT NULL "
-        "AND category <> $collections ORDER BY name"
-    )
-    rows = store_of(folder).rows(sql, phase=phase, collections=names.GARBAGE_COLLECTION)
-    return [name for (name,) in rows]
+    calls = count_calls(store_of(folder), "phase = $phase AND n IS NOT NULL", phase=phase)
+    return list(calls)
 
 
 def count_steps(folder):

@@ -8,8 +8,8 @@ import sys
 
 import pytest
 from runs import LIMIT_S
+from section_rows import count_calls
 
-from otel_mlperf import names
 from otel_mlperf.pytorch.loop.loop_finder import Loop
 from otel_mlperf.pytorch.loop.moments import LoopMoment
 from otel_mlperf.pytorch.loop.recorded_steps import RecordedSteps
@@ -90,12 +90,7 @@ def hooked(tmp_path_factory):
 
 
 def counts(store, *, in_steps):
-    # A collection of garbage that takes long enough is a section too; when, nobody knows.
-    sql = (
-        "SELECT name, CAST(sum(count) AS BIGINT) FROM sections WHERE (n IS NOT NULL) = $in_steps "
-        "AND category NOT IN ('run', $collections) GROUP BY name ORDER BY name"
-    )
-    return dict(store.rows(sql, in_steps=in_steps, collections=names.GARBAGE_COLLECTION))
+    return count_calls(store, "(n IS NOT NULL) = $in_steps", in_steps=in_steps)
 
 
 def test_program_does_not_notice(hooked):
