@@ -1,113 +1,43 @@
-"""When does a step begin and end, which number has it, and what if it fails?
+"""Which calls and loops begin and end the steps of a recording, and what if nobody ends one?
 
-A step is a root: it writes a BEGIN row before anything inside it. ``n`` counts the steps that this
-process began in a phase and makes the trace id; *number* is what the user counts.
-
-A loop that is left by an exception drops its iterator, which cannot see why: see
-``abandoned_loops``.
+Steps are said, marked or inferred. A loop that is left by an exception drops its iterator, which
+cannot see why: see ``abandoned_loops``.
 """
 
 from __future__ import annotations
 
 import threading
-import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from otel_mlperf import names
-from otel_mlperf.journal.layout import Kind
-from otel_mlperf.recorder.core.faults import internal_error
-from otel_mlperf.recorder.core.program_callbacks import STEP_BEGIN, STEP_END
 from otel_mlperf.recorder.core.tracks import is_in_task
-from otel_mlperf.recorder.sections.parents import OpenStep
 from otel_mlperf.recorder.sections.section_context import (
     CURRENT,
-    Extra,
     aggregate_around,
     context_above,
     extra_of,
     root_of,
 )
-from otel_mlperf.recorder.stepping.abandoned_loops import AbandonedLoops
+from otel_mlperf.recorder.stepping.one_step import OneStep
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from otel_mlperf.journal.journal_writer import Pieces
     from otel_mlperf.recorder.core.recording import Recording
-    from otel_mlperf.recorder.sections.parents import Parents
+    from otel_mlperf.recorder.sections.parents import OpenStep, Parents
     from otel_mlperf.recorder.sections.section_cases import RecordedSections
     from otel_mlperf.recorder.sections.section_context import SectionContext
     from otel_mlperf.recorder.stepping.abandoned_loops import End
 
-_MASK = (1 << 64) - 1
-_ATTEND_NS = 100_000_000
 
-
-Added = tuple["int | None", "int | None", int, "int | None"]
-"""What is added up in a step: samples, tokens, time left out, epoch."""
-
-
-class _Count:
-    """What is counted of a phase."""
-
-    __slots__ = ("entry", "n", "number")
-
-    def __init__(self, entry: int) -> None:
-        self.entry, self.n, self.number = entry, 0, 0
-
-
-class Stepping:
+class Stepping(OneStep):
     """The steps of one recording."""
 
     def __init__(self, recording: Recording, sections: RecordedSections, parents: Parents) -> None:
-        self._recording, self._sections, self._parents = recording, sections, parents
-        # Looked up once: a step does without.
-        self._registry, self._next_id = recording.registry, recording.next_id
-        self._new, self._binding, self._latest = sections.new, sections.binding, parents.latest
-        self.open = parents.steps
-        self.epoch: int | None = None
-        self.abandoned = AbandonedLoops(sections)
-        self.flags = 0
-        """Flags of the rows of steps that end."""
-        self.before_step: list[Callable[[], None]] = []
-        """Called before a step begins, outside its time."""
-        self.after_step: list[Callable[[OpenStep], None]] = []
-        """Called with a step when its row is written, outside its time."""
-        self.at_first_step: list[Callable[[str, SectionContext], None]] = []
-        """Called with a phase and its first step when that has begun."""
-        self.now_and_then: list[Callable[[int], None]] = []
-        """Called with the time at the begin of a step, ten times a second at most."""
-        self.due_ns = 0
-        """When those are to be called next."""
-        self._counts: dict[str, _Count] = {}
+        super().__init__(recording, sections, parents)
         self.are_said = False
         """Whether the program says what its steps are, so that none are inferred."""
         self.end_inferred: Callable[[], None] | None = None
         """Ends what was inferred and is no step: no step that is said now is inside it."""
-        self._link: tuple[SectionContext | None, int] = (None, recording.meta.run_span)
-        """The section around the last step, and the span that it was linked to."""
-        self._last: tuple[Added | None, Pieces | None] = (None, None)
-        """What the step before had added up, and its text."""
-
-    # -- numbers --------------------------------------------------------------------------------
-
-    def next_number(self, phase: str = names.TRAIN) -> int:
-        """The number that the next step of ``phase`` gets."""
-        return self._count(phase).number
-
-    def set_next_number(self, number: int, phase: str = names.TRAIN) -> None:
-        """From now on steps of ``phase`` count from ``number``."""
-        self._count(phase).number = number
-
-    def _count(self, phase: str) -> _Count:
-        count = self._counts.get(phase)
-        if count is None:
-            name = names.step_span(phase)
-            entry = self._registry.register(name, names.STEP, phase)
-            count = self._counts.setdefault(phase, _Count(entry))
-        return count
-
-    # -- begin and end --------------------------------------------------------------------------
 
     def begin(self, number: int | None = None) -> OpenStep | None:
         """Opens a step of the current phase and makes it current.
@@ -156,145 +86,6 @@ class Stepping:
             self.cancel(step)
         return self._surroundings()
 
-    def _open(
-        self, number: int | None, around: SectionContext | None, outer: OpenStep | None, track: int
-    ) -> OpenStep:
-        phase = self._registry.phase
-        for prepare in self.before_step:
-            prepare()
-        # Counted before it is opened: a signal handler in between that opens one gets the next n,
-        # and no two steps ever share a trace id.
-        count = self._counts.get(phase) or self._count(phase)
-        n, number = count.n, count.number if number is None else int(number)
-        count.n, count.number = n + 1, number + 1
-        # A loop's steps have the same around them, and so the same link.
-        known, link = self._link
-        if around is not known or outer is not None:
-            link = self._find_link(around, outer)
-        section = self._new()
-        section.entry = count.entry
-        section.sid = sid = self._next_id()
-        section.at, section.extra = 0, None
-        step = OpenStep(section, phase, n, number, around, link)
-        step.epoch = self.epoch
-        # Known before it is current: whoever finds it as a parent must find its step.
-        self._latest.append((sid, phase, n))
-        self.open[sid] = step
-        self._binding.begin_step(section, track, link, n & _MASK, number & _MASK)
-        if not n:
-            for call in self.at_first_step:
-                call(phase, section)
-        if section.t0 >= self.due_ns:
-            self._attend(section.t0)
-        if STEP_BEGIN.all or STEP_END.all:
-            self._tell_begun(step)
-        return step
-
-    def _tell_begun(self, step: OpenStep) -> None:
-        """Calls who asked for it; the step is taken back if Ctrl-C comes in between.
-
-        Nobody would end it else: whoever opens it does not get it.
-        """
-        step.is_told = True
-        extra_of(step.section)  # sends its end the long way, so that the short one need not ask
-        try:
-            STEP_BEGIN.tell(step.phase, step.number)
-        except BaseException:
-            self.cancel(step)
-            raise
-
-    def _attend(self, now: int) -> None:
-        """Does what must happen now and then; what of it fails keeps no step from beginning."""
-        self.due_ns = now + _ATTEND_NS
-        for call in self.now_and_then:
-            try:
-                call(now)
-            except Exception as error:  # noqa: BLE001 - recording never raises
-                internal_error(error)
-
-    def _find_link(self, around: SectionContext | None, outer: OpenStep | None) -> int:
-        if around is not None and around.extra.__class__ is not Extra:
-            extra_of(around)  # whoever leaves it then looks for steps inside
-        if outer is not None:
-            return outer.link
-        run = self._recording.meta.run_span
-        link = around.sid if around is not None and root_of(around) == run else run
-        self._link = around, link
-        return link
-
-    def end(self, step: OpenStep, t1: int = 0, error: list[str] | None = None) -> None:
-        """Ends an open step and writes what was added up in it."""
-        section, sections = step.section, self._sections
-        # Whoever takes it out ends it: the loop, what is around it and the run may all try at once.
-        if self.open.pop(section.sid, None) is None:
-            sections.leave(section)
-            return
-        t1 = t1 or time.monotonic_ns()
-        if self.open:
-            self.end_inside(section, t1, error)
-        added = (step.samples, step.tokens, step.excluded, step.epoch)
-        pieces = self._pieces_of(added)
-        if error is None and section.extra is None and pieces is not None:
-            self._binding.end_step(section, t1, self.flags, pieces)
-        else:
-            self._end_slowly(step, t1, error)
-        for call in self.after_step:
-            call(step)
-
-    def _end_slowly(self, step: OpenStep, t1: int, error: list[str] | None) -> None:
-        sections, section = self._sections, step.section
-        try:
-            if step.is_told:
-                self._tell_ending(step)
-        finally:  # Ctrl-C in a callback is the program's, and the step is over all the same
-            content = _payload_of(step.samples, step.tokens, step.excluded, step.epoch)
-            if step.added_up is not None and (told := step.added_up.told()):
-                content["g"] = told
-            sections.leave(section)
-            sections.close(section, t1, error, more_flags=self.flags, **content)
-
-    def _tell_ending(self, step: OpenStep) -> None:
-        step.is_told = False  # a callback may end the run, and with it this step
-        sid = step.section.sid
-        self.open[sid] = step  # what callbacks log belongs to it
-        try:
-            STEP_END.tell(step.phase, step.number)
-        finally:
-            self.open.pop(sid, None)
-
-    def _pieces_of(self, added: Added) -> Pieces | None:
-        """The text of a step's payload, mostly that of the one before; None: it has none."""
-        # One comparison instead of an encoding, 4 µs: batches are mostly of one size.
-        if added != self._last[0]:
-            content = _payload_of(*added)
-            pieces = self._recording.journal.pieces(content) if content else ()
-            self._last = added, (pieces or None) if content else ()
-        return self._last[1]
-
-    def cancel(self, step: OpenStep) -> None:
-        """Takes an open step back: its number is not used up, its time is outside."""
-        section, count = step.section, self._count(step.phase)
-        if self.open.pop(section.sid, None) is None:
-            return
-        # Only the last one can be taken back: a later step's number is in its row already.
-        if count.n == step.n + 1:
-            count.n = step.n
-        if count.number == step.number + 1:
-            count.number = step.number
-        if step.added_up is not None:
-            step.added_up.move_outside()
-        self._sections.leave(section)
-        self.cancel_section(section)
-
-    def cancel_section(self, section: SectionContext) -> None:
-        """Takes an open section back."""
-        # Its children get another parent: what is added up around them is told the whole of it.
-        within = section.extra.within if section.extra is not None else None
-        section.extra = None
-        if within is not None:
-            extra_of(section).within = within
-        self._sections.close(section, time.monotonic_ns(), kind=Kind.CANCEL)
-
     # -- steps that nobody ends -----------------------------------------------------------------
 
     def ending(self, step: OpenStep) -> End:
@@ -307,18 +98,6 @@ class Stepping:
         if step is not None and step.section is not section:
             step.crossed = words
         self.abandoned.settle_inside(section, words)
-
-    def end_inside(self, section: SectionContext, t1: int, error: list[str] | None) -> None:
-        """What encloses steps ends: so do they."""
-        for step in [s for s in list(self.open.values()) if s.around is section]:
-            if self.abandoned.settle_one(step.section, error):
-                continue
-            if step.whole_ns:
-                self.end(step, step.whole_ns)
-            elif step.is_marked:
-                self.cancel(step)
-            else:
-                self.end(step, t1, error)
 
     def end_all(self, t1: int, error: list[str] | None) -> None:
         """The run ends: marked steps are cancelled, the others end."""
@@ -358,14 +137,3 @@ def _noting_aggregate(step: OpenStep, track: int) -> OpenStep:
     if within is not None:
         extra_of(step.section).within = within
     return step
-
-
-def _payload_of(
-    samples: int | None, tokens: int | None, excluded: int, epoch: int | None
-) -> dict[str, Any]:
-    """What was added up in a step, as its payload."""
-    counts = {"n": samples, "t": tokens, "x": excluded or None}
-    content: dict[str, Any] = {key: value for key, value in counts.items() if value is not None}
-    if epoch is not None:
-        content["a"] = {names.TRAINING_EPOCH: epoch}
-    return content

@@ -39,7 +39,7 @@ from otel_mlperf.recorder.sections import (
     section_span,
     slow_path,
 )
-from otel_mlperf.recorder.stepping import abandoned_loops, batch_size, step_recording
+from otel_mlperf.recorder.stepping import abandoned_loops, batch_size, one_step, step_recording
 
 ROOT = Path(__file__).parents[4]
 MODULES = [
@@ -61,6 +61,7 @@ MODULES = [
     scrub,
     span,
     recorder,
+    one_step,
     step_recording,
     tracks,
     logged_values,
@@ -71,6 +72,7 @@ INNER = [
     slow_path.SlowPath,
     section_cases.RecordedSections,
     parents.Parents,
+    one_step.OneStep,
     step_recording.Stepping,
     cells.Cells,
     added_up_in_step.AddedUpInStep,
