@@ -53,8 +53,10 @@ def _replace_closed_streams() -> None:
 
 
 def _say(message: str) -> None:
+    from otel_mlperf.cli.output import warn
+
     with suppress(OSError):
-        print(f"otel-mlperf: {message}", file=sys.stderr, flush=True)
+        warn(message)
 
 
 def _forget_output() -> None:

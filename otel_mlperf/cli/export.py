@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from otel_mlperf.cli.arguments import RunArgument  # noqa: TC001 - typer reads them
+from otel_mlperf.cli.output import say
 from otel_mlperf.errors import UsageError
 
 
@@ -51,4 +52,4 @@ def export(
     path = Path(out or f"{selected.run.path.resolve().name}{form.ending}")
     with new_file(path, is_replaced=force) as file:
         content = form.write(selected, file)
-    print(f"{path}: {size(path.stat().st_size)}, {content}\n{form.reader}")
+    say(f"{path}: {size(path.stat().st_size)}, {content}\n{form.reader}")

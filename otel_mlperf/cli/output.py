@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -19,10 +20,27 @@ if TYPE_CHECKING:
 
 
 def to_json(answer: Any) -> str:
-    """An answer as indented JSON; times stay nanoseconds, as their names say."""
+    """An answer as indented JSON; times stay nanoseconds, as their names say.
+
+    Names may come from anybody: what would command a terminal, or turn the direction of its text,
+    is escaped. Outside of texts JSON has none of these.
+    """
     import msgspec
 
-    return msgspec.json.format(msgspec.json.encode(answer), indent=2).decode()
+    text = msgspec.json.format(msgspec.json.encode(answer), indent=2).decode()
+    return _UNSEEN.sub(_escaped, text)
+
+
+def _escaped(char: re.Match[str]) -> str:
+    units = char[0].encode("utf-16-be").hex()
+    return "".join(f"\\u{units[at : at + 4]}" for at in range(0, len(units), 4))
+
+
+def say(message: str) -> None:
+    """Says what was done, on standard output."""
+    from otel_mlperf.report.lines import visible
+
+    print(visible(message), flush=True)
 
 
 def print_answer(answer: Any, render: Render, *, as_json: bool) -> None:
@@ -38,7 +56,16 @@ def print_answer(answer: Any, render: Render, *, as_json: bool) -> None:
 
 def warn(message: str) -> None:
     """Says what is wrong and does not keep the command from going on."""
-    print(f"otel-mlperf: {message}", file=sys.stderr, flush=True)
+    from otel_mlperf.report.lines import visible
+
+    print(f"otel-mlperf: {visible(message)}", file=sys.stderr, flush=True)
+
+
+_UNSEEN = re.compile(
+    "[\x7f-\x9f\xad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"
+    "\U000e0000-\U000e007f]"
+)
+"""Control characters that are no ASCII, and those that turn, break or hide text."""
 
 
 class Progress:
@@ -56,7 +83,7 @@ class Progress:
             from rich.progress import Progress as Bar
 
             self._bar = Bar(
-                TextColumn("{task.description}"),
+                TextColumn("{task.description}", markup=False),
                 BarColumn(),
                 DownloadColumn(),
                 TimeRemainingColumn(),
@@ -75,10 +102,12 @@ class Progress:
         """What is told how many bytes of ``trace`` have been read."""
         if self._bar is None:
             return None
+        from otel_mlperf.report.lines import visible
+
         before, self._done = self._done, self._done + self._sizes[trace]
 
         def read(count: int) -> None:
-            self._bar.update(self._task, completed=before + count, description=trace.name)
+            self._bar.update(self._task, completed=before + count, description=visible(trace.name))
 
         return read
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from otel_mlperf.cli.arguments import RunArgument  # noqa: TC001 - typer reads them
+from otel_mlperf.cli.output import say
 from otel_mlperf.errors import NotRunning
 from otel_mlperf.journal.window import FOLDER
 from otel_mlperf.journal.window_control import MOST_STEPS
@@ -59,13 +60,13 @@ def profile(
     if stop:
         asked = []
         for each in stop_ranks(journals):
-            print(f"rank {each.rank}: {each.words}")
+            say(f"rank {each.rank}: {each.words}")
             asked += [each.asked] if each.asked else []
     else:
         asked = ask_ranks(journals, steps)
         for window in asked:
             print(f"rank {window.rank}: asked for {plural(steps, 'step')} after the next one")
-        print(f"traces go to {chosen.path / FOLDER}", flush=True)
+        say(f"traces go to {chosen.path / FOLDER}")
     if wait if wait is not None else sys.stdout.isatty():
         _wait(chosen, asked)
 
@@ -76,7 +77,7 @@ def _wait(run: RunFolder, asked: list[AskedRank]) -> None:
     try:
         for window in asked:
             trace = wait_for_trace(run, window)
-            print(f"rank {window.rank}: {trace}", flush=isinstance(trace, Path))
+            say(f"rank {window.rank}: {trace}")
             if isinstance(trace, Path):
                 traces[window.rank] = trace
     except KeyboardInterrupt:

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from otel_mlperf.cli.arguments import RunArgument  # noqa: TC001 - typer reads them
-from otel_mlperf.cli.output import warn
+from otel_mlperf.cli.output import say, warn
 from otel_mlperf.errors import Unreachable
 
 
@@ -45,6 +45,6 @@ def send(
                 print(f"\r{sent:,} of {wanted:,} spans", end="", file=sys.stderr, flush=True)
     if sys.stderr.isatty():
         print("\r\x1b[K", end="", file=sys.stderr)
-    print(f"{sent:,} of {wanted:,} kept spans of {chosen.path.name} sent to {settings.endpoint}")
+    say(f"{sent:,} of {wanted:,} kept spans of {chosen.path.name} sent to {settings.endpoint}")
     if refused:
         raise Unreachable(f"sending to {settings.endpoint}: it refused {refused:,} spans")

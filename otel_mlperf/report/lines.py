@@ -68,11 +68,16 @@ def text(lines: Iterable[Line], *, color: bool, unicode: bool) -> str:
 def short(raw: str, width: int) -> str:
     """``raw`` on one line, printable, in at most ``width`` columns; a cut is marked."""
     # A name may hold escape sequences: printed as they are they would command the terminal.
-    line = "".join(char if char.isprintable() else "?" for char in " ".join(raw.split()))
+    line = visible(" ".join(raw.split()))
     if columns(line) <= width:
         return line
     used = accumulate(map(columns, line))
     return line[: sum(1 for _ in takewhile(lambda upto: upto < width, used))] + "…"
+
+
+def visible(raw: str) -> str:
+    """``raw`` with a question mark for what a terminal would obey instead of showing it."""
+    return "".join(char if char.isprintable() or char in "\n\t" else "?" for char in raw)
 
 
 def left(raw: str, width: int) -> str:
@@ -146,7 +151,8 @@ def _line(line: Line, color: bool, unicode: bool) -> str:
     ends = [(part, style) for part, style in line if part]
     if ends:
         ends[-1] = (ends[-1][0].rstrip(), ends[-1][1])
-    written = "".join(_painted(part, style) if color else part for part, style in ends)
+    shown = [(visible(part), style) for part, style in ends]
+    written = "".join(_painted(part, style) if color else part for part, style in shown)
     if unicode:
         return written
     # Ours by their likes first; what a program wrote besides becomes a question mark.
