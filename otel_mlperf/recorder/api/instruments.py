@@ -45,6 +45,10 @@ class Instrument(InstrumentSeries):
         super().__init__(name, _content(self.kind, name, unit))
         self.unit = unit
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        # A copy, here or in another process, is the instrument of that name there.
+        return _instrument, (self.usual, self.name, self.unit)
+
 
 class Counter(Instrument, CounterSeries):
     """A sum that only grows, ``ml.user.<name>``; made by ``counter()``."""

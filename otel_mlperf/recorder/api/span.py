@@ -43,6 +43,7 @@ _new_aggregate: Any = None
 _is_compiling: Callable[[], bool] | None = None
 _idle: dict[Any, Handle] = {}
 _MOST_IDLE = 4096
+_live: Any = sys.modules[__name__]
 
 
 def _follow(recorder: Recorder | None) -> None:
@@ -324,14 +325,16 @@ def wrap_function(handle: Handle, function: Any) -> Any:
 
     @functools.wraps(function)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
-        if _active is None or (_is_compiling is not None and _is_compiling()):
+        # By the module, not as its globals: cloudpickle takes a function of ``__main__`` with the
+        # globals that it names, and in here is this process's journal.
+        if _live._active is None or (_live._is_compiling is not None and _live._is_compiling()):
             return idle(*args, **kwargs)
         try:
-            entry = _known[handle]
+            entry = _live._known[handle]
         except KeyError:
             section = handle.open()
         else:
-            section = _new_section()
+            section = _live._new_section()
             section.entry = entry
             section.sid = 0
             section.extra = None

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
     from types import TracebackType
+    from typing import Self
 
     from otel_mlperf.recorder.lifecycle.agent_launch import AgentWatch
     from otel_mlperf.recorder.lifecycle.recorder import Recorder
@@ -61,6 +62,16 @@ class Run:
         if recorder is not None:
             # A program that ends for want of file descriptors could not load it any more.
             importlib.import_module("otel_mlperf.recorder.lifecycle.closing")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # There is one of it, in this process: another one gets what records nothing.
+        return type(self), (self.name,)
+
+    def __copy__(self) -> Self:
+        return self
+
+    def __deepcopy__(self, memo: Any) -> Self:
+        return self
 
     @property
     def id(self) -> str:
