@@ -115,6 +115,11 @@ def open_private(path: str, flags: int) -> int:
     return fd
 
 
+def open_at_once(path: str, flags: int) -> int:
+    """An opener that follows no link, and waits for nobody where the file is a pipe."""
+    return os.open(path, flags | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
+
+
 def _sync(path: str) -> None:
     with open(path, "rb") as file:
         os.fsync(file.fileno())

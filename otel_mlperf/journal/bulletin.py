@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from otel_mlperf.whole_file import write_whole
+from otel_mlperf.whole_file import open_at_once, write_whole
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -83,7 +83,7 @@ def write_readings(folder: str, groups: Mapping[str, Group], warnings: list[RunW
 def read_readings(folder: str) -> Published | None:
     """What the agent wrote last; None: nothing yet, or by another version."""
     try:
-        with open(os.path.join(folder, FILE), "rb") as file:
+        with open(os.path.join(folder, FILE), "rb", opener=open_at_once) as file:
             return _decode(file.read())
     except (OSError, ValueError, msgspec.MsgspecError):
         return None

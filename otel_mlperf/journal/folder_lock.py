@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from otel_mlperf.errors import JournalError
 from otel_mlperf.journal.journal_folder import make_private
+from otel_mlperf.whole_file import open_at_once
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -20,7 +21,8 @@ _LOCK_WAIT_S: Final = 3.0
 
 def is_served(folder: Path) -> bool:
     """Whether an agent holds the folder's lock."""
-    with contextlib.suppress(OSError), (folder / LOCK).open("rb") as lock:
+    # A pipe of somebody else's may lie there: to open it must not wait for its other end.
+    with contextlib.suppress(OSError), open(folder / LOCK, "rb", opener=open_at_once) as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:

@@ -15,7 +15,7 @@ from otel_mlperf.agent.lifecycle.agent_process import first_meta, serve
 from otel_mlperf.agent.lifecycle.node_parts import make_node_parts
 from otel_mlperf.agent.model.agent_options import Options, read_options
 from otel_mlperf.agent.model.agent_state import load_state, write_state
-from otel_mlperf.errors import JournalError, RunServed
+from otel_mlperf.errors import JournalError, RunServed, StoreError
 from otel_mlperf.journal.folder_lock import is_served
 from otel_mlperf.journal.journal_folder import (
     folders_of_run,
@@ -111,8 +111,14 @@ def deliver_rest(run: RunFolder, environ: Mapping[str, str]) -> Recovered:
 
     Raises:
         RunServed: an agent of this node is at it, whose files would change under its hands.
+        StoreError: it is another user's, who may have put links where it is written to.
     """
     run_folder = run.path
+    if (owner := run_folder.stat().st_uid) != os.getuid():
+        raise StoreError(
+            f"delivering what waits of run {run.short_id}: {run_folder} is user {owner}'s; let "
+            "that user do it"
+        )
     if _is_served(run):
         raise RunServed(
             f"delivering what waits of run {run.short_id}: its agent still runs on this node and "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import threading
 from typing import TYPE_CHECKING
 
@@ -12,8 +13,9 @@ from by_hand import Program
 from otel_mlperf.agent.delivery.outbox import Outbox
 from otel_mlperf.agent.lifecycle.agent_process import serve
 from otel_mlperf.agent.lifecycle.run_recovery import deliver_rest, folders_to_read, recover_journals
-from otel_mlperf.errors import RunServed
-from otel_mlperf.journal.folder_lock import OnlyOne
+from otel_mlperf.errors import RunServed, StoreError
+from otel_mlperf.journal.bulletin import FILE, read_readings
+from otel_mlperf.journal.folder_lock import LOCK, OnlyOne, is_served
 from otel_mlperf.journal.layout import META_AT
 from otel_mlperf.run_file import RunFile
 from otel_mlperf.store.run_folders import RunFolder, read_run
@@ -75,6 +77,28 @@ def test_journals_that_others_could_have_put_there_are_left(tmp_path):
     assert serve(folder, {}) == 1
     assert [path.suffix for path in folder.iterdir()] == [".journal"]
     assert not any((tmp_path / "runs" / "planted").iterdir())
+
+
+@pytest.mark.fault("F99", "S20")
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder away")
+def test_what_waits_of_another_user_is_left(run):
+    """Its files may be links to anywhere: root writes nothing there."""
+    before = files(run)
+    os.chown(run.path, 65534, 65534)
+    with pytest.raises(StoreError, match="is user 65534's; let that user do it"):
+        deliver_rest(run, {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:9"})
+
+    assert files(run) == before
+
+
+@pytest.mark.fault("F99")
+def test_a_pipe_in_a_folder_of_journals_holds_nobody_up(tmp_path):
+    """Whoever looks at somebody else's run opens files of theirs: none is waited for."""
+    for name in (LOCK, FILE):
+        os.mkfifo(tmp_path / name)
+
+    assert not is_served(tmp_path)
+    assert read_readings(str(tmp_path)) is None
 
 
 @pytest.mark.fault("F40")
