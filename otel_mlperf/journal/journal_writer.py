@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from otel_mlperf.errors import JournalError
+from otel_mlperf.foreign_errors import raise_foreign
 from otel_mlperf.journal.journal_file import create_mapped, move_to_new
 from otel_mlperf.journal.layout import (
     CELL_BYTES,
@@ -169,13 +170,28 @@ class Journal:
     ) -> bool:
         """Writes one row; False where the ring is full, counted in ``lost``."""
         slot = self.draw(lost)
+        self.store(slot, start, end, span, parent, root, track, name, flags)
+        return slot != 0
+
+    def store(  # noqa: PLR0913, PLR0917 - the fields of a row
+        self,
+        slot: int,
+        start: int,
+        end: int,
+        span: int,
+        parent: int,
+        root: int,
+        track: int,
+        name: int,
+        flags: int,
+    ) -> None:
+        """Writes one row to a slot that was drawn; 0: nowhere."""
         if slot:
             at = self.shape.ring_at + ((slot & self._mask) << 6)
             # pack_into zeroes the row first and stores the fields in order, the slot's number
             # last. Killed before that, the row is a hole; a stale number of the round before
             # would not be the slot's.
             ROW.pack_into(self.buffer, at, start, end, span, parent, root, track, name, flags, slot)
-        return slot != 0
 
     def payload(self, span: int, content: Mapping[str, object]) -> bool:
         """Writes what belongs to the row of ``span`` that follows; False if it had to be dropped.
@@ -189,8 +205,9 @@ class Journal:
         """``content`` as parts of text for ``put_payload``; empty where it cannot be stored."""
         try:
             pieces = _pieces(self._encode(content))
-        except Exception:  # noqa: BLE001 - a lone surrogate, an integer beyond 64 bits: the section is kept
-            return ()
+        except Exception as error:  # noqa: BLE001 - a lone surrogate, an integer beyond 64 bits
+            raise_foreign(error)
+            return ()  # the section is kept
         return pieces if len(pieces) <= MAX_PARTS else ()
 
     def put_payload(self, span: int, pieces: Pieces) -> bool:

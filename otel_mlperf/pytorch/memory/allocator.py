@@ -13,8 +13,9 @@ import time
 from typing import TYPE_CHECKING, Any, Final
 
 from otel_mlperf import names
+from otel_mlperf.foreign_errors import is_foreign
 from otel_mlperf.recorder.api.start import at_begin
-from otel_mlperf.recorder.core.faults import is_from_handler, say_once
+from otel_mlperf.recorder.core.faults import say_once
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -73,7 +74,7 @@ class Allocator:
             self._read(torch, now_ns)
             self._due_ns = now_ns + max(_LEAST_NS, (self._clock() - began) * _SHARE)
         except Exception as error:
-            if is_from_handler(error):
+            if is_foreign(error):
                 raise
             self._is_broken = True  # a version of torch that answers otherwise
             say_once("memory of the CUDA allocator is not read: %s: %s",

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from otel_mlperf import names
+from otel_mlperf.foreign_errors import is_foreign
 from otel_mlperf.pytorch.windows import profiler_lock
 from otel_mlperf.pytorch.windows.process_memory import Heap, WindowGrowth, resident_bytes
 from otel_mlperf.pytorch.windows.profiler_devices import (
@@ -22,7 +23,7 @@ from otel_mlperf.pytorch.windows.profiler_devices import (
     quiet,
 )
 from otel_mlperf.pytorch.windows.trace_file import has_begun, has_device_events, write_trace
-from otel_mlperf.recorder.core.faults import internal_error, is_from_handler, log, say_once
+from otel_mlperf.recorder.core.faults import internal_error, log, say_once
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -198,7 +199,7 @@ class Capture:
             profiler.stop_trace()
 
     def _give_up(self, error: Exception) -> None:
-        if is_from_handler(error):
+        if is_foreign(error):
             self._let_go()
             raise error
         say_once("a profiler window is lost: %s: %s", type(error).__name__, error)

@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from otel_mlperf.config import load_config
 from otel_mlperf.errors import StoreError
+from otel_mlperf.foreign_errors import is_foreign
 from otel_mlperf.ids import safe_name
 from otel_mlperf.journal.window import FOLDER, TRACE_SUFFIX
-from otel_mlperf.recorder.core.faults import is_from_handler, log
+from otel_mlperf.recorder.core.faults import log
 from otel_mlperf.recorder.lifecycle.run_identity import script_name
 from otel_mlperf.whole_file import replacing
 
@@ -86,7 +87,7 @@ def write_trace(export: Callable[[str], object], folder: Path, name: str) -> Pat
             temporary.chmod(0o600)  # Kineto puts a file of its own there
             _check(temporary)
     except OSError as error:
-        if is_from_handler(error):
+        if is_foreign(error):
             raise  # a time limit of the program, which is an OSError too
         raise StoreError(
             f"writing the profiler trace {place}: {error.strerror}; make room there"

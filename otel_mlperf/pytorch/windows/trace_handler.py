@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 from otel_mlperf import names
 from otel_mlperf.config import load_config
+from otel_mlperf.foreign_errors import is_foreign
 from otel_mlperf.recorder.api.span import active
-from otel_mlperf.recorder.core.faults import internal_error, is_from_handler, say_once
+from otel_mlperf.recorder.core.faults import internal_error, say_once
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -75,7 +76,7 @@ def trace_handler(also: Callable[[Any], object] | None = None) -> Callable[[Any]
 
 
 def _say(what: str, error: Exception) -> None:
-    if is_from_handler(error):
+    if is_foreign(error):
         raise error
     say_once(f"{what}: %s: %s", type(error).__name__, error)
 

@@ -12,7 +12,9 @@ import inspect
 from typing import TYPE_CHECKING, Any, Protocol
 
 from otel_mlperf import names
+from otel_mlperf.foreign_errors import is_foreign
 from otel_mlperf.recorder.core.faults import say_once
+from otel_mlperf.recorder.core.interrupts import at_once
 from otel_mlperf.recorder.sections.section_context import CURRENT, SectionContext
 
 if TYPE_CHECKING:
@@ -92,66 +94,103 @@ def _wrap_coroutine(handle: Recordable, function: Any) -> Any:
 class _Body:
     """The section of a generator: current while the body runs, and only then."""
 
-    __slots__ = ("_adds_up", "_inside", "_is_current", "_section", "_token")
+    __slots__ = ("_adds_up", "_inside", "_is_current", "_section")
 
     def __init__(self, handle: Recordable) -> None:
         self._section = section = handle.short_way()
         # What is not recorded after all is in nobody's context.
         self._is_current = isinstance(section, SectionContext)
         self._adds_up = self._is_current and section.adds_up
-        if self._adds_up:
-            # Each turn is a call of its own: it may be made in another section than the one before.
-            self._inside = section
-            return
-        if section is not None:
-            self._inside = section.__enter__()
-        if self._is_current:
-            self._token: Token[Any] | None = getattr(section, "token", None)
-            self._suspend()
+        self._inside: Any = None
+        """What is current in the body; None: it has not begun."""
 
     def run(self, step: Callable[..., Any], *args: Any) -> Any:
         """Runs the body up to its next ``yield``."""
-        self._resume()
+        if not self._is_current:
+            return step(*args)
+        around, token = CURRENT.get(), None
         try:
+            token = self._resume()
             return step(*args)
         finally:
-            self._suspend()
+            self._suspend(token, around)
 
     async def wait(self, step: Callable[..., Awaitable[Any]], *args: Any) -> Any:
         """The same for an async generator."""
-        self._resume()
+        if not self._is_current:
+            return await step(*args)
+        around, token = CURRENT.get(), None
         try:
+            token = self._resume()
             return await step(*args)
         finally:
-            self._suspend()
+            self._suspend(token, around)
 
-    def end(self, error: BaseException | None = None) -> None:
-        """The body is finished."""
+    def leave(self, close: Callable[[], Any]) -> None:
+        """Closes the body, if it was begun, in its own context."""
+        if self._inside is not None:
+            self.run(close)
+
+    async def wait_to_leave(self, close: Callable[[], Awaitable[Any]]) -> None:
+        """The same for an async generator."""
+        if self._inside is not None:
+            await self.wait(close)
+
+    def _resume(self) -> Token[Any] | None:
         section = self._section
         if self._adds_up:
-            return
-        if self._is_current:
-            section.token = CURRENT.set(section)
-        if section is not None:
-            section.__exit__(type(error) if error else None, error, None)
+            # Each turn is a call of its own: it may be made in another section than the one before.
+            section.__enter__()
+            self._inside = self._inside or section
+        elif self._inside is None:
+            section.__enter__()
+            self._inside = section
+            return getattr(section, "token", None)
+        # What the body itself has open at its yield becomes current again with it.
+        return CURRENT.set(self._inside)
 
-    def _resume(self) -> None:
-        if self._adds_up:
-            self._section.__enter__()
-        if self._is_current:
-            # What the body itself has open at its yield becomes current again with it.
-            self._token = CURRENT.set(self._inside)
-
-    def _suspend(self) -> None:
-        if not self._is_current or self._token is None:
-            return
-        self._inside = CURRENT.get()
+    @at_once
+    def _suspend(self, token: Token[Any] | None, around: Any) -> None:
         try:
-            CURRENT.reset(self._token)
-        except (ValueError, RuntimeError):
+            self._put_back(token, around)
+        except BaseException:
+            self._put_back(token, around)
+            raise
+
+    def _put_back(self, token: Token[Any] | None, around: Any) -> None:
+        current = CURRENT.get()
+        try:
+            if token is not None:
+                CURRENT.reset(token)
+                self._inside = current
+            elif current is not around:  # interrupted before there was one, and so the body's turn
+                CURRENT.set(around)
+        except ValueError as error:
+            if is_foreign(error):
+                raise
             return  # the body was run in another context, which is gone with its task
+        except RuntimeError as error:
+            if is_foreign(error):
+                raise
+            # else it is the second time
         if self._adds_up:
             self._section.__exit__(None, None, None)
+
+    @at_once
+    def end(self, error: BaseException | None = None) -> None:
+        """The body is finished."""
+        try:
+            if self._inside is None or self._adds_up:
+                return
+            around = CURRENT.get()
+            self._section.token = CURRENT.set(self._section)
+            self._section.__exit__(type(error) if error else None, error, None)
+        except BaseException:
+            if self._inside is not None and not self._adds_up:
+                self._section.__exit__(type(error) if error else None, error, None)
+                if CURRENT.get() is self._section:
+                    CURRENT.set(locals().get("around"))
+            raise
 
 
 def _wrap_generator(handle: Recordable, function: Any) -> Any:
@@ -175,6 +214,8 @@ def _wrap_generator(handle: Recordable, function: Any) -> Any:
             body.end()
             return stop.value
         except BaseException as error:
+            # It may have come between two turns: what the body has open is left in its context.
+            body.leave(generator.close)
             body.end(error)
             raise
 
@@ -201,6 +242,7 @@ def _wrap_async_generator(handle: Recordable, function: Any) -> Any:
         except StopAsyncIteration:
             body.end()
         except BaseException as error:
+            await body.wait_to_leave(generator.aclose)
             body.end(error)
             raise
 

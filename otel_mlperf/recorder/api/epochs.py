@@ -9,7 +9,8 @@ from otel_mlperf import names
 from otel_mlperf.recorder.api.block import Invisible
 from otel_mlperf.recorder.api.span import active, is_compiling
 from otel_mlperf.recorder.core import recording
-from otel_mlperf.recorder.core.faults import internal_error, say_once
+from otel_mlperf.recorder.core.faults import internal_error, say_once, try_again
+from otel_mlperf.recorder.core.interrupts import at_once, raises_afterwards
 from otel_mlperf.recorder.core.program_callbacks import PHASE
 from otel_mlperf.recorder.sections.section_context import extra_of
 from otel_mlperf.recorder.stepping.abandoned_loops import is_suspicious
@@ -26,8 +27,22 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
+class _Opened:
+    """One entering of a block: what it is to be left by, known before anything is opened."""
+
+    def __init__(self, recorder: Recorder, section: Section, before: Any, around: Any) -> None:
+        self.recorder, self.section = recorder, section
+        self.before = before
+        """The phase or epoch that is current again afterwards."""
+        self.around: _Opened | None = around
+        """The entering of the same block that this one is inside."""
+
+
 class _Frame:
     """What is the same for every block that is not a step: nothing that it does may raise."""
+
+    def __init__(self) -> None:
+        self._opened: _Opened | None = None
 
     def __enter__(self) -> Any:
         try:
@@ -39,6 +54,7 @@ class _Frame:
             internal_error(error)
             return Invisible()
 
+    @at_once
     def __exit__(
         self,
         kind: type[BaseException] | None,
@@ -46,9 +62,36 @@ class _Frame:
         trace: TracebackType | None,
     ) -> None:
         try:
-            self._end(kind, error, trace)
-        except Exception as problem:  # noqa: BLE001 - recording never raises
+            is_entered = True
+            self._leave(lambda opened: opened.section.__exit__(kind, error, trace))
+        except BaseException as problem:  # noqa: BLE001 - what is not ours goes on
+            if not locals().get("is_entered"):
+                try_again(self._leave, lambda opened: opened.section.__exit__(kind, error, trace))
             internal_error(problem)
+
+    @at_once
+    def _leave(self, leave: Callable[[_Opened], object]) -> None:
+        """Leaves what was entered last; ``leave`` does nothing the second time."""
+        try:
+            opened = self._opened
+            if opened is not None:
+                self._tell_ending()
+                leave(opened)
+                self._restore(opened)
+        except BaseException:
+            opened = locals().get("opened", self._opened)
+            if opened is not None:
+                leave(opened)
+                self._restore(opened)
+            raise
+
+    def _restore(self, opened: _Opened) -> None:
+        """The block is not the current one any more."""
+        if opened.section in opened.recorder.parents.outer:
+            opened.recorder.parents.outer.remove(opened.section)
+        self._set_current(opened.recorder, opened.before)
+        if self._opened is opened:
+            self._opened = opened.around
 
     def set(self, **attributes: Any) -> None:
         """Nothing is recorded: what ``with`` gives is the open section."""
@@ -56,57 +99,62 @@ class _Frame:
     def _begin(self, recorder: Recorder) -> Section:
         raise NotImplementedError
 
-    def _end(self, *exception: Any) -> None:
+    def _set_current(self, recorder: Recorder, value: Any) -> None:
         raise NotImplementedError
+
+    def _tell_ending(self) -> None:
+        """Called before it ends."""
 
 
 class Epoch(_Frame):
     """One epoch as a block: ``with epoch(3):``."""
 
     def __init__(self, number: int) -> None:
+        super().__init__()
         self._number = number
-        self._recorder: Recorder | None = None
-        self._section: Any = None
-        self._before: int | None = None
 
     def _begin(self, recorder: Recorder) -> Section:
         recorder.stepping.abandoned.settle(None)
         key = (names.SPAN_EPOCH, names.EPOCH)
         section = recorder.sections.make(recorder.registry.entry(key, *key))
         extra_of(section).attributes = {names.TRAINING_EPOCH: int(self._number)}
-        section.__enter__()
-        self._before, recorder.stepping.epoch = recorder.stepping.epoch, int(self._number)
-        self._recorder, self._section = recorder, section
-        recorder.parents.outer.append(section)
+        opened = _Opened(recorder, section, recorder.stepping.epoch, self._opened)
+        try:
+            section.__enter__()
+            self._opened = opened
+            self._set_current(recorder, int(self._number))
+            recorder.parents.outer.append(section)
+        except BaseException:  # the block is never entered, so nobody would leave it
+            section.__exit__(*sys.exc_info())
+            self._restore(opened)
+            raise
         return section
 
-    def _end(self, *exception: Any) -> None:
-        if self._recorder is not None:
-            self._section.__exit__(*exception)
-            self.leave()
+    def _set_current(self, recorder: Recorder, value: Any) -> None:
+        recorder.stepping.epoch = value
 
-    def leave(self) -> None:
-        """The epoch is not the current one any more."""
-        recorder, self._recorder = self._recorder, None
-        if recorder is not None:
-            recorder.stepping.epoch = self._before
-            _remove(recorder, self._section)
-
-    def drop(self) -> None:
+    @at_once
+    def drop(self, *, is_suspicious: bool) -> None:
         """The loop's iterator is gone: by ``break``, or perhaps by an exception."""
-        recorder, section = self._recorder, self._section
-        if recorder is None or not section.at:
-            return
         try:
+            opened = self._opened
+            if opened is None or not opened.section.at:
+                return
             # First, for the next epoch must not find this one around it; its row may wait longer.
-            self.leave()
-            abandoned = recorder.stepping.abandoned
-            abandoned.add(section, _ending(recorder, section), is_suspicious=is_suspicious(3))
-        except Exception as error:  # noqa: BLE001 - recording never raises
+            self._restore(opened)
+            abandoned, end = opened.recorder.stepping.abandoned, _ending(opened)
+            abandoned.add(opened.section, end, is_suspicious=is_suspicious)
+        except BaseException as error:  # noqa: BLE001 - what is not ours goes on
+            opened = locals().get("opened", self._opened)
+            if opened is not None:
+                try_again(opened.section.__exit__, None, None, None)
+                try_again(self._restore, opened)
             internal_error(error)
 
 
-def _ending(recorder: Recorder, section: Section) -> End:
+def _ending(opened: _Opened) -> End:
+    recorder, section = opened.recorder, opened.section
+
     def end(t1: int, error: list[str] | None) -> None:
         recorder.stepping.end_inside(section, t1, error)
         recorder.sections.leave(section)
@@ -146,20 +194,27 @@ class EpochIterator(Generic[T]):
     def __next__(self) -> T:
         self.close()
         value = next(self._inner)
-        self._open = Epoch(self._number)
+        epoch = Epoch(self._number)
         self._number += 1
-        self._open.__enter__()
+        epoch.__enter__()
+        self._open = epoch
         return value
 
     def close(self) -> None:
         """Ends the open epoch."""
-        opened, self._open = self._open, None
-        if opened is not None:
-            opened.__exit__(None, None, None)
-
-    def __del__(self) -> None:
         if self._open is not None:
-            self._open.drop()
+            self._open.__exit__(None, None, None)
+            self._open = None
+
+    def drop(self) -> None:
+        """Nobody holds the iterator any more."""
+        # Perhaps it was interrupted while it was made: then it has no epoch.
+        opened = getattr(self, "_open", None)
+        if opened is not None:
+            opened.drop(is_suspicious=is_suspicious(3))
+
+    # What a signal handler raises in a finalizer would be dropped by the interpreter.
+    __del__ = raises_afterwards(drop)
 
 
 @overload
@@ -181,7 +236,7 @@ class Phase(_Frame):
 
     def __init__(self, name: str) -> None:
         self._name = names.PHASE_OF.get(name, name) if isinstance(name, str) else name
-        self._opened: list[tuple[Recorder, str, str, Any]] = []
+        super().__init__()
 
     def _begin(self, recorder: Recorder) -> Section:
         recorder.stepping.abandoned.settle(None)
@@ -192,52 +247,48 @@ class Phase(_Frame):
             close = difflib.get_close_matches(str(self._name), names.PHASES, 1)
             hint = f": did you mean {close[0]!r}?" if close else f"; its steps count as {phase}"
             say_once(f"phase({self._name!r}) is none of {', '.join(names.PHASES)}{hint}")
-        before = recorder.registry.set_phase(phase)
-        recording.refresh()  # span() keeps the known names of one phase in a global of its own
-        key = (str(self._name), names.PHASE)
-        section = recorder.sections.make(recorder.registry.entry(key, *key))
-        section.__enter__()
-        recorder.parents.outer.append(section)
-        self._opened = [*self._opened, (recorder, phase, before, section)]
+        before = recorder.registry.phase
+        opened = None
         try:
+            self._set_current(recorder, phase)
+            key = (str(self._name), names.PHASE)
+            section = recorder.sections.make(recorder.registry.entry(key, *key))
+            opened = _Opened(recorder, section, before, self._opened)
+            section.__enter__()
+            self._opened = opened
+            recorder.parents.outer.append(section)
             PHASE.tell(phase, True)
-        except BaseException:  # Ctrl-C: the block is never entered, so nobody would leave it
-            self._close(lambda _, section: section.__exit__(*sys.exc_info()))
+        except BaseException:  # the block is never entered, so nobody would leave it
+            if opened is None:
+                self._set_current(recorder, before)
+            else:
+                opened.section.__exit__(*sys.exc_info())
+                self._restore(opened)
             raise
         return section
 
+    def _set_current(self, recorder: Recorder, value: Any) -> None:
+        recorder.registry.set_phase(value)
+        recording.refresh()  # span() keeps the known names of one phase in a global of its own
+
+    def _tell_ending(self) -> None:
+        assert self._opened is not None
+        PHASE.tell(self._opened.recorder.registry.phase, False)
+
     def end(self, at_ns: int) -> None:
         """Ends it at a time that has passed: nobody has said that it is one, nor when it ended."""
-        self._leave(lambda recorder, section: recorder.sections.exit_slow(
-            section, max(at_ns, section.t0), None
+        self._leave(lambda opened: opened.recorder.sections.exit_slow(
+            opened.section, max(at_ns, opened.section.t0), None
         ))  # fmt: skip
 
     def cancel(self) -> None:
         """Takes it back: it was none, and what was in it goes to what is around it."""
 
-        def take_back(recorder: Recorder, section: Any) -> None:
-            recorder.sections.leave(section)
-            recorder.stepping.cancel_section(section)
+        def take_back(opened: _Opened) -> None:
+            opened.recorder.sections.leave(opened.section)
+            opened.recorder.stepping.cancel_section(opened.section)
 
         self._leave(take_back)
-
-    def _end(self, *exception: Any) -> None:
-        self._leave(lambda _, section: section.__exit__(*exception))
-
-    def _leave(self, leave: Callable[[Recorder, Any], None]) -> None:
-        if not self._opened:
-            return
-        try:
-            PHASE.tell(self._opened[-1][1], False)
-        finally:
-            self._close(leave)
-
-    def _close(self, leave: Callable[[Recorder, Any], None]) -> None:
-        recorder, _, before, section = self._opened.pop()
-        leave(recorder, section)
-        _remove(recorder, section)
-        recorder.registry.set_phase(before)
-        recording.refresh()
 
 
 def phase(name: str) -> Block:
@@ -249,8 +300,3 @@ def phase(name: str) -> Block:
     step's measured duration leaves it out.
     """
     return Invisible() if is_compiling() else Phase(name)
-
-
-def _remove(recorder: Recorder, section: Any) -> None:
-    if section in recorder.parents.outer:
-        recorder.parents.outer.remove(section)

@@ -17,6 +17,7 @@ from otel_mlperf.recorder.api.unrecorded import note_use
 from otel_mlperf.recorder.core import recording
 from otel_mlperf.recorder.core.attribute_values import safe_attributes, safe_name_text
 from otel_mlperf.recorder.core.faults import internal_error
+from otel_mlperf.recorder.core.interrupts import at_once
 from otel_mlperf.recorder.instruments.aggregated_sections import AggregatedSection
 from otel_mlperf.recorder.sections.section import Section
 from otel_mlperf.recorder.sections.section_context import CURRENT, Attributes
@@ -108,22 +109,35 @@ class Handle:
         if _active is None:
             return self
         section = self.open()
+        entered = section.__enter__()
         self._opened = [*(self._opened or []), section]
-        return section.__enter__()
+        return entered
 
+    @at_once
     def __exit__(
         self,
         kind: type[BaseException] | None,
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        opened = self._opened
-        if not opened:
-            return
+        try:
+            section = self._the_one_left()
+            section.__exit__(kind, error, trace)
+            self._forget(section)
+        except BaseException:
+            section = locals().get("section") or self._the_one_left()
+            section.__exit__(kind, error, trace)  # what is done already is not done again
+            self._forget(section)
+            raise
+
+    def _forget(self, section: Any) -> None:
+        self._opened = [one for one in self._opened or [] if one is not section]
+
+    def _the_one_left(self) -> Any:
+        if not self._opened:
+            return Invisible()  # entered while nothing was recorded
         current = CURRENT.get()
-        section = current if current in opened else opened[-1]
-        opened.remove(section)
-        section.__exit__(kind, error, trace)
+        return current if current in self._opened else self._opened[-1]
 
     def set(self, **attributes: Any) -> None:
         """Nothing is recorded: this is not an open section."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import sys
 import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, TypeVar, overload
@@ -11,7 +12,8 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 from otel_mlperf import names
 from otel_mlperf.recorder.api.block import Invisible
 from otel_mlperf.recorder.api.span import active, is_compiling, note_unrecorded
-from otel_mlperf.recorder.core.faults import internal_error, say_once
+from otel_mlperf.recorder.core.faults import internal_error, say_once, try_again
+from otel_mlperf.recorder.core.interrupts import at_once
 from otel_mlperf.recorder.core.scrub import is_failure
 
 if TYPE_CHECKING:
@@ -34,6 +36,10 @@ _UNENTERED = (
 )
 
 
+_ONLY_HERE = 2
+"""References to what only one variable holds, and the question for their number."""
+_made: StepBlock | None = None
+"""What ``step()`` made last, until any is entered."""
 _Opened = tuple["Recorder", "OpenStep | None", Any, "_Opened | None"]
 """What was entered last, and what before it: one block may be entered again inside itself."""
 
@@ -52,12 +58,13 @@ class StepBlock:
         self._name = name
         """What it is called where it is not a step but a section of one."""
         self._opened: _Opened | None = None
-        self._is_used = False
 
     def __enter__(self) -> Any:
-        self._is_used = True
+        global _made
+        _made = None
+        step: OpenStep | None = None
+        recorder = active()
         try:
-            recorder = active()
             if recorder is None or is_compiling():
                 note_unrecorded("step()")
                 return Invisible()
@@ -69,43 +76,47 @@ class StepBlock:
                 section = step.section
                 step.samples, step.tokens = self._samples, self._tokens
             self._opened = recorder, step, section, self._opened
-        except Exception as error:  # noqa: BLE001 - recording never raises
+        except BaseException as error:  # noqa: BLE001 - what is not ours goes on
+            if recorder is not None and step is not None:
+                try_again(recorder.stepping.cancel, step)
             internal_error(error)
             return Invisible()
         return section
 
+    @at_once
     def __exit__(
         self,
         kind: type[BaseException] | None,
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        try:
+            t1 = time.monotonic_ns()  # first: what it takes to end a step is no part of it
+            self._leave(t1, error)
+        except BaseException as problem:  # noqa: BLE001 - what is not ours goes on
+            try_again(self._leave, locals().get("t1", 0), error)
+            internal_error(problem)
+
+    def _leave(self, t1: int, error: BaseException | None) -> None:
+        """Ends what was entered last; what has ended already does not end again."""
         if self._opened is None:
             return
-        t1 = time.monotonic_ns()  # first: what it takes to end a step is no part of it
-        try:
-            recorder, step, section, self._opened = self._opened
-            if step is None:
-                section.__exit__(kind, error, trace)
-            else:
-                failed = error is not None and is_failure(error)
-                words = recorder.sections.describe(section, error) if failed else None
-                recorder.stepping.end(step, t1, words)
-        except Exception as problem:  # noqa: BLE001 - recording never raises
-            internal_error(problem)
+        recorder, step, section, before = self._opened
+        if step is None:
+            section.__exit__(type(error) if error else None, error, None)
+        else:
+            failed = error is not None and step.section.at and is_failure(error)
+            words = recorder.sections.describe(section, error) if failed else None
+            recorder.stepping.end(step, t1, words)
+        self._opened = before
 
     def set(self, **attributes: Any) -> None:
         """Nothing is recorded: what ``with`` gives is the open step."""
 
     def __call__(self, function: F) -> F:
         """Decorates a function: each call is a step."""
-        self._is_used = True
         decorated: F = _decorate(function, self._number, self._samples, self._tokens)
         return decorated
-
-    def __del__(self) -> None:
-        if not getattr(self, "_is_used", True):
-            say_once(_UNENTERED)
 
 
 @overload
@@ -126,7 +137,12 @@ def step(number: Any = None, /, *, samples: int | None = None, tokens: int | Non
         return _decorate(number, None, samples, tokens)
     if is_compiling():
         return Invisible()
-    return StepBlock(number, samples, tokens)
+    global _made
+    # Not by a finalizer: what a signal handler raises there would be dropped by the interpreter.
+    if _made is not None and sys.getrefcount(_made) == _ONLY_HERE:
+        say_once(_UNENTERED)
+    _made = StepBlock(number, samples, tokens)
+    return _made
 
 
 def mark_step(number: int | None = None) -> None:

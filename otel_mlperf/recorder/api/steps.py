@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, cast
 
 from otel_mlperf import names
 from otel_mlperf.recorder.api.span import active, is_compiling, note_unrecorded, span
-from otel_mlperf.recorder.core.faults import internal_error, say_once
+from otel_mlperf.recorder.core.faults import internal_error, say_once, try_again
+from otel_mlperf.recorder.core.interrupts import at_once, raises_afterwards
 from otel_mlperf.recorder.core.scrub import describe_exception, is_failure
 from otel_mlperf.recorder.stepping.abandoned_loops import is_suspicious
 from otel_mlperf.recorder.stepping.batch_size import count_samples, count_tokens
@@ -118,7 +119,11 @@ class _Turns:
         self._wait: Any = None
 
     def before(self) -> None:
-        """A batch is asked for: ends what the last one opened, opens what this one needs."""
+        """A batch is asked for: ends what the last one opened, opens what this one needs.
+
+        What is open is known here until it has ended, so that ``failed`` finds what an interrupt
+        has left.
+        """
         try:
             if self._micro is not None:
                 self._end_micro()
@@ -145,9 +150,9 @@ class _Turns:
     def after(self, batch: Any) -> None:
         """The batch is there."""
         try:
-            wait, self._wait = self._wait, None
-            if wait is not None:
-                wait.__exit__(None, None, None)
+            if self._wait is not None:
+                self._wait.__exit__(None, None, None)
+                self._wait = None
             self._count += 1
             step = self._step
             if step is not None:
@@ -162,7 +167,7 @@ class _Turns:
     def exhausted(self) -> None:
         """There was no batch: what was opened for it never was."""
         try:
-            recorder, self._recorder = self._recorder, None
+            recorder = self._recorder
             if recorder is None:
                 return
             for section in (self._wait, self._micro):
@@ -170,18 +175,17 @@ class _Turns:
                     recorder.sections.leave(section)
                     recorder.stepping.cancel_section(section)
             self._wait = self._micro = None
-            step, self._step = self._step, None
-            if step is None:
-                return
-            if self._count:
-                recorder.stepping.end(step)
-            else:
-                recorder.stepping.cancel(step)
+            if self._step is not None:
+                if self._count:
+                    recorder.stepping.end(self._step)
+                else:
+                    recorder.stepping.cancel(self._step)
+            self._step = self._recorder = None
         except Exception as error:  # noqa: BLE001 - recording never raises
             internal_error(error)
 
     def failed(self, error: BaseException) -> None:
-        """The iterable raised: so did the step."""
+        """The iterable raised, or something else inside the recorder: so did the step."""
         try:
             recorder, step = self._recorder, self._step
             if self._wait is not None:
@@ -203,29 +207,38 @@ class _Turns:
         except Exception as error:  # noqa: BLE001 - recording never raises
             internal_error(error)
 
+    @at_once
     def drop(self) -> None:
         """Nobody holds the iterator any more."""
         # A finalizer's: it may come at any moment and in any thread, after the end of the run too.
-        step, recorder = self._step, self._recorder
-        if step is None or recorder is None or not step.section.at:
-            return
         try:
-            self._end_micro()
-            stepping = recorder.stepping
-            end = stepping.ending(step)
-            stepping.abandoned.add(step.section, end, is_suspicious=is_suspicious(3))
-        except Exception as error:  # noqa: BLE001 - recording never raises
+            # Perhaps it was interrupted while it was made: then it has no step.
+            step = getattr(self, "_step", None)
+            if step is not None and step.section.at:
+                self._end_micro()
+                self._abandon(is_suspicious=is_suspicious(3))
+        except BaseException as error:  # noqa: BLE001 - what is not ours goes on
+            try_again(self._end, 0)
             internal_error(error)
 
+    def _abandon(self, *, is_suspicious: bool) -> None:
+        if self._step is not None and self._recorder is not None:
+            stepping = self._recorder.stepping
+            end = stepping.ending(self._step)
+            stepping.abandoned.add(self._step.section, end, is_suspicious=is_suspicious)
+
+    # What a signal handler raises in a finalizer would be dropped by the interpreter.
+    __del__ = raises_afterwards(drop)
+
     def _end(self, t1: int) -> None:
-        step, self._step = self._step, None
-        if step is not None and self._recorder is not None:
-            self._recorder.stepping.end(step, t1)
+        if self._step is not None and self._recorder is not None:
+            self._recorder.stepping.end(self._step, t1)
+        self._step = None
 
     def _end_micro(self, error: BaseException | None = None) -> None:
-        micro, self._micro = self._micro, None
-        if micro is not None:
-            micro.__exit__(type(error) if error else None, error, None)
+        if self._micro is not None:
+            self._micro.__exit__(type(error) if error else None, error, None)
+            self._micro = None
 
 
 class StepIterator(_Turns, Generic[T]):
@@ -242,20 +255,20 @@ class StepIterator(_Turns, Generic[T]):
         return len(self._of)
 
     def __next__(self) -> T:
-        self.before()
         try:
-            batch = next(self._inner)
+            self.before()
+            try:
+                batch = next(self._inner)
+            except StopIteration:
+                self.exhausted()
+                raise
+            self.after(batch)
         except StopIteration:
-            self.exhausted()
             raise
         except BaseException as error:
             self.failed(error)
             raise
-        self.after(batch)
         return batch
-
-    def __del__(self) -> None:
-        self.drop()
 
 
 class AsyncStepIterator(_Turns, Generic[T]):
@@ -269,24 +282,24 @@ class AsyncStepIterator(_Turns, Generic[T]):
         return self
 
     async def __anext__(self) -> T:
-        self.before()
         try:
-            batch = await anext(self._inner)
+            self.before()
+            try:
+                batch = await anext(self._inner)
+            except StopAsyncIteration:
+                self.exhausted()
+                raise
+            self.after(batch)
         except StopAsyncIteration:
-            self.exhausted()
             raise
         except BaseException as error:
             self.failed(error)
             raise
-        self.after(batch)
         return batch
 
     async def aclose(self) -> None:
         """Ends the pass."""
         self.close()
-
-    def __del__(self) -> None:
-        self.drop()
 
 
 def _added(total: int | None, more: int | None) -> int | None:

@@ -13,6 +13,7 @@ from enum import Enum
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
+from otel_mlperf.foreign_errors import raise_foreign
 from otel_mlperf.recorder.core.scrub import clean
 
 if TYPE_CHECKING:
@@ -69,7 +70,8 @@ def safe_value(value: Any) -> Any:
         return value if len(value) <= 64 and value.isascii() else clean(value, TEXT_BYTES)
     try:
         return _other_value(value)
-    except Exception:  # noqa: BLE001 - properties and __len__ are the program's code
+    except Exception as error:  # noqa: BLE001 - properties and __len__ are the program's code
+        raise_foreign(error)
         return _type_name(value)
 
 

@@ -6,12 +6,12 @@ minute. Facts that a user should know are said once in a process.
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import sys
 import time
-from types import FrameType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+from otel_mlperf.foreign_errors import raise_foreign
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -28,8 +28,10 @@ class _Unconfigured(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         if len(log.handlers) > 1 or (log.propagate and logging.root.handlers):
             return
-        with contextlib.suppress(Exception):  # stderr may be closed
+        try:
             sys.stderr.write(f"otel_mlperf: {self.format(record)}\n")
+        except Exception as error:  # noqa: BLE001 - stderr may be closed
+            raise_foreign(error)
 
 
 log.addHandler(_Unconfigured(logging.WARNING))
@@ -61,8 +63,7 @@ def internal_error(error: BaseException) -> None:
     """Counts an exception of our own and logs it, once a minute at most.
 
     Raises:
-        BaseException: ``error`` itself, where it is not ours: a signal handler of the program
-            raised it while our code ran (a time limit, say).
+        BaseException: ``error`` itself, where it is not ours: see ``foreign_errors``.
     """
     count_error(error)
     try:
@@ -74,8 +75,20 @@ def internal_error(error: BaseException) -> None:
                 _Faults.total,
                 exc_info=(type(error), error, error.__traceback__),
             )
-    except Exception:  # noqa: BLE001 - the last resort: a closed stderr, a broken log handler
-        return
+    except Exception as broken:  # noqa: BLE001 - a closed stderr, a broken log handler
+        raise_foreign(broken)
+
+
+def try_again(call: Callable[..., object], *arguments: Any) -> None:
+    """For what was interrupted: ends it all the same, and what fails in that is ours.
+
+    Raises:
+        BaseException: it is interrupted once more.
+    """
+    try:
+        call(*arguments)
+    except Exception as error:  # noqa: BLE001 - recording never raises
+        internal_error(error)
 
 
 def count_error(error: BaseException) -> None:
@@ -84,51 +97,34 @@ def count_error(error: BaseException) -> None:
     Raises:
         BaseException: ``error`` itself, where it is not ours.
     """
-    if is_from_handler(error):
-        raise error
+    raise_foreign(error)
     _Faults.total += 1
     if _Faults.count is not None:
         _Faults.count()
 
 
-def is_from_handler(error: BaseException) -> bool:
-    """Whether a signal handler raised it: a function that was called with a frame."""
-    trace = error.__traceback__
-    # Python runs handlers between any two instructions, ours too. What they raise (a time limit of
-    # a test, say) is the program's; nothing but the frame that they are given tells it apart.
-    while trace is not None:
-        frame = trace.tb_frame
-        if not frame.f_globals.get("__name__", "").startswith("otel_mlperf."):
-            arguments = frame.f_code.co_varnames[: frame.f_code.co_argcount]
-            if any(isinstance(frame.f_locals.get(name), FrameType) for name in arguments):
-                return True
-        trace = trace.tb_next
-    return False
-
-
 def say_once(text: str, *values: object) -> None:
-    """A warning that each process gives once; never raises."""
+    """A warning that each process gives once; never raises by itself."""
     if text in _said or len(_said) >= _MOST_SAID:
         return
     _said.add(text)
     try:
         log.warning(text, *values)
-    except Exception:  # noqa: BLE001 - a broken log handler of the program
-        return
+    except Exception as error:  # noqa: BLE001 - a broken log handler of the program
+        raise_foreign(error)
 
 
 def callback_failed(of: str, callback: object, error: BaseException) -> None:
     """Counts and says once that a callback of the program failed; never raises but for ``error``.
 
     Raises:
-        Exception: ``error`` itself, where a signal handler of the program raised it in between.
+        Exception: ``error`` itself, where it is neither ours nor the callback's.
     """
-    if is_from_handler(error):
-        raise error
+    raise_foreign(error)
     try:
         if _Faults.count_callback is not None:
             _Faults.count_callback()
         name = getattr(callback, "__qualname__", type(callback).__qualname__)
         say_once(f"{of}(): {name} failed: %s: %s", type(error).__name__, error)
-    except Exception:  # noqa: BLE001 - a __qualname__ of the program's own making
-        return
+    except Exception as problem:  # noqa: BLE001 - a __qualname__ of the program's own making
+        raise_foreign(problem)

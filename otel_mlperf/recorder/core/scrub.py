@@ -6,6 +6,7 @@ code of the program, which may raise, so every look is guarded: the program sees
 
 from __future__ import annotations
 
+from otel_mlperf.foreign_errors import raise_foreign
 from otel_mlperf.redaction import IN_PROCESS
 
 MESSAGE_BYTES = 4096
@@ -51,6 +52,7 @@ def _message(error: BaseException) -> str:
         # More than the limit is read, so that a secret at the cut is recognised.
         return clean(IN_PROCESS.text(clean(str(error), 2 * MESSAGE_BYTES)), MESSAGE_BYTES)
     except Exception as broken:  # noqa: BLE001 - __str__ is the program's code
+        raise_foreign(broken)
         return f"<message not readable: {type(broken).__name__}>"
 
 
@@ -66,5 +68,6 @@ def _stack(error: BaseException) -> str:
                 del lines[_FRAMES]
             trace = trace.tb_next
         return clean(IN_PROCESS.text("\n".join(lines)), STACK_BYTES)
-    except Exception:  # noqa: BLE001 - a stack is never worth an exception
+    except Exception as broken:  # noqa: BLE001 - a stack is never worth an exception
+        raise_foreign(broken)
         return ""

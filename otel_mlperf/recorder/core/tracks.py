@@ -38,6 +38,13 @@ def is_in_task() -> bool:
     return running_loop is not None and running_loop() is not None
 
 
+class _Task(weakref.ref[Any]):
+    """A task that has a number."""
+
+    __slots__ = ("key",)
+    key: int
+
+
 class CallerTracks:
     """The tracks of one journal."""
 
@@ -46,6 +53,10 @@ class CallerTracks:
         self._known = threading.local()
         self._numbers: dict[int, int] = {}
         self._free: list[int] = []
+        self._tasks: dict[int, _Task] = {}
+        # Filled by a function of C: what a signal handler raises in one of Python's would be
+        # dropped by the interpreter.
+        self._ended: list[_Task] = []
         self._next = itertools.count(1).__next__
         self._thread = itertools.count(1).__next__
 
@@ -71,18 +82,23 @@ class CallerTracks:
         self._entry(["track", ident, threading.get_native_id(), safe_name_text(name), False])
 
     def _task_number(self, task: Any) -> int:
+        if self._ended:
+            self._give_back()
         key = id(task)
         number = self._numbers.get(key)
         if number is None:
             is_new = not self._free
             number = self._next() if is_new else self._free.pop()
             self._numbers[key] = number
-            weakref.finalize(task, self._give_back, key).atexit = False
+            self._tasks[key] = task_ref = _Task(task, self._ended.append)
+            task_ref.key = key
             if is_new and number <= _MOST_NAMED:
                 self._entry(["track", number, threading.get_native_id(), f"task {number}", True])
         return number
 
-    def _give_back(self, key: int) -> None:
-        number = self._numbers.pop(key, None)
-        if number is not None:
-            self._free.append(number)
+    def _give_back(self) -> None:
+        """The numbers of tasks that are gone may be given to others."""
+        while self._ended:
+            key = self._ended.pop().key
+            del self._tasks[key]
+            self._free.append(self._numbers.pop(key))

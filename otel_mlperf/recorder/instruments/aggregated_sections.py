@@ -13,9 +13,11 @@ import time
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from otel_mlperf import names
+from otel_mlperf.foreign_errors import is_foreign
 from otel_mlperf.journal.layout import MAX_ENTRIES
 from otel_mlperf.recorder.core.attribute_values import safe_name_text
-from otel_mlperf.recorder.core.faults import internal_error, is_from_handler, say_once
+from otel_mlperf.recorder.core.faults import internal_error, say_once
+from otel_mlperf.recorder.core.interrupts import at_once
 from otel_mlperf.recorder.core.name_registry import TOO_MANY_NAMES, implied_category
 from otel_mlperf.recorder.core.tracks import find_running_loop
 from otel_mlperf.recorder.instruments.aggregated_places import AggregatedPlaces
@@ -144,26 +146,28 @@ def _bind(  # noqa: C901 - closures of one scope, by design
                 _rescue(self, problem, above)
             return self
 
+        @at_once
         def __exit__(  # noqa: C901 - no calls
             self,
             kind: type[BaseException] | None,
             error: BaseException | None,
             trace: TracebackType | None,
         ) -> None:
-            t1 = clock()
             try:
+                t1 = clock()
                 if get_current() is self:
                     reset_current(self.token)
                 elif not settle(self, t1):
                     return
-                self.at = 0
                 duration, cell, outer = t1 - self.t0, self.cell, self.outer
                 word = cell.word
-                # A cell is its thread's alone, and nothing in between runs a signal handler.
+                # A cell is its thread's alone, and no call from here on: nothing in between runs a
+                # signal handler, so that it is added up once.
                 if outer is None or not is_recursion(self, duration):
                     words[word + 2] += duration
                     if self.covered_ns > 0:
-                        words[word + 5] += min(self.covered_ns, duration)
+                        covered = self.covered_ns
+                        words[word + 5] += covered if covered < duration else duration
                 if duration < cell.least_ns:
                     words[word + 3] = cell.least_ns = duration
                 if duration > cell.most_ns:
@@ -171,7 +175,10 @@ def _bind(  # noqa: C901 - closures of one scope, by design
                 words[word + 1] += 1
                 if outer is not None:
                     outer.covered_ns += duration
+                self.at = 0
             except BaseException as problem:  # noqa: BLE001 - decided there
+                if is_foreign(problem) and getattr(self, "at", None):
+                    self.__exit__(None, None, None)  # once more, from the beginning
                 _rescue(self, problem, context_above(self))
 
     BoundAggregate.recording = recording
@@ -194,6 +201,4 @@ def _rescue(section: AggregatedSection, error: BaseException, above: Any) -> Non
     section.at = 0
     if CURRENT.get() is section:
         CURRENT.set(above)
-    if not isinstance(error, Exception) or is_from_handler(error):
-        raise error  # Ctrl-C came in between: it is the program's
-    internal_error(error)
+    internal_error(error)  # raises what is the program's

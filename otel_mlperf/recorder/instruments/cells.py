@@ -26,6 +26,7 @@ from otel_mlperf.journal.layout import (
     HistogramCell,
 )
 from otel_mlperf.recorder.core.faults import say_once
+from otel_mlperf.recorder.core.interrupts import raises_afterwards
 from otel_mlperf.recorder.sections.section_context import (
     PARENTS,
     SectionContext,
@@ -67,9 +68,11 @@ class _OfThread(dict[Key, int]):
         super().__init__()
         self._waiting = waiting
 
-    def __del__(self) -> None:
+    def _give_back(self) -> None:
         for key, word in self.items():
             self._waiting.setdefault(key, []).append(word)
+
+    __del__ = raises_afterwards(_give_back)
 
 
 class ThreadCells(threading.local):

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 from otel_mlperf import names
 from otel_mlperf.journal.layout import Flag, Kind
 from otel_mlperf.recorder.core.faults import internal_error
+from otel_mlperf.recorder.core.interrupts import raises_afterwards
 from otel_mlperf.recorder.instruments.cells import content_of
 from otel_mlperf.recorder.sections.section_context import CURRENT, aggregate_around
 
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 
     from otel_mlperf.names import Metric
     from otel_mlperf.recorder.core.recording import Recording
-    from otel_mlperf.recorder.instruments.cells import Cells
+from otel_mlperf.recorder.instruments.cells import Cells
 
 PAUSE_NS = 1_000_000
 """From here on a collection is a section, not only counted."""
@@ -44,7 +45,8 @@ def watch_garbage(
     places = [_places(cells, metric) for metric in _METRICS]
     if not all(map(all, places)):
         return
-    watch = _watch(recording, clock, *places)
+    # What a signal handler raises meanwhile is the program's; here the interpreter would drop it.
+    watch = raises_afterwards(_watch(recording, clock, *places))
     gc.callbacks.append(watch)
 
     def end() -> None:

@@ -16,6 +16,7 @@ from math import isfinite, nan
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 from otel_mlperf import names
+from otel_mlperf.foreign_errors import is_foreign
 from otel_mlperf.journal.layout import MOST_LABEL_SETS
 from otel_mlperf.recorder.core.attribute_values import (
     MOST_ATTRIBUTES,
@@ -23,7 +24,7 @@ from otel_mlperf.recorder.core.attribute_values import (
     safe_name_text,
     safe_value,
 )
-from otel_mlperf.recorder.core.faults import internal_error, is_from_handler, say_once
+from otel_mlperf.recorder.core.faults import internal_error, say_once
 from otel_mlperf.recorder.core.recording import active
 from otel_mlperf.recorder.core.scrub import clean
 from otel_mlperf.recorder.instruments.cells import OVERFLOW, Labels
@@ -214,7 +215,7 @@ def try_slowly(slowly: Callable[[Any], None], value: Any, error: Exception) -> N
     Raises:
         Exception: ``error`` itself, where a signal handler of the program raised it.
     """
-    if is_from_handler(error):
+    if is_foreign(error):
         raise error
     slowly(value)
 

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from otel_mlperf.errors import ConfigError, JournalError
+from otel_mlperf.foreign_errors import raise_foreign
 from otel_mlperf.ids import safe_name
 from otel_mlperf.recorder.core.attribute_values import safe_value
 from otel_mlperf.recorder.core.faults import say_once
@@ -175,6 +176,7 @@ def _as_text(value: Any) -> Any:
     if isinstance(value, set | frozenset) or (isinstance(safe, str) and safe.startswith("<")):
         try:
             return clean(repr(value), _TEXT_BYTES)
-        except Exception:  # noqa: BLE001 - __repr__ is the program's code
+        except Exception as error:  # noqa: BLE001 - __repr__ is the program's code
+            raise_foreign(error)
             return str(safe)
     return safe if isinstance(safe, bool | int | float) else str(safe)

@@ -9,6 +9,9 @@ before the object becomes current, because a signal handler may open sections in
 published before the open table's entry is cleared, because a kill may come in between. Retiring the
 class (the run was stopped, or the process is a fork) points it at scratch memory, so that sections
 which are still open become inert without a test on the hot path.
+
+Whatever a signal handler raises finds a ``try`` around it: entering has then opened nothing, and
+leaving is done.
 """
 
 from __future__ import annotations
@@ -19,8 +22,10 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from otel_mlperf.foreign_errors import is_foreign
 from otel_mlperf.journal.layout import ROW, Flag, Kind, Word
 from otel_mlperf.recorder.core.faults import internal_error
+from otel_mlperf.recorder.core.interrupts import at_once
 from otel_mlperf.recorder.core.tracks import find_running_loop
 from otel_mlperf.recorder.sections.section_context import (
     CURRENT,
@@ -32,7 +37,7 @@ from otel_mlperf.recorder.sections.section_context import (
     surface,
 )
 from otel_mlperf.recorder.sections.section_span import span_of
-from otel_mlperf.recorder.sections.slow_path import IS_NATIVE, OPEN_ENTRY
+from otel_mlperf.recorder.sections.slow_path import BY_SLOW_PATH, IS_NATIVE, OPEN_ENTRY
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -145,11 +150,11 @@ def bind(  # noqa: C901, PLR0915 - closures of one scope, by design
         __slots__ = ()
 
         def __enter__(self) -> Section:
+            # One test for both: entered before, or made to take the slow path.
+            if self.sid:
+                return enter_slow(self)
             above = None
             try:
-                # One test for both: entered before, or made to take the slow path.
-                if self.sid:
-                    return enter_slow(self)
                 self.sid = sid = next_id()
                 track = get_ident()
                 above = get_current()
@@ -180,19 +185,21 @@ def bind(  # noqa: C901, PLR0915 - closures of one scope, by design
                 slow_path.rescue_enter(self, error, above)
             return self
 
+        @at_once
         def __exit__(
             self,
             kind: type[BaseException] | None,
             error: BaseException | None,
             trace: TracebackType | None,
         ) -> None:
-            slot = t1 = 0  # what the rescue asks: was there a time, was there a row
             try:
+                slot = t1 = 0  # what the rescue asks: was there a time, was there a row
                 t1 = clock()  # first, for the same reason as it is last above
                 flags = _SECTION
                 extra = self.extra
                 if kind is not None or extra is not None:
                     if kind is not None or extra.__class__ is not Attributes:
+                        slot = BY_SLOW_PATH
                         exit_slow(self, t1, error)
                         return
                     # Before the row: a reader puts parts together that it has seen already.
@@ -220,7 +227,10 @@ def bind(  # noqa: C901, PLR0915 - closures of one scope, by design
                 words[at >> 3] = 0
                 push(at)
             except BaseException as problem:  # noqa: BLE001 - decided there
-                slow_path.rescue_exit(self, t1, slot, problem)
+                so_far = locals()  # nothing at the first instruction
+                slow_path.rescue_exit(
+                    self, so_far.get("t1", 0), so_far.get("slot", 0), problem, kind
+                )
 
         def as_span(self) -> Span:
             return span_of(self, parents.trace_of)
@@ -228,12 +238,16 @@ def bind(  # noqa: C901, PLR0915 - closures of one scope, by design
     BoundSection.recording = recording
 
     def begin_step(section: SectionContext, track: int, link: int, n: int, number: int) -> None:
-        """Opens a step's section, which has its id and entry, and makes it current."""
+        """Opens a step's section, which has its id and entry, and makes it current.
+
+        Interrupted, it leaves the section as open as can be taken back.
+        """
         sid = section.sid
         section.track = track
         section.inner = None
         section.chunk = chunk = PARENTS.pack(0, sid, track)
         section.t0 = t0 = clock()
+        section.at = NO_ENTRY
         # Before anything inside it: the agent must know trace and step when the children arrive.
         lease = journal.lease
         slot = lease.take()
@@ -243,7 +257,6 @@ def bind(  # noqa: C901, PLR0915 - closures of one scope, by design
         try:
             section.at = at = pop()
         except IndexError:
-            section.at = NO_ENTRY
             journal.count(Word.LOST_OPEN)
         else:
             put_open(buffer, at, sid, chunk, t0, section.entry)
@@ -251,29 +264,40 @@ def bind(  # noqa: C901, PLR0915 - closures of one scope, by design
         words[_STEP] = number
         words[_STEP_TIME] = t0
 
+    @at_once
     def end_step(section: SectionContext, t1: int, flags: int, pieces: Pieces) -> None:
-        """Ends a step that has nothing but a payload, cut already."""
-        at = section.at
-        if not at:
-            return
-        try:  # noqa: SIM105 - suppress() costs 0.5 µs
-            reset_current(section.token)
-        except (ValueError, RuntimeError):
-            pass  # entered in another context, or left before
-        flags |= _SECTION
-        if pieces and not recording.is_retired and journal.put_payload(section.sid, pieces):
-            flags |= _HAS_PAYLOAD
-        lease = journal.lease
-        slot = lease.take()
-        if slot < lease.end or (slot := renew(lease)):
-            put(
-                ring, (slot & mask) << 6, section.t0, t1, section.sid, section.chunk,
-                section.entry, flags, slot,
-            )  # fmt: skip
-        section.at = 0
-        if at != NO_ENTRY:
-            words[at >> 3] = 0
-            push(at)
+        """Ends a step that has nothing but a payload, cut already.
+
+        Interrupted, it leaves the section open, unless its row is written.
+        """
+        try:
+            slot = 0
+            at = section.at
+            if not at:
+                return
+            try:
+                reset_current(section.token)
+            except (ValueError, RuntimeError) as error:
+                if is_foreign(error):
+                    raise
+                # else entered in another context, or left before
+            flags |= _SECTION
+            if pieces and not recording.is_retired and journal.put_payload(section.sid, pieces):
+                flags |= _HAS_PAYLOAD
+            lease = journal.lease
+            slot = lease.take()
+            if slot < lease.end or (slot := renew(lease)):
+                put(
+                    ring, (slot & mask) << 6, section.t0, t1, section.sid, section.chunk,
+                    section.entry, flags, slot,
+                )  # fmt: skip
+            section.at = 0
+            if at != NO_ENTRY:
+                words[at >> 3] = 0
+                push(at)
+        except BaseException:
+            slow_path.forget_published(section, locals().get("slot", 0))
+            raise
 
     def retire() -> None:
         nonlocal buffer, words, ring, reset_current

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Protocol
 
+from otel_mlperf.recorder.core.faults import internal_error
+from otel_mlperf.recorder.core.interrupts import at_once
 from otel_mlperf.recorder.core.scrub import describe_exception, is_failure
 from otel_mlperf.recorder.sections.section import Section, bind
 from otel_mlperf.recorder.sections.section_context import (
@@ -74,15 +76,29 @@ class RecordedSections(SlowPath):
 
     def enter_slow(self, section: Section) -> Section:
         """Enters a section that goes to the run's trace, or one that was entered before."""
+        above = CURRENT.get()
         if section.sid == SLOW:
-            self.open_outside(section)
+            try:
+                self.open_outside(section)
+            except BaseException as error:  # noqa: BLE001 - decided there
+                self.rescue_enter(section, error, above)
             return section
+        try:
+            return self._again(section).__enter__()
+        except BaseException as error:  # noqa: BLE001 - decided there
+            internal_error(error)
+            return section
+
+    def _again(self, section: Section) -> Section:
+        """A section like one that was entered before, to be entered now."""
         fresh = self.make(section.entry)
+        fresh.at = 0
         extra = extra_of(section)
         if extra.attributes and not extra.again:
             extra_of(fresh).attributes = dict(extra.attributes)
-        extra.again = [*(extra.again or []), fresh]
-        return fresh.__enter__()
+        # Known before it is entered; what was left of the others meanwhile is open no longer.
+        extra.again = [*(one for one in extra.again or [] if one.at), fresh]
+        return fresh
 
     def open_outside(self, section: Section) -> None:
         """Opens a section that belongs to the run's trace, even if a step is open around it."""
@@ -99,15 +115,21 @@ class RecordedSections(SlowPath):
         self.open(section, sid, chunk, track)
         self.make_current(section)
 
+    @at_once
     def exit_slow(self, section: Section, t1: int, error: BaseException | None) -> None:
         """Leaves a section that has more to it than times."""
-        chosen = _the_one_left(section)
-        if chosen is not section:
-            chosen.__exit__(type(error) if error else None, error, None)
-            return
-        if not getattr(section, "at", 0):
-            self.leave(section)
-            return
+        try:
+            chosen = _the_one_left(section)
+            if getattr(chosen, "at", None):
+                self._exit(chosen, t1, error)
+            else:
+                self.leave(chosen)
+        except BaseException as problem:  # noqa: BLE001 - decided there
+            kind = None if error is None else type(error)
+            known = locals().get("chosen")  # not at the first instruction
+            self.rescue_exit(known or _the_one_left(section), t1, 0, problem, kind)
+
+    def _exit(self, section: Section, t1: int, error: BaseException | None) -> None:
         extra = section.extra
         words = self.describe(section, error) if is_failure(error) else None
         # From inside out, as if each had been left by itself: readers take what has ended after
@@ -122,6 +144,14 @@ class RecordedSections(SlowPath):
             self._exclude(section, extra.step, t1 - section.t0)
         if words is not None:
             self.steps.note_crossing(section, words)
+
+    def finish(
+        self, section: SectionContext, t1: int, slot: int, kind: type[BaseException] | None
+    ) -> None:
+        """Leaves a section as far as it has not been left yet, and what is inside."""
+        if section.extra is not None and getattr(section, "at", None):
+            self.steps.end_inside(section, t1, None if kind is None else [kind.__name__, "", ""])
+        super().finish(section, t1, slot, kind)
 
     def _exclude(self, section: Section, step: OpenStep, duration_ns: int) -> None:
         """Takes what is outside a step from it, and from the section in it that it was in."""
@@ -180,6 +210,7 @@ def _the_one_left(section: Section) -> Section:
     current = CURRENT.get()
     if not again or current is section:
         return section
-    chosen: Section = current if current in again else again[-1]
-    again.remove(chosen)
-    return chosen
+    inside = [one for one in again if one.at]
+    if current in inside:
+        return current  # type: ignore[no-any-return]
+    return inside[-1] if inside else section

@@ -13,8 +13,9 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any
 
+from otel_mlperf.foreign_errors import is_foreign
 from otel_mlperf.journal.layout import OPEN, Flag, Kind, Word
-from otel_mlperf.recorder.core.faults import internal_error, is_from_handler
+from otel_mlperf.recorder.core.faults import internal_error
 from otel_mlperf.recorder.sections.section_context import (
     CURRENT,
     NO_ENTRY,
@@ -34,6 +35,8 @@ IS_NATIVE = sys.byteorder == "little" and struct.calcsize("@L") == struct.calcsi
 # The layout's struct with parent, root and track as one piece of bytes, made once for all children.
 OPEN_ENTRY = struct.Struct("@L24sLL" if IS_NATIVE else "<Q24sQQ")
 assert OPEN_ENTRY.size == OPEN.size
+BY_SLOW_PATH = -1
+"""Instead of a slot: the slow path leaves the section, and has left it when it raises."""
 
 
 class SlowPath:
@@ -77,23 +80,35 @@ class SlowPath:
         if self.recording.is_retired or not section.at:
             section.at = 0
             return
-        extra = section.extra
-        if extra is not None:
-            _add_recorded(content, extra)
-            error = error or extra.error
-            if extra.within is not None:
-                extra.within.covered_ns += t1 - section.t0
         flags = int(kind) | more_flags
-        if error is not None:
-            content["e"] = error
-            flags |= Flag.ERROR
-        if content and self._journal.payload(section.sid, content):
-            flags |= Flag.HAS_PAYLOAD
+        try:
+            extra = section.extra
+            if extra is not None:
+                _add_recorded(content, extra)
+                error = error or extra.error
+                within, extra.within = extra.within, None
+                if within is not None:
+                    within.covered_ns += t1 - section.t0
+            if error is not None:
+                content["e"] = error
+                flags |= Flag.ERROR
+            if content and self._journal.payload(section.sid, content):
+                flags |= Flag.HAS_PAYLOAD
+        finally:
+            self._write(section, t1, flags, kind)
+
+    def _write(self, section: SectionContext, t1: int, flags: int, kind: Kind) -> None:
+        """Writes the row of an open section, which is open no longer."""
         parent, root, track = PARENTS.unpack(section.chunk)
         lost = Word.LOST_RING_FULL if kind is Kind.SECTION else Word.LOST_FRAME
-        self._journal.put(
-            section.t0, t1, section.sid, parent, root, track, section.entry, flags, lost
-        )
+        slot = 0
+        try:
+            slot = self._journal.draw(lost)
+            row = (section.t0, t1, section.sid, parent, root, track, section.entry, flags)
+            self._journal.store(slot, *row)
+        except BaseException:
+            self.forget_published(section, slot)
+            raise
         self.forget(section)
 
     def forget(self, section: SectionContext) -> None:
@@ -103,6 +118,12 @@ class SlowPath:
             self._journal.words[at >> 3] = 0
             self._journal.free.append(at)
 
+    def forget_published(self, section: SectionContext, slot: int) -> None:
+        """The same, where a row was under way to a slot, if it has got there."""
+        # Drawn is not written: only the row's own sequence says that it is there.
+        if slot and self._is_published(slot):
+            self.forget(section)
+
     def leave(self, section: SectionContext) -> None:
         """Makes what was current before the section current again."""
         token = getattr(section, "token", None)
@@ -110,8 +131,10 @@ class SlowPath:
             return
         try:
             CURRENT.reset(token)
-        except (ValueError, RuntimeError):
+        except (ValueError, RuntimeError) as error:
             # Entered in another context (a generator that somebody else closes), or left before.
+            if is_foreign(error):
+                raise
             return
         if self.recording.is_retired:
             surface()
@@ -132,42 +155,51 @@ class SlowPath:
         """Entering failed half way: the section is opened without a table entry, or not at all."""
         # pop() of the empty table: all is set but ``at``, ``t0`` and the token.
         is_full = isinstance(error, IndexError) and not self._journal.free
-        if is_full and not self.recording.is_retired:
+        if is_full and not self.recording.is_retired and not is_foreign(error):
             self._journal.count(Word.LOST_OPEN)
             section.at = NO_ENTRY
             section.t0 = time.monotonic_ns()
             self.make_current(section)
             return
+        self.withdraw(section, above)
+        internal_error(error)  # raises what is the program's
+
+    def withdraw(self, section: SectionContext, above: Any) -> None:
+        """Takes back that a section was entered: nothing was inside it."""
         if CURRENT.get() is section:
             CURRENT.set(above)  # not by its token, which may not have been stored yet
         section.at = getattr(section, "at", 0)  # interrupted before there was one
         self.forget(section)
-        if not isinstance(error, Exception):
-            raise error  # Ctrl-C came in between: it is the program's
-        internal_error(error)
 
     def rescue_exit(
-        self, section: SectionContext, t1: int, slot: int, error: BaseException
+        self,
+        section: SectionContext,
+        t1: int,
+        slot: int,
+        problem: BaseException,
+        kind: type[BaseException] | None,
     ) -> None:
         """Leaving failed half way: does the rest of it, once."""
-        t1 = t1 or time.monotonic_ns()
         try:
-            at = getattr(section, "at", 0)
-            if at and not self.recording.is_retired:
-                self.leave(section)  # does nothing where the token has been used
-                # Drawn is not written: only the row's own sequence says that it is there.
-                if slot and self._is_published(slot):
-                    self.forget(section)
-                else:
-                    self.close(section, t1)
-        except Exception as problem:  # noqa: BLE001 - recording never raises
-            internal_error(problem)
-        if not isinstance(error, Exception) or is_from_handler(error):
-            raise error
+            if slot != BY_SLOW_PATH:
+                self.finish(section, t1 or time.monotonic_ns(), slot, kind)
+        except Exception as error:  # noqa: BLE001 - recording never raises
+            internal_error(error)
         # What the short way is expected to fail with: a token of another context, NO_ENTRY as an
         # index, an exit without an entering. Anything else is a fault of ours.
-        if not isinstance(error, ValueError | RuntimeError | IndexError | AttributeError):
-            internal_error(error)
+        if is_foreign(problem):
+            raise problem
+        if not isinstance(problem, ValueError | RuntimeError | IndexError | AttributeError):
+            internal_error(problem)
+
+    def finish(
+        self, section: SectionContext, t1: int, slot: int, kind: type[BaseException] | None
+    ) -> None:
+        """Leaves a section as far as it has not been left yet."""
+        if getattr(section, "at", 0) and not self.recording.is_retired:
+            self.leave(section)  # does nothing where the token has been used
+            self.forget_published(section, slot)
+            self.close(section, t1, None if kind is None else [kind.__name__, "", ""])
 
     def _is_published(self, slot: int) -> bool:
         shape = self._journal.shape

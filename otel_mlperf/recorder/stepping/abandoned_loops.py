@@ -10,6 +10,7 @@ section, or the program goes on.
 
 from __future__ import annotations
 
+import contextlib
 import opcode
 import sys
 import time
@@ -78,16 +79,12 @@ class AbandonedLoops:
 
     def settle(self, error: list[str] | None) -> None:
         """Ends them all: failed if an exception came out of their loops."""
-        while self._waiting:
-            try:
-                loop = self._waiting.pop(0)
-            except IndexError:  # another thread, or a signal handler, has settled it meanwhile
-                return
-            loop.end(loop.end_ns, error)
+        for loop in list(self._waiting):  # a copy: what ends may end others that wait here
+            self._end(loop, error)
 
     def settle_inside(self, section: SectionContext, error: list[str]) -> None:
         """Ends those inside a section that the exception has reached."""
-        for loop in list(self._waiting):  # a copy: what ends may end others that wait here
+        for loop in list(self._waiting):
             if _encloses(section, loop.section):
                 self._end(loop, error)
 
@@ -100,11 +97,13 @@ class AbandonedLoops:
         return False
 
     def _end(self, loop: _Abandoned, error: list[str] | None) -> None:
-        try:
-            self._waiting.remove(loop)
-        except ValueError:  # as above: whoever takes it out ends it, once
+        if loop not in self._waiting:
             return
-        loop.end(loop.end_ns, error)
+        try:
+            loop.end(loop.end_ns, error)
+        finally:  # not before, for it could be interrupted in between; to end twice does nothing
+            with contextlib.suppress(ValueError):  # another thread was as fast
+                self._waiting.remove(loop)
 
 
 def _encloses(outer: SectionContext, inner: SectionContext) -> bool:

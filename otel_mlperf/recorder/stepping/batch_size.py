@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
+from otel_mlperf.foreign_errors import raise_foreign
 from otel_mlperf.recorder.core.faults import internal_error
 
 _DEPTH = 4
@@ -15,7 +16,8 @@ def count_samples(batch: Any, samples: Literal["auto"] | int | Callable[[Any], i
     if samples == "auto":
         try:
             return _leading(batch, _DEPTH)
-        except Exception:  # noqa: BLE001 - shapes of foreign objects
+        except Exception as error:  # noqa: BLE001 - shapes of foreign objects
+            raise_foreign(error)
             return None
     return count_tokens(batch, samples)
 

@@ -7,15 +7,18 @@ process began in a phase and makes the trace id; *number* is what the user count
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from otel_mlperf import names
 from otel_mlperf.journal.layout import Kind
 from otel_mlperf.recorder.core.faults import internal_error
+from otel_mlperf.recorder.core.interrupts import at_once
 from otel_mlperf.recorder.core.program_callbacks import STEP_BEGIN, STEP_END
 from otel_mlperf.recorder.sections.parents import OpenStep
 from otel_mlperf.recorder.sections.section_context import (
+    CURRENT,
     Extra,
+    aggregate_around,
     extra_of,
     root_of,
 )
@@ -91,17 +94,20 @@ class OneStep:
 
     # -- begin and end --------------------------------------------------------------------------
 
-    def _open(
-        self, number: int | None, around: SectionContext | None, outer: OpenStep | None, track: int
+    def _open(  # noqa: C901 - each call would cost
+        self,
+        number: int | None,
+        around: SectionContext | None,
+        outer: OpenStep | None,
+        track: int,
+        above: Any,
     ) -> OpenStep:
+        """Opens a step in the context ``above``; interrupted, it never was."""
         phase = self._registry.phase
         for prepare in self.before_step:
             prepare()
-        # Counted before it is opened: a signal handler in between that opens one gets the next n,
-        # and no two steps ever share a trace id.
         count = self._counts.get(phase) or self._count(phase)
-        n, number = count.n, count.number if number is None else int(number)
-        count.n, count.number = n + 1, number + 1
+        given = None if number is None else int(number)
         # A loop's steps have the same around them, and so the same link.
         known, link = self._link
         if around is not known or outer is not None:
@@ -110,33 +116,39 @@ class OneStep:
         section.entry = count.entry
         section.sid = sid = self._next_id()
         section.at, section.extra = 0, None
-        step = OpenStep(section, phase, n, number, around, link)
+        step = OpenStep(section, phase, 0, 0, around, link)
         step.epoch = self.epoch
-        # Known before it is current: whoever finds it as a parent must find its step.
-        self._latest.append((sid, phase, n))
-        self.open[sid] = step
-        self._binding.begin_step(section, track, link, n & _MASK, number & _MASK)
-        if not n:
-            for call in self.at_first_step:
-                call(phase, section)
-        if section.t0 >= self.due_ns:
-            self._attend(section.t0)
-        if STEP_BEGIN.all or STEP_END.all:
-            self._tell_begun(step)
+        try:
+            # Known before it is current: whoever finds it as a parent must find its step.
+            self.open[sid] = step
+            # Counted before it is opened, and no call in between: a signal handler that opens one
+            # gets the next n, and no two steps ever share a trace id.
+            step.n = n = count.n
+            step.number = number = count.number if given is None else given
+            count.n, count.number = n + 1, number + 1
+            self._latest.append((sid, phase, n))
+            self._binding.begin_step(section, track, link, n & _MASK, number & _MASK)
+            if above is not around:
+                _note_aggregate(section, above, track)
+            if not n:
+                for call in self.at_first_step:
+                    call(phase, section)
+            if section.t0 >= self.due_ns:
+                self._attend(section.t0)
+            if STEP_BEGIN.all or STEP_END.all:
+                self._tell_begun(step)
+        except BaseException:
+            self.cancel(step)
+            if CURRENT.get() is section:
+                CURRENT.set(above)  # interrupted before it could be told how to leave
+            raise
         return step
 
     def _tell_begun(self, step: OpenStep) -> None:
-        """Calls who asked for it; the step is taken back if Ctrl-C comes in between.
-
-        Nobody would end it else: whoever opens it does not get it.
-        """
+        """Calls who asked for it; what is no ``Exception`` (Ctrl-C) takes the step back."""
         step.is_told = True
         extra_of(step.section)  # sends its end the long way, so that the short one need not ask
-        try:
-            STEP_BEGIN.tell(step.phase, step.number)
-        except BaseException:
-            self.cancel(step)
-            raise
+        STEP_BEGIN.tell(step.phase, step.number)
 
     def _attend(self, now: int) -> None:
         """Does what must happen now and then; what of it fails keeps no step from beginning."""
@@ -157,35 +169,48 @@ class OneStep:
         self._link = around, link
         return link
 
+    @at_once
     def end(self, step: OpenStep, t1: int = 0, error: list[str] | None = None) -> None:
-        """Ends an open step and writes what was added up in it."""
-        section, sections = step.section, self._sections
-        # Whoever takes it out ends it: the loop, what is around it and the run may all try at once.
-        if self.open.pop(section.sid, None) is None:
-            sections.leave(section)
-            return
-        t1 = t1 or time.monotonic_ns()
-        if self.open:
-            self.end_inside(section, t1, error)
-        pieces = self._pieces_of((step.samples, step.tokens, step.excluded, step.epoch))
-        if error is None and section.extra is None and pieces is not None:
-            self._binding.end_step(section, t1, self.flags, pieces)
-        else:
-            self._end_slowly(step, t1, error)
+        """Ends an open step and writes what was added up in it; once, whatever interrupts it."""
+        try:
+            section = step.section
+            # Whoever takes it out ends it: the loop, what is around it and the run may all try.
+            if self.open.pop(section.sid, None) is None:
+                self._sections.leave(section)
+                return
+            t1 = t1 or time.monotonic_ns()
+            if self.open:
+                self.end_inside(section, t1, error)
+            pieces = self._pieces_of((step.samples, step.tokens, step.excluded, step.epoch))
+            if error is None and section.extra is None and pieces is not None:
+                self._binding.end_step(section, t1, self.flags, pieces)
+            else:
+                self._end_slowly(step, t1, error)
+        except BaseException:
+            section = step.section
+            if section.at:
+                self.open.pop(section.sid, None)
+                t1 = t1 or time.monotonic_ns()
+                self.end_inside(section, t1, error)
+                self._close(step, t1, error)
+            raise
         for call in self.after_step:
             call(step)
 
     def _end_slowly(self, step: OpenStep, t1: int, error: list[str] | None) -> None:
-        sections, section = self._sections, step.section
         try:
             if step.is_told:
                 self._tell_ending(step)
         finally:  # Ctrl-C in a callback is the program's, and the step is over all the same
-            content = payload_of(step.samples, step.tokens, step.excluded, step.epoch)
-            if step.added_up is not None and (told := step.added_up.told()):
-                content["g"] = told
-            sections.leave(section)
-            sections.close(section, t1, error, more_flags=self.flags, **content)
+            self._close(step, t1, error)
+
+    def _close(self, step: OpenStep, t1: int, error: list[str] | None) -> None:
+        section = step.section
+        content = payload_of(step.samples, step.tokens, step.excluded, step.epoch)
+        if step.added_up is not None and (told := step.added_up.told()):
+            content["g"] = told
+        self._sections.leave(section)
+        self._sections.close(section, t1, error, more_flags=self.flags, **content)
 
     def _tell_ending(self, step: OpenStep) -> None:
         step.is_told = False  # a callback may end the run, and with it this step
@@ -196,20 +221,28 @@ class OneStep:
         finally:
             self.open.pop(sid, None)
 
+    @at_once
     def cancel(self, step: OpenStep) -> None:
         """Takes an open step back: its number is not used up, its time is outside."""
-        section, count = step.section, self._count(step.phase)
-        if self.open.pop(section.sid, None) is None:
-            return
-        # Only the last one can be taken back: a later step's number is in its row already.
-        if count.n == step.n + 1:
-            count.n = step.n
-        if count.number == step.number + 1:
-            count.number = step.number
-        if step.added_up is not None:
-            step.added_up.move_outside()
-        self._sections.leave(section)
-        self.cancel_section(section)
+        try:
+            section = step.section
+            if self.open.pop(section.sid, None) is None:
+                return
+            count = self._count(step.phase)
+            # Only the last one can be taken back: a later step's number is in its row already.
+            if count.n == step.n + 1:
+                count.n = step.n
+            if count.number == step.number + 1:
+                count.number = step.number
+            if step.added_up is not None:
+                step.added_up.move_outside()
+            self._sections.leave(section)
+            self.cancel_section(section)
+        except BaseException:
+            self.open.pop(step.section.sid, None)
+            self._sections.leave(step.section)
+            self.cancel_section(step.section)
+            raise
 
     def cancel_section(self, section: SectionContext) -> None:
         """Takes an open section back."""
@@ -231,3 +264,10 @@ class OneStep:
                 self.cancel(step)
             else:
                 self.end(step, t1, error)
+
+
+def _note_aggregate(section: SectionContext, above: Any, track: int) -> None:
+    """Has a section tell the aggregated one that the context ``above`` is in how long it took."""
+    within = aggregate_around(above, track)
+    if within is not None:
+        extra_of(section).within = within

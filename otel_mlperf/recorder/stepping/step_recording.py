@@ -12,8 +12,6 @@ from typing import TYPE_CHECKING
 from otel_mlperf.recorder.core.tracks import is_in_task
 from otel_mlperf.recorder.sections.section_context import (
     CURRENT,
-    aggregate_around,
-    context_above,
     extra_of,
     root_of,
 )
@@ -46,20 +44,14 @@ class Stepping(OneStep):
         """
         if self.abandoned:
             self.abandoned.settle(None)
-        around, track = CURRENT.get(), threading.get_ident()
+        above, track = CURRENT.get(), threading.get_ident()
         outer = self._parents.outer
-        if (
-            outer
-            and around is outer[-1]
-            and around.at
-            and around.track == track
-            and not is_in_task()
-        ):
-            return self._open(number, around, None, track)
+        if outer and above is outer[-1] and above.at and above.track == track and not is_in_task():
+            return self._open(number, above, None, track, above)
         around, track, step = self._surroundings()
         if step is not None and step.phase == self._registry.phase:
             return None
-        return _noting_aggregate(self._open(number, around, step, track), track)
+        return self._open(number, around, step, track, CURRENT.get())
 
     def infer(self) -> OpenStep | None:
         """Opens a step that nobody has said; None where the program says what its steps are."""
@@ -118,22 +110,15 @@ class Stepping(OneStep):
         self.abandoned.settle(None)
         around, track, before = self._surroundings()
         if before is None or before.phase != self._registry.phase:
-            step = _noting_aggregate(self._open(number, around, before, track), track)
+            step = self._open(number, around, before, track, CURRENT.get())
             step.is_marked, step.latest = True, [step]
             return True
         if not before.is_marked:
             return False
         self.end(before)
-        step = _noting_aggregate(self._open(number, before.around, None, track), track)
+        step = self._open(number, before.around, None, track, CURRENT.get())
         step.is_marked, step.latest = True, before.latest or [step]
         step.latest[0] = step
         # Sections that were open when the call came still have the ended step around them.
         extra_of(before.section).latest = step.latest
         return True
-
-
-def _noting_aggregate(step: OpenStep, track: int) -> OpenStep:
-    within = aggregate_around(context_above(step.section), track)
-    if within is not None:
-        extra_of(step.section).within = within
-    return step

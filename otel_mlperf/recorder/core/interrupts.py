@@ -1,0 +1,117 @@
+"""How does what the program raises into our code reach it, wherever our code just is?
+
+Python runs signal handlers, and raises what other threads inject (``PyThreadState_SetAsyncExc``),
+between two instructions: after a call, at a jump back, and before the first instruction of a
+function, where no ``try`` of its own can be. What undoes or ends something must not be stopped
+there, and what the interpreter calls by itself (finalizers, callbacks of weak references and of the
+garbage collector) must not raise at all: it would be printed and dropped.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import threading
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import FunctionType
+
+F = TypeVar("F", bound="Callable[..., Any]")
+
+
+def at_once(function: F) -> F:
+    """The function, whose first ``try`` begins where it is entered: that catches all.
+
+    For what must run to its end: ``__exit__`` is called once, and what is raised in front of its
+    ``try`` would leave open what it should have ended. Its handlers may find that nothing has been
+    assigned yet but the arguments.
+    """
+    plain: FunctionType = function  # type: ignore[assignment]
+    table = plain.__code__.co_exceptiontable
+    if table:
+        # The first entry is the first ``try``: where it starts and how long it is.
+        start, at = _number(table, 0)
+        length, rest = _number(table, at)
+        longer = _ENTRY, *_digits(start + length)
+        plain.__code__ = plain.__code__.replace(co_exceptiontable=bytes(longer) + table[rest:])
+    return function
+
+
+# The format is that of Objects/exception_handling_notes.txt of CPython: six bits in a byte.
+_ENTRY, _MORE, _BITS = 0x80, 0x40, 0x3F
+
+
+def _number(table: bytes, at: int) -> tuple[int, int]:
+    """The number at a place, and the place behind it."""
+    value = table[at] & _BITS
+    while table[at] & _MORE:
+        at += 1
+        value = value << 6 | table[at] & _BITS
+    return value, at + 1
+
+
+def _digits(value: int) -> list[int]:
+    digits = [value & _BITS]
+    while value := value >> 6:
+        digits.insert(0, _MORE | value & _BITS)
+    return digits
+
+
+_held: dict[int, BaseException] = {}
+"""By thread: what is to be raised again."""
+# Gives the caller's thread without a call of the interpreter's, after which it would look.
+_here: Final = iter(threading.get_ident, None)
+
+
+class _HeldError(BaseException):
+    """What is raised in a thread by its number; its only instance is what was held back there."""
+
+    def __new__(cls, *made: Any) -> Any:
+        if made:  # the interpreter asks again where another exception is being handled
+            return made[0]
+        thread = threading.get_ident()
+        error = _held[thread]
+        del _held[thread]
+        return error
+
+
+class _Threads:
+    """``threads[number] = class`` raises in a thread, at the next instruction that looks."""
+
+    raise_in = ctypes.pythonapi["PyThreadState_SetAsyncExc"]
+    raise_in.argtypes = (ctypes.c_ulong, ctypes.py_object)
+    # An assignment, for after a call the interpreter would raise at once, and so too early.
+    __setitem__ = raise_in
+
+
+_threads: Final[Any] = _Threads()
+
+
+def raises_afterwards(function: Callable[..., object]) -> Callable[..., None]:
+    """What the interpreter may call by itself: whatever it raises is raised again afterwards.
+
+    In the same thread, in what was interrupted by the call, and the very exception.
+    """
+
+    @functools.wraps(function)
+    @at_once
+    def call(*args: Any) -> None:
+        try:
+            is_begun = True
+            function(*args)
+        except BaseException as error:  # noqa: BLE001 - raised again by the interpreter
+            held = error
+            try:
+                if not locals().get("is_begun"):  # it came at the first instruction
+                    function(*args)
+            except BaseException as another:  # noqa: BLE001 - it stands for both
+                held = another
+            # No call from here on, nor a jump back: the interpreter would look for signals again.
+            for thread in _here:  # noqa: B007 - needed below
+                break
+            _held[thread] = held
+            _threads[thread] = _HeldError
+
+    return call

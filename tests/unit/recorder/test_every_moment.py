@@ -1,0 +1,271 @@
+"""May the program be interrupted at every moment inside the recorder, and go on as if never?
+
+Whatever is raised arrives, what was open is closed, and the same construct records again.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from interrupted_calls import interruptions
+
+import otel_mlperf as om
+from otel_mlperf import recorder
+from otel_mlperf.journal.layout import Kind
+from otel_mlperf.recorder.sections.section_context import CURRENT
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from recorder.conftest import Recording
+
+
+class TooSlowError(Exception):
+    """What a time limit of the program raises."""
+
+
+def sections() -> None:
+    with om.span("outer"), om.span("inner"):
+        pass
+
+
+def with_attributes() -> None:
+    with om.span("load", rows=1) as section:
+        section.set(file="a")
+
+
+def failing() -> None:
+    try:
+        with om.span("fails"):
+            raise ValueError("the program's")
+    except ValueError:
+        pass
+
+
+_again = om.span("handle")
+
+
+def handle() -> None:
+    with _again, _again:
+        pass
+
+
+@om.span
+def function() -> None:
+    pass
+
+
+@om.span
+def generator() -> Iterator[int]:
+    with om.span("in generator"):
+        yield 1
+    yield 2
+
+
+def generators() -> None:
+    for _ in generator():
+        with om.span("consumer"):
+            pass
+
+
+@om.span
+async def coroutine() -> None:
+    pass
+
+
+def coroutines() -> None:
+    with pytest.raises(StopIteration):
+        coroutine().send(None)
+
+
+@om.span
+async def async_generator() -> Any:
+    yield 1
+    yield 2
+
+
+def async_generators() -> None:
+    async def consume() -> None:
+        async for _ in async_generator():
+            pass
+
+    with pytest.raises(StopIteration):
+        consume().send(None)
+
+
+def step() -> None:
+    with om.step(), om.span("forward"):
+        pass
+
+
+@om.step
+def step_function() -> None:
+    pass
+
+
+def failing_step() -> None:
+    try:
+        with om.step():
+            raise ValueError("the program's")
+    except ValueError:
+        pass
+
+
+def steps() -> None:
+    for _ in om.steps(range(2)):
+        with om.span("forward"):
+            pass
+
+
+def left_steps() -> None:
+    for _ in om.steps(range(2)):
+        break
+
+
+def accumulated() -> None:
+    for _ in om.steps(range(2), accumulate=2):
+        pass
+
+
+def async_steps() -> None:
+    async def batches() -> Any:
+        yield 1
+        yield 2
+
+    async def consume() -> None:
+        async for _ in om.steps(batches()):
+            pass
+
+    with pytest.raises(StopIteration):
+        consume().send(None)
+
+
+def epochs() -> None:
+    for _ in om.epochs(2):
+        for _ in om.steps(range(1)):
+            pass
+
+
+def epoch() -> None:
+    with om.epoch(3):
+        pass
+
+
+def phase() -> None:
+    with om.phase("validate"), om.step():
+        pass
+
+
+def phase_in_step() -> None:
+    with om.step(), om.phase("validate"):
+        pass
+
+
+def outside() -> None:
+    with om.step(), om.span("checkpoint"):
+        pass
+
+
+def added_up() -> None:
+    with om.step(), om.span("tiny", aggregate=True):
+        with om.span("tinier", aggregate=True):
+            pass
+        with om.span("plain"):
+            pass
+
+
+@om.span(aggregate=True)
+def added_up_function() -> None:
+    pass
+
+
+@om.span(aggregate=True)
+def added_up_generator() -> Iterator[int]:
+    yield 1
+    yield 2
+
+
+def added_up_generators() -> None:
+    for _ in added_up_generator():
+        pass
+
+
+def logs() -> None:
+    om.log(loss=0.5, lr=1)
+
+
+def counts() -> None:
+    om.counter("c").add(1)
+    om.counter("c").add(1, lang="de")
+    om.gauge("g").set(2.0)
+    om.histogram("h").record(3.0)
+
+
+def marks() -> None:
+    with om.span("loop"):
+        om.mark_step()
+        om.mark_step()
+
+
+CONSTRUCTS = [
+    sections, with_attributes, failing, handle, function, generators, coroutines, async_generators,
+    step, step_function, failing_step, steps, left_steps, accumulated, async_steps, epochs, epoch,
+    phase, phase_in_step, outside, added_up, added_up_function, added_up_generators, logs, counts,
+    marks,
+]  # fmt: skip
+
+
+def state(recording: Recording) -> dict[str, Any]:
+    """What a construct that is not under way leaves as it was."""
+    of = recording.recorder
+    of.stepping.abandoned.settle(None)  # as whatever follows does
+    return {
+        "context": CURRENT.get(),
+        "steps": len(of.parents.steps),
+        "outer": list(of.parents.outer),
+        "phase": of.registry.phase,
+        "epoch": of.stepping.epoch,
+        "open": recording.open(),
+    }
+
+
+def written(recording: Recording, use: Callable[[], object]) -> Counter[Any]:
+    """Which rows a construct writes."""
+    before = len(recording.rows())
+    use()
+    return Counter((row.kind, row.name, row.is_error) for row in recording.rows()[before:])
+
+
+def ended_twice(recording: Recording) -> list[int]:
+    ends = (row for row in recording.rows() if row.kind in (Kind.SECTION, Kind.CANCEL))
+    return [span for span, count in Counter(row.span for row in ends).items() if count > 1]
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, TooSlowError])
+@pytest.mark.parametrize("use", CONSTRUCTS, ids=lambda use: use.__name__)
+def test_every_moment(recording, use, error):
+    """Interrupted at each moment, caught, used again: as new, and nothing is swallowed."""
+    use()  # names are registered, cells taken
+    before, usual = state(recording), written(recording, use)
+    wrong: list[str] = []
+    gc.disable()
+    try:
+        for moment, raised, arrived in interruptions(recorder, error, use):
+            found = state(recording)
+            told = [f"{key}: {found[key]}" for key in before if found[key] != before[key]]
+            if arrived is not raised:
+                told.append(f"arrived: {arrived!r}")
+            if found["context"] is not before["context"]:
+                CURRENT.set(before["context"])
+            again = written(recording, use)
+            if again != usual:
+                told.append(f"again: {again - usual} {usual - again}")
+            if told:
+                wrong.append(f"{moment.where}: {'; '.join(told)}")
+    finally:
+        gc.enable()
+    assert not ended_twice(recording)
+    assert not wrong
