@@ -57,7 +57,7 @@ def _span_item(kept: Kept) -> SpanItem:
         epoch=kept.epoch,
         kept=kept.reason,
         attributes=attributes,
-        links=[(trace.hex(), _hex(span)) for trace, span in kept.links],
+        links=[(trace.hex(), _hex(span)) for trace, span in kept.all_links()],
         kind=kept.kind,
     )
 

@@ -160,11 +160,11 @@ def _tail(kept: Kept) -> bytes:
 
 
 def _extra(kept: Kept) -> bytes:
-    attributes = kept.attributes()
-    if not (attributes or kept.links or kept.error or kept.interrupted or kept.rolled_up):
+    attributes, linked = kept.attributes(), kept.all_links()
+    if not (attributes or linked or kept.error or kept.interrupted or kept.rolled_up):
         return b""
     words = kept.error_words
     events = exception_events(kept.unix(kept.end), dict(zip(EXCEPTION, words, strict=False)))
     error = names.INTERRUPTED_WORDS if kept.interrupted else words[1] if words else None
-    links = [SpanLink(trace, span) for trace, span in kept.links]
+    links = [SpanLink(trace, span) for trace, span in linked]
     return span_extra(attributes, links, events, error)

@@ -33,6 +33,7 @@ class Kept:
     number: int | None = None
     epoch: int | None = None
     links: list[tuple[bytes, int]] = field(default_factory=list)
+    """Those of the agent: a step's to what its run's trace has around it."""
     kind: Literal["section", "rollup", "segment"] = "section"
     rolled_up: int = 0
     """How many items a roll-up stands for; 0 for a section."""
@@ -68,6 +69,12 @@ class Kept:
         if self.interrupted:
             own[names.INTERRUPTED] = True
         return own
+
+    def all_links(self) -> list[tuple[bytes, int]]:
+        """Trace and span of what it is linked to: by the agent, and by the program itself."""
+        said = self.payload.get("l") or ()
+        own = [((high << 64 | low).to_bytes(16, "big"), span) for high, low, span in said]
+        return [*self.links, *own]
 
     @property
     def error_words(self) -> list[str]:

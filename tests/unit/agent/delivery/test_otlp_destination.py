@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from by_hand import Program, table
 from otlp_requests import spans
@@ -37,6 +39,20 @@ def test_failed_section_without_words_is_sent_as_failed(
         "run": "unset",
     }
     assert sent == {"forward": "", "backward": "no such layer", "train.step": None, "run": None}
+
+
+def test_links_of_the_program_are_sent(program, agent_of, run_folder, server) -> None:
+    """What a section was linked to through the OpenTelemetry API stands in both places."""
+    linked = {"l": [[5, (1 << 64) - 1, 1 << 63]]}
+    program.section("forward", 2, 5, payload=linked)
+    program.stop(20)
+    agent_of(program, traces=read_settings({}, "traces", server.url)[0]).run()
+
+    expected = [["0000000000000005ffffffffffffffff", "8000000000000000"]]
+    stored = {span["name"]: json.loads(span["links"]) for span in table(run_folder, "spans")}
+    sent = {span["name"]: span["links"] for span in server.spans()}
+    assert stored == {"forward": expected, "run": []}
+    assert sent == stored
 
 
 def test_section_open_at_a_death_is_sent_as_failed(journals, run_folder, server) -> None:
