@@ -17,7 +17,7 @@ TRUE = {
     "backwards": 24,
     "updates": 12,
     "validations": 0,
-    "checkpoints": 2,  # optimizer and random states
+    "checkpoints": 3,  # weights, optimizer and random states
 }
 UNMARKED = ["batches", "updates", "checkpoints"]
 

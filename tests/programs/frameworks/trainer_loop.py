@@ -17,7 +17,7 @@ TRUE = {
     "backwards": [2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 1, 2, 2, 2, 2, 2, 2, 2],
     "updates": 20,
     "validations": 2,
-    "checkpoints": 8,  # weights, optimizer, schedule and random states of two
+    "checkpoints": 10,  # weights, optimizer, schedule, random states and arguments, twice
 }
 UNMARKED = ["batches", "forwards", "backwards", "updates", "checkpoints"]
 
