@@ -13,7 +13,7 @@ from subprocess import DEVNULL, Popen, SubprocessError, TimeoutExpired
 from typing import TYPE_CHECKING, Any
 
 from otel_mlperf.isolated_process import HOME
-from otel_mlperf.journal.layout import OPEN, OPEN_BYTES, Flag, Kind, Word
+from otel_mlperf.journal.layout import MAX_ENTRIES, OPEN, OPEN_BYTES, Flag, Kind, Word
 from otel_mlperf.recorder.core.faults import internal_error
 from otel_mlperf.recorder.lifecycle.closing_cell import ClosingCell, open_cell
 from otel_mlperf.recorder.sections.section_context import CURRENT, SectionContext, context_above
@@ -78,6 +78,8 @@ def _close_unreachable(
     ended = _ended(journal, {journal.words[at >> 3] for at in left}) if left else set()
     for at in left:
         span, parent, root, track, start, name = OPEN.unpack_from(journal.buffer, at)
+        if name > MAX_ENTRIES or start > now:
+            continue  # something has written over it: it stays there, and the agent counts it
         if span not in ended:
             flags = int(Kind.SECTION)
             if words is not None:

@@ -125,3 +125,16 @@ def test_ctrl_c_while_the_summary_is_waited_for(tmp_path, how, wait):
     assert ended.stdout == "run 0\n"
     assert ended.stderr.count("Traceback") == 1
     assert ended.stderr.count("KeyboardInterrupt: the first") == (how == "twice")
+
+
+@pytest.mark.fault("F94")
+@pytest.mark.parametrize("field", [4, 5])
+def test_run_ends_although_its_open_table_was_written_over(recording, field):
+    """Neither a time nor a name that cannot be keeps the run's own row from being written."""
+    journal = recording.journal
+    at = (journal.free.pop() >> 3) + field
+    journal.words[at - field] = 77
+    journal.words[at] = (1 << 64) - 1
+    om.stop()
+
+    assert not recording.one(names.SPAN_RUN).is_error
