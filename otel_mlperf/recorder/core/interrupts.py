@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import sys
 import threading
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     from types import FunctionType
 
 F = TypeVar("F", bound="Callable[..., Any]")
+_NOT_READ: Final = (3, 15)
+"""From here on nobody knows what the table of exceptions looks like: functions stay as they are."""
 
 
 def at_once(function: F) -> F:
@@ -30,7 +33,7 @@ def at_once(function: F) -> F:
     """
     plain: FunctionType = function  # type: ignore[assignment]
     table = plain.__code__.co_exceptiontable
-    if table:
+    if table and sys.version_info < _NOT_READ:
         # The first entry is the first ``try``: where it starts and how long it is.
         start, at = _number(table, 0)
         length, rest = _number(table, at)
