@@ -120,7 +120,8 @@ def callback_failed(of: str, callback: object, error: BaseException) -> None:
     Raises:
         Exception: ``error`` itself, where it is neither ours nor the callback's.
     """
-    raise_foreign(error)
+    if isinstance(error, Exception):  # an exit is caught only by whoever means to
+        raise_foreign(error)
     try:
         if _Faults.count_callback is not None:
             _Faults.count_callback()
