@@ -139,7 +139,7 @@ def bind(  # noqa: C901, PLR0915 - closures of one scope, by design
     words = journal.words
     ring: Any = memoryview(journal.buffer)[journal.shape.ring_at :]
     mask = journal.shape.rows - 1
-    pop, push = journal.free.pop, journal.free.append
+    entries, push = iter(journal.free.pop, None), journal.free.append
     put, put_open = _ROW.pack_into, OPEN_ENTRY.pack_into
     get_current, set_current, reset_current = CURRENT.get, CURRENT.set, CURRENT.reset
     get_ident, clock, next_id = threading.get_ident, time.monotonic_ns, recording.next_id
@@ -174,8 +174,11 @@ def bind(  # noqa: C901, PLR0915 - closures of one scope, by design
                 self.track = track
                 self.inner = None
                 # ``at`` is what makes it open, so what others read of open sections is set by now.
-                # An exception out of a signal handler right after pop() costs that table entry.
-                self.at = at = pop()
+                # In a loop, for what it gives is stored before the interpreter looks for signals:
+                # whatever is raised costs no table entry.
+                for self.at in entries:
+                    break
+                at = self.at
                 # As late as can be: what comes before is our cost, not the program's.
                 self.t0 = t0 = clock()
                 put_open(buffer, at, sid, chunk, t0, self.entry)
@@ -255,7 +258,9 @@ def bind(  # noqa: C901, PLR0915 - closures of one scope, by design
             about = PARENTS.pack(link, n, track)
             put(ring, (slot & mask) << 6, t0, number, sid, about, section.entry, _BEGIN, slot)
         try:
-            section.at = at = pop()
+            for section.at in entries:
+                break
+            at = section.at
         except IndexError:
             journal.count(Word.LOST_OPEN)
         else:
