@@ -65,7 +65,8 @@ def internal_error(error: BaseException) -> None:
     Raises:
         BaseException: ``error`` itself, where it is not ours: see ``foreign_errors``.
     """
-    count_error(error)
+    raise_foreign(error)
+    _count()
     try:
         now = time.monotonic_ns()
         if now >= _Faults.next_log_ns:
@@ -92,12 +93,22 @@ def try_again(call: Callable[..., object], *arguments: Any) -> None:
 
 
 def count_error(error: BaseException) -> None:
-    """Counts an exception of our own, for those who say it themselves.
+    """Counts an exception of our own, or an exit that was caught, for those who say it themselves.
 
     Raises:
-        BaseException: ``error`` itself, where it is not ours.
+        Exception: ``error`` itself, where it is not ours.
     """
-    raise_foreign(error)
+    _raise_foreign_failure(error)
+    _count()
+
+
+def _raise_foreign_failure(error: BaseException) -> None:
+    """Raises what is the program's, but no exit: that is caught only by whoever means to."""
+    if isinstance(error, Exception):
+        raise_foreign(error)
+
+
+def _count() -> None:
     _Faults.total += 1
     if _Faults.count is not None:
         _Faults.count()
@@ -120,8 +131,7 @@ def callback_failed(of: str, callback: object, error: BaseException) -> None:
     Raises:
         Exception: ``error`` itself, where it is neither ours nor the callback's.
     """
-    if isinstance(error, Exception):  # an exit is caught only by whoever means to
-        raise_foreign(error)
+    _raise_foreign_failure(error)
     try:
         if _Faults.count_callback is not None:
             _Faults.count_callback()
