@@ -11,6 +11,7 @@ import sys
 import pytest
 from built_wheel import build, unpack_metadata
 from runs import LIMIT_S, Ended, environment
+from servers.running import free_ports
 
 # What the command of that name does; an environment that shares packages may lack its script.
 INSTRUMENT = "from opentelemetry.instrumentation.auto_instrumentation import run; run()"
@@ -34,7 +35,7 @@ for x in DataLoader(torch.ones(24, 4), batch_size=4):
 if "--helper" in sys.argv:
     subprocess.run([sys.executable, "helper.py"], check=True)
 print("trained", type(trace.get_tracer_provider()).__name__, os.environ.get("PYTHONPATH"))
-sys.exit(3)
+sys.exit(0 if "RANK" in os.environ else 3)  # a launcher ends the others when one rank fails
 """
 
 OTHER = """
@@ -113,8 +114,9 @@ def test_other_configurator_goes_on(instrument, tmp_path):
 
 def test_ranks_of_a_launcher_are_recorded(instrument):
     """Below ``torchrun`` each rank is recorded, once, and the launcher is not."""
+    (port,) = free_ports(1)
     launcher = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2"]
-    ended = instrument(*launcher, "train.py").settled()
+    ended = instrument(*launcher, "--master-port", str(port), "train.py").settled()
 
     assert ended.output.count("trained") == 2
     rows = ended.rows("SELECT rank, count(*) AS n FROM steps GROUP BY rank ORDER BY rank")
