@@ -120,6 +120,8 @@ class Handle:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        if not self._opened:
+            return  # entered while nothing was recorded
         try:
             section = self._the_one_left()
             section.__exit__(kind, error, trace)
@@ -135,7 +137,7 @@ class Handle:
 
     def _the_one_left(self) -> Any:
         if not self._opened:
-            return Invisible()  # entered while nothing was recorded
+            return Invisible()  # ended before it was interrupted
         current = CURRENT.get()
         return current if current in self._opened else self._opened[-1]
 
