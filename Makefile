@@ -36,7 +36,7 @@ load: $(READY)
 	@for load in rate.py "rate.py --keep-every 100" "rate.py --keep-every 100 --busy 2" \
 			"rate.py --ranks 8 --rate 1000 --seconds 30" \
 			at_once.py "at_once.py --threads 64" "outage.py --seconds $(OUTAGE_S)" dead_server.py \
-			kills.py forks.py collector_kills.py "soak.py --minutes $(SOAK_MINUTES)"; do \
+			kills.py forks.py interrupts.py collector_kills.py "soak.py --minutes $(SOAK_MINUTES)"; do \
 		$(BIN)/python tests/load/$$load || exit 1; done
 
 # Built anew when the pins or the package's metadata change; otherwise this costs nothing.

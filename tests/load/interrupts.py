@@ -1,12 +1,13 @@
 """How often is something swallowed, left open or hung when a signal handler raises at random?
 
-    python tests/load/interrupts.py [INTERRUPTS]
+    python tests/load/interrupts.py --interrupts 10000
 
 Interrupts each construct so often by a timer, and prints a line for each.
 """
 
 from __future__ import annotations
 
+import argparse
 import faulthandler
 import os
 import random
@@ -126,17 +127,22 @@ def interrupt(use: Callable[[], None], most: int, recorder: Any) -> tuple[int, i
     return raised, swallowed, wrong
 
 
-def main() -> None:
-    most = int(sys.argv[1]) if len(sys.argv) > 1 else 10_000
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--interrupts", type=int, default=10_000)
+    most = parser.parse_args().interrupts
+    are_all_well = True
     with tempfile.TemporaryDirectory() as folder:
         os.environ["OTEL_MLPERF_DIR"] = folder
         run = om.start("interrupts", agent="none", console=False, readings="none")
         print(f"{'construct':12} {'interrupts':>10} {'swallowed':>10} {'left open':>10}")
         for use in CONSTRUCTS:
             counts = interrupt(use, most, run._recorder)
+            are_all_well = are_all_well and not any(counts[1:])
             print(f"{use.__name__:12}", *(f"{count:10}" for count in counts), flush=True)
         run.stop()
+    return 0 if are_all_well else 1
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())
