@@ -6,6 +6,7 @@ had counted. Gauges are as the process that is read last set them.
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -69,8 +70,7 @@ class MarkTotals:
         for instance, reading in totals.readings():
             if instance in told:
                 self._rows.add_reading(state.ranks[instance].meta, reading, mark.unix_ns)
-        self._tell_lost()
-        self._tell_redacted()
+        self._tell_counted()
 
     def _describe(self, rank: RankState, metric: Metric) -> None:
         """What the numbers of an instrument are, once: the tables of readings do not say."""
@@ -79,24 +79,22 @@ class MarkTotals:
             rank.user[metric.name] = about
             self._rows.add("instruments", _instrument_row(rank.meta, metric))
 
-    def _tell_lost(self) -> None:
-        lost = {rank.instance: dict(rank.lost) for rank in self._state.ranks.values() if rank.live}
+    def _tell_counted(self) -> None:
+        """What was lost and hidden: by processes that are alive, and by those that have ended."""
+        lost, hidden = dict[str, Counter[str]](), Counter[str]()
+        for rank in self._state.ranks.values():
+            if rank.live:
+                lost[rank.instance] = Counter(rank.lost)
+                hidden[rank.instance] = rank.redacted
         for journal in self._state.journals.values():
-            of_rank = lost.setdefault(self._state.rank_of(journal).instance, {})
-            for reason, count in _lost(journal).items():
-                of_rank[reason] = of_rank.get(reason, 0) + count
+            instance = self._state.rank_of(journal).instance
+            lost.setdefault(instance, Counter()).update(_lost(journal))
+            hidden[instance] += _redacted(journal)
         for instance, reasons in lost.items():
             meter = Meter(self._state.ranks[instance])
             for reason, count in reasons.items():
                 meter.set(names.JOURNAL_LOST.name, {names.ERROR_TYPE: reason}, count)
-
-    def _tell_redacted(self) -> None:
-        hidden = {rank.instance: rank.redacted for rank in self._state.ranks.values() if rank.live}
-        for journal in self._state.journals.values():
-            instance = self._state.rank_of(journal).instance
-            hidden[instance] = hidden.get(instance, 0) + _redacted(journal)
-        for instance, count in hidden.items():
-            Meter(self._state.ranks[instance]).set(names.REDACTED.name, {}, count)
+            meter.set(names.REDACTED.name, {}, hidden[instance])
 
     def _read_rank(self, journal: JournalState, meter: Meter, mark: Mark) -> None:
         meter.set(names.RUN_START_TIME.name, {}, journal.meta.unix_ns / 1e9)
