@@ -36,6 +36,7 @@ from otel_mlperf.recorder.api.callbacks import (
 from otel_mlperf.recorder.api.epochs import epoch, epochs, phase
 from otel_mlperf.recorder.api.instruments import counter, gauge, histogram
 from otel_mlperf.recorder.api.log_ids import log_ids
+from otel_mlperf.recorder.api.memory import Memory, memory
 from otel_mlperf.recorder.api.readings import Readings, readings
 from otel_mlperf.recorder.api.span import span
 from otel_mlperf.recorder.api.start import start, stop
@@ -50,6 +51,7 @@ __all__ = [
     "Config",
     "ConfigError",
     "JournalError",
+    "Memory",
     "OtelMlperfError",
     "Readings",
     "Run",
@@ -66,6 +68,7 @@ __all__ = [
     "log",
     "log_ids",
     "mark_step",
+    "memory",
     "on_phase",
     "on_step_begin",
     "on_step_end",

@@ -41,7 +41,7 @@ GROUPS = {
     "Sections": ["span", "Span", "log_ids"],
     "Numbers": ["log", "counter", "gauge", "histogram"],
     "Devices": ["torch_profile", "trace_handler", "cuda_memory"],
-    "Reading back": ["readings", "Readings"],
+    "Reading back": ["memory", "Memory", "readings", "Readings"],
     "Callbacks": [
         "on_step_begin",
         "on_step_end",

@@ -12,11 +12,11 @@ import pytest
 import otel_mlperf as om
 
 ROOT = Path(__file__).parents[2]
-NAMES = ["Config", "ConfigError", "JournalError", "OtelMlperfError", "Readings", "Run", "RunActive",
-         "RunWarning", "Span", "counter", "cuda_memory", "epoch", "epochs", "gauge", "histogram",
-         "integrate", "log", "log_ids", "mark_step", "on_phase", "on_step_begin", "on_step_end",
-         "on_warning", "phase", "readings", "remove_callback", "span", "start", "step", "steps",
-         "stop", "torch_profile", "trace_handler"]  # fmt: skip
+NAMES = ["Config", "ConfigError", "JournalError", "Memory", "OtelMlperfError", "Readings", "Run",
+         "RunActive", "RunWarning", "Span", "counter", "cuda_memory", "epoch", "epochs", "gauge",
+         "histogram", "integrate", "log", "log_ids", "mark_step", "memory", "on_phase",
+         "on_step_begin", "on_step_end", "on_warning", "phase", "readings", "remove_callback",
+         "span", "start", "step", "steps", "stop", "torch_profile", "trace_handler"]  # fmt: skip
 
 
 def test_names():
@@ -57,6 +57,7 @@ def test_documented(name):
         ("on_step_end", "(callback)"),
         ("on_warning", "(callback)"),
         ("remove_callback", "(callback)"),
+        ("memory", "()"),
         ("readings", "()"),
         ("trace_handler", "(also)"),
         (

@@ -1,0 +1,107 @@
+"""Are the counters of a thread and its process the kernel's own?"""
+
+from __future__ import annotations
+
+import os
+import resource
+import threading
+from pathlib import Path
+
+from otel_mlperf.recorder.core.used_so_far import Counters, KernelFile
+
+KIB = 1 << 10
+
+
+def kernels_io(of="thread-self"):
+    words = Path(f"/proc/{of}/io").read_text().split()
+    return int(words[1]), int(words[3])
+
+
+def test_a_thread_has_its_own():
+    """CPU time, switches and bytes are the calling thread's, not its process's."""
+    counters, told = Counters(), []
+
+    def work():
+        with open("/dev/zero", "rb", buffering=0) as zeros, open(os.devnull, "wb") as sink:
+            sink.write(zeros.read(256 * KIB))
+        told.append((counters.of_thread_after(), kernels_io(), _rusage()))
+
+    before = counters.of_thread_before()
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    after = counters.of_thread_after()
+
+    of_thread, (read, written), usage = told[0]
+    assert 256 * KIB <= of_thread.read_bytes <= read < of_thread.read_bytes + 4 * KIB
+    assert written == of_thread.written_bytes == 256 * KIB
+    assert abs(of_thread.cpu_ns / 1e9 - usage.ru_utime - usage.ru_stime) < 0.01
+    assert of_thread.voluntary <= usage.ru_nvcsw
+    assert after.read_bytes - before.read_bytes < 256 * KIB
+    assert after.cpu_ns >= before.cpu_ns
+
+
+def _rusage():
+    return resource.getrusage(resource.RUSAGE_THREAD)
+
+
+def test_a_file_that_the_program_closed_is_opened_again(tmp_path):
+    """Who closes every descriptor gets nothing of another file, and nothing of ours is lost."""
+    path, other = tmp_path / "statm", tmp_path / "other"
+    path.write_text("1 2 3")
+    other.write_text("the program's")
+    file = KernelFile(str(path))
+    assert file.read() == b"1 2 3"
+
+    os.close(file._fd)
+    assert file.read() == b""
+    assert file.read() == b"1 2 3"
+
+    fd = file._fd
+    os.close(fd)
+    theirs = os.open(other, os.O_RDONLY)
+    assert theirs == fd
+    file.close()
+    assert os.read(theirs, 3) == b"the"
+    os.close(theirs)
+
+
+def test_a_forked_child_reads_its_own():
+    """What was opened before a fork is the parent's, and is opened anew."""
+    file, (reader, writer) = KernelFile("/proc/self/stat"), os.pipe()
+    assert int(file.read().split()[0]) == os.getpid()
+    pid = os.fork()
+    if pid == 0:
+        os.write(writer, file.read().split()[0])
+        os._exit(0)
+    os.waitpid(pid, 0)
+
+    assert int(os.read(reader, 20)) == pid
+    os.close(reader)
+    os.close(writer)
+
+
+def test_more_threads_than_files():
+    """So many keep a file open at once, the others open it anew; all are read, all is closed."""
+    counters, read = Counters(), []
+    together = threading.Barrier(101)
+    begun = len(os.listdir("/proc/self/fd"))
+
+    def look():
+        read.append(counters.of_thread_after().read_bytes)
+        together.wait()
+        together.wait()
+
+    threads = [threading.Thread(target=look) for _ in range(100)]
+    for thread in threads:
+        thread.start()
+    together.wait()
+    held = len(os.listdir("/proc/self/fd")) - begun
+    together.wait()
+    for thread in threads:
+        thread.join()
+
+    assert len(read) == 100
+    assert None not in read
+    assert held <= 64
+    assert len(os.listdir("/proc/self/fd")) <= begun + 1
