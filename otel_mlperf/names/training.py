@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Final
 
 from otel_mlperf.names.attributes import (
+    CHECKPOINT_DIRECTION,
     DEVICE_INDEX,
     ML_PHASE,
     SECTION_CATEGORY,
@@ -42,6 +43,20 @@ SAMPLES: Final = Metric(
 )
 TOKENS: Final = Metric(
     "ml.training.tokens", "{token}", "counter", "Tokens in the steps that ended.", (ML_PHASE,)
+)
+CHECKPOINT_IO: Final = Metric(
+    "ml.checkpoint.io",
+    "By",
+    "counter",
+    "Bytes of checkpoints that were written or read, of all calls whose size is known.",
+    (CHECKPOINT_DIRECTION,),
+)
+CHECKPOINT_IO_TIME: Final = Metric(
+    "ml.checkpoint.io.time",
+    "s",
+    "counter",
+    "Time of the calls that are counted in ml.checkpoint.io.",
+    (CHECKPOINT_DIRECTION,),
 )
 LOSS: Final = Metric("ml.training.loss", "", "gauge", "Loss as last logged.", (ML_PHASE,))
 LEARNING_RATE: Final = Metric(

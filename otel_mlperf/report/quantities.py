@@ -88,6 +88,11 @@ def _long(seconds: int) -> str:
     return f"{hours} h {minutes:02} m" if hours else f"{minutes} m {seconds:02} s"
 
 
+def size_and_rate(count: float, per_second: float) -> str:
+    """Bytes and how fast they went: ``307 MB at 1.2 GB/s``."""
+    return f"{size(count)} at {size(per_second)}/s"
+
+
 def size(count: float, step: int = 1000) -> str:
     """Bytes with the unit that suits them: ``307 MB``; by 1024 ``6.17 GiB``."""
     letters = "KMGTP" if step == 1024 else "kMGTP"

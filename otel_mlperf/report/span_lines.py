@@ -9,7 +9,7 @@ from otel_mlperf.analysis.profiles.section_operators import add_up
 from otel_mlperf.analysis.steps.step_shares import shown
 from otel_mlperf.report.kernel_names import short_names
 from otel_mlperf.report.lines import WIDTH, Line, columns, left, short
-from otel_mlperf.report.quantities import duration
+from otel_mlperf.report.quantities import duration, size_and_rate
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -148,14 +148,24 @@ def _summed(more: list[Span], room: int) -> Line:
 
 
 def _said(span: Span, width: int) -> list[Line]:
-    """The attributes that the program gave it."""
-    told = " · ".join(
+    """The attributes that the program gave it, and what a checkpoint says of itself."""
+    said = [
         f"{key} {value}"
         for key, value in span.attributes.items()
         if not key.startswith(_NOT_THE_PROGRAMS)
-    )
+    ]
+    told = " · ".join([*_checkpoint(span), *said])
     indent = "    " + _indent(span)
     return [[(indent + short(told, width - len(indent)), "dim")]] if told else []
+
+
+def _checkpoint(span: Span) -> list[str]:
+    bytes_, rate = (
+        span.attributes.get(key) for key in (names.CHECKPOINT_SIZE, names.CHECKPOINT_RATE)
+    )
+    if isinstance(bytes_, int) and isinstance(rate, float):
+        return [size_and_rate(bytes_, rate)]
+    return []
 
 
 def _error(spans: list[Span], at: int, width: int) -> list[Line]:

@@ -6,6 +6,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from otel_mlperf import names
 from otel_mlperf.analysis.run.run_processes import IMPORTED, RUNNING
 from otel_mlperf.analysis.steps.step_shares import COLLECTION, shown
 from otel_mlperf.analysis.summary.logged import GAUGE
@@ -13,7 +14,7 @@ from otel_mlperf.journal.journal_folder import ROOM
 from otel_mlperf.report.finding_lines import finding_lines
 from otel_mlperf.report.lines import LABEL, Line, columns, labelled, labelled_lines, short, wrapped
 from otel_mlperf.report.machine_line import machine_lines
-from otel_mlperf.report.quantities import duration, parts, percent, plural
+from otel_mlperf.report.quantities import duration, parts, percent, plural, size_and_rate
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -31,6 +32,7 @@ _LEAST_OUTSIDE = 0.01
 _LONGEST_NAME = 28
 _MOST_ADDED_UP = 5
 _MOST_RANKS = 3
+_CHECKPOINTS = {names.CHECKPOINT_WRITE: "saved", names.CHECKPOINT_READ: "loaded"}
 _MOST_SAID = 8
 """Lines under one label."""
 _WHOLE = 1e12
@@ -53,6 +55,9 @@ def around_lines(summary: Summary, width: int) -> list[Line]:
         lines.append(labelled("warm-up", f"{line} (not in the figures above)"))
     if summary.outside:
         lines += labelled_lines("outside", _outside(summary, width - LABEL)[:2])
+    for total in summary.checkpoints:
+        label = _CHECKPOINTS[total.direction]
+        lines.append(labelled(label, size_and_rate(total.bytes, total.bytes_per_s)))
     lines += [*_beside(summary, width), *_slowest(summary, width), *machine_lines(summary, width)]
     return [*lines, *_profiled(summary, width), *_said(summary, width)]
 

@@ -28,6 +28,7 @@ from otel_mlperf.analysis.steps.step_shares import (
     read_warm_up,
 )
 from otel_mlperf.analysis.summary.beside_time import beside_steps, with_rows_beside
+from otel_mlperf.analysis.summary.checkpoint_totals import read_checkpoints
 from otel_mlperf.analysis.summary.logged import add_up, read_last, read_series
 from otel_mlperf.analysis.summary.machine_use import read_losses, read_machine
 from otel_mlperf.analysis.summary.outside_time import (
@@ -99,6 +100,7 @@ def summarize(run: RunFolder, rank: int | None = None, store: Store | None = Non
         outside_share=beyond * processes.ranks / processes.busy_ns if processes.busy_ns else 0.0,
         outside=outside,
         beside=beside,
+        checkpoints=read_checkpoints(store),
         slowest=slowest,
         machine=read_machine(store),
         losses=read_losses(store, run.facts.started_ns),

@@ -28,6 +28,18 @@ class OutsideShare(msgspec.Struct, frozen=True, kw_only=True):
     """Times on one rank; None for what is left over."""
 
 
+class CheckpointTotal(msgspec.Struct, frozen=True, kw_only=True):
+    """All checkpoints that were written, or read, and whose size is known; all ranks together."""
+
+    direction: str
+    """``write`` or ``read``."""
+    bytes: int
+    time_ns: float
+    """Of the calls, one after the other: those of several ranks add up."""
+    bytes_per_s: float
+    """Bytes ÷ time: what one rank saw."""
+
+
 class Branch(msgspec.Struct, frozen=True, kw_only=True):
     """A line of the section tree of a run without steps, parents before children."""
 
@@ -156,6 +168,7 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     outside: list[OutsideShare]
     beside: list[OutsideShare]
     """On other threads and tasks, in no step: no part of the time outside."""
+    checkpoints: list[CheckpointTotal]
     slowest: Slowest | None
     machine: MachineUse | None
     losses: list[Loss]

@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from otel_mlperf import names
 from otel_mlperf.pytorch.loop.batch_wait import BatchWait
+from otel_mlperf.pytorch.loop.checkpoints import NO_FILE, Checkpoint, file_of, made_by
 from otel_mlperf.pytorch.loop.loop_finder import Loop
 from otel_mlperf.pytorch.loop.moments import (
     Backward,
-    Checkpoint,
     Forward,
     LoopMoment,
     OptimizerMade,
@@ -40,17 +40,24 @@ if TYPE_CHECKING:
 
 _loop = Loop(RecordedSteps())
 _moments: list[LoopMoment] = []
-_save, _load = (
-    Checkpoint(name, _loop) for name in (names.SPAN_CHECKPOINT, names.SPAN_CHECKPOINT_LOAD)
-)
-CHECKPOINTS: Final = {
-    "torch.distributed.checkpoint.state_dict_saver": {"save": _save, "async_save": _save},
-    "torch.distributed.checkpoint.state_dict_loader": {"load": _load},
-    "safetensors.torch": {
-        "save_file": _save, "save_model": _save, "load_file": _load, "load_model": _load,
+_save, _load = made_by(_loop)
+_SHARDS: Final = "checkpoint_id if process_group is None else None"
+_LIGHTNING: Final = {"_atomic_save": (_save, "filepath"), "_load": (_load, "path_or_url")}
+CHECKPOINTS: Final[dict[str, dict[str, tuple[Checkpoint, str]]]] = {
+    "torch.serialization": {"save": (_save, "f"), "load": (_load, "None if mmap else f")},
+    "torch.distributed.checkpoint.state_dict_saver": {
+        "save": (_save, _SHARDS), "async_save": (_save, NO_FILE),
     },
+    "torch.distributed.checkpoint.state_dict_loader": {"load": (_load, NO_FILE)},
+    "safetensors.torch": {
+        "save_file": (_save, "filename"), "save_model": (_save, "filename"),
+        "load_file": (_load, "filename"), "load_model": (_load, "filename"),
+    },
+    "lightning.fabric.utilities.cloud_io": _LIGHTNING,
+    "lightning_fabric.utilities.cloud_io": _LIGHTNING,
 }  # fmt: skip
-"""Functions that write and read checkpoints, by their module; many programs never import these."""
+"""Functions that write and read checkpoints, by their module, and the parameter that is the file;
+many programs never import most of these."""
 
 
 def install() -> None:
@@ -82,7 +89,6 @@ def _install() -> None:
     _hook("backward", lambda: _weave(torch.autograd.backward, backward))
     _hook("steps", lambda: _weave_optimizers(optimizer, update))
     _hook("scaled steps", lambda: _weave(torch.amp.GradScaler.step, update, subject="optimizer"))
-    _hook("checkpoints", lambda: _weave(torch.save, _save))
     start.at_begin.append(_end_with)
     run = start.current()
     if run is not None:
@@ -114,11 +120,15 @@ def _kinds_of(kind: Any) -> Iterator[Any]:
 
 def see_checkpoints(module: str) -> None:
     """Sees those of a module of ``CHECKPOINTS`` too, which has been imported. Never raises."""
-    for name, moment in CHECKPOINTS[module].items():
+    for name, (moment, file) in CHECKPOINTS[module].items():
         function = getattr(sys.modules[module], name, None)
         if function is not None:
             # What is decorated is not woven, but what it decorates.
-            _hook(f"checkpoints of {module}", lambda: _weave(inspect.unwrap(function), moment))  # noqa: B023 - called at once
+            own = inspect.unwrap(function)
+            _hook(
+                f"checkpoints of {module}",
+                lambda: _weave(own, moment, subject=file_of(own, file)),  # noqa: B023 - called at once
+            )
 
 
 def switch_off() -> None:

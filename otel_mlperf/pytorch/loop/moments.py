@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 # Asked for by number: `current_thread()` would register the threads of autograd with Python.
 _MAIN_THREAD = threading.main_thread().ident
 _get_ident = threading.get_ident
-_UNSEEN = nullcontext()
+UNSEEN = nullcontext()
 
 
 class Paused(Protocol):
@@ -60,7 +60,7 @@ class LoopMoment:
         """The gate for a call of this module, optimizer or iterator."""
         # One gate serves all calls of a function: what is open in it is of one thread alone.
         if _get_ident() != _MAIN_THREAD:
-            return _UNSEEN
+            return UNSEEN
         self._subject = subject
         return self
 
@@ -157,14 +157,6 @@ class Backward(LoopMoment):
 
     def _begins(self, subject: Any) -> Any:
         self._loop.backward_begins()
-        return super()._begins(subject)
-
-
-class Checkpoint(LoopMoment):
-    """A checkpoint that is written or read."""
-
-    def _begins(self, subject: Any) -> Any:
-        self._loop.saves()
         return super()._begins(subject)
 
 

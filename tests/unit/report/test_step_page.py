@@ -145,6 +145,21 @@ def test_what_the_program_said_of_a_section_stands_below_it(tmp_path):
     ]
 
 
+def test_checkpoint_says_its_size_and_rate(tmp_path):
+    """In words; a program that calls something else so is shown no such line."""
+    run = digits(tmp_path)
+    at = run.steps[2]["start_ns"] - START
+    root = run.span(2, "train.step", at, 49 * MS)
+    for size in (2_500_000, "large"):
+        said = json.dumps({"ml.checkpoint.size": size, "ml.checkpoint.rate": 250e6, "file": "a"})
+        run.span(2, "checkpoint", at, 10 * MS, parent_id=root, attributes=said)
+
+    lines = [line.strip() for line in rendered(run, 2).splitlines()]
+
+    assert lines[6] == "2.50 MB at 250 MB/s · file a"
+    assert lines[8] == "file a"
+
+
 def test_a_wide_terminal_has_longer_names_and_charts(tmp_path):
     """And a narrow one shorter ones; every line fits."""
     run = digits(tmp_path)

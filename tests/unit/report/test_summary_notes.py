@@ -55,6 +55,24 @@ def test_many_counters_take_further_lines(runs, monkeypatch):
     ]
 
 
+def test_checkpoints_say_how_large_and_how_fast_they_were(runs, monkeypatch):
+    """A line for what was written, and one for what was read."""
+    run = RunFolderBuilder(runs)
+    run.step(0, 0, {"forward": 10 * MS})
+    run.process(S)
+    for direction, size, spent_s in (("write", 4.2e9, 6.0), ("read", 1000.0, 0.5)):
+        labels = f'{{"ml.checkpoint.io.direction": "{direction}"}}'
+        at = {"rank": 0, "restart": 0, "time_ns": START, "labels": labels}
+        run.row("readings", **at, name="ml.checkpoint.io", value=size)
+        run.row("readings", **at, name="ml.checkpoint.io.time", value=spent_s)
+
+    lines = rendered(run, monkeypatch).splitlines()
+
+    at = lines.index("saved     4.20 GB at 700 MB/s")
+    assert lines[at - 1].startswith("outside")
+    assert lines[at + 1] == "loaded    1.00 kB at 2.00 kB/s"
+
+
 def test_what_would_fill_the_terminal_is_left_to_json(runs, monkeypatch):
     """Eight lines under one label, the last of which says where the rest is."""
     run = RunFolderBuilder(runs, params={f"setting{i:03}": i for i in range(99)})

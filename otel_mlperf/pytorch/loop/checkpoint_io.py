@@ -1,0 +1,128 @@
+"""How many bytes does a checkpoint have, and how fast were they written or read?
+
+What its file, or the buffer that it goes into, says right after the call; where neither says it,
+both are absent. Needs no torch.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import stat
+import sys
+import time
+from typing import TYPE_CHECKING, Any, Final
+
+from otel_mlperf import names
+from otel_mlperf.foreign_errors import is_foreign
+from otel_mlperf.recorder.api.span import active
+from otel_mlperf.recorder.core.faults import internal_error
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_FILES: Final = (io.FileIO, io.BufferedReader, io.BufferedWriter, io.BufferedRandom)
+"""Kinds that are asked where they stand; of others nobody knows what a question does."""
+_MOST_SHARDS: Final = 64
+"""Files of one rank that are looked up: each costs a call to the file system."""
+
+
+class CheckpointIo:
+    """One checkpoint on its way to or from its file, from when this is made until ``end``."""
+
+    def __init__(
+        self, direction: str, file: object, clock: Callable[[], int] = time.monotonic_ns
+    ) -> None:
+        """Begins.
+
+        Args:
+            direction: ``write`` or ``read``.
+            file: path of a file or of a distributed checkpoint's folder, or what is open; anything
+                else is of unknown size.
+            clock: monotonic, in nanoseconds.
+        """
+        self._direction, self._file, self._clock = direction, file, clock
+        self._at = _try(_position, file)
+        self._begin_ns = clock()
+
+    def end(self, section: Any) -> None:
+        """Adds it to the run's sums and says it of ``section``, unless that is None.
+
+        Rate: bytes ÷ the time since this was made, which is what the section has measured.
+        """
+        took_ns = max(1, self._clock() - self._begin_ns)
+        size, recorder = _try(self._size), active()
+        if size is None or recorder is None:
+            return
+        try:
+            labels = ((names.CHECKPOINT_DIRECTION, self._direction),)
+            for metric, value in (
+                (names.CHECKPOINT_IO, size),
+                (names.CHECKPOINT_IO_TIME, took_ns / 1e9),
+            ):
+                recorder.cells.add(metric.name, metric.unit, value, labels)
+            if section is not None:
+                rate = size / took_ns * 1e9
+                section.set(**{names.CHECKPOINT_SIZE: size, names.CHECKPOINT_RATE: rate})
+        except Exception as error:  # noqa: BLE001 - recording never raises
+            internal_error(error)
+
+    def _size(self) -> int | None:
+        file = self._file
+        if isinstance(file, str | os.PathLike):
+            return _size_at(os.fspath(file))
+        if self._at is None:
+            return None
+        if self._direction == names.CHECKPOINT_WRITE:
+            size = (_position(file) or 0) - self._at
+        else:  # whoever reads goes back and forth: all that is there is read
+            size = _length(file) - self._at
+        return size if size > 0 else None
+
+
+def _try(call: Callable[..., int | None], *given: object) -> int | None:
+    """What cannot be known is absent: a closed file, a missing one, one of another kind."""
+    try:
+        return call(*given)
+    except Exception as error:
+        if is_foreign(error):
+            raise
+        return None
+
+
+def _position(file: Any) -> int | None:
+    kind = type(file)
+    return file.tell() if kind is io.BytesIO or kind in _FILES else None
+
+
+def _length(file: Any) -> int:
+    if type(file) is io.BytesIO:
+        return file.getbuffer().nbytes
+    return os.fstat(file.fileno()).st_size
+
+
+def _size_at(path: Any) -> int | None:
+    found = os.stat(path)
+    if stat.S_ISREG(found.st_mode):
+        return found.st_size
+    return _size_of_shards(path) if stat.S_ISDIR(found.st_mode) else None
+
+
+def _size_of_shards(folder: Any) -> int | None:
+    """What this rank has in a folder of ``torch.distributed.checkpoint``; None: nothing."""
+    # By name, not by listing: of thousands of ranks each would read the names of all.
+    rank, total = _rank(), 0
+    for number in range(_MOST_SHARDS + 1):
+        try:
+            total += os.stat(os.path.join(folder, f"__{rank}_{number}.distcp")).st_size
+        except FileNotFoundError:
+            return total or None
+    return None
+
+
+def _rank() -> int:
+    distributed = sys.modules.get("torch.distributed")
+    is_one_of_many = distributed is not None and distributed.is_available()
+    if is_one_of_many and distributed.is_initialized():  # type: ignore[union-attr]
+        return int(distributed.get_rank())  # type: ignore[union-attr]
+    return 0
