@@ -86,16 +86,20 @@ class Launched(NamedTuple):
         return self.shown.figure("Step time", "mean")
 
 
-def launch(servers, folder, loads, **variables):
-    """One rank for each load time; when their metrics have arrived."""
-    meeting = folder / "meeting"
+def launch(servers, folder, loads, readings=(), **variables):
+    """One rank for each load time; when their metrics have arrived.
+
+    Rates need two points of a total, and an agent has little of a busy machine: the ranks go on
+    when the first point of their steps is there, and the second of ``readings`` of each rank's GPU.
+    """
+    meeting, pause = folder / "meeting", folder / "pause"
     meeting.write_bytes(bytes(8 * len(loads)))
     name, run_id = f"uneven-{uuid.uuid4().hex[:8]}", uuid.uuid4().hex
     ranks = [
         subprocess.Popen(
             [
                 sys.executable, PROGRAMS / "uneven.py", "--meet", meeting,
-                "--name", name, "--steps", str(STEPS), "--load", str(load),
+                "--name", name, "--steps", str(STEPS), "--load", str(load), "--pause", pause,
             ],
             env=environment(
                 folder / "runs",
@@ -111,7 +115,15 @@ def launch(servers, folder, loads, **variables):
         )
         for rank, load in enumerate(loads)
     ]  # fmt: skip
+    of_ranks = f'{{ml_run_name="{name}",ml_distributed_rank!=""}}'
+    awaited = [f"{names.STEPS.prometheus}{of_ranks} == 1"] + [
+        f"count by (hw_name) (count_over_time({one.prometheus}{of_ranks}[10m]) > 1)"
+        for one in readings
+    ]
     with ending(ranks):
+        for query in awaited:
+            wait_until(lambda query=query: len(servers.promql(query)) == len(loads), what=query)
+        pause.touch()
         assert [process.wait(LIMIT_S) for process in ranks] == [0] * len(loads)
     ended = Ended(0, "", "", folder / "runs", folder / "none").settled()
     found = ended.rows("SELECT rank, instance_id, result FROM processes ORDER BY rank")
@@ -138,6 +150,7 @@ def uneven(servers, nvml_library, tmp_path_factory):
         servers,
         folder,
         (LOAD_S, 2 * LOAD_S),
+        (names.HW_ENERGY, names.GPU_IO),
         LD_LIBRARY_PATH=str(nvml_library),
         FAKE_NVML_SCRIPT=str(script.path),
         CUDA_VISIBLE_DEVICES="0,1",

@@ -1,12 +1,14 @@
 """One of several ranks that wait for each other in every step, with a data loader of given speed.
 
 Loading and the forward pass are sleeps. The program measures them, and its waits, itself, and gives
-its own means as the run's result.
+its own means as the run's result. After its first step it waits for a file, if one is named: what
+is told of that step is then known before the others are made.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import mmap
 import os
 import time
@@ -54,6 +56,14 @@ class Spent:
         return sum(self._seconds) / len(self._seconds)
 
 
+def wait_for(path: Path) -> None:
+    """Returns when the file is there; ends if nobody is left to make it."""
+    while not path.exists():
+        if os.getppid() != STARTED_BY:
+            os._exit(1)
+        time.sleep(0.005)
+
+
 def batches(given: argparse.Namespace, loading: Spent):
     for _ in range(given.steps):
         if given.until and given.until.exists():
@@ -70,18 +80,26 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=40)
     parser.add_argument("--load", type=float, default=0.02)
     parser.add_argument("--until", type=Path, help="for a rank that is alone")
+    parser.add_argument("--pause", type=Path, help="after the first step, until this file is there")
     given = parser.parse_args()
     meeting = Meeting(given.meet)
     loading, forward, waiting = Spent(), Spent(), Spent()
     loader = batches(given, loading)
-    with om.start(given.name) as run:
-        meeting.wait()
+
+    def train(loader) -> None:
         for batch in om.steps(loader, samples=len, tokens=64, total=2 * given.steps):
             with om.span("forward"), forward:
                 time.sleep(WORK_S)
             with om.span("all_reduce"), waiting:
                 meeting.wait()
             om.log(loss=float("nan") if RANK else 1.0, lr=0.1, grad_norm=float(len(batch)))
+
+    with om.start(given.name) as run:
+        meeting.wait()
+        if given.pause:
+            train(itertools.islice(loader, 1))
+            wait_for(given.pause)
+        train(loader)
         run.result(loading=loading.mean_s, forward=forward.mean_s, waiting=waiting.mean_s)
 
 
