@@ -12,9 +12,13 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from otel_mlperf.foreign_errors import raise_foreign
+from otel_mlperf.journal.layout import Word
+from otel_mlperf.redaction import IN_PROCESS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from otel_mlperf.journal.journal_writer import Journal
 
 log = logging.getLogger("otel_mlperf")
 _MINUTE_NS = 60_000_000_000
@@ -42,21 +46,21 @@ class _Faults:
 
     total = 0
     next_log_ns = 0
+    # Neither may raise.
     count: Callable[[], None] | None = None
     count_callback: Callable[[], None] | None = None
 
 
-def count_with(
-    count: Callable[[], None] | None, count_callback: Callable[[], None] | None = None
-) -> None:
-    """From now on each internal error calls ``count``; neither may raise.
-
-    Args:
-        count: None: nothing is counted.
-        count_callback: called for each failure of a callback of the program, which is no error of
-            ours.
-    """
-    _Faults.count, _Faults.count_callback = count, count_callback
+def count_in(journal: Journal | None) -> None:
+    """From now on what goes wrong and what is hidden is counted in a journal; None: nowhere."""
+    if journal is None:
+        _Faults.count = _Faults.count_callback = None
+        IN_PROCESS.count_with(None)
+        return
+    count = journal.count
+    _Faults.count = lambda: count(Word.INTERNAL_ERRORS)
+    _Faults.count_callback = lambda: count(Word.CALLBACK_ERRORS)
+    IN_PROCESS.count_with(lambda values: count(Word.REDACTED, values))
 
 
 def internal_error(error: BaseException) -> None:

@@ -21,7 +21,7 @@ from otel_mlperf.journal.layout import META_BYTES, OPEN_BYTES, Kind, Shape, Word
 from otel_mlperf.journal.meta import JournalMeta
 from otel_mlperf.recorder.core import recording
 from otel_mlperf.recorder.core.attribute_values import NAME_BYTES
-from otel_mlperf.recorder.core.faults import log
+from otel_mlperf.recorder.core.faults import count_in, log
 from otel_mlperf.recorder.core.scrub import clean
 from otel_mlperf.recorder.instruments.garbage_collection import watch_garbage
 from otel_mlperf.recorder.lifecycle.agent_launch import AgentWatch, agent_environ
@@ -69,7 +69,7 @@ def begin(name: str, config: Config, params: dict[str, Any], tags: list[str], st
     recorder.stepping.now_and_then += [watch.look, lambda _: _look_around(recorder), warnings.look]
     run = Run(name, recorder, section, watch)
     watch_forks()
-    recorder.count_faults()
+    count_in(recorder.journal)
     recording.activate(recorder)
     run.hook_in()
     if config.reads("gc"):

@@ -22,9 +22,8 @@ from otel_mlperf.journal.journal_folder import (
     make_private,
 )
 from otel_mlperf.journal.journal_writer import Journal
-from otel_mlperf.journal.layout import Word
 from otel_mlperf.recorder.core import recording
-from otel_mlperf.recorder.core.faults import count_with, internal_error, say_once
+from otel_mlperf.recorder.core.faults import count_in, internal_error, say_once
 from otel_mlperf.recorder.core.recording import Recording
 from otel_mlperf.recorder.instruments.aggregated_sections import AggregatedSections
 from otel_mlperf.recorder.instruments.cells import Cells
@@ -33,7 +32,6 @@ from otel_mlperf.recorder.instruments.logged_values import Values
 from otel_mlperf.recorder.sections.parents import Parents
 from otel_mlperf.recorder.sections.section_cases import RecordedSections
 from otel_mlperf.recorder.stepping.step_recording import Stepping
-from otel_mlperf.redaction import IN_PROCESS
 
 if TYPE_CHECKING:
     from otel_mlperf.config import Config
@@ -57,12 +55,6 @@ class Recorder(Recording):
         self.stepping.at_first_step.append(self.aggregated.places.begin_phase)
         self.series = SeriesInUse(self, self.parents, self.cells)
         self.values = Values(self, self.parents, self.stepping)
-
-    def count_faults(self) -> None:
-        """What goes wrong in this process is from now on counted in this recording's journal."""
-        count = self.journal.count
-        count_with(lambda: count(Word.INTERNAL_ERRORS), lambda: count(Word.CALLBACK_ERRORS))
-        IN_PROCESS.count_with(lambda values: count(Word.REDACTED, values))
 
     def retire(self) -> None:
         """Nothing more is written by sections that are still open, or opened late."""
@@ -133,8 +125,7 @@ def _after_fork() -> None:
         recorder.retire()
         recorder.replacement = lambda: _begin_in_child(recorder)
         recording.refresh()  # the short way knows no name any more: the first one comes to active()
-        count_with(None)
-        IN_PROCESS.count_with(None)
+        count_in(None)
     except Exception as error:  # noqa: BLE001 - recording never raises
         internal_error(error)
 
@@ -159,6 +150,6 @@ def _begin_in_child(parent: Recorder) -> Recorder | None:
     except Exception as error:  # noqa: BLE001 - no room for a journal: the child goes on without
         internal_error(error)
         return None
-    recorder.count_faults()
+    count_in(recorder.journal)
     recording.activate(recorder)
     return recorder

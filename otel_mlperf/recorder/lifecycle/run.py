@@ -17,7 +17,7 @@ from otel_mlperf import names
 from otel_mlperf.errors import OtelMlperfError, RunActive
 from otel_mlperf.recorder.core import recording
 from otel_mlperf.recorder.core.attribute_values import safe_attributes
-from otel_mlperf.recorder.core.faults import count_with, internal_error
+from otel_mlperf.recorder.core.faults import count_in, internal_error
 from otel_mlperf.recorder.core.scrub import describe_exception, is_failure
 from otel_mlperf.redaction import IN_PROCESS
 
@@ -228,8 +228,7 @@ class Run:
         closing.close_sections(recorder, section, words, result)
         head = recorder.journal.close()
         recorder.retire()
-        count_with(None)
-        IN_PROCESS.count_with(None)
+        count_in(None)
         try:
             closing.await_end(recorder, self._watch, head, deadline)
         except KeyboardInterrupt:

@@ -153,7 +153,7 @@ def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[
         made.append(Recording(om.start(name, **({"dir": tmp_path / "runs"} | quiet | settings))))
         return made[-1]
 
-    faults.count_with(None)
+    faults.count_in(None)
     faults._Faults.next_log_ns = 0
     yield begin
     om.stop()
