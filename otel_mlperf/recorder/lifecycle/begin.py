@@ -22,6 +22,7 @@ from otel_mlperf.journal.meta import JournalMeta
 from otel_mlperf.recorder.core import recording
 from otel_mlperf.recorder.core.attribute_values import NAME_BYTES
 from otel_mlperf.recorder.core.faults import count_in, log
+from otel_mlperf.recorder.core.held_contexts import hold_contexts
 from otel_mlperf.recorder.core.scrub import clean
 from otel_mlperf.recorder.instruments.garbage_collection import watch_garbage
 from otel_mlperf.recorder.lifecycle.agent_launch import AgentWatch, agent_environ
@@ -72,6 +73,7 @@ def begin(name: str, config: Config, params: dict[str, Any], tags: list[str], st
     count_in(recorder.journal)
     recording.activate(recorder)
     run.hook_in()
+    hold_contexts(recorder)
     if config.reads("gc"):
         watch_garbage(recorder, recorder.cells)
     watch.start()

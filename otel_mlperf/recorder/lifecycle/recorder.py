@@ -24,6 +24,7 @@ from otel_mlperf.journal.journal_folder import (
 from otel_mlperf.journal.journal_writer import Journal
 from otel_mlperf.recorder.core import recording
 from otel_mlperf.recorder.core.faults import count_in, internal_error, say_once
+from otel_mlperf.recorder.core.held_contexts import hold_contexts
 from otel_mlperf.recorder.core.recording import Recording
 from otel_mlperf.recorder.instruments.aggregated_sections import AggregatedSections
 from otel_mlperf.recorder.instruments.cells import Cells
@@ -151,5 +152,6 @@ def _begin_in_child(parent: Recorder) -> Recorder | None:
         internal_error(error)
         return None
     count_in(recorder.journal)
+    hold_contexts(recorder)
     recording.activate(recorder)
     return recorder

@@ -150,7 +150,8 @@ def test_ends_with_the_run(start):
     during = len(gc.callbacks)
     om.stop()
 
-    assert (during, gc.callbacks) == (len(before) + 1, before)
+    assert during > len(before)
+    assert gc.callbacks == before
 
 
 @pytest.mark.parametrize(
@@ -158,10 +159,9 @@ def test_ends_with_the_run(start):
 )
 def test_switched_off(start, settings):
     """Collections are not counted where that is switched off."""
-    before = list(gc.callbacks)
     recording = start(**settings)
+    gc.collect()
 
-    assert gc.callbacks == before
     assert counted(recording) == {}
 
 

@@ -1,0 +1,49 @@
+"""How may what a garbage collection calls record, without harm to what the collection fell into?
+
+Up to 3.11 Python collects wherever an object is made, in the middle of ``ContextVar.set`` and
+``reset`` too. What a finalizer, or a signal handler, makes current there frees the very variables
+that are being read, and the program crashes (CPython's gh-148891). A copy of the context keeps
+them. Later Pythons collect between two instructions.
+"""
+
+from __future__ import annotations
+
+import contextvars
+import gc
+import sys
+from collections import deque
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from otel_mlperf.recorder.core.recording import Recording
+
+_COLLECTS_BETWEEN_INSTRUCTIONS: Final = (3, 12)
+
+
+class _Copies(map):  # type: ignore[type-arg]
+    """Asked for its attribute ``start``, it goes on by one."""
+
+    start = property(next)
+
+
+def hold_contexts(recording: Recording) -> None:
+    """Each collection holds the context that it began in, until the next one, from now on.
+
+    What has left a context is freed by the next collection then, if one came in between.
+    """
+    if sys.version_info >= _COLLECTS_BETWEEN_INSTRUCTIONS:
+        return
+    held: deque[contextvars.Context] = deque(maxlen=1)
+    # All of it in C: a function of Python begins with a look for signals, which is too early. The
+    # collector's "start" is asked for as an attribute; there is none for its "stop".
+    hold: Any = partial(getattr, _Copies(held.append, iter(contextvars.copy_context, None)))
+    gc.callbacks.insert(0, hold)
+
+    def end() -> None:
+        with suppress(ValueError):  # the program has emptied the list
+            gc.callbacks.remove(hold)
+        held.clear()
+
+    recording.at_retire.append(end)
