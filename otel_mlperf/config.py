@@ -50,6 +50,12 @@ def _sources_text(given: Any) -> str:
     return ",".join(source for source in READING_SOURCES if source in wanted)
 
 
+def _words_text(given: Any) -> str:
+    """Words, each once, separated by commas."""
+    words = given.split(",") if isinstance(given, str) else map(str, given)
+    return ",".join(dict.fromkeys(word for each in words if (word := each.strip())))
+
+
 @dataclass(frozen=True, kw_only=True)
 class Config:
     """Settings of a run; each field names the environment variable that sets it too."""
@@ -195,6 +201,12 @@ class Config:
         "OTEL_MLPERF_READINGS_INTERVAL",
         0,
         "Time between two readings; 0: 5 s, at level ``comprehensive`` 1 s.",
+    )
+    resources_of: str = set_by(
+        "OTEL_MLPERF_RESOURCES_OF",
+        "",
+        "Categories, by commas, of whose sections is measured what they use; ``all``: of all.",
+        parse=_words_text,
     )
     disabled: bool = set_by(
         "OTEL_SDK_DISABLED",

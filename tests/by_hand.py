@@ -57,7 +57,7 @@ class Program:
         flags = Kind.SECTION | (Flag.ERROR if error else 0) | (Flag.PROFILED if profiled else 0)
         if payload:
             self.journal.payload(span, payload)
-            flags |= Flag.HAS_PAYLOAD
+            flags |= Flag.HAS_PAYLOAD | (Flag.MEASURED if "u" in payload else 0)
         self.journal.put(
             int(start * MS), int(end * MS), span, parent or self.run, root or self.run, track,
             self.name(name, category, phase), flags,

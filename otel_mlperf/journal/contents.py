@@ -12,6 +12,7 @@ from typing import Annotated, Any, Final, TypedDict
 import msgspec
 
 _Size = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]
+_Used = Annotated[int, msgspec.Meta(ge=-(1 << 56), le=1 << 56)]
 _Id = Annotated[int, msgspec.Meta(ge=0)]
 _Link = Annotated[list[_Id], msgspec.Meta(min_length=3, max_length=3)]
 _Value = str | int | float | bool | None
@@ -43,6 +44,8 @@ class Payload(TypedDict, total=False):
     """Tokens of a step."""
     x: _Size
     """Nanoseconds in it that are no part of it."""
+    u: list[_Used | None]
+    """What a section used: one number for each of ``names.MEASURES``."""
     g: list[list[_Size]]
     """What aggregated sections came to in a step."""
 

@@ -200,6 +200,8 @@ class Flag(IntFlag):
     """Of a step: a profiler window was open in it."""
     PAUSE = 1 << 8
     """Of a section that stopped its thread wherever it was: a reader finds parent and root."""
+    MEASURED = 1 << 9
+    """Its payload says what it used."""
 
 
 PART_SHIFT: Final = 8

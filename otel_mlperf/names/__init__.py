@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from otel_mlperf.names import device, health, host, process, runtime, training
+from otel_mlperf.names import device, health, host, process, runtime, section_use, training
 from otel_mlperf.names.attributes import *  # noqa: F403
 from otel_mlperf.names.device import *  # noqa: F403
 from otel_mlperf.names.health import *  # noqa: F403
@@ -19,6 +19,7 @@ from otel_mlperf.names.metric import *  # noqa: F403
 from otel_mlperf.names.metric import Metric
 from otel_mlperf.names.process import *  # noqa: F403
 from otel_mlperf.names.runtime import *  # noqa: F403
+from otel_mlperf.names.section_use import *  # noqa: F403
 from otel_mlperf.names.spans import *  # noqa: F403
 from otel_mlperf.names.training import *  # noqa: F403
 
@@ -27,7 +28,7 @@ SCOPE: Final = "otel_mlperf"
 
 METRICS: Final[tuple[Metric, ...]] = tuple(
     value
-    for module in (training, host, process, runtime, device, health)
+    for module in (training, section_use, host, process, runtime, device, health)
     for value in vars(module).values()
     if isinstance(value, Metric)
 )

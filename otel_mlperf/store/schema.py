@@ -84,6 +84,24 @@ SECTIONS: Final = (
 )
 """One row for each step, name and *beside*; outside steps (no n) one for each flush and path."""
 
+RESOURCES: Final = (
+    Column("rank", "int32"),
+    Column("restart", "int32"),
+    Column("phase", "word"),
+    Column("name", "word"),
+    Column("category", "word"),
+    Column("path", "word"),  # outside steps, names from below the run
+    Column("beside", "bool"),
+    Column("in_step", "bool"),
+    Column("measure", "word"),  # key of one of names.MEASURES
+    Column("count", "int64"),
+    Column("total", "int64"),
+    Column("least", "int64"),
+    Column("most", "int64"),
+    Column("spread", "double"),  # sum of the squared distances from the mean
+)
+"""One row for each flush, section, place and measure: what all calls meanwhile used."""
+
 SPANS: Final = (
     Column("rank", "int32"),
     Column("restart", "int32"),
@@ -287,6 +305,7 @@ TABLES: Final[dict[str, tuple[Column, ...]]] = {
     "processes": PROCESSES,
     "steps": STEPS,
     "sections": SECTIONS,
+    "resources": RESOURCES,
     "spans": SPANS,
     "values": VALUES,
     "readings": READINGS,

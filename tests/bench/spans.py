@@ -80,6 +80,12 @@ def _loop_aggregate(n):
             pass
 
 
+def _loop_measured(n):
+    for _ in range(n):
+        with om.span("forward", resources=True):
+            pass
+
+
 def _loop_decorated(n):
     for _ in range(n):
         decorated()
@@ -114,6 +120,7 @@ def _rows(tracer) -> dict[str, tuple[Callable[[int], None], int, bool]]:
         "span, A/A": (_loop_span, 20_000, True),
         "span with three attributes": (_loop_attributes, 5_000, True),
         "span, aggregate=True": (_loop_aggregate, 20_000, True),
+        "span, resources=True": (_loop_measured, 2_000, True),
         "decorated function": (_loop_decorated, 20_000, True),
         "function, not decorated": (_loop_plain, 20_000, True),
         "disabled span": (_loop_span, 20_000, False),

@@ -38,7 +38,7 @@ def test_documented(name):
     [
         ("start", "(name, *, params, tags, step, config, **overrides)"),
         ("stop", "()"),
-        ("span", "(name, /, *, category, aggregate, **attributes)"),
+        ("span", "(name, /, *, category, aggregate, resources, **attributes)"),
         ("steps", "(iterable, *, accumulate, samples, tokens, total)"),
         ("step", "(number, /, *, samples, tokens)"),
         ("mark_step", "(number)"),

@@ -87,6 +87,11 @@ class Meter:
         series = self._series(metric, labels)
         series.value, series.gone = value, False
 
+    def raise_to(self, metric: Metric, labels: dict[str, str], value: float) -> None:
+        """A gauge of the most so far."""
+        series = self._series(metric.name, labels)
+        series.value = max(series.value, value)
+
     def put(self, metric: str, labels: dict[str, str], value: float) -> None:
         """What a process adds up or sets itself, in a number of series that it bounds."""
         series = self._series(metric, labels, is_bounded=True)

@@ -14,6 +14,7 @@ import numpy as np
 from otel_mlperf import names
 from otel_mlperf.agent.derivation.added_up import pay
 from otel_mlperf.agent.derivation.new_rows import INTERRUPTED_FLAG
+from otel_mlperf.agent.derivation.section_uses import UsePlace, add_use, uses_by_row
 from otel_mlperf.agent.model.kept_span import Kept
 from otel_mlperf.agent.model.sampling import INTERRUPTED, PART, reason_to_keep
 from otel_mlperf.agent.model.table_rows import SectionRow
@@ -199,6 +200,10 @@ def work_out_outside(task: MarkTask, steps: list[EndedStepFacts]) -> None:
     outside = _OutsideSections(task.journal, task.batch.outside)
     sections = outside.sections(steps)
     _measure(task, sections)
+    for i, use in uses_by_row(task, task.batch.outside):
+        section = sections[i]  # one for each row, in their order
+        place = UsePlace(section.name, "/".join(section.path), section.beside, in_step=False)
+        add_use(task, place, use)
     for section in sections:
         _keep(task, section, outside)
 

@@ -18,6 +18,7 @@ from otel_mlperf.agent.derivation.ended_steps import (
 from otel_mlperf.agent.derivation.new_rows import INTERRUPTED_FLAG
 from otel_mlperf.agent.derivation.pauses import pauses_by_section
 from otel_mlperf.agent.derivation.rollup import within_budget
+from otel_mlperf.agent.derivation.section_uses import UsePlace, add_use, uses_by_row
 from otel_mlperf.agent.model.journal_state import RecentStep
 from otel_mlperf.agent.model.kept_span import Kept
 from otel_mlperf.agent.model.sampling import INTERRUPTED, reason_to_keep
@@ -53,6 +54,9 @@ def work_out_steps(task: MarkTask) -> list[EndedStepFacts]:
     measured = list(zip(roots.tolist(), known, strict=True))
     stays = ~np.isin(ended.rows["root"], np.array(interrupted, np.uint64))
     _measure(task, ended.only(stays), measured)
+    for i, use in uses_by_row(task, ended.rows):
+        place = UsePlace(int(ended.rows["name"][i]), "", bool(ended.beside[i]), in_step=True)
+        add_use(task, place, use)
     for i, (span, root) in enumerate(measured):
         _keep(task, ended.rows[ended.step == i], root, span)
     return [step for step in facts if not step.interrupted]

@@ -56,6 +56,8 @@ class Kept:
     def attributes(self) -> dict[str, Any]:
         """What is its own: given in the call, errors, the step's number, why it was kept."""
         own = dict(self.payload.get("a") or {})
+        used = zip(names.MEASURES, self.payload.get("u") or (), strict=False)
+        own |= {measure.attribute: figure for measure, figure in used if figure is not None}
         # Of the step's own span alone: what is inside it finds them there.
         if self.n is not None and self.span == self.root:
             own[names.TRAINING_STEP] = self.number

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from otel_mlperf.agent.model.use_rows import UseRows
 from otel_mlperf.store.schema import TABLES
 
 if TYPE_CHECKING:
@@ -28,12 +29,15 @@ class TableRows:
         self._sections: Columns = {column.name: [] for column in TABLES["sections"]}
         self._outside: dict[tuple[Any, ...], dict[str, Any]] = {}
         self._warnings: dict[tuple[Any, ...], dict[str, Any]] = {}
+        self.uses = UseRows()
+        """What measured sections used."""
 
     @property
     def waiting(self) -> int:
         """How many rows wait."""
         rows = sum(map(len, self.rows.values()))
-        return rows + len(self._sections["name"]) + len(self._outside) + len(self._warnings)
+        held = len(self._sections["name"]) + len(self._outside) + len(self._warnings)
+        return rows + held + self.uses.waiting
 
     def add(self, table: str, row: dict[str, Any]) -> None:
         """One row."""
@@ -91,7 +95,7 @@ class TableRows:
 
     def clear(self) -> None:
         """They are written."""
-        self.rows, self._outside, self._warnings = {}, {}, {}
+        self.rows, self._outside, self._warnings, self.uses = {}, {}, {}, UseRows()
         self._sections = {column.name: [] for column in TABLES["sections"]}
 
     def columns(self) -> dict[str, Columns]:
@@ -99,6 +103,8 @@ class TableRows:
         columns = {table: _transposed(rows) for table, rows in self.rows.items()}
         if self._warnings:
             columns["warnings"] = _transposed([*self._warnings.values()])
+        if uses := self.uses.rows():
+            columns["resources"] = _transposed(uses)
         outside = _transposed([*self._outside.values(), *self.rows.get("sections", ())])
         columns["sections"] = {
             name: values + outside.get(name, []) for name, values in self._sections.items()

@@ -15,6 +15,7 @@ from otel_mlperf import names
 from otel_mlperf.foreign_errors import is_foreign
 from otel_mlperf.recorder.core.faults import say_once
 from otel_mlperf.recorder.core.interrupts import at_once
+from otel_mlperf.recorder.core.turns import MANY
 from otel_mlperf.recorder.sections.section_context import CURRENT, SectionContext
 
 if TYPE_CHECKING:
@@ -145,6 +146,10 @@ class _Body:
         elif self._inside is None:
             section.__enter__()
             self._inside = section
+            # No call: it is entered by now, and has to be left. The consumer runs in between.
+            extra = section.extra
+            if extra is not None and extra.usage is not None:
+                extra.usage.turn = MANY
             return getattr(section, "token", None)
         # What the body itself has open at its yield becomes current again with it.
         return CURRENT.set(self._inside)

@@ -5,7 +5,7 @@ Names are registered in the journal once for each phase, so that a row's number 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from otel_mlperf import names
 from otel_mlperf.journal.layout import MAX_ENTRIES, OTHER
@@ -14,8 +14,10 @@ from otel_mlperf.recorder.core.faults import say_once
 from otel_mlperf.redaction import IN_PROCESS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
+ALL: Final = "all"
+"""In place of categories: every one."""
 
 OUTSIDE = frozenset((names.CHECKPOINT, names.PHASE, names.EPOCH, names.PROFILER))
 """Categories that belong to the run's trace even inside a step."""
@@ -31,6 +33,7 @@ class Nameable(Protocol):
     name: Any
     category: str | None
     attributes: Mapping[str, Any] | None
+    resources: bool
 
 
 class Registry:
@@ -38,19 +41,27 @@ class Registry:
 
     Args:
         entry: registers content in the journal and returns its number.
+        measured: categories of which is measured what each section uses; ``all``: of all.
     """
 
-    def __init__(self, entry: Callable[[Sequence[object]], int]) -> None:
-        self._journal_entry = entry
+    def __init__(
+        self, entry: Callable[[Sequence[object]], int], measured: Collection[str] = ()
+    ) -> None:
+        self._journal_entry, self._measured_kinds = entry, measured
         self.at_new_name: list[Callable[[], None]] = []
         """Called when a name is new: the program may have imported something since."""
         self.phase = names.TRAIN
         self.known: dict[Any, int] = {}
         """Numbers of the current phase, by what is looked up: a name, a category with it, …"""
         self._known_of = {names.TRAIN: self.known}
-        self._outside: dict[tuple[str, Any], int] = {}
+        self.slow: set[int] = set()
+        """Numbers of names whose sections do not take the short way."""
+        self._slow_known: dict[tuple[str, Any], int] = {}
+        """Them by phase and what is looked up."""
         self.outside: set[int] = set()
         """Numbers of names whose sections belong to the run's trace even inside a step."""
+        self.measured: set[int] = set()
+        """Numbers of names of which is measured what each section uses."""
         self._about: dict[int, tuple[str, str, Mapping[str, Any] | None]] = {}
 
     def entry(
@@ -59,9 +70,14 @@ class Registry:
         name: str,
         category: str | None = None,
         constant: Mapping[str, Any] | None = None,
+        *,
+        resources: bool = False,
     ) -> int:
-        """The number of a name in the current phase; registers it under ``key`` if it is new."""
-        number = self.known.get(key) or self._outside.get((self.phase, key))
+        """The number of a name in the current phase; registers it under ``key`` if it is new.
+
+        ``resources``: what each of its sections uses is measured.
+        """
+        number = self.known.get(key) or self._slow_known.get((self.phase, key))
         if number is not None:
             return number
         for look in self.at_new_name:
@@ -71,12 +87,21 @@ class Registry:
         number = self.register(text, kind, self.phase, constant)
         if number == OTHER:
             say_once(TOO_MANY_NAMES, MAX_ENTRIES)
-        elif kind in OUTSIDE:
-            self._outside[self.phase, key] = number
+            return number
+        if kind in OUTSIDE:
             self.outside.add(number)
+        if resources or kind in self._measured_kinds or ALL in self._measured_kinds:
+            self.measured.add(number)
+        if number in self.outside or number in self.measured:
+            self.slow.add(number)
+        self._remember(key, number)
+        return number
+
+    def _remember(self, key: Any, number: int) -> None:
+        if number in self.slow:
+            self._slow_known[self.phase, key] = number
         else:
             self.known[key] = number  # what is found here takes the short way
-        return number
 
     def register(
         self, name: str, category: str, phase: str, constant: Mapping[str, Any] | None = None
@@ -89,17 +114,16 @@ class Registry:
 
     def entry_of_handle(self, handle: Nameable) -> int:
         """The number of a decorated function's name, or of a stored handle's."""
-        number = self.known.get(handle)
+        number = self.known.get(handle) or self._slow_known.get((self.phase, handle))
         if number is not None:
             return number
         constant = IN_PROCESS.values(safe_attributes(handle.attributes or {}))
         name = safe_name_text(handle.name)
         # By content: a function decorated anew in each call is still one name.
-        number = self.entry(
-            (name, handle.category, repr(constant)), name, handle.category, constant
-        )
-        if number not in self.outside and len(self.known) < 4 * MAX_ENTRIES:
-            self.known[handle] = number
+        key = (name, handle.category, repr(constant), handle.resources)
+        number = self.entry(key, name, handle.category, constant, resources=handle.resources)
+        if number != OTHER and len(self.known) + len(self._slow_known) < 4 * MAX_ENTRIES:
+            self._remember(handle, number)
         return number
 
     def about(self, entry: int) -> tuple[str, str]:

@@ -37,7 +37,7 @@ class Recording:
             int.from_bytes(os.urandom(8)) >> 2 | 1 << 62
         ).__next__
         self.tracks = CallerTracks(journal.entry)
-        self.registry = Registry(journal.entry)
+        self.registry = Registry(journal.entry, config.resources_of.split(","))
         self.at_retire: list[Callable[[], None]] = []
         """Called when nothing is recorded any more, also in a forked child."""
         self.replacement: Callable[[], Any] = lambda: None

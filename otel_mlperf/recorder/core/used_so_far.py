@@ -28,19 +28,6 @@ _MOST_KEPT: Final = 64
 """Threads that keep a file open: a program may have thousands, and may open so many files only."""
 
 
-class OfThread(NamedTuple):
-    """What the calling thread has used."""
-
-    cpu_ns: int
-    voluntary: int
-    """Context switches because it waited for something."""
-    involuntary: int
-    """Context switches although it had more to do."""
-    read_bytes: int | None
-    """What its calls have read, of files in the page cache, pipes and terminals, too."""
-    written_bytes: int | None
-
-
 class OfDevice(NamedTuple):
     """What PyTorch's allocator has given out on one CUDA device, to the whole process."""
 
@@ -57,6 +44,25 @@ class OfProcess(NamedTuple):
     """The most that has been resident at once."""
     device: OfDevice | None
     """Of the current CUDA device; None: no CUDA."""
+
+
+class UsedSoFar(NamedTuple):
+    """What the calling thread has used, and the memory of its process."""
+
+    cpu_ns: int
+    voluntary: int
+    """Context switches because it waited for something."""
+    involuntary: int
+    """Context switches although it had more to do."""
+    read_bytes: int | None
+    """What its calls have read, of files in the page cache, pipes and terminals, too."""
+    written_bytes: int | None
+    process: OfProcess
+
+    @property
+    def of_thread(self) -> tuple[int | None, ...]:
+        """What is the thread's."""
+        return self[:5]
 
 
 def loaded_cuda() -> Any:
@@ -79,23 +85,27 @@ class Counters:
         self._memory = KernelFile(f"{proc}/self/statm")
         self._threads = _ThreadFiles(f"{proc}/thread-self/io", [None] * _MOST_KEPT)
 
-    def of_thread_before(self) -> OfThread:
+    def before(self) -> UsedSoFar:
         """Read before what is measured: what reading takes is not in it."""
-        io = self._io()
+        resident, device, io = self._resident(), self._device(None), self._io()
+        # Of the thread it has the peak of the process, which is one for all threads.
         usage = resource.getrusage(resource.RUSAGE_THREAD)
-        return OfThread(time.thread_time_ns(), usage.ru_nvcsw, usage.ru_nivcsw, *io)
+        process = OfProcess(resident, usage.ru_maxrss << 10, device)
+        switches = usage.ru_nvcsw, usage.ru_nivcsw
+        return UsedSoFar(time.thread_time_ns(), *switches, *io, process)
 
-    def of_thread_after(self) -> OfThread:
-        """Read after what is measured."""
+    def after(self, device: int | None = None) -> UsedSoFar:
+        """Read after what is measured; of a CUDA device, the current one if none is given."""
         cpu_ns = time.thread_time_ns()
         usage = resource.getrusage(resource.RUSAGE_THREAD)
-        return OfThread(cpu_ns, usage.ru_nvcsw, usage.ru_nivcsw, *self._io())
+        io, resident = self._io(), self._resident()
+        process = OfProcess(resident, usage.ru_maxrss << 10, self._device(device))
+        return UsedSoFar(cpu_ns, usage.ru_nvcsw, usage.ru_nivcsw, *io, process)
 
-    def of_process(self, device: int | None = None) -> OfProcess:
-        """Memory of the process and of a CUDA device, the current one if none is given."""
-        # One for all threads, so that of a thread is as good, and cheaper than their sum.
-        peak = resource.getrusage(resource.RUSAGE_THREAD).ru_maxrss << 10
-        return OfProcess(self._resident(), peak, self._device(device))
+    def of_process(self) -> OfProcess:
+        """Memory alone."""
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10
+        return OfProcess(self._resident(), peak, self._device(None))
 
     def _io(self) -> tuple[int | None, int | None]:
         text = self._threads.file().read()

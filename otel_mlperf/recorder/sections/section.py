@@ -112,7 +112,9 @@ class Section(SectionContext):
         try:
             name, category, constant = self.recording.registry.described(self.entry)
             own = self.extra.attributes if self.extra is not None else None
-            return self.decorate(name, category, {**(constant or {}), **(own or {})})(function)
+            resources = self.entry in self.recording.registry.measured
+            given = {**(constant or {}), **(own or {})}
+            return self.decorate(name, category, given, resources=resources)(function)
         except Exception as error:  # noqa: BLE001 - recording never raises
             internal_error(error)
             return function

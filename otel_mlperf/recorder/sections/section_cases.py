@@ -1,7 +1,7 @@
 """How is a section made, entered and left that is not the common case?
 
 One that belongs to the run's trace even inside a step, one that is entered again while it is open,
-one with attributes, an error, or steps inside.
+one with attributes, an error, or steps inside, one of which is measured what it uses.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from otel_mlperf.recorder.core.faults import internal_error
 from otel_mlperf.recorder.core.interrupts import at_once
 from otel_mlperf.recorder.core.scrub import describe_exception, is_failure
+from otel_mlperf.recorder.core.used_so_far import Counters
 from otel_mlperf.recorder.sections.section import Section, bind
 from otel_mlperf.recorder.sections.section_context import (
     CURRENT,
@@ -22,6 +23,7 @@ from otel_mlperf.recorder.sections.section_context import (
     extra_of,
 )
 from otel_mlperf.recorder.sections.slow_path import SlowPath
+from otel_mlperf.recorder.sections.usage import Usage
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -51,19 +53,22 @@ class RecordedSections(SlowPath):
 
     def __init__(self, recording: Recording, parents: Parents) -> None:
         super().__init__(recording)
-        self.parents, self._outside = parents, recording.registry.outside
+        self.parents, registry = parents, recording.registry
+        self._slow, self._outside = registry.slow, registry.outside
+        self._measured = registry.measured
+        self._counters = Counters()
         self.at_failure: list[Callable[[SectionContext, BaseException], None]] = []
         """Called when an exception leaves a section, which is still open; may not raise."""
         self._last_error: tuple[int, int, str, str] = (0, 0, "", "")
         self.binding = bind(recording, self, parents, self.enter_slow, self.exit_slow)
         self.new = self.binding.section
-        recording.registry.at_new_name.append(self.binding.watch_asyncio)
+        registry.at_new_name.append(self.binding.watch_asyncio)
 
     def make(self, entry: int) -> Section:
         """A section that has not been entered."""
         section = self.new()
         section.entry = entry
-        section.sid = SLOW if entry in self._outside else 0
+        section.sid = SLOW if entry in self._slow else 0
         section.extra = None
         return section
 
@@ -75,11 +80,17 @@ class RecordedSections(SlowPath):
         return section.__enter__()
 
     def enter_slow(self, section: Section) -> Section:
-        """Enters a section that goes to the run's trace, or one that was entered before."""
+        """Enters one that goes to the run's trace, is measured, or was entered before."""
         above = CURRENT.get()
         if section.sid == SLOW:
             try:
-                self.open_outside(section)
+                if section.entry in self._measured:
+                    self._begin_usage(section)
+                if section.entry in self._outside:
+                    self.open_outside(section)
+                else:
+                    section.sid = 0
+                    section.__enter__()
             except BaseException as error:  # noqa: BLE001 - decided there
                 self.rescue_enter(section, error, above)
             return section
@@ -88,6 +99,13 @@ class RecordedSections(SlowPath):
         except BaseException as error:  # noqa: BLE001 - decided there
             internal_error(error)
             return section
+
+    def _begin_usage(self, section: Section) -> None:
+        """Reads the counters; what cannot be read does not keep a section from being opened."""
+        try:
+            extra_of(section).usage = Usage(self._counters)
+        except Exception as error:  # noqa: BLE001 - recording never raises
+            internal_error(error)
 
     def _again(self, section: Section) -> Section:
         """A section like one that was entered before, to be entered now."""
@@ -131,6 +149,8 @@ class RecordedSections(SlowPath):
 
     def _exit(self, section: Section, t1: int, error: BaseException | None) -> None:
         extra = section.extra
+        if extra is not None and extra.usage is not None:
+            extra.usage.end()  # first: what follows is our cost
         words = self.describe(section, error) if is_failure(error) else None
         # From inside out, as if each had been left by itself: readers take what has ended after
         # its parent for something that ran beside it.

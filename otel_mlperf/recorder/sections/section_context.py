@@ -62,6 +62,8 @@ class Extra:
     """The step that it interrupts."""
     within: Any = None
     """The aggregated section that it is directly in."""
+    usage: Any = None
+    """What it uses, while that is measured."""
     excluded_ns = 0
     """Of what it holds but is outside its step: a checkpoint."""
     latest: list[Any] | None = None

@@ -93,7 +93,7 @@ class SlowPath:
                 content["e"] = error
                 flags |= Flag.ERROR
             if content and self._journal.payload(section.sid, content):
-                flags |= Flag.HAS_PAYLOAD
+                flags |= Flag.HAS_PAYLOAD | (Flag.MEASURED if "u" in content else 0)
         finally:
             self._write(section, t1, flags, kind)
 
@@ -214,3 +214,7 @@ def _add_recorded(content: dict[str, Any], extra: Extra) -> None:
         content["l"] = extra.links
     if extra.excluded_ns:
         content["x"] = extra.excluded_ns
+    if extra.usage is not None:
+        extra.usage.end()  # of a section that others end
+        if extra.usage.figures:
+            content["u"] = extra.usage.figures

@@ -96,6 +96,35 @@ def async_generators() -> None:
         consume().send(None)
 
 
+def measured() -> None:
+    with om.span("outer", resources=True), om.span("inner", resources=True, rows=1):
+        pass
+
+
+@om.span(resources=True)
+def measured_generator() -> Iterator[int]:
+    yield 1
+    yield 2
+
+
+def measured_generators() -> None:
+    for _ in measured_generator():
+        pass
+
+
+def measured_outside() -> None:
+    with om.step(), om.span("checkpoint", resources=True):
+        pass
+
+
+def measured_failing() -> None:
+    try:
+        with om.span("fails", resources=True):
+            raise ValueError("the program's")
+    except ValueError:
+        pass
+
+
 def step() -> None:
     with om.step(), om.span("forward"):
         pass
@@ -212,6 +241,7 @@ def marks() -> None:
 
 CONSTRUCTS = [
     sections, with_attributes, failing, handle, function, generators, coroutines, async_generators,
+    measured, measured_generators, measured_outside, measured_failing,
     step, step_function, failing_step, steps, left_steps, accumulated, async_steps, epochs, epoch,
     phase, phase_in_step, outside, added_up, added_up_function, added_up_generators, logs, counts,
     marks,

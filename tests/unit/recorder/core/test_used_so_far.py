@@ -24,13 +24,13 @@ def test_a_thread_has_its_own():
     def work():
         with open("/dev/zero", "rb", buffering=0) as zeros, open(os.devnull, "wb") as sink:
             sink.write(zeros.read(256 * KIB))
-        told.append((counters.of_thread_after(), kernels_io(), _rusage()))
+        told.append((counters.after(), kernels_io(), _rusage()))
 
-    before = counters.of_thread_before()
+    before = counters.before()
     thread = threading.Thread(target=work)
     thread.start()
     thread.join()
-    after = counters.of_thread_after()
+    after = counters.after()
 
     of_thread, (read, written), usage = told[0]
     assert 256 * KIB <= of_thread.read_bytes <= read < of_thread.read_bytes + 4 * KIB
@@ -88,7 +88,7 @@ def test_more_threads_than_files():
     begun = len(os.listdir("/proc/self/fd"))
 
     def look():
-        read.append(counters.of_thread_after().read_bytes)
+        read.append(counters.after().read_bytes)
         together.wait()
         together.wait()
 

@@ -1,0 +1,43 @@
+"""Has the calling thread done other work meanwhile: that of another task of its event loop?
+
+A loop runs a task in turns, each a callback of its own. Within one turn nothing else runs in its
+thread; what began in one turn and ended in another has waited in between, and the thread's counters
+hold what others used.
+"""
+
+from __future__ import annotations
+
+import sys
+import weakref
+from typing import TYPE_CHECKING, Any, Final
+
+from otel_mlperf.recorder.core.tracks import is_in_task
+
+if TYPE_CHECKING:
+    from types import FrameType
+
+NO_LOOP: Final = None
+"""No event loop runs in the thread: all that it does between two moments is the caller's."""
+MANY: Final = object()
+"""Not one turn, or it cannot be told (a loop that is not asyncio's own)."""
+
+
+def current_turn() -> Any:
+    """What the caller's thread is doing for its event loop, for ``is_same_turn``."""
+    if not is_in_task():
+        return NO_LOOP
+    run = sys.modules["asyncio.events"].Handle._run.__code__
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        if frame.f_code is run:
+            handle = frame.f_locals["self"]
+            return weakref.ref(handle) if handle is not None else MANY
+        frame = frame.f_back
+    return MANY
+
+
+def is_same_turn(begun: Any, ended: Any) -> bool:
+    """Whether nothing else ran in the thread between two answers of ``current_turn``."""
+    if begun is NO_LOOP or begun is MANY:
+        return begun is NO_LOOP and ended is NO_LOOP
+    return isinstance(ended, weakref.ref) and begun() is not None and begun() is ended()

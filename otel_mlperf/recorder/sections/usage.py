@@ -1,0 +1,75 @@
+"""What was used while a section was open?
+
+CPU time, context switches and bytes are its thread's; they are known where the thread did nothing
+else meanwhile. Memory is its process's, whatever else went on in there.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Any
+
+from otel_mlperf.recorder.core.faults import internal_error
+from otel_mlperf.recorder.core.turns import current_turn, is_same_turn
+
+if TYPE_CHECKING:
+    from otel_mlperf.recorder.core.used_so_far import Counters, OfDevice, OfProcess, UsedSoFar
+
+Figures = list["int | None"]
+"""One for each of ``names.MEASURES``, in their order; None: not known."""
+_UNKNOWN = (None,) * 5
+
+
+class Usage:
+    """What is used from now on until ``end()``."""
+
+    __slots__ = ("_before", "_counters", "_ident", "figures", "turn")
+
+    def __init__(self, counters: Counters) -> None:
+        self.figures: Figures | None = None
+        """Known once it has ended, but not where reading failed."""
+        self.turn = current_turn()
+        """Of the thread's event loop; ``MANY``: it is known that the thread does other work."""
+        self._counters, self._ident = counters, threading.get_ident()
+        # Last: what reading takes is not the section's.
+        self._before: UsedSoFar = counters.before()
+
+    def end(self) -> None:
+        """Works out what was used; again does nothing."""
+        if self.figures is not None:
+            return
+        try:
+            before = self._before
+            device = before.process.device
+            after = self._counters.after(device.device if device else None)
+            same = self._ident == threading.get_ident() and is_same_turn(self.turn, current_turn())
+            self.figures = [
+                *map(_grown, before.of_thread if same else _UNKNOWN, after.of_thread),
+                *_of_process(before.process, after.process),
+                *_of_device(device, after.process.device),
+            ]
+        except Exception as error:  # noqa: BLE001 - recording never raises
+            internal_error(error)
+            self.figures = []
+
+
+def _grown(before: Any, after: Any) -> int | None:
+    return None if before is None or after is None else after - before
+
+
+def _of_process(before: OfProcess, after: OfProcess) -> Figures:
+    # The kernel keeps the highest so far: it is the section's where that has risen in it.
+    peak = after.peak_bytes if after.peak_bytes > before.peak_bytes else None
+    first, last = before.resident_bytes, after.resident_bytes
+    return [first, last, _grown(first, last), peak]
+
+
+def _of_device(before: OfDevice | None, after: OfDevice | None) -> Figures:
+    if after is None:
+        return [None, None]
+    # Begun before CUDA was: nothing was allocated then.
+    allocated, highest = (before.allocated_bytes, before.peak_bytes) if before else (0, 0)
+    return [
+        after.allocated_bytes - allocated,
+        after.peak_bytes if after.peak_bytes > highest else None,
+    ]
