@@ -70,8 +70,8 @@ class BatchWait(LoopMoment):
         batch = sys._getframe(1).f_locals.get("data")
         if getattr(iterator, "_num_yielded", 0) == 1:
             safely(self._pause, iterator, _asking(2))
-        super().__exit__(None, None, None)
         safely(self._count, iterator, batch)
+        super().__exit__(None, None, None)
 
     def _end_pass(self, iterator: Any) -> None:
         section, self._section = self._section, None

@@ -31,8 +31,8 @@ _PATIENCE: Final = 10_000
 class StepSink(ValidationSink, Protocol):
     """Where steps and validations are recorded."""
 
-    def begin(self) -> None:
-        """Opens a step."""
+    def begin(self, at_ns: int) -> None:
+        """Opens a step as of then."""
 
     def complete(self, at_ns: int) -> None:
         """The open step was whole at that time: it may end there, and is taken back no more."""
@@ -41,7 +41,7 @@ class StepSink(ValidationSink, Protocol):
         """The open step has had so many samples so far."""
 
     def end(self, at_ns: int) -> None:
-        """Ends the open step; ``at_ns`` 0: now."""
+        """Ends the open step as of then."""
 
     def cancel(self) -> None:
         """Forgets the open step: its number is not used up, its time is outside."""
@@ -52,9 +52,11 @@ class Loop:
 
     def __init__(self, steps: StepSink, clock: Callable[[], int] = time.monotonic_ns) -> None:
         self._steps, self._clock = steps, clock
+        self.now_ns = 0
+        """When the moment began that is being told of, or was over that was told of last."""
         self.depth = 0
         """Moments that are open: inside one nothing begins or ends."""
-        self.validation = Validation(steps, clock)
+        self.validation = Validation(steps)
         self._learners, self._round, self._batches = Learners(), UpdateRound(), StepBatches()
         self._source = LoopSource(self._left)
         self._is_open = False
@@ -65,6 +67,8 @@ class Loop:
         """When the step was updated last, when its loop was left."""
         self._is_after_backward = self._is_doubtful = self._has_failed = False
         """Of the open step: a backward came last; no forward came that trains; it has failed."""
+        self._is_updated = False
+        """Whether the moment that is open has updated parameters."""
         self._evaluated: weakref.ref[Any] | None = None
         """The module that was called in evaluation mode last, with gradients."""
         self._waited = 0
@@ -134,7 +138,6 @@ class Loop:
         """
         is_own = self._is_open and source in self._source
         if self.validation.is_open:
-            self.validation.seen()
             self._source.is_over |= is_own
             return False
         if not is_own:
@@ -215,8 +218,7 @@ class Loop:
         self._round.add(optimizer)
         if self._is_open:
             self._data.train(self._dataset)
-            self._whole_ns = self._clock()
-            self._steps.complete(self._whole_ns)
+            self._is_updated = True
 
     def optimizer_made(self, optimizer: Any) -> None:
         """The program has made an optimizer: what is trained from now on may be another model."""
@@ -228,6 +230,15 @@ class Loop:
     def failed(self) -> None:
         """An exception has left a moment."""
         self._has_failed = True
+
+    def over(self, at_ns: int) -> None:
+        """A moment was over then."""
+        self.now_ns = at_ns
+        if self.validation.is_open:
+            self.validation.seen(at_ns)
+        if self._is_updated:
+            self._is_updated, self._whole_ns = False, at_ns
+            self._steps.complete(at_ns)
 
     def saves(self) -> None:
         """A checkpoint is about to be written or read."""
@@ -325,7 +336,7 @@ class Loop:
         self._is_after_backward = self._is_doubtful = self._has_failed = False
         self._round.begin()
         self._batches.begin(is_first=is_first)
-        self._steps.begin()
+        self._steps.begin(self.now_ns)
 
     def _end(self, at_ns: int = 0) -> None:
         """The step ends: then, else when its loop was left, else now."""
@@ -334,7 +345,7 @@ class Loop:
         self._batches.end(len(self._round))
         if self._batches.samples != samples:  # one lies ready for the next step
             self._steps.count(self._batches.samples)
-        self._steps.end(at_ns or self._left_ns)
+        self._steps.end(at_ns or min(self._left_ns or self.now_ns, self.now_ns))
 
     def _cancel(self) -> None:
         self._is_open = False
@@ -347,4 +358,4 @@ class Loop:
         if self._round.is_expected or self._learners:
             if self._is_open and self._round:
                 self._end()
-            self.validation.begin(source)
+            self.validation.begin(source, self.now_ns)

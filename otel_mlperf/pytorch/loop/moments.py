@@ -4,16 +4,20 @@ Each kind of moment is a gate that functions of torch are woven into: while one 
 is, and the loop hears of both ends. Only the main thread is seen. Of a module in a module the
 outermost counts, of what a backward pass or a loader calls the backward pass or the wait; an
 optimizer's closure is looked into.
+
+What a moment takes is what its caller waits for, our own part included: it begins with the first
+thing that is done here, and all but writing its section down is done before it ends.
 """
 
 from __future__ import annotations
 
 import threading
+import time
 from contextlib import nullcontext
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol
 
 from otel_mlperf import names
-from otel_mlperf.recorder.api.span import span
+from otel_mlperf.recorder.api.span import active, span
 from otel_mlperf.recorder.core.faults import internal_error
 from otel_mlperf.recorder.sections.section_context import CURRENT
 
@@ -21,10 +25,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from otel_mlperf.pytorch.loop.loop_finder import Loop
+    from otel_mlperf.recorder.lifecycle.recorder import Recorder
 
 # Asked for by number: `current_thread()` would register the threads of autograd with Python.
 _MAIN_THREAD = threading.main_thread().ident
 _get_ident = threading.get_ident
+_clock = time.monotonic_ns
+_OWN_IDS: Final = 2
+"""Of sections that a moment opens: of a step or validation, and its own."""
 UNSEEN = nullcontext()
 
 
@@ -50,6 +58,8 @@ class LoopMoment:
         self._parts: tuple[LoopMoment, ...] = ()
         self._shut: list[LoopMoment] = []
         self._subject: Any = None
+        self._began_ns = self._first_id = 0
+        self._recorder: Recorder | None = None
         self._section: Any = None
 
     def holds(self, parts: Iterable[LoopMoment]) -> None:
@@ -61,11 +71,15 @@ class LoopMoment:
         # One gate serves all calls of a function: what is open in it is of one thread alone.
         if _get_ident() != _MAIN_THREAD:
             return UNSEEN
+        self._began_ns = _clock()
         self._subject = subject
         return self
 
     def __enter__(self) -> None:
         subject, self._subject = self._subject, None
+        self._loop.now_ns = self._began_ns
+        self._recorder = recorder = active()
+        self._first_id = 0 if recorder is None else recorder.next_id()
         self.busy = True
         if self._parts:
             self._shut = [part for part in self._parts if not part.busy]
@@ -85,18 +99,18 @@ class LoopMoment:
 
     def __exit__(self, kind: Any, error: Any, traceback: Any) -> None:
         section, self._section = self._section, None
-        self._loop.depth -= 1
-        try:
-            if section is not None:
-                section.__exit__(kind, error, traceback)
-            if kind is not None:
-                self._loop.failed()
-            if self._loop.validation.is_open:
-                self._loop.validation.seen()
-        finally:  # written out: a call costs as much as all it does
+        self._recorder, loop = None, self._loop
+        loop.depth -= 1
+        try:  # written out: a call costs as much as all it does
             self.busy = LoopMoment.is_off
             if self._shut:
                 self._open_again()
+            if kind is not None:
+                loop.failed()
+        finally:
+            if section is not None:
+                section.__exit__(kind, error, traceback)
+            loop.over(_clock())
 
     def _begins(self, subject: Any) -> Any:
         """Tells the loop and opens the section."""
@@ -106,10 +120,20 @@ class LoopMoment:
         """The section, entered; None where the program has one of that name around this itself."""
         section: Any = span(name)
         around = CURRENT.get()
-        if around.__class__ is section.__class__ and around.entry == section.entry and around.at:
-            return None
-        section.__enter__()
+        if around.__class__ is section.__class__:
+            if around.entry == section.entry and around.at:
+                return None
+            section.__enter__()
+            self._backdate(section, around)
+        else:
+            section.__enter__()
         return section
+
+    def _backdate(self, section: Any, around: Any) -> None:
+        """It began when the moment did, unless something else was recorded since."""
+        recorder = self._recorder
+        if recorder is not None and section.sid - self._first_id <= _OWN_IDS:
+            recorder.sections.backdate(section, max(self._began_ns, around.t0))
 
     def _settle(self, subject: Any) -> None:
         """Something was paused, and this begins."""
@@ -178,10 +202,10 @@ class Update(LoopMoment):
 
     def __exit__(self, kind: Any, error: Any, traceback: Any) -> None:
         optimizer = self._optimizers.pop()
-        if not self._optimizers:
-            super().__exit__(kind, error, traceback)
         if kind is None and optimizer is not None:
             safely(self._loop.updated, optimizer)
+        if not self._optimizers:
+            super().__exit__(kind, error, traceback)
 
     def _begins(self, subject: Any) -> Any:
         self._loop.update_begins(subject)

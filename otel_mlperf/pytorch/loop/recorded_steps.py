@@ -22,11 +22,11 @@ class RecordedSteps:
         self._step: OpenStep | None = None
         self._validation: Phase | None = None
 
-    def begin(self) -> None:
-        """Opens a step, unless the program says itself what its steps are."""
+    def begin(self, at_ns: int) -> None:
+        """Opens a step as of then, unless the program says itself what its steps are."""
         self._recorder, self._step = active(), None
         if self._recorder is not None:
-            self._step = self._recorder.stepping.infer()
+            self._step = self._recorder.stepping.infer(at_ns)
 
     def complete(self, at_ns: int) -> None:
         """The open step was whole at that time: it may end there, and is taken back no more."""
@@ -39,7 +39,7 @@ class RecordedSteps:
             self._step.samples = samples
 
     def end(self, at_ns: int) -> None:
-        """Ends the open step; ``at_ns`` 0: now."""
+        """Ends the open step."""
         if self._recorder is not None and self._step is not None:
             self._recorder.stepping.end(self._step, at_ns)
 
@@ -48,8 +48,11 @@ class RecordedSteps:
         if self._recorder is not None and self._step is not None:
             self._recorder.stepping.cancel(self._step)
 
-    def begin_validation(self) -> None:
-        """Opens a phase, unless the program is in one, or says steps, which would fall into it."""
+    def begin_validation(self, at_ns: int) -> None:
+        """Opens a phase as of then.
+
+        Not if the program is in one, or says steps, which would fall into it.
+        """
         recorder = active()
         if recorder is None or recorder.stepping.are_said:
             return
@@ -58,6 +61,7 @@ class RecordedSteps:
             section = self._validation.__enter__()
             # A step that is said takes the long way where what is around it is not known as such.
             recorder.parents.outer.remove(section)
+            recorder.sections.backdate(section, at_ns)
             recorder.stepping.end_inferred = self._give_way
 
     def end_validation(self, at_ns: int) -> None:

@@ -11,14 +11,13 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     import weakref
-    from collections.abc import Callable
 
 
 class ValidationSink(Protocol):
     """Where validations are recorded."""
 
-    def begin_validation(self) -> None:
-        """Opens a validation: outside steps, even inside one."""
+    def begin_validation(self, at_ns: int) -> None:
+        """Opens a validation as of then: outside steps, even inside one."""
 
     def end_validation(self, at_ns: int) -> None:
         """Ends it, at a time that has passed."""
@@ -30,8 +29,8 @@ class ValidationSink(Protocol):
 class Validation:
     """The validations of one loop, one after the other."""
 
-    def __init__(self, sink: ValidationSink, clock: Callable[[], int]) -> None:
-        self._sink, self._clock = sink, clock
+    def __init__(self, sink: ValidationSink) -> None:
+        self._sink = sink
         self.is_open = False
         self._source: weakref.ref[Any] | None = None
         """The iterator whose batches are validated; None: it has no loader."""
@@ -39,12 +38,12 @@ class Validation:
         """Whether a forward was seen; whether none was since the last batch."""
         self._seen_ns = 0
 
-    def begin(self, source: weakref.ref[Any] | None) -> None:
-        """It begins, with batches of that iterator if there is one."""
+    def begin(self, source: weakref.ref[Any] | None, at_ns: int) -> None:
+        """It begins then, with batches of that iterator if there is one."""
         self.is_open, self._source = True, source
         self._has_forwards = self._is_untried = False
-        self._seen_ns = self._clock()
-        self._sink.begin_validation()
+        self._seen_ns = at_ns
+        self._sink.begin_validation(at_ns)
 
     def is_fed_by(self, source: object) -> bool:
         """Whether one is open that this iterator gives batches to."""
@@ -62,7 +61,7 @@ class Validation:
 
     def add_batch(self) -> None:
         """A batch is there."""
-        self._seen_ns, self._is_untried = self._clock(), True
+        self._is_untried = True
 
     def add_forward(self) -> None:
         """Something was computed."""
@@ -72,9 +71,9 @@ class Validation:
         """What was computed was for training."""
         self._has_forwards = False
 
-    def seen(self) -> None:
-        """A part of it is over."""
-        self._seen_ns = self._clock()
+    def seen(self, at_ns: int) -> None:
+        """A part of it was over then."""
+        self._seen_ns = at_ns
 
     def end(self) -> None:
         """It is over, if one is open."""

@@ -7,6 +7,7 @@ memory; torch is touched only when a window begins.
 from __future__ import annotations
 
 import dataclasses
+import time
 import weakref
 from typing import TYPE_CHECKING
 
@@ -66,6 +67,7 @@ class RunWindows:
             if self._is_outside():
                 for plan in self._plans:
                     plan.before()
+                self._recorder.stepping.busy_ns = time.monotonic_ns()
         except Exception as error:  # noqa: BLE001 - recording never raises
             internal_error(error)
 
@@ -74,6 +76,7 @@ class RunWindows:
             is_outside = self._is_outside()
             for plan in self._plans:
                 plan.after(step, is_outside=is_outside)
+            self._recorder.stepping.busy_ns = time.monotonic_ns()
             if any(plan.is_over for plan in self._plans):
                 self._follow([plan for plan in self._plans if not plan.is_over])
         except Exception as error:  # noqa: BLE001 - recording never raises

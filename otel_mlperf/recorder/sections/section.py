@@ -77,7 +77,7 @@ class Binding:
     def __init__(
         self,
         section: type[Section],
-        begin_step: Callable[[SectionContext, int, int, int, int], None],
+        begin_step: Callable[[SectionContext, int, int, int, int, int], None],
         end_step: Callable[[SectionContext, int, int, Pieces], None],
         retire: Callable[[], None],
         watch_asyncio: Callable[[], None],
@@ -242,8 +242,10 @@ def bind(  # noqa: C901, PLR0915 - closures of one scope, by design
 
     BoundSection.recording = recording
 
-    def begin_step(section: SectionContext, track: int, link: int, n: int, number: int) -> None:
-        """Opens a step's section, which has its id and entry, and makes it current.
+    def begin_step(
+        section: SectionContext, track: int, link: int, n: int, number: int, at_ns: int
+    ) -> None:
+        """Opens a step's section, which has its id and entry, and makes it current; 0: now.
 
         Interrupted, it leaves the section as open as can be taken back.
         """
@@ -251,7 +253,7 @@ def bind(  # noqa: C901, PLR0915 - closures of one scope, by design
         section.track = track
         section.inner = None
         section.chunk = chunk = PARENTS.pack(0, sid, track)
-        section.t0 = t0 = clock()
+        section.t0 = t0 = at_ns or clock()
         section.at = NO_ENTRY
         # Before anything inside it: the agent must know trace and step when the children arrive.
         lease = journal.lease

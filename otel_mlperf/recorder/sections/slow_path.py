@@ -35,6 +35,8 @@ IS_NATIVE = sys.byteorder == "little" and struct.calcsize("@L") == struct.calcsi
 # The layout's struct with parent, root and track as one piece of bytes, made once for all children.
 OPEN_ENTRY = struct.Struct("@L24sLL" if IS_NATIVE else "<Q24sQQ")
 assert OPEN_ENTRY.size == OPEN.size
+_OPEN_START = 4
+"""The word of an entry of the open table that says when it began."""
 BY_SLOW_PATH = -1
 """Instead of a slot: the slow path leaves the section, and has left it when it raises."""
 
@@ -62,6 +64,12 @@ class SlowPath:
         if section.at != NO_ENTRY:
             buffer = self._journal.buffer
             OPEN_ENTRY.pack_into(buffer, section.at, sid, chunk, section.t0, section.entry)
+
+    def backdate(self, section: SectionContext, t0: int) -> None:
+        """An open section began at that time already, and nothing has been in it since."""
+        section.t0 = t0
+        if section.at != NO_ENTRY and not self.recording.is_retired:
+            self._journal.words[(section.at >> 3) + _OPEN_START] = t0
 
     def make_current(self, section: SectionContext) -> None:
         """Puts an open section into the caller's context."""

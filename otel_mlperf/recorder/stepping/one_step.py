@@ -63,6 +63,8 @@ class OneStep:
         """Called before a step begins, outside its time."""
         self.after_step: list[Callable[[OpenStep], None]] = []
         """Called with a step when its row is written, outside its time."""
+        self.busy_ns = 0
+        """Until when one of those took its time: a step that is inferred begins no earlier."""
         self.at_first_step: list[Callable[[str, SectionContext], None]] = []
         """Called with a phase and its first step when that has begun."""
         self.now_and_then: list[Callable[[int], None]] = []
@@ -101,11 +103,14 @@ class OneStep:
         outer: OpenStep | None,
         track: int,
         above: Any,
+        at_ns: int = 0,
     ) -> OpenStep:
         """Opens a step in the context ``above``; interrupted, it never was."""
         phase = self._registry.phase
         for prepare in self.before_step:
             prepare()
+        if at_ns:
+            at_ns = max(at_ns, self.busy_ns)
         count = self._counts.get(phase) or self._count(phase)
         given = None if number is None else int(number)
         # A loop's steps have the same around them, and so the same link.
@@ -127,7 +132,7 @@ class OneStep:
             step.number = number = count.number if given is None else given
             count.n, count.number = n + 1, number + 1
             self._latest.append((sid, phase, n))
-            self._binding.begin_step(section, track, link, n & _MASK, number & _MASK)
+            self._binding.begin_step(section, track, link, n & _MASK, number & _MASK, at_ns)
             if above is not around:
                 _note_aggregate(section, above, track)
             if not n:

@@ -37,8 +37,8 @@ class Stepping(OneStep):
         self.end_inferred: Callable[[], None] | None = None
         """Ends what was inferred and is no step: no step that is said now is inside it."""
 
-    def begin(self, number: int | None = None) -> OpenStep | None:
-        """Opens a step of the current phase and makes it current.
+    def begin(self, number: int | None = None, at_ns: int = 0) -> OpenStep | None:
+        """Opens a step of the current phase and makes it current; it began then, or (0) now.
 
         None inside a step of the same phase: that one goes on.
         """
@@ -47,15 +47,15 @@ class Stepping(OneStep):
         above, track = CURRENT.get(), threading.get_ident()
         outer = self._parents.outer
         if outer and above is outer[-1] and above.at and above.track == track and not is_in_task():
-            return self._open(number, above, None, track, above)
+            return self._open(number, above, None, track, above, at_ns)
         around, track, step = self._surroundings()
         if step is not None and step.phase == self._registry.phase:
             return None
-        return self._open(number, around, step, track, CURRENT.get())
+        return self._open(number, around, step, track, CURRENT.get(), at_ns)
 
-    def infer(self) -> OpenStep | None:
-        """Opens a step that nobody has said; None where the program says what its steps are."""
-        step = None if self.are_said else self.begin()
+    def infer(self, at_ns: int) -> OpenStep | None:
+        """Opens a step that nobody has said, as of then; None where the program says its steps."""
+        step = None if self.are_said else self.begin(None, at_ns)
         if step is None:
             self.are_said = True
         else:

@@ -11,10 +11,12 @@ class Written:
     """Steps as words, in order; each step with its samples."""
 
     def __init__(self):
-        self.words, self.samples = [], []
+        self.words, self.samples, self.steps_ns = [], [], []
         self._whole_ns = self._samples = None
+        self.now_ns = 0
 
-    def begin(self):
+    def begin(self, at_ns):
+        self.steps_ns.append([at_ns])
         self.words.append("begin")
         self._whole_ns = self._samples = None
 
@@ -26,13 +28,16 @@ class Written:
 
     def end(self, at_ns):
         assert self._whole_ns is not None, "a step without an update"
-        self.words.append("end" if not at_ns else "end there")
+        self.steps_ns[-1].append(at_ns)
+        self.words.append("end" if at_ns == self.now_ns else "end there")
         self.samples.append(self._samples)
 
     def cancel(self):
+        self.steps_ns.pop()
         self.words.append("cancel")
 
-    def begin_validation(self):
+    def begin_validation(self, at_ns):
+        assert at_ns
         self.words.append("validate")
 
     def end_validation(self, at_ns):
@@ -78,8 +83,8 @@ class Played:
 
     def __init__(self, moments, *, optimizers=""):
         self.written, self.waits = Written(), []
-        ticks = count(1)
-        self.loop = Loop(self.written, clock=lambda: next(ticks))
+        self._ticks = count(1)
+        self.loop = Loop(self.written, clock=lambda: next(self._ticks))
         self._models = {"f": Module(), "h": Module()}
         self._optimizers = {"1": Thing(), "2": Thing()}
         self._batches, self._data = [], {name: Thing() for name in "bdv"}
@@ -90,6 +95,12 @@ class Played:
             self._play(moment)
 
     def _play(self, moment):
+        self.loop.now_ns = self.written.now_ns = next(self._ticks)
+        self._tell(moment)
+        if moment not in "er*+!g().":
+            self.loop.over(next(self._ticks))
+
+    def _tell(self, moment):
         loop, model = self.loop, self._models["f"]
         plain = {
             "k": loop.backward_begins, "s": loop.saves, "g": loop.give_up, "(": loop.hold,
@@ -129,8 +140,6 @@ class Played:
         before, module.training = module.training, module.training and not records
         self.loop.forward_begins(module, records=records)
         module.training = before
-        if self.loop.validation.is_open:
-            self.loop.validation.seen()
 
     def _update(self, moment):
         optimizer = self._optimizers["1" if moment == "c" else moment]

@@ -8,7 +8,7 @@ from otel_mlperf.journal.layout import Kind
 
 def infer(recording, *, is_whole):
     """A step that nobody has said; ``is_whole``: it may have ended by now."""
-    step = recording.recorder.stepping.infer()
+    step = recording.recorder.stepping.infer(0)
     if is_whole:
         step.whole_ns = step.section.t0 + 5
     return step
@@ -44,7 +44,7 @@ def test_step_that_is_said_inside_takes_its_place(recording):
         pass
 
     assert recording.numbers() == [0]
-    assert recording.recorder.stepping.infer() is None
+    assert recording.recorder.stepping.infer(0) is None
 
 
 def test_whole_step_stays_when_one_is_said(recording):
@@ -59,7 +59,7 @@ def test_whole_step_stays_when_one_is_said(recording):
 def test_nothing_is_inferred_inside_a_step_that_was_said(recording):
     """The step goes on as it was said."""
     with om.step():
-        assert recording.recorder.stepping.infer() is None
+        assert recording.recorder.stepping.infer(0) is None
 
     assert recording.numbers() == [0]
 
