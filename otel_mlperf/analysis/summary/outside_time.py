@@ -76,6 +76,9 @@ class Node:
             node.find_steps(phase)
         known = self.self_ns + sum(node.total_ns for node in mine)
         left = 0 if self.aggregate else self.sum_ns - known
+        # A pause may lie behind an end that was found out only later, as that of a validation.
+        pauses = sum(node.sum_ns for node in mine if node.category == names.GARBAGE_COLLECTION)
+        left = left if left >= 0 else min(0, left + pauses)
         self.is_open = left < 0 or not self.count or any(node.is_open for node in mine)
         self.steps_ns = sum((node.steps_ns for node in mine), +Counter({phase: left}))
 

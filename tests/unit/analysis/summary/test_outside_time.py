@@ -31,6 +31,20 @@ def test_background_work_takes_nothing_from_the_time_outside(tmp_path):
     ]
 
 
+def test_pause_behind_the_end_of_a_validation_does_not_hide_it(tmp_path):
+    """Its end is found out when something else begins; what was collected until then is its."""
+    run = RunFolderBuilder(tmp_path)
+    run.step(0, 0, {"forward": 50 * MS})
+    run.outside("validate", 20 * MS, self_ns=1 * MS, count=2)
+    run.outside("validate/forward", 19 * MS)
+    run.outside("validate/gc.collect", 10 * MS)
+    run.process(100 * MS)
+
+    assert summary_of(run).outside[:1] == [
+        OutsideShare(name="validate", sum_ns=20 * MS, count=2),
+    ]
+
+
 def test_forked_children_take_nothing_from_what_their_rank_did_itself(tmp_path):
     """Sections of the same names, in each other, and added up: all of it is beside."""
     run = RunFolderBuilder(tmp_path)
