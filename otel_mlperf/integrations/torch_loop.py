@@ -33,12 +33,13 @@ class TorchLoop:
     def switch_on(self, framework: ModuleType) -> None:
         """Sees the moments of torch from now on."""
         from otel_mlperf.pytorch.loop import hooks
+        from otel_mlperf.pytorch.loop.library_calls import LIBRARY_CALLS
 
         hooks.install()
         if not self._is_in_place:
             self._is_in_place = True
-            for module in hooks.CHECKPOINTS:
-                after_import(module, partial(hooks.see_checkpoints, module))
+            for module in LIBRARY_CALLS:
+                after_import(module, partial(hooks.see_library, module))
 
     def switch_off(self) -> None:
         """Sees nothing from now on."""

@@ -26,6 +26,7 @@ PHASE_OF: Final = {
 DATA_LOADING: Final = "data_loading"
 FORWARD: Final = "forward"
 BACKWARD: Final = "backward"
+TRANSFER: Final = "transfer"
 OPTIMIZER: Final = "optimizer"
 COMMUNICATION: Final = "communication"
 CHECKPOINT: Final = "checkpoint"
@@ -70,6 +71,7 @@ CATEGORY_OF: Final = {
     "data_loading": DATA_LOADING,
     "dataloader": DATA_LOADING,
     "collate": DATA_LOADING,
+    TRANSFER: TRANSFER,
     "forward": FORWARD,
     SPAN_LOSS: FORWARD,
     "backward": BACKWARD,

@@ -55,7 +55,8 @@ class BatchWait(LoopMoment):
         data = getattr(subject, "_dataset", None)
         self._loop.batch_asked(subject, data, records=self._records())
         resumed, self._resumed = self._resumed, None
-        return self._open(self.name) if resumed is None else resumed.go_on()
+        going_on = None if resumed is None else resumed.go_on()
+        return self._open(self.name) if going_on is None else going_on
 
     def __exit__(self, kind: Any, error: Any, traceback: Any) -> None:
         iterator, self._iterator = self._iterator, None
@@ -117,13 +118,16 @@ class PausedWait:
         return is_same and place != self._place and id(iterator) == self._iterator
 
     def go_on(self) -> Any:
-        """The section, current again."""
-        self._sections.make_current(self._section)
+        """The section, current again; None: it has ended, and this is another wait."""
+        if self._section is not None:
+            self._sections.make_current(self._section)
         return self._section
 
     def settle(self) -> None:
         """It ended when it was paused."""
-        self._sections.close(self._section, self._end_ns)
+        section, self._section = self._section, None
+        if section is not None:
+            self._sections.close(section, self._end_ns)
 
 
 def _asking(depth: int) -> _Place | None:

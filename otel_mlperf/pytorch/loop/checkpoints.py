@@ -1,6 +1,6 @@
-"""When is a checkpoint written or read, and what of?
+"""When is a checkpoint written or read, and in which file?
 
-A call is woven with the parameter that says its file. Tensors that are pickled go through the same
+Tensors that are pickled go through the same
 functions of torch, into a buffer: they are no checkpoint.
 """
 
@@ -9,17 +9,12 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Any, Final
 
-from otel_mlperf import names
 from otel_mlperf.pytorch.loop.checkpoint_io import CheckpointIo
 from otel_mlperf.pytorch.loop.moments import UNSEEN, LoopMoment
 
 if TYPE_CHECKING:
-    from types import FunctionType
-
     from otel_mlperf.pytorch.loop.loop_finder import Loop
 
-NO_FILE: Final = "None"
-"""Of what is done before its file is, or reads only a part of it: nobody knows its bytes."""
 _PICKLES_TENSORS: Final = "torch.storage"
 
 
@@ -50,22 +45,3 @@ class Checkpoint(LoopMoment):
                 written.end(self._section)
         finally:
             super().__exit__(kind, error, traceback)
-
-
-def made_by(loop: Loop) -> tuple[Checkpoint, Checkpoint]:
-    """What writing and reading functions are woven into."""
-    return (
-        Checkpoint(names.SPAN_CHECKPOINT, names.CHECKPOINT_WRITE, loop),
-        Checkpoint(names.SPAN_CHECKPOINT_LOAD, names.CHECKPOINT_READ, loop),
-    )
-
-
-def file_of(function: FunctionType, expression: str) -> str:
-    """The expression, if the function has all parameters that it is of; else ``None``.
-
-    Versions of a library call them differently, and the expression may not fail.
-    """
-    code = function.__code__
-    known = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
-    asked = compile(expression, "<file>", "eval").co_names
-    return expression if set(asked) <= set(known) else NO_FILE

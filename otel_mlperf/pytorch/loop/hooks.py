@@ -1,9 +1,10 @@
 """Which moments of a training loop does torch itself let us see?
 
-The wait for a DataLoader's batch, the outermost call of a module, the backward pass, the step of an
-optimizer and a checkpoint: each becomes a section, on the main thread, and the loop's steps and
-validations follow from them. No value, random stream, exception or traceback changes; what a
-version of torch does not let us see is left out and said once.
+The wait for a DataLoader's batch, its transfer where a framework moves it, the outermost call of a
+module, the backward pass, the step of an optimizer and a checkpoint: each becomes a section, on the
+main thread, and the loop's steps and validations follow from them. No value, random stream,
+exception or traceback changes; what a version of torch does not let us see is left out and said
+once.
 """
 
 from __future__ import annotations
@@ -12,12 +13,14 @@ import importlib
 import inspect
 import os
 import sys
+from functools import partial
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, Final
 
 from otel_mlperf import names
 from otel_mlperf.pytorch.loop.batch_wait import BatchWait
-from otel_mlperf.pytorch.loop.checkpoints import NO_FILE, Checkpoint, file_of, made_by
+from otel_mlperf.pytorch.loop.checkpoints import Checkpoint
+from otel_mlperf.pytorch.loop.library_calls import LIBRARY_CALLS
 from otel_mlperf.pytorch.loop.loop_finder import Loop
 from otel_mlperf.pytorch.loop.moments import (
     Backward,
@@ -28,6 +31,7 @@ from otel_mlperf.pytorch.loop.moments import (
     safely,
 )
 from otel_mlperf.pytorch.loop.recorded_steps import RecordedSteps
+from otel_mlperf.pytorch.loop.transfers import Transfer
 from otel_mlperf.pytorch.loop.weave import weave
 from otel_mlperf.recorder.api import start
 from otel_mlperf.recorder.api.span import watch_torch
@@ -36,35 +40,23 @@ from otel_mlperf.recorder.core.faults import say_once
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from otel_mlperf.pytorch.loop.library_calls import LibraryCall
     from otel_mlperf.recorder.lifecycle.run import Run
 
 _loop = Loop(RecordedSteps())
 _moments: list[LoopMoment] = []
-_save, _load = made_by(_loop)
-_SHARDS: Final = "checkpoint_id if process_group is None else None"
-_LIGHTNING: Final = {"_atomic_save": (_save, "filepath"), "_load": (_load, "path_or_url")}
-CHECKPOINTS: Final[dict[str, dict[str, tuple[Checkpoint, str]]]] = {
-    "torch.serialization": {"save": (_save, "f"), "load": (_load, "None if mmap else f")},
-    "torch.distributed.checkpoint.state_dict_saver": {
-        "save": (_save, _SHARDS), "async_save": (_save, NO_FILE),
-    },
-    "torch.distributed.checkpoint.state_dict_loader": {"load": (_load, NO_FILE)},
-    "safetensors.torch": {
-        "save_file": (_save, "filename"), "save_model": (_save, "filename"),
-        "load_file": (_load, "filename"), "load_model": (_load, "filename"),
-    },
-    "lightning.fabric.utilities.cloud_io": _LIGHTNING,
-    "lightning_fabric.utilities.cloud_io": _LIGHTNING,
-}  # fmt: skip
-"""Functions that write and read checkpoints, by their module, and the parameter that is the file;
-many programs never import most of these."""
+_of_libraries: Final = {
+    "save": Checkpoint(names.SPAN_CHECKPOINT, names.CHECKPOINT_WRITE, _loop),
+    "load": Checkpoint(names.SPAN_CHECKPOINT_LOAD, names.CHECKPOINT_READ, _loop),
+    "transfer": Transfer(_loop),
+}
 
 
 def install() -> None:
     """Sees the moments of torch from now on, which has been imported. Never raises."""
     is_woven, _loop.depth = bool(_moments), 0
     if not is_woven:  # what is woven stays so for good, and would be seen twice
-        _moments.extend((_save, _load))
+        _moments.extend(_of_libraries.values())
         _hook("the training loop", _install)
     _switch(is_off=False)
 
@@ -79,7 +71,7 @@ def _install() -> None:
     forward = Forward(_loop, torch.is_grad_enabled, losses)
     backward, update = Backward(names.BACKWARD, _loop), Update(_loop)
     backward.holds([forward])
-    wait.holds([forward, backward, update, _save, _load])
+    wait.holds([forward, backward, update, *_of_libraries.values()])
     _moments.extend((wait, forward, backward, update))
     _hook("data wait", lambda: _weave(loader._BaseDataLoaderIter.__next__, wait, subject="self"))
     _hook(
@@ -118,17 +110,18 @@ def _kinds_of(kind: Any) -> Iterator[Any]:
         yield from _kinds_of(below)
 
 
-def see_checkpoints(module: str) -> None:
-    """Sees those of a module of ``CHECKPOINTS`` too, which has been imported. Never raises."""
-    for name, (moment, file) in CHECKPOINTS[module].items():
-        function = getattr(sys.modules[module], name, None)
-        if function is not None:
-            # What is decorated is not woven, but what it decorates.
-            own = inspect.unwrap(function)
-            _hook(
-                f"checkpoints of {module}",
-                lambda: _weave(own, moment, subject=file_of(own, file)),  # noqa: B023 - called at once
-            )
+def see_library(module: str) -> None:
+    """Sees the calls of a module of ``LIBRARY_CALLS``, which has been imported. Never raises."""
+    for call in LIBRARY_CALLS[module]:
+        found = getattr(sys.modules[module], call.name, None)
+        if found is not None:
+            _hook(f"{call.name} of {module}", partial(_weave_call, call, found))
+
+
+def _weave_call(call: LibraryCall, found: Any) -> None:
+    # What is decorated is not woven, but what it decorates.
+    function = inspect.unwrap(found)
+    _weave(function, _of_libraries[call.does], subject=call.subject_in(function))
 
 
 def switch_off() -> None:

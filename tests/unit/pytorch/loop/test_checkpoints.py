@@ -14,7 +14,6 @@ import otel_mlperf as om
 from otel_mlperf import names
 from otel_mlperf.integrations.torch_loop import TorchLoop
 from otel_mlperf.pytorch.loop.checkpoint_io import CheckpointIo
-from otel_mlperf.pytorch.loop.checkpoints import file_of
 
 STATE = {"weights": torch.arange(1000.0)}
 SIZE, RATE = names.CHECKPOINT_SIZE, names.CHECKPOINT_RATE
@@ -138,12 +137,3 @@ def test_unknown_size_is_absent(train, file):
         CheckpointIo(direction, file).end(None)
 
     assert trained.counted(names.CHECKPOINT_IO.name) == 0
-
-
-def test_expression_of_other_parameters_is_left_out():
-    """A version of a library that calls its parameters otherwise has no sizes."""
-
-    def load(path, *, mmap=None): ...
-
-    assert file_of(load, "None if mmap else path") == "None if mmap else path"
-    assert file_of(load, "None if mmap else f") == "None"

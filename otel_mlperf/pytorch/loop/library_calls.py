@@ -1,0 +1,60 @@
+"""Which functions of torch and of other libraries are moments of a loop, and what of?"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple
+
+if TYPE_CHECKING:
+    from types import FunctionType
+
+NOTHING: Final = "None"
+"""Of what is done before its file is, or reads only a part of it: nobody knows its bytes."""
+
+
+class LibraryCall(NamedTuple):
+    """A function that is seen."""
+
+    name: str
+    does: Literal["save", "load", "transfer"]
+    subject: str
+    """An expression of its parameters: a checkpoint's file; what a transfer moves, and where to."""
+
+    def subject_in(self, function: FunctionType) -> str:
+        """The subject, if the function has all parameters that it is of; else nothing.
+
+        Versions of a library call them differently, and the expression may not fail.
+        """
+        code = function.__code__
+        known = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+        asked = compile(self.subject, "<subject>", "eval").co_names
+        return self.subject if set(asked) <= set(known) else NOTHING
+
+
+_LIGHTNING_FILES: Final = (
+    LibraryCall("_atomic_save", "save", "filepath"),
+    LibraryCall("_load", "load", "path_or_url"),
+)
+_LIGHTNING_MOVES: Final = (LibraryCall("move_data_to_device", "transfer", "(batch, device)"),)
+LIBRARY_CALLS: Final[dict[str, tuple[LibraryCall, ...]]] = {
+    "torch.serialization": (
+        LibraryCall("save", "save", "f"),
+        LibraryCall("load", "load", "None if mmap else f"),
+    ),
+    "torch.distributed.checkpoint.state_dict_saver": (
+        LibraryCall("save", "save", "checkpoint_id if process_group is None else None"),
+        LibraryCall("async_save", "save", NOTHING),
+    ),
+    "torch.distributed.checkpoint.state_dict_loader": (LibraryCall("load", "load", NOTHING),),
+    "safetensors.torch": (
+        LibraryCall("save_file", "save", "filename"),
+        LibraryCall("save_model", "save", "filename"),
+        LibraryCall("load_file", "load", "filename"),
+        LibraryCall("load_model", "load", "filename"),
+    ),
+    "accelerate.utils.operations": (LibraryCall("send_to_device", "transfer", "(tensor, device)"),),
+    "lightning.fabric.utilities.cloud_io": _LIGHTNING_FILES,
+    "lightning_fabric.utilities.cloud_io": _LIGHTNING_FILES,
+    "lightning.fabric.utilities.apply_func": _LIGHTNING_MOVES,
+    "lightning_fabric.utilities.apply_func": _LIGHTNING_MOVES,
+}
+"""By their module; many programs never import most of these."""

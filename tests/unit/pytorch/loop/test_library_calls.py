@@ -1,0 +1,18 @@
+"""Is what a call is about asked for only where the function has it?"""
+
+from __future__ import annotations
+
+from otel_mlperf.pytorch.loop.library_calls import LibraryCall
+
+
+def test_subject_of_other_parameters_is_left_out():
+    """A version of a library that calls its parameters otherwise is asked nothing."""
+
+    def load(path, *, mmap=None): ...
+
+    for subject, expected in (
+        ("None if mmap else path", "None if mmap else path"),
+        ("None if mmap else f", "None"),
+        ("(path, mmap)", "(path, mmap)"),
+    ):
+        assert LibraryCall("load", "load", subject).subject_in(load) == expected
