@@ -40,6 +40,7 @@ class KerasFit:
         "Model.fit",
         "Model.evaluate",
         "Model.save",
+        "Model.save_weights",
         "Model.train_on_batch",
         "backend.backend",
         "callbacks.CallbackList.on_epoch_begin",
@@ -95,8 +96,7 @@ class KerasFit:
         """Its end takes back the step that was opened for a batch that did not come."""
         self._end_call()
         ended, self._epoch = self._epoch, None
-        if ended is not None:
-            ended.__exit__(None, None, None)
+        _leave(ended)
 
     @harmless
     def _end_batch(self, *_: Any) -> None:
@@ -111,8 +111,7 @@ class KerasFit:
     @harmless
     def _end_call(self, *_: Any) -> None:
         ended, self._call = self._call, None
-        if ended is not None:
-            ended.__exit__(None, None, None)
+        _leave(ended)
 
     def _validation(self) -> Any:
         self._end_epoch()
@@ -176,6 +175,11 @@ class KerasFit:
             return _Waits(iter(batches)) if self._is_on else batches
 
         kind._get_iterator = timed
+
+
+def _leave(block: Block | None) -> None:
+    if block is not None:
+        block.__exit__(None, None, None)
 
 
 class _Waits:

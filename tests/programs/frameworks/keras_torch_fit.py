@@ -1,4 +1,4 @@
-"""Keras on torch: ``fit`` with a validation an epoch, and ``save``."""
+"""Keras on torch: ``fit`` with a validation an epoch, ``save`` and ``save_weights``."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 import tempfile
 from pathlib import Path
 
-os.environ["KERAS_BACKEND"] = "torch"
+os.environ.setdefault("KERAS_BACKEND", "torch")
 
 import keras
 import numpy as np
@@ -19,7 +19,7 @@ TRUE = {
     "backwards": 24,
     "updates": 24,
     "validations": 2,
-    "checkpoints": 1,
+    "checkpoints": 2,
 }
 UNMARKED = ["batches", "forwards", "backwards", "updates", "validations"]
 
@@ -31,8 +31,11 @@ def main():
     model = keras.Sequential(layers)
     model.compile("adam", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
     done = model.fit(x, y, epochs=2, batch_size=32, validation_split=0.2, verbose=0)
-    with tempfile.TemporaryDirectory() as folder, section("checkpoint"):
-        model.save(Path(folder, "model.keras"))
+    with tempfile.TemporaryDirectory() as folder:
+        with section("checkpoint"):
+            model.save(Path(folder, "model.keras"))
+        with section("checkpoint"):
+            model.save_weights(Path(folder, "model.weights.h5"))
     print(f"loss {done.history['loss'][-1]:.6f}, held out {done.history['val_loss'][-1]:.6f}")
 
 

@@ -8,6 +8,8 @@ import sys
 import pytest
 from runs import LIMIT_S, Ended, environment
 
+from otel_mlperf.integrations.keras_fit import KerasFit
+
 STOPPED = """
 import os
 os.environ["KERAS_BACKEND"] = "torch"
@@ -81,3 +83,23 @@ def test_nobody_asked(tmp_path):
     ended = record(tmp_path, "")
 
     assert ended.rows("SELECT number FROM steps") == []
+
+
+def keras_of(touched, backend):
+    """Stands for a version of Keras that has only what is named."""
+    keras = type("keras", (), {})
+    for name in touched:
+        *above, last = name.split(".")
+        place = keras
+        for part in above:
+            if not hasattr(place, part):
+                setattr(place, part, type(part, (), {}))
+            place = getattr(place, part)
+        setattr(place, last, staticmethod(lambda *_: backend))
+    return keras
+
+
+@pytest.mark.parametrize("backend", ["torch", "jax"])
+def test_nothing_is_touched_that_is_not_named(backend):
+    """A Keras that has what the integration says to need is enough for it."""
+    KerasFit().switch_on(keras_of(KerasFit.needs, backend))
