@@ -6,6 +6,7 @@ import ast
 import json
 import subprocess
 import sys
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from runs import LIMIT_S, PROGRAMS, Ended, environment
@@ -39,6 +40,8 @@ class TrueCounts(NamedTuple):
     """Kinds that nobody can see who does not know the program."""
     unmarked: list[str]
     """Kinds that happen inside a framework, where no stopwatch can be placed."""
+    style: str = "untouched"
+    """In which it is recorded; ``api`` where nobody can see its loop."""
 
     @property
     def first(self) -> int:
@@ -85,12 +88,25 @@ def true_counts(name: str) -> list[TrueCounts]:
         for node in tree.body
         if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) in _SAID
     }
-    counts, hidden = said["TRUE"], (said.get("UNSEEN", []), said.get("UNMARKED", []))
-    again = [TrueCounts({**counts, **said["AGAIN"]}, *hidden)] if "AGAIN" in said else []
-    return [TrueCounts(counts, *hidden), *again]
+    counts, style = said["TRUE"], said.get("STYLE", "untouched")
+    hidden = said.get("UNSEEN", []), said.get("UNMARKED", [])
+    again = [TrueCounts({**counts, **said["AGAIN"]}, *hidden, style)] if "AGAIN" in said else []
+    return [TrueCounts(counts, *hidden, style), *again]
 
 
-_SAID = {"TRUE", "AGAIN", "UNSEEN", "UNMARKED"}
+_SAID = {"TRUE", "AGAIN", "UNSEEN", "UNMARKED", "STYLE"}
+
+
+def missing_package(name: str) -> str | None:
+    """What a program imports that is not installed here, if anything."""
+    imports = [node for node in ast.parse(_PATHS[name].read_text()).body if type(node) in _IMPORTS]
+    modules = [node.module if isinstance(node, ast.ImportFrom) else node.names[0].name
+               for node in imports]  # fmt: skip
+    packages = {(module or "").partition(".")[0] for module in modules} - set(_PATHS) - {MARKS.stem}
+    return next((package for package in sorted(packages) if find_spec(package) is None), None)
+
+
+_IMPORTS = {ast.Import, ast.ImportFrom}
 
 
 def start_loop(name: str, style: str, folder: Path) -> Ended:

@@ -1,4 +1,7 @@
-"""Is an untouched program of each framework recorded as what it is, and left as it was?"""
+"""Is a program of each framework recorded as what it is, and left as it was?
+
+Untouched, but for those that nobody can see the loop of, who say their steps.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,15 @@ import sys
 from collections import Counter
 
 import pytest
-from loop_programs import BETWEEN, FRAMEWORKS, PARTS, read_watch, start_loop, true_counts
+from loop_programs import (
+    BETWEEN,
+    FRAMEWORKS,
+    PARTS,
+    missing_package,
+    read_watch,
+    start_loop,
+    true_counts,
+)
 from runs import adds_up, environment
 
 pytestmark = pytest.mark.parametrize("name", FRAMEWORKS)
@@ -16,10 +27,14 @@ pytestmark = pytest.mark.parametrize("name", FRAMEWORKS)
 
 @pytest.fixture(scope="module")
 def started(tmp_path_factory):
-    """What a program left in a style, started once for all tests; recorded, its agent has left."""
+    """What a program left, started once for all tests; where recorded, its agent has left."""
     done = {}
 
-    def start(name, style):
+    def start(name, style=None):
+        missing = missing_package(name)
+        if missing:
+            pytest.skip(f"{missing} is not installed")
+        style = style or true_counts(name)[0].style
         if (name, style) not in done:
             ended = start_loop(name, style, tmp_path_factory.mktemp(f"{name}-{style}"))
             done[name, style] = ended if style == "plain" else ended.settled()
@@ -30,7 +45,7 @@ def started(tmp_path_factory):
 
 def test_program_is_what_it_was(started, name):
     """Output, with each loss in it, and exit code are those of plain Python."""
-    ended, plain = started(name, "untouched"), started(name, "plain")
+    ended, plain = started(name), started(name, "plain")
 
     assert (ended.code, ended.output) == (plain.code, plain.output), ended.errors
     assert ended.code == 0
@@ -51,7 +66,7 @@ def test_what_a_program_says_of_itself_is_true(started, name):
 def test_steps_hold_the_work_that_is_theirs(started, name):
     """As many steps as the framework counts, each with its batches, passes and update."""
     (true,) = true_counts(name)
-    rows = started(name, "untouched").rows(
+    rows = started(name).rows(
         "SELECT n, name, sum(count)::BIGINT AS calls FROM steps JOIN sections USING (phase, n) "
         f"WHERE phase = 'train' AND name IN {(*PARTS.values(),)} GROUP BY n, name ORDER BY n"
     )
@@ -66,7 +81,7 @@ def test_steps_hold_the_work_that_is_theirs(started, name):
 def test_validations_and_checkpoints_are_counted(started, name):
     """Each has its section, outside the steps."""
     (true,) = true_counts(name)
-    rows = started(name, "untouched").rows(
+    rows = started(name).rows(
         "SELECT name, sum(count)::BIGINT AS calls FROM sections WHERE n IS NULL "
         f"AND name IN {(*BETWEEN.values(),)} AND path NOT LIKE '%validate/%' GROUP BY name"
     )
@@ -77,7 +92,7 @@ def test_validations_and_checkpoints_are_counted(started, name):
 
 def test_phases_add_up_to_the_step(started, name):
     """The rows of the summary, with what is in none, are the step."""
-    ended = started(name, "untouched")
+    ended = started(name)
     command = [sys.executable, "-m", "otel_mlperf", "summary", "--json", str(ended.folder)]
     answer = json.loads(subprocess.check_output(command, env=environment(ended.runs), text=True))
     rows = [row["mean_ns"] for row in answer["steps"]["rows"] if not row["beside"]]
@@ -87,7 +102,7 @@ def test_phases_add_up_to_the_step(started, name):
 
 def test_everything_is_accounted_for(started, name):
     """Each span and point has its fate, and none is lost."""
-    accounts = [of for by in started(name, "untouched").accounts().values() for of in by.values()]
+    accounts = [of for by in started(name).accounts().values() for of in by.values()]
 
     assert accounts
     assert all(map(adds_up, accounts))
