@@ -50,8 +50,8 @@ class BatchWait(LoopMoment):
 
     def _begins(self, subject: Any) -> Any:
         self._iterator = subject
-        if self._loop.may_have_skipped and _is_passed_over(3):
-            self._loop.batches_skipped()
+        if self._loop.step.may_have_skipped and _is_passed_over(3):
+            self._loop.step.skip_batches()
         data = getattr(subject, "_dataset", None)
         self._loop.batch_asked(subject, data, records=self._records())
         resumed, self._resumed = self._resumed, None

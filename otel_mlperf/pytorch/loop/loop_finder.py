@@ -14,66 +14,29 @@ from __future__ import annotations
 
 import time
 import weakref
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any
 
-from otel_mlperf.pytorch.loop.loop_source import LoopSource
-from otel_mlperf.pytorch.loop.participants import DataSets, Learners, UpdateRound
-from otel_mlperf.pytorch.loop.step_batches import StepBatches
-from otel_mlperf.pytorch.loop.validation import Validation, ValidationSink
+from otel_mlperf.pytorch.loop.inferred_step import InferredStep, StepSink
+from otel_mlperf.pytorch.loop.participants import DataSets, Learners
+from otel_mlperf.pytorch.loop.validation import Validation
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-_PATIENCE: Final = 10_000
-"""Forwards and backwards that a step waits for its update: all that is inside waits with it."""
-
-
-class StepSink(ValidationSink, Protocol):
-    """Where steps and validations are recorded."""
-
-    def begin(self, at_ns: int) -> None:
-        """Opens a step as of then."""
-
-    def complete(self, at_ns: int) -> None:
-        """The open step was whole at that time: it may end there, and is taken back no more."""
-
-    def count(self, samples: int | None) -> None:
-        """The open step has had so many samples so far."""
-
-    def end(self, at_ns: int) -> None:
-        """Ends the open step as of then."""
-
-    def cancel(self) -> None:
-        """Forgets the open step: its number is not used up, its time is outside."""
 
 
 class Loop:
     """The steps of one loop after the other, inferred from what torch shows."""
 
-    def __init__(self, steps: StepSink, clock: Callable[[], int] = time.monotonic_ns) -> None:
-        self._steps, self._clock = steps, clock
-        self.now_ns = 0
-        """When the moment began that is being told of, or was over that was told of last."""
+    def __init__(self, sink: StepSink, clock: Callable[[], int] = time.monotonic_ns) -> None:
+        self.step = InferredStep(sink, clock)
         self.depth = 0
         """Moments that are open: inside one nothing begins or ends."""
-        self.validation = Validation(steps)
-        self._learners, self._round, self._batches = Learners(), UpdateRound(), StepBatches()
-        self._source = LoopSource(self._left)
-        self._is_open = False
-        self._data = DataSets()
+        self.validation = Validation(sink)
+        self._learners, self._data = Learners(), DataSets()
         self._dataset = self._asked = 0
         """What the last batches are of that were for training, and of the others."""
-        self._whole_ns = self._left_ns = 0
-        """When the step was updated last, when its loop was left."""
-        self._is_after_backward = self._is_doubtful = self._has_failed = False
-        """Of the open step: a backward came last; no forward came that trains; it has failed."""
-        self._is_updated = False
-        """Whether the moment that is open has updated parameters."""
         self._evaluated: weakref.ref[Any] | None = None
         """The module that was called in evaluation mode last, with gradients."""
-        self._waited = 0
-        self._is_idle = False
-        """Whether steps wait for an update that shows that there are any."""
         self._holders = 0
 
     # -- batches --------------------------------------------------------------------------------
@@ -98,36 +61,20 @@ class Loop:
 
     def _feed(self, source: Any, dataset: int) -> None:
         """A batch to train on is asked for."""
-        if self._is_open and self._round:
-            self._end(0 if self._left_ns or not self._source.is_over else self._whole_ns)
-        elif self._is_open and self._is_abandoned():
-            self._cancel()
+        step = self.step
+        if step.is_updated:
+            step.end_before_batch()
+        elif step.is_open and step.is_abandoned:
+            step.cancel()
         self._dataset = dataset
-        is_first = self._source.is_over or source not in self._source
-        if not self._is_open and not self._is_idle:
-            if is_first:
-                self._source.follow(source)
-            self._begin(is_first=is_first)
-        elif self._source.is_over:  # gradients are left over from the epoch before
-            self._source.follow(source)
+        step.begin_with(source)
 
     def batch_given(self, source: Any, samples: int | None, batch: object = None) -> None:
         """The batch is there, of so many samples if that is known."""
         if self.validation.is_open:
             self.validation.add_batch()
-        elif self._is_open:
-            self._batches.give(samples, is_own=source in self._source, batch=batch)
-            self._steps.count(self._batches.samples)
-
-    @property
-    def may_have_skipped(self) -> bool:
-        """Whether the program has let go of a batch before anything was computed."""
-        return self._is_open and not self._round and self._batches.may_be_skipped
-
-    def batches_skipped(self) -> None:
-        """Those that were given so far were passed over: they are of no step."""
-        self._batches.skip()
-        self._cancel()
+        else:
+            self.step.give(source, samples, batch)
 
     def loader_ran_out(self, source: Any) -> bool:
         """The batch that was asked for does not exist.
@@ -136,20 +83,7 @@ class Loop:
             Whether that was a wait all the same: the last batch was given before, and is still to
             be trained on.
         """
-        is_own = self._is_open and source in self._source
-        if self.validation.is_open:
-            self._source.is_over |= is_own
-            return False
-        if not is_own:
-            return False
-        is_wait = self._batches.is_waiting and not self._is_doubtful
-        if is_wait or self._batches.passes:
-            self._source.is_over = True
-            self._batches.release()
-            self._steps.count(self._batches.samples)
-        else:
-            self._cancel()
-        return is_wait
+        return self.step.run_out(source, is_validated=self.validation.is_open)
 
     # -- work -----------------------------------------------------------------------------------
 
@@ -160,7 +94,7 @@ class Loop:
         if records and self._learners.learns(module):
             self._work(module)
             self._learners.add(module)
-            self._is_after_backward, self._evaluated = False, None
+            self.step.is_after_backward, self._evaluated = False, None
         elif self._learners.counts(module):
             if records:
                 self._evaluated = weakref.ref(module)
@@ -168,24 +102,24 @@ class Loop:
 
     def _try(self, module: Any) -> None:
         """A model is called and nothing is learned from it."""
-        is_fed = self._batches.is_waiting or self.validation.has_loader
+        is_fed = self.step.batches.is_waiting or self.validation.has_loader
         if self._learners.collects(module, is_fed=is_fed):
-            if not self.depth and not self._source.is_there:
+            if not self.depth and not self.step.source.is_there:
                 self._collect(module)
         elif not self.validation.is_open and self._is_validation(module):
             # Its loader may have been taken for one to train on.
-            self._validate(self._source.reference if self._batches.is_waiting else None)
+            self._validate(self.step.source.reference if self.step.batches.is_waiting else None)
         if self.validation.is_open:
             self.validation.add_forward()
         else:
-            self._is_doubtful |= self._batches.is_waiting
+            self.step.is_doubtful |= self.step.batches.is_waiting
 
     def _collect(self, module: Any) -> None:
         """A model says something that it may learn from later, or a target does."""
         if not self.validation.has_loader:
             self.validation.end()
-        if self._round.is_over_for(module, records=False) and self._is_open:
-            self._end()
+        if self.step.round.is_over_for(module, records=False) and self.step.is_open:
+            self.step.end()
 
     def backward_begins(self) -> None:
         """Gradients are about to be computed."""
@@ -197,74 +131,70 @@ class Loop:
             self._evaluated = None
             self.validation.take_forwards_back()
         self._work(None)
-        self._batches.passes += 1
-        self._is_after_backward = True
+        self.step.batches.passes += 1
+        self.step.is_after_backward = True
 
     def update_begins(self, optimizer: Any) -> None:
         """An optimizer is about to step, or to call the closure that computes its gradients."""
-        self._is_idle = False
+        self.step.is_idle = False
         if self._holders or self.depth:
             return
         self.validation.end()
-        if not self._is_open:
-            self._begin()
-        elif optimizer in self._round:
-            self._round.repeat()
-            self._end()
-            self._begin()
+        if not self.step.is_open:
+            self.step.begin()
+        elif optimizer in self.step.round:
+            self.step.round.repeat()
+            self.step.end()
+            self.step.begin()
 
     def updated(self, optimizer: Any) -> None:
         """It has, or its scaler has left the step out because gradients were infinite."""
-        self._round.add(optimizer)
-        if self._is_open:
+        self.step.update(optimizer)
+        if self.step.is_open:
             self._data.train(self._dataset)
-            self._is_updated = True
 
     def optimizer_made(self, optimizer: Any) -> None:
         """The program has made an optimizer: what is trained from now on may be another model."""
-        self._round.made(optimizer)
+        self.step.round.made(optimizer)
         self._learners.begin_anew()
-        if self._is_open and not self._data and not self._batches.passes:
-            self._cancel()  # a batch was only looked at, or a model tried out
+        if self.step.is_open and not self._data and not self.step.batches.passes:
+            self.step.cancel()  # a batch was only looked at, or a model tried out
 
     def failed(self) -> None:
         """An exception has left a moment."""
-        self._has_failed = True
+        self.step.has_failed = True
 
     def over(self, at_ns: int) -> None:
         """A moment was over then."""
-        self.now_ns = at_ns
+        self.step.over(at_ns)
         if self.validation.is_open:
             self.validation.seen(at_ns)
-        if self._is_updated:
-            self._is_updated, self._whole_ns = False, at_ns
-            self._steps.complete(at_ns)
 
     def saves(self) -> None:
         """A checkpoint is about to be written or read."""
         if self._holders or self.depth:
             return
         self.validation.end()
-        if self._is_open and self._round:
-            self._end()
+        if self.step.is_updated:
+            self.step.end()
 
     # -- others have the word -------------------------------------------------------------------
 
     def give_up(self) -> None:
         """The program says itself from now on what its steps are; or there is none any more."""
         self.validation.end()
-        if self._is_open:
-            if self._round:
-                self._end(self._left_ns or self._whole_ns)
+        if self.step.is_open:
+            if self.step.round:
+                self.step.end_late()
             else:
-                self._cancel()
+                self.step.cancel()
 
     def finish(self) -> None:
         """The run ends: a step that was not updated ends with it, however that is."""
         self.validation.end()
-        if self._is_open and self._round:
-            self._end(self._left_ns or self._whole_ns)
-        self._is_open = False
+        if self.step.is_updated:
+            self.step.end_late()
+        self.step.is_open = False
 
     def hold(self) -> None:
         """Somebody else says the steps until they have called ``release``."""
@@ -280,24 +210,18 @@ class Loop:
     def _feeds_training(self, source: Any, dataset: int, records: bool) -> bool:
         if not records or self.validation.is_fed_by(source):
             return False
-        is_untrained = self._is_open and self._is_doubtful and not self._batches.passes
-        if is_untrained and source in self._source:
+        is_untrained = self.step.is_open and self.step.is_doubtful and not self.step.batches.passes
+        if is_untrained and source in self.step.source:
             return False
         # A loop may switch back to training only after it has its batch.
         return self._data.are_trained(dataset) or not self._learners.are_evaluated
 
     def _is_validation(self, module: Any) -> bool:
         """Whether a forward that is not trained on is one, and no teacher's or target's."""
-        if not self._is_open or self._round:
+        if not self.step.is_open or self.step.is_updated:
             return True
         is_known = module in self._learners
-        return is_known and (self._is_after_backward or self._learners.are_evaluated)
-
-    def _is_abandoned(self) -> bool:
-        """Whether the loop of an open step without an update was left, or never was one."""
-        if self._source.reference is None:
-            return True
-        return not self._source.is_there and (self._has_failed or not self._batches.passes)
+        return is_known and (self.step.is_after_backward or self._learners.are_evaluated)
 
     def _work(self, module: Any) -> None:
         """Something is computed for an update, by a module or by a backward pass."""
@@ -305,57 +229,22 @@ class Loop:
             if self.validation.is_untried:
                 self._data.train(self._asked)  # its batches are for training after all
             self.validation.end()
-            is_another = self._round.is_over_for(module, is_fed=self._source.is_there)
-            if not self._is_open:
-                if not self._is_idle:
-                    self._begin()
+            is_another = self.step.round.is_over_for(module, is_fed=self.step.source.is_there)
+            if not self.step.is_open:
+                if not self.step.is_idle:
+                    self.step.begin()
             elif is_another:
-                self._end()
-                self._begin()
-            elif not self._round:
-                self._wait()
-        self._batches.compute()
-        self._is_doubtful = False
-
-    def _wait(self) -> None:
-        self._waited += 1
-        if self._waited > _PATIENCE:
-            self._is_idle = True
-            self._cancel()
-
-    def _left(self) -> None:
-        """The loop over the loader was left. Any thread may say so."""
-        if self._is_open and self._round:
-            self._left_ns = self._clock()
-            self._steps.complete(self._left_ns)
-
-    def _begin(self, *, is_first: bool = False) -> None:
-        self._source.forget_gone()
-        self._is_open = True
-        self._left_ns = self._waited = 0
-        self._is_after_backward = self._is_doubtful = self._has_failed = False
-        self._round.begin()
-        self._batches.begin(is_first=is_first)
-        self._steps.begin(self.now_ns)
-
-    def _end(self, at_ns: int = 0) -> None:
-        """The step ends: then, else when its loop was left, else now."""
-        self._is_open = False
-        samples = self._batches.samples
-        self._batches.end(len(self._round))
-        if self._batches.samples != samples:  # one lies ready for the next step
-            self._steps.count(self._batches.samples)
-        self._steps.end(at_ns or min(self._left_ns or self.now_ns, self.now_ns))
-
-    def _cancel(self) -> None:
-        self._is_open = False
-        self._steps.cancel()
+                self.step.end()
+                self.step.begin()
+            elif not self.step.round:
+                self.step.wait()
+        self.step.compute()
 
     def _validate(self, source: weakref.ref[Any] | None) -> None:
         """A validation goes on, or begins, with what an iterator gives or with no loader."""
         if self.validation.is_open or self.depth:
             return
-        if self._round.is_expected or self._learners:
-            if self._is_open and self._round:
-                self._end()
-            self.validation.begin(source, self.now_ns)
+        if self.step.round.is_expected or self._learners:
+            if self.step.is_updated:
+                self.step.end()
+            self.validation.begin(source, self.step.now_ns)

@@ -77,7 +77,7 @@ class LoopMoment:
 
     def __enter__(self) -> None:
         subject, self._subject = self._subject, None
-        self._loop.now_ns = self._began_ns
+        self._loop.step.now_ns = self._began_ns
         self._recorder = recorder = active()
         self._first_id = 0 if recorder is None else recorder.next_id()
         self.busy = True

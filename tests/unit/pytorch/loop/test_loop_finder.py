@@ -95,7 +95,7 @@ class Played:
             self._play(moment)
 
     def _play(self, moment):
-        self.loop.now_ns = self.written.now_ns = next(self._ticks)
+        self.loop.step.now_ns = self.written.now_ns = next(self._ticks)
         self._tell(moment)
         if moment not in "er*+!g().":
             self.loop.over(next(self._ticks))
@@ -132,8 +132,8 @@ class Played:
             self._update(moment)
 
     def _ask(self, name):
-        if self.loop.may_have_skipped:
-            self.loop.batches_skipped()
+        if self.loop.step.may_have_skipped:
+            self.loop.step.skip_batches()
         self.loop.batch_asked(self._sources[name], self._data[name], records=name != "v")
 
     def _evaluate(self, module, *, records):

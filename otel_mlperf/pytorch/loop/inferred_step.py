@@ -1,0 +1,184 @@
+"""Which step is open that nobody has said, what belongs to it so far, and when does it end?
+
+It begins with the moment that is being told of, and ends with another, or at a time that has
+passed: when its update was over, when its loop was left.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from otel_mlperf.pytorch.loop.loop_source import LoopSource
+from otel_mlperf.pytorch.loop.participants import UpdateRound
+from otel_mlperf.pytorch.loop.step_batches import StepBatches
+from otel_mlperf.pytorch.loop.validation import ValidationSink
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_PATIENCE: Final = 10_000
+"""Forwards and backwards that a step waits for its update: all that is inside waits with it."""
+
+
+class StepSink(ValidationSink, Protocol):
+    """Where steps and validations are recorded."""
+
+    def begin(self, at_ns: int) -> None:
+        """Opens a step as of then."""
+
+    def complete(self, at_ns: int) -> None:
+        """The open step was whole at that time: it may end there, and is taken back no more."""
+
+    def count(self, samples: int | None) -> None:
+        """The open step has had so many samples so far."""
+
+    def end(self, at_ns: int) -> None:
+        """Ends the open step as of then."""
+
+    def cancel(self) -> None:
+        """Forgets the open step: its number is not used up, its time is outside."""
+
+
+class InferredStep:
+    """The steps of one loop, one after the other."""
+
+    def __init__(self, sink: StepSink, clock: Callable[[], int]) -> None:
+        self._sink, self._clock = sink, clock
+        self.now_ns = 0
+        """When the moment began that is being told of, or was over that was told of last."""
+        self.round, self.batches = UpdateRound(), StepBatches()
+        self.source = LoopSource(self._left)
+        self.is_open = False
+        self.is_after_backward = self.is_doubtful = self.has_failed = False
+        """Of the open step: a backward came last; no forward came that trains; it has failed."""
+        self.is_idle = False
+        """Whether steps wait for an update that shows that there are any."""
+        self._is_updating = False
+        """Whether the moment that goes on has updated parameters."""
+        self._whole_ns = self._left_ns = 0
+        """When the step was updated last, when its loop was left."""
+        self._waited = 0
+
+    @property
+    def is_updated(self) -> bool:
+        """Whether one is open and has had an update: it may end."""
+        return self.is_open and bool(self.round)
+
+    # -- its begin and end ----------------------------------------------------------------------
+
+    def begin(self, *, is_first: bool = False) -> None:
+        """A step begins now; ``is_first``: with a loader that gave nothing before."""
+        self.source.forget_gone()
+        self.is_open = True
+        self._left_ns = self._waited = 0
+        self.is_after_backward = self.is_doubtful = self.has_failed = False
+        self.round.begin()
+        self.batches.begin(is_first=is_first)
+        self._sink.begin(self.now_ns)
+
+    def begin_with(self, source: Any) -> None:
+        """A batch to train on is asked for: a step begins with it, unless one is open."""
+        is_first = self.source.is_over or source not in self.source
+        if not self.is_open and not self.is_idle:
+            if is_first:
+                self.source.follow(source)
+            self.begin(is_first=is_first)
+        elif self.source.is_over:  # gradients are left over from the epoch before
+            self.source.follow(source)
+
+    def end(self, at_ns: int = 0) -> None:
+        """The step ends: then, else when its loop was left, else now."""
+        self.is_open = False
+        samples = self.batches.samples
+        self.batches.end(len(self.round))
+        if self.batches.samples != samples:  # one lies ready for the next step
+            self._sink.count(self.batches.samples)
+        self._sink.end(at_ns or min(self._left_ns or self.now_ns, self.now_ns))
+
+    def end_before_batch(self) -> None:
+        """It ends because a loader is asked again; with its update, if that had no more."""
+        self.end(self._whole_ns if self.source.is_over and not self._left_ns else 0)
+
+    def end_late(self) -> None:
+        """It has ended already, when its loop was left or with its update."""
+        self.end(self._left_ns or self._whole_ns)
+
+    def cancel(self) -> None:
+        """It was none."""
+        self.is_open = False
+        self._sink.cancel()
+
+    def _left(self) -> None:
+        """The loop over the loader was left. Any thread may say so."""
+        if self.is_updated:
+            self._left_ns = self._clock()
+            self._sink.complete(self._left_ns)
+
+    @property
+    def is_abandoned(self) -> bool:
+        """Whether the loop of an open step without an update was left, or never was one."""
+        if self.source.reference is None:
+            return True
+        return not self.source.is_there and (self.has_failed or not self.batches.passes)
+
+    # -- what belongs to it ---------------------------------------------------------------------
+
+    def give(self, source: Any, samples: int | None, batch: object) -> None:
+        """A batch is there, of so many samples if that is known."""
+        if self.is_open:
+            self.batches.give(samples, is_own=source in self.source, batch=batch)
+            self._sink.count(self.batches.samples)
+
+    @property
+    def may_have_skipped(self) -> bool:
+        """Whether the program has let go of a batch before anything was computed."""
+        return self.is_open and not self.round and self.batches.may_be_skipped
+
+    def skip_batches(self) -> None:
+        """Those that were given so far were passed over: they are of no step."""
+        self.batches.skip()
+        self.cancel()
+
+    def run_out(self, source: Any, *, is_validated: bool) -> bool:
+        """A loader has no more batches; ``is_validated``: they were not for training.
+
+        Returns:
+            Whether that was a wait all the same: the last batch was given before, and is still to
+            be trained on.
+        """
+        is_own = self.is_open and source in self.source
+        if not is_own or is_validated:
+            self.source.is_over |= is_own
+            return False
+        is_wait = self.batches.is_waiting and not self.is_doubtful
+        if is_wait or self.batches.passes:
+            self.source.is_over = True
+            self.batches.release()
+            self._sink.count(self.batches.samples)
+        else:
+            self.cancel()
+        return is_wait
+
+    def compute(self) -> None:
+        """Something is computed for its update."""
+        self.batches.compute()
+        self.is_doubtful = False
+
+    def wait(self) -> None:
+        """Its update has still not come."""
+        self._waited += 1
+        if self._waited > _PATIENCE:
+            self.is_idle = True
+            self.cancel()
+
+    def update(self, optimizer: Any) -> None:
+        """An optimizer has updated its parameters, in the moment that goes on."""
+        self.round.add(optimizer)
+        self._is_updating = self.is_open
+
+    def over(self, at_ns: int) -> None:
+        """A moment was over then."""
+        self.now_ns = at_ns
+        if self._is_updating:
+            self._is_updating, self._whole_ns = False, at_ns
+            self._sink.complete(at_ns)
