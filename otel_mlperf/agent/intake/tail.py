@@ -53,7 +53,6 @@ class Tail:
         self.folder = folder
         self._open = OpenJournals(folder, own or {})
         self._readers = self._open.readers
-        self._read_to: dict[str, int] = {}
         self._unread: dict[str, int] = {}
         self._alive_ns: dict[str, int] = {}
         self.fullness = 0.0
@@ -108,22 +107,38 @@ class Tail:
             now, owned = time.monotonic_ns(), reader.is_owned
             if owned:
                 self._alive_ns[name] = now
-            rows = reader.take(final=not owned)
-            # After the rows were taken: every name that they use is there by then.
-            entries, damaged = reader.new_entries(), reader.damaged_entries()
-            if entries or damaged:
-                # Before the rows, which refer to names by number: a process registers a name before
-                # it uses it.
-                events.append(Named(name, entries, damaged))
-            if len(rows):
-                ring = reader.ring
-                events.append(Polled(name, ring.next, list(ring.holes), rows.tobytes()))
-                self._read_to[name] = ring.next
-                self._unread[name] = max(self._unread.get(name, 0), len(rows))
-                self.fullness = max(self.fullness, len(rows) / reader.rows)
+            events += self._new_of(name, reader, final=not owned)
             if not owned or reader.is_closed:
                 events.append(self._left(name, reader))
                 self._open.end(name)
+        return events
+
+    def poll_rows(self) -> list[Event]:
+        """Names and rows alone, whatever has become of the processes."""
+        return [
+            event for name in self._readers for event in self._new_of(name, self._readers[name])
+        ]
+
+    @property
+    def is_filling(self) -> bool:
+        """Whether a journal fills up; no, where one must first be let go, as it was cut short."""
+        readers = self._readers.values()
+        return any(r.ring.is_filling() for r in readers) and not any(r.is_cut for r in readers)
+
+    def _new_of(self, name: str, reader: JournalReader, *, final: bool = False) -> list[Event]:
+        events: list[Event] = []
+        rows = reader.take(final=final)
+        # After the rows were taken: every name that they use is there by then.
+        entries, damaged = reader.new_entries(), reader.damaged_entries()
+        if entries or damaged:
+            # Before the rows, which refer to names by number: a process registers a name before
+            # it uses it.
+            events.append(Named(name, entries, damaged))
+        if len(rows):
+            ring = reader.ring
+            events.append(Polled(name, ring.next, list(ring.holes), rows.tobytes()))
+            self._unread[name] = max(self._unread.get(name, 0), len(rows))
+            self.fullness = max(self.fullness, len(rows) / reader.rows)
         return events
 
     @property
@@ -163,17 +178,14 @@ class Tail:
         asked = (reader.word(Word.TABLES_ASKED) for reader in self._readers.values())
         return max(asked, default=0)
 
-    def stored(self, until_ns: int) -> None:
-        """Tables hold what has been read: says so, and removes the journals that have ended.
+    def stored(self, until_ns: int, state: AgentState) -> None:
+        """Tables hold what ``state`` does: says so, and removes the journals that have ended.
 
         ``until_ns`` is the monotonic time at which the last look began.
         """
-        for name, slot in self._read_to.items():
-            reader = self._readers.get(name) or self._open.ended.get(name)
-            if reader:
-                reader.set_word(Word.STORED, slot - 1)
-        self._read_to.clear()
-        for reader in self._readers.values():
+        for name, reader in self._readers.items():
+            if name in state.journals:
+                reader.set_word(Word.STORED, state.journals[name].next - 1)
             reader.set_word(Word.TABLES_UNTIL, until_ns)
         for reader in self._open.ended.values():
             reader.set_word(Word.STORED, max(reader.ring.next - 1, reader.word(Word.HEAD)))

@@ -10,11 +10,12 @@ from __future__ import annotations
 import os
 import struct
 import zlib
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 
 from otel_mlperf.agent.model.events import Event
+from otel_mlperf.errors import StoreError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -24,12 +25,23 @@ _FRAME: Final = struct.Struct("<II")
 _PREFIX: Final = "wal-"
 
 
-class Log:
-    """The event log in ``folder``; ``segment`` is the number of the one that is written."""
+class Place(NamedTuple):
+    """Where a record begins: the number of its segment, and how many bytes are in front of it."""
 
-    def __init__(self, folder: Path, segment: int) -> None:
+    segment: int
+    at: int = 0
+
+
+class Log:
+    """The event log in ``folder``; ``segment`` is the number of the one that is written.
+
+    Of the first one a state may contain the beginning: its first ``at`` bytes.
+    """
+
+    def __init__(self, folder: Path, segment: int, at: int = 0) -> None:
         self._folder = folder
         self.segment = segment
+        self._begin = Place(segment, at)
         self._encode = msgspec.msgpack.Encoder().encode
         self._decode = msgspec.msgpack.Decoder(Event).decode
         self._fd = -1
@@ -40,27 +52,50 @@ class Log:
         """Every whole event from ``segment`` on; the next append starts a new segment."""
         for number, path in self._segments():
             if number >= self.segment:
-                yield from self._read(path)
+                at = self._begin.at if self._is_first(number) else 0
+                yield from (event for event, _ in self._events(path.read_bytes(), at))
                 # Never appended to: what lies behind a torn end would not be read.
                 self.segment = number + 1
+        # Somebody has removed the one that is half contained: another of its number would be too.
+        self.segment += self._is_first(self.segment)
 
-    def _read(self, path: Path) -> Iterator[Event]:
-        data = memoryview(path.read_bytes())
-        at = 0
+    def _is_first(self, segment: int) -> bool:
+        return self._begin.at > 0 and segment == self._begin.segment
+
+    def read(self, begin: Place, size: int) -> list[Event]:
+        """The events of the ``size`` bytes at ``begin``, which were appended here.
+
+        Raises:
+            StoreError: they cannot be read any more.
+        """
+        path = self._path(begin.segment)
+        try:
+            with path.open("rb") as file:
+                data = os.pread(file.fileno(), size, begin.at)
+        except OSError as error:
+            raise StoreError(f"reading the events in {path}: {error.strerror}") from error
+        events = list(self._events(data))
+        if not events or events[-1][1] != size:
+            raise StoreError(f"reading the events in {path}: they are not what was written")
+        return [event for event, _ in events]
+
+    def _events(self, text: bytes, at: int = 0) -> Iterator[tuple[Event, int]]:
+        """Every whole event from ``at`` on, and where it ends."""
+        data = memoryview(text)
         while at + _FRAME.size <= len(data):
             length, check = _FRAME.unpack_from(data, at)
-            text = data[at + _FRAME.size : at + _FRAME.size + length]
+            record = data[at + _FRAME.size : at + _FRAME.size + length]
             # A crash in the middle of a write: what it held was not acted upon yet, and its rows
             # are still in the journals.
-            if len(text) < length or zlib.crc32(text) != check:
+            if len(record) < length or zlib.crc32(record) != check:
                 return
             try:
-                event = self._decode(text)
+                event = self._decode(record)
             except (msgspec.DecodeError, ValueError):
                 # Zeros, which a power cut leaves behind the end, have the checksum of nothing.
                 return
-            yield event
             at += _FRAME.size + length
+            yield event, at
 
     def append(self, events: Iterable[Event]) -> bool:
         """Writes events in one call; False if the disk refused them (counted)."""
@@ -85,10 +120,14 @@ class Log:
             return False
         return True
 
-    def sync(self) -> None:
-        """Asks the disk to keep what was written even if the machine stops."""
-        if self._fd >= 0:
-            os.fdatasync(self._fd)
+    @property
+    def end(self) -> Place:
+        """Where the next record begins."""
+        return Place(self.segment, os.fstat(self._fd).st_size if self._fd >= 0 else 0)
+
+    def handle(self) -> int:
+        """A descriptor of what is written, to be closed by who asks; -1 where nothing is."""
+        return os.dup(self._fd) if self._fd >= 0 else -1
 
     def after_all(self) -> int:
         """The number behind every segment that is there, whatever a state says."""
@@ -115,8 +154,11 @@ class Log:
     def _open(self) -> int:
         if self._fd < 0:
             flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
-            self._fd = os.open(self._folder / f"{_PREFIX}{self.segment:08d}", flags, 0o600)
+            self._fd = os.open(self._path(self.segment), flags, 0o600)
         return self._fd
+
+    def _path(self, segment: int) -> Path:
+        return self._folder / f"{_PREFIX}{segment:08d}"
 
     def _segments(self) -> list[tuple[int, Path]]:
         numbered = ((p.name.removeprefix(_PREFIX), p) for p in self._folder.glob(f"{_PREFIX}*"))

@@ -1,8 +1,9 @@
 """What does the agent do, and when?
 
 Twice a second, and sooner when a glance shows that a journal fills up or has ended, it reads the
-journals and makes what it read durable; every second it works that out; the tables follow more and
-more rarely. When the last journal has ended it delivers what waits, for a limited time, and leaves.
+journals and makes what it read durable; every second it works that out, while a thread goes on
+making room in the journals; the tables follow more and more rarely. When the last journal has ended
+it delivers what waits, for a limited time, and leaves.
 """
 
 from __future__ import annotations
@@ -17,10 +18,12 @@ from otel_mlperf.agent.delivery.accounts import write_report
 from otel_mlperf.agent.delivery.destination import account_of
 from otel_mlperf.agent.delivery.publish import Publisher
 from otel_mlperf.agent.delivery.store_destination import STORE, StoreDestination
+from otel_mlperf.agent.intake.event_queue import EventQueue
+from otel_mlperf.agent.intake.spiller import Spiller
 from otel_mlperf.agent.intake.write_ahead_log import Log
 from otel_mlperf.agent.lifecycle.node_parts import make_node_parts
 from otel_mlperf.agent.model.agent_state import AgentState, load_state, write_state
-from otel_mlperf.agent.model.events import Event, Joined, Left, Mark
+from otel_mlperf.agent.model.events import Joined, Left
 from otel_mlperf.agent.readings.reading_rounds import ReadingRounds, find_used
 from otel_mlperf.agent.readings.sensor_set import this_machine
 from otel_mlperf.errors import StoreError
@@ -29,10 +32,11 @@ from otel_mlperf.store.parts import last_number, window_host, write_as_of
 from otel_mlperf.store.schema import TABLES
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from otel_mlperf.agent.intake.tail import Tail
     from otel_mlperf.agent.model.agent_options import Options
+    from otel_mlperf.agent.model.events import Event
     from otel_mlperf.agent.readings.sensor_set import SensorSet
     from otel_mlperf.journal.meta import JournalMeta
 
@@ -49,6 +53,8 @@ _COMPACT_EVERY: Final = 16
 """Parts after which it is looked whether there are enough to be merged."""
 _MOST_WAITING: Final = 50_000
 """Rows at which the tables are written whatever the time: they are in memory."""
+_MOST_SPANS: Final = 10_000
+"""The same of spans, which take some ten times as much."""
 
 
 class Agent:
@@ -72,13 +78,14 @@ class Agent:
         self._store = next(
             made for made in parts.destinations if isinstance(made, StoreDestination)
         )
-        self._log = Log(self._folder, self._state.segment)
+        self._log = Log(self._folder, self._state.segment, self._state.logged)
+        self._queue = EventQueue(self._log, tail, options.outbox_bytes)
+        self._spiller = Spiller(self._queue)
         machine = machine or this_machine(options, self.run_folder, tail.take_fullest, tail.folder)
         self._readings = ReadingRounds(
             machine, options.readings_s, used=partial(find_used, self._state.journals)
         )
         self._publisher = Publisher(tail.folder)
-        self._unlogged: list[Event] = []
         self._marked_ns = time.monotonic_ns()
         # What had ended by then was to be in the tables: by the monotonic clock, and as Unix time.
         self._until_ns = 0, 0
@@ -117,6 +124,7 @@ class Agent:
 
         ``is_mine`` says whether no other agent serves the journals; once one does, this one leaves.
         """
+        self._spiller.start()
         while True:
             began = time.monotonic()
             if not is_mine():
@@ -124,7 +132,8 @@ class Agent:
                 self._stop()
                 self._let_go()
                 return
-            self.tick()
+            with self._spiller.at_work():
+                self.tick()
             if not len(self._tail) and not self._state.journals:
                 break
             self._pause(began)
@@ -151,12 +160,18 @@ class Agent:
     def tick(self) -> None:
         """One look at the sensors and the journals: a rank's last readings are before its end."""
         # First: what was cut short since the last look must not be touched any more.
-        self._take(self._tail.missing(self._state))
+        with self._queue.lock:
+            missing = self._tail.missing(self._state)
+        self._take(missing)
         read = self._readings.step(self._tail.mains())
-        new = self._tail.find()
+        with self._queue.lock:
+            new = self._tail.find()
+            self._queue.put([*read, *new])
+            self._queue.look()
+        self._catch_up()
         if any(not joined.meta.is_child for joined in new):
             self._readings.hasten()
-        self._take([*read, *new, *self._tail.poll(), *self._windows.step(self._state)])
+        self._take(self._windows.step(self._state))
         self._take([*self._publisher.tell(read, self._state)])
         is_due = time.monotonic_ns() - self._marked_ns >= _MARK_NS
         if self._tail.ended_main or is_due or self._is_asked or not len(self._tail):
@@ -165,22 +180,16 @@ class Agent:
     def mark(self) -> None:
         """Works out what has come."""
         until_ns = time.monotonic_ns(), time.time_ns()
-        # The open table is taken before and after the rows: a section that ends in between is in
-        # the first, and its children of this poll need it as parent.
-        before = self._tail.seen()
         window = self._windows.look(self._state)  # before the rows: those of its sections are there
-        self._take(self._tail.poll())
-        now, unix = time.monotonic_ns(), time.time_ns()
-        last = not len(self._tail)
-        flush = last or window or self._tail.ended_main or self._is_flush_due(unix)
-        self._marked_ns = now
-        seen = self._tail.seen(before)
-        self._take([Mark(now, unix, seen, last)])
+        mark = self._queue.mark()
+        self._marked_ns, unix = mark.monotonic_ns, mark.unix_ns
+        flush = mark.last or window or self._tail.ended_main or self._is_flush_due(unix)
+        self._catch_up()
         # Once a mark, not once a look: it costs milliseconds on a disk, and only a machine that
         # stops asks for it; a killed agent loses nothing without.
-        self._log.sync()
+        self._queue.sync()
         self._processor.settle()
-        if flush:
+        if flush or self._is_much:
             self._until_ns = until_ns
             self.flush(unix)
 
@@ -193,6 +202,7 @@ class Agent:
         self._let_go()
 
     def _stop(self) -> None:
+        self._spiller.stop()
         self._windows.stop()
         self._readings.close()
         self._sender.stop()
@@ -201,21 +211,21 @@ class Agent:
         self._log.close()
         self._tail.close()
 
-    def _take(self, events: list[Event]) -> None:
-        # Refused by the disk, events wait for the next try, and their rows stay in the ring.
-        self._unlogged += events
-        # Log first, then act: whatever follows from an event can be made again only from the log.
-        if self._log.append(self._unlogged):
-            self._logged()
-        for event in events:
-            self._processor.apply(event)
-            if isinstance(event, Joined | Left):
-                _log.info("%s: %s", event.journal, type(event).__name__.lower())
+    def _take(self, events: Sequence[Event]) -> None:
+        self._queue.put(events)
+        self._catch_up()
 
-    def _logged(self) -> None:
-        # Their slots can be written again.
-        self._unlogged.clear()
-        self._tail.durable()
+    def _catch_up(self) -> None:
+        """Acts upon what waits by now, in order; what comes meanwhile is the next one's."""
+        for events in self._queue.take_waiting():
+            for event in events:
+                self._processor.apply(event)
+                if isinstance(event, Joined | Left):
+                    _log.info("%s: %s", event.journal, type(event).__name__.lower())
+            # Journals are told of it only when nothing waits: what they ask for may be behind.
+            if self._is_much and self._queue.is_behind:
+                self._processor.settle()
+                self._write(time.time_ns())
 
     @property
     def _is_asked(self) -> bool:
@@ -228,30 +238,46 @@ class Agent:
         age = unix_ns - (self._state.began_ns or unix_ns)
         interval = min(max(2 * 10**9, age // 6), 60 * 10**9)
         waited = unix_ns - self._state.flushed_ns
-        return self._is_asked or waited >= interval or self._waiting_rows > _MOST_WAITING
+        return self._is_asked or waited >= interval
 
     @property
-    def _waiting_rows(self) -> int:
-        return self._rows.waiting + sum(map(len, self._processor.emitter.held.values()))
+    def _waiting_spans(self) -> int:
+        return sum(map(len, self._processor.emitter.held.values()))
+
+    @property
+    def _is_much(self) -> bool:
+        """Whether so much waits for the tables that memory asks for them."""
+        spans = self._waiting_spans
+        return spans > _MOST_SPANS or spans + self._rows.waiting > _MOST_WAITING
 
     def flush(self, unix_ns: int) -> None:
         """Writes tables, state and accounts; what was read until here is then stored."""
+        # What no log has is in the state alone: all of it, therefore.
+        while self._queue.is_refused and self._queue.is_behind:
+            self._catch_up()
+        # Not after an error: the journals are then the only copy besides the log.
+        if self._write(unix_ns):
+            with self._queue.lock:
+                self._tail.stored(self._until_ns[0], self._state)
+            self._windows.stored()
+
+    def _write(self, unix_ns: int) -> bool:
+        """Writes tables, state and accounts; False if the disk refused."""
         state = self._state
         try:
             # The order is the promise. Parts first: a crash here replays the log and writes the
             # same part again. Then the state, which names the first segment that it does not
             # contain. Only then may outcomes, segments and journals go, because from here on nobody
             # replays them.
-            if self._waiting_rows:
+            if self._waiting_spans or self._rows.waiting:
                 self._processor.emitter.flush(state.part)
                 state.part += 1
             state.flushed_ns = unix_ns
-            # A new segment at each state, so that the state contains whole segments.
-            state.segment = self._log.next_segment()
+            state.segment, state.logged = self._queue.cut()
             state.pending = self._outbox.pending
             state.finished = self._tail.still_there(state.finished)
             write_state(self._state_path, state)
-            self._logged()
+            self._queue.contained()
             self._outbox.forget()
             self._log.drop_before(state.segment)
             self._windows.forget(state)
@@ -262,10 +288,8 @@ class Agent:
             write_as_of(self.run_folder, self._host, self._until_ns[1])
         except (OSError, StoreError) as error:
             _log.warning("writing the run folder: %s", str(error))  # its frames hold mappings
-            return
-        # Not after an error: the journals are then the only copy besides the log.
-        self._tail.stored(self._until_ns[0])
-        self._windows.stored()
+            return False
+        return True
 
     def _keep_small(self, state: AgentState) -> None:
         """Merges small parts now and then, and removes the oldest rows over the limit."""

@@ -99,6 +99,8 @@ class AgentState(msgspec.Struct):
     """Everything; ``segment`` is the first of the event log that it does not contain."""
 
     segment: int = 1
+    logged: int = 0
+    """How much of that segment it contains, in bytes."""
     journals: dict[str, JournalState] = {}
     finished: list[str] = []
     """Journals that were read to their end and whose files may still be there."""

@@ -106,3 +106,21 @@ def test_full_disk_leaves_a_log_that_goes_on_where_it_was(tmp_path) -> None:
     assert (refused, log.failed) == ([False] * 3, 3)
     assert list(Log(tmp_path, 1).replay()) == [EVENTS[0], EVENTS[4]]
     assert len(list(tmp_path.iterdir())) == 1
+
+
+def test_a_state_may_contain_the_beginning_of_a_segment(tmp_path) -> None:
+    """What is in front of it is not replayed, and no later segment takes its number."""
+    log = Log(tmp_path, 1)
+    log.append(EVENTS[:2])
+    begin = log.end
+    log.append(EVENTS[2:])
+    size = log.end.at - begin.at
+    log.close()
+
+    assert log.read(begin, size) == EVENTS[2:]
+    next_one = Log(tmp_path, *begin)
+    assert list(next_one.replay()) == EVENTS[2:]
+    (tmp_path / "wal-00000001").unlink()
+    after_loss = Log(tmp_path, *begin)
+    assert list(after_loss.replay()) == []
+    assert next_one.segment == after_loss.segment == 2

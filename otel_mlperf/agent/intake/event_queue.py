@@ -1,0 +1,188 @@
+"""Which events are written down and wait to be acted upon?
+
+Rows come as fast as programs make them, and working them out may take longer. So what is durable
+waits in order, and what is much waits on disk alone: memory does not grow with what is behind.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections import deque
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from otel_mlperf.agent.intake.write_ahead_log import Place
+from otel_mlperf.agent.model.events import Mark, Polled
+from otel_mlperf.journal.layout import ROW_BYTES
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from otel_mlperf.agent.intake.tail import Tail
+    from otel_mlperf.agent.intake.write_ahead_log import Log
+    from otel_mlperf.agent.model.events import Event
+
+MARK_ROWS: Final = 16_384
+"""So many new rows are worked out at once, and what one look finds beside them."""
+_HELD_BYTES: Final = 4 << 20
+"""Of events that wait in memory; the rest is read from the log in its turn."""
+_SEGMENT_BYTES: Final = 16 << 20
+"""A new agent reads a segment whole."""
+
+
+class Batch(NamedTuple):
+    """Events that were put together."""
+
+    begin: Place | None
+    """Where in the log they are; None: the disk refused them."""
+    size: int
+    """What they take there, in bytes."""
+    events: Sequence[Event] | None
+    """None: they are in the log alone."""
+
+
+class EventQueue:
+    """The events of one node, between the journals and what is worked out.
+
+    Args:
+        log: where they are durable.
+        tail: the journals; its slots are freed once their rows are in the log.
+        most_bytes: so much may wait; then rows stay where they are.
+    """
+
+    def __init__(self, log: Log, tail: Tail, most_bytes: int) -> None:
+        self._log, self._tail, self._most = log, tail, most_bytes
+        self.lock = threading.RLock()
+        """Held from a look at the journals until its events are put: order is the promise."""
+        self._waiting: deque[Batch] = deque()
+        self._put = self._taken = 0
+        self._rows = 0
+        """Since the last mark."""
+        self._refused: list[Event] = []
+        self._failure: Exception | None = None
+        self.held_bytes = 0
+        """What waits in memory, by its size in the log."""
+        self.waiting_bytes = 0
+        """The same, with what waits on disk alone."""
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether something waits."""
+        return bool(self._waiting)
+
+    @property
+    def is_refused(self) -> bool:
+        """Whether there are events that the disk has refused."""
+        return bool(self._refused)
+
+    def put(self, events: Sequence[Event]) -> None:
+        """Writes events down and lets them wait; what the journals said of them is then free.
+
+        Log first, then act: whatever follows from an event can be made again only from the log.
+        Refused by the disk, events wait for the next try, and their rows stay in the ring.
+        """
+        with self.lock:
+            if self._failure is not None:
+                raise self._failure
+            if self._refused and self._log.append(self._refused):
+                self._refused.clear()
+            if self._log.end.at > _SEGMENT_BYTES:
+                self._log.next_segment()
+            begin = self._log.end
+            is_durable = not self._refused and self._log.append(events)
+            if is_durable:
+                self._tail.durable()
+            else:
+                self._refused += events
+            if events:
+                self._add(events, begin if is_durable else None)
+
+    def _add(self, events: Sequence[Event], begin: Place | None) -> None:
+        size = self._log.end.at - begin.at if begin else 0
+        is_held = begin is None or not self.held_bytes or self.held_bytes + size <= _HELD_BYTES
+        self.held_bytes += size if is_held else 0
+        self.waiting_bytes += size
+        self._waiting.append(Batch(begin, size, events if is_held else None))
+        self._put += 1
+        self._rows += sum(len(e.rows) for e in events if isinstance(e, Polled)) // ROW_BYTES
+
+    def look(self) -> None:
+        """Puts what is new in the journals; a mark behind it if that is much."""
+        with self.lock:
+            self.put(self._tail.poll())
+            if self._rows >= MARK_ROWS:
+                self._mark(self._tail.poll)
+
+    def spill(self) -> None:
+        """Makes room in the journals that fill up, whoever is busy with what was in them.
+
+        Not where the disk refuses, or too much waits: then they fill up, and count what they lose.
+        """
+        with self.lock:
+            if self._refused or self._failure or self.waiting_bytes > self._most:
+                return
+            try:
+                if self._tail.is_filling:
+                    self.put(self._tail.poll_rows())
+                    if self._rows >= MARK_ROWS:
+                        self._mark(self._tail.poll_rows)
+            except Exception as error:
+                # Rows were perhaps taken and not put: no slot may be freed any more.
+                self._failure = error
+                raise
+
+    def mark(self) -> Mark:
+        """Puts what is new in the journals, ends too, and that all is to be worked out."""
+        with self.lock:
+            return self._mark(self._tail.poll, is_last=True)
+
+    def _mark(self, poll: Callable[[], list[Event]], *, is_last: bool = False) -> Mark:
+        # The open table is taken before and after the rows: a section that ends in between is in
+        # the first, and its children of this poll need it as parent.
+        before = self._tail.seen()
+        self.put(poll())
+        now, unix = time.monotonic_ns(), time.time_ns()
+        mark = Mark(now, unix, self._tail.seen(before), is_last and not len(self._tail))
+        self.put([mark])
+        self._rows = 0
+        return mark
+
+    def take_waiting(self) -> Iterator[Sequence[Event]]:
+        """What waits by now, as it was put; what comes meanwhile is left."""
+        until = self._put
+        while self._taken < until:
+            with self.lock:
+                batch = self._waiting.popleft()
+                self._taken += 1
+                self.waiting_bytes -= batch.size
+                self.held_bytes -= 0 if batch.events is None else batch.size
+            if batch.events is not None:
+                yield batch.events
+            elif batch.begin is not None:
+                yield self._log.read(batch.begin, batch.size)
+
+    def cut(self) -> Place:
+        """Where what is not taken yet begins in the log; a new segment begins for what comes."""
+        with self.lock:
+            place = Place(self._log.next_segment())
+            first = self._waiting[0].begin if self._waiting else place
+            return first or place
+
+    def contained(self) -> None:
+        """A state contains all that was taken: what was refused of it needs no log any more."""
+        with self.lock:
+            if not self._waiting:
+                self._refused.clear()
+                self._tail.durable()
+
+    def sync(self) -> None:
+        """Asks the disk to keep what was written even if the machine stops."""
+        with self.lock:
+            handle = self._log.handle()
+        # Not under the lock: a disk may take its time, and journals fill up meanwhile.
+        if handle >= 0:
+            try:
+                os.fdatasync(handle)
+            finally:
+                os.close(handle)
