@@ -267,12 +267,10 @@ ATTACKS = {
     "F95": Fault(
         "an exception out of a signal handler, or set from another thread, inside our code",
         "it reaches the program, always, once",
-        "not held yet for every construct",
     ),
     "F96": Fault(
         "Ctrl-C is caught, and the same construct is used again",
         "as new: nothing hangs, nothing is swallowed",
-        "not held yet for every construct",
     ),
     "F97": Fault(
         "a server that claims to have rejected more than it was given",

@@ -43,6 +43,7 @@ def without_arguments() -> Callable[..., None]:
     return handler
 
 
+@pytest.mark.fault("F95")
 @pytest.mark.parametrize(
     "handler",
     [fail, lambda signum, frame: fail(), lambda *_: fail(), Handler(), wrapped,
@@ -85,6 +86,7 @@ class Injected:
         self._generator.throw(self._kind)
 
 
+@pytest.mark.fault("F95")
 @pytest.mark.parametrize("kind", [TimeoutError, ValueError, LimitError, KeyboardInterrupt])
 def test_injected(kind):
     """So is what another thread injects: it names a class, and nothing there raises anything."""

@@ -1,12 +1,14 @@
 """How is one profiler window recorded, from the warm-up to the trace in its folder?
 
 Everything is called between steps, by the thread that trains; torch profiles the thread that
-starts it. Nothing raises but what a signal handler of the program raised meanwhile.
+starts it. Nothing raises but what a signal handler of the program raised meanwhile: whoever sees
+that drops the window.
 """
 
 from __future__ import annotations
 
 import importlib
+import sys
 import threading
 import time
 from contextlib import contextmanager
@@ -24,6 +26,7 @@ from otel_mlperf.pytorch.windows.profiler_devices import (
 )
 from otel_mlperf.pytorch.windows.trace_file import has_begun, has_device_events, write_trace
 from otel_mlperf.recorder.core.faults import internal_error, log, say_once
+from otel_mlperf.recorder.core.interrupts import at_once
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -205,23 +208,38 @@ class Capture:
         say_once("a profiler window is lost: %s: %s", type(error).__name__, error)
         self._let_go()
 
+    @at_once
+    def drop(self) -> None:
+        """Ends without a trace; does nothing the second time."""
+        try:
+            self._let_go()
+        except BaseException:
+            self._let_go()
+            raise
+
     def _let_go(self) -> None:
         """Frees what torch holds and lets others profile."""
         if self._profiler is None:
             profiler_lock.release(self)
+            self._is_over.set()
             return
-        if self.is_recording:
-            self.is_recording = False
+        if self.is_recording or self._has_begun_unnoticed():
             with profiler_lock.calling():
                 try:
                     self._profiler.stop_trace()
                 except Exception as error:  # noqa: BLE001 - it may never have started
                     internal_error(error)
+            self.is_recording = False
         # torch lets go of what it holds when the profiler object does: only then may others start.
         self._profiler = self._heap = None
         profiler_lock.release(self)
         self._is_over.set()
         WindowGrowth.add(resident_bytes() - self._resident)
+
+    def _has_begun_unnoticed(self) -> bool:
+        """Whether torch records, and an interrupt came before that was noted."""
+        is_enabled = sys.modules["torch.autograd.profiler"]._is_profiler_enabled
+        return is_enabled and profiler_lock.is_alone()
 
     @contextmanager
     def _section(self, name: str) -> Iterator[Any]:

@@ -14,6 +14,7 @@ from otel_mlperf.profile_schedule import parse_schedule
 from otel_mlperf.pytorch.windows.run_windows import windows_of
 from otel_mlperf.recorder.api.span import active
 from otel_mlperf.recorder.core.faults import internal_error, say_once
+from otel_mlperf.recorder.core.interrupts import at_once
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -42,29 +43,47 @@ class Profiling:
 
     def start(self) -> None:
         """Begins; never raises."""
-        self._safely(self._start)
+        try:
+            self._safely(self._start)
+        except BaseException:  # the program's
+            self._drop()
+            raise
 
+    @at_once
     def stop(self) -> None:
         """Ends, and writes what was recorded; does nothing the second time."""
-        if self._pid == os.getpid():  # what a fork inherits is not its own
-            self._safely(self._stop)
+        try:
+            if self._pid == os.getpid():  # what a fork inherits is not its own
+                self._safely(self._stop)
+        except BaseException:
+            self._drop()
+            raise
 
     def __enter__(self) -> Any:
         self.start()
         return self
 
+    @at_once
     def __exit__(
         self,
         kind: type[BaseException] | None,
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self.stop()
+        try:
+            self.stop()
+        except BaseException:
+            self._drop()
+            raise
 
     def _start(self) -> None:
         raise NotImplementedError
 
     def _stop(self) -> None:
+        raise NotImplementedError
+
+    def _drop(self) -> None:
+        """Leaves nothing that goes on, after an interrupt."""
         raise NotImplementedError
 
     def _safely(self, call: Any) -> None:
@@ -105,6 +124,23 @@ class BlockProfiling(Profiling):
         capture, self._capture = self._capture, None
         if capture is None:
             return
+        try:
+            self._write(capture)
+        except BaseException:
+            self._end_unwritten(capture)
+            raise
+
+    def _drop(self) -> None:
+        capture, self._capture = self._capture, None
+        if capture is not None and self._pid == os.getpid():
+            self._end_unwritten(capture)
+
+    def _end_unwritten(self, capture: Capture) -> None:
+        from otel_mlperf.pytorch.windows.window_end import drop_window
+
+        drop_window(self._recorder, capture)
+
+    def _write(self, capture: Capture) -> None:
         recorder = self._recorder
         if recorder is None:
             from otel_mlperf.pytorch.windows.trace_file import folder_without_run, name_without_run
@@ -159,6 +195,10 @@ class ScheduledProfiling(Profiling):
     def _stop(self) -> None:
         if self._windows is not None and self._plan is not None:
             self._windows.remove(self._plan)
+
+    def _drop(self) -> None:
+        if self._pid == os.getpid():
+            self._stop()
 
 
 def torch_profile(  # noqa: PLR0913 - the words of a schedule, and those of torch.profiler

@@ -36,8 +36,8 @@ class _Ours(threading.local):
 
 
 _ours = _Ours()
-_claim = threading.Lock()
-_owner: Owner | None = None
+_owners: dict[None, Owner] = {}
+"""At most one. Put there by one call of C: an interrupt leaves no doubt whose it is."""
 _others: weakref.WeakSet[Any] = weakref.WeakSet()
 _is_installed = False
 watchers: list[Callable[[bool], None]] = []
@@ -62,25 +62,26 @@ def install() -> None:
 
 def claim(owner: Owner) -> bool:
     """Takes the right to run a profiler; False while another one is there."""
-    global _owner
     # Never waited for: the holder may be the very thread that asks, below a signal handler.
-    if not _claim.acquire(blocking=False):
+    if _owners.setdefault(None, owner) is not owner:
         return False
     # A profiler of another thread that starts between this look and the note below is not seen:
     # torch then empties ours, and `has_begun` tells before the export, which would crash.
     if len(_others) or sys.modules["torch.autograd.profiler"]._is_profiler_enabled:
-        _claim.release()
+        release(owner)
         return False
-    _owner = owner
     return True
 
 
 def release(owner: Owner) -> None:
     """Gives the right back, if the owner still has it."""
-    global _owner
-    if _owner is owner:
-        _owner = None
-        _claim.release()
+    if _owners.get(None) is owner:
+        del _owners[None]
+
+
+def is_alone() -> bool:
+    """Whether nobody else runs a profiler."""
+    return not len(_others)
 
 
 @contextmanager
@@ -135,7 +136,7 @@ def _wrap(
 
 def _arrives(profiler: Any) -> None:
     _others.add(profiler)  # first: from here on nobody of ours begins
-    owner = _owner
+    owner = _owners.get(None)
     if owner is not None:
         owner.give_way()
 

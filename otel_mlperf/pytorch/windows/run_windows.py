@@ -11,6 +11,7 @@ import time
 import weakref
 from typing import TYPE_CHECKING
 
+from otel_mlperf.foreign_errors import is_foreign
 from otel_mlperf.journal.layout import Word
 from otel_mlperf.profile_schedule import Schedule, parse_schedule
 from otel_mlperf.recorder.api.start import at_begin
@@ -68,8 +69,8 @@ class RunWindows:
                 for plan in self._plans:
                     plan.before()
                 self._recorder.stepping.busy_ns = time.monotonic_ns()
-        except Exception as error:  # noqa: BLE001 - recording never raises
-            internal_error(error)
+        except BaseException as error:  # noqa: BLE001 - decided there
+            self._failed(error)
 
     def _after(self, step: OpenStep) -> None:
         try:
@@ -79,8 +80,14 @@ class RunWindows:
             self._recorder.stepping.busy_ns = time.monotonic_ns()
             if any(plan.is_over for plan in self._plans):
                 self._follow([plan for plan in self._plans if not plan.is_over])
-        except Exception as error:  # noqa: BLE001 - recording never raises
-            internal_error(error)
+        except BaseException as error:  # noqa: BLE001 - decided there
+            self._failed(error)
+
+    def _failed(self, error: BaseException) -> None:
+        if is_foreign(error):
+            for plan in self._plans:
+                plan.drop()
+        internal_error(error)  # raises what is the program's
 
     def _follow(self, plans: list[WindowPlan]) -> None:
         """Steps that no plan follows cost one comparison."""

@@ -38,13 +38,13 @@ class SeenSteps:
         recorder = self._recorder()
         if recorder is None or not self._is_recording:
             return
-        self._is_recording = False
         opened = recorder.stepping.open
         for step in list(opened.values()):
             self._note(step)
         self._still_open = set(opened)
         if not opened:
             recorder.stepping.flags &= ~Flag.PROFILED
+        self._is_recording = False  # last: who is interrupted before it does all of it again
 
     def take(self) -> dict[int, tuple[str, int, int]]:
         """Phase, n and number by span id, in the order in which they ended; once."""

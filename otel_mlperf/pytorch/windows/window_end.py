@@ -83,6 +83,13 @@ def end_window(
     return WindowEnd(trace, number, reason)
 
 
+def drop_window(recorder: Recorder | None, capture: Capture) -> None:
+    """Ends a window that was interrupted, without a trace."""
+    capture.drop()
+    if recorder is not None:
+        seen_steps_of(recorder).end()
+
+
 def describe(recorder: Recorder, trace: Path, number: int, facts: Facts) -> Path:
     """Writes what the agent needs to know of a window whose trace is complete.
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from otel_mlperf.journal.window_control import Answer
 from otel_mlperf.pytorch.windows.capture import Capture
 from otel_mlperf.pytorch.windows.seen_steps import seen_steps_of
-from otel_mlperf.pytorch.windows.window_end import count_skipped, end_window
+from otel_mlperf.pytorch.windows.window_end import count_skipped, drop_window, end_window
 from otel_mlperf.recorder.core.faults import log, say_once
 
 if TYPE_CHECKING:
@@ -118,8 +118,12 @@ class WindowPlan:
         capture, self._capture = self._capture, None
         if capture is None:
             return
-        self._unmark()
-        ended = end_window(self._recorder, capture, is_cut=is_cut)
+        try:
+            self._unmark()
+            ended = end_window(self._recorder, capture, is_cut=is_cut)
+        except BaseException:
+            drop_window(self._recorder, capture)
+            raise
         if ended.trace is None:
             self._skip(ended.reason)
             return
@@ -127,6 +131,14 @@ class WindowPlan:
         self._turns += 1
         if self._answer is not None:
             self._answer(Answer.WRITTEN, ended.number)
+
+    def drop(self) -> None:
+        """The window that is open was interrupted: it ends without a trace."""
+        capture, self._capture = self._capture, None
+        if capture is not None:
+            self._mark = None
+            drop_window(self._recorder, capture)
+            self._skip("failed")
 
     def _is_followed(self, phase: str) -> bool:
         """Whether the caller's steps of that phase are the plan's: those of one thread."""

@@ -274,6 +274,7 @@ def ended_twice(recording: Recording) -> list[int]:
     return [span for span, count in Counter(row.span for row in ends).items() if count > 1]
 
 
+@pytest.mark.fault("F95", "F96")
 @pytest.mark.parametrize("error", [KeyboardInterrupt, TooSlowError])
 @pytest.mark.parametrize("use", CONSTRUCTS, ids=lambda use: use.__name__)
 def test_every_moment(recording, use, error):

@@ -33,6 +33,7 @@ def alarm() -> Iterator[None]:
     signal.signal(signal.SIGALRM, before)
 
 
+@pytest.mark.fault("F95")
 def test_finalizer(alarm):
     """What a handler raises in a finalizer arrives behind it, and is the very exception."""
 
@@ -52,6 +53,7 @@ def test_finalizer(alarm):
     assert raised.value.args == (3, "s")
 
 
+@pytest.mark.fault("F95")
 def test_collection(alarm):
     """The same of a callback of the garbage collector."""
 
