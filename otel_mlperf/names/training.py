@@ -72,6 +72,18 @@ STEPS_EXPECTED: Final = Metric(
     "ml.training.steps.expected", "{step}", "gauge", "Training steps that the run plans."
 )
 RUN_START_TIME: Final = Metric("ml.run.start_time", "s", "gauge", "When the run began, Unix time.")
+RUN_CPU: Final = Metric(
+    "ml.run.cpu.time",
+    "s",
+    "counter",
+    "CPU time of the training process since the run began, as it counts it; without its workers.",
+)
+RUN_MEMORY_PEAK: Final = Metric(
+    "ml.run.memory.peak",
+    "By",
+    "gauge",
+    "The most memory of the training process that was resident at once, since the process began.",
+)
 LAST_STEP_TIME: Final = Metric(
     "ml.run.last_step_time", "s", "gauge", "When a step ended last, Unix time."
 )

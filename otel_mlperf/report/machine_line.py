@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from otel_mlperf.report.lines import LABEL, Line, labelled_lines, short, wrapped
-from otel_mlperf.report.quantities import duration, figures, percent, plural
+from otel_mlperf.report.quantities import duration, figures, percent, plural, size
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from otel_mlperf.analysis.summary.summary_shapes import GpuUse, MachineUse, Summary
+    from otel_mlperf.analysis.summary.use_shapes import ProcessUse
 
 _GIB: Final = 2**30
 _MOST_LOSSES: Final = 3
@@ -20,7 +21,13 @@ def machine_lines(summary: Summary, width: int) -> list[Line]:
     """How the machines were used, and which devices stopped answering."""
     told = _machine(summary.machine) if summary.machine else []
     lines = wrapped("", told, width - LABEL, " · ") if told else []
-    return [*labelled_lines("machine", lines), *_losses(summary, width)]
+    process = labelled_lines("process", _process(summary.process) if summary.process else [])
+    return [*labelled_lines("machine", lines), *process, *_losses(summary, width)]
+
+
+def _process(use: ProcessUse) -> list[str]:
+    """``0.30 cpus, at most 412 MiB``."""
+    return [f"{figures(use.cpus)} cpus, at most {size(use.memory_peak_bytes, 1024)}"]
 
 
 def _losses(summary: Summary, width: int) -> list[Line]:

@@ -8,8 +8,9 @@ from otel_mlperf import names
 from otel_mlperf.analysis.profiles.section_operators import add_up
 from otel_mlperf.analysis.steps.step_shares import shown
 from otel_mlperf.report.kernel_names import short_names
-from otel_mlperf.report.lines import WIDTH, Line, columns, left, short
+from otel_mlperf.report.lines import WIDTH, Line, columns, left, short, wrapped
 from otel_mlperf.report.quantities import duration, size_and_rate
+from otel_mlperf.report.use_table import used_words
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -62,7 +63,8 @@ def span_lines(spans: list[Span], width: int) -> list[Line]:
         line += f"{duration(span.duration_ns):>{_TIME}}{duration(span.self_ns):>{_TIME}}  "
         style: Style = "red" if span.is_error else "dim" if span.beside else "cyan"
         lines.append([(line, ""), (_bar(span, begin, whole, chart), style)])
-        lines += [*_said(span, width), *_error(spans, at, width), *_operators(spans, at, name)]
+        lines += [*_used(span, width), *_said(span, width), *_error(spans, at, width)]
+        lines += _operators(spans, at, name)
     return lines
 
 
@@ -145,6 +147,14 @@ def _summed(more: list[Span], room: int) -> Line:
     total = duration(sum(span.duration_ns for span in more))
     own = duration(sum(span.self_ns for span in more))
     return [(f"  {label}{total:>{_TIME}}{own:>{_TIME}}", "dim")]
+
+
+def _used(span: Span, width: int) -> list[Line]:
+    """What was measured of it."""
+    told = used_words(span.attributes)
+    indent = "    " + _indent(span)
+    parts = wrapped("", told, width - len(indent), " · ") if told else []
+    return [[(indent + part, "dim")] for part in parts]
 
 
 def _said(span: Span, width: int) -> list[Line]:

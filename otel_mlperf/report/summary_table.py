@@ -17,6 +17,7 @@ from otel_mlperf.report.quantities import (
     rate,
 )
 from otel_mlperf.report.summary_notes import around_lines, telemetry_lines
+from otel_mlperf.report.use_table import use_lines
 
 if TYPE_CHECKING:
     from otel_mlperf.analysis.steps.step_shapes import Row, StepFigures
@@ -66,6 +67,7 @@ def render_summary(
         lines += _steps(summary, summary.steps, width)
     else:
         lines += _tree(summary, width)
+    lines += use_lines(summary.used, width)
     lines += around_lines(summary, width)
     lines += telemetry_lines(summary, width)
     return text(lines, color=color, unicode=unicode)

@@ -38,6 +38,7 @@ from otel_mlperf.analysis.summary.outside_time import (
     read_nodes,
     read_tree,
 )
+from otel_mlperf.analysis.summary.section_uses import read_process_use, read_section_uses
 from otel_mlperf.analysis.summary.summary_shapes import AsOf, Summary, Telemetry
 from otel_mlperf.store.parts import read_as_of
 from otel_mlperf.store.table_reader import Store
@@ -103,6 +104,8 @@ def summarize(run: RunFolder, rank: int | None = None, store: Store | None = Non
         checkpoints=read_checkpoints(store),
         slowest=slowest,
         machine=read_machine(store),
+        process=read_process_use(store, processes),
+        used=read_section_uses(store),
         losses=read_losses(store, run.facts.started_ns),
         windows=_count_windows(run, store, rank),
         windows_left_out=read_left_out(store),

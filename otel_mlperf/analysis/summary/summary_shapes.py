@@ -16,6 +16,10 @@ from otel_mlperf.analysis.steps.step_shapes import (  # noqa: TC001 - msgspec re
     StepFigures,
     WarmUp,
 )
+from otel_mlperf.analysis.summary.use_shapes import (  # noqa: TC001 - msgspec reads them
+    ProcessUse,
+    SectionUse,
+)
 from otel_mlperf.findings.finding import Finding  # noqa: TC001 - msgspec reads it
 
 
@@ -171,6 +175,10 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     checkpoints: list[CheckpointTotal]
     slowest: Slowest | None
     machine: MachineUse | None
+    process: ProcessUse | None
+    """The training processes by their own account, also of a run of a second."""
+    used: list[SectionUse]
+    """What sections used of which that was measured."""
     losses: list[Loss]
     windows: int
     """Profiler windows that were recorded, converted or not."""

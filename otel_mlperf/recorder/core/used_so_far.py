@@ -72,6 +72,11 @@ def loaded_cuda() -> Any:
     return cuda if is_initialized is not None and is_initialized() else None
 
 
+def peak_bytes() -> int:
+    """The most memory of this process that has been resident at once."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10
+
+
 class Counters:
     """The counters of the calling thread and its process.
 
@@ -87,31 +92,34 @@ class Counters:
 
     def before(self) -> UsedSoFar:
         """Read before what is measured: what reading takes is not in it."""
-        resident, device, io = self._resident(), self._device(None), self._io()
+        resident, device, (read, written, took) = self._resident(), self._device(None), self._io()
         # Of the thread it has the peak of the process, which is one for all threads.
         usage = resource.getrusage(resource.RUSAGE_THREAD)
         process = OfProcess(resident, usage.ru_maxrss << 10, device)
         switches = usage.ru_nvcsw, usage.ru_nivcsw
-        return UsedSoFar(time.thread_time_ns(), *switches, *io, process)
+        # The kernel counts the bytes that said so only now.
+        read = None if read is None else read + took
+        return UsedSoFar(time.thread_time_ns(), *switches, read, written, process)
 
     def after(self, device: int | None = None) -> UsedSoFar:
         """Read after what is measured; of a CUDA device, the current one if none is given."""
         cpu_ns = time.thread_time_ns()
         usage = resource.getrusage(resource.RUSAGE_THREAD)
-        io, resident = self._io(), self._resident()
+        (read, written, _), resident = self._io(), self._resident()
         process = OfProcess(resident, usage.ru_maxrss << 10, self._device(device))
-        return UsedSoFar(cpu_ns, usage.ru_nvcsw, usage.ru_nivcsw, *io, process)
+        return UsedSoFar(cpu_ns, usage.ru_nvcsw, usage.ru_nivcsw, read, written, process)
 
     def of_process(self) -> OfProcess:
         """Memory alone."""
-        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10
-        return OfProcess(self._resident(), peak, self._device(None))
+        return OfProcess(self._resident(), peak_bytes(), self._device(None))
 
-    def _io(self) -> tuple[int | None, int | None]:
+    def _io(self) -> tuple[int | None, int | None, int]:
+        """Bytes read and written so far, and how many this reads itself."""
         text = self._threads.file().read()
         # rchar and wchar come first, and nothing else in /proc begins like this.
         words = text.split(None, 4) if text.startswith(b"rchar: ") else ()
-        return (int(words[1]), int(words[3])) if len(words) > 3 else (None, None)
+        known = (int(words[1]), int(words[3])) if len(words) > 3 else (None, None)
+        return *known, len(text)
 
     def _resident(self) -> int | None:
         words = self._memory.read().split(None, 2)

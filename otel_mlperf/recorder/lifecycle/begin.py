@@ -26,6 +26,7 @@ from otel_mlperf.recorder.core.held_contexts import hold_contexts
 from otel_mlperf.recorder.core.scrub import clean
 from otel_mlperf.recorder.instruments.garbage_collection import watch_garbage
 from otel_mlperf.recorder.lifecycle.agent_launch import AgentWatch, agent_environ
+from otel_mlperf.recorder.lifecycle.process_use import ProcessUse
 from otel_mlperf.recorder.lifecycle.recorder import Recorder, make_recorder, watch_forks
 from otel_mlperf.recorder.lifecycle.run import Run
 from otel_mlperf.recorder.lifecycle.run_folder import count_restart, discard_start, prepare_folder
@@ -74,6 +75,10 @@ def begin(name: str, config: Config, params: dict[str, Any], tags: list[str], st
     recording.activate(recorder)
     run.hook_in()
     hold_contexts(recorder)
+    if config.reads("process"):
+        use = ProcessUse(recorder.cells)
+        recorder.stepping.now_and_then.append(use.look)
+        run.before_end.append(use.finish)
     if config.reads("gc"):
         watch_garbage(recorder, recorder.cells)
     watch.start()

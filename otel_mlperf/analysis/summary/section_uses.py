@@ -1,0 +1,93 @@
+"""What did sections, and the processes of the run, use?"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from otel_mlperf import names
+from otel_mlperf.analysis.steps.step_shares import shown
+from otel_mlperf.analysis.summary.use_shapes import ProcessUse, SectionUse, UseFigures
+
+if TYPE_CHECKING:
+    from otel_mlperf.analysis.run.run_processes import Processes
+    from otel_mlperf.store.table_reader import Store
+
+_PLACE = ("name", "category", "phase", "path", "in_step", "beside")
+
+
+class _Part(NamedTuple):
+    """One row of table ``resources``, without its place."""
+
+    measure: str
+    calls: int
+    total: int
+    least: int
+    most: int
+    spread: float
+
+
+def read_section_uses(store: Store) -> list[SectionUse]:
+    """One for each section and place that was measured; what used most CPU time first."""
+    rows = store.rows(
+        f"SELECT {', '.join(_PLACE)}, measure, count, total, least, most, spread FROM resources"
+    )
+    found: dict[tuple[Any, ...], dict[str, list[_Part]]] = {}
+    for row in rows:
+        part = _Part(*row[len(_PLACE) :])
+        of_place = found.setdefault(row[: len(_PLACE)], {})
+        of_place.setdefault(part.measure, []).append(part)
+    uses = [_use(dict(zip(_PLACE, place, strict=True)), of) for place, of in found.items()]
+    return sorted(uses, key=_cpu_ns, reverse=True)
+
+
+def _cpu_ns(use: SectionUse) -> int:
+    cpu = use.figures.get(names.CPU_NS.key)
+    return cpu.total if cpu else -1
+
+
+def _use(place: dict[str, Any], parts: dict[str, list[_Part]]) -> SectionUse:
+    figures = {
+        measure.key: _figures(parts[measure.key])
+        for measure in names.MEASURES
+        if measure.key in parts
+    }
+    calls = max(of.count for of in figures.values()) if figures else 0
+    place["name"] = shown(place["name"])
+    return SectionUse(**place, calls=calls, figures=figures)
+
+
+def _figures(parts: list[_Part]) -> UseFigures:
+    """All parts together: each has its spread about its own mean."""
+    count, total = sum(part.calls for part in parts), sum(part.total for part in parts)
+    mean = total / count
+    spread = sum(part.spread + part.calls * (part.total / part.calls - mean) ** 2 for part in parts)
+    return UseFigures(
+        count=count,
+        total=total,
+        mean=mean,
+        least=min(part.least for part in parts),
+        most=max(part.most for part in parts),
+        variance=spread / count,
+    )
+
+
+def read_process_use(store: Store, processes: Processes) -> ProcessUse | None:
+    """What the training processes used by their own account; None where none has told."""
+    rows = store.rows(
+        "SELECT name, rank, restart, max(value) FROM readings "
+        "WHERE name IN ($cpu, $peak) GROUP BY name, rank, restart",
+        cpu=names.RUN_CPU.name,
+        peak=names.RUN_MEMORY_PEAK.name,
+    )
+    cpu = {(rank, restart): s for name, rank, restart, s in rows if name == names.RUN_CPU.name}
+    peaks = [value for name, _, _, value in rows if name == names.RUN_MEMORY_PEAK.name]
+    # Of those alone that have told: what others used is not known.
+    lives = (
+        processes.end_of(process) - process.start_ns
+        for process in processes.all
+        if (process.rank, process.restart) in cpu
+    )
+    life_s = sum(lives) / 1e9
+    if not peaks or not life_s:
+        return None
+    return ProcessUse(cpus=sum(cpu.values()) / life_s, memory_peak_bytes=int(max(peaks)))

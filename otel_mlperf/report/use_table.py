@@ -1,0 +1,103 @@
+"""How does what sections used look on a terminal?"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from otel_mlperf import names
+from otel_mlperf.report.lines import WIDTH, Line, columns, left
+from otel_mlperf.report.quantities import duration, figures, plural, size
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from otel_mlperf.analysis.summary.use_shapes import SectionUse
+
+_MOST: Final = 10
+_NAME: Final = 16
+_LONGEST: Final = 34
+_CALLS: Final = 8
+_COLUMN: Final = 9
+
+
+class _Column(NamedTuple):
+    """A figure of each section."""
+
+    title: str
+    measure: names.Measure
+    value: str
+    """``mean`` of a call, or the ``most`` of all."""
+    written: Callable[[float], str]
+
+
+def _signed(count: float) -> str:
+    return f"{'-' if count < 0 else '+'}{size(abs(count))}" if count else "0 B"
+
+
+_COLUMNS: Final = (
+    _Column("cpu", names.CPU_NS, "mean", duration),
+    _Column("memory", names.MEMORY_GROWTH, "mean", _signed),
+    _Column("peak", names.MEMORY_PEAK, "most", size),
+    _Column("gpu", names.CUDA_GROWTH, "mean", _signed),
+    _Column("gpu peak", names.CUDA_PEAK, "most", size),
+    _Column("read", names.READ_BYTES, "mean", size),
+    _Column("written", names.WRITTEN_BYTES, "mean", size),
+    _Column("waits", names.SWITCHES, "mean", figures),
+    _Column("lost cpu", names.INVOLUNTARY_SWITCHES, "mean", figures),
+)
+"""The first ones where there is not room for all."""
+
+
+def use_lines(uses: list[SectionUse], width: int) -> list[Line]:
+    """A line for each measured section: the mean of a call, and the highest peak."""
+    if not uses:
+        return []
+    told = [column for column in _COLUMNS if any(column.measure.key in use.figures for use in uses)]
+    labels = _labels(uses[:_MOST])
+    longest = max(_NAME, *map(columns, labels.values()))
+    told = told[: (width - 2 - _NAME - _CALLS) // _COLUMN]
+    room = width - 2 - _CALLS - _COLUMN * len(told)
+    name = max(_NAME, min(longest, room, _LONGEST + (width - WIDTH) // 2))
+    titles = "".join(f"{column.title:>{_COLUMN}}" for column in told)
+    lines: list[Line] = [[(f"  {left('a call used', name)}{'calls':>{_CALLS}}{titles}", "dim")]]
+    for at, use in enumerate(uses[:_MOST]):
+        cells = "".join(f"{_cell(use, column):>{_COLUMN}}" for column in told)
+        lines.append([(f"  {left(labels[at], name)}{use.calls:>{_CALLS},}{cells}", "")])
+    if rest := len(uses) - _MOST:
+        more = f"  {plural(rest, 'other')}: summary --json has all of them"
+        lines += [[(more, "dim")]] if rest > 0 else []
+    return lines
+
+
+def _labels(uses: list[SectionUse]) -> dict[int, str]:
+    """Names; the path of those whose name is there more than once."""
+    known = [use.name for use in uses]
+    return {
+        at: use.path if use.path and known.count(use.name) > 1 else use.name
+        for at, use in enumerate(uses)
+    }
+
+
+def _cell(use: SectionUse, column: _Column) -> str:
+    figure = use.figures.get(column.measure.key)
+    return "–" if figure is None else column.written(getattr(figure, column.value))
+
+
+def used_words(attributes: Mapping[str, Any]) -> list[str]:
+    """What one span says that it used: ``cpu 12.1 ms``, ``memory +3.20 MB`` and so on."""
+    told = (
+        ("cpu", names.CPU_NS, duration),
+        ("memory", names.MEMORY_GROWTH, _signed),
+        ("peak", names.MEMORY_PEAK, size),
+        ("gpu memory", names.CUDA_GROWTH, _signed),
+        ("gpu peak", names.CUDA_PEAK, size),
+        ("read", names.READ_BYTES, size),
+        ("written", names.WRITTEN_BYTES, size),
+        ("waits", names.SWITCHES, str),
+        ("lost cpu", names.INVOLUNTARY_SWITCHES, str),
+    )
+    return [
+        f"{word} {written(value)}"
+        for word, measure, written in told
+        if (value := attributes.get(measure.attribute)) is not None
+    ]

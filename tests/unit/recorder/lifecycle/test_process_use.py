@@ -1,0 +1,58 @@
+"""Is what a run's process used known, also of a short run?"""
+
+from __future__ import annotations
+
+import resource
+import time
+
+import otel_mlperf as om
+from otel_mlperf import names
+
+PEAK = resource.getrusage(resource.RUSAGE_SELF)
+
+
+def told(recording):
+    """CPU time and peak, as the journal has them."""
+    floats = recording.journal.floats
+    of = recording.recorder.cells._shared
+    return [
+        next(floats[word + 1] for content, word in of.items() if content[2] == metric.name)
+        for metric in (names.RUN_CPU, names.RUN_MEMORY_PEAK)
+    ]
+
+
+def test_at_the_end_of_a_short_run(start):
+    """CPU time is that of all threads since the begin, the peak is the kernel's."""
+    began = time.process_time()
+    recording = start(readings="basic")
+    until = time.process_time() + 0.02
+    while time.process_time() < until:
+        pass
+    om.stop()
+    used = time.process_time() - began
+
+    cpu_s, peak = told(recording)
+    assert 0.02 <= cpu_s <= used
+    assert peak <= resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10
+    assert peak >= PEAK.ru_maxrss << 10
+
+
+def test_while_it_runs(start):
+    """It is counted as steps go by: a run that is killed has it."""
+    recording = start(readings="basic")
+    with om.step():
+        pass
+    with om.step():
+        pass
+
+    assert told(recording)[1] > 0
+
+
+def test_without_readings(start):
+    """Who wants nothing read gets nothing."""
+    recording = start(readings="none")
+    with om.step():
+        pass
+    om.stop()
+
+    assert not recording.recorder.cells._shared
