@@ -46,7 +46,8 @@ def recover(run: OneRunArgument = None) -> None:
     if rest.waiting:
         server, _ = read_settings(as_recorded(meant.path, os.environ), "traces")
         remedy = (
-            f"not taken by {server.endpoint}; start that server, and try again"
+            f"not taken by {server.endpoint}; start that server, or send its spans to another: "
+            f"otel-mlperf send {meant.short_id} --endpoint URL"
             if server
             else "kept, for no server is named here; set OTEL_EXPORTER_OTLP_ENDPOINT, and try again"
         )

@@ -39,6 +39,10 @@ _PROMETHEUS: Final = "http://localhost:9090"
 _ARRIVES_WITHIN_S: Final = 15.0
 _LOOK_EVERY_S: Final = 0.25
 _ANSWER_S: Final = 3.0
+_TRACES_ALONE: Final = (
+    "does it take traces alone, as Jaeger does? Then OTEL_METRICS_EXPORTER=none; "
+    "else check the path of the endpoint"
+)
 _OPENER = build_opener(ProxyHandler({}))
 
 
@@ -113,7 +117,8 @@ def check_otlp(settings: SignalSettings) -> Check:
     if answer.outcome is Outcome.DELIVERED:
         return Check("ok", what, f"{settings.endpoint} takes it")
     found, _, advice = answer.reason.partition(": check ")
-    hint = _grpc_hint(settings)
+    is_unknown = settings.signal == "metrics" and found.endswith("answered 404")
+    hint = _grpc_hint(settings) or (_TRACES_ALONE if is_unknown else "")
     return Check("FAIL", what, found, hint or (f"check {advice}" if advice else "read its log"))
 
 

@@ -43,8 +43,11 @@ def check_machine(runs_folder: Path, nodes: int) -> list[Check]:
 
 
 def check_python() -> Check:
-    """The interpreter and the system."""
-    found = f"{platform.python_version()} on {sys.platform} {platform.machine()}"
+    """The interpreter and the system.
+
+    The place of the interpreter tells whose packages are seen: a program may have another.
+    """
+    found = f"{platform.python_version()} on {sys.platform} {platform.machine()}, {sys.executable}"
     if sys.platform != "linux":
         return Check("warn", "python", found, "crash-safe recording needs Linux")
     return Check("ok", "python", found)

@@ -92,6 +92,7 @@ def test_what_no_server_took_is_delivered_later(tmp_path) -> None:
     assert waiting > 0
     assert refused.returncode == 69
     assert f"not taken by {where['OTEL_EXPORTER_OTLP_ENDPOINT']}/v1/traces" in refused.stderr
+    assert "or send its spans to another: otel-mlperf send" in refused.stderr
     assert done.returncode == 0, done.stderr
     account = ended.accounts()["spans"]["otlp"]
     assert (account["delivered"], account["pending"]) == (waiting, 0)

@@ -108,6 +108,16 @@ def test_a_server_that_refuses_is_told_with_the_fix(server, code, do):
     assert reached == {}
 
 
+def test_a_server_that_takes_traces_alone_is_told_with_the_fix(server):
+    """As Jaeger is without a Collector: it has no place for metrics."""
+    server.mode("status", code=404)
+    checks, _ = check_endpoints(endpoint(server.url))
+
+    assert checks[3].what == "otlp metrics"
+    assert checks[3].do.startswith("does it take traces alone, as Jaeger does?")
+    assert "OTEL_METRICS_EXPORTER=none" in checks[3].do
+
+
 def test_something_else_on_the_port_is_told(server):
     """OTLP: a web page is no receiver."""
     server.mode("garbage", body="<html>hello</html>")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -10,11 +11,17 @@ from otel_mlperf.doctor.check_machine import (
     check_clock,
     check_gpu,
     check_machine,
+    check_python,
     check_room,
     check_runs_folder,
     check_shared_memory,
     check_torch,
 )
+
+
+def test_the_python_is_told_by_its_place():
+    """Where a package is not found, it is mostly another one than the program's."""
+    assert check_python().found.endswith(f", {sys.executable}")
 
 
 def test_shared_memory_that_is_not_there_is_a_warning(tmp_path):
