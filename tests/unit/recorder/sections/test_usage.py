@@ -13,9 +13,10 @@ from pathlib import Path
 
 import pytest
 from fake_cuda import Account, Cuda
+from interrupted_calls import interruptions
 
 import otel_mlperf as om
-from otel_mlperf import names
+from otel_mlperf import names, recorder
 from otel_mlperf.recorder.core.used_so_far import Counters
 
 KIB, MIB = 1 << 10, 1 << 20
@@ -370,3 +371,24 @@ def test_forked_child(recording):
     assert os.read(reader, 100) == str(64 * KIB).encode()
     os.close(reader)
     os.close(writer)
+
+
+def test_interrupted_at_every_moment(recording):
+    """Wherever Ctrl-C comes, a section that was recorded has its figures, and closes its files."""
+
+    def work():
+        with om.span("work", resources=True):
+            pass
+
+    work()
+    files = len(os.listdir("/proc/self/fd"))
+    moments = 0
+    for moment, raised, arrived in interruptions(recorder, KeyboardInterrupt, work):
+        assert arrived is raised, moment.where
+        moments += 1
+
+    assert moments > 40
+    rows = recording.sections("work")
+    assert 1 < len(rows) <= moments + 2
+    assert all(used(row)["cpu_ns"] >= 0 for row in rows)
+    assert len(os.listdir("/proc/self/fd")) == files
