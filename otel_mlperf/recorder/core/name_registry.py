@@ -90,12 +90,16 @@ class Registry:
             return number
         if kind in OUTSIDE:
             self.outside.add(number)
-        if resources or kind in self._measured_kinds or ALL in self._measured_kinds:
+        if resources or self.measures(kind):
             self.measured.add(number)
         if number in self.outside or number in self.measured:
             self.slow.add(number)
         self._remember(key, number)
         return number
+
+    def measures(self, category: str) -> bool:
+        """Whether the settings say that what sections of a category use is measured."""
+        return category in self._measured_kinds or ALL in self._measured_kinds
 
     def _remember(self, key: Any, number: int) -> None:
         if number in self.slow:

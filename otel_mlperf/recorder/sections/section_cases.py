@@ -17,6 +17,7 @@ from otel_mlperf.recorder.sections.section_context import (
     CURRENT,
     PARENTS,
     SLOW,
+    Extra,
     SectionContext,
     aggregate_around,
     context_above,
@@ -84,8 +85,8 @@ class RecordedSections(SlowPath):
         above = CURRENT.get()
         if section.sid == SLOW:
             try:
-                if section.entry in self._measured:
-                    self._begin_usage(section)
+                if section.entry in self._measured and (extra := self.measured()) is not None:
+                    extra_of(section).usage = extra.usage
                 if section.entry in self._outside:
                     self.open_outside(section)
                 else:
@@ -100,12 +101,15 @@ class RecordedSections(SlowPath):
             internal_error(error)
             return section
 
-    def _begin_usage(self, section: Section) -> None:
-        """Reads the counters; what cannot be read does not keep a section from being opened."""
+    def measured(self) -> Extra | None:
+        """What a section has that is measured from now on; None where nothing can be read."""
+        extra = Extra()
         try:
-            extra_of(section).usage = Usage(self._counters)
+            extra.usage = Usage(self._counters)
         except Exception as error:  # noqa: BLE001 - recording never raises
             internal_error(error)
+            return None
+        return extra
 
     def _again(self, section: Section) -> Section:
         """A section like one that was entered before, to be entered now."""

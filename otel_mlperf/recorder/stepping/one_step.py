@@ -40,10 +40,12 @@ _ATTEND_NS = 100_000_000
 class _Count:
     """What is counted of a phase."""
 
-    __slots__ = ("entry", "n", "number")
+    __slots__ = ("entry", "is_measured", "n", "number")
 
-    def __init__(self, entry: int) -> None:
+    def __init__(self, entry: int, *, is_measured: bool) -> None:
         self.entry, self.n, self.number = entry, 0, 0
+        self.is_measured = is_measured
+        """Whether it is read what each of its steps uses."""
 
 
 class OneStep:
@@ -91,7 +93,8 @@ class OneStep:
         if count is None:
             name = names.step_span(phase)
             entry = self._registry.register(name, names.STEP, phase)
-            count = self._counts.setdefault(phase, _Count(entry))
+            is_measured = self._registry.measures(names.STEP)
+            count = self._counts.setdefault(phase, _Count(entry, is_measured=is_measured))
         return count
 
     # -- begin and end --------------------------------------------------------------------------
@@ -120,7 +123,7 @@ class OneStep:
         section = self._new()
         section.entry = count.entry
         section.sid = sid = self._next_id()
-        section.at, section.extra = 0, None
+        section.at, section.extra = 0, self._sections.measured() if count.is_measured else None
         step = OpenStep(section, phase, 0, 0, around, link)
         step.epoch = self.epoch
         try:
@@ -204,6 +207,9 @@ class OneStep:
 
     def _end_slowly(self, step: OpenStep, t1: int, error: list[str] | None) -> None:
         try:
+            extra = step.section.extra
+            if extra is not None and extra.usage is not None:
+                extra.usage.end()  # first: callbacks are not the step's
             if step.is_told:
                 self._tell_ending(step)
         finally:  # Ctrl-C in a callback is the program's, and the step is over all the same

@@ -8,6 +8,7 @@ import os
 import resource
 import threading
 import time
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from interrupted_calls import interruptions
 import otel_mlperf as om
 from otel_mlperf import names, recorder
 from otel_mlperf.recorder.core.used_so_far import Counters
+from otel_mlperf.recorder.sections.section_context import CURRENT
 
 KIB, MIB = 1 << 10, 1 << 20
 KEYS = [measure.key for measure in names.MEASURES]
@@ -329,7 +331,7 @@ def test_decorated_before_the_run(start):
     ("setting", "measured"),
     [
         ("", set()),
-        ("all", {"forward", "mine", "plain"}),
+        ("all", {"forward", "mine", "plain", "train.step"}),
         ("forward, special", {"forward", "mine"}),
     ],
 )
@@ -343,6 +345,47 @@ def test_switched_on_by_category(start, setting, measured):
 
     found = {row.name for row in recording.sections() if "u" in row.payload}
     assert found == measured
+
+
+@pytest.mark.parametrize("setting", ["step", "all"])
+def test_steps(start, setting):
+    """Each step of each phase is measured where its category is, whoever ends it."""
+    recording = start(resources_of=setting)
+    with om.step(samples=8):
+        move(64 * KIB)
+    for _ in om.steps(range(2)):
+        move(KIB)
+    with om.phase("validate"), om.step():
+        move(KIB)
+    om.mark_step()
+    move(2 * KIB)
+    om.mark_step()
+
+    steps = recording.sections("train.step")
+    assert [used(row)["written_bytes"] for row in steps] == [64 * KIB, KIB, KIB, 2 * KIB]
+    assert steps[0].payload["n"] == 8
+    assert used(recording.one("validate.step"))["written_bytes"] == KIB
+
+
+def test_steps_interrupted_at_every_moment(start):
+    """Wherever Ctrl-C comes, a measured step is ended or never was, and the next is as new."""
+    recording = start(resources_of="all")
+
+    def work():
+        with om.step(), om.span("forward"):
+            pass
+
+    work()
+    around = CURRENT.get()
+    for moment, raised, arrived in interruptions(recorder, KeyboardInterrupt, work):
+        assert arrived is raised, moment.where
+        assert CURRENT.get() is around, moment.where
+        assert recording.open() == ["run"], moment.where
+        assert not recording.recorder.parents.steps, moment.where
+
+    rows = recording.sections()
+    assert max(Counter(row.span for row in rows).values()) == 1
+    assert all(len(row.payload["u"]) == len(KEYS) for row in rows)
 
 
 def test_beside_plain_ones(recording):
