@@ -23,7 +23,7 @@ _SECTION = re.compile(r"^## (.+)$", re.MULTILINE)
 _BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _FILE = re.compile(r"# file: ([\w./-]+)\n")
 _CHECK = "# check\n"
-_PATIENCE_S = 120
+_PATIENCE_S = 300
 
 
 class Recipe(NamedTuple):

@@ -10,7 +10,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
-from runs import PROGRAMS, environment, run_program
+from runs import LIMIT_S, PROGRAMS, environment, run_program
 from servers.running import wait_until
 
 from otel_mlperf.journal.journal_folder import folders_of_run, journals_in
@@ -104,7 +104,7 @@ def test_untouched_script_is_profiled_by_a_flag(tmp_path):
         [sys.executable, "-m", "otel_mlperf", "run", "--profile", "wait=4,warmup=1,active=3",
          "train_digits_untouched.py", "--epochs", "1", "--checkpoint", tmp_path / "digits.pt"],
         cwd=EXAMPLES, env=environment(tmp_path / "runs"), capture_output=True, text=True,
-        timeout=120, check=False,
+        timeout=LIMIT_S, check=False,
     )  # fmt: skip
     (run,) = (tmp_path / "runs").iterdir()
 
@@ -132,7 +132,7 @@ def ask(folder, env, *options):
     """What ``otel-mlperf profile`` says."""
     return subprocess.run(
         [sys.executable, "-m", "otel_mlperf", "profile", folder, *options],
-        env=env, capture_output=True, text=True, timeout=60, check=False,
+        env=env, capture_output=True, text=True, timeout=LIMIT_S, check=False,
     )  # fmt: skip
 
 
@@ -144,10 +144,10 @@ class Job:
         self._stop = folder / "count.stop"
         self._process = subprocess.Popen(
             [sys.executable, PROGRAMS / "windows.py", "--count", folder / "count", "--steps",
-             "1000000", "--pause", "0.01", "--seconds", "100"],
+             "1000000", "--pause", "0.01"],
             env=self.env, stderr=subprocess.PIPE, text=True,
         )  # fmt: skip
-        wait_until(lambda: list(folder.glob("runs/*/tables/steps/*")), 60, "the first steps")
+        wait_until(lambda: list(folder.glob("runs/*/tables/steps/*")), what="the first steps")
         (self.folder,) = (folder / "runs").iterdir()
 
     def ask(self, *options):
@@ -175,7 +175,7 @@ class Job:
 
     def end(self):
         self._stop.touch()
-        errors = self._process.communicate(timeout=60)[1]
+        errors = self._process.communicate(timeout=LIMIT_S)[1]
         return self._process.returncode, errors
 
 
@@ -209,11 +209,11 @@ def read_traces(folder):
 def test_interrupt_leaves_a_window_that_can_be_ended(job):
     """Ctrl-C of a command that waits says how; the window has the steps up to then."""
     with job.waiting("--steps", "9000") as waiting:
-        wait_until(lambda: "is still open" in job.ask("--no-wait").stderr, 60, "the window")
+        wait_until(lambda: "is still open" in job.ask("--no-wait").stderr, what="the window")
         warm = job.step() + 3  # a window that is ended in its warm-up has no trace
-        wait_until(lambda: job.step() > warm, 60, "steps in the window")
+        wait_until(lambda: job.step() > warm, what="steps in the window")
         waiting.send_signal(signal.SIGINT)
-        _, errors = waiting.communicate(timeout=60)
+        _, errors = waiting.communicate(timeout=LIMIT_S)
     done = job.ask("--stop", "--wait")
 
     assert "its window of 9,000 steps goes on; otel-mlperf profile " in errors
@@ -237,7 +237,7 @@ def test_second_command_is_refused_while_a_window_is_open(job):
     before = len(windows(job.folder))
     first = job.ask("--steps", "600", "--no-wait")
     second = job.ask("--no-wait")
-    wait_until(lambda: len(windows(job.folder)) > before, 60, "the window")
+    wait_until(lambda: len(windows(job.folder)) > before, what="the window")
 
     assert first.returncode == 0
     assert second.returncode == 74

@@ -51,7 +51,7 @@ def tracing(resource):
 
     def tracer(endpoint):
         provider = TracerProvider(resource=resource, shutdown_on_exit=False)
-        exporter = OTLPSpanExporter(endpoint=f"{endpoint}/v1/traces", timeout=5)
+        exporter = OTLPSpanExporter(endpoint=f"{endpoint}/v1/traces", timeout=60)
         provider.add_span_processor(SimpleSpanProcessor(exporter))
         providers.append(provider)
         return provider.get_tracer("test")
@@ -173,7 +173,7 @@ def test_the_stack_answers_where_prometheus_asks(servers):
 
     assert targets.keys() == {"collector", "jaeger", "prometheus"}
     for address in targets.values():
-        assert urllib3.request("GET", address, timeout=5.0).status == 200
+        assert urllib3.request("GET", address, timeout=60.0).status == 200
 
 
 def test_what_a_collector_accepted_survives_its_death(servers, collector, tracing):

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from nvml.scripted import LOST, Script, uuid_of
-from runs import PROGRAMS, Ended, adds_up, environment
+from runs import LIMIT_S, PROGRAMS, Ended, adds_up, environment
 from servers.running import wait_until
 
 from otel_mlperf import names
@@ -39,7 +39,7 @@ class Node:
         self.scripts: list[Script] = []
         self.variables = [self._variables(folder, library, rank) | settings for rank in (0, 1)]
         self.ranks = [self._start(0)]
-        wait_until(lambda: is_served(self.journals), 30, "the first rank's agent")
+        wait_until(lambda: is_served(self.journals), what="the first rank's agent")
         self.ranks.append(self._start(1))
 
     def _variables(self, folder: Path, library: Path, rank: int) -> dict[str, str]:
@@ -100,13 +100,14 @@ class Node:
         """What a rank does that misses its agent; returns the exit code of what it started."""
         command = [sys.executable, "-m", "otel_mlperf.agent", self.journals / self.journal(rank)]
         variables = environment(self.runs, **self.variables[rank])
-        return subprocess.run(command, env=variables, timeout=60, check=False).returncode
+        return subprocess.run(command, env=variables, timeout=LIMIT_S, check=False).returncode
 
     def end(self) -> Ended:
         """What is left when every rank and its helpers have ended."""
         errors = ""
         for rank in self.ranks:
-            errors += rank.communicate("" if rank.poll() is not None else "end\n", timeout=60)[1]
+            told = "" if rank.poll() is not None else "end\n"
+            errors += rank.communicate(told, timeout=LIMIT_S)[1]
         return Ended(self.ranks[0].returncode, "", errors, self.runs, self.runs).settled()
 
 
@@ -122,15 +123,15 @@ def node(tmp_path, nvml_library) -> Iterator[Node]:
 def test_gpu_hidden_from_the_agent_is_read_for_its_rank(node):
     """Each GPU is told of the rank that sees it, by one sampler, which ends with a killed rank."""
     both = {(node.journal(rank), uuid_of(rank)): SHOWN[rank] for rank in (0, 1)}
-    wait_until(lambda: node.told() == both, 60, "readings of both GPUs")
+    wait_until(lambda: node.told() == both, what="readings of both GPUs")
     assert len(node.helpers(1)) == 1
 
     assert node.start_again(1) == 0
     assert len(node.helpers(1)) == 1
     node.ranks[1].send_signal(signal.SIGKILL)
-    wait_until(lambda: not node.helpers(1), 60, "the sampler to end")
+    wait_until(lambda: not node.helpers(1), what="the sampler to end")
     alone = {(node.journal(0), uuid_of(0)): SHOWN[0]}
-    wait_until(lambda: node.told() == alone, 60, "readings of the other GPU to end")
+    wait_until(lambda: node.told() == alone, what="readings of the other GPU to end")
 
     read = node.end().rows(
         "SELECT DISTINCT rank, json_extract_string(labels, '$.\"hw.id\"') gpu, value FROM readings "
@@ -145,11 +146,11 @@ def test_gpu_hidden_from_the_agent_is_read_for_its_rank(node):
 def test_gpu_lost_and_back_is_in_the_trace_of_its_rank(node):
     """Two moments of the run, with the driver's words, though a sampler has seen them."""
     both = {(node.journal(rank), uuid_of(rank)): SHOWN[rank] for rank in (0, 1)}
-    wait_until(lambda: node.told() == both, 60, "readings of both GPUs")
+    wait_until(lambda: node.told() == both, what="readings of both GPUs")
     node.scripts[1].change({"0.lost": LOST})
-    wait_until(lambda: len(node.told()) == 1, 60, "the loss")
+    wait_until(lambda: len(node.told()) == 1, what="the loss")
     node.scripts[1].change({}, "0.lost")
-    wait_until(lambda: node.told() == both, 60, "the GPU to come back")
+    wait_until(lambda: node.told() == both, what="the GPU to come back")
     ended = node.end()
 
     found = ended.rows(
@@ -168,7 +169,7 @@ def test_gpu_lost_and_back_is_in_the_trace_of_its_rank(node):
 
 def test_no_sampler_where_nothing_is_hidden(node):
     """What is started in the agent's own place finds that it would see the same, and ends."""
-    wait_until((node.journals / "agent.gpus").exists, 60, "what the agent sees")
+    wait_until((node.journals / "agent.gpus").exists, what="what the agent sees")
 
     assert node.start_again(0) == 0
     assert not (node.journals / f"{node.journal(0)}.gpus").exists()
@@ -178,7 +179,7 @@ def test_no_sampler_where_gpus_are_not_wanted(tmp_path, nvml_library):
     """A job that has switched their readings off has one agent and nothing beside it."""
     node = Node(tmp_path, nvml_library, OTEL_MLPERF_READINGS_OFF="gpu")
     try:
-        wait_until(lambda: not node.helpers(1), 60, "the second agent to end")
+        wait_until(lambda: not node.helpers(1), what="the second agent to end")
         assert node.told() == {}
         assert node.ranks[1].poll() is None
     finally:

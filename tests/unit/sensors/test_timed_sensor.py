@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import threading
 
+from servers.running import PATIENCE_S
+
 from otel_mlperf import names
 from otel_mlperf.sensors.measurement import Measurement
 from otel_mlperf.sensors.timed_sensor import TimedSensor
@@ -96,4 +98,4 @@ def test_closing_closes_the_sensor_in_its_own_thread():
     assert calm.closed.is_set()
     assert not hanging.closed.is_set()
     hanging.go_on.set()
-    assert hanging.closed.wait(30)
+    assert hanging.closed.wait(PATIENCE_S)

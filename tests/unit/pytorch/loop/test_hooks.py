@@ -135,7 +135,7 @@ def test_torch_that_is_another(tmp_path):
         env={**os.environ, **settings},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=LIMIT_S,
         check=False,
     )
 

@@ -11,6 +11,7 @@ import textwrap
 import threading
 
 import pytest
+from runs import LIMIT_S
 
 import otel_mlperf as om
 from otel_mlperf import names
@@ -117,7 +118,7 @@ def test_ctrl_c_while_the_summary_is_waited_for(tmp_path, how, wait):
     program = [sys.executable, "-c", textwrap.dedent(TWICE), how, wait]
     environ = summary_environ() | {"OTEL_SDK_DISABLED": "false"}
     ended = subprocess.run(
-        program, cwd=tmp_path, env=environ, capture_output=True, text=True, timeout=60,
+        program, cwd=tmp_path, env=environ, capture_output=True, text=True, timeout=LIMIT_S,
         start_new_session=True, check=False,
     )  # fmt: skip
 
