@@ -21,6 +21,7 @@ from otel_mlperf.recorder.stepping.batch_size import count_samples
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from types import FrameType
 
     from otel_mlperf.pytorch.loop.loop_finder import Loop
     from otel_mlperf.recorder.sections.section_cases import RecordedSections
@@ -43,14 +44,14 @@ class BatchWait(LoopMoment):
 
     def _settle(self, subject: Any) -> None:
         paused = LoopMoment.paused
-        if isinstance(paused, PausedWait) and paused.goes_on(subject, _asking(3)):
+        if isinstance(paused, PausedWait) and paused.goes_on(subject, _asking(3, subject)):
             LoopMoment.paused, self._resumed, self._ahead = None, paused, id(subject)
         else:
             super()._settle(subject)
 
     def _begins(self, subject: Any) -> Any:
         self._iterator = subject
-        if self._loop.step.may_have_skipped and _is_passed_over(3):
+        if self._loop.step.may_have_skipped and _is_passed_over(3, subject):
             self._loop.step.skip_batches()
         data = getattr(subject, "_dataset", None)
         self._loop.batch_asked(subject, data, records=self._records())
@@ -70,7 +71,7 @@ class BatchWait(LoopMoment):
         # code holds the `with`.
         batch = sys._getframe(1).f_locals.get("data")
         if getattr(iterator, "_num_yielded", 0) == 1:
-            safely(self._pause, iterator, _asking(2))
+            safely(self._pause, iterator, _asking(2, iterator))
         safely(self._count, iterator, batch)
         super().__exit__(None, None, None)
 
@@ -130,18 +131,28 @@ class PausedWait:
             self._sections.close(section, self._end_ns)
 
 
-def _asking(depth: int) -> _Place | None:
+def _asking(depth: int, iterator: object) -> _Place | None:
     """Where the generator stands that asks the loader's function, so many frames up; None: none."""
-    frame = sys._getframe(depth).f_back
+    frame = _asker(depth + 1, iterator)
     if frame is None or not frame.f_code.co_flags & CO_GENERATOR:
         return None
     return frame.f_code, frame.f_lasti
 
 
-def _is_passed_over(depth: int) -> bool:
+def _is_passed_over(depth: int, iterator: object) -> bool:
     """Whether a ``for`` loop asks the loader's function, so many frames up.
 
     Who gathers batches, or asks ahead, mostly calls ``next()``.
     """
-    frame = sys._getframe(depth).f_back
+    frame = _asker(depth + 1, iterator)
     return frame is not None and frame.f_code.co_code[frame.f_lasti] == _FOR
+
+
+def _asker(depth: int, iterator: object) -> FrameType | None:
+    """Who asks the loader's function, so many frames up; not a method of a kind made of its."""
+    frame = sys._getframe(depth).f_back
+    while frame is not None and frame.f_code.co_name == "__next__":
+        if frame.f_locals.get("self") is not iterator:
+            break
+        frame = frame.f_back
+    return frame

@@ -11,6 +11,7 @@ import torch
 import torch.distributed.checkpoint as dcp
 from torch import nn
 from torch.utils.data import DataLoader, IterableDataset, TensorDataset
+from torch.utils.data.dataloader import _SingleProcessDataLoaderIter
 
 import otel_mlperf as om
 from otel_mlperf.integrations.torch_loop import TorchLoop
@@ -495,6 +496,37 @@ def test_batches_that_a_resumed_training_skips(watched):
 
     assert recorded.parts == [STEP] * 3
     assert recorded.samples == [4] * 3
+    assert recorded.outside == {"data.load": 3}
+
+
+class OwnIterator(_SingleProcessDataLoaderIter):
+    def __next__(self):
+        return super().__next__()
+
+
+class OwnLoader(DataLoader):
+    """Has iterators of its own, which ask torch's, as StatefulDataLoader of torchdata."""
+
+    def _get_iterator(self):
+        return OwnIterator(self)
+
+
+def test_loader_with_iterators_of_its_own(watched):
+    """It is told who asks all the same: one that is a batch ahead, and one that skips."""
+    model = make_model()
+    optimizer, data = optimizer_of(model), TensorDataset(torch.randn(24, 4))
+    for (x,) in Shard(OwnLoader(data, batch_size=4)):
+        model(x).sum().backward()
+        optimizer.step()
+    for number, (x,) in enumerate(OwnLoader(data, batch_size=4)):
+        if number < 3:
+            continue
+        model(x).sum().backward()
+        optimizer.step()
+    recorded = Recorded(watched)
+
+    assert recorded.parts == [STEP] * 9
+    assert recorded.samples == [4] * 9
     assert recorded.outside == {"data.load": 3}
 
 
