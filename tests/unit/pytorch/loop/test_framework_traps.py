@@ -1,0 +1,172 @@
+"""Are the steps of a framework's loop right where it ends early, goes on, fails or comes again?"""
+
+from __future__ import annotations
+
+import warnings
+from collections import Counter
+
+import lightning
+import pytest
+import torch
+import transformers
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+import otel_mlperf as om
+from otel_mlperf.integrations.torch_loop import TorchLoop
+
+transformers.logging.set_verbosity_error()
+transformers.logging.disable_progress_bar()
+STEP = {"data.load": 1, "forward": 1, "backward": 1, "optimizer": 1}
+
+
+@pytest.fixture(autouse=True)
+def quiet():
+    """What the frameworks warn of is not what these tests are about."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
+
+
+@pytest.fixture
+def watched(train):
+    """A run in which torch's loops are watched, and nothing of it afterwards."""
+    trained, integration = train(), TorchLoop()
+    integration.switch_on(torch)
+    yield trained
+    integration.switch_off()
+
+
+def parts_of(watched):
+    """Calls of each part in each step, once the run is over."""
+    om.stop()
+    sections = watched.sections()
+    roots = [section.span for section in sections if section.name == "train.step"]
+    counts = Counter((section.root, section.name) for section in sections)
+    return [{name: counts[root, name] for name in STEP} for root in roots]
+
+
+class Failure(Exception):
+    """What a callback raises."""
+
+
+class Module(lightning.LightningModule):
+    """The smallest one."""
+
+    def __init__(self):
+        super().__init__()
+        self.net = nn.Linear(4, 1)
+
+    def training_step(self, batch, _):
+        return self.net(batch[0]).sum()
+
+    def validation_step(self, batch, _):
+        self.log("held_out", self.net(batch[0]).sum())
+
+    def configure_optimizers(self):
+        return torch.optim.SGD(self.parameters(), lr=1e-3)
+
+
+class FailsAt(lightning.Callback):
+    """Raises behind a step."""
+
+    def __init__(self, step):
+        self.step = step
+
+    def on_train_batch_end(self, trainer, *_):
+        if trainer.global_step == self.step:
+            raise Failure
+
+
+def loader():
+    return DataLoader(TensorDataset(torch.randn(16, 4)), batch_size=4)
+
+
+def lightning_trainer(folder, **settings):
+    return lightning.Trainer(
+        accelerator="cpu",
+        logger=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+        default_root_dir=folder,
+        **settings,
+    )
+
+
+def test_lightning_ends_in_the_middle_of_an_epoch(watched, tmp_path):
+    """With the last step that was asked for; a batch that was fetched ahead is of none."""
+    lightning_trainer(tmp_path, max_steps=6).fit(Module(), loader(), loader())
+
+    assert parts_of(watched) == [STEP] * 6
+
+
+def test_lightning_callback_that_raises(watched, tmp_path):
+    """Its exception is the program's, the steps before it stay, and a second training is whole."""
+    with pytest.raises(Failure):
+        lightning_trainer(tmp_path, max_steps=6, callbacks=[FailsAt(3)]).fit(Module(), loader())
+    lightning_trainer(tmp_path, max_steps=2).fit(Module(), loader())
+
+    assert parts_of(watched) == [STEP] * 5
+
+
+def test_lightning_trainers_one_after_the_other(watched, tmp_path):
+    """Each has its steps, with a validation before and after; none falls between two."""
+    for _ in range(3):
+        lightning_trainer(tmp_path, max_epochs=1).fit(Module(), loader(), loader())
+
+    assert parts_of(watched) == [STEP] * 12
+    assert len(watched.sections("validate")) == 6
+
+
+class Rows(torch.utils.data.Dataset):
+    """Rows as the Trainer wants them."""
+
+    def __len__(self):
+        return 16
+
+    def __getitem__(self, i):
+        return {"x": torch.full((4,), float(i)), "labels": torch.zeros(1)}
+
+
+class WithLoss(nn.Module):
+    """A model that gives its loss."""
+
+    def __init__(self):
+        super().__init__()
+        self.net = nn.Linear(4, 1)
+
+    def forward(self, x, labels):
+        return {"loss": nn.functional.mse_loss(self.net(x), labels)}
+
+
+class FailsBehind(transformers.TrainerCallback):
+    """Raises behind a step."""
+
+    def __init__(self, step):
+        self.step = step
+
+    def on_step_end(self, args, state, control, **_):
+        if state.global_step == self.step:
+            raise Failure
+
+
+def trainer(folder, **settings):
+    arguments = transformers.TrainingArguments(
+        output_dir=folder, per_device_train_batch_size=4, use_cpu=True, report_to=[],
+        disable_tqdm=True, learning_rate=1e-3, **{"save_strategy": "no", **settings},
+    )  # fmt: skip
+    made = transformers.Trainer(model=WithLoss(), args=arguments, train_dataset=Rows())
+    made.remove_callback(transformers.PrinterCallback)
+    return made
+
+
+def test_trainer_callback_that_raises(watched, tmp_path):
+    """Its exception is the program's, and the trainings after it are whole."""
+    failing = trainer(tmp_path, max_steps=6)
+    failing.add_callback(FailsBehind(3))
+    with pytest.raises(Failure):
+        failing.train()
+    for _ in range(2):
+        trainer(tmp_path, max_steps=5).train()
+
+    assert parts_of(watched) == [STEP] * 13
