@@ -98,7 +98,7 @@ def test_steps_hold_the_work_that_is_theirs(recorded, name, style):
 def test_steps_have_the_numbers_that_they_have(recorded, name, style):
     """They count from 0; where the program goes on with a training, from where that was."""
     for ended, true in recorded(name, style):
-        first = true.first if style == "api" else 0
+        first = true.first
         count = 0 if style == "untouched" and "steps" in true.unseen else len(true.steps)
         rows = ended.rows("SELECT number FROM steps WHERE NOT error AND phase = 'train' ORDER BY n")
 

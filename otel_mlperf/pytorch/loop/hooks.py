@@ -31,6 +31,7 @@ from otel_mlperf.pytorch.loop.moments import (
     safely,
 )
 from otel_mlperf.pytorch.loop.recorded_steps import RecordedSteps
+from otel_mlperf.pytorch.loop.resumption import OptimizerRestored
 from otel_mlperf.pytorch.loop.transfers import Transfer
 from otel_mlperf.pytorch.loop.weave import weave
 from otel_mlperf.recorder.api import start
@@ -102,6 +103,12 @@ def _weave_optimizers(optimizer: Any, update: Update) -> None:
     made = OptimizerMade("made", _loop)
     _moments.append(made)
     _weave(optimizer.__init__, made, subject="self")
+    restored = OptimizerRestored("restored", _loop)
+    _moments.append(restored)
+    _hook(
+        "resumed steps",
+        lambda: _weave(inspect.unwrap(optimizer.load_state_dict), restored, subject="state_dict"),
+    )
 
 
 def _kinds_of(kind: Any) -> Iterator[Any]:

@@ -38,6 +38,9 @@ class StepSink(ValidationSink, Protocol):
     def cancel(self) -> None:
         """Forgets the open step: its number is not used up, its time is outside."""
 
+    def go_on_from(self, number: int) -> None:
+        """So many steps were done before: the next one's number, unless that is larger already."""
+
 
 class InferredStep:
     """The steps of one loop, one after the other."""
@@ -63,6 +66,11 @@ class InferredStep:
     def is_updated(self) -> bool:
         """Whether one is open and has had an update: it may end."""
         return self.is_open and bool(self.round)
+
+    def go_on_from(self, number: int) -> None:
+        """So many were done before, in a run that this one goes on with; ignored inside a step."""
+        if not self.is_open:
+            self._sink.go_on_from(number)
 
     # -- its begin and end ----------------------------------------------------------------------
 

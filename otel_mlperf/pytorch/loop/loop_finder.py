@@ -160,6 +160,11 @@ class Loop:
         if self.step.is_open and not self._data and not self.step.batches.passes:
             self.step.cancel()  # a batch was only looked at, or a model tried out
 
+    def optimizer_restored(self, updates: int) -> None:
+        """An optimizer is given the state that it had after so many updates."""
+        if not self._holders:
+            self.step.go_on_from(updates)
+
     def failed(self) -> None:
         """An exception has left a moment."""
         self.step.has_failed = True

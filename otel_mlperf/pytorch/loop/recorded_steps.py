@@ -21,11 +21,15 @@ class RecordedSteps:
         self._recorder: Recorder | None = None
         self._step: OpenStep | None = None
         self._validation: Phase | None = None
+        self._done_before: tuple[Recorder, int] | None = None
+        """Steps of the run that this one goes on with, and who was told."""
 
     def begin(self, at_ns: int) -> None:
         """Opens a step as of then, unless the program says itself what its steps are."""
         self._recorder, self._step = active(), None
         if self._recorder is not None:
+            if self._done_before is not None:
+                self._go_on(self._recorder)
             self._step = self._recorder.stepping.infer(at_ns)
 
     def complete(self, at_ns: int) -> None:
@@ -47,6 +51,21 @@ class RecordedSteps:
         """Forgets the open step."""
         if self._recorder is not None and self._step is not None:
             self._recorder.stepping.cancel(self._step)
+
+    def go_on_from(self, number: int) -> None:
+        """So many steps were done before, in a run that this one goes on with."""
+        recorder, known = active(), self._done_before
+        if known is not None and known[0] is recorder:
+            number = max(number, known[1])
+        self._done_before = None if recorder is None else (recorder, number)
+
+    def _go_on(self, recorder: Recorder) -> None:
+        """Only now: a program that says its steps knows their numbers."""
+        known, self._done_before = self._done_before, None
+        stepping = recorder.stepping
+        if known is None or known[0] is not recorder or stepping.are_said:
+            return
+        stepping.set_next_number(max(known[1], stepping.next_number()))
 
     def begin_validation(self, at_ns: int) -> None:
         """Opens a phase as of then.

@@ -14,6 +14,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import otel_mlperf as om
 from otel_mlperf.integrations.torch_loop import TorchLoop
+from otel_mlperf.recorder.api.span import active
 
 transformers.logging.set_verbosity_error()
 transformers.logging.disable_progress_bar()
@@ -100,6 +101,22 @@ def test_lightning_ends_in_the_middle_of_an_epoch(watched, tmp_path):
     assert parts_of(watched) == [STEP] * 6
 
 
+class WithAdam(Module):
+    def configure_optimizers(self):
+        return torch.optim.Adam(self.parameters(), lr=1e-3)
+
+
+def test_lightning_that_is_resumed(watched, tmp_path):
+    """Its steps go on behind those of the checkpoint."""
+    lightning_trainer(tmp_path, max_steps=3).fit(WithAdam(), loader())
+    (checkpoint,) = tmp_path.rglob("*.ckpt")
+    active().stepping.set_next_number(0)
+    again = lightning_trainer(tmp_path, max_steps=5)
+    again.fit(WithAdam(), loader(), ckpt_path=checkpoint)
+
+    assert active().stepping.next_number() == again.global_step == 5
+
+
 def test_lightning_callback_that_raises(watched, tmp_path):
     """Its exception is the program's, the steps before it stay, and a second training is whole."""
     with pytest.raises(Failure):
@@ -170,3 +187,13 @@ def test_trainer_callback_that_raises(watched, tmp_path):
         trainer(tmp_path, max_steps=5).train()
 
     assert parts_of(watched) == [STEP] * 13
+
+
+def test_trainer_that_is_resumed(watched, tmp_path):
+    """Its steps go on behind those of the checkpoint."""
+    trainer(tmp_path, max_steps=3, save_strategy="steps", save_steps=3).train()
+    active().stepping.set_next_number(0)
+    again = trainer(tmp_path, max_steps=5)
+    again.train(resume_from_checkpoint=True)
+
+    assert active().stepping.next_number() == again.state.global_step == 5

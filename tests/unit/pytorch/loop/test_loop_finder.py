@@ -36,6 +36,9 @@ class Written:
         self.steps_ns.pop()
         self.words.append("cancel")
 
+    def go_on_from(self, number):
+        self.words.append(f"from {number}")
+
     def begin_validation(self, at_ns):
         assert at_ns
         self.words.append("validate")
