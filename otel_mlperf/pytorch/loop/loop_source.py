@@ -5,6 +5,8 @@ from __future__ import annotations
 import weakref
 from typing import TYPE_CHECKING, Any
 
+from otel_mlperf.recorder.core.interrupts import raises_afterwards
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -36,6 +38,7 @@ class LoopSource:
         """Whether the loop over it goes on, so that it will be asked again."""
         return not self.is_over and self.reference is not None and self.reference() is not None
 
+    @raises_afterwards
     def _gone(self, gone: object) -> None:
         # By ``break``, or after its last batch. Any thread may say so.
         if gone is self.reference:

@@ -8,6 +8,8 @@ from __future__ import annotations
 import weakref
 from typing import Any, Final
 
+from otel_mlperf.recorder.core.interrupts import raises_afterwards
+
 _DEEPEST: Final = 8
 """Modules around one another that are looked through."""
 _NOBODY: Final = -1
@@ -104,6 +106,7 @@ class Learners:
     def _know(self, module: Any) -> _Called:
         number = id(module)
 
+        @raises_afterwards
         def forget(_: object) -> None:
             self._known.pop(number, None)
 
@@ -137,8 +140,9 @@ class DataSets:
         """Its number; another one may have it once this one is gone."""
         number = id(data)
         if number not in self._known:
+            forget = raises_afterwards(lambda _: self._forget(number))
             try:
-                self._known[number] = weakref.ref(data, lambda _: self._forget(number))
+                self._known[number] = weakref.ref(data, forget)
             except TypeError:  # a list
                 self._known[number] = None
         return number
@@ -210,7 +214,8 @@ class UpdateRound:
     def made(self, optimizer: Any) -> None:
         """The program has a new optimizer."""
         self.is_expected, number = True, id(optimizer)
-        self._unused[number] = weakref.ref(optimizer, lambda _: self._unused.pop(number, None))
+        forget = raises_afterwards(lambda _: self._unused.pop(number, None))
+        self._unused[number] = weakref.ref(optimizer, forget)
 
     def begin(self) -> None:
         """A step begins."""

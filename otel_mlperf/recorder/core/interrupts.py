@@ -64,6 +64,10 @@ def _digits(value: int) -> list[int]:
 
 _held: dict[int, BaseException] = {}
 """By thread: what is to be raised again."""
+_held_at_start: dict[int, BaseException] = {}
+"""What came as a garbage collection began: to be raised as it ends."""
+_START: Final = ("start",)
+_STOP: Final = ("stop",)
 # Gives the caller's thread without a call of the interpreter's, after which it would look.
 _here: Final = iter(threading.get_ident, None)
 
@@ -95,7 +99,9 @@ _threads: Final[Any] = _Threads()
 def raises_afterwards(function: Callable[..., object]) -> Callable[..., None]:
     """What the interpreter may call by itself: whatever it raises is raised again afterwards.
 
-    In the same thread, in what was interrupted by the call, and the very exception.
+    In the same thread, in what was interrupted by the call, and the very exception. Of the two
+    calls that ``gc.callbacks`` get for a collection it is the second: what the collection itself
+    calls in between would drop it, too.
     """
 
     @functools.wraps(function)
@@ -104,6 +110,8 @@ def raises_afterwards(function: Callable[..., object]) -> Callable[..., None]:
         try:
             is_begun = True
             function(*args)
+            if _held_at_start and args[:1] == _STOP:
+                _raise_held()
         except BaseException as error:  # noqa: BLE001 - raised again by the interpreter
             held = error
             try:
@@ -114,7 +122,17 @@ def raises_afterwards(function: Callable[..., object]) -> Callable[..., None]:
             # No call from here on, nor a jump back: the interpreter would look for signals again.
             for thread in _here:  # noqa: B007 - needed below
                 break
+            if args[:1] == _START:
+                _held_at_start[thread] = held
+                return
             _held[thread] = held
             _threads[thread] = _HeldError
 
     return call
+
+
+def _raise_held() -> None:
+    """Raises what came as the caller's collection began, if anything did."""
+    held = _held_at_start.pop(threading.get_ident(), None)
+    if held is not None:
+        raise held

@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+import pytest
 import torch
+from interrupted_calls import interruptions
 from torch import nn
 
+from otel_mlperf.pytorch import loop
+from otel_mlperf.pytorch.loop.loop_source import LoopSource
 from otel_mlperf.pytorch.loop.participants import DataSets, Learners, UpdateRound
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 class Wrapper(nn.Module):
@@ -121,3 +130,39 @@ def test_round_of_another_loop_does_not_wait_for_this_one():
     updates.add(two)
 
     assert updates.is_whole
+
+
+class Data:
+    """What a loader iterates over."""
+
+
+def forget_module() -> None:
+    learners = Learners()
+    learners.add(make_model())
+
+
+def forget_data() -> None:
+    data = DataSets()
+    data.number_of(Data())
+    assert not len(data)
+
+
+def forget_optimizer() -> None:
+    updates = UpdateRound()
+    updates.made(Data())
+
+
+def leave_loop() -> None:
+    left: list[None] = []
+    source = LoopSource(lambda: left.append(None))
+    source.follow(Data())
+    assert left
+
+
+@pytest.mark.fault("F95")
+@pytest.mark.parametrize("use", [forget_module, forget_data, forget_optimizer, leave_loop])
+def test_interrupt_as_something_is_forgotten(use: Callable[[], None]) -> None:
+    """What a weak reference's callback is interrupted by arrives, and all is forgotten."""
+    use()
+    for moment, raised, arrived in interruptions(loop, KeyboardInterrupt, use):
+        assert arrived is raised, moment.where

@@ -70,6 +70,39 @@ def test_collection(alarm):
         gc.callbacks.remove(call)
 
 
+@pytest.mark.fault("F95")
+@pytest.mark.parametrize("struck", ["start", "stop"])
+def test_other_callbacks_of_a_collection(alarm, struck):
+    """Where others of the program's are called in it too, none of them is hit, nor a finalizer."""
+    called = []
+
+    @raises_afterwards
+    def call(phase: str, info: dict[str, int]) -> None:
+        if phase == struck:
+            signal.raise_signal(signal.SIGALRM)
+
+    def other(phase: str, info: dict[str, int]) -> None:
+        called.append(phase)
+
+    class Cycle:
+        def __init__(self) -> None:
+            self.itself = self
+
+        def __del__(self) -> None:
+            called.append("finalizer")
+
+    Cycle()
+    before = list(gc.callbacks)
+    gc.callbacks[:] = [other, call]
+    try:
+        with pytest.raises(LimitError):
+            gc.collect()
+    finally:
+        gc.callbacks[:] = before
+
+    assert called == ["start", "finalizer", "stop"]
+
+
 def test_first_instruction():
     """The first ``try`` of a function covers its first instruction; what it does stays the same."""
 
