@@ -21,15 +21,14 @@ from otel_mlperf.agent.delivery.store_destination import STORE, StoreDestination
 from otel_mlperf.agent.intake.event_queue import EventQueue
 from otel_mlperf.agent.intake.spiller import Spiller
 from otel_mlperf.agent.intake.write_ahead_log import Log
-from otel_mlperf.agent.lifecycle.node_parts import make_node_parts
-from otel_mlperf.agent.model.agent_state import AgentState, load_state, write_state
+from otel_mlperf.agent.lifecycle.node_parts import load_or_begin, make_node_parts
+from otel_mlperf.agent.model.agent_state import AgentState, write_state
 from otel_mlperf.agent.model.events import Joined, Left
 from otel_mlperf.agent.readings.reading_rounds import ReadingRounds, find_used
 from otel_mlperf.agent.readings.sensor_set import this_machine
 from otel_mlperf.errors import StoreError
 from otel_mlperf.ids import safe_name
-from otel_mlperf.store.parts import last_number, window_host, write_as_of
-from otel_mlperf.store.schema import TABLES
+from otel_mlperf.store.parts import window_host, write_as_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -71,7 +70,7 @@ class Agent:
             place.mkdir(parents=True, exist_ok=True, mode=0o700)
         self._tail, self._options = tail, options
         self._state_path = self._folder / "state"
-        self._state: AgentState = self._load()
+        self._state: AgentState = load_or_begin(self.run_folder, self._folder)
         parts = make_node_parts(self.run_folder, self._folder, options, self._state)
         self._outbox, self._rows = parts.outbox, parts.rows
         self._windows, self._processor, self._sender = parts.windows, parts.processor, parts.sender
@@ -90,19 +89,6 @@ class Agent:
         # What had ended by then was to be in the tables: by the monotonic clock, and as Unix time.
         self._until_ns = 0, 0
         self._replay()
-
-    def _load(self) -> AgentState:
-        try:
-            return load_state(self._state_path)
-        except StoreError as error:
-            # Begins anew behind everything that is there, rather than not at all.
-            _log.warning("%s; kept as %s.bad", error, self._state_path)
-            self._state_path.replace(self._state_path.with_suffix(".bad"))
-            # Numbers go on behind those of the lost state: a part or a request of the same number
-            # would be taken for a repeat.
-            used = [last_number(self.run_folder, table, self._host) for table in TABLES]
-            segment = Log(self._folder, 0).after_all()
-            return AgentState(segment=segment, part=max(used) + 1, request=time.time_ns())
 
     def _replay(self) -> None:
         count = 0

@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
+import logging
+import time
 from typing import TYPE_CHECKING, NamedTuple
 
 from otel_mlperf.agent.delivery.destination import Destination, Site
 from otel_mlperf.agent.delivery.destination_list import make_destinations
 from otel_mlperf.agent.delivery.outbox import Outbox
 from otel_mlperf.agent.delivery.sender import Sender
+from otel_mlperf.agent.intake.write_ahead_log import Log
 from otel_mlperf.agent.lifecycle.event_processor import EventProcessor
+from otel_mlperf.agent.model.agent_state import AgentState, load_state
 from otel_mlperf.agent.model.table_rows import TableRows
 from otel_mlperf.agent.window_conversion import WindowQueue
+from otel_mlperf.errors import StoreError
+from otel_mlperf.store.parts import last_number
+from otel_mlperf.store.schema import TABLES
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from otel_mlperf.agent.model.agent_options import Options
-    from otel_mlperf.agent.model.agent_state import AgentState
+
+_log = logging.getLogger("otel_mlperf.agent")
 
 
 class NodeParts(NamedTuple):
@@ -28,6 +36,24 @@ class NodeParts(NamedTuple):
     windows: WindowQueue
     processor: EventProcessor
     sender: Sender
+
+
+def load_or_begin(run_folder: Path, folder: Path) -> AgentState:
+    """What the agent that has ``folder`` knew last.
+
+    Where that is damaged it begins anew behind everything that is there, rather than not at all.
+    """
+    path = folder / "state"
+    try:
+        return load_state(path)
+    except StoreError as error:
+        _log.warning("%s; kept as %s.bad", error, path)
+        path.replace(path.with_suffix(".bad"))
+        # Numbers go on behind those of the lost state: a part or a request of the same number
+        # would be taken for a repeat.
+        used = [last_number(run_folder, table, folder.name) for table in TABLES]
+        segment = Log(folder, 0).after_all()
+        return AgentState(segment=segment, part=max(used) + 1, request=time.time_ns())
 
 
 def make_node_parts(

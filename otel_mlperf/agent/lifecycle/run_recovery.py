@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from otel_mlperf.agent.delivery.accounts import write_report
 from otel_mlperf.agent.lifecycle.agent_process import first_meta, serve
-from otel_mlperf.agent.lifecycle.node_parts import make_node_parts
+from otel_mlperf.agent.lifecycle.node_parts import load_or_begin, make_node_parts
 from otel_mlperf.agent.model.agent_options import Options, read_options
-from otel_mlperf.agent.model.agent_state import load_state, write_state
+from otel_mlperf.agent.model.agent_state import write_state
 from otel_mlperf.errors import JournalError, RunServed, StoreError
 from otel_mlperf.journal.folder_lock import is_served
 from otel_mlperf.journal.journal_folder import (
@@ -139,7 +139,7 @@ def _is_served(run: RunFolder) -> bool:
 
 
 def _deliver(run_folder: Path, place: Path, options: Options) -> Recovered:
-    state = load_state(place / "state")
+    state = load_or_begin(run_folder, place)
     parts = make_node_parts(run_folder, place, options, state)
     converted = 0
     # No log here, and none is needed: what a window left is removed only after the state that

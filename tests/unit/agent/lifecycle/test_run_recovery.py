@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from by_hand import Program
+from otlp_requests import spans
 
 from otel_mlperf.agent.delivery.outbox import Outbox
 from otel_mlperf.agent.lifecycle.agent_process import serve
@@ -47,6 +48,25 @@ def test_files_of_an_agent_that_is_at_work_are_left_alone(run):
             deliver_rest(run, {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:9"})
 
     assert files(run) == before
+
+
+@pytest.mark.fault("F98")
+def test_garbled_and_foreign_files_stop_no_recovery(run, server):
+    """What waits beside them is sent; what is somebody else's stays."""
+    place = run.path / "agent" / "node"
+    (request,) = (place / "requests").glob("*.batch")
+    request.unlink()  # no server takes it
+    (place / "requests" / "outcomes.log").write_bytes(b"\xff\xfe no line\n12x spans 1 1 - .")
+    (place / "requests" / "note.batch").write_text("not ours")
+    (place / "state").write_bytes(b"\xc1")
+    (place / "wal-00000001.bak").write_bytes(b"x")
+    Outbox(place / "requests", 1 << 20).add(2, "spans/otlp", 3, spans(3))
+    deliver_rest(run, {"OTEL_EXPORTER_OTLP_ENDPOINT": server.url})
+
+    assert len(server.spans()) == 3
+    assert (place / "state.bad").read_bytes() == b"\xc1"
+    assert (place / "requests" / "note.batch").read_text() == "not ours"
+    assert (place / "wal-00000001.bak").exists()
 
 
 def left_behind(place: Path, name: str) -> Path:
