@@ -10,6 +10,7 @@ from otel_mlperf.journal.journal_folder import (
     folders_of_run,
     folders_with_journals,
     is_own,
+    journal_folder,
     journal_name,
     journals_in,
     make_private,
@@ -55,6 +56,17 @@ def test_folders_of_a_run_are_those_of_its_owner(tmp_path):
     assert shared == f"/shm/otel_mlperf-{tmp_path.stat().st_uid}/r"
     assert on_disk == f"{tmp_path}/journals"
     assert folders_of_run("r", tmp_path, "/shm", user=7)[0] == "/shm/otel_mlperf-7/r"
+
+
+def test_a_machine_without_shared_memory(tmp_path):
+    """Where there is none, or no folder, journals lie in the run folder."""
+    run_folder = str(tmp_path / "run")
+    (tmp_path / "file").touch()
+
+    for name in ("gone", "file"):
+        place = journal_folder("r", run_folder, str(tmp_path / name))
+        assert place == f"{run_folder}/journals"
+    assert journal_folder("r", run_folder, str(tmp_path)).startswith(f"{tmp_path}/otel_mlperf-")
 
 
 def test_only_folders_that_hold_a_journal_are_looked_at(tmp_path):

@@ -81,3 +81,15 @@ def test_whatever_a_server_does_for_a_while_costs_nothing(server, requests, send
     assert sender.drain(FOR_EVER_S)
     assert [(o.delivered, o.lost) for o in requests.news()] == [(3, {})]
     assert {int(span["span_id"], 16) for span in server.spans()} == {1, 2, 3}
+
+
+@pytest.mark.fault("F06")
+def test_what_a_server_has_rejected_is_lost_and_not_sent_again(server, requests, sender) -> None:
+    """A request that was taken in part is done with: the rest of it is delivered, once."""
+    server.mode("partial", rejected=1, times=1)
+    requests.add(1, "spans/otlp", 3, spans(3))
+    sender.start()
+
+    assert sender.drain(FOR_EVER_S)
+    assert [(o.delivered, o.lost) for o in requests.news()] == [(2, {"rejected": 1})]
+    assert len(server.requests()) == 1

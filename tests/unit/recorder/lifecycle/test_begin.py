@@ -99,8 +99,9 @@ def test_no_room_in_shared_memory(start, said):
     assert "the journal goes to the run folder" in said()[0]
 
 
+@pytest.mark.fault("F92")
 def test_small_journal(start):
-    """A full journal drops the newest sections and counts them."""
+    """A full journal, of which no agent reads, drops the newest sections and counts them."""
     recording = start(rows=2048)
     for _ in range(5000):
         with om.span("work"):

@@ -66,6 +66,25 @@ def test_sampled_flag(recording):
     assert [i for i, flag in enumerate(flags) if flag & 1] == [0, 1, 2, 3, 4, 100]
 
 
+@pytest.mark.fault("S14")
+def test_trace_headers_of_a_stranger(start, monkeypatch):
+    """Whatever they say, in a variable or in the context of a request: steps have their trace."""
+    header = f"00-{7:032x}-{9:016x}-01"
+    monkeypatch.setenv("TRACEPARENT", header)
+    monkeypatch.setenv("TRACESTATE", "vendor=" + "x" * 10_000)
+    meta = start().recorder.meta
+    with om.span("work"):
+        of_run = current()
+    with context_of(propagate.extract({"traceparent": header})):
+        assert current().trace_id == 7
+        with om.step():
+            of_step = current()
+
+    assert of_run.trace_id == ids.run_trace_id(meta.run_id, meta.restart)
+    assert of_step.trace_id == ids.trace_id(meta.run_id, meta.restart, "train", 0)
+    assert not of_run.trace_state
+
+
 def test_attributes_through_the_api(recording):
     """What is set on the current span lands in the section."""
     with om.span("forward", layer=1):
