@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from otel_mlperf import names
@@ -75,19 +76,27 @@ def read_process_use(store: Store, processes: Processes) -> ProcessUse | None:
     """What the training processes used by their own account; None where none has told."""
     rows = store.rows(
         "SELECT name, rank, restart, max(value) FROM readings "
-        "WHERE name IN ($cpu, $peak) GROUP BY name, rank, restart",
+        "WHERE name IN ($cpu, $peak) OR (name = $cuda AND contains(labels, $allocated)) "
+        "GROUP BY name, rank, restart",
         cpu=names.RUN_CPU.name,
         peak=names.RUN_MEMORY_PEAK.name,
+        cuda=names.CUDA_MEMORY_MOST.name,
+        allocated=json.dumps({names.CUDA_MEMORY_STATE: "allocated"})[1:-1],
     )
-    cpu = {(rank, restart): s for name, rank, restart, s in rows if name == names.RUN_CPU.name}
+    cpu_s = {(rank, restart): s for name, rank, restart, s in rows if name == names.RUN_CPU.name}
     peaks = [value for name, _, _, value in rows if name == names.RUN_MEMORY_PEAK.name]
+    cuda = [value for name, _, _, value in rows if name == names.CUDA_MEMORY_MOST.name]
     # Of those alone that have told: what others used is not known.
     lives = (
         processes.end_of(process) - process.start_ns
         for process in processes.all
-        if (process.rank, process.restart) in cpu
+        if (process.rank, process.restart) in cpu_s
     )
     life_s = sum(lives) / 1e9
     if not peaks or not life_s:
         return None
-    return ProcessUse(cpus=sum(cpu.values()) / life_s, memory_peak_bytes=int(max(peaks)))
+    return ProcessUse(
+        cpus=sum(cpu_s.values()) / life_s,
+        memory_peak_bytes=int(max(peaks)),
+        cuda_peak_bytes=int(max(cuda)) if cuda else None,
+    )

@@ -44,3 +44,5 @@ class ProcessUse(msgspec.Struct, frozen=True, kw_only=True):
     """CPU time of all threads / time; of several processes the mean."""
     memory_peak_bytes: int
     """The most that was resident, of the process that had most."""
+    cuda_peak_bytes: int | None
+    """The most that PyTorch's allocator had given out on one device; None: no CUDA."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import statistics
 
 import pytest
@@ -9,6 +10,7 @@ from run_folders import START, RunFolderBuilder, S
 from summaries import summary_of
 
 from otel_mlperf import names
+from otel_mlperf.report.summary_table import render_summary
 
 CPU = names.CPU_NS.key
 
@@ -70,8 +72,15 @@ def test_of_the_processes(run):
             run.row("readings", rank=rank, restart=0, name=metric.name, labels="{}",
                     time_ns=START + S, value=value)  # fmt: skip
 
-    process = summary_of(run).process
-    assert (process.cpus, process.memory_peak_bytes) == (1.0, 300)
+    for state, value in (("allocated", 70.0), ("reserved", 90.0), ("allocated", 60.0)):
+        labels = {names.DEVICE_INDEX: str(value), names.CUDA_MEMORY_STATE: state}
+        run.row("readings", rank=0, restart=0, name=names.CUDA_MEMORY_MOST.name,
+                labels=json.dumps(labels), time_ns=START + S, value=value)  # fmt: skip
+
+    summary = summary_of(run)
+    process = summary.process
+    assert (process.cpus, process.memory_peak_bytes, process.cuda_peak_bytes) == (1.0, 300, 70)
+    assert "process   1.00 cpus, at most 300 B, 70 B of CUDA memory\n" in render_summary(summary)
 
 
 def test_nothing_told(run):

@@ -131,3 +131,22 @@ def test_real_device():
     found = recorded(section)
     assert found[DELTA] == kept.nbytes
     assert found[PEAK] == torch.cuda.max_memory_allocated() >= 2 * kept.nbytes
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_sections_that_are_measured_on_a_real_device():
+    """``resources=True`` says of each call what the allocator says, without waiting for the GPU."""
+    torch.ones(1, device="cuda")
+    at = [measure.key for measure in names.MEASURES].index("cuda_growth_bytes")
+    kept, grown, before = [], [], torch.cuda.memory_allocated()
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        for _ in range(10):
+            with om.span("forward", resources=True) as section:
+                kept.append(torch.empty(1 << 20, device="cuda"))
+            grown.append(section.extra.usage.figures[at])
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+
+    assert sum(grown) == torch.cuda.memory_allocated() - before == sum(one.nbytes for one in kept)

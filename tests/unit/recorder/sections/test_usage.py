@@ -18,6 +18,7 @@ from interrupted_calls import interruptions
 
 import otel_mlperf as om
 from otel_mlperf import names, recorder
+from otel_mlperf.recorder.api.otel_tracer import JournalTracer
 from otel_mlperf.recorder.core.used_so_far import Counters
 from otel_mlperf.recorder.sections.section_context import CURRENT
 
@@ -386,6 +387,18 @@ def test_steps_interrupted_at_every_moment(start):
     rows = recording.sections()
     assert max(Counter(row.span for row in rows).values()) == 1
     assert all(len(row.payload["u"]) == len(KEYS) for row in rows)
+
+
+def test_spans_of_opentelemetry(start):
+    """One that a block holds is measured like a section, one that is only opened is not."""
+    recording = start(resources_of="all")
+    tracer = JournalTracer()
+    with tracer.start_as_current_span("block"):
+        move(KIB)
+    tracer.start_span("opened").end()
+
+    assert used(recording.one("block"))["written_bytes"] == KIB
+    assert "u" not in recording.one("opened").payload
 
 
 def test_beside_plain_ones(recording):
