@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 import pytest
+import pytest_randomly
 from fault_server import FaultServer
 from hypothesis import HealthCheck, settings
 from nvml import scripted
@@ -34,6 +35,9 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 # How long an example takes says how busy the machine is, not whether a promise holds.
 settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("untimed")
+
+# DeepSpeed offers to be seeded before each test: every session would import it, for ten seconds.
+pytest_randomly.entrypoint_reseeds = []
 
 
 @pytest.fixture(scope="module", autouse=True)
