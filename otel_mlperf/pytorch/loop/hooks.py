@@ -81,7 +81,8 @@ def _install() -> None:
     )
     _hook("backward", lambda: _weave(torch.autograd.backward, backward))
     _hook("steps", lambda: _weave_optimizers(optimizer, update))
-    _hook("scaled steps", lambda: _weave(torch.amp.GradScaler.step, update, subject="optimizer"))
+    scaled = torch.amp if hasattr(torch.amp, "GradScaler") else torch.cuda.amp  # before torch 2.3
+    _hook("scaled steps", lambda: _weave(scaled.GradScaler.step, update, subject="optimizer"))
     start.at_begin.append(_end_with)
     run = start.current()
     if run is not None:

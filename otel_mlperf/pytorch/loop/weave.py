@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+from operator import attrgetter
 from types import CodeType, FunctionType
 from typing import TYPE_CHECKING, Protocol
 
@@ -50,7 +51,8 @@ def weave(
 
     Raises:
         OSError: the function has no source.
-        TypeError: the function is not a plain one: it closes over variables, or is a wrapper.
+        TypeError: the function is not a plain one: it closes over variables, or is a wrapper; or
+            its ``torch`` does not say when it compiles.
     """
     code = function.__code__
     # Another code object fits only a function with as many cells; the source of a wrapper is that
@@ -59,7 +61,8 @@ def weave(
         raise TypeError(f"{function.__qualname__} closes over variables or is a wrapper")
     tree, definition = _parse(function)
     definition.decorator_list = []
-    _put_into(_find(definition, inner) if inner else definition, f"{name}.of({subject})", name)
+    passes = f"{_compiling(function.__globals__['torch'])}() or {name}.busy"
+    _put_into(_find(definition, inner) if inner else definition, f"{name}.of({subject})", passes)
     ast.fix_missing_locations(tree)
     woven = _compile(tree, code)
     # The gate comes first: another thread may call the function between these two lines.
@@ -77,12 +80,23 @@ def _find(definition: ast.FunctionDef, inner: str) -> ast.FunctionDef:
     raise TypeError(f"{definition.name} makes no function {inner}")
 
 
-def _put_into(definition: ast.FunctionDef, entered: str, name: str) -> None:
-    """Puts a function's body into what the gate of that name gives."""
+def _compiling(torch: object) -> str:
+    """What says that ``torch.compile`` looks on, and is read by it as a constant."""
+    for path in ("compiler.is_compiling", "_utils.is_compiling"):  # the second before torch 2.3
+        try:
+            attrgetter(path)(torch)
+        except AttributeError:
+            continue
+        return f"torch.{path}"
+    raise TypeError("this torch does not say when it compiles")
+
+
+def _put_into(definition: ast.FunctionDef, entered: str, passes: str) -> None:
+    """Puts a function's body into what the gate gives, unless it passes by."""
     globals_ = _Globals()
     body = [globals_.visit(node) for node in definition.body]
     # The compiler's flag comes first: read under it, `busy` would become a guard that changes.
-    test = _expression(f"torch.compiler.is_compiling() or {name}.busy", definition)
+    test = _expression(passes, definition)
     # The body stands there twice, so that the way of torch.compile holds nothing of ours.
     timed = ast.With([ast.withitem(_expression(entered, definition))], body)
     choice = ast.If(test, body, [timed])

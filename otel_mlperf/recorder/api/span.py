@@ -69,8 +69,10 @@ def watch_torch() -> None:
     """Asks torch from now on whether it is compiling, if the program has imported torch."""
     global _is_compiling
     if _is_compiling is None:
-        compiler = sys.modules.get("torch.compiler")
-        _is_compiling = getattr(compiler, "is_dynamo_compiling", None)
+        modules = sys.modules
+        _is_compiling = getattr(modules.get("torch.compiler"), "is_dynamo_compiling", None)
+        if _is_compiling is None:  # before torch 2.3
+            _is_compiling = getattr(modules.get("torch._utils"), "is_compiling", None)
 
 
 def is_compiling() -> bool:

@@ -138,6 +138,28 @@ def test_compiled_code_never_sees_the_gate(module):
     assert gate.passed == []
 
 
+def test_older_torch_says_elsewhere_that_it_compiles(module):
+    """Before 2.3 torch.compiler does not say it: what a woven function asks for is there."""
+    module.torch._utils, module.torch.compiler = module.compiler, object()
+    gate = Gate()
+    weave(module.double, gate, "_gate")
+
+    assert module.double(3) == 6
+    assert gate.passed == ["in", None]
+    module.compiler.on = True
+    assert module.double(3) == 6
+    assert gate.passed == ["in", None]
+
+
+def test_torch_that_never_says_that_it_compiles_is_left_alone(module):
+    """A function stays as it is where nobody could keep torch.compile out of the gate."""
+    module.torch.compiler = object()
+
+    with pytest.raises(TypeError, match="does not say when it compiles"):
+        weave(module.double, Gate(), "_gate")
+    assert module.double(3) == 6
+
+
 @pytest.mark.parametrize("number", [-1, 3])
 def test_tracebacks_stay_the_same(module, number):
     """Files, lines, columns and names of an exception's frames are those of the source."""
