@@ -29,7 +29,7 @@ lint: $(READY)
 	$(BIN)/lint-imports --no-cache
 
 bench: $(READY)
-	@for table in spans foreign_spans instruments overhead agent_cost encoder readings sensors \
+	@for table in spans foreign_spans instruments overhead frameworks agent_cost encoder readings sensors \
 			profile_window trace_encoding trace_reading; do $(BIN)/python tests/bench/$$table.py || exit 1; done
 
 load: $(READY)
