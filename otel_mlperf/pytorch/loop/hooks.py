@@ -31,7 +31,7 @@ from otel_mlperf.pytorch.loop.moments import (
     safely,
 )
 from otel_mlperf.pytorch.loop.recorded_steps import RecordedSteps
-from otel_mlperf.pytorch.loop.resumption import OptimizerRestored
+from otel_mlperf.pytorch.loop.resumption import OptimizerPrepared, OptimizerRestored
 from otel_mlperf.pytorch.loop.transfers import Transfer
 from otel_mlperf.pytorch.loop.weave import weave
 from otel_mlperf.recorder.api import start
@@ -50,6 +50,7 @@ _of_libraries: Final = {
     "save": Checkpoint(names.SPAN_CHECKPOINT, names.CHECKPOINT_WRITE, _loop),
     "load": Checkpoint(names.SPAN_CHECKPOINT_LOAD, names.CHECKPOINT_READ, _loop),
     "transfer": Transfer(_loop),
+    "prepare": OptimizerPrepared("prepare", _loop),
 }
 
 
@@ -72,6 +73,7 @@ def _install() -> None:
     forward = Forward(_loop, torch.is_grad_enabled, losses)
     backward, update = Backward(names.BACKWARD, _loop), Update(_loop)
     backward.holds([forward])
+    _of_libraries["prepare"].holds([update])
     wait.holds([forward, backward, update, *_of_libraries.values()])
     _moments.extend((wait, forward, backward, update))
     _hook("data wait", lambda: _weave(loader._BaseDataLoaderIter.__next__, wait, subject="self"))

@@ -15,7 +15,7 @@ class LibraryCall(NamedTuple):
     """A function that is seen."""
 
     name: str
-    does: Literal["save", "load", "transfer"]
+    does: Literal["save", "load", "transfer", "prepare"]
     subject: str
     """An expression of its parameters: a checkpoint's file; what a transfer moves, and where to."""
 
@@ -45,6 +45,10 @@ LIBRARY_CALLS: Final[dict[str, tuple[LibraryCall, ...]]] = {
         LibraryCall("async_save", "save", NOTHING),
     ),
     "torch.distributed.checkpoint.state_dict_loader": (LibraryCall("load", "load", NOTHING),),
+    # An update of nothing, so that an optimizer has a state that can be filled.
+    "torch.distributed.checkpoint.state_dict": (
+        LibraryCall("_init_optim_state", "prepare", NOTHING),
+    ),
     "safetensors.torch": (
         LibraryCall("save_file", "save", "filename"),
         LibraryCall("save_model", "save", "filename"),

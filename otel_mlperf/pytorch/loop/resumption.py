@@ -16,6 +16,13 @@ _MOST_LOOKED_AT: Final = 8
 """Parameters: all of one optimizer have the same count, but for those that are updated rarely."""
 
 
+class OptimizerPrepared(LoopMoment):
+    """An optimizer is made to have a state: no section, and an update in it is none."""
+
+    def _begins(self, subject: Any) -> None:
+        pass
+
+
 class OptimizerRestored(LoopMoment):
     """An optimizer is given a state: no section, the loop only hears of it."""
 

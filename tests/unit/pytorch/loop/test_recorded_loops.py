@@ -353,6 +353,23 @@ def test_compiled_model_is_one_forward(watched):
     assert len(recorded.validations) == 1
 
 
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_captured_forward_is_seen_once(watched):
+    """Capturing a CUDA graph is a forward and is not broken by it; a replay calls no module."""
+    model, x = make_model().cuda(), torch.ones(4, 4, device="cuda")
+    with torch.no_grad():
+        expected = model(x)
+        torch.cuda.synchronize()
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            y = model(x)
+        graph.replay()
+    recorded = Recorded(watched)
+
+    assert torch.allclose(y, expected)
+    assert len(recorded.named("forward")) == 2
+
+
 @pytest.mark.filterwarnings("ignore:torch.distributed is disabled")
 def test_checkpoints_have_their_name(watched, tmp_path):
     """torch.save and distributed checkpoints, each once, outside the steps."""

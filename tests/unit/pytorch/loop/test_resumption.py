@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 from torch import nn
+from torch.distributed.checkpoint.state_dict import get_optimizer_state_dict
 
 import otel_mlperf as om
 from otel_mlperf.integrations.torch_loop import TorchLoop
@@ -95,3 +96,17 @@ def test_updates_are_counted_by_the_optimizer(kind):
 def test_state_that_does_not_say_it(state):
     """Of an optimizer of another kind, or with its count on a device."""
     assert count_updates(state) == 0
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_optimizer_that_is_prepared_for_a_state_makes_no_step(watched):
+    """Distributed checkpoints update nothing once, so that there is a state to be filled."""
+    model = nn.Linear(2, 1)
+    optimizer = torch.optim.AdamW(model.parameters())
+    state = get_optimizer_state_dict(model, optimizer)
+    train_on(model, optimizer, steps=2)
+    om.stop()
+
+    assert len(watched.sections("train.step")) == 2
+    assert len(watched.sections("optimizer")) == 2
+    assert state["state"]
