@@ -82,7 +82,7 @@ class Ended:
     def summary(self) -> str:
         """What its errors end with, once the agent has left.
 
-        A program waits two seconds for its agent and then says that the figures are incomplete:
+        A program waits 1.5 s for its agent and then says that the figures are incomplete:
         they are asked for again.
         """
         if _INCOMPLETE not in self.errors:

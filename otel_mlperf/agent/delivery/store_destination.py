@@ -7,18 +7,20 @@ from typing import TYPE_CHECKING, Any, Final
 
 from otel_mlperf.agent.delivery.destination import Delivered, Destination, SpanItem, TryLater
 from otel_mlperf.errors import StoreError
-from otel_mlperf.store.part_writer import compact, write_part
+from otel_mlperf.store.part_writer import compact, write_part, write_pieces
 from otel_mlperf.store.schema import SPANS, TABLES
 from otel_mlperf.store.trim import trim
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
     from otel_mlperf.agent.delivery.destination import Batch, Site, Verdict
     from otel_mlperf.agent.model.table_rows import Columns, TableRows
 
 STORE: Final = "store"
+_MOST_SPANS: Final = 2_000
+"""Of a piece that is written at once."""
 
 
 class StoreDestination(Destination):
@@ -39,12 +41,13 @@ class StoreDestination(Destination):
         """
         # Nothing is taken out before all is written: a half-written part is made whole by writing
         # it again under its number.
-        tables = self._rows.columns()
-        tables["spans"] = span_columns_of(batch.spans)
         try:
-            for table, columns in tables.items():
+            for table, columns in self._rows.columns().items():
                 if columns and any(map(len, columns.values())):
                     write_part(self._folder, table, self._host, batch.number, columns)
+            if batch.spans:
+                pieces = _pieces_of(batch.spans)
+                write_pieces(self._folder, "spans", self._host, batch.number, pieces)
         except (OSError, StoreError) as error:
             return TryLater(str(error))
         # Only now: half of the tables may have been written, and that part is written again whole.
@@ -62,6 +65,12 @@ class StoreDestination(Destination):
         ``windows`` stand for the host in parts of profiler windows, the oldest first.
         """
         return trim(self._folder, self._host, most_bytes, windows)
+
+
+def _pieces_of(spans: Sequence[SpanItem]) -> Iterator[Columns]:
+    # As columns, and as what Parquet makes of them, they take as much memory again.
+    for at in range(0, len(spans), _MOST_SPANS):
+        yield span_columns_of(spans[at : at + _MOST_SPANS])
 
 
 def make(site: Site) -> StoreDestination:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from otel_mlperf.agent.intake.write_ahead_log import Log
     from otel_mlperf.agent.model.events import Event
 
-MARK_ROWS: Final = 16_384
+MARK_ROWS: Final = 8_192
 """So many new rows are worked out at once, and what one look finds beside them."""
 _HELD_BYTES: Final = 4 << 20
 """Of events that wait in memory; the rest is read from the log in its turn."""

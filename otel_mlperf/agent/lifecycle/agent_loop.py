@@ -52,7 +52,7 @@ _COMPACT_EVERY: Final = 16
 """Parts after which it is looked whether there are enough to be merged."""
 _MOST_WAITING: Final = 50_000
 """Rows at which the tables are written whatever the time: they are in memory."""
-_MOST_SPANS: Final = 10_000
+_MOST_SPANS: Final = 2_500
 """The same of spans, which take some ten times as much."""
 
 

@@ -1,7 +1,7 @@
 """What happens when a run ends, however it ends?
 
 Sections that are still open get their row, with the error if there is one; the journal is closed;
-then the process waits, 2 s at most, until the agent has everything and the summary is printed.
+then the process waits, 1.5 s at most, until the agent has everything and the summary is printed.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from otel_mlperf.recorder.lifecycle.agent_launch import AgentWatch
     from otel_mlperf.recorder.lifecycle.recorder import Recorder
 
-PATIENCE_S = 2.0
-"""What a run's end may add to the program's."""
+PATIENCE_S = 1.5
+"""What a run's end may wait: with what Python takes to end, two seconds of the program."""
 _ROOM_S = 1.0
 """Of it, for room in a full ring."""
 _POLL_S = 0.01

@@ -81,7 +81,7 @@ def test_a_mark_follows_many_rows(program, queue) -> None:
             case Mark():
                 at_once.append(0)
 
-    assert len(at_once) == 4
+    assert len(at_once) == 7
     assert max(at_once) <= MARK_ROWS + 4 * STEPS
 
 

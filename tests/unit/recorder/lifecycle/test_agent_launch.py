@@ -28,6 +28,7 @@ from otel_mlperf.recorder.lifecycle.agent_launch import (
     agent_environ,
     start_process,
 )
+from otel_mlperf.recorder.lifecycle.closing import PATIENCE_S
 
 ROOT = Path(__file__).parents[4]
 
@@ -342,7 +343,7 @@ def test_neither_process_nor_thread(start, monkeypatch, said):
 @pytest.mark.fault("F24")
 @pytest.mark.parametrize("how", ["stopped", "never there"])
 def test_end_is_bounded(start, monkeypatch, how):
-    """With an agent that does not answer, stopping takes its two seconds and no more."""
+    """With an agent that does not answer, stopping leaves Python its part of two seconds."""
     if how == "never there":
         monkeypatch.setattr(AgentWatch, "start", lambda self: None)
         monkeypatch.setattr(AgentWatch, "ensure", lambda self: None)
@@ -359,5 +360,5 @@ def test_end_is_bounded(start, monkeypatch, how):
         os.kill(pid, signal.SIGKILL)
         wait_until(lambda: is_gone(pid))
 
-    assert 1.5 < took < 60  # a bound against hanging, not a measurement
+    assert PATIENCE_S <= 1.5 < took < 60  # a bound against hanging, not a measurement
     assert JournalReader(with_rows, recording.journal.buffer).is_owned
