@@ -56,7 +56,7 @@ class InferredStep:
         """Of the open step: a backward came last; no forward came that trains; it has failed."""
         self.is_idle = False
         """Whether steps wait for an update that shows that there are any."""
-        self._is_updating = False
+        self.is_updating = False
         """Whether the moment that goes on has updated parameters."""
         self._whole_ns = self._left_ns = 0
         """When the step was updated last, when its loop was left."""
@@ -65,7 +65,7 @@ class InferredStep:
     @property
     def is_updated(self) -> bool:
         """Whether one is open and has had an update: it may end."""
-        return self.is_open and bool(self.round)
+        return self.is_open and bool(self.round.done)
 
     def go_on_from(self, number: int) -> None:
         """So many were done before, in a run that this one goes on with; ignored inside a step."""
@@ -140,7 +140,7 @@ class InferredStep:
     @property
     def may_have_skipped(self) -> bool:
         """Whether the program has let go of a batch before anything was computed."""
-        return self.is_open and not self.round and self.batches.may_be_skipped
+        return self.is_open and not self.round.done and self.batches.may_be_skipped
 
     def skip_batches(self) -> None:
         """Those that were given so far were passed over: they are of no step."""
@@ -182,11 +182,11 @@ class InferredStep:
     def update(self, optimizer: Any) -> None:
         """An optimizer has updated its parameters, in the moment that goes on."""
         self.round.add(optimizer)
-        self._is_updating = self.is_open
+        self.is_updating = self.is_open
 
     def over(self, at_ns: int) -> None:
         """A moment was over then."""
         self.now_ns = at_ns
-        if self._is_updating:
-            self._is_updating, self._whole_ns = False, at_ns
+        if self.is_updating:
+            self.is_updating, self._whole_ns = False, at_ns
             self._sink.complete(at_ns)

@@ -241,7 +241,7 @@ class Loop:
             elif is_another:
                 self.step.end()
                 self.step.begin()
-            elif not self.step.round:
+            elif not self.step.round.done:
                 self.step.wait()
         self.step.compute()
 

@@ -110,7 +110,8 @@ class LoopMoment:
         finally:
             if section is not None:
                 section.__exit__(kind, error, traceback)
-            loop.over(_clock())
+            if loop.step.is_updating or loop.validation.is_open:
+                loop.over(_clock())
 
     def _begins(self, subject: Any) -> Any:
         """Tells the loop and opens the section."""
@@ -120,20 +121,17 @@ class LoopMoment:
         """The section, entered; None where the program has one of that name around this itself."""
         section: Any = span(name)
         around = CURRENT.get()
-        if around.__class__ is section.__class__:
-            if around.entry == section.entry and around.at:
-                return None
+        if around.__class__ is not section.__class__:
             section.__enter__()
-            self._backdate(section, around)
-        else:
-            section.__enter__()
-        return section
-
-    def _backdate(self, section: Any, around: Any) -> None:
-        """It began when the moment did, unless something else was recorded since."""
-        recorder = self._recorder
+            return section
+        if around.entry == section.entry and around.at:
+            return None
+        section.__enter__()
+        # It began when the moment did, unless something else was recorded since.
+        recorder, t0 = self._recorder, self._began_ns
         if recorder is not None and section.sid - self._first_id <= _OWN_IDS:
-            recorder.sections.backdate(section, max(self._began_ns, around.t0))
+            recorder.sections.backdate(section, t0 if t0 >= around.t0 else around.t0)
+        return section
 
     def _settle(self, subject: Any) -> None:
         """Something was paused, and this begins."""

@@ -173,7 +173,8 @@ class UpdateRound:
         """Optimizers that were made and have not updated anything yet."""
         self._due: set[int] = set()
         """Those whose updates a step waits for, as the one before has shown."""
-        self._done: set[int] = set()
+        self.done: set[int] = set()
+        """Those that have updated something in this step."""
         self.is_expected = False
         """Whether the program has optimizers at all."""
         self._followed: dict[tuple[int, int], int] = {}
@@ -183,15 +184,15 @@ class UpdateRound:
 
     def __len__(self) -> int:
         """Optimizers that have updated something in this step."""
-        return len(self._done)
+        return len(self.done)
 
     def __contains__(self, optimizer: object) -> bool:
-        return id(optimizer) in self._done
+        return id(optimizer) in self.done
 
     @property
     def is_whole(self) -> bool:
         """Whether all have that are waited for, so that other work is another step's."""
-        return bool(self._done) and self._done >= self._due
+        return bool(self.done) and self.done >= self._due
 
     def is_over_for(self, module: object, *, records: bool = True, is_fed: bool = False) -> bool:
         """Whether what is computed now is no more of the step; asked once after each update.
@@ -209,7 +210,7 @@ class UpdateRound:
             following = self._followed.get((first, _NOBODY))
         if following is None:
             return self.is_whole and not is_fed
-        return following in self._done
+        return following in self.done
 
     def made(self, optimizer: Any) -> None:
         """The program has a new optimizer."""
@@ -219,16 +220,16 @@ class UpdateRound:
 
     def begin(self) -> None:
         """A step begins."""
-        self._done = set()
+        self.done = set()
 
     def add(self, optimizer: object) -> None:
         """One has updated its parameters."""
         self.is_expected, number = True, id(optimizer)
-        if not self._done and number not in self._due:
+        if not self.done and number not in self._due:
             # Another loop, or the first: those that were never used may take turns with this one.
             self._due = {number, *self._unused}
         self._unused.pop(number, None)
-        self._done.add(number)
+        self.done.add(number)
         self._remember(number)
 
     def _remember(self, number: int) -> None:
@@ -241,4 +242,4 @@ class UpdateRound:
 
     def repeat(self) -> None:
         """One begins again before others had their turn: the step was whole without them."""
-        self._due = {*self._done, *self._unused}
+        self._due = {*self.done, *self._unused}

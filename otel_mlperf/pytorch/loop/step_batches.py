@@ -28,7 +28,7 @@ class StepBatches:
         """Of its batches; None while no size is known."""
         self.is_waiting = False
         """Whether a batch was given that nothing was computed from yet."""
-        self._untouched: list[weakref.ref[Any] | None] = []
+        self.untouched: list[weakref.ref[Any] | None] = []
         """Batches of the first step that nothing was computed from yet."""
         self._held: tuple[int | None] | None = None
         self._latest: int | None = None
@@ -40,14 +40,14 @@ class StepBatches:
         self.samples = None
         self.is_waiting = self._held is not None and not is_first
         if is_first:
-            self._untouched = []
+            self.untouched = []
             self._held, self._is_first = None, True
 
     def give(self, samples: int | None, *, is_own: bool, batch: object = None) -> None:
         """A batch is there; ``is_own``: from the loader that the step began with."""
         self.is_waiting = True
         if self._is_first:
-            self._untouched.append(_reference_to(batch, _DEPTH))
+            self.untouched.append(_reference_to(batch, _DEPTH))
         if is_own:
             self.given += 1
             if self._held is not None:
@@ -62,17 +62,17 @@ class StepBatches:
 
         It may also have been copied, to a device.
         """
-        return any(known is not None and known() is None for known in self._untouched)
+        return any(known is not None and known() is None for known in self.untouched)
 
     def skip(self) -> None:
         """Those that are gone were passed over; what is kept so far may follow them."""
-        self._untouched = [one for one in self._untouched if one is None or one() is not None]
+        self.untouched = [one for one in self.untouched if one is None or one() is not None]
 
     def compute(self) -> None:
         """Something is computed."""
         self.is_waiting = False
-        if self._untouched:
-            self._untouched = []
+        if self.untouched:
+            self.untouched = []
 
     def end(self, optimizers: int) -> None:
         """The step ends; each of so many optimizers had a backward pass of its own."""
