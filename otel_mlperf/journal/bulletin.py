@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from otel_mlperf.foreign_errors import raise_foreign
 from otel_mlperf.whole_file import open_at_once, write_whole
 
 if TYPE_CHECKING:
@@ -85,7 +86,8 @@ def read_readings(folder: str) -> Published | None:
     try:
         with open(os.path.join(folder, FILE), "rb", opener=open_at_once) as file:
             return _decode(file.read())
-    except (OSError, ValueError, msgspec.MsgspecError):
+    except (OSError, ValueError, msgspec.MsgspecError) as error:
+        raise_foreign(error)
         return None
 
 

@@ -18,6 +18,7 @@ from types import FunctionType
 from typing import TYPE_CHECKING, Any, Final
 
 from otel_mlperf import names
+from otel_mlperf.foreign_errors import raise_foreign
 from otel_mlperf.pytorch.loop.batch_wait import BatchWait
 from otel_mlperf.pytorch.loop.checkpoints import Checkpoint
 from otel_mlperf.pytorch.loop.library_calls import LIBRARY_CALLS
@@ -183,4 +184,5 @@ def _hook(what: str, put: Callable[[], object]) -> None:
     try:
         put()
     except Exception as error:  # noqa: BLE001 - a torch that is built otherwise trains all the same
+        raise_foreign(error)
         say_once("%s of this torch cannot be seen from outside: %s", what, error)

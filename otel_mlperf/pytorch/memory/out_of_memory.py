@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from otel_mlperf import names
+from otel_mlperf.foreign_errors import raise_foreign
 from otel_mlperf.recorder.api.start import at_begin
 from otel_mlperf.recorder.core.faults import internal_error, log
 from otel_mlperf.whole_file import write_whole
@@ -117,8 +118,9 @@ def _write_piece(name: str, make: Callable[[], bytes]) -> Path | None:
     try:
         write_whole(path, make())
     except Exception as problem:  # noqa: BLE001 - the other pieces may work
-        log.warning("out of GPU memory: %s is not written: %s", path.name, problem)
         path.unlink(missing_ok=True)
+        raise_foreign(problem)
+        log.warning("out of GPU memory: %s is not written: %s", path.name, problem)
         return None
     return path
 

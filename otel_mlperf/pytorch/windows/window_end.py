@@ -6,6 +6,7 @@ import os
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from otel_mlperf import ids, names
+from otel_mlperf.foreign_errors import raise_foreign
 from otel_mlperf.pytorch.windows.seen_steps import seen_steps_of
 from otel_mlperf.pytorch.windows.trace_file import folder_of, name_of, next_number
 from otel_mlperf.recorder.core.faults import say_once
@@ -77,6 +78,7 @@ def end_window(
         try:
             describe(recorder, trace, number, facts)
         except OSError as error:
+            raise_foreign(error)
             say_once("a profiler window stays where it is (%s): %s", trace, error)
     if trace is not None:
         _count(recorder, names.PROFILE_WINDOWS)

@@ -7,12 +7,12 @@ microseconds; a thread remembers it while the section around is open.
 
 from __future__ import annotations
 
-import contextlib
 import threading
 import weakref
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from otel_mlperf import names
+from otel_mlperf.foreign_errors import raise_foreign
 from otel_mlperf.recorder.core.tracks import is_in_task
 from otel_mlperf.recorder.instruments.added_up_in_step import AddedUpInStep
 from otel_mlperf.recorder.instruments.open_aggregate import AddUpCell, OpenAggregate, Place, cut
@@ -107,8 +107,10 @@ class AggregatedPlaces:
         for section in sections_above(CURRENT.get()):
             if section is call:
                 cut(call, below, t1)
-                with contextlib.suppress(ValueError, RuntimeError):  # entered in another context
+                try:
                     CURRENT.reset(call.token)
+                except (ValueError, RuntimeError) as error:  # entered in another context
+                    raise_foreign(error)
                 return True
             below = section
         # A generator that was resumed elsewhere: what is around now lost no time to it.

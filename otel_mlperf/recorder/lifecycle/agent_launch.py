@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
 from otel_mlperf.declared_config import declare
+from otel_mlperf.foreign_errors import raise_foreign
 from otel_mlperf.isolated_process import command
 from otel_mlperf.journal.folder_lock import is_served
 from otel_mlperf.journal.journal_folder import make_private
@@ -120,6 +121,7 @@ class AgentWatch:
                          "RemoveIPC=yes); it is there again, nothing is lost",
                          self._journal.path)  # fmt: skip
         except Exception as error:  # noqa: BLE001 - recording never raises
+            raise_foreign(error)
             say_once("%s; it is tried again", error)
 
     def _is_silent(self, now: int, most_ns: int) -> bool:

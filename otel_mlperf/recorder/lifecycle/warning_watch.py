@@ -10,6 +10,7 @@ import os
 import threading
 from typing import TYPE_CHECKING, Any
 
+from otel_mlperf.foreign_errors import raise_foreign
 from otel_mlperf.recorder.core import program_callbacks
 from otel_mlperf.recorder.core.faults import internal_error, log
 
@@ -42,7 +43,8 @@ class WarningWatch:
         self._due_ns = now_ns + _LOOK_NS
         try:
             changed_ns = os.stat(self._path).st_mtime_ns
-        except OSError:
+        except OSError as error:
+            raise_foreign(error)
             return
         # The file is replaced as a whole: without a new time it has no new content.
         if changed_ns != self._changed_ns:

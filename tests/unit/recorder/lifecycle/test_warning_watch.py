@@ -6,11 +6,13 @@ import os
 import threading
 
 import pytest
+from interrupted_calls import interruptions
 
 import otel_mlperf as om
 from otel_mlperf.journal.bulletin import RunWarning, drop_readings, write_readings
 from otel_mlperf.journal.layout import Word
 from otel_mlperf.recorder.core.program_callbacks import WARNING
+from otel_mlperf.recorder.lifecycle.agent_launch import AgentWatch
 from otel_mlperf.recorder.lifecycle.warning_watch import WarningWatch
 
 
@@ -55,6 +57,27 @@ def test_callback(board):
 
     assert [one.rule for one in heard] == ["A", "B", "A"]
     assert (heard[0].summary, heard[0].action) == ("A holds", "Act.")
+
+
+# A file that was opened the moment before is closed by its finalizer, which warns.
+@pytest.mark.filterwarnings("ignore::ResourceWarning")
+@pytest.mark.fault("F95")
+def test_time_limit_while_it_looks(board):
+    """A TimeoutError is an OSError, too: at whatever moment of a step it reaches the program."""
+
+    def look():
+        for call in om.recorder.api.span.active().stepping.now_and_then:
+            watch = getattr(call, "__self__", None)
+            if isinstance(watch, WarningWatch):
+                watch._changed_ns = 0
+            if isinstance(watch, AgentWatch):
+                watch._next_look = 0
+        take_steps()
+
+    board("A")
+    look()
+    for moment, raised, arrived in interruptions(om, TimeoutError, look):
+        assert arrived is raised, moment.where
 
 
 def test_terminal(board, said):
