@@ -19,8 +19,9 @@ help:
 demo: $(READY)
 	$(BIN)/python examples/train_digits.py
 
+# Each file of tests in one process, for what its tests share; `pytest tests/...` by hand is one alone.
 test: lint
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n logical --maxprocesses 8 --dist loadfile
 
 lint: $(READY)
 	$(BIN)/ruff format --check .
