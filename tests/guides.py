@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 GUIDES = [
     *(DOCS / f"{name}.md" for name in (
-        "start-here", "notebooks", "slurm", "kubernetes", "troubleshooting", "questions",
+        "start-here", "frameworks", "notebooks", "slurm", "kubernetes", "troubleshooting", "questions",
     )),
     *sorted((DOCS / "frameworks").glob("*.md")),
 ]  # fmt: skip

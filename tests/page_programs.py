@@ -69,16 +69,21 @@ def told(summary: str) -> dict[str, object]:
     }
 
 
-def run(files: dict[str, str], command: str, folder: Path) -> str:
-    """Runs a command beside the files of its page; the summary of the run that it left."""
+def run(files: dict[str, str], command: str, folder: Path, **variables: str) -> str:
+    """Runs a command beside the files of its page; the summary of the run that it left.
+
+    Files that begin with ``#!`` are commands.
+    """
     for name, content in files.items():
         (folder / name).write_text(content)
-    paths = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+        (folder / name).chmod(0o755 if content.startswith("#!") else 0o644)
+    before = [str(folder), str(Path(sys.executable).parent), os.environ["PATH"]]
+    paths = os.pathsep.join(before)
     runs = folder / "otel-runs"
     done = subprocess.run(
         ["bash", "-euc", command],
         cwd=folder,
-        env=environment(runs, PATH=paths, HF_HUB_OFFLINE="1", COLUMNS="80"),
+        env=environment(runs, PATH=paths, HF_HUB_OFFLINE="1", COLUMNS="80", **variables),
         capture_output=True,
         text=True,
         timeout=LIMIT_S,

@@ -5,7 +5,22 @@ from __future__ import annotations
 import guides
 import page_programs
 import pytest
+from servers.running import free_ports
 
+SLURM = {
+    "srun": """\
+#!/bin/bash
+# As Slurm starts the tasks of a step on one node.
+export SLURM_STEP_ID=0 SLURM_STEP_NUM_TASKS=$TASKS SLURM_STEP_NUM_NODES=1
+for ((task = 0; task < TASKS; task++)); do
+    SLURM_PROCID=$task SLURM_LOCALID=$task "$@" &
+    tasks+=($!)
+done
+for task in "${tasks[@]}"; do wait "$task" || exit; done
+""",
+    "scontrol": "#!/bin/bash\necho localhost\n",
+}
+"""Commands of a cluster, as far as the page needs them."""
 SHOWN = [
     pytest.param(page, number, id=f"{page.stem}-{number}")
     for page in guides.GUIDES
@@ -42,3 +57,21 @@ def test_cells_of_the_notebook_run_one_after_the_other(tmp_path):
         "rows": {"forward", "backward", "optimizer", "not in a span"},
         "0 lost": True,
     }
+
+
+@pytest.mark.parametrize(("number", "tasks"), [(0, "2"), (1, "1")], ids=["tasks", "torchrun"])
+def test_the_ranks_of_a_batch_script_are_one_run(number, tasks, tmp_path):
+    """Of its job and step, with nothing set beside what stands on the page."""
+    script = guides.blocks((guides.DOCS / "slurm.md").read_text(), "sh")[number]
+    smaller = script.replace("--nproc-per-node 4", "--nproc-per-node 2")
+    program = page_programs.files((guides.DOCS / "start-here.md").read_text())
+    job = {"SLURM_JOB_ID": "77", "SLURM_JOB_NUM_NODES": "1", "SLURM_JOB_NODELIST": "localhost"}
+    (port,) = free_ports(1)
+    summary = page_programs.run(
+        program | SLURM, smaller.replace("29500", str(port)), tmp_path,
+        SLURM_SUBMIT_DIR=str(tmp_path), TASKS=tasks, OTEL_MLPERF_DRAIN_S="0", **job,
+    )  # fmt: skip
+
+    assert script.startswith("#!/bin/bash\n#SBATCH")
+    assert page_programs.told(summary)["head"] == "finished · 2 ranks, 1 node"
+    assert [run.name for run in (tmp_path / "otel-runs").iterdir()] == ["train-slurm-77.0"]
