@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 
 GUIDES = [
     *(DOCS / f"{name}.md" for name in (
-        "start-here", "frameworks", "notebooks", "slurm", "kubernetes", "troubleshooting", "questions",
+        "start-here", "frameworks", "notebooks", "slurm", "kubernetes", "troubleshooting",
+        "questions",
     )),
     *sorted((DOCS / "frameworks").glob("*.md")),
 ]  # fmt: skip
