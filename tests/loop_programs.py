@@ -132,6 +132,7 @@ def start_loop(name: str, style: str, folder: Path) -> Ended:
             OTEL_MLPERF_CONSOLE="false",
             PYTHONPATH=str(MARKS.parent),
             HF_HUB_OFFLINE="1",
+            DS_ACCELERATOR="cpu",  # else DeepSpeed, once accelerate has found it, prints the time
         ),
         capture_output=True,
         text=True,
