@@ -44,9 +44,9 @@ BODY = {
 class After:
     """A program's exit status and what its journal holds."""
 
-    def __init__(self, body: str, folder: Path) -> None:
+    def __init__(self, body: str, folder: Path, *, first: str = "") -> None:
         done = subprocess.run(
-            [sys.executable, "-c", BEGIN + textwrap.dedent(body), str(folder)],
+            [sys.executable, "-c", first + BEGIN + textwrap.dedent(body), str(folder)],
             cwd=ROOT,
             env={k: v for k, v in os.environ.items() if not k.startswith("OTEL_")},
             capture_output=True,
@@ -152,6 +152,28 @@ def test_fork(tmp_path):
     assert child["meta"].run_span == after.main["meta"].run_span
     assert set(child["parents"]) == {after.main["meta"].run_span}
     assert child["open"] == after.main["open"] == set()
+
+
+@pytest.mark.fault("F25")
+def test_collection_before_a_child_is_known_as_one(tmp_path):
+    """What a child collects before its recording is its own writes nothing over the parent's."""
+    after = After(
+        """
+        from otel_mlperf.recorder.instruments import garbage_collection
+
+        garbage_collection.PAUSE_NS = 0
+        if not os.fork():
+            os._exit(0)
+        with om.span("parent"): pass
+        gc.collect()
+        os.wait()
+        """,
+        tmp_path,
+        first="import gc, os; gc.disable(); os.register_at_fork(after_in_child=gc.collect)\n",
+    )
+
+    assert after.main["names"][:2] == ["parent", "gc.collect"]
+    assert set(after.main["names"]) == {"parent", "gc.collect", "run"}
 
 
 @pytest.mark.fault("F25")
