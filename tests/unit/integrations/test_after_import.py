@@ -13,10 +13,14 @@ from otel_mlperf.integrations.after_import import _finder, _waiting, after_impor
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    """A folder to import from; what was imported is forgotten afterwards."""
+    """A folder to import from; nobody else waits, and what was imported is forgotten afterwards."""
+    others = _waiting.copy()
+    _waiting.clear()
+    monkeypatch.setattr(sys, "meta_path", [one for one in sys.meta_path if one is not _finder])
     monkeypatch.syspath_prepend(tmp_path)
     yield tmp_path
     _waiting.clear()
+    _waiting.update(others)
     for name in [name for name in sys.modules if name.startswith("awaited")]:
         del sys.modules[name]
 
