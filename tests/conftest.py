@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import signal
-from contextlib import suppress
+from contextlib import closing, suppress
 from glob import glob
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
@@ -18,8 +18,10 @@ from nvml import scripted
 from servers import build
 from servers.stack import Stack
 
+from otel_mlperf.errors import JournalError
 from otel_mlperf.journal.bulletin import drop_readings
 from otel_mlperf.journal.journal_folder import SHARED_MEMORY, SUFFIX
+from otel_mlperf.journal.journal_reader import JournalReader
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -36,6 +38,8 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("untimed")
 
+_JOURNALS = f"{SHARED_MEMORY}/otel_mlperf-{os.getuid()}/*"
+
 # DeepSpeed offers to be seeded before each test: every session would import it, for ten seconds.
 pytest_randomly.entrypoint_reseeds = []
 
@@ -44,12 +48,26 @@ pytest_randomly.entrypoint_reseeds = []
 def no_journals_left() -> Iterator[None]:
     """Takes away what this very process recorded without an agent: it would fill shared memory."""
     yield
-    for name in glob(f"{SHARED_MEMORY}/otel_mlperf-{os.getuid()}/*/*-{os.getpid()}-*{SUFFIX}"):
-        journal = Path(name)
-        journal.unlink(missing_ok=True)
-        drop_readings(str(journal.parent))
-        with suppress(OSError):
-            journal.parent.rmdir()
+    for name in glob(f"{_JOURNALS}/*-{os.getpid()}-*{SUFFIX}"):
+        _drop(Path(name))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def no_journals_of_programs_left(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Takes away what programs of the tests have left there, who ended without an agent."""
+    yield
+    ours = str(tmp_path_factory.getbasetemp())
+    for name in glob(f"{_JOURNALS}/*{SUFFIX}"):
+        with suppress(JournalError), closing(JournalReader(name)) as reader:
+            if ours in reader.meta.run_folder and not reader.is_owned:
+                _drop(Path(name))
+
+
+def _drop(journal: Path) -> None:
+    journal.unlink(missing_ok=True)
+    drop_readings(str(journal.parent))
+    with suppress(OSError):
+        journal.parent.rmdir()
 
 
 @pytest.fixture(scope="session")
