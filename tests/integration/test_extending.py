@@ -175,7 +175,8 @@ def test_invented_gpu_is_in_top(live):
     """For programs and on the screen."""
 
     def now() -> dict[str, Any] | None:
-        devices = json.loads(live.told("top", "--json"))["devices"]
+        told = live.told("top", "--json")  # nothing before the run has begun
+        devices = json.loads(told)["devices"] if told else ()
         return devices[0] if devices else None
 
     device = wait_until(now, what="the GPU")

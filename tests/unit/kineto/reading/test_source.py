@@ -167,7 +167,11 @@ def test_a_file_that_shrinks_is_read_as_far_as_it_is(tmp_path):
     trace = read_trace(path, progress=lambda _: os.truncate(path, 1000))
 
     assert 0 < len(trace.events) < 20_000
-    assert {item.kind for item in trace.damage} == {"file_changed", "truncated"}
+    # Where it is cut just behind an event's comma or in the middle of one is the reader's pace.
+    assert {item.kind for item in trace.damage} - {"unreadable_event"} == {
+        "file_changed",
+        "truncated",
+    }
 
 
 @pytest.mark.fault("F90", "S15")
