@@ -12,21 +12,11 @@ import torch.distributed.checkpoint as dcp
 
 import otel_mlperf as om
 from otel_mlperf import names
-from otel_mlperf.integrations.torch_loop import TorchLoop
 from otel_mlperf.pytorch.loop.checkpoint_io import CheckpointIo
 
 STATE = {"weights": torch.arange(1000.0)}
 SIZE, RATE = names.CHECKPOINT_SIZE, names.CHECKPOINT_RATE
 SECTIONS = (names.SPAN_CHECKPOINT, names.SPAN_CHECKPOINT_LOAD)
-
-
-@pytest.fixture
-def watched(train):
-    """A run in which torch's loops are watched, and nothing of it afterwards."""
-    trained, integration = train(), TorchLoop()
-    integration.switch_on(torch)
-    yield trained
-    integration.switch_off()
 
 
 def said(watched):

@@ -13,7 +13,6 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import otel_mlperf as om
-from otel_mlperf.integrations.torch_loop import TorchLoop
 from otel_mlperf.recorder.api.span import active
 
 transformers.logging.set_verbosity_error()
@@ -27,15 +26,6 @@ def quiet():
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         yield
-
-
-@pytest.fixture
-def watched(train):
-    """A run in which torch's loops are watched, and nothing of it afterwards."""
-    trained, integration = train(), TorchLoop()
-    integration.switch_on(torch)
-    yield trained
-    integration.switch_off()
 
 
 def parts_of(watched):

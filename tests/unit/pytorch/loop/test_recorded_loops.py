@@ -14,19 +14,9 @@ from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 from torch.utils.data.dataloader import _SingleProcessDataLoaderIter
 
 import otel_mlperf as om
-from otel_mlperf.integrations.torch_loop import TorchLoop
 from otel_mlperf.recorder.sections.section_context import CURRENT
 
 PARTS = ("data.load", "forward", "loss", "backward", "optimizer", "checkpoint", "checkpoint.load")
-
-
-@pytest.fixture
-def watched(train):
-    """A run in which torch's loops are watched, and nothing of it afterwards."""
-    trained, integration = train(), TorchLoop()
-    integration.switch_on(torch)
-    yield trained
-    integration.switch_off()
 
 
 class Recorded:

@@ -8,18 +8,8 @@ from torch import nn
 from torch.distributed.checkpoint.state_dict import get_optimizer_state_dict
 
 import otel_mlperf as om
-from otel_mlperf.integrations.torch_loop import TorchLoop
 from otel_mlperf.pytorch.loop.resumption import count_updates
 from otel_mlperf.recorder.api.span import active
-
-
-@pytest.fixture
-def watched(train):
-    """A run in which torch's loops are watched, and nothing of it afterwards."""
-    trained, integration = train(), TorchLoop()
-    integration.switch_on(torch)
-    yield trained
-    integration.switch_off()
 
 
 def train_on(model, optimizer, steps):

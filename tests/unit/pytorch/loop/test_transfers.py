@@ -14,22 +14,12 @@ from torch.utils.data import DataLoader, TensorDataset
 from transformers import BatchEncoding
 
 import otel_mlperf as om
-from otel_mlperf.integrations.torch_loop import TorchLoop
 
 # The device of shapes without numbers: what moves there has left the host, on any machine.
 DEVICES = ["meta", torch.device("meta")]
 MOVES = [send_to_device, move_data_to_device]
 
 each_move = pytest.mark.parametrize("move", MOVES, ids=lambda move: move.__name__)
-
-
-@pytest.fixture
-def watched(train):
-    """A run in which torch's loops are watched, and nothing of it afterwards."""
-    trained, integration = train(), TorchLoop()
-    integration.switch_on(torch)
-    yield trained
-    integration.switch_off()
 
 
 def batch():
