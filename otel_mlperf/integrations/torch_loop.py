@@ -33,12 +33,12 @@ class TorchLoop:
     def switch_on(self, framework: ModuleType) -> None:
         """Sees the moments of torch from now on."""
         from otel_mlperf.pytorch.loop import hooks
-        from otel_mlperf.pytorch.loop.library_calls import LIBRARY_CALLS
+        from otel_mlperf.pytorch.loop.watched_calls import WATCHED_CALLS
 
         hooks.install()
         if not self._is_in_place:
             self._is_in_place = True
-            for module in LIBRARY_CALLS:
+            for module in WATCHED_CALLS:
                 after_import(module, partial(hooks.see_library, module))
 
     def switch_off(self) -> None:

@@ -1,7 +1,7 @@
 """When is a checkpoint written or read, and in which file?
 
-Tensors that are pickled go through the same
-functions of torch, into a buffer: they are no checkpoint.
+Tensors that are pickled go through the same functions of torch, into a buffer: they are no
+checkpoint.
 """
 
 from __future__ import annotations

@@ -21,7 +21,6 @@ from otel_mlperf import names
 from otel_mlperf.foreign_errors import raise_foreign
 from otel_mlperf.pytorch.loop.batch_wait import BatchWait
 from otel_mlperf.pytorch.loop.checkpoints import Checkpoint
-from otel_mlperf.pytorch.loop.library_calls import LIBRARY_CALLS
 from otel_mlperf.pytorch.loop.loop_finder import Loop
 from otel_mlperf.pytorch.loop.moments import (
     Backward,
@@ -34,6 +33,7 @@ from otel_mlperf.pytorch.loop.moments import (
 from otel_mlperf.pytorch.loop.recorded_steps import RecordedSteps
 from otel_mlperf.pytorch.loop.resumption import OptimizerPrepared, OptimizerRestored
 from otel_mlperf.pytorch.loop.transfers import Transfer
+from otel_mlperf.pytorch.loop.watched_calls import WATCHED_CALLS
 from otel_mlperf.pytorch.loop.weave import weave
 from otel_mlperf.recorder.api import start
 from otel_mlperf.recorder.api.span import watch_torch
@@ -42,7 +42,7 @@ from otel_mlperf.recorder.core.faults import say_once
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from otel_mlperf.pytorch.loop.library_calls import LibraryCall
+    from otel_mlperf.pytorch.loop.watched_calls import WatchedCall
     from otel_mlperf.recorder.lifecycle.run import Run
 
 _loop = Loop(RecordedSteps())
@@ -122,14 +122,14 @@ def _kinds_of(kind: Any) -> Iterator[Any]:
 
 
 def see_library(module: str) -> None:
-    """Sees the calls of a module of ``LIBRARY_CALLS``, which has been imported. Never raises."""
-    for call in LIBRARY_CALLS[module]:
+    """Sees the calls of a module of ``WATCHED_CALLS``, which has been imported. Never raises."""
+    for call in WATCHED_CALLS[module]:
         found = getattr(sys.modules[module], call.name, None)
         if found is not None:
             _hook(f"{call.name} of {module}", partial(_weave_call, call, found))
 
 
-def _weave_call(call: LibraryCall, found: Any) -> None:
+def _weave_call(call: WatchedCall, found: Any) -> None:
     # What is decorated is not woven, but what it decorates.
     function = inspect.unwrap(found)
     _weave(function, _of_libraries[call.does], subject=call.subject_in(function))

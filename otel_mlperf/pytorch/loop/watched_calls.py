@@ -11,7 +11,7 @@ NOTHING: Final = "None"
 """Of what is done before its file is, or reads only a part of it: nobody knows its bytes."""
 
 
-class LibraryCall(NamedTuple):
+class WatchedCall(NamedTuple):
     """A function that is seen."""
 
     name: str
@@ -31,31 +31,31 @@ class LibraryCall(NamedTuple):
 
 
 _LIGHTNING_FILES: Final = (
-    LibraryCall("_atomic_save", "save", "filepath"),
-    LibraryCall("_load", "load", "path_or_url"),
+    WatchedCall("_atomic_save", "save", "filepath"),
+    WatchedCall("_load", "load", "path_or_url"),
 )
-_LIGHTNING_MOVES: Final = (LibraryCall("move_data_to_device", "transfer", "(batch, device)"),)
-LIBRARY_CALLS: Final[dict[str, tuple[LibraryCall, ...]]] = {
+_LIGHTNING_MOVES: Final = (WatchedCall("move_data_to_device", "transfer", "(batch, device)"),)
+WATCHED_CALLS: Final[dict[str, tuple[WatchedCall, ...]]] = {
     "torch.serialization": (
-        LibraryCall("save", "save", "f"),
-        LibraryCall("load", "load", "None if mmap else f"),
+        WatchedCall("save", "save", "f"),
+        WatchedCall("load", "load", "None if mmap else f"),
     ),
     "torch.distributed.checkpoint.state_dict_saver": (
-        LibraryCall("save", "save", "checkpoint_id if process_group is None else None"),
-        LibraryCall("async_save", "save", NOTHING),
+        WatchedCall("save", "save", "checkpoint_id if process_group is None else None"),
+        WatchedCall("async_save", "save", NOTHING),
     ),
-    "torch.distributed.checkpoint.state_dict_loader": (LibraryCall("load", "load", NOTHING),),
+    "torch.distributed.checkpoint.state_dict_loader": (WatchedCall("load", "load", NOTHING),),
     # An update of nothing, so that an optimizer has a state that can be filled.
     "torch.distributed.checkpoint.state_dict": (
-        LibraryCall("_init_optim_state", "prepare", NOTHING),
+        WatchedCall("_init_optim_state", "prepare", NOTHING),
     ),
     "safetensors.torch": (
-        LibraryCall("save_file", "save", "filename"),
-        LibraryCall("save_model", "save", "filename"),
-        LibraryCall("load_file", "load", "filename"),
-        LibraryCall("load_model", "load", "filename"),
+        WatchedCall("save_file", "save", "filename"),
+        WatchedCall("save_model", "save", "filename"),
+        WatchedCall("load_file", "load", "filename"),
+        WatchedCall("load_model", "load", "filename"),
     ),
-    "accelerate.utils.operations": (LibraryCall("send_to_device", "transfer", "(tensor, device)"),),
+    "accelerate.utils.operations": (WatchedCall("send_to_device", "transfer", "(tensor, device)"),),
     "lightning.fabric.utilities.cloud_io": _LIGHTNING_FILES,
     "lightning_fabric.utilities.cloud_io": _LIGHTNING_FILES,
     "lightning.fabric.utilities.apply_func": _LIGHTNING_MOVES,

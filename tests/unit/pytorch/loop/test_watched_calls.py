@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from otel_mlperf.pytorch.loop.library_calls import LibraryCall
+from otel_mlperf.pytorch.loop.watched_calls import WatchedCall
 
 
 def test_subject_of_other_parameters_is_left_out():
@@ -15,4 +15,4 @@ def test_subject_of_other_parameters_is_left_out():
         ("None if mmap else f", "None"),
         ("(path, mmap)", "(path, mmap)"),
     ):
-        assert LibraryCall("load", "load", subject).subject_in(load) == expected
+        assert WatchedCall("load", "load", subject).subject_in(load) == expected
