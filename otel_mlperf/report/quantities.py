@@ -103,3 +103,8 @@ def size(count: float, step: int = 1000) -> str:
         if count < step * 0.9995 or letter == letters[-1]:
             break
     return f"{figures(count)} {letter}{'iB' if step == 1024 else 'B'}"
+
+
+def signed(ratio: float) -> str:
+    """By how many percent more: ``+3.1``, ``-12``."""
+    return f"{ratio * 100:+,.1f}" if abs(ratio) < 0.0995 else f"{ratio * 100:+,.0f}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from otel_mlperf.report.gpu_lines import step_gpu_words
 from otel_mlperf.report.lines import WIDTH, Line, columns, folded, left, short, text
 from otel_mlperf.report.quantities import duration, plural
 from otel_mlperf.report.span_lines import LEGEND, span_lines
@@ -83,6 +84,7 @@ def _heading(rank: RankStep, others_kept: bool) -> Line:
     facts = [duration(rank.duration_ns) + _outside(rank)]
     facts += [f"{rank.samples:,} samples"] if rank.samples is not None else []
     facts += [f"{rank.tokens:,} tokens"] if rank.tokens is not None else []
+    facts += step_gpu_words(rank.gpu)
     if rank.kept or others_kept:
         facts.append(f"kept: {rank.kept}" if rank.kept else "measured, not kept")
     line: Line = [(f"rank {rank.rank}", "bold"), *((f" · {fact}", "") for fact in facts)]

@@ -12,9 +12,13 @@ from otel_mlperf.analysis.steps.step_shares import COLLECTION, shown
 from otel_mlperf.analysis.summary.logged import GAUGE
 from otel_mlperf.journal.journal_folder import ROOM
 from otel_mlperf.report.finding_lines import finding_lines
+from otel_mlperf.report.goodput_lines import goodput_lines
+from otel_mlperf.report.gpu_lines import gpu_lines
 from otel_mlperf.report.lines import LABEL, Line, columns, labelled, labelled_lines, short, wrapped
+from otel_mlperf.report.loader_lines import loader_lines
 from otel_mlperf.report.machine_line import machine_lines
 from otel_mlperf.report.quantities import duration, parts, percent, plural, size_and_rate
+from otel_mlperf.report.work_lines import work_lines
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -55,10 +59,17 @@ def around_lines(summary: Summary, width: int) -> list[Line]:
         lines.append(labelled("warm-up", f"{line} (not in the figures above)"))
     if summary.outside:
         lines += labelled_lines("outside", _outside(summary, width - LABEL)[:2])
+    lines += gpu_lines(summary.gpu, width)
+    lines += loader_lines(summary.loaders, width)
+    lines += goodput_lines(summary.ledger, width)
     for total in summary.checkpoints:
         label = _CHECKPOINTS[total.direction]
         lines.append(labelled(label, size_and_rate(total.bytes, total.bytes_per_s)))
+    for files in summary.files:
+        line = f"{files.direction} {size_and_rate(files.bytes, files.bytes_per_s)}"
+        lines.append(labelled("files", line))
     lines += [*_beside(summary, width), *_slowest(summary, width), *machine_lines(summary, width)]
+    lines += work_lines(summary.work, width)
     return [*lines, *_profiled(summary, width), *_said(summary, width)]
 
 
@@ -110,6 +121,8 @@ def _slowest(summary: Summary, width: int) -> list[Line]:
             what += f", {COLLECTION} {parts(slow.duration_ns, slow.collection_ns)}"
         what += f" in {slow.collection_in}" if slow.collection_in else ""
     mark = " (profiled)" if slow.profiled else "" if slow.kept else " (not kept)"
+    if mark and not slow.profiled and slow.kept_number is not None:
+        mark = f" (not kept; step {slow.kept_number} was)"
     line = f"step {slow.number}{rank}, {duration(slow.duration_ns)}{mark}: {what}"
     return [labelled("slowest", short(line, width - LABEL))]
 
@@ -212,11 +225,17 @@ def telemetry_lines(summary: Summary, width: int) -> list[Line]:
 
 def _as_of(summary: Summary) -> list[Line]:
     """Up to when a run that goes on is told of: one that has ended is told of to its end."""
+    lines = []
+    if summary.progress is not None:
+        done = summary.progress
+        told = f"{done.step + 1:,} of {done.expected:,} steps ({percent(done.share)})"
+        rest = "" if done.left_ns is None else f", {duration(done.left_ns)} left"
+        lines.append(labelled("progress", told + rest))
     if summary.as_of is None or summary.outcome != RUNNING:
-        return []
+        return lines
     at = time.strftime("%d %b %H:%M:%S", time.localtime(summary.as_of.time_ns / 1e9))
     step = "" if summary.as_of.step is None else f", step {summary.as_of.step}"
-    return [labelled("as of", at + step)]
+    return [*lines, labelled("as of", at + step)]
 
 
 def _recorded(summary: Summary) -> Line:

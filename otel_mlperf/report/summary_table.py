@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 from otel_mlperf import names
 from otel_mlperf.analysis.run.run_processes import ENDED, IMPORTED, RUNNING
 from otel_mlperf.analysis.steps.step_shares import NOT_IN_A_SPAN, shown
+from otel_mlperf.report.call_table import call_lines, request_lines
+from otel_mlperf.report.epoch_table import epoch_lines
 from otel_mlperf.report.lines import WIDTH, bar, broken, columns, folded, left, short, text
 from otel_mlperf.report.quantities import (
     Unit,
@@ -26,6 +28,8 @@ if TYPE_CHECKING:
 
 _MOST_ROWS = 14
 _MOST_BRANCHES = 40
+_LEAST_COLLECTED = 0.01
+"""Of a step, from which on collections on other threads have a row."""
 _NO_SECTIONS = {
     RUNNING: "no step and no section has ended",
     ENDED: "its steps and sections are not stored yet",
@@ -60,13 +64,17 @@ def render_summary(
     width: int = WIDTH,
     color: bool = False,
     unicode: bool = True,
+    calls: bool = False,
+    epochs: bool = False,
 ) -> str:
-    """The closing text."""
+    """The closing text; with ``calls`` and ``epochs`` also a table of these."""
     lines = _heading(summary, width)
     if summary.steps:
         lines += _steps(summary, summary.steps, width)
-    else:
+    elif summary.tree or not summary.calls:
         lines += _tree(summary, width)
+    lines += (call_lines if calls else request_lines)(summary.calls, width)
+    lines += epoch_lines(summary.epochs) if epochs else []
     lines += use_lines(summary.used, width)
     lines += around_lines(summary, width)
     lines += telemetry_lines(summary, width)
@@ -140,7 +148,7 @@ def _figures(steps: StepFigures) -> Line:
 
 def _table(heading: str, rows: list[Row], unit: Unit, width: int) -> list[Line]:
     main = _cut([row for row in rows if not row.beside])
-    beside = _cut([row for row in rows if row.beside])
+    beside = _cut([row for row in rows if row.beside and not _is_nothing(row)])
     longest = max(columns(heading) + 2, *(columns(row.name) for row in (*main, *beside)))
     name = min(max(_NAME, longest), max(_NAME, _LONGEST_NAME + (width - WIDTH) // 2))
     numbers = [unit.number(row.mean_ns) for row in (*main, *beside)]
@@ -154,6 +162,11 @@ def _table(heading: str, rows: list[Row], unit: Unit, width: int) -> list[Line]:
         lines.append([("  beside the step", "dim")])
         lines += [_row(row, unit, (name, mean, p95, bars)) for row in beside]
     return lines
+
+
+def _is_nothing(row: Row) -> bool:
+    """Whether it is a collection on another thread, now and then: the step has nothing of it."""
+    return row.category == names.GARBAGE_COLLECTION and row.share < _LEAST_COLLECTED
 
 
 def _bar_room(usual: int, width: int, taken: int) -> int:

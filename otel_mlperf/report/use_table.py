@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from otel_mlperf import names
 from otel_mlperf.report.lines import WIDTH, Line, columns, left
+from otel_mlperf.report.place_labels import place_labels
 from otel_mlperf.report.quantities import duration, figures, plural, size
 
 if TYPE_CHECKING:
@@ -36,6 +37,7 @@ def _signed(count: float) -> str:
 
 _COLUMNS: Final = (
     _Column("cpu", names.CPU_NS, "mean", duration),
+    _Column("gpu time", names.GPU_NS, "mean", duration),
     _Column("memory", names.MEMORY_GROWTH, "mean", _signed),
     _Column("peak", names.MEMORY_PEAK, "most", size),
     _Column("gpu", names.CUDA_GROWTH, "mean", _signed),
@@ -53,29 +55,20 @@ def use_lines(uses: list[SectionUse], width: int) -> list[Line]:
     if not uses:
         return []
     told = [column for column in _COLUMNS if any(column.measure.key in use.figures for use in uses)]
-    labels = _labels(uses[:_MOST])
-    longest = max(_NAME, *map(columns, labels.values()))
+    labels = place_labels(uses[:_MOST])
+    longest = max(_NAME, *map(columns, labels))
     told = told[: (width - 2 - _NAME - _CALLS) // _COLUMN]
     room = width - 2 - _CALLS - _COLUMN * len(told)
     name = max(_NAME, min(longest, room, _LONGEST + (width - WIDTH) // 2))
     titles = "".join(f"{column.title:>{_COLUMN}}" for column in told)
     lines: list[Line] = [[(f"  {left('a call used', name)}{'calls':>{_CALLS}}{titles}", "dim")]]
-    for at, use in enumerate(uses[:_MOST]):
+    for label, use in zip(labels, uses, strict=False):
         cells = "".join(f"{_cell(use, column):>{_COLUMN}}" for column in told)
-        lines.append([(f"  {left(labels[at], name)}{use.calls:>{_CALLS},}{cells}", "")])
+        lines.append([(f"  {left(label, name)}{use.calls:>{_CALLS},}{cells}", "")])
     if rest := len(uses) - _MOST:
         more = f"  {plural(rest, 'other')}: summary --json has all of them"
         lines += [[(more, "dim")]] if rest > 0 else []
     return lines
-
-
-def _labels(uses: list[SectionUse]) -> dict[int, str]:
-    """Names; the path of those whose name is there more than once."""
-    known = [use.name for use in uses]
-    return {
-        at: use.path if use.path and known.count(use.name) > 1 else use.name
-        for at, use in enumerate(uses)
-    }
 
 
 def _cell(use: SectionUse, column: _Column) -> str:
@@ -87,6 +80,7 @@ def used_words(attributes: Mapping[str, Any]) -> list[str]:
     """What one span says that it used: ``cpu 12.1 ms``, ``memory +3.20 MB`` and so on."""
     told = (
         ("cpu", names.CPU_NS, duration),
+        ("gpu time", names.GPU_NS, duration),
         ("memory", names.MEMORY_GROWTH, _signed),
         ("peak", names.MEMORY_PEAK, size),
         ("gpu memory", names.CUDA_GROWTH, _signed),

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 
 import pytest
-from perfetto_ui import BrowserMissingError, perfetto_ui
+from chromium import BrowserMissingError
+from perfetto_ui import perfetto_ui
 from run_folders import MS, START
 from servers.build import REQUIRE
 from timeline_run import ARROWS, CPUS, LINES, RANK_0, RANK_1, timeline_run

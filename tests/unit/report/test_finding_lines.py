@@ -8,7 +8,7 @@ from run_folders import digits
 
 from otel_mlperf.analysis.findings.finding_sources import judge_run
 from otel_mlperf.findings.finding import Finding, Gain, Where
-from otel_mlperf.report.finding_lines import finding_lines, finding_text
+from otel_mlperf.report.finding_lines import finding_lines, finding_text, render_findings
 from otel_mlperf.report.lines import columns, text
 from otel_mlperf.report.notebook import render_html
 from otel_mlperf.report.summary_table import render_summary
@@ -76,7 +76,7 @@ def test_the_first_three_and_where_the_others_are():
 
     assert shown(told) == (
         "findings  number 0\n          Do.\n          number 1\n          Do.\n"
-        "          number 2\n          Do.\n          2 more findings: otel-mlperf doctor 3f2a\n"
+        "          number 2\n          Do.\n          2 more findings: otel-mlperf findings 3f2a\n"
     )
 
 
@@ -95,3 +95,27 @@ def test_a_summary_and_a_notebook_show_them(tmp_path):
 
     assert "\nfindings  training waits for data for 35 % of its time" in render_summary(summary)
     assert "training waits for data for 35 % of its time" in render_html(summary)
+
+
+def test_all_findings_have_their_numbers_and_a_command():
+    """Id and evidence in one line, below what to do."""
+    shown = Finding(
+        id="straggler",
+        severity="warning",
+        summary="rank 1 holds up",
+        action="Do.",
+        evidence={"share": 0.25},
+        command="otel-mlperf show 3f2a --step 7",
+    )
+
+    assert render_findings([shown], "3f2a") == (
+        "warning   rank 1 holds up\n"
+        "          Do.\n"
+        "          straggler · share 0.25\n"
+        "          → otel-mlperf show 3f2a --step 7\n"
+    )
+
+
+def test_a_healthy_run_says_so_in_one_line():
+    """Nothing is said of what was not found."""
+    assert render_findings([], "3f2a") == "run 3f2a: nothing found\n"

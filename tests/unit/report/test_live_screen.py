@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from otel_mlperf.analysis.live.live_readings import DeviceNow
+from otel_mlperf.analysis.live.live_requests import RequestsNow
 from otel_mlperf.analysis.live.live_view import Live, RankNow
 from otel_mlperf.report.lines import columns
 from otel_mlperf.report.live_screen import render_top, sparkline
@@ -27,6 +28,7 @@ def live(**fields):
         "is_seen": True, "at_ns": 1_760_000_000 * S, "duration_ns": 192 * S, "world_size": 1,
         "phase": "train", "step": 1203, "steps_expected": 9000, "left_ns": 602 * S,
         "mean_ns": 70.5 * MS, "steps_per_s": 14.1, "samples_per_s": 225.0, "tokens_per_s": 1800.0,
+        "flops_per_s": None,
         "data_wait": 0.43, "last": {"loss": 0.0801, "lr": 0.001}, "ranks": [rank()],
         "devices": [], "readings_age_ns": 2 * S, "lost": 0,
         "warnings": [],
@@ -117,6 +119,7 @@ def test_before_the_first_step_it_says_what_is_open():
     """Set-up is where it is, and no figure is made up."""
     lines = shown(
         step=None, mean_ns=None, steps_per_s=None, samples_per_s=None, tokens_per_s=None,
+        flops_per_s=None,
         data_wait=None, left_ns=None, last={}, readings_age_ns=None, lost=None,
         ranks=[rank(step=None, section="load_data", open_ns=31 * S, step_ns=[], data_wait=None,
                     last_step_ns=None, memory_bytes=None, cpus=None)],
@@ -202,3 +205,20 @@ def test_a_sparkline_shows_what_stands_out():
     assert sparkline([10, 10, 20, 5, 10]) == "▅▅█▃▅"
     assert sparkline([]) == ""
     assert sparkline([0, 0]) == "▁▁"
+
+
+def test_requests_have_rows_of_their_own():
+    """What is open now, and how those of the last minute went."""
+    now = RequestsNow(
+        name="predict", open=3, oldest_ns=90 * MS, count=600, failed=2, per_s=10.0,
+        p50_ns=20 * MS, p95_ns=40 * MS, p99_ns=80 * MS, max_ns=S,
+    )  # fmt: skip
+    lines = shown(requests=[now])
+
+    assert "requests      open   oldest  a second  failed     p50     p95     p99     max" in lines
+    assert "predict          3  90.0 ms      10.0       2 20.0 ms 40.0 ms 80.0 ms  1.00 s" in lines
+
+
+def test_operations_a_second():
+    """Where a model is named; by thousands, for they are many."""
+    assert "  45.0 TFLOP/s" in shown(flops_per_s=4.5e13)

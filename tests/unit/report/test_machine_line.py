@@ -100,8 +100,8 @@ def test_container_is_measured_by_what_it_may_use(runs, monkeypatch):
     reading(run, names.CGROUP_CPU_LIMIT, [2.5, 2.5], rank=0)
     reading(run, names.CGROUP_MEMORY_LIMIT, [16 * GIB], rank=0)
     reading(run, names.CGROUP_WORKING_SET, [3 * GIB, 2 * GIB], rank=0)
-    reading(run, names.PROCESS_CPU_UTILIZATION, [0.5], {names.PROCESS_ROLE: "main"}, rank=0)
-    reading(run, names.PROCESS_CPU_UTILIZATION, [0.2], {names.PROCESS_ROLE: "worker"}, rank=0)
+    reading(run, names.PROCESS_CPU_UTILIZATION, [0.5, 0.5], {names.PROCESS_ROLE: "main"}, rank=0)
+    reading(run, names.PROCESS_CPU_UTILIZATION, [0.2, 0.2], {names.PROCESS_ROLE: "worker"}, rank=0)
 
     assert machine_line(run, monkeypatch) == ["machine   cpu 70 % of 2.5, 3.00 of 16.0 GiB"]
 
@@ -140,3 +140,16 @@ def test_gpus_that_were_lost_are_named(runs, monkeypatch):
         "lost      gpu0, 2 times, first after 1.00 s, back after 350 ms: GPU is lost",
         "          gpu1 after 1.60 s, still gone: Timeout",
     ]
+
+
+def test_one_odd_reading_says_nothing_of_the_cpus(runs, monkeypatch):
+    """That of the set-up alone, say; what was in use of the memory was in use."""
+    run = digits(runs)
+    read_host(run)
+    reading(run, names.CGROUP_CPU_LIMIT, [2.5, 2.5], rank=0)
+    reading(run, names.PROCESS_CPU_UTILIZATION, [0.15], {names.PROCESS_ROLE: "main"}, rank=0)
+
+    (line,) = machine_line(run, monkeypatch)
+
+    assert "GiB" in line
+    assert "cpu" not in line

@@ -67,6 +67,8 @@ TRAINING = {
     "mountinfo": "30 23 0:26 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n",
     "io": "read_bytes: 4096\nwrite_bytes: 512\n",
     f"task/{PID}/children": f"{PID + 1} ",
+    "schedstat": "5000000 3000000 7\n",
+    f"task/{PID}/schedstat": "5000000 3000000 7\n",
     f"task/{PID}/status": "voluntary_ctxt_switches:\t6\nnonvoluntary_ctxt_switches:\t2\n",
     "smaps_rollup": "Pss:  4 kB\n",
     "fd/0": "",

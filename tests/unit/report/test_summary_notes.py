@@ -69,7 +69,7 @@ def test_checkpoints_say_how_large_and_how_fast_they_were(runs, monkeypatch):
     lines = rendered(run, monkeypatch).splitlines()
 
     at = lines.index("saved     4.20 GB at 700 MB/s")
-    assert lines[at - 1].startswith("outside")
+    assert lines[at - 1].startswith("goodput")
     assert lines[at + 1] == "loaded    1.00 kB at 2.00 kB/s"
 
 
@@ -84,3 +84,16 @@ def test_what_would_fill_the_terminal_is_left_to_json(runs, monkeypatch):
     first = next(i for i, line in enumerate(lines) if line.startswith("params"))
     assert lines[first + 7] == "          … summary --json has all of it"
     assert lines[first + 8].startswith("telemetry")
+
+
+def test_a_slowest_step_that_was_not_kept_names_one_that_was(runs, monkeypatch):
+    """Nearly as long, and it can be opened."""
+    run = RunFolderBuilder(runs)
+    for n in range(20):
+        spent = {12: 99, 15: 100}.get(n, 50)
+        run.step(n, n * S, {"forward": spent * MS}, kept="longest" if n == 12 else None)
+    run.process(30 * S)
+
+    page = rendered(run, monkeypatch)
+
+    assert "slowest   step 15, 100 ms (not kept; step 12 was): forward 100" in page

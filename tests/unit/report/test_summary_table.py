@@ -30,6 +30,8 @@ digits · 3f2a · finished · 1 rank, 1 node · 3.05 s
 warm-up   step 0: 336 ms (not in the figures above)
 outside   720 ms (24 %): load_data 250, validate 220 ×2, set-up 150,
           checkpoint 80 ×2, not in a span 20
+goodput   53 % of 3.05 s: train 53 %, data wait 24 %, set-up 13 %,
+          validation 7 %, checkpoint 3 %, other <1 %
 slowest   step 23, 128 ms: data wait 95
 result    accuracy 0.9833
 telemetry 0 lost · 0.3 % overhead · stored in otel-runs/digits-3f2a
@@ -68,6 +70,7 @@ llama · 77aa · finished · 2 of 4 ranks, 2 nodes · 10.0 s
   prefetch                 90.0   90.0
 ranks     rank 1: all_reduce +132 ms
 outside   4.03 s (40 %): not in a span 4.0
+goodput   59 % of 10.0 s: train 59 %, other 40 %, data wait <1 %
 slowest   step 17 on rank 1, 4.10 s (not kept): all_reduce 4.0
 figures   incomplete: 1,000 spans lost, the journal was full
           larger OTEL_MLPERF_JOURNAL_ROWS=, or aggregate=True for short spans
@@ -230,10 +233,11 @@ def test_background_work_has_a_line_of_its_own(runs, monkeypatch):
     run.outside("bg", S, count=242, beside=True)
     run.process(S)
 
-    assert rendered(run, monkeypatch).splitlines()[5:9] == [
+    assert rendered(run, monkeypatch).splitlines()[5:10] == [
         "  beside the step",
         "  bg             1,000.0     –",
         "outside   990 ms (99 %): not in a span 990",
+        "goodput   1 % of 1.00 s: other 99 %, train 1 %",
         "beside    bg 1.00 s ×242",
     ]
 
@@ -324,3 +328,15 @@ def test_every_terminal_gets_the_same_figures(runs, width, with_steps):
 def figures_of(text):
     """All numbers, but those of the time outside: what has no room there is added up."""
     return re.findall(r"[\d.,]*\d", re.sub(r"(?ms)^outside.*?^(?=\S)", "", text))
+
+
+def test_collections_on_other_threads_now_and_then_have_no_row_beside(runs, monkeypatch):
+    """One of 5 ms in a hundred steps of 10 ms."""
+    run = RunFolderBuilder(runs)
+    for n in range(100):
+        run.step(n, n * 20 * MS, {"forward": 10 * MS})
+    at = {"beside": True, "category": "garbage_collection"}
+    run.section(run.steps[7], "gc.collect", 5 * MS, **at)
+    run.process(3 * S)
+
+    assert "beside the step" not in rendered(run, monkeypatch)

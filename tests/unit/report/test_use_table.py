@@ -14,8 +14,8 @@ def figure(mean, most=None):
     return UseFigures(count=3, total=0, mean=mean, least=0, most=most or 0, variance=0.0)
 
 
-def use(name, path="", **figures):
-    return SectionUse(name=name, category="other", phase="train", path=path, in_step=not path,
+def use(name, path="", phase="train", **figures):
+    return SectionUse(name=name, category="other", phase=phase, path=path, in_step=not path,
                       beside=False, calls=1234, figures=figures)  # fmt: skip
 
 
@@ -53,6 +53,14 @@ def test_one_name_at_two_places():
     """Both are told by their paths."""
     lines = shown([use("load", "load", cpu_ns=figure(1)), use("load", "a/load", cpu_ns=figure(1))])
     assert [line.split()[0] for line in lines[1:]] == ["load", "a/load"]
+
+
+def test_one_name_in_two_phases():
+    """The phase tells them apart; what is in one alone needs none."""
+    uses = [use("forward", phase=phase, cpu_ns=figure(1)) for phase in ("train", "predict")]
+    lines = shown([*uses, use("decode", phase="predict", cpu_ns=figure(1))])
+
+    assert [line.split()[0] for line in lines[1:]] == ["train/forward", "predict/forward", "decode"]
 
 
 def test_many():

@@ -1,0 +1,72 @@
+"""Which rank took how long for its steps, and when?
+
+The steps of a run in as many pieces as a map has columns, and of each piece every rank's mean: a
+rank that is slow all the time is a line across, a moment in which all were slow a line from top to
+bottom. They are the steps that the summary's figures are about.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from otel_mlperf.analysis.steps.step_shares import CHOSEN
+
+if TYPE_CHECKING:
+    from otel_mlperf.analysis.steps.step_shapes import StepFigures
+    from otel_mlperf.store.table_reader import Store
+
+MOST: Final = 120
+"""Columns."""
+MOST_RANKS: Final = 128
+"""Of more ranks, those with the longest mean step are shown."""
+_MEANS: Final = f"""{CHOSEN}, numbered AS (
+    SELECT restart, n,
+           (row_number() OVER (ORDER BY min(start_ns), restart, n) - 1) // $size AS piece
+    FROM chosen GROUP BY restart, n
+), slowest AS (
+    SELECT rank FROM chosen GROUP BY rank ORDER BY avg(duration_ns) DESC, rank LIMIT $ranks
+)
+SELECT rank, piece, min(start_ns), min(number), max(number), avg(duration_ns)
+FROM chosen JOIN numbered USING (restart, n) SEMI JOIN slowest USING (rank)
+GROUP BY rank, piece ORDER BY rank, piece"""
+
+
+class RankMap(msgspec.Struct, frozen=True, kw_only=True):
+    """Mean steps by rank and piece; the pieces' lists are as long as each row of the means."""
+
+    ranks: list[int]
+    """Ascending."""
+    start_ns: list[int]
+    """When a piece began, on whichever rank: Unix time."""
+    first: list[int]
+    """Smallest number of its steps."""
+    last: list[int]
+    mean_ns: list[list[float | None]]
+    """One row for each rank; None: it has no step there."""
+
+
+def read_rank_map(store: Store, steps: StepFigures, *, has_warm_up: bool) -> RankMap | None:
+    """None of a run of one rank."""
+    if len(steps.ranks) < 2:
+        return None
+    values: dict[str, Any] = {"phase": steps.phase, "first": 1 if has_warm_up else 0}
+    sql = f"{CHOSEN} SELECT count(DISTINCT (restart, n)) FROM chosen"
+    ((count,),) = store.rows(sql, **values)
+    if not count:
+        return None
+    size = -(-count // MOST)
+    found = store.rows(_MEANS, size=size, ranks=MOST_RANKS, **values)
+    means = {(rank, piece): mean for rank, piece, _, _, _, mean in found}
+    pieces: dict[int, list[tuple[int, int, int]]] = {}
+    for _, piece, start, first, last, _ in found:
+        pieces.setdefault(piece, []).append((start, first, last))
+    ranks, columns = sorted({rank for rank, _ in means}), sorted(pieces)
+    return RankMap(
+        ranks=ranks,
+        start_ns=[min(start for start, _, _ in pieces[piece]) for piece in columns],
+        first=[min(first for _, first, _ in pieces[piece]) for piece in columns],
+        last=[max(last for _, _, last in pieces[piece]) for piece in columns],
+        mean_ns=[[means.get((rank, piece)) for piece in columns] for rank in ranks],
+    )

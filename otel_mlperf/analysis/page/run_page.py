@@ -1,0 +1,89 @@
+"""What is on the page about a run?"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from otel_mlperf.analysis.comparison.comparison import compare_runs
+from otel_mlperf.analysis.comparison.comparison_shapes import (  # noqa: TC001 - msgspec reads it
+    Comparison,
+)
+from otel_mlperf.analysis.comparison.run_measures import measure_run
+from otel_mlperf.analysis.findings.finding_sources import judge_run
+from otel_mlperf.analysis.page.line_buckets import (
+    Chart,
+    read_reading_charts,
+    read_value_charts,
+)
+from otel_mlperf.analysis.page.rank_map import RankMap, read_rank_map
+from otel_mlperf.analysis.page.run_moments import Moment, read_moments
+from otel_mlperf.analysis.page.step_buckets import StepBuckets, read_step_buckets
+from otel_mlperf.analysis.profiles.kernel_totals import find_kernels, read_rows
+from otel_mlperf.analysis.profiles.window_shapes import Kernels  # noqa: TC001 - msgspec reads it
+from otel_mlperf.analysis.summary.summary_shapes import Summary  # noqa: TC001 - msgspec reads it
+from otel_mlperf.errors import NoSuchWindow
+from otel_mlperf.store.table_reader import Store
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from otel_mlperf.store.run_folders import RunFolder
+
+
+class RunPage(msgspec.Struct, frozen=True, kw_only=True):
+    """All that a page about a run shows."""
+
+    summary: Summary
+    begin_ns: int
+    """Unix time at which its charts begin."""
+    steps: StepBuckets | None
+    """None of a run without steps."""
+    ranks: RankMap | None
+    """None of a run of one rank."""
+    charts: list[Chart]
+    """Readings, then what the program logged."""
+    moments: list[Moment]
+    kernels: Kernels | None
+    """None: no profiler window has been read."""
+    comparisons: list[Comparison]
+    """Of each other run with the first, in the order in which they were given."""
+
+
+def read_page(runs: Sequence[RunFolder]) -> RunPage:
+    """The page about the last one of ``runs``, beside the others.
+
+    Raises:
+        StoreError: a file of a run cannot be read.
+    """
+    *others, run = runs
+    store = Store(run.path)
+    summary = judge_run(run, store=store)
+    begin, end = summary.started_ns, summary.started_ns + summary.duration_ns
+    steps, has_warm_up = summary.steps, summary.warm_up is not None
+    return RunPage(
+        summary=summary,
+        begin_ns=begin,
+        steps=read_step_buckets(store, steps, has_warm_up=has_warm_up) if steps else None,
+        ranks=read_rank_map(store, steps, has_warm_up=has_warm_up) if steps else None,
+        charts=[
+            *read_reading_charts(store, begin, end),
+            *read_value_charts(store, begin, end),
+        ],
+        moments=read_moments(store, summary),
+        kernels=_read_kernels(run) if summary.windows else None,
+        comparisons=_compare(runs) if others else [],
+    )
+
+
+def _compare(runs: Sequence[RunFolder]) -> list[Comparison]:
+    first, *others = map(measure_run, runs)
+    return [compare_runs(first, other) for other in others]
+
+
+def _read_kernels(run: RunFolder) -> Kernels | None:
+    try:
+        return find_kernels(read_rows(run), run.facts.name, world_size=run.facts.world_size)
+    except NoSuchWindow:
+        return None

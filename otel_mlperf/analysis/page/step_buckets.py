@@ -1,0 +1,109 @@
+"""How long did steps take in the course of a run, in as many numbers as a page can show?
+
+Steps lie in the order in which they began, and neighbours share a bucket: its smallest, mean and
+largest time are exact, over all of its steps on all ranks. A run of few steps has one in each
+bucket. They are the steps that the summary's figures are about.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from otel_mlperf.analysis.steps.step_shares import CHOSEN, NOT_IN_A_SPAN, shown
+
+if TYPE_CHECKING:
+    from otel_mlperf.analysis.steps.step_shapes import StepFigures
+    from otel_mlperf.store.table_reader import Store
+
+MOST: Final = 500
+"""Buckets of one page: more than that a screen has no columns for."""
+OTHERS: Final = "others"
+_MOST_SECTIONS: Final = 8
+# Steps are placed by their number alone: sections of 6 million steps are then looked up in a table
+# of 100,000.
+_PLACED: Final = f"""{CHOSEN}, numbered AS (
+    SELECT restart, n, row_number() OVER (ORDER BY min(start_ns), restart, n) - 1 AS place,
+           place // $size AS bucket
+    FROM chosen GROUP BY restart, n
+), placed AS (
+    SELECT bucket, place, number, start_ns, duration_ns, self_ns
+    FROM chosen JOIN numbered USING (restart, n)
+), failed AS (
+    SELECT rank, restart, n FROM counted
+    WHERE error AND NOT (SELECT bool_and(error) FROM counted)
+)"""
+_BUCKETS: Final = f"""{_PLACED} SELECT min(start_ns), min(number), max(number),
+    max(place) - min(place) + 1, min(duration_ns), avg(duration_ns), max(duration_ns), avg(self_ns)
+FROM placed GROUP BY bucket ORDER BY bucket"""
+_SECTIONS: Final = f"""{_PLACED}, own AS (
+    SELECT bucket, name, min(category) AS category, sum(s.self_ns) AS own
+    FROM sections s JOIN numbered USING (restart, n) ANTI JOIN failed USING (rank, restart, n)
+    WHERE s.phase = $phase AND NOT beside GROUP BY bucket, name
+), rows AS (SELECT bucket, count(*) AS steps FROM placed GROUP BY bucket),
+named AS (SELECT name, min(category) AS category, sum(own) AS own FROM own GROUP BY name)
+SELECT named.name, named.category,
+       list(coalesce(part.own, 0)::DOUBLE / rows.steps ORDER BY rows.bucket)
+FROM named CROSS JOIN rows
+LEFT JOIN own part ON part.bucket = rows.bucket AND part.name = named.name
+GROUP BY named.name, named.category, named.own ORDER BY named.own DESC, named.name"""
+
+
+class SectionBuckets(msgspec.Struct, frozen=True, kw_only=True):
+    """One section's own time in the steps of each bucket."""
+
+    name: str
+    """As shown; ``not in a span`` and ``others`` among them."""
+    category: str
+    mean_ns: list[float]
+
+
+class StepBuckets(msgspec.Struct, frozen=True, kw_only=True):
+    """Steps over time; all lists are as long, one entry for each bucket."""
+
+    size: int
+    """Steps that share a bucket; of the last one fewer may."""
+    start_ns: list[int]
+    """When the first of them began, on whichever rank: Unix time."""
+    first: list[int]
+    """The smallest number of its steps."""
+    last: list[int]
+    count: list[int]
+    """Its steps; on several ranks each counts once."""
+    min_ns: list[int]
+    mean_ns: list[float]
+    max_ns: list[int]
+    sections: list[SectionBuckets]
+    """Add up to the mean, those with most time first."""
+
+
+def read_step_buckets(
+    store: Store, steps: StepFigures, *, has_warm_up: bool, most: int = MOST
+) -> StepBuckets | None:
+    """The steps that the figures are about; None where there are none of them."""
+    values: dict[str, Any] = {"phase": steps.phase, "first": 1 if has_warm_up else 0}
+    sql = f"{CHOSEN} SELECT count(DISTINCT (restart, n)) FROM chosen"
+    ((count,),) = store.rows(sql, **values)
+    if not count:
+        return None
+    size = -(-count // most)
+    buckets = store.rows(_BUCKETS, size=size, **values)
+    *known, own = [list(column) for column in zip(*buckets, strict=True)]
+    found = store.rows(_SECTIONS, size=size, **values)
+    named = ("start_ns", "first", "last", "count", "min_ns", "mean_ns", "max_ns")
+    return StepBuckets(
+        size=size, sections=_largest(found, own), **dict(zip(named, known, strict=True))
+    )
+
+
+def _largest(found: list[tuple[Any, ...]], own: list[float]) -> list[SectionBuckets]:
+    """Those that matter by themselves, the others as one, and what is in none of them."""
+    kept = [
+        SectionBuckets(name=shown(name), category=category, mean_ns=means)
+        for name, category, means in found[:_MOST_SECTIONS]
+    ]
+    if rest := [means for *_, means in found[_MOST_SECTIONS:]]:
+        added = [sum(column) for column in zip(*rest, strict=True)]
+        kept.append(SectionBuckets(name=OTHERS, category="", mean_ns=added))
+    return [*kept, SectionBuckets(name=NOT_IN_A_SPAN, category="", mean_ns=own)]

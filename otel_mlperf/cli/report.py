@@ -1,0 +1,47 @@
+"""``otel-mlperf report``: how does a run get into a page that can be sent to somebody?"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+_Runs = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="RUN…",
+        help="Runs by name, beginning of the id, path, or `latest`: of several, the page is about "
+        "the last one and compares the others with the first.",
+    ),
+]
+
+
+def report(
+    runs: _Runs = None,
+    out: Annotated[
+        str | None,
+        typer.Option("--out", "-o", metavar="FILE", help="In the current folder by default."),
+    ] = None,
+    force: Annotated[
+        bool, typer.Option("--force", help="Replace the file if it is there.")
+    ] = False,
+) -> None:
+    """Write a page about a run: one file of HTML that needs no server and no network.
+
+    Headline, findings, where the time goes, steps, memory and devices over time, calls of sections,
+    ranks, kernels, and what it ran on; beside another run also what is slower or faster.
+    """
+    from pathlib import Path
+
+    from otel_mlperf.analysis.page.run_page import read_page
+    from otel_mlperf.cli.output import say
+    from otel_mlperf.report.page.page_file import render_page
+    from otel_mlperf.report.quantities import size
+    from otel_mlperf.store.run_folders import LATEST, find_run
+    from otel_mlperf.whole_file import new_file
+
+    found = [find_run(run) for run in runs or [LATEST]]
+    path = Path(out or f"{found[-1].path.resolve().name}.html")
+    with new_file(path, is_replaced=force) as file:
+        file.write(render_page(read_page(found)).encode())
+    say(f"{path}: {size(path.stat().st_size)}\nopen it in any browser")

@@ -1,0 +1,257 @@
+"""How do the differences between runs look on a terminal?"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from otel_mlperf.report.kernel_change_lines import kernel_change_lines
+from otel_mlperf.report.lines import (
+    LABEL,
+    WIDTH,
+    Line,
+    columns,
+    labelled_lines,
+    left,
+    short,
+    text,
+    wrapped,
+)
+from otel_mlperf.report.quantities import (
+    column_unit,
+    duration,
+    percent,
+    plural,
+    rate,
+    signed,
+    size,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from otel_mlperf.analysis.comparison.comparison_shapes import (
+        Comparison,
+        Differing,
+        NumberChange,
+        RunMeasures,
+        TimeChange,
+        Word,
+    )
+    from otel_mlperf.analysis.steps.estimates import Interval
+    from otel_mlperf.report.lines import Style
+    from otel_mlperf.report.quantities import Unit
+
+_NAME: Final = 13
+_LONGEST_NAME: Final = 28
+_MOST_ROWS: Final = 16
+_MOST_PARAMS: Final = 12
+_WORDS: Final[dict[Word, Style]] = {
+    "slower": "red",
+    "faster": "green",
+    "same": "",
+    "unclear": "dim",
+}
+_NOT_SAID: Final = "–"
+
+
+def render_comparison(
+    comparison: Comparison, *, width: int = WIDTH, color: bool = False, unicode: bool = True
+) -> str:
+    """Two runs beside each other: the step and its sections, then what else is different."""
+    before, after = comparison.before, comparison.after
+    lines: list[Line] = [[(_heading(before, after, width), "bold")]]
+    if comparison.times or comparison.kernels_ns is None:
+        lines += _time_lines(comparison.times, width)
+    lines += _number_lines(comparison.numbers, width)
+    lines += _differing_lines(comparison.differing, width)
+    lines += kernel_change_lines(comparison, width)
+    lines += _left_out_lines(before, after, width)
+    lines += _certainty_lines(comparison, width)
+    return text(lines, color=color, unicode=unicode)
+
+
+def render_comparisons(
+    comparisons: Sequence[Comparison],
+    *,
+    width: int = WIDTH,
+    color: bool = False,
+    unicode: bool = True,
+) -> str:
+    """Several runs, each beside the first: a line for each, and what it was given."""
+    first = comparisons[0].before
+    runs = [first, *(comparison.after for comparison in comparisons)]
+    unit = column_unit(max(_step_ns(run) for run in runs))
+    name = min(max(4, *(columns(_named(run)) for run in runs)), _LONGEST_NAME)
+    title = f"{left('run', name)}{f'step {unit.name}':>10}{'difference':>24}  {'word':<8}"
+    title += f"{'samples/s':>11}"
+    lines: list[Line] = [[(title, "dim")], _run_line(first, None, unit, name)]
+    lines += [_run_line(one.after, one.times[:1], unit, name) for one in comparisons]
+    lines += [line for one in comparisons for line in _given_lines(one, width)]
+    return text(lines, color=color, unicode=unicode)
+
+
+def _run_line(run: RunMeasures, step: Sequence[TimeChange] | None, unit: Unit, name: int) -> Line:
+    mean = unit.number(_step_ns(run)) if run.times else _NOT_SAID
+    samples = run.numbers.get("samples_per_s")
+    told = difference_text(step[0]) if step else ""
+    word: Word | None = step[0].word if step else None
+    return [
+        (left(_named(run), name), "bold"),
+        (f"{mean:>10}{told:>24}  ", ""),
+        (f"{word or '':<8}", _WORDS[word] if word else ""),
+        (f"{rate(samples) if samples is not None else _NOT_SAID:>11}", ""),
+    ]
+
+
+def _given_lines(one: Comparison, width: int) -> list[Line]:
+    told = [differing_text(differing) for differing in one.differing if differing.what != "last"]
+    if not told:
+        return []
+    room = width - LABEL
+    label = short(one.after.short_id, LABEL - 1)
+    return labelled_lines(label, wrapped("", told[:_MOST_PARAMS], room, " · "))
+
+
+def _heading(before: RunMeasures, after: RunMeasures, width: int) -> str:
+    is_profiled = not (before.steps or after.steps)
+    first, second = (run.profiled_steps if is_profiled else run.steps for run in (before, after))
+    steps = f"{first:,} and {plural(second, 'profiled step' if is_profiled else 'step')}"
+    return short(f"{_named(before)} → {_named(after)} · {steps}", width)
+
+
+def _named(run: RunMeasures) -> str:
+    return f"{run.name} {run.short_id}"
+
+
+def _step_ns(run: RunMeasures) -> float:
+    return run.times[0].mean_ns.value if run.times else 0.0
+
+
+def _time_lines(times: Sequence[TimeChange], width: int) -> list[Line]:
+    if not times:
+        return [[("  no step to compare: the runs have none in common", "dim")]]
+    largest = max(max(time.before_ns or 0.0, time.after_ns or 0.0) for time in times)
+    unit = column_unit(largest)
+    shown = [times[0], *sorted(times[1:], key=lambda time: -abs(time.share))[:_MOST_ROWS]]
+    rows = [time for time in times if time in shown]
+    room = max(_NAME, _LONGEST_NAME + (width - WIDTH) // 2)
+    name = min(max(_NAME, *(columns(time.name) + 1 for time in rows)), room)
+    title = f"  {left('one step', name)}{f'before {unit.name}':>11}{'after':>9}{'difference':>25}"
+    lines: list[Line] = [[(title, "dim")]]
+    for time in rows:
+        numbers = f"{_number(time.before_ns, unit):>11}{_number(time.after_ns, unit):>9}"
+        line = f"  {left(time.name, name)}{numbers}{difference_text(time):>25}  "
+        lines.append([(line, "bold" if time is times[0] else ""), (time.word, _WORDS[time.word])])
+    if (more := len(times) - len(rows)) > 0:
+        lines.append([(f"  … {plural(more, 'more section')}: --json has them", "dim")])
+    return lines
+
+
+def _number(ns: float | None, unit: Unit) -> str:
+    return _NOT_SAID if ns is None else unit.number(ns)
+
+
+def difference_text(time: TimeChange) -> str:
+    """``+3.1 % (+1.2 … +5.0)``: of the mean, or of the usual time where that decides."""
+    if time.before_ns is None:
+        return "new"
+    if time.after_ns is None:
+        return "gone"
+    interval = time.usual if time.by == "usual" else time.mean
+    if interval is None:
+        ratio = time.after_ns / time.before_ns - 1 if time.before_ns else 0.0
+        return f"{signed(ratio)} %"
+    return f"{signed(interval.ratio)} % {_reach(interval)}"
+
+
+def _reach(interval: Interval) -> str:
+    return f"({signed(interval.low)} … {signed(interval.high)})"
+
+
+def _number_lines(numbers: Iterable[NumberChange], width: int) -> list[Line]:
+    told = [
+        f"{NUMBERS[one.name]} {measured(one.name, one.before)} → "
+        f"{measured(one.name, one.after)}{_percent_more(one)}"
+        for one in numbers
+        if one.name in NUMBERS
+    ]
+    return _labelled("numbers", told, width)
+
+
+NUMBERS: Final = {
+    "samples_per_s": "samples/s",
+    "tokens_per_s": "tokens/s",
+    "memory_peak_bytes": "memory",
+    "cuda_peak_bytes": "CUDA memory",
+    "gpu_memory_bytes": "GPU memory",
+    "cpus": "CPUs used",
+    "duration_ns": "whole run",
+}
+
+
+def measured(name: str, value: float | None) -> str:
+    """One of ``NUMBERS`` with its unit; a dash where it is not known."""
+    if value is None:
+        return _NOT_SAID
+    if name.endswith("_bytes"):
+        return size(value, 1024)
+    return duration(value) if name.endswith("_ns") else rate(value)
+
+
+def _percent_more(one: NumberChange) -> str:
+    if not one.before or one.after is None:
+        return ""
+    return f" ({signed(one.after / one.before - 1)} %)"
+
+
+def _differing_lines(differing: Iterable[Differing], width: int) -> list[Line]:
+    lines: list[Line] = []
+    by_kind: dict[str, list[str]] = {}
+    for one in differing:
+        by_kind.setdefault(one.what, []).append(differing_text(one))
+    for kind, told in by_kind.items():
+        more = [f"… {len(told) - _MOST_PARAMS} more"] if len(told) > _MOST_PARAMS else []
+        lines += _labelled(_LABELS[kind], [*told[:_MOST_PARAMS], *more], width)
+    return lines
+
+
+_LABELS: Final = {"param": "params", "result": "result", "machine": "machine", "last": "last"}
+
+
+def differing_text(one: Differing) -> str:
+    """What it was, and what it is."""
+    return f"{one.name} {_value(one.before)} → {_value(one.after)}"
+
+
+def _value(value: Any) -> str:
+    if value is None:
+        return _NOT_SAID
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    if isinstance(value, list):
+        return ", ".join(map(str, value)) or "none"
+    return short(str(value), 40)
+
+
+def _left_out_lines(before: RunMeasures, after: RunMeasures, width: int) -> list[Line]:
+    told = [
+        f"{reason} {before.left_out.get(reason, 0):,} and {after.left_out.get(reason, 0):,}"
+        for reason in dict.fromkeys((*before.left_out, *after.left_out))
+    ]
+    return _labelled("left out", told, width)
+
+
+def _certainty_lines(comparison: Comparison, width: int) -> list[Line]:
+    if not comparison.times:
+        return []
+    share = percent(1 - comparison.confidence)
+    told = f"all intervals hold at once but in {share} of equal pairs".replace("<1 %", "under 1 %")
+    if any(time.word == "unclear" for time in comparison.times):
+        told += "; unclear: more steps would tell"
+    return [[(line, "dim") for _, line in [("", short(f"{'certainty':<{LABEL}}{told}", width))]]]
+
+
+def _labelled(label: str, told: list[str], width: int) -> list[Line]:
+    if not told:
+        return []
+    return labelled_lines(label, wrapped("", told, width - LABEL, " · "))

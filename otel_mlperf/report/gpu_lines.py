@@ -1,0 +1,38 @@
+"""How does the time of steps on a GPU look on a terminal?"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from otel_mlperf.report.lines import LABEL, Line, labelled_lines, wrapped
+from otel_mlperf.report.quantities import duration, percent
+
+if TYPE_CHECKING:
+    from otel_mlperf.analysis.steps.step_shapes import StepOnGpu
+    from otel_mlperf.analysis.summary.gpu_use import StepsOnGpu
+
+_BOUND: Final = {"host": "host-bound", "device": "device-bound"}
+
+
+def gpu_lines(gpu: StepsOnGpu | None, width: int) -> list[Line]:
+    """GPU time of a step, what of it was idle, and who set the pace."""
+    if gpu is None:
+        return []
+    said = [f"{duration(gpu.gpu_ns)} a step"]
+    if gpu.idle_ns is not None and gpu.idle_share is not None:
+        said.append(f"idle {duration(gpu.idle_ns)} ({percent(gpu.idle_share).strip()})")
+    said.append(_BOUND.get(gpu.paced_by, "neither host nor device set the pace"))
+    shares = (("device", gpu.device_share), ("host", gpu.host_share))
+    pace = ", ".join(f"{percent(share).strip()} by the {who}" for who, share in shares)
+    said.append(f"paced {pace}")
+    return labelled_lines("gpu time", wrapped("", said, width - LABEL))
+
+
+def step_gpu_words(gpu: StepOnGpu | None) -> list[str]:
+    """Of one step: ``GPU 80.1 ms, idle 12.3 ms, device-bound``."""
+    if gpu is None:
+        return []
+    said = [f"GPU {duration(gpu.gpu_ns)}"]
+    said += [f"idle {duration(gpu.idle_ns)}"] if gpu.idle_ns is not None else []
+    said += [_BOUND[gpu.paced_by]] if gpu.paced_by else []
+    return [", ".join(said)]

@@ -1,0 +1,1 @@
+"""How does a run look as one page of HTML, which people send to each other?"""

@@ -1,0 +1,131 @@
+"""What do the charts of a page get to draw?
+
+Times are seconds from the begin of the run, all else is in its own unit. Numbers keep six figures:
+more than a screen can show, and half of what a page would else weigh.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from otel_mlperf.report.page.tables import section_colors
+from otel_mlperf.report.quantities import plural
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from otel_mlperf.analysis.page.line_buckets import Chart, Line
+    from otel_mlperf.analysis.page.rank_map import RankMap
+    from otel_mlperf.analysis.page.run_page import RunPage
+    from otel_mlperf.analysis.page.step_buckets import StepBuckets
+
+_COLORS: Final = 8
+
+
+def chart_data(page: RunPage) -> dict[str, Any]:
+    """All charts of the page by their id, and what happened when."""
+    begin = page.begin_ns
+    charts: dict[str, Any] = {}
+    if page.steps is not None:
+        charts |= _step_charts(page.steps, begin, section_colors(page.summary))
+    if page.ranks is not None:
+        charts["rank-map"] = _rank_map(page.ranks, begin)
+    for chart in page.charts:
+        charts[chart.id] = _line_chart(chart, begin)
+    moments = [
+        [moment.kind, moment.name, *_seconds([moment.time_ns], begin), moment.duration_ns / 1e9]
+        for moment in page.moments
+    ]
+    return {"charts": charts, "moments": moments, "wall_s": page.summary.duration_ns / 1e9}
+
+
+def points_text(steps: StepBuckets) -> str:
+    """What a point of the charts of steps stands for."""
+    if steps.size == 1:
+        return "Each point is one step"
+    return f"Each point stands for {plural(steps.size, 'step')} in a row"
+
+
+def _labels(first: list[int], last: list[int]) -> list[str]:
+    return [
+        f"step {low}" if low == high else f"steps {low}–{high}"
+        for low, high in zip(first, last, strict=True)
+    ]
+
+
+def _rank_map(ranks: RankMap, begin_ns: int) -> dict[str, Any]:
+    return {
+        "kind": "map",
+        "unit": "ns",
+        "x": _seconds(ranks.start_ns, begin_ns),
+        "labels": _labels(ranks.first, ranks.last),
+        "rows": [f"rank {rank}" for rank in ranks.ranks],
+        "mean": [_short(row) for row in ranks.mean_ns],
+    }
+
+
+def _step_charts(steps: StepBuckets, begin_ns: int, colors: dict[str, str]) -> dict[str, Any]:
+    times = _seconds(steps.start_ns, begin_ns)
+    band = {
+        "name": "step",
+        "color": "step",
+        "low": _short(steps.min_ns),
+        "mean": _short(steps.mean_ns),
+        "high": _short(steps.max_ns),
+    }
+    stack = [
+        {
+            "name": one.name,
+            "color": colors.get(one.name, "none"),
+            "mean": _short(one.mean_ns),
+        }
+        for one in steps.sections
+    ]
+    shared = {"unit": "ns", "x": times, "labels": _labels(steps.first, steps.last)}
+    return {
+        "steps": {"kind": "band", "series": [band], **shared},
+        "sections": {"kind": "stack", "series": stack, **shared},
+    }
+
+
+def _line_chart(chart: Chart, begin_ns: int) -> dict[str, Any]:
+    """Its lines over the times of all of them; null where one of them has none."""
+    times = sorted({at for line in chart.lines for at in line.time_ns})
+    series = [
+        {
+            "name": line.name,
+            "color": f"own{at % _COLORS}",
+            "mean": _placed(line, line.mean, times),
+            **_reach(line, times),
+        }
+        for at, line in enumerate(chart.lines)
+    ]
+    return {
+        "kind": "band",
+        "unit": chart.unit,
+        "x": _seconds(times, begin_ns),
+        "labels": [],
+        "series": series,
+        "whole_run": chart.unit != "",
+    }
+
+
+def _reach(line: Line, times: list[int]) -> dict[str, Any]:
+    """The smallest and largest values, where there is more than one of any."""
+    if line.min == line.max:
+        return {}
+    return {"low": _placed(line, line.min, times), "high": _placed(line, line.max, times)}
+
+
+def _placed(line: Line, values: list[float], times: list[int]) -> list[float | None]:
+    known = dict(zip(line.time_ns, _short(values), strict=True))
+    return [known.get(at) for at in times]
+
+
+def _seconds(times_ns: Iterable[int], begin_ns: int) -> list[float]:
+    return [round((at - begin_ns) / 1e9, 4) for at in times_ns]
+
+
+def _short(values: Iterable[float | None]) -> list[float | None]:
+    short = (None if value is None else float(f"{value:.6g}") for value in values)
+    return [int(value) if value is not None and value.is_integer() else value for value in short]

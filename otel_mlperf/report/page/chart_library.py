@@ -1,0 +1,52 @@
+"""Which charting library is in a page, and how is the copy of it renewed?
+
+uPlot, under the MIT licence that lies beside it: the smallest library that zooms, points and draws
+bands. ``python -m otel_mlperf.report.page.chart_library FOLDER`` takes the files of another version
+over from ``FOLDER``, where ``npm pack uplot`` was unpacked; the checksums below are then to be
+replaced by those that it prints.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+import sys
+from pathlib import Path
+from typing import Final
+
+ASSETS: Final = Path(__file__).parent / "assets"
+FOLDER: Final = ASSETS / "uplot"
+SCRIPT: Final = "uPlot.iife.min.js"
+STYLE: Final = "uPlot.min.css"
+LICENCE: Final = "LICENSE"
+VERSION: Final = "version.txt"
+CHECKSUMS: Final = {
+    SCRIPT: "19c8d4c6ad88929a79f4ae49d6f7161566dfd0ba3d15cc495e974f787eb78f1f",
+    STYLE: "df630c6a8d6f8eeaff264b50f73ce5b114f646ffd9a0bb74f049b0a00135fa04",
+    LICENCE: "8f989229699b4fe2f1a0432d0e9edc338a8a911e250e2d1b01ecd770a5f5b1bd",
+}
+"""SHA-256 of each file as it was published."""
+
+
+def checksums() -> dict[str, str]:
+    """Those of the files that are there."""
+    return {name: hashlib.sha256((FOLDER / name).read_bytes()).hexdigest() for name in CHECKSUMS}
+
+
+def renew(package: Path) -> None:
+    """Takes over the files of an unpacked package.
+
+    Raises:
+        OSError: one of them is not there.
+    """
+    for name in (SCRIPT, STYLE):
+        shutil.copy(package / "dist" / name, FOLDER / name)
+    shutil.copy(package / LICENCE, FOLDER / LICENCE)
+    version = json.loads((package / "package.json").read_text())["version"]
+    (FOLDER / VERSION).write_text(f"{version}\n")
+
+
+if __name__ == "__main__":
+    renew(Path(sys.argv[1]))
+    print(json.dumps(checksums(), indent=4))

@@ -1,0 +1,111 @@
+"""How does the page about a run become one file that needs nothing else?
+
+Text is HTML by a template that escapes whatever it is given; styles, scripts and the numbers of the
+charts are in the file. Its policy (CSP) lets the browser run these scripts and no others, and ask
+nobody for anything: were a name ever to become a tag, it could do nothing.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import time
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from otel_mlperf.report.finding_lines import finding_text
+from otel_mlperf.report.page import tables
+from otel_mlperf.report.page.chart_data import chart_data, points_text
+from otel_mlperf.report.page.chart_library import ASSETS, FOLDER, SCRIPT, STYLE
+from otel_mlperf.report.page.headline import headline, tiles
+from otel_mlperf.report.quantities import column_unit, duration, figures, percent, plural, size
+from otel_mlperf.report.summary_table import failure_text, heading_text
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
+
+    from otel_mlperf.analysis.page.run_page import RunPage
+
+
+def render_page(page: RunPage) -> str:
+    """The whole file."""
+    from markupsafe import Markup
+
+    scripts = [(FOLDER / SCRIPT).read_text(), (ASSETS / "page.js").read_text()]
+    summary = page.summary
+    return (
+        _environment()
+        .get_template("page.html.jinja")
+        .render(
+            page=page,
+            summary=summary,
+            heading=heading_text(summary),
+            failure=failure_text(summary),
+            headline=headline(page),
+            tiles=tiles(page),
+            tables=tables,
+            points=page.steps and points_text(page.steps),
+            unit=column_unit(summary.steps.mean_ns) if summary.steps else None,
+            # Markup: our own files, and JSON in which nothing can end the element around it.
+            styles=[Markup(_read(STYLE)), Markup((ASSETS / "page.css").read_text())],
+            scripts=[Markup(script) for script in scripts],
+            policy=_policy(scripts),
+            data=Markup(_safe_json(chart_data(page))),
+        )
+    )
+
+
+def _read(name: str) -> str:
+    return (FOLDER / name).read_text()
+
+
+def _environment() -> Environment:
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+    environment = Environment(
+        loader=FileSystemLoader(ASSETS),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {
+        "duration": duration,
+        "figures": figures,
+        "finding": finding_text,
+        "percent": percent,
+        "plural": plural,
+        "size": partial(size, step=1024),
+        "time": _time,
+        "width": _width,
+    }
+    return environment
+
+
+def _time(ns: int) -> str:
+    return time.strftime("%d %b %Y %H:%M:%S UTC", time.gmtime(ns / 1e9))
+
+
+def _width(share: float) -> str:
+    """A share as a width in CSS."""
+    return f"{100 * min(1.0, max(0.0, share)):.2f}%"
+
+
+def _policy(scripts: list[str]) -> str:
+    """A content security policy; styles on elements are ours alone, and only widths."""
+    digests = (hashlib.sha256(script.encode()).digest() for script in scripts)
+    allowed = " ".join(f"'sha256-{base64.b64encode(digest).decode()}'" for digest in digests)
+    return (
+        f"default-src 'none'; script-src {allowed}; style-src 'unsafe-inline'; img-src data:; "
+        "base-uri 'none'; form-action 'none'"
+    )
+
+
+def _safe_json(data: dict[str, Any]) -> str:
+    """JSON that stays inside its element, whatever names hold."""
+    text = msgspec.json.encode(data).decode()
+    for char in "<>&\u2028\u2029":
+        text = text.replace(char, f"\\u{ord(char):04x}")
+    return text

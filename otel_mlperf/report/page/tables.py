@@ -1,0 +1,238 @@
+"""Which rows do the tables of a page have?
+
+The template asks these functions: what is chosen, ordered and put into words happens here.
+"""
+
+from __future__ import annotations
+
+from statistics import median
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from otel_mlperf import names
+from otel_mlperf.analysis.summary.goodput_shapes import OTHER
+from otel_mlperf.report.comparison_table import NUMBERS, difference_text, measured
+from otel_mlperf.report.kernel_names import short_names
+from otel_mlperf.report.quantities import duration, figures, percent, plural
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from otel_mlperf.analysis.comparison.comparison_shapes import Comparison, TimeChange
+    from otel_mlperf.analysis.profiles.window_shapes import KernelRow, Kernels
+    from otel_mlperf.analysis.steps.step_shapes import RankFigures, Row
+    from otel_mlperf.analysis.summary.call_shapes import CallFigures
+    from otel_mlperf.analysis.summary.summary_shapes import Summary
+
+MOST_CALLS: Final = 40
+MOST_RANKS: Final = 16
+MOST_KERNELS: Final = 25
+_KERNEL_NAME: Final = 52
+_COLORS: Final = {
+    names.DATA_LOADING: "data",
+    names.FORWARD: "forward",
+    names.BACKWARD: "backward",
+    names.OPTIMIZER: "optimizer",
+    names.COMMUNICATION: "communication",
+}
+_OWN_COLORS: Final = 8
+
+
+class RankLine(NamedTuple):
+    """One rank beside the others."""
+
+    rank: int
+    mean_ns: float
+    more: float
+    """Beyond the median of the ranks, as a share of it."""
+    parts: list[tuple[str, str, float]]
+    """Name, colour and time of its sections, and of what is in none."""
+    stands_out: bool
+
+
+def color(category: str, at: int) -> str:
+    """Class of a section's colour: of its category, else by its place."""
+    if category in _COLORS:
+        return _COLORS[category]
+    return f"own{at % _OWN_COLORS}" if category else "none"
+
+
+def rows(summary: Summary, *, beside: bool = False) -> list[tuple[Row, str]]:
+    """Sections of a step, each with its colour."""
+    if summary.steps is None:
+        return []
+    colors = section_colors(summary)
+    return [
+        (row, colors.get(row.name, "none")) for row in summary.steps.rows if row.beside is beside
+    ]
+
+
+def section_colors(summary: Summary) -> dict[str, str]:
+    """By name, the same all over the page."""
+    if summary.steps is None:
+        return {}
+    return {row.name: color(row.category, at) for at, row in enumerate(summary.steps.rows)}
+
+
+def calls(summary: Summary) -> list[CallFigures]:
+    """Those with most time first."""
+    return sorted(summary.calls, key=lambda call: -call.sum_ns)[:MOST_CALLS]
+
+
+def call_color(call: CallFigures, summary: Summary) -> str:
+    """Of a section of the step its own, of all else one for all."""
+    return section_colors(summary).get(call.name, "none") if call.in_step else "none"
+
+
+def place(call: CallFigures) -> str:
+    """Where its calls are made."""
+    if call.in_step:
+        return f"in {call.phase} steps" + ", beside" * call.beside
+    around = call.path.rpartition("/")[0]
+    return f"in {around}" if around else "outside steps"
+
+
+def frequency(call: CallFigures, summary: Summary) -> str:
+    """Calls in a second of the run, over all ranks."""
+    return figures(call.count / (summary.duration_ns / 1e9)) if summary.duration_ns else ""
+
+
+def ranks(summary: Summary) -> list[RankLine]:
+    """The ranks with the longest steps first; nothing of a run of one rank."""
+    if summary.steps is None or len(summary.steps.ranks) < 2:
+        return []
+    usual = median(rank.mean_ns for rank in summary.steps.ranks)
+    colors = section_colors(summary)
+    outside = {one.rank for one in summary.steps.stand_outs}
+    slowest = sorted(summary.steps.ranks, key=lambda rank: -rank.mean_ns)[:MOST_RANKS]
+    return [
+        RankLine(
+            rank.rank,
+            rank.mean_ns,
+            rank.mean_ns / usual - 1 if usual else 0.0,
+            list(_parts(rank, colors)),
+            rank.rank in outside,
+        )
+        for rank in slowest
+    ]
+
+
+def signed(share: float) -> str:
+    """``+3.1 %``; what rounds to nothing has no minus."""
+    return f"{round(100 * share, 1) + 0.0:+.1f} %"
+
+
+def _parts(rank: RankFigures, colors: dict[str, str]) -> Iterable[tuple[str, str, float]]:
+    for name, spent in rank.sections.items():
+        yield name, colors.get(name, "none"), spent
+    rest = rank.mean_ns - sum(rank.sections.values())
+    if rest > 0:
+        yield "not in a span", "none", rest
+
+
+def ledger(summary: Summary) -> list[tuple[str, int, float, str]]:
+    """What the run's time went into: kind, time, share and colour, the largest first.
+
+    Nothing where all of it is other than what has a name.
+    """
+    if summary.ledger is None:
+        return []
+    spent_ns = summary.ledger.spent_ns
+    total = sum(spent_ns.values())
+    if total == spent_ns.get(OTHER, 0):
+        return []
+    largest_first = sorted(spent_ns.items(), key=lambda item: -item[1])
+    return [(kind, ns, ns / total, _LEDGER.get(kind, "none")) for kind, ns in largest_first if ns]
+
+
+_LEDGER: Final = {
+    "train": "forward",
+    "predict": "forward",
+    "data wait": "data",
+    "validation": "backward",
+    "checkpoint": "optimizer",
+    "compile": "own2",
+    "imports": "own1",
+    "set-up": "own0",
+    "restart": "communication",
+    "lost work": "own4",
+    "idle": "own3",
+}
+
+
+def kernels(found: Kernels) -> list[tuple[KernelRow, str]]:
+    """Those with most time, each with a name that fits a line."""
+    shown = found.rows[:MOST_KERNELS]
+    return list(zip(shown, short_names([row.name for row in shown], _KERNEL_NAME), strict=True))
+
+
+def has_sections(summary: Summary) -> bool:
+    """Whether a run without steps has anything to tell apart."""
+    return any(branch.count for branch in summary.tree)
+
+
+def changes(comparison: Comparison) -> list[tuple[TimeChange, str, float]]:
+    """The step, then what changed it most; each with its part of the largest change."""
+    if not comparison.times:
+        return []
+    step, *others = comparison.times
+    shown = [step, *sorted(others, key=lambda time: -abs(time.share))]
+    most = max(abs(time.share) for time in shown) or 1.0
+    return [(time, difference_text(time), abs(time.share) / most) for time in shown]
+
+
+def numbers(comparison: Comparison) -> list[tuple[str, str, str]]:
+    """What else both runs were measured by: name, before and after."""
+    return [
+        (NUMBERS[one.name], measured(one.name, one.before), measured(one.name, one.after))
+        for one in comparison.numbers
+        if one.name in NUMBERS
+    ]
+
+
+def environment(summary: Summary) -> list[tuple[str, str]]:
+    """What the run was, what it was given and what it ran on; what is not known is not there."""
+    machine = summary.machine
+    told = [
+        ("run", f"{summary.name} · {summary.id}"),
+        ("started", ""),
+        ("ranks", f"{plural(summary.ranks, 'rank')} on {plural(summary.nodes, 'node')}"),
+        ("integrations", ", ".join(summary.integrations)),
+        ("processors", f"{machine.cpus:g}" if machine and machine.cpus else ""),
+        ("devices", ", ".join(gpu.name for gpu in machine.gpus) if machine else ""),
+        ("parameters", _pairs(summary.params)),
+        ("result", _pairs(summary.result)),
+        ("logged last", _pairs(summary.last)),
+        ("counted", _pairs(summary.counted)),
+    ]
+    return [(name, value) for name, value in told if value]
+
+
+def recording(summary: Summary) -> list[str]:
+    """How well the run was recorded, and what the figures do not know of."""
+    telemetry = summary.telemetry
+    told = []
+    if telemetry.lost is not None:
+        told.append(f"{telemetry.lost:,} items lost")
+    if telemetry.pending:
+        told.append(f"{telemetry.pending:,} still on their way to a server")
+    if telemetry.sections_lost:
+        told.append(f"{plural(telemetry.sections_lost, 'section')} not in the figures: no room")
+    if telemetry.overhead is not None:
+        share = telemetry.overhead
+        told.append(f"recording took {'<0.1 %' if share < 0.001 else percent(share)} of the time")
+    if summary.warm_up is not None:
+        warm_up = summary.warm_up
+        told.append(
+            f"step {warm_up.number} took {duration(warm_up.duration_ns)} to warm up "
+            "and is not in the figures"
+        )
+    if summary.profiled_steps:
+        told.append(f"a profiler slowed down {plural(summary.profiled_steps, 'step')}")
+    return [*told, *summary.missing]
+
+
+def _pairs(known: dict[str, Any]) -> str:
+    return " · ".join(
+        f"{name} {value:.6g}" if isinstance(value, float) else f"{name} {value}"
+        for name, value in known.items()
+    )

@@ -1,0 +1,78 @@
+"""How do chosen columns of many runs look on a terminal?"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any, Final
+
+from otel_mlperf.report.lines import WIDTH, Line, columns, left, short, text
+from otel_mlperf.report.quantities import duration, rate, signed, size
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from otel_mlperf.analysis.comparison.comparison_shapes import TimeChange, Word
+    from otel_mlperf.analysis.comparison.run_columns import Cell, RunRow
+    from otel_mlperf.report.lines import Style
+
+_LONGEST_NAME: Final = 20
+_LONGEST_CELL: Final = 18
+_NOT_SAID: Final = "–"
+_STYLES: Final[dict[Word, Style]] = {
+    "slower": "red",
+    "faster": "green",
+    "same": "",
+    "unclear": "dim",
+}
+
+
+def render_columns(
+    rows: Sequence[RunRow], *, width: int = WIDTH, color: bool = False, unicode: bool = True
+) -> str:
+    """A line for each run; in a trend with what its step takes longer than the one before."""
+    if not rows:
+        return text([[("no runs of that name and tag", "")]], color=color, unicode=unicode)
+    name = min(max(4, *(columns(row.name) for row in rows)), _LONGEST_NAME)
+    short_id = max(4, *(columns(row.short_id) for row in rows))
+    wanted = list(rows[0].cells)
+    shown = {column: [_shown(row.cells[column]) for row in rows] for column in wanted}
+    widths = {
+        column: max(columns(column), *(columns(told) for told in of)) + 2
+        for column, of in shown.items()
+    }
+    title = f"{left('id', short_id)}  {left('name', name)}  {'started':<12}"
+    title += "".join(f"{column:>{widths[column]}}" for column in wanted)
+    is_trend = any(row.change is not None for row in rows)
+    lines: list[Line] = [[(title + ("  than the run before" if is_trend else ""), "dim")]]
+    for at, row in enumerate(rows):
+        started = time.strftime("%d %b %H:%M", time.localtime(row.started_ns / 1e9))
+        cells = "".join(f"{shown[column][at]:>{widths[column]}}" for column in wanted)
+        lines.append(
+            [
+                (f"{left(row.short_id, short_id)}  ", "bold"),
+                (f"{left(short(row.name, name), name)}  {started:<12}{cells}", ""),
+                *_changed(row.change),
+            ]
+        )
+    return text(lines, color=color, unicode=unicode)
+
+
+def _changed(change: TimeChange | None) -> Line:
+    if change is None:
+        return []
+    interval = change.usual if change.by == "usual" else change.mean
+    told = f"{signed(interval.ratio)} % " if interval else ""
+    return [(f"  {told}", ""), (change.word, _STYLES[change.word])]
+
+
+def _shown(cell: Cell) -> str:
+    value: Any = cell.value
+    if value is None:
+        return _NOT_SAID
+    if cell.unit == "ns":
+        return duration(value)
+    if cell.unit == "bytes":
+        return size(value, 1024)
+    if isinstance(value, float):
+        return f"{value:.4g}" if abs(value) < 999.5 else rate(value)
+    return short(str(value), _LONGEST_CELL)

@@ -1,0 +1,121 @@
+"""How are the verdicts of a gate written: for people, for a test report, for GitHub?"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+from xml.etree import ElementTree as Xml
+
+from otel_mlperf.report.comparison_table import differing_text
+from otel_mlperf.report.kernel_names import short_name
+from otel_mlperf.report.lines import WIDTH, broken, text, visible
+from otel_mlperf.report.quantities import duration
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from otel_mlperf.analysis.comparison.bounds import Level, Verdict
+    from otel_mlperf.analysis.comparison.comparison_shapes import Comparison
+    from otel_mlperf.report.lines import Line, Style
+
+_STYLES: Final[dict[Level, Style]] = {"breach": "red", "warn": "yellow", "ok": "green"}
+_LEVEL: Final = 8
+_CAUSES: Final = ("param", "machine")
+_MOST_TOLD: Final = 5
+_LONGEST_KERNEL: Final = 40
+
+
+def context_of(comparison: Comparison, baseline: str) -> list[str]:
+    """What a reviewer asks next: compared with what, what else is not the same, which kernels.
+
+    ``baseline`` is what the user named.
+    """
+    before, after = comparison.before, comparison.after
+    told = [
+        f"compared with {before.name} {before.short_id}: "
+        f"{before.steps:,} steps there, {after.steps:,} here"
+    ]
+    differing = [differing_text(one) for one in comparison.differing if one.what in _CAUSES]
+    told += [f"not the same: {', '.join(differing[:_MOST_TOLD])}"] if differing else []
+    told += [
+        f"kernel {short_name(change.name, _LONGEST_KERNEL)}: {change.reason}, "
+        f"{duration(change.before_ns)} → {duration(change.after_ns)} a step"
+        for change in comparison.kernels[:_MOST_TOLD]
+        if change.after_ns > change.before_ns
+    ]
+    accept = baseline if baseline.endswith(".json") else "FILE.json"
+    told.append(f"all of it: otel-mlperf compare {baseline} {after.short_id}")
+    told.append(f"if it is meant: otel-mlperf check {after.short_id} --write-baseline {accept}")
+    return told
+
+
+def render_verdicts(
+    verdicts: Sequence[Verdict],
+    context: Sequence[str] = (),
+    *,
+    width: int = WIDTH,
+    color: bool = False,
+    unicode: bool = True,
+) -> str:
+    """A line for each, which goes on below itself where it has no room; then what else to know.
+
+    The ``context`` is shown where something is broken.
+    """
+    lines: list[Line] = []
+    for verdict in verdicts:
+        first, *more = broken(verdict.said, width - _LEVEL) or [""]
+        lines.append([(f"{verdict.level:<{_LEVEL}}", _STYLES[verdict.level]), (first, "")])
+        lines += [[(" " * _LEVEL + part, "")] for part in more]
+    for told in context if is_broken(verdicts) else ():
+        lines += [[(" " * _LEVEL + part, "dim")] for part in broken(told, width - _LEVEL)]
+    return text(lines, color=color, unicode=unicode)
+
+
+def is_broken(verdicts: Sequence[Verdict]) -> bool:
+    """Whether any of them is a breach."""
+    return any(verdict.level == "breach" for verdict in verdicts)
+
+
+def junit_xml(verdicts: Sequence[Verdict], suite: str, context: Sequence[str] = ()) -> str:
+    """The verdicts as a test report: what CI servers read as JUnit's.
+
+    Each failure says all that a reviewer needs, with the ``context``: they are shown one by one.
+    """
+    failures = sum(verdict.level == "breach" for verdict in verdicts)
+    root = Xml.Element(
+        "testsuite", name=visible(suite), tests=str(len(verdicts)), failures=str(failures)
+    )
+    for verdict in verdicts:
+        case = Xml.SubElement(root, "testcase", name=visible(verdict.name), classname="otel_mlperf")
+        if verdict.level == "breach":
+            failure = Xml.SubElement(case, "failure", message=visible(verdict.said))
+            failure.text = "\n".join(map(visible, (verdict.said, *context)))
+        elif verdict.level == "warn":
+            Xml.SubElement(case, "system-out").text = visible(verdict.said)
+    return Xml.tostring(root, encoding="unicode", xml_declaration=True) + "\n"
+
+
+def github_annotations(verdicts: Sequence[Verdict], context: Sequence[str] = ()) -> str:
+    """Workflow commands of GitHub Actions: an error for each breach, a warning where unclear.
+
+    The first error bears the ``context``, below its own line.
+    """
+    kinds = {"breach": "error", "warn": "warning"}
+    shown, rest = "", list(context)
+    for verdict in sorted(verdicts, key=lambda verdict: verdict.level != "breach"):
+        if verdict.level in kinds:
+            more = rest if verdict.level == "breach" else []
+            rest = [] if more else rest
+            said = "%0A".join(map(_escaped, (verdict.said, *more)))
+            title = f"otel-mlperf check {_property(verdict.name)}"
+            shown += f"::{kinds[verdict.level]} title={title}::{said}\n"
+    return shown
+
+
+def _property(name: str) -> str:
+    # Of a command's properties a comma ends one, a colon all of them.
+    return _escaped(name).replace(":", "%3A").replace(",", "%2C")
+
+
+def _escaped(said: str) -> str:
+    # A name with a line feed could begin a workflow command of its own.
+    return visible(said).replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")

@@ -1,0 +1,59 @@
+"""How does a summary tell the work of models?"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from otel_mlperf.report.lines import LABEL, labelled_lines, wrapped
+from otel_mlperf.report.quantities import figures, percent
+
+if TYPE_CHECKING:
+    from otel_mlperf.analysis.summary.work_figures import WorkFigures
+    from otel_mlperf.report.lines import Line
+
+_LETTERS: Final = ("", "k", "M", "G", "T", "P", "E")
+
+
+def amount(count: float, unit: str) -> str:
+    """A number by thousands: ``1.23 GFLOP``, ``9,610 parameters``."""
+    if count < 10_000:
+        return f"{count:,.0f} {unit}"
+    letters = iter(_LETTERS)
+    letter = next(letters)
+    while count >= 999.5 and letter != _LETTERS[-1]:
+        count, letter = count / 1000, next(letters)
+    gap = "" if unit.startswith("FLOP") else " "
+    return f"{figures(count)} {letter}{gap}{unit}"
+
+
+def work_lines(work: WorkFigures | None, width: int) -> list[Line]:
+    """Size, operations of a step, what that is a second, and of what the device can do."""
+    if work is None:
+        return []
+    size = amount(work.parameters, "parameters")
+    if work.trainable != work.parameters:
+        size += f" ({amount(work.trainable, 'trainable')})"
+    told = [size, *_counted(work), *_six_nd(work)]
+    return labelled_lines("work", wrapped("", told, width - LABEL, " · "))
+
+
+def _counted(work: WorkFigures) -> list[str]:
+    if work.flops_per_step is None or work.flops_per_parameter is None:
+        return []
+    told = [
+        f"{amount(work.flops_per_step, 'FLOP')} a step",
+        f"{amount(work.flops_per_parameter, 'a parameter')}",
+    ]
+    if work.flops_per_s is not None:
+        told.append(amount(work.flops_per_s, "FLOP/s"))
+    if work.mfu is not None and work.peak_flops_per_s is not None:
+        of = f"{amount(work.peak_flops_per_s, 'FLOP/s')} ({work.peak_type}, {work.peak_source})"
+        told.append(f"MFU {percent(work.mfu)} of {of}")
+    return told
+
+
+def _six_nd(work: WorkFigures) -> list[str]:
+    if work.six_nd_flops_per_step is None:
+        return []
+    share = f", MFU {percent(work.six_nd_mfu)}" if work.six_nd_mfu is not None else ""
+    return [f"6ND {amount(work.six_nd_flops_per_step, 'FLOP')} a step{share}"]
