@@ -2,19 +2,42 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from otel_mlperf.cli.arguments import JsonOption  # noqa: TC001 - typer reads them
 from otel_mlperf.cli.output import print_answer, warn
 
+if TYPE_CHECKING:
+    from otel_mlperf.store.run_folders import RunFolder
+
+
+_Columns = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAMES",
+        help="By commas: step, forward.p95, samples_per_s, peak_memory, a parameter, a result.",
+    ),
+]
+_Sort = Annotated[str | None, typer.Option(metavar="NAME", help="By this column, largest first.")]
+_Trend = Annotated[
+    str | None,
+    typer.Option(metavar="NAME", help="The runs of that name, oldest first, each with the change."),
+]
+
 
 def runs(
     as_json: JsonOption = False,
     every: Annotated[bool, typer.Option("--all", help="Not only the newest 20.")] = False,
+    name: Annotated[str | None, typer.Option(help="Only runs of that name.")] = None,
+    tag: Annotated[list[str] | None, typer.Option(help="Only runs with that tag.")] = None,
+    columns: _Columns = None,
+    sort: _Sort = None,
+    ascending: Annotated[bool, typer.Option("--ascending", help="Smallest first.")] = False,
+    trend: _Trend = None,
 ) -> None:
-    """List the runs, newest first.
+    """List the runs, newest first; with columns of what was asked for, or the trend of a name.
 
     Their steps are training steps; of a run that does not train those of its first phase.
     """
@@ -26,8 +49,48 @@ def runs(
 
     folder = runs_dir()
     known, bad = scan_runs(folder)
-    shown = [overview(run) for run in (known if every else known[:20])]
+    tags = set(tag or ())
+    known = [
+        run
+        for run in known
+        if (trend or name) in (None, run.facts.name) and tags <= set(run.facts.tags)
+    ]
+    chosen = known if every else known[:20]
+    if columns is not None or sort is not None or trend is not None:
+        _print_columns(chosen, columns, sort, trend=trend, ascending=ascending, as_json=as_json)
+        return
+    shown = [overview(run) for run in chosen]
     draw = partial(render_runs, shown, str(folder), len(known) - len(shown), tuple(bad))
     print_answer(shown, draw, as_json=as_json)
     for error in bad.values() if as_json else ():  # the table names them itself
         warn(str(error))
+
+
+def _print_columns(
+    chosen: list[RunFolder],
+    columns: str | None,
+    sort: str | None,
+    *,
+    trend: str | None,
+    ascending: bool,
+    as_json: bool,
+) -> None:
+    from functools import partial
+
+    from otel_mlperf.analysis.comparison.run_columns import (
+        USUAL,
+        read_columns,
+        read_trend,
+        sort_rows,
+    )
+    from otel_mlperf.errors import UsageError
+    from otel_mlperf.report.run_columns_table import render_columns
+
+    if trend is not None and sort is not None:
+        raise UsageError("--trend is in the order of time: leave --sort out")
+    wanted = [part.strip() for part in columns.split(",")] if columns else list(USUAL)
+    wanted = list(dict.fromkeys([*wanted, *([sort] if sort else [])]))
+    rows = read_trend(chosen, wanted) if trend is not None else read_columns(chosen, wanted)
+    if sort is not None:
+        rows = sort_rows(rows, sort, ascending=ascending)
+    print_answer(rows, partial(render_columns, rows), as_json=as_json)

@@ -1,0 +1,161 @@
+"""Does a run keep to the bounds that were set for it, and is it no slower than its baseline?
+
+A bound is written ``train.step.p95=20ms`` or ``samples_per_s>=1000``: a section, the step or a
+number of the run; ``mean`` (the default), ``usual``, ``p50``, ``p95`` or ``max`` of a time; ``=``
+and ``<=`` are a highest value, ``>=`` is a lowest.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Final, Literal
+
+import msgspec
+
+from otel_mlperf.analysis.comparison.comparison import MATTERS
+from otel_mlperf.analysis.comparison.run_measures import STEP
+from otel_mlperf.errors import UsageError
+
+if TYPE_CHECKING:
+    from otel_mlperf.analysis.comparison.comparison_shapes import (
+        Comparison,
+        RunMeasures,
+        TimeChange,
+        TimeMeasures,
+    )
+
+Level = Literal["breach", "warn", "ok"]
+_BOUND: Final = re.compile(
+    r"\s*(?P<name>.+?)\s*(?P<sign><=|>=|=)\s*(?P<value>[\d.]+)\s*(?P<unit>\S*)"
+)
+_STATISTICS: Final = ("mean", "usual", "p50", "p95", "max")
+_UNITS: Final = {
+    "ns": 1.0, "us": 1e3, "µs": 1e3, "ms": 1e6, "s": 1e9, "min": 60e9,
+    "B": 1.0, "kB": 1e3, "MB": 1e6, "GB": 1e9, "KiB": 2.0**10, "MiB": 2.0**20, "GiB": 2.0**30,
+    "": 1.0,
+}  # fmt: skip
+
+
+class Bound(msgspec.Struct, frozen=True):
+    """The highest, or lowest, that a value may be."""
+
+    told: str
+    """As it was written."""
+    name: str
+    is_highest: bool
+    value: float
+    """Nanoseconds, bytes, or as the number itself is counted."""
+    unit: str
+    """In which it was written."""
+
+
+class Verdict(msgspec.Struct, frozen=True):
+    """What was looked at, and what came of it."""
+
+    name: str
+    level: Level
+    said: str
+    """In one line, with the numbers."""
+
+
+def parse_bound(told: str) -> Bound:
+    """A bound as it is written on a command line.
+
+    Raises:
+        UsageError: it is not written like one.
+    """
+    match = _BOUND.fullmatch(told)
+    try:
+        if match is None:
+            raise ValueError
+        value = float(match["value"]) * _UNITS[match["unit"]]
+    except (ValueError, KeyError):
+        raise UsageError(
+            f"--max {told!r}: write it as train.step.p95=20ms or samples_per_s>=1000; "
+            f"units are {', '.join(unit for unit in _UNITS if unit)}"
+        ) from None
+    return Bound(told, match["name"], match["sign"] != ">=", value, match["unit"])
+
+
+def judge_bound(run: RunMeasures, bound: Bound) -> Verdict:
+    """Whether a run keeps to a bound.
+
+    Raises:
+        UsageError: the run has nothing of that name: a bound of nothing would hold for ever.
+    """
+    value = _find(run, bound.name)
+    is_kept = value <= bound.value if bound.is_highest else value >= bound.value
+    said = f"{bound.told}: it is {value / _UNITS[bound.unit]:,.4g}{bound.unit}"
+    return Verdict(bound.name, "ok" if is_kept else "breach", said)
+
+
+def judge_changes(comparison: Comparison, tolerance: float = 0.0) -> list[Verdict]:
+    """What of a run is slower than its baseline by more than ``tolerance``, and surely so.
+
+    A section alone counts where it makes the step longer by a hundredth or more.
+    """
+    if not comparison.times:
+        return [Verdict(STEP, "warn", "no step to compare: the runs have none in common")]
+    verdicts = [_judge(change, tolerance) for change in comparison.times]
+    # The step is always told of; of its sections what is worth a word.
+    return [verdicts[0], *(verdict for verdict in verdicts[1:] if verdict.level == "breach")]
+
+
+def _judge(change: TimeChange, tolerance: float) -> Verdict:
+    interval = change.usual if change.by == "usual" else change.mean
+    if interval is None:
+        said = "new" if change.before_ns is None else "too few steps to tell"
+        is_breach = change.before_ns is None and change.share > max(MATTERS, tolerance)
+        return Verdict(change.name, "breach" if is_breach else "warn", f"{change.name} is {said}")
+    said = (
+        f"{change.name} takes {interval.ratio:+.1%} "
+        f"({interval.low:+.1%} … {interval.high:+.1%}): {change.word}{_times(change)}"
+    ).replace("%", " %")
+    is_slower = change.word == "slower" and interval.low > tolerance
+    matters = change.name == STEP or change.share >= MATTERS
+    level: Level = "breach" if is_slower and matters else "ok"
+    return Verdict(change.name, "warn" if change.word == "unclear" else level, said)
+
+
+def _times(change: TimeChange) -> str:
+    """``, 31.0 → 33.0 ms``: a percentage alone says not whether it is worth a minute."""
+    if change.before_ns is None or change.after_ns is None:
+        return ""
+    return f", {change.before_ns / 1e6:,.4g} → {change.after_ns / 1e6:,.4g} ms"
+
+
+def find_value(run: RunMeasures, name: str) -> float | None:
+    """A number of a run, or a statistic of a section or the step; None: it has none of that name.
+
+    Times are in nanoseconds.
+    """
+    if name in run.numbers:
+        return run.numbers[name]
+    section = name.removeprefix(f"{run.phase}.") if run.phase else name
+    head, _, statistic = section.rpartition(".")
+    for candidate, of in ((section, "mean"), (head, statistic)):
+        if of in _STATISTICS:
+            for time in run.times:
+                if candidate in (time.name, time.name.replace(" ", "_")):
+                    return _statistic(time, of)
+    return None
+
+
+def _find(run: RunMeasures, name: str) -> float:
+    if (value := find_value(run, name)) is not None:
+        return value
+    known = [time.name.replace(" ", "_") for time in run.times] + sorted(run.numbers)
+    raise UsageError(
+        f"--max {name}: run {run.short_id} has nothing of that name; it has {', '.join(known)}, "
+        f"and of a time {', '.join(_STATISTICS)}"
+    )
+
+
+def _statistic(time: TimeMeasures, which: str) -> float:
+    return {
+        "mean": time.mean_ns.value,
+        "usual": time.usual_ns.value,
+        "p50": time.p50_ns,
+        "p95": time.p95_ns,
+        "max": time.max_ns,
+    }[which]

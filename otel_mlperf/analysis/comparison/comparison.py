@@ -1,0 +1,132 @@
+"""What is slower or faster in the second of two runs, and what else is not the same in it?"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from otel_mlperf.analysis.comparison.comparison_shapes import (
+    Comparison,
+    Differing,
+    NumberChange,
+    TimeChange,
+)
+from otel_mlperf.analysis.comparison.kernel_changes import find_kernel_changes
+from otel_mlperf.analysis.comparison.run_measures import STEP
+from otel_mlperf.analysis.steps.estimates import compare_estimates
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from otel_mlperf.analysis.comparison.comparison_shapes import (
+        RunMeasures,
+        TimeMeasures,
+        Word,
+    )
+    from otel_mlperf.analysis.steps.estimates import Interval
+
+CONFIDENCE: Final = 0.995
+"""That none of all intervals leaves out the truth: of 200 equal pairs one is called different."""
+MATTERS: Final = 0.01
+"""What is surely slower by less is the same: nobody would do anything about it."""
+VAGUE: Final = 0.1
+"""An interval that reaches further than this on both sides tells nothing."""
+
+
+def compare_runs(
+    before: RunMeasures, after: RunMeasures, confidence: float = CONFIDENCE
+) -> Comparison:
+    """What is different in ``after``, with a ``confidence`` for all intervals together."""
+    names = _names(before.times, after.times)
+    # Each row has two intervals, and any of them may be wrong by chance (Bonferroni).
+    of_one = 1 - (1 - confidence) / (2 * max(1, len(names)))
+    first = {time.name: time for time in before.times}
+    second = {time.name: time for time in after.times}
+    step_ns = first[STEP].mean_ns.value if STEP in first else 0.0
+    return Comparison(
+        before=before,
+        after=after,
+        confidence=confidence,
+        times=[_change(name, first.get(name), second.get(name), of_one, step_ns) for name in names],
+        numbers=_numbers(before.numbers, after.numbers),
+        differing=_differing(before, after),
+        kernels=find_kernel_changes(before.kernels, after.kernels),
+        kernels_ns=_kernels_ns(before, after),
+    )
+
+
+def _names(before: Sequence[TimeMeasures], after: Sequence[TimeMeasures]) -> list[str]:
+    """All names once, in the order of the second run; what only the first has comes last."""
+    return [*dict.fromkeys(time.name for time in (*after, *before))]
+
+
+def _change(
+    name: str,
+    before: TimeMeasures | None,
+    after: TimeMeasures | None,
+    confidence: float,
+    step_ns: float,
+) -> TimeChange:
+    usual = mean = None
+    if before and after:
+        usual = compare_estimates(before.usual_ns, after.usual_ns, confidence)
+        mean = compare_estimates(before.mean_ns, after.mean_ns, confidence)
+    before_ns, after_ns = (time.mean_ns.value if time else None for time in (before, after))
+    more_ns = (after_ns or 0.0) - (before_ns or 0.0)
+    by, word = _judged(usual, mean)
+    if before_ns is None or after_ns is None:  # what is nothing takes no time
+        word = "slower" if before_ns is None else "faster"
+    return TimeChange(
+        name=name,
+        category=next(time.category for time in (after, before) if time),
+        before_ns=before_ns,
+        after_ns=after_ns,
+        usual=usual,
+        mean=mean,
+        by=by,
+        word=word,
+        share=more_ns / step_ns if step_ns else 0.0,
+    )
+
+
+def _judged(usual: Interval | None, mean: Interval | None) -> tuple[Literal["usual", "mean"], Word]:
+    """What the two intervals say together: the mean, where both are sure."""
+    known: list[tuple[Literal["usual", "mean"], Interval]] = []
+    known += [("mean", mean)] if mean is not None else []
+    known += [("usual", usual)] if usual is not None else []
+    for by, interval in known:
+        if abs(interval.ratio) >= MATTERS and (interval.low > 0 or interval.high < 0):
+            return by, "slower" if interval.low > 0 else "faster"
+    # Where neither is sure of a difference the narrower one says more.
+    known.sort(key=lambda one: one[1].high - one[1].low)
+    for by, interval in known:
+        return by, "same" if interval.low > -VAGUE and interval.high < VAGUE else "unclear"
+    return "mean", "unclear"
+
+
+def _numbers(before: dict[str, float], after: dict[str, float]) -> list[NumberChange]:
+    return [
+        NumberChange(name=name, before=before.get(name), after=after.get(name))
+        for name in dict.fromkeys((*before, *after))
+    ]
+
+
+def _differing(before: RunMeasures, after: RunMeasures) -> list[Differing]:
+    pairs: tuple[tuple[Literal["param", "result", "machine", "last"], Any, Any], ...] = (
+        ("param", before.params, after.params),
+        ("machine", before.machine, after.machine),
+        ("result", before.result, after.result),
+        ("last", before.last, after.last),
+    )
+    return [
+        Differing(what=what, name=name, before=first.get(name), after=second.get(name))
+        for what, first, second in pairs
+        for name in dict.fromkeys((*first, *second))
+        if first.get(name) != second.get(name)
+    ]
+
+
+def _kernels_ns(before: RunMeasures, after: RunMeasures) -> tuple[float, float] | None:
+    if not before.kernels or not after.kernels:
+        return None
+    first, second = (sum(one.per_step_ns for one in run.kernels) for run in (before, after))
+    return first, second

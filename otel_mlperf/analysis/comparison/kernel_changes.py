@@ -1,0 +1,193 @@
+"""Which kernels take another time of a profiled step, and is it their shape, count or speed?
+
+Kernels are matched by section, operator and name; then, where a kernel moved, by operator and name;
+then, where another kernel does the same work, by section and operator. The time of one in a step is
+
+    calls x time of a call at the shapes before x what other shapes make of it
+
+and the reason is the factor that changed most. Where too little is known of shapes the last two are
+one, and called *speed*.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from typing import TYPE_CHECKING, Any, Final
+
+from otel_mlperf.analysis.comparison.comparison_shapes import KernelChange, ShapeMeasures
+from otel_mlperf.analysis.comparison.kernel_measures import kernel_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from otel_mlperf.analysis.comparison.comparison_shapes import (
+        KernelMeasures,
+        KernelReason,
+        ShapeBasis,
+    )
+
+_KERNEL_MATTERS: Final = 0.05
+"""Of its time in a step before."""
+_STEP_MATTERS: Final = 0.005
+"""Of all kernels' time in a step before."""
+_KNOWN: Final = 0.5
+"""Share of a kernel's time whose shapes are to be known before they are compared."""
+_BASES: Final[tuple[ShapeBasis, ...]] = ("inputs", "launch")
+_Pair = tuple["KernelMeasures | None", "KernelMeasures | None"]
+_KEYS: Final[tuple[Callable[[KernelMeasures], Any], ...]] = (
+    lambda one: (one.section, one.operator, one.name),
+    lambda one: (one.operator, one.name),
+    lambda one: (one.section, one.operator) if one.operator else None,
+)
+
+
+def find_kernel_changes(
+    before: Sequence[KernelMeasures], after: Sequence[KernelMeasures]
+) -> list[KernelChange]:
+    """Those whose time in a step is another one; none where only one run was profiled.
+
+    What costs most more comes first, what saves most last.
+    """
+    if not before or not after:
+        return []
+    if not (_has_operators(before) and _has_operators(after)):
+        before, after = _by_name(before), _by_name(after)
+    whole_ns = sum(kernel.per_step_ns for kernel in before)
+    changes = [_change(*pair) for pair in _matched(before, after)]
+    found = [change for change in changes if _matters(change, whole_ns)]
+    return sorted(found, key=lambda change: change.before_ns - change.after_ns)
+
+
+def _has_operators(kernels: Sequence[KernelMeasures]) -> bool:
+    return any(kernel.operator for kernel in kernels)
+
+
+def _by_name(kernels: Sequence[KernelMeasures]) -> list[KernelMeasures]:
+    """Those of one name together: all that can be matched with one of which no more is known."""
+    of_name: dict[str, list[KernelMeasures]] = defaultdict(list)
+    for kernel in kernels:
+        of_name[kernel.name].append(kernel)
+    together = []
+    for name, of in of_name.items():
+        main = max(of, key=lambda one: one.per_step_ns)
+        shapes = [
+            ShapeMeasures(calls_per_step=one.calls_per_step, mean_ns=one.mean_ns) for one in of
+        ]
+        together.append(kernel_of(name, main.section, "", shapes))
+    return together
+
+
+def _matched(before: Sequence[KernelMeasures], after: Sequence[KernelMeasures]) -> list[_Pair]:
+    pairs: list[_Pair] = []
+    left, right = list(before), list(after)
+    for key in _KEYS:
+        first, second = _grouped(left, key), _grouped(right, key)
+        for known, of in first.items():
+            # The longest with the longest: of what is left nothing tells more.
+            pairs += zip(of, second.get(known, ()), strict=False)
+        taken = {id(one) for pair in pairs for one in pair}
+        left, right = ([one for one in of if id(one) not in taken] for of in (left, right))
+    pairs += [(one, None) for one in left]
+    pairs += [(None, one) for one in right]
+    return pairs
+
+
+def _grouped(
+    kernels: Sequence[KernelMeasures], key: Callable[[KernelMeasures], Any]
+) -> dict[Any, list[KernelMeasures]]:
+    groups: dict[Any, list[KernelMeasures]] = defaultdict(list)
+    for kernel in sorted(kernels, key=lambda one: -one.per_step_ns):
+        if (known := key(kernel)) is not None:
+            groups[known].append(kernel)
+    return groups
+
+
+def _matters(change: KernelChange, whole_ns: float) -> bool:
+    more_ns = abs(change.after_ns - change.before_ns)
+    return more_ns > _STEP_MATTERS * whole_ns and more_ns > _KERNEL_MATTERS * change.before_ns
+
+
+def _change(before: KernelMeasures | None, after: KernelMeasures | None) -> KernelChange:
+    known = after or before
+    assert known is not None
+    reason: KernelReason = "gone" if after is None else "new"
+    shapes = None
+    basis: ShapeBasis = ""
+    if before is not None and after is not None:
+        reason, basis = _reason(before, after)
+        shapes = _other_shapes(before, after) if reason == "shape" else None
+    return KernelChange(
+        name=known.name,
+        section=known.section,
+        operator=known.operator,
+        before_ns=before.per_step_ns if before else 0.0,
+        after_ns=after.per_step_ns if after else 0.0,
+        reason=reason,
+        shapes=shapes,
+        compared_by=basis,
+        before=before,
+        after=after,
+    )
+
+
+def _reason(before: KernelMeasures, after: KernelMeasures) -> tuple[KernelReason, ShapeBasis]:
+    """What changed by the largest factor, and by what shapes were told apart."""
+    count = math.log(after.calls_per_step / before.calls_per_step)
+    by_call = math.log(after.mean_ns / before.mean_ns)
+    # Another kernel has another grid for the same work: only the operator's inputs tell.
+    bases: tuple[ShapeBasis, ...] = ("inputs",) if before.name != after.name else _BASES
+    known = [basis for basis in bases if _knows(before, basis) and _knows(after, basis)]
+    found: ShapeBasis = known[0] if known else ""
+    if before.name != after.name:
+        is_other = bool(found) and not _by(before, found).keys() & _by(after, found).keys()
+        return ("shape" if is_other else "replaced"), found
+    speed = _speed(_by(before, found), _by(after, found)) if found else by_call
+    factors: dict[KernelReason, float] = {
+        "count": count,
+        "speed": speed,
+        "shape": by_call - speed,
+    }
+    return max(factors, key=lambda reason: abs(factors[reason])), found
+
+
+def _knows(kernel: KernelMeasures, basis: str) -> bool:
+    known_ns = sum(one.calls_per_step * one.mean_ns for one in kernel.shapes if getattr(one, basis))
+    return known_ns >= _KNOWN * kernel.per_step_ns
+
+
+def _by(kernel: KernelMeasures, basis: str) -> dict[str, tuple[float, float]]:
+    """Calls and time in a step by the shape, as far as it is known."""
+    found: dict[str, tuple[float, float]] = {}
+    for one in kernel.shapes:
+        if shape := getattr(one, basis):
+            calls, spent = found.get(shape, (0.0, 0.0))
+            spent += one.calls_per_step * one.mean_ns
+            found[shape] = calls + one.calls_per_step, spent
+    return found
+
+
+def _speed(before: dict[str, tuple[float, float]], after: dict[str, tuple[float, float]]) -> float:
+    """By what a call of the same shape takes longer, weighed by the calls before.
+
+    Without a shape in common nothing is known of the speed: it is taken as the same.
+    """
+    common = before.keys() & after.keys()
+    if not common:
+        return 0.0
+    then = sum(before[shape][1] for shape in common)
+    now = sum(before[shape][0] * after[shape][1] / after[shape][0] for shape in common)
+    return math.log(now / then)
+
+
+def _other_shapes(before: KernelMeasures, after: KernelMeasures) -> tuple[str, str] | None:
+    """That of which there are fewest more calls, and that of which there are most more."""
+    for basis in _BASES:
+        if _knows(before, basis) and _knows(after, basis):
+            first, second = _by(before, basis), _by(after, basis)
+            more = {
+                shape: second.get(shape, (0.0,))[0] - first.get(shape, (0.0,))[0]
+                for shape in (*first, *second)
+            }
+            return min(more, key=more.__getitem__), max(more, key=more.__getitem__)
+    return None

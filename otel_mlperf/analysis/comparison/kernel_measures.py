@@ -1,0 +1,83 @@
+"""What of a run's profiler windows is compared: which kernels, launched by what, given what?"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from otel_mlperf.analysis.comparison.comparison_shapes import KernelMeasures, ShapeMeasures
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from otel_mlperf.store.table_reader import Store
+
+_WINDOWS: Final = (
+    "SELECT digest, steps FROM (SELECT *, row_number() OVER "
+    "(PARTITION BY rank ORDER BY restart, start_ns, digest) AS place FROM windows) "
+    "WHERE $window IS NULL OR place = $window"
+)
+_LAUNCHES: Final = (
+    "SELECT name, section, operator, inputs, launch, sum(count), sum(total_ns) FROM launches "
+    "WHERE list_contains($digests, digest) GROUP BY ALL"
+)
+_TOTALS: Final = (
+    "SELECT name, arg_max(section, section_ns), '', '', '', sum(count), sum(total_ns) FROM totals "
+    "WHERE what = 'kernel' AND list_contains($digests, digest) GROUP BY name"
+)
+"""Of windows that an earlier version has read."""
+
+
+class KernelsOfWindows(NamedTuple):
+    """What their windows say."""
+
+    kernels: list[KernelMeasures]
+    """The longest first."""
+    steps: int
+    """0: the windows name none."""
+    windows: int
+
+
+def read_kernels(store: Store, window: int | None = None) -> KernelsOfWindows:
+    """The kernels of all windows of a run; of the one with that number on each rank.
+
+    Raises:
+        StoreError: a file of the run cannot be read.
+    """
+    windows = [(digest, json.loads(steps)) for digest, steps in store.rows(_WINDOWS, window=window)]
+    digests = [digest for digest, _ in windows]
+    steps = sum(len(names) for _, names in windows)
+    rows = store.rows(_LAUNCHES, digests=digests) or store.rows(_TOTALS, digests=digests)
+    shapes: dict[tuple[str, str, str], list[ShapeMeasures]] = defaultdict(list)
+    for *key, inputs, launch, calls, total_ns in rows:
+        name, section, operator = key
+        shapes[name, section, operator].append(
+            ShapeMeasures(
+                inputs=inputs,
+                launch=launch,
+                calls_per_step=calls / (steps or len(windows)),
+                mean_ns=float(total_ns) / calls,
+            )
+        )
+    found = [kernel_of(*key, shapes=of) for key, of in shapes.items()]
+    found.sort(key=lambda one: (-one.per_step_ns, one.name, one.section, one.operator))
+    return KernelsOfWindows(found, steps, len(windows))
+
+
+def kernel_of(
+    name: str, section: str, operator: str, shapes: Iterable[ShapeMeasures]
+) -> KernelMeasures:
+    """A kernel with the sums of its shapes, those with most time first."""
+    ordered = sorted(
+        shapes, key=lambda one: (-one.calls_per_step * one.mean_ns, one.inputs, one.launch)
+    )
+    calls = sum(one.calls_per_step for one in ordered)
+    return KernelMeasures(
+        name=name,
+        section=section,
+        operator=operator,
+        calls_per_step=calls,
+        mean_ns=sum(one.calls_per_step * one.mean_ns for one in ordered) / calls,
+        shapes=ordered,
+    )

@@ -1,0 +1,149 @@
+"""What do many runs say of the same few things, one run a line, and how did a name go over time?
+
+A column is what a bound can be of (``step``, ``forward.p95``, ``samples_per_s``), a parameter, a
+result, or the last value of something logged; ``peak_memory`` is the GPU's where one was used.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+import msgspec
+
+from otel_mlperf.analysis.comparison.bounds import find_value
+from otel_mlperf.analysis.comparison.comparison import compare_runs
+from otel_mlperf.analysis.comparison.comparison_shapes import (  # noqa: TC001 - msgspec reads it
+    TimeChange,
+)
+from otel_mlperf.analysis.comparison.run_measures import STEP, measure_run
+from otel_mlperf.errors import StoreError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from otel_mlperf.analysis.comparison.comparison_shapes import RunMeasures
+    from otel_mlperf.store.run_folders import RunFolder
+
+USUAL: Final = (STEP, "samples_per_s")
+"""Columns where none are asked for."""
+_ALIASES: Final = {"peak_memory": ("cuda_peak_bytes", "memory_peak_bytes")}
+
+
+class Cell(msgspec.Struct, frozen=True):
+    """What one run has in one column."""
+
+    value: Any
+    """None: it has nothing of that name."""
+    unit: Literal["ns", "bytes", ""] = ""
+
+
+class RunRow(msgspec.Struct, frozen=True, kw_only=True):
+    """One run."""
+
+    id: str
+    short_id: str
+    name: str
+    started_ns: int
+    tags: list[str]
+    cells: dict[str, Cell]
+    change: TimeChange | None = None
+    """In a trend: of its step beside that of the run before; None: there is none to compare."""
+
+
+def read_columns(runs: Iterable[RunFolder], columns: Sequence[str]) -> list[RunRow]:
+    """The columns of runs, in their order; a run that cannot be read has empty ones.
+
+    Raises:
+        UsageError: none of the runs has anything of a column's name.
+    """
+    return [row for row, _ in _read(runs, columns)]
+
+
+def _read(
+    runs: Iterable[RunFolder], columns: Sequence[str]
+) -> list[tuple[RunRow, RunMeasures | None]]:
+    known = [(run, _measured(run)) for run in runs]
+    rows = [(_row(run, measures, columns), measures) for run, measures in known]
+    for column in columns:
+        if rows and all(row.cells[column].value is None for row, _ in rows):
+            raise UsageError(_nothing(column, [measures for _, measures in known if measures]))
+    return rows
+
+
+def read_trend(runs: Sequence[RunFolder], columns: Sequence[str]) -> list[RunRow]:
+    """Runs from the oldest to the newest, each with what its step takes longer than the one before.
+
+    Raises:
+        UsageError: none of the runs has anything of a column's name.
+    """
+    in_order = sorted(runs, key=lambda run: (run.facts.started_ns, run.path.name))
+    before: RunMeasures | None = None
+    trend = []
+    for row, measures in _read(in_order, columns):
+        change = None
+        if measures is not None and measures.times:
+            change = compare_runs(before, measures).times[0] if before else None
+            before = measures  # a run without steps in between is passed over
+        trend.append(msgspec.structs.replace(row, change=change))
+    return trend
+
+
+def sort_rows(rows: Iterable[RunRow], column: str, *, ascending: bool = False) -> list[RunRow]:
+    """By a column, the largest first; what has none comes last."""
+    rows = list(rows)
+    there = [row for row in rows if row.cells[column].value is not None]
+    is_number = all(isinstance(row.cells[column].value, int | float) for row in there)
+
+    def key(row: RunRow) -> Any:
+        value = row.cells[column].value
+        return value if is_number else str(value)
+
+    there.sort(key=key, reverse=not ascending)
+    return there + [row for row in rows if row.cells[column].value is None]
+
+
+def _measured(run: RunFolder) -> RunMeasures | None:
+    try:
+        return measure_run(run)
+    except StoreError:  # `summary` of that run says what is wrong
+        return None
+
+
+def _row(run: RunFolder, measures: RunMeasures | None, columns: Sequence[str]) -> RunRow:
+    cells = {column: _cell(measures, column) if measures else Cell(None) for column in columns}
+    return RunRow(
+        id=run.facts.id,
+        short_id=run.short_id,
+        name=run.facts.name,
+        started_ns=run.facts.started_ns,
+        tags=run.facts.tags,
+        cells=cells,
+    )
+
+
+def _cell(run: RunMeasures, column: str) -> Cell:
+    for name in _ALIASES.get(column, (column,)):
+        if (value := find_value(run, name)) is not None:
+            return Cell(value, _unit(run, name))
+    for known in (run.result, run.last, run.params):
+        if column in known:
+            return Cell(known[column])
+    return Cell(None)
+
+
+def _unit(run: RunMeasures, name: str) -> Literal["ns", "bytes", ""]:
+    if name.endswith("_bytes"):
+        return "bytes"
+    return "ns" if name.endswith("_ns") or name not in run.numbers else ""
+
+
+def _nothing(column: str, runs: Sequence[RunMeasures]) -> str:
+    known = dict.fromkeys(
+        name
+        for run in runs
+        for name in (
+            *(time.name.replace(" ", "_") for time in run.times),
+            *(*run.numbers, *run.result, *run.last, *run.params),
+        )
+    )
+    return f"column {column}: none of the runs has it; they have {', '.join(known) or 'nothing'}"

@@ -1,0 +1,205 @@
+"""What of a run is compared: its steps and their sections, step by step, and what it ran on?
+
+The warm-up step, steps that a profiler slowed down and steps that failed are left out. Of several
+ranks a step counts once, with the mean over the ranks: they step together.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+import numpy as np
+
+from otel_mlperf.analysis.comparison.comparison_shapes import (
+    FORMAT,
+    RunMeasures,
+    TimeMeasures,
+)
+from otel_mlperf.analysis.comparison.kernel_measures import read_kernels
+from otel_mlperf.analysis.steps.estimates import TRIMMED, estimate_mean
+from otel_mlperf.analysis.steps.step_series import read_section_series, read_step_series
+from otel_mlperf.analysis.steps.step_shares import NOT_IN_A_SPAN, shown
+from otel_mlperf.analysis.summary.summary import summarize
+from otel_mlperf.errors import NoSuchWindow, StoreError
+from otel_mlperf.store.run_folders import find_run
+from otel_mlperf.store.table_reader import Store
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+    from otel_mlperf.analysis.summary.summary_shapes import Summary
+    from otel_mlperf.store.run_folders import RunFolder
+
+STEP: Final = "step"
+"""The row of the whole step."""
+_FEWEST: Final = 2
+
+
+def read_measures(run: str) -> RunMeasures:
+    """What is known of a run that a user names, or of a baseline file.
+
+    Raises:
+        NoSuchRun: there is none of that name.
+        StoreError: it cannot be read, or is of a newer version.
+    """
+    if run.endswith(".json"):
+        return read_baseline(run)
+    return measure_run(find_run(run))
+
+
+def read_baseline(file: str | Path) -> RunMeasures:
+    """A baseline file.
+
+    Raises:
+        StoreError: it cannot be read, is no baseline, or one of a newer version.
+    """
+    try:
+        with open(file, "rb") as stream:
+            text = stream.read()
+        # A newer version may have changed anything but this.
+        found = msgspec.json.decode(text).get("format", 0)
+        if found > FORMAT:
+            raise StoreError(
+                f"reading {file}: it has format {found}, this version knows {FORMAT}; "
+                "upgrade otel-mlperf"
+            )
+        return msgspec.json.decode(text, type=RunMeasures)
+    except (OSError, ValueError, AttributeError, msgspec.DecodeError) as error:
+        raise StoreError(
+            f"reading {file}: {error}; write it with otel-mlperf check RUN --write-baseline {file}"
+        ) from error
+
+
+def measure_run(run: RunFolder) -> RunMeasures:
+    """What is known of a run.
+
+    Raises:
+        StoreError: a file of the run cannot be read.
+    """
+    store = Store(run.path)
+    summary = summarize(run, store=store)
+    times, left_out = _read_times(store, summary)
+    kernels = read_kernels(store)
+    return RunMeasures(
+        id=summary.id,
+        short_id=summary.short_id,
+        name=summary.name,
+        outcome=summary.outcome,
+        phase=summary.steps.phase if summary.steps else "",
+        steps=times[0].steps if times else 0,
+        left_out=left_out,
+        times=times,
+        numbers=_numbers(summary),
+        params=summary.params,
+        result=summary.result,
+        last=summary.last,
+        machine=_machine(summary),
+        kernels=kernels.kernels,
+        profiled_steps=kernels.steps,
+    )
+
+
+def measure_window(run: RunFolder, window: int) -> RunMeasures:
+    """The kernels of one profiler window of a run, and nothing of its other steps.
+
+    Args:
+        run: the run.
+        window: which, from 1 on, in the order of their times; of several ranks that of each.
+
+    Raises:
+        NoSuchWindow: the run has no so many.
+        StoreError: a file of the run cannot be read.
+    """
+    store = Store(run.path)
+    kernels = read_kernels(store, window)
+    if not kernels.windows:
+        ((known,),) = store.rows("SELECT count(*) FROM windows WHERE rank = 0")
+        raise NoSuchWindow(
+            f"looking for profiler window {window} of run {run.short_id}: it has {known}; "
+            f"otel-mlperf kernels {run.short_id} shows them"
+        )
+    return RunMeasures(
+        id=run.facts.id,
+        short_id=f"{run.short_id} window {window}",
+        name=run.facts.name,
+        outcome="",
+        phase="",
+        steps=0,
+        left_out={},
+        times=[],
+        numbers={},
+        params={},
+        result={},
+        last={},
+        machine={},
+        kernels=kernels.kernels,
+        profiled_steps=kernels.steps,
+    )
+
+
+def _read_times(store: Store, summary: Summary) -> tuple[list[TimeMeasures], dict[str, int]]:
+    steps = summary.steps
+    if steps is None:
+        return [], {}
+    has_warm_up = summary.warm_up is not None
+    series = read_step_series(store, steps.phase, has_warm_up=has_warm_up)
+    left_out = {"warm-up": int(has_warm_up), "profiled": summary.profiled_steps}
+    left_out["failed"] = steps.count - len(series.numbers) - sum(left_out.values())
+    told = {reason: count for reason, count in left_out.items() if count > 0}
+    if len(series.numbers) < _FEWEST:
+        return [], told
+    times = [measure_times(STEP, "", series.durations_ns)]
+    times += [
+        measure_times(shown(section.name), section.category, section.own_ns)
+        for section in read_section_series(store, steps.phase, has_warm_up=has_warm_up)
+    ]
+    return [*times, measure_times(NOT_IN_A_SPAN, "", series.own_ns)], told
+
+
+def measure_times(name: str, category: str, times: NDArray[np.float64]) -> TimeMeasures:
+    """What is known of a section by its time in each step, in order; 0: it was not there."""
+    there = times[times > 0] if times.any() else times
+    p50, p95 = _quantile(there, 0.5), _quantile(there, 0.95)
+    return TimeMeasures(
+        name=name,
+        category=category,
+        steps=int((times > 0).sum()),
+        usual_ns=estimate_mean(there, TRIMMED),
+        mean_ns=estimate_mean(times),
+        p50_ns=p50,
+        p95_ns=p95,
+        max_ns=float(there.max()),
+    )
+
+
+def _quantile(times: NDArray[np.float64], share: float) -> float:
+    """The nearest rank, as a summary says it."""
+    return float(np.quantile(times, share, method="inverted_cdf"))
+
+
+def _numbers(summary: Summary) -> dict[str, float]:
+    steps, process, machine = summary.steps, summary.process, summary.machine
+    known: dict[str, float | None] = {
+        "duration_ns": summary.duration_ns,
+        "samples_per_s": steps.samples_per_s if steps else None,
+        "tokens_per_s": steps.tokens_per_s if steps else None,
+        "memory_peak_bytes": process.memory_peak_bytes if process else None,
+        "cuda_peak_bytes": process.cuda_peak_bytes if process else None,
+        "cpus": process.cpus if process else None,
+    }
+    if machine is not None and machine.gpus:
+        memory = [gpu.memory_bytes for gpu in machine.gpus if gpu.memory_bytes is not None]
+        known["gpu_memory_bytes"] = max(memory, default=None)
+    return {name: value for name, value in known.items() if value is not None}
+
+
+def _machine(summary: Summary) -> dict[str, Any]:
+    machine = summary.machine
+    known: dict[str, Any] = {"ranks": summary.ranks, "nodes": summary.nodes}
+    if machine is not None:
+        known["cpus"] = machine.cpus
+        known["gpus"] = sorted(gpu.name for gpu in machine.gpus)
+    return known

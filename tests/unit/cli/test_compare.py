@@ -1,0 +1,168 @@
+"""Do ``compare`` and ``check`` answer on a command line, and end as a gate must?"""
+
+from __future__ import annotations
+
+import json
+import sys
+from xml.etree import ElementTree as Xml
+
+import pytest
+from run_folders import MS, RunFolderBuilder, S
+
+from otel_mlperf.cli import main
+
+
+@pytest.fixture
+def command(monkeypatch, capsys, tmp_path):
+    """Calls the real entry; gives exit code, output and messages."""
+    monkeypatch.setenv("OTEL_MLPERF_DIR", str(tmp_path))
+    monkeypatch.setenv("COLUMNS", "80")
+
+    def call(*arguments):
+        monkeypatch.setattr(sys, "argv", ["otel-mlperf", *map(str, arguments)])
+        with pytest.raises(SystemExit) as end:
+            main()
+        said = capsys.readouterr()
+        return end.value.code or 0, said.out, said.err
+
+    return call
+
+
+@pytest.fixture
+def three(tmp_path):
+    """Runs *base*, *same* and *worse*, whose forward pass takes a fifth longer."""
+    for number, (name, forward) in enumerate((("base", 10), ("same", 10), ("worse", 12))):
+        run = RunFolderBuilder(tmp_path, name, f"{number + 1}" * 16, params={"width": forward})
+        for n in range(100):
+            spent = {"forward": (forward + n % 7 / 10) * MS, "backward": (20 + n % 5 / 10) * MS}
+            parts = {part: int(ns) for part, ns in spent.items()}
+            run.step(n, n * 40 * MS, parts, own=MS, samples=8)
+        run.process(5 * S)
+        run.write()
+
+
+def test_two_runs_stand_beside_each_other(command, three):
+    """Each section with both times, the difference with its interval, and a word."""
+    code, out, _ = command("compare", "base", "worse")
+
+    assert code == 0
+    rows = {line.split()[0]: line for line in out.splitlines() if line.startswith("  ")}
+    assert rows["forward"].split()[1:3] == ["10.3", "12.3"]
+    assert rows["forward"].endswith("slower")
+    assert rows["backward"].endswith("same")
+    assert "width 10 → 12" in out
+
+
+def test_several_runs_are_one_table(command, three):
+    """The first is what the others are compared with."""
+    code, out, _ = command("compare", "base", "same", "worse")
+
+    assert code == 0
+    table = [line for line in out.splitlines() if line.startswith(("base", "same", "worse"))]
+    assert [line.split()[0] for line in table] == ["base", "same", "worse"]
+    assert ["slower" in line for line in table] == [False, False, True]
+
+
+def test_json_has_both_runs_whole(command, three):
+    """So that a program can go on from it."""
+    _, out, _ = command("compare", "base", "worse", "--json")
+
+    found = json.loads(out)
+    assert (found["before"]["name"], found["after"]["name"]) == ("base", "worse")
+    assert [time["word"] for time in found["times"]][:2] == ["slower", "slower"]
+
+
+def test_one_run_cannot_be_compared(command, three):
+    """It says what is missing."""
+    code, _, said = command("compare", "base")
+
+    assert code == 2
+    assert "name two" in said
+
+
+def test_the_gate_ends_with_one_on_a_slower_run_alone(command, three):
+    """A line for each breach; the equal run passes."""
+    good, _, _ = command("check", "same", "--baseline", "base")
+    bad, out, _ = command("check", "worse", "--baseline", "base")
+
+    assert (good, bad) == (0, 1)
+    assert [line.split()[:2] for line in out.splitlines() if line[0] != " "] == [
+        ["breach", "step"],
+        ["breach", "forward"],
+    ]
+
+
+def test_a_breach_says_what_a_reviewer_asks_next(command, three, tmp_path, monkeypatch):
+    """The times, the baseline, what else is not the same, what shows more and how to accept it."""
+    monkeypatch.chdir(tmp_path)
+    file = "base.json"
+    command("check", "base", "--write-baseline", file)
+
+    _, out, _ = command("check", "worse", "--baseline", file)
+
+    breach = next(line for line in out.splitlines() if "forward takes" in line)
+    assert breach.endswith("slower, 10.29 → 12.29 ms")
+    said = " ".join(out.split())
+    assert "compared with base 1111: 100 steps there, 100 here" in said
+    assert "not the same: width 10 → 12" in said
+    assert f"otel-mlperf compare {file} 3333" in said
+    assert f"otel-mlperf check 3333 --write-baseline {file}" in said
+
+
+def test_a_run_that_passes_says_so_in_a_line(command, three):
+    """Nothing of what a reviewer of a breach asks."""
+    _, out, _ = command("check", "same", "--baseline", "base")
+
+    (line,) = out.splitlines()
+    assert line.startswith("ok      step takes")
+
+
+def test_a_baseline_file_stands_for_its_run(command, three, tmp_path):
+    """It is written by one call, with its folder, and read by the next."""
+    file = tmp_path / "perf" / "base.json"
+
+    code, out, _ = command("check", "base", "--write-baseline", file)
+    verdicts = [command("check", run, "--baseline", file)[0] for run in ("same", "worse")]
+
+    assert code == 0
+    assert "100 steps" in out
+    assert verdicts == [0, 1]
+
+
+def test_bounds_need_no_baseline(command, three):
+    """A breach of one is enough; the value is said in the bound's own unit."""
+    code, out, _ = command(
+        "check", "base", "--max", "train.step.p95=20ms", "--max", "samples_per_s>=100"
+    )
+
+    assert code == 1
+    assert out.splitlines()[0].startswith("breach  train.step.p95=20ms: it is 31.9ms")
+    assert out.splitlines()[1].startswith("ok      samples_per_s>=100")
+
+
+def test_a_ci_server_gets_its_report_and_github_its_lines(command, three, tmp_path):
+    """One test a verdict, an annotation a breach."""
+    file = tmp_path / "report.xml"
+
+    _, out, _ = command(
+        "check", "worse", "--baseline", "base", "--junit", file, "--github", "--max", "step=1s"
+    )
+
+    suite = Xml.parse(file).getroot()
+    assert (suite.get("tests"), suite.get("failures")) == ("3", "2")
+    errors = [line for line in out.splitlines() if line.startswith("::")]
+    assert len(errors) == 2
+    assert errors[0].startswith("::error title=otel-mlperf check step::step takes +")
+    assert errors[1].startswith("::error title=otel-mlperf check forward::forward takes +")
+    # Once is enough on one page; a test report is read failure by failure.
+    assert ["%0Acompared with base" in line for line in errors] == [True, False]
+    failures = [failure.text for failure in suite.iter("failure")]
+    assert all("not the same: width 10 → 12" in text for text in failures)
+
+
+def test_nothing_to_check_is_said(command, three):
+    """A gate that looks at nothing would let everything pass."""
+    code, _, said = command("check", "base")
+
+    assert code == 2
+    assert "--baseline" in said
