@@ -8,13 +8,30 @@ from __future__ import annotations
 
 from typing import Final
 
+from otel_mlperf.findings.compute_rows import COMPUTE_ROWS
+from otel_mlperf.findings.contention_rows import CONTENTION_ROWS
 from otel_mlperf.findings.finding_row import FindingRow, Rule
 from otel_mlperf.findings.gpu_rows import GPU_ROWS
 from otel_mlperf.findings.host_rows import HOST_ROWS
+from otel_mlperf.findings.loading_rows import LOADING_ROWS
+from otel_mlperf.findings.pattern_rows import PATTERN_ROWS
 from otel_mlperf.findings.recording_rows import RECORDING_ROWS
+from otel_mlperf.findings.run_rows import RUN_ROWS
+from otel_mlperf.findings.sampled_rows import SAMPLED_ROWS
 from otel_mlperf.findings.training_rows import TRAINING_ROWS
 
-TABLE: Final[tuple[FindingRow, ...]] = (*HOST_ROWS, *TRAINING_ROWS, *GPU_ROWS, *RECORDING_ROWS)
+TABLE: Final[tuple[FindingRow, ...]] = (
+    *HOST_ROWS,
+    *TRAINING_ROWS,
+    *LOADING_ROWS,
+    *PATTERN_ROWS,
+    *CONTENTION_ROWS,
+    *RUN_ROWS,
+    *SAMPLED_ROWS,
+    *COMPUTE_ROWS,
+    *GPU_ROWS,
+    *RECORDING_ROWS,
+)
 
 # In the order of the table: warnings that begin at the same moment are told in it.
 RULES: Final[tuple[Rule, ...]] = tuple(row for row in TABLE if isinstance(row, Rule))

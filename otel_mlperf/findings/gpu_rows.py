@@ -15,6 +15,74 @@ _SLOWING: Final = (
 
 GPU_ROWS: Final[tuple[FindingRow, ...]] = (
     Rule(
+        id="gpu_idle",
+        name="GpuIdle",
+        severity="warning",
+        threshold=0.3,
+        summary="the GPU idles for {value:.0%} of a step",
+        action=(
+            "Look at what the host does between the sections that give it work: loading, copies, "
+            "logging, .item(). Prefetch, move it to another thread, or do it every so many steps."
+        ),
+        of_ended=True,
+        measured=MeasuredSeries(metric=names.STEP_GPU_IDLE),
+        per=MeasuredSeries(metric=names.STEP_GPU),
+        over_s=MINUTE_S,
+        alert=Alert(
+            expr=(
+                "sum by (job, ml_run_name)\n"
+                "(rate(ml_step_gpu_idle_time_seconds_total[5m]))\n"
+                "/ sum by (job, ml_run_name)\n"
+                "(rate(ml_step_gpu_time_seconds_total[5m]))"
+            ),
+            summary="The GPUs of run {{ $labels.ml_run_name }} idle within its steps.",
+            description=(
+                "For {{ $value | humanizePercentage }} of a step they are in none of the sections "
+                "that give them work."
+            ),
+            what_to_do=(
+                "Look at what the host does between those sections: loading, copies, logging, "
+                ".item(). Prefetch, move it to another thread, or do it every so many steps."
+            ),
+            dashboard="otel-mlperf-training-run",
+            after="10m",
+        ),
+    ),
+    Rule(
+        id="gpu_underused",
+        name="GpuUnderused",
+        severity="info",
+        threshold=0.4,
+        comparison="below",
+        summary="{hw_name} has work for {value:.0%} of the time",
+        action=(
+            "Look at what the steps wait for (data, the host, other ranks): a larger batch, more "
+            "DataLoader workers, torch.compile, or fewer GPUs."
+        ),
+        measured=MeasuredSeries(
+            metric=names.GPU_UTILIZATION, where=((names.HW_GPU_TASK, ("general",)),)
+        ),
+        by=_GPU,
+        for_s=MINUTE_S,
+        alert=Alert(
+            expr=(
+                "max by (job, ml_run_name, host_name, hw_name, hw_id)\n"
+                '(avg_over_time(hw_gpu_utilization_ratio{hw_gpu_task="general"}[10m]))'
+            ),
+            summary="{{ $labels.hw_name }} of {{ $labels.host_name }} has little to do.",
+            description=(
+                "It had work for {{ $value | humanizePercentage }} of the last ten minutes. Set-up "
+                "and validation by the CPU look the same."
+            ),
+            what_to_do=(
+                '"Where a step goes" shows what the steps do instead: data_loading - storage and '
+                "workers; communication - a slow rank; else the host, or a batch that is too small."
+            ),
+            dashboard="otel-mlperf-gpus",
+            after="10m",
+        ),
+    ),
+    Rule(
         id="gpu_throttled",
         name="GpuThrottled",
         severity="warning",

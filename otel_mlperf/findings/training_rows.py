@@ -48,8 +48,17 @@ TRAINING_ROWS: Final[tuple[FindingRow, ...]] = (
         id="step_drift",
         name="StepTimeRegressed",
         severity="warning",
-        threshold=1.3,
+        threshold=1.15,
+        summary="steps take {value:.2f} × as long at the end as at the beginning",
+        action=(
+            "Compare a late step with an early one (otel-mlperf show --step): something that grows "
+            "(a list, a cache, a log, a graph that is kept), a device that throttles, or longer "
+            "inputs."
+        ),
+        of_ended=True,
         alert=Alert(
+            # Of minutes beside hours; a run that has ended is judged by all of its steps.
+            threshold=1.3,
             expr=(
                 "(histogram_avg(sum by (job, ml_run_name)\n"
                 '(rate(ml_training_step_duration_seconds{ml_phase="train"}[5m])))\n'
@@ -123,7 +132,8 @@ TRAINING_ROWS: Final[tuple[FindingRow, ...]] = (
         threshold=0.3,
         summary="training waits for data for {value:.0%} of its time",
         action=(
-            "Use more DataLoader workers, a larger prefetch_factor, pin_memory or faster storage."
+            "Use more DataLoader workers where CPUs are free, else cheaper samples or faster "
+            "storage: `otel-mlperf findings` says which."
         ),
         of_ended=True,
         measured=MeasuredSeries(

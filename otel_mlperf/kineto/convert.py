@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ctypes
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
@@ -16,6 +16,7 @@ import numpy as np
 
 from otel_mlperf import names
 from otel_mlperf.kineto.counting.completeness import find_completeness
+from otel_mlperf.kineto.counting.launched_work import find_launches
 from otel_mlperf.kineto.counting.replayed_graphs import match_replays
 from otel_mlperf.kineto.counting.window_numbers import count
 from otel_mlperf.kineto.counting.window_rows import tables_of
@@ -297,6 +298,16 @@ def store(conversion: Conversion, run_folder: Path) -> None:
         window=conversion.window,
         rank=conversion.rank,
     )
+    launches = find_launches(
+        conversion.trace, conversion.links, conversion.sections, conversion.replayed
+    )
+    common = {
+        "rank": conversion.rank,
+        "restart": conversion.restart,
+        "digest": conversion.trace.digest,
+    }
+    if rows := [common | asdict(launch) for launch in launches]:
+        numbers["launches"] = {name: [row[name] for row in rows] for name in rows[0]}
     for table, columns in numbers.items():
         write_part(run_folder, table, host, 1, columns)
     pieces = event_rows(conversion.spans, conversion.rank, conversion.restart, conversion.window)

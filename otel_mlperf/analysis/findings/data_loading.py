@@ -1,14 +1,20 @@
-"""Did the steps wait for data, and what would be won if they did not?"""
+"""Did the steps wait for data, and what would be won by more workers?"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from otel_mlperf import names
-from otel_mlperf.findings.finding import Finding, Gain, Where
+from otel_mlperf.analysis.findings.cold_start import find_cold_start
+from otel_mlperf.analysis.findings.loader_causes import find_loader_causes, workers_needed
+from otel_mlperf.analysis.findings.loader_model import WORTH_NS, model_loader, wait_of
+from otel_mlperf.analysis.findings.worker_startup import find_worker_startup
+from otel_mlperf.analysis.steps.step_shares import DATA_WAIT
+from otel_mlperf.findings.finding import Finding, Gain, Severity, Where
 from otel_mlperf.findings.finding_table import row_of
 
 if TYPE_CHECKING:
+    from otel_mlperf.analysis.findings.loader_model import LoaderModel
     from otel_mlperf.analysis.findings.run_numbers import RunNumbers
     from otel_mlperf.analysis.summary.summary_shapes import MachineUse, Summary
 
@@ -16,10 +22,30 @@ _FEWEST: Final = 3
 """Steps from which on there is anything to say about a usual one."""
 _FULL: Final = 0.9
 """Share of the CPUs from which on none is free for more workers."""
+_MOST_WAITED: Final = 0.5
+"""Share of the wait from which on it is another cause's."""
 _CHEAPER: Final = (
     "The CPUs are busy, so more workers may not help: make loading a sample cheaper (decode or "
     "augment less, or once beforehand), or ask for more CPUs."
 )
+_MORE: Final = (
+    "DataLoader(..., num_workers={workers}, persistent_workers=True): a batch takes {batch:.1f} "
+    "ms, the step's own work {work:.1f} ms, and CPUs are free."
+)
+_HERE: Final = (
+    "DataLoader(..., num_workers=0), or larger batches: a batch takes a worker {batch:.1f} ms, "
+    "less than it takes to hand it over."
+)
+_CAUSE: Final = "See the finding {id}: most of the wait is there."
+
+
+class _Advice(NamedTuple):
+    """What to do, and what would be won by it."""
+
+    action: str
+    gain: Gain | None
+    severity: Severity | None = None
+    """None: as the row has it."""
 
 
 def find_data_loading(numbers: RunNumbers) -> list[Finding]:
@@ -34,39 +60,106 @@ def find_data_loading(numbers: RunNumbers) -> list[Finding]:
         for section in steps.rows
         if section.category == names.DATA_LOADING and not section.beside
     ]
+    wait_ns = wait_of(steps)
     share = min(1.0, sum(section.share for section in waits))
     if not row.holds(share):
         return []
-    is_full = _is_full(summary.machine)
+    advice = _advise(numbers, share)
+    if advice is None:
+        return []
     said = row.summary.format(value=share)
     if steps.phase != names.TRAIN:
         said = f"{steps.phase} steps wait for data for {share:.0%} of their time"
     return [
         Finding(
             id=row.id,
-            severity=row.severity,
+            severity=advice.severity or row.severity,
             summary=said,
-            action=_CHEAPER if is_full else row.action,
+            action=advice.action,
             evidence={
                 "share": share,
-                "wait_ns": sum(section.mean_ns for section in waits),
+                "wait_ns": wait_ns,
                 "step_ns": steps.mean_ns,
                 "steps": steps.count,
             },
             where=Where(section=max(waits, key=lambda section: section.mean_ns).name),
-            gain=_gain(share, is_full=is_full),
+            gain=advice.gain,
             command=_command(summary),
         )
     ]
 
 
-def _gain(share: float, *, is_full: bool) -> Gain:
-    """Between loading that merely goes on while the step computes, and no wait at all.
+def _advise(numbers: RunNumbers, share: float) -> _Advice | None:
+    """By what is known of the loader; None: nothing that is worth a change."""
+    model, machine = model_loader(numbers), numbers.summary.machine
+    if model is None:
+        return _advise_unseen(share, machine)
+    cause = _cause(numbers, model)
+    if cause is not None:
+        return _Advice(_CAUSE.format(id=cause.id), cause.gain)
+    if model.wait_ns < WORTH_NS:
+        return None
+    if model.waited(lambda use: use.fetch_ns) < _MOST_WAITED * model.wait_ns:
+        return _advise_other(model, share, machine)
+    return _advise_workers(model, share, machine)
 
-    One that is beside the other takes as long as the longer of the two: of the whole, the shorter
-    one is won. Where no CPU is free nothing may come of it.
+
+def _cause(numbers: RunNumbers, model: LoaderModel) -> Finding | None:
+    """What most of the wait is, if another finding says it."""
+    for finding in find_loader_causes(numbers):
+        won = finding.gain.high if finding.gain is not None else 0.0
+        if won * model.step_ns > _MOST_WAITED * model.wait_ns:
+            return finding
+    at_begin = [*find_worker_startup(numbers), *find_cold_start(numbers)]
+    waited_ns = model.wait_ns * (numbers.summary.steps.count if numbers.summary.steps else 0)
+    for finding in at_begin:
+        is_wait = finding.where.section == DATA_WAIT
+        if is_wait and finding.evidence["excess_ns"] > _MOST_WAITED * waited_ns:
+            return finding
+    return None
+
+
+def _advise_other(model: LoaderModel, share: float, machine: MachineUse | None) -> _Advice | None:
+    """Fetching is not what the step waits for."""
+    if _is_full(machine):
+        return None  # for a CPU, as everywhere in a step: that is another finding
+    return _advise_hand_over(model) if model.workers else _advise_unseen(share, machine)
+
+
+def _advise_hand_over(model: LoaderModel) -> _Advice | None:
+    """The workers keep up, and still the step waits: for its batches to be handed over."""
+    won_ns = model.wait_ns - model.fetch_ns
+    won = won_ns / model.step_ns
+    if won_ns < WORTH_NS or not row_of("data_loading").holds(won):
+        return None
+    words = {"batch": model.fetch_ns / model.batches / 1e6}
+    return _Advice(_HERE.format(**words), Gain(low=0.0, high=won), "info")
+
+
+def _advise_workers(model: LoaderModel, share: float, machine: MachineUse | None) -> _Advice:
+    """More workers, as far as CPUs are free for them: no work is done by more than all CPUs."""
+    low = model.won(lambda use: use.fetch_ns, model.workers + 1)
+    high = share
+    busy = machine.cpu_share if machine is not None else None
+    if busy is not None:
+        high = min(share, max(0.0, 1.0 - busy))
+    if _is_full(machine) or high <= 0:
+        return _Advice(_CHEAPER, Gain(low=0.0, high=share))
+    workers = max(model.workers + 1, workers_needed(model))
+    words = {"batch": model.fetch_ns / model.batches / 1e6, "work": model.work_ns / 1e6}
+    return _Advice(_MORE.format(workers=workers, **words), Gain(low=min(low, high), high=high))
+
+
+def _advise_unseen(share: float, machine: MachineUse | None) -> _Advice:
+    """Of data that come in some other way, or of a loader that nobody saw inside.
+
+    Between loading that merely goes on while the step computes, and no wait at all: one that is
+    beside the other takes as long as the longer of the two, so of the whole, the shorter is won.
+    Where no CPU is free nothing may come of it.
     """
-    return Gain(low=0.0 if is_full else min(share, 1.0 - share), high=share)
+    is_full = _is_full(machine)
+    gain = Gain(low=0.0 if is_full else min(share, 1.0 - share), high=share)
+    return _Advice(_CHEAPER if is_full else row_of("data_loading").action, gain)
 
 
 def _is_full(machine: MachineUse | None) -> bool:

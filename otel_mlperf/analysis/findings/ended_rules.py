@@ -22,7 +22,9 @@ if TYPE_CHECKING:
     from otel_mlperf.findings.finding_row import MeasuredSeries, Rule
     from otel_mlperf.store.table_reader import Store
 
-_ELSEWHERE: Final = frozenset({"data_loading", "telemetry_lost", "gpu_lost"})
+_ELSEWHERE: Final = frozenset(
+    {"data_loading", "telemetry_lost", "gpu_idle", "gpu_lost", "requests_late"}
+)
 _ENOUGH: Final = 0.5
 """Part of its time for which the growth of a ratio must be known, unless the run was shorter."""
 

@@ -12,13 +12,29 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from msgspec.structs import replace
 
+from otel_mlperf.analysis.findings.cold_start import find_cold_start
+from otel_mlperf.analysis.findings.contention import find_contention
 from otel_mlperf.analysis.findings.data_loading import find_data_loading
+from otel_mlperf.analysis.findings.echoes import without_echoes
 from otel_mlperf.analysis.findings.ended_rules import find_ended_rules
+from otel_mlperf.analysis.findings.gpu_idle import find_gpu_idle
+from otel_mlperf.analysis.findings.large_shares import find_large_shares
 from otel_mlperf.analysis.findings.live_warnings import with_warnings
+from otel_mlperf.analysis.findings.loader_causes import find_loader_causes
 from otel_mlperf.analysis.findings.losses import find_losses
+from otel_mlperf.analysis.findings.memory_growth import find_memory_growth
+from otel_mlperf.analysis.findings.recompilation import find_recompilation
 from otel_mlperf.analysis.findings.run_numbers import RunNumbers
+from otel_mlperf.analysis.findings.run_time import find_late_requests, find_low_goodput
+from otel_mlperf.analysis.findings.sampled_lines import find_sampled_lines
+from otel_mlperf.analysis.findings.small_operators import find_small_operators
+from otel_mlperf.analysis.findings.step_patterns import find_periodic_stall, find_step_drift
 from otel_mlperf.analysis.findings.stragglers import find_stragglers
+from otel_mlperf.analysis.findings.transfers import find_transfers
+from otel_mlperf.analysis.findings.uneven_batches import find_uneven_batches
+from otel_mlperf.analysis.findings.uneven_sections import find_uneven_sections
 from otel_mlperf.analysis.findings.unseen_steps import find_unseen_steps
+from otel_mlperf.analysis.findings.worker_startup import find_worker_startup
 from otel_mlperf.analysis.summary.summary import summarize
 from otel_mlperf.findings.finding import Finding, worst_findings_first
 from otel_mlperf.findings.finding_table import TABLE, row_of
@@ -37,8 +53,25 @@ Find = Callable[[RunNumbers], list[Finding]]
 
 OWN: Final[tuple[Find, ...]] = (
     find_unseen_steps,
+    find_worker_startup,
+    find_loader_causes,
     find_data_loading,
+    find_cold_start,
+    find_uneven_batches,
+    find_transfers,
+    find_gpu_idle,
+    find_contention,
+    find_sampled_lines,
+    find_recompilation,
+    find_small_operators,
     find_stragglers,
+    find_step_drift,
+    find_periodic_stall,
+    find_uneven_sections,
+    find_large_shares,
+    find_memory_growth,
+    find_low_goodput,
+    find_late_requests,
     find_losses,
     find_ended_rules,
 )
@@ -52,18 +85,24 @@ class FindingSource(NamedTuple):
     """Its rows of the table: those with an alert are among the alert rules that are written."""
 
 
-def judge_run(run: RunFolder, rank: int | None = None, store: Store | None = None) -> Summary:
-    """The summary of a run folder with its findings; of one ``rank``, if it is given.
+def judge_run(
+    run: RunFolder,
+    rank: int | None = None,
+    store: Store | None = None,
+    phase: str | None = None,
+) -> Summary:
+    """The summary of a run folder with its findings; of one ``rank`` or ``phase``, if it is given.
 
     ``store`` holds the tables of that rank, where somebody has opened them already.
 
     Raises:
         NoSuchRun: no process of that rank is known.
+        NoSuchPhase: the run has no steps of that phase, or no requests.
         StoreError: a file of the run cannot be read.
     """
     # One for both: to open it lists every part of the run and loads a connection of its own.
     store = store or Store(run.path, rank)
-    summary = summarize(run, rank, store)
+    summary = summarize(run, rank, store, phase)
     return replace(summary, findings=find_all(RunNumbers(summary, store)))
 
 
@@ -78,7 +117,7 @@ def find_all(numbers: RunNumbers) -> list[Finding]:
         findings += _judged(find.__name__, lambda find=find: find(numbers))  # type: ignore[misc]
     for entry in _entry_points():
         findings += _judged(entry.name, lambda entry=entry: _source(entry).find(numbers))  # type: ignore[misc]
-    findings = with_warnings(findings, numbers)
+    findings = with_warnings(without_echoes(findings), numbers)
     return worst_findings_first(findings)
 
 

@@ -2,17 +2,61 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from functools import cached_property, wraps
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from otel_mlperf.analysis.steps.step_series import read_section_series, read_step_series
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from otel_mlperf.analysis.steps.step_series import SectionSeries, StepSeries
     from otel_mlperf.analysis.summary.summary_shapes import Summary
     from otel_mlperf.store.table_reader import Store
 
+T = TypeVar("T")
 
-class RunNumbers(NamedTuple):
-    """The numbers of a run, finished or not."""
 
-    summary: Summary
-    """Exact for the whole run; its ``findings`` are empty yet."""
-    store: Store
-    """The run's tables, for what the summary does not say; of the rank that was asked for."""
+class RunNumbers:
+    """The numbers of a run, finished or not; what is read of its tables is read once for all."""
+
+    def __init__(self, summary: Summary, store: Store) -> None:
+        self.summary = summary
+        """Exact for the whole run; its ``findings`` are empty yet."""
+        self.store = store
+        """The run's tables, for what the summary does not say; of the rank that was asked for."""
+        self.known: dict[Callable[[RunNumbers], Any], Any] = {}
+        """What functions of a run have answered, see ``once_a_run``."""
+
+    @cached_property
+    def steps(self) -> StepSeries | None:
+        """The steps of the main phase, without the warm-up; None of a run without steps."""
+        steps = self.summary.steps
+        if steps is None:
+            return None
+        return read_step_series(self.store, steps.phase, has_warm_up=self._has_warm_up)
+
+    @cached_property
+    def sections(self) -> list[SectionSeries]:
+        """The sections of these steps, with their own time in each."""
+        steps = self.summary.steps
+        if steps is None:
+            return []
+        return read_section_series(self.store, steps.phase, has_warm_up=self._has_warm_up)
+
+    @property
+    def _has_warm_up(self) -> bool:
+        return self.summary.warm_up is not None
+
+
+def once_a_run(judge: Callable[[RunNumbers], T]) -> Callable[[RunNumbers], T]:
+    """A function of a run that several findings ask: its answer is worked out once for all."""
+
+    @wraps(judge)
+    def answer(numbers: RunNumbers) -> T:
+        if judge not in numbers.known:
+            numbers.known[judge] = judge(numbers)
+        known: T = numbers.known[judge]
+        return known
+
+    return answer

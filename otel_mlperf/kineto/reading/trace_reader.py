@@ -22,7 +22,7 @@ from otel_mlperf.kineto.reading.table import Table
 from otel_mlperf.kineto.trace_events import Trace
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
 MOST_BYTES: Final = 8 << 30
@@ -135,10 +135,18 @@ def read_details(trace: Trace, rows: Sequence[int]) -> dict[int, dict[str, Any]]
     Raises:
         TraceError: the file is gone, or is not the one that ``trace`` was read from.
     """
+    return dict(each_detail(trace, rows))
+
+
+def each_detail(trace: Trace, rows: Sequence[int]) -> Iterator[tuple[int, dict[str, Any]]]:
+    """The same one after the other, in the file's order: nobody holds all of them.
+
+    Raises:
+        TraceError: the file is gone, or is not the one that ``trace`` was read from.
+    """
     positions = trace.events.position
     # In the file's order, because a compressed stream cannot be read backwards.
     ordered = sorted((int(positions[row]), int(row)) for row in rows)
-    details = {}
     with TraceSource(trace.path, DamageLog(), _NO_LIMIT) as source:
         window = _Window(source)
         for position, row in ordered:
@@ -151,8 +159,7 @@ def read_details(trace: Trace, rows: Sequence[int]) -> dict[int, dict[str, Any]]
                     "the event that was there before; import it anew"
                 )
             args = entry.get("args")
-            details[row] = args if isinstance(args, dict) else {}
-    return details
+            yield row, args if isinstance(args, dict) else {}
 
 
 def _read_entry(window: _Window, position: int) -> dict[str, Any]:

@@ -1,0 +1,143 @@
+"""Is the beginning far longer than what follows: of the training, or of each pass through the data?
+
+Workers that are started for a pass are ``worker_startup``.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import numpy as np
+
+from otel_mlperf.analysis.findings.run_numbers import once_a_run
+from otel_mlperf.analysis.findings.worker_startup import STARTED, time_trained
+from otel_mlperf.analysis.steps.step_shares import DATA_WAIT, NOT_IN_A_SPAN, shown
+from otel_mlperf.findings.finding import Finding, Gain, Where
+from otel_mlperf.findings.finding_table import row_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from numpy.typing import NDArray
+
+    from otel_mlperf.analysis.findings.run_numbers import RunNumbers
+    from otel_mlperf.analysis.steps.step_series import StepSeries
+
+_FEWEST: Final = 60
+"""Steps from which on a beginning can be told from what follows."""
+_BLOCK: Final = 5
+"""Steps that are taken together: a single one that is short ends no beginning."""
+_LONG: Final = 1.5
+"""Times what is usual later, from which on a block still belongs to the beginning."""
+_LEAST_NS: Final = 1e9
+"""Of the training's beginning: every program has a moment of that."""
+_AGAIN: Final = 0.05
+"""Share of the later steps that may be as long again: else it comes and goes, as neighbours do."""
+_LONGEST: Final = 0.5
+"""Share of the steps: what is longer is no beginning."""
+
+
+class _Start(NamedTuple):
+    """What is spent at beginnings beyond what is usual."""
+
+    what: str
+    excess_ns: float
+    times: float
+    where: Where
+    evidence: dict[str, float]
+
+
+@once_a_run
+def find_cold_start(numbers: RunNumbers) -> list[Finding]:
+    """One for each beginning that takes more than the row's share of the training."""
+    trained_ns = time_trained(numbers)
+    if not trained_ns:
+        return []
+    starts = [*_of_passes(numbers), *_of_training(numbers)]
+    return [
+        _finding(start, trained_ns, numbers)
+        for start in starts
+        if row_of("cold_start").holds(start.excess_ns / trained_ns)
+    ]
+
+
+def _of_passes(numbers: RunNumbers) -> Iterator[_Start]:
+    """By the first batches of loaders, without those that wait for workers to start."""
+    for use in numbers.summary.loaders:
+        for first in use.first_batches:
+            others = use.batches - first.passes
+            rest_ns = use.wait_ns - first.passes * first.mean_ns
+            if first.workers == STARTED or first.passes < 2 or others < first.passes:
+                continue
+            usual_ns = max(0.0, rest_ns) / others
+            yield _Start(
+                f"each of {first.passes:,} passes through {use.dataset} begins with a batch "
+                f"that takes {first.mean_ns / 1e6:,.0f} ms",
+                (first.mean_ns - usual_ns) * first.passes / numbers.summary.ranks,
+                first.mean_ns / usual_ns if usual_ns else 1.0,
+                Where(section=DATA_WAIT),
+                {"first_ns": first.mean_ns, "usual_ns": usual_ns, "passes": float(first.passes)},
+            )
+
+
+def _of_training(numbers: RunNumbers) -> Iterator[_Start]:
+    """By the first steps."""
+    series, warm_up = numbers.steps, numbers.summary.warm_up
+    if series is None or len(series.numbers) < _FEWEST:
+        return
+    durations = series.durations_ns
+    usual_ns = float(np.median(durations[len(durations) // 2 :]))
+    count = _count_long(durations, usual_ns)
+    excess_ns = float((durations[:count] - usual_ns).sum())
+    if warm_up is not None:
+        excess_ns += warm_up.duration_ns - usual_ns
+    steps = count + (warm_up is not None)
+    if excess_ns < _LEAST_NS or count > _LONGEST * len(durations):
+        return
+    first = int(series.numbers[0]) if warm_up is None else warm_up.number
+    last = int(series.numbers[count - 1]) if count else first
+    mean_ns = usual_ns + excess_ns / steps
+    if (durations[count:] > (usual_ns + mean_ns) / 2).mean() > _AGAIN:
+        return
+    yield _Start(
+        f"the first {steps:,} steps take {mean_ns / 1e6:,.0f} ms each" if steps > 1
+        else f"the first step takes {mean_ns / 1e6:,.0f} ms",
+        excess_ns,
+        mean_ns / usual_ns,
+        Where(section=_longer(numbers, series, count), steps=(first, last)),
+        {"first_ns": mean_ns, "usual_ns": usual_ns, "steps": float(steps)},
+    )  # fmt: skip
+
+
+def _count_long(durations: NDArray[np.float64], usual_ns: float) -> int:
+    """Steps before the first block that is as long as later ones."""
+    blocks = len(durations) // _BLOCK
+    means = durations[: blocks * _BLOCK].reshape(blocks, _BLOCK).mean(axis=1)
+    short = np.flatnonzero(means <= _LONG * usual_ns)
+    return (int(short[0]) if len(short) else blocks) * _BLOCK
+
+
+def _longer(numbers: RunNumbers, series: StepSeries, count: int) -> str:
+    """Where most of what these steps take longer is; empty: of the first step alone."""
+    if not count:
+        return ""
+    own = {shown(one.name): one.own_ns for one in numbers.sections}
+    own[NOT_IN_A_SPAN] = series.own_ns
+    return max(own, key=lambda name: own[name][:count].mean() - np.median(own[name][count:]))
+
+
+def _finding(start: _Start, trained_ns: float, numbers: RunNumbers) -> Finding:
+    row, summary = row_of("cold_start"), numbers.summary
+    part = start.excess_ns / trained_ns
+    share = min(1.0, start.excess_ns / summary.duration_ns)
+    return Finding(
+        id=row.id,
+        severity=row.severity,
+        summary=row.summary.format(what=start.what, times=start.times, value=part),
+        action=row.action,
+        evidence={"share": part, "excess_ns": start.excess_ns, **start.evidence},
+        where=start.where,
+        # What is done the first time may have to be done all the same, if sooner.
+        gain=Gain(low=share / 2, high=share, of="run"),
+        command=f"otel-mlperf summary {summary.short_id}",
+    )

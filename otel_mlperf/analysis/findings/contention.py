@@ -1,0 +1,124 @@
+"""Do threads of the run wait for CPUs, and likely for whom: for each other, or for others?
+
+Who waits is ready to run: a thread that sleeps, or waits for data or a device, is not among them.
+With fewer runnable threads than CPUs nobody would wait were it not for others; what there is beyond
+the CPUs waits for the run's own threads.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from otel_mlperf.analysis.findings.cpu_shares import MAIN, read_cpu_shares
+from otel_mlperf.findings.finding import Finding, Gain, Where
+from otel_mlperf.findings.finding_table import row_of
+
+if TYPE_CHECKING:
+    from otel_mlperf.analysis.findings.cpu_shares import CpuShares, OfRank
+    from otel_mlperf.analysis.findings.run_numbers import RunNumbers
+
+_FEWEST: Final = 10
+"""Steps from which on there is anything to say about a usual one."""
+_TOO_MANY: Final = 1.5
+"""Runnable threads for each CPU, from which on their number is it: some more is usual."""
+_OTHERS: Final = 0.1
+"""Share of the host's CPUs from which on others are worth a word: the system itself uses some."""
+_UNSURE: Final = 0.2
+"""Part by which a gain may be off either way: readings are few, and others come and go."""
+_WORKER: Final = "worker"
+
+
+def find_contention(numbers: RunNumbers) -> list[Finding]:
+    """One for each rank whose main thread waits for CPUs for more than the row's share of time."""
+    steps = numbers.summary.steps
+    if steps is None or steps.count < _FEWEST:
+        return []
+    shares = read_cpu_shares(numbers)
+    short_id = numbers.summary.short_id
+    found = []
+    for rank in shares.ranks:
+        if _is_oversubscribed(rank, shares):
+            found.append(_oversubscription(rank, short_id))
+        elif _has_neighbours(rank, shares):
+            found.append(_noisy_neighbour(rank, shares, short_id))
+    return found
+
+
+def _excess(rank: OfRank) -> float:
+    return max(0.0, rank.runnable - rank.cpus)
+
+
+def _is_oversubscribed(rank: OfRank, shares: CpuShares) -> bool:
+    return (
+        row_of("oversubscription").holds(rank.main_waits)
+        and rank.runnable > _TOO_MANY * rank.cpus
+        and _excess(rank) > shares.others
+    )
+
+
+def _has_neighbours(rank: OfRank, shares: CpuShares) -> bool:
+    host = shares.host
+    return (
+        host is not None
+        and row_of("noisy_neighbour").holds(rank.main_waits)
+        and shares.others > _OTHERS * host.cpus
+        and shares.others >= _excess(rank)
+    )
+
+
+def _oversubscription(rank: OfRank, short_id: str) -> Finding:
+    row = row_of("oversubscription")
+    threads = max(1, int(rank.cpus))
+    words = {"runnable": rank.runnable, "cpus": rank.cpus, "value": rank.main_waits}
+    is_workers = rank.runnable_of(_WORKER) > rank.runnable_of(MAIN)
+    action = row.action.format(threads=threads)
+    if is_workers:
+        action = (
+            "Likely the DataLoader workers are too many for the CPUs, or have threads of their "
+            "own: use fewer workers, and one thread in each (OMP_NUM_THREADS=1, "
+            "cv2.setNumThreads(0))."
+        )
+    # The work of workers has to be done in any case. Threads of one operation wait for each other
+    # at its end, so that fewer of them do it sooner: between a third of the wait and all of it.
+    low = 0.0 if is_workers else rank.main_waits / 3
+    return Finding(
+        id=row.id,
+        severity=row.severity,
+        summary=row.summary.format(**words),
+        action=action,
+        evidence=_evidence(rank) | {"threads": rank.threads},
+        where=Where(rank=rank.rank),
+        gain=Gain(low=low, high=rank.main_waits),
+        command=f"otel-mlperf summary {short_id}",
+    )
+
+
+def _noisy_neighbour(rank: OfRank, shares: CpuShares, short_id: str) -> Finding:
+    row, host = row_of("noisy_neighbour"), shares.host
+    assert host is not None
+    words = {"others": shares.others, "host": host.cpus, "value": rank.main_waits}
+    # What threads do together ends with the last of them: the main thread's own wait is the least,
+    # and the share of all runnable threads that waited is what each lacks of its pace.
+    waiting = sum(rank.waiting.values())
+    paced = (rank.main_on_cpu + rank.main_waits) * waiting / rank.runnable if rank.runnable else 0.0
+    low, high = sorted((rank.main_waits, paced))
+    return Finding(
+        id=row.id,
+        severity=row.severity,
+        summary=row.summary.format(**words),
+        action=row.action,
+        evidence=_evidence(rank) | {"others_cpus": shares.others, "stolen_cpus": host.stolen},
+        where=Where(rank=rank.rank),
+        gain=Gain(low=(1 - _UNSURE) * low, high=min(1.0, (1 + _UNSURE) * high)),
+        command=f"otel-mlperf summary {short_id}",
+    )
+
+
+def _evidence(rank: OfRank) -> dict[str, float]:
+    return {
+        "main_thread_waits": rank.main_waits,
+        "main_thread_on_cpu": rank.main_on_cpu,
+        "runnable_threads": rank.runnable,
+        "used_cpus": sum(rank.on_cpu.values()),
+        "cpus": rank.cpus,
+    }

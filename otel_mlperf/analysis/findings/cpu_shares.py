@@ -1,0 +1,164 @@
+"""What did the threads of a run get of the CPUs while it made steps, and what did others?
+
+As rates between the first and the last reading among the steps: CPU seconds a second are *CPUs*,
+and what threads waited for a CPU, in seconds a second, is how many of them waited on average.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from otel_mlperf import names
+from otel_mlperf.analysis.findings.run_numbers import once_a_run
+
+if TYPE_CHECKING:
+    from otel_mlperf.analysis.findings.run_numbers import RunNumbers
+    from otel_mlperf.store.table_reader import Store
+
+MAIN: Final = "main"
+_SHORTEST_S: Final = 4.0
+"""Between two readings: what happened in less may be anything."""
+_BUSY: Final = ("user", "nice", "system", "interrupt")
+_GROWING: Final = (
+    names.PROCESS_CPU_TIME,
+    names.PROCESS_RUN_DELAY,
+    names.MAIN_THREAD_CPU_TIME,
+    names.MAIN_THREAD_RUN_DELAY,
+    names.SYSTEM_CPU_TIME,
+)
+_LEVELS: Final = (names.CGROUP_CPU_LIMIT, names.SYSTEM_CPU_COUNT, names.PROCESS_THREADS)
+# A process that begins anew counts from zero again: only its last life is looked at.
+_READ: Final = """WITH bounds AS (SELECT min(start_ns) AS first, max(end_ns) AS last FROM steps
+    WHERE phase = $phase),
+among AS (SELECT r.* FROM readings r, bounds WHERE time_ns BETWEEN first AND last + $slack_ns),
+latest AS (SELECT rank, max(restart) AS restart FROM among WHERE rank IS NOT NULL GROUP BY rank)
+SELECT coalesce(a.rank, -1), a.name, a.labels, arg_min(value, time_ns), arg_max(value, time_ns),
+    (max(time_ns) - min(time_ns)) / 1e9, avg(value)
+FROM among a LEFT JOIN latest l ON a.rank = l.rank
+WHERE a.name IN (SELECT unnest($names)) AND (a.rank IS NULL OR a.restart = l.restart)
+GROUP BY ALL ORDER BY ALL"""
+
+
+class OfRank(NamedTuple):
+    """One rank's processes; in CPUs, or threads on average."""
+
+    rank: int
+    cpus: float
+    """That they may use."""
+    main_on_cpu: float
+    """Share of the time in which the main thread ran."""
+    main_waits: float
+    """Share of the time in which it was ready to run and had no CPU."""
+    on_cpu: dict[str, float]
+    """By role: CPUs that were used."""
+    waiting: dict[str, float]
+    """By role: threads that had none."""
+    threads: float
+    """That the training process has, whatever they do."""
+
+    @property
+    def runnable(self) -> float:
+        """Threads that ran or waited, on average."""
+        return sum(self.on_cpu.values()) + sum(self.waiting.values())
+
+    def runnable_of(self, role: str) -> float:
+        """The same of one role."""
+        return self.on_cpu.get(role, 0.0) + self.waiting.get(role, 0.0)
+
+
+class OfHost(NamedTuple):
+    """The machine on which all ranks ran; in CPUs."""
+
+    cpus: float
+    busy: float
+    stolen: float
+    """By the hypervisor, for other guests."""
+
+
+class CpuShares(NamedTuple):
+    """What each got."""
+
+    ranks: list[OfRank]
+    host: OfHost | None
+    """None: several, or it was not read."""
+
+    @property
+    def others(self) -> float:
+        """CPUs that processes which are not of the run used."""
+        if self.host is None:
+            return 0.0
+        own = sum(sum(rank.on_cpu.values()) for rank in self.ranks)
+        return max(0.0, self.host.busy - own)
+
+
+_Rates = dict[tuple[str, str], float]
+"""By metric and what tells its series apart."""
+
+
+@once_a_run
+def read_cpu_shares(numbers: RunNumbers) -> CpuShares:
+    """Those of the steps of the main phase; a rank of which too little was read is not there."""
+    store, steps = numbers.store, numbers.summary.steps
+    phase = steps.phase if steps else ""
+    grown: dict[int, _Rates] = {}
+    levels: dict[int, _Rates] = {}
+    for rank, name, labels, first, last, over_s, mean in store.rows(
+        _READ, phase=phase, slack_ns=10**9, names=[one.name for one in (*_GROWING, *_LEVELS)]
+    ):
+        told = json.loads(labels or "{}")
+        key = name, told.get(names.PROCESS_ROLE) or told.get(names.CPU_MODE, "")
+        if any(name == one.name for one in _LEVELS):
+            levels.setdefault(rank, {})[key] = mean
+        elif over_s >= _SHORTEST_S and last >= first:
+            rates = grown.setdefault(rank, {})  # a series each for the CPUs of a host
+            rates[key] = rates.get(key, 0.0) + (last - first) / over_s
+    host = _host(grown, levels, _count_hosts(store))
+    known = (
+        _rank(rank, rates, levels.get(rank, {}), host) for rank, rates in grown.items() if rank >= 0
+    )
+    return CpuShares([rank for rank in known if rank is not None], host)
+
+
+def _count_hosts(store: Store) -> int:
+    ((hosts,),) = store.rows("SELECT count(DISTINCT host) FROM processes")
+    return int(hosts)
+
+
+def _host(grown: dict[int, _Rates], levels: dict[int, _Rates], hosts: int) -> OfHost | None:
+    rates = grown.get(-1, {})
+    cpus = levels.get(-1, {}).get((names.SYSTEM_CPU_COUNT.name, ""))
+    time = names.SYSTEM_CPU_TIME.name
+    if hosts != 1 or not cpus or (time, "user") not in rates:
+        return None
+    return OfHost(
+        cpus=cpus,
+        busy=sum(rates.get((time, mode), 0.0) for mode in _BUSY),
+        stolen=rates.get((time, "steal"), 0.0),
+    )
+
+
+def _rank(rank: int, rates: _Rates, levels: _Rates, host: OfHost | None) -> OfRank | None:
+    cpus = levels.get((names.CGROUP_CPU_LIMIT.name, "")) or (host.cpus if host else None)
+    on_cpu = rates.get((names.MAIN_THREAD_CPU_TIME.name, ""))
+    waits = rates.get((names.MAIN_THREAD_RUN_DELAY.name, ""))
+    if not cpus or on_cpu is None or waits is None:
+        return None
+    used: dict[str, float] = {}
+    for (name, label), rate in rates.items():
+        # Of a role there are two series: user and system.
+        if name == names.PROCESS_CPU_TIME.name:
+            used[label] = used.get(label, 0.0) + rate
+    return OfRank(
+        rank=rank,
+        cpus=cpus,
+        main_on_cpu=min(1.0, on_cpu),
+        main_waits=min(1.0, waits),
+        on_cpu=used,
+        waiting={
+            label: rate
+            for (name, label), rate in rates.items()
+            if name == names.PROCESS_RUN_DELAY.name
+        },
+        threads=levels.get((names.PROCESS_THREADS.name, MAIN), 0.0),
+    )

@@ -1,0 +1,102 @@
+"""Does something beside the training itself take a large share of a step, or of the run?"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, Literal
+
+import numpy as np
+from msgspec.structs import replace
+
+from otel_mlperf import names
+from otel_mlperf.analysis.findings.stack_lines import read_stack_lines
+from otel_mlperf.analysis.steps.step_shares import NOT_IN_A_SPAN
+from otel_mlperf.findings.finding import Finding, Gain, Where
+from otel_mlperf.findings.finding_table import row_of
+
+if TYPE_CHECKING:
+    from otel_mlperf.analysis.findings.run_numbers import RunNumbers
+    from otel_mlperf.analysis.summary.summary_shapes import Summary
+
+_FEWEST: Final = 10
+"""Steps from which on a share of them is no accident of the first."""
+_FEWEST_COLLECTING: Final = 3
+_LEAST_LINE: Final = 0.05
+"""Share of the time from which on a line is worth a word."""
+_SHORTEST_NS: Final = 10_000_000_000
+"""A run must last so long before a share of it tells anything: set-up and end are as long."""
+
+
+def find_large_shares(numbers: RunNumbers) -> list[Finding]:
+    """One for each of: garbage collections, what is in no section, validation, checkpoints."""
+    summary = numbers.summary
+    found = []
+    steps = summary.steps
+    if steps is not None and steps.count >= _FEWEST:
+        collected = sum(
+            row.share
+            for row in steps.rows
+            if row.category == names.GARBAGE_COLLECTION and not row.beside
+        )
+        unseen = sum(row.share for row in steps.rows if row.name == NOT_IN_A_SPAN)
+        if _collecting_steps(numbers) >= _FEWEST_COLLECTING:
+            found += _finding("garbage_collection", collected, "step", summary)
+        # Where nothing at all was named there is nothing that could be uncovered.
+        if len(steps.rows) > 1:
+            found += [
+                replace(one, summary=one.summary + _where_uncovered(numbers, unseen))
+                for one in _finding("uncovered", unseen, "step", summary)
+            ]
+    if summary.duration_ns >= _SHORTEST_NS and steps is not None:
+        for id, name in (("validation", names.VALIDATE), ("checkpoint", names.SPAN_CHECKPOINT)):
+            spent = sum(one.sum_ns for one in summary.outside if one.name == name)
+            found += _finding(id, spent / summary.duration_ns, "run", summary)
+    return found
+
+
+def _collecting_steps(numbers: RunNumbers) -> int:
+    """In how many steps there was a collection: a single long one is what set-up has left."""
+    return sum(
+        int(np.count_nonzero(one.own_ns))
+        for one in numbers.sections
+        if one.category == names.GARBAGE_COLLECTION
+    )
+
+
+def _where_uncovered(numbers: RunNumbers, uncovered: float) -> str:
+    """The line of the program at which the main thread likely was for most of it; or nothing."""
+    lines = [
+        (rank, line)
+        for rank in read_stack_lines(numbers.store, uncovered)
+        for line in rank.own_lines()
+    ]
+    if not lines:
+        return ""
+    rank, line = max(lines, key=lambda one: one[0].share([one[1]]))
+    share, calls = rank.share([line]), rank.calls[line]
+    call = max(calls, key=lambda one: calls[one]).name
+    if share < _LEAST_LINE:
+        return ""
+    doing = f"{call}() at " if call else ""
+    return f"; {share:.0%} of the time likely by {doing}{line}"
+
+
+def _finding(id: str, share: float, of: Literal["step", "run"], summary: Summary) -> list[Finding]:
+    row = row_of(id)
+    if not row.holds(share):
+        return []
+    # To know what the time goes into saves none of it.
+    gain = None if id == "uncovered" else Gain(low=share / 2, high=share, of=of)
+    kept = summary.slowest.kept_number if summary.slowest else None
+    command = f"otel-mlperf show {summary.short_id} --step {kept}" if kept is not None else ""
+    return [
+        Finding(
+            id=row.id,
+            severity=row.severity,
+            summary=row.summary.format(value=share),
+            action=row.action,
+            evidence={"share": share},
+            where=Where(section=NOT_IN_A_SPAN if id == "uncovered" else id),
+            gain=gain,
+            command=command if of == "step" else f"otel-mlperf summary {summary.short_id}",
+        )
+    ]

@@ -1,0 +1,56 @@
+"""Does ``torch.compile`` compile in step after step?
+
+A graph is compiled when it is called first, and once more for a batch of another size, such as the
+last of an epoch: three such steps behind the first one are usual, and more of them none.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from otel_mlperf import names
+from otel_mlperf.findings.finding import Finding, Gain, Where
+from otel_mlperf.findings.finding_table import row_of
+
+if TYPE_CHECKING:
+    from otel_mlperf.analysis.findings.run_numbers import RunNumbers
+
+_USUAL: Final = 3
+
+
+def find_recompilation(numbers: RunNumbers) -> list[Finding]:
+    """One, if compilations take more than the row's share of the steps behind the first."""
+    row, series = row_of("recompilation"), numbers.steps
+    compiling = [one.own_ns for one in numbers.sections if one.category == names.COMPILE]
+    if series is None or not compiling:
+        return []
+    # Where the first step is not called the warm-up it is among them, and compiles for good reason.
+    first = 0 if numbers.summary.warm_up is not None else 1
+    compile_ns = np.sum(compiling, axis=0)[first:]
+    compiled = np.flatnonzero(compile_ns)
+    durations_ns = series.durations_ns[first:]
+    if len(compiled) <= _USUAL or not row.holds(float(compile_ns.sum() / durations_ns.sum())):
+        return []
+    share = float(compile_ns.sum() / durations_ns.sum())
+    steps = series.numbers[first:][compiled]
+    words = {"steps": f"{len(compiled):,}", "all": f"{len(durations_ns):,}", "value": share}
+    return [
+        Finding(
+            id=row.id,
+            severity=row.severity,
+            summary=row.summary.format(**words),
+            action=row.action,
+            evidence={
+                "share": share,
+                "steps": float(len(compiled)),
+                "compile_ns": float(compile_ns[compiled].mean()),
+            },
+            where=Where(section=names.SPAN_COMPILE, steps=(int(steps[0]), int(steps[-1]))),
+            # A graph for all shapes may be a little slower; what a new one leaves to be collected,
+            # and checking which of many fits, is beside its compilation.
+            gain=Gain(low=0.8 * share, high=min(1.0, 1.15 * share)),
+            command=f"otel-mlperf summary {numbers.summary.short_id} --calls",
+        )
+    ]

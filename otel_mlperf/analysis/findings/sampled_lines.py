@@ -1,0 +1,126 @@
+"""Do output or conversions hold up the main thread, by the lines at which it was found?
+
+A line is what most of the calls are that it was found in, as far as these are known here by their
+name or their library. That a call of such a name does what the name says is likely, no more.
+"""
+
+from __future__ import annotations
+
+from math import sqrt
+from typing import TYPE_CHECKING, Final, Literal
+
+from otel_mlperf.analysis.findings.stack_lines import read_stack_lines
+from otel_mlperf.analysis.steps.step_shares import NOT_IN_A_SPAN
+from otel_mlperf.findings.finding import Finding, Gain, Where
+from otel_mlperf.findings.finding_table import row_of
+
+if TYPE_CHECKING:
+    from otel_mlperf.analysis.findings.run_numbers import RunNumbers
+    from otel_mlperf.analysis.findings.stack_lines import Call, Line, StackLines
+
+Kind = Literal["sync_in_loop", "conversions"]
+_KINDS: Final[tuple[Kind, ...]] = ("sync_in_loop", "conversions")
+_FEWEST: Final = 10
+"""Steps from which on there is anything to say about a usual one."""
+_KNOWN: Final = 0.1
+"""Share of a line's samples that must be in calls of its kind: the rest is between them."""
+_ITERATION: Final = "iteration"
+"""Of a sample: no call, a ``for`` asks for the next one."""
+_LEAST_SAVED: Final = 0.75
+"""Share of the time that is won at least: some of the output or the numbers may be needed."""
+_LOGGERS: Final = frozenset(
+    {"logging", "loguru", "structlog", "tensorboard", "tensorboardX", "wandb", "mlflow", "rich",
+     "tqdm", "csv", "sqlite3", "requests", "urllib", "urllib3", "matplotlib", "aim", "comet_ml"}
+)  # fmt: skip
+_OUTPUT: Final = frozenset(
+    {"print", "debug", "info", "warning", "error", "log", "write", "writelines", "writerow",
+     "writerows", "flush", "fsync", "fdatasync", "sync", "dump", "add_scalar", "add_scalars",
+     "add_histogram", "add_image", "add_text", "log_metric", "log_metrics", "savefig", "save",
+     "savez", "savetxt", "to_csv", "sleep", "system", "check_output", "check_call", "urlopen",
+     "sendall", "commit", "open", "close"}
+)  # fmt: skip
+_CONVERSIONS: Final = frozenset(
+    {"numpy", "tolist", "from_numpy", "tensor", "as_tensor", "array", "asarray", "fromiter",
+     "FloatTensor", "LongTensor", "float", "int", "item"}
+)  # fmt: skip
+_BLOCKING: Final = frozenset(
+    {"item", "tolist", "cpu", "numpy", "synchronize", "float", "int", "print", "array", "asarray"}
+)
+"""Of these the main thread waits for a GPU, where there is one, until all its work is done."""
+
+
+def find_sampled_lines(numbers: RunNumbers) -> list[Finding]:
+    """One for each kind: of the rank whose main thread it holds up most."""
+    steps = numbers.summary.steps
+    if steps is None or steps.count < _FEWEST:
+        return []
+    uncovered = sum(one.share for one in steps.rows if one.name == NOT_IN_A_SPAN)
+    ranks = read_stack_lines(numbers.store, uncovered)
+    has_gpu = numbers.summary.gpu is not None or _uses_gpu(numbers)
+    found = []
+    for kind in _KINDS:
+        judged = [_judge(kind, rank, numbers, has_gpu=has_gpu) for rank in ranks]
+        known = [(share, finding) for share, finding in judged if finding is not None]
+        if known:
+            found.append(max(known, key=lambda one: one[0])[1])
+    return found
+
+
+def _uses_gpu(numbers: RunNumbers) -> bool:
+    ((gpus,),) = numbers.store.rows("SELECT count(*) FROM processes WHERE has_gpu")
+    return bool(gpus)
+
+
+def _judge(
+    kind: Kind, rank: StackLines, numbers: RunNumbers, *, has_gpu: bool
+) -> tuple[float, Finding | None]:
+    row = row_of(kind)
+    lines = [line for line in rank.calls if _kind_of(line, rank, has_gpu=has_gpu) == kind]
+    share = rank.share(lines)
+    # Of few samples a share is known to within twice its standard error.
+    unsure = 2 * sqrt(share * (1 - share) / rank.total)
+    if not row.holds(share - unsure / 2):
+        return share, None
+    most = max(lines, key=lambda line: rank.share([line]))
+    calls = rank.calls[most]
+    named = [call for call in calls if _kind_of_call(call, has_gpu=has_gpu) == kind]
+    call = max(named, key=lambda one: calls[one])
+    words = {"value": share, "call": f"{call.name}()", "place": str(most)}
+    return share, Finding(
+        id=row.id,
+        severity=row.severity,
+        summary=row.summary.format(**words),
+        action=row.action,
+        evidence={
+            "share": share,
+            "share_of_that_line": rank.share([most]),
+            "samples": rank.total,
+            "lines": float(len(lines)),
+        },
+        where=Where(section=str(most), rank=rank.rank),
+        gain=Gain(low=_LEAST_SAVED * max(0.0, share - unsure), high=min(1.0, share + unsure)),
+        command=f"otel-mlperf show {numbers.summary.short_id}",
+    )
+
+
+def _kind_of(line: Line, rank: StackLines, *, has_gpu: bool) -> Kind | None:
+    """What a line does, by what it was found calling; what a DataLoader calls is loading."""
+    if line.within == "loading":
+        return None
+    calls = rank.calls[line]
+    found: dict[Kind | None, float] = {}
+    for call, samples in calls.items():
+        if call.name and call.name != _ITERATION:
+            kind = _kind_of_call(call, has_gpu=has_gpu)
+            found[kind] = found.get(kind, 0.0) + samples
+    # What Python does between the calls is of the kind that they are.
+    most = max(found, key=lambda kind: found[kind], default=None)
+    return most if most and found[most] >= _KNOWN * sum(calls.values()) else None
+
+
+def _kind_of_call(call: Call, *, has_gpu: bool) -> Kind | None:
+    if has_gpu and call.name in _BLOCKING:
+        return None  # the work that it waits for has to be done in any case
+    if call.package in _LOGGERS or call.name in _OUTPUT:
+        return "sync_in_loop"
+    return "conversions" if call.name in _CONVERSIONS else None

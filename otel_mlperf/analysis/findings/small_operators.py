@@ -1,0 +1,96 @@
+"""Does the model compute in so small pieces that to begin and end them is most of it?
+
+By the operations in the graph of a backward pass, as autograd has them, and the time of a backward
+pass, as far as the main thread had a CPU. To run one takes the engine some 5 µs on a CPU of today,
+whatever it computes: 7 µs an operation were measured on one row of 64 numbers, 350 µs in a
+transformer of 256 dimensions.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from otel_mlperf import names
+from otel_mlperf.analysis.findings.cpu_shares import read_cpu_shares
+from otel_mlperf.analysis.findings.stack_lines import read_stack_lines
+from otel_mlperf.findings.finding import Finding, Gain, Where
+from otel_mlperf.findings.finding_table import row_of
+
+if TYPE_CHECKING:
+    from otel_mlperf.analysis.findings.run_numbers import RunNumbers
+
+_FEWEST: Final = 10
+"""Steps from which on there is anything to say about a usual one."""
+_EACH_NS: Final = 5_000.0
+"""That an operation takes without what it computes."""
+_MANY: Final = 200
+"""Operations from which on it is their number: a small model has few, and needs no more."""
+_COMPUTING: Final = (names.FORWARD, names.BACKWARD)
+_NODES: Final = """SELECT rank, arg_max(value, time_ns) FROM readings
+WHERE name = $name AND rank IS NOT NULL GROUP BY rank ORDER BY rank"""
+_BACKWARD: Final = """SELECT rank, sum(sum_ns) / sum(count) FROM sections
+WHERE name = $name AND phase = $phase AND n > 0 GROUP BY rank"""
+
+
+def find_small_operators(numbers: RunNumbers) -> list[Finding]:
+    """One, of the first rank whose operations are so small; none where a GPU runs them."""
+    summary, row = numbers.summary, row_of("small_operators")
+    steps = summary.steps
+    if steps is None or steps.count < _FEWEST or _uses_gpu(numbers):
+        return []
+    taken = dict(numbers.store.rows(_BACKWARD, name=names.BACKWARD, phase=steps.phase))
+    shares = read_cpu_shares(numbers)
+    # Where others have the CPU an operation takes longer, whatever its size.
+    running = {
+        one.rank: one.main_on_cpu / (one.main_on_cpu + one.main_waits)
+        for one in shares.ranks
+        if one.main_on_cpu
+    }
+    for rank, nodes in numbers.store.rows(_NODES, name=names.GRAPH_NODES.name):
+        each_ns = taken.get(rank, 0.0) / nodes if nodes >= _MANY else 0.0
+        each_ns *= running.get(rank, 1.0)
+        share = min(1.0, _EACH_NS / each_ns) if each_ns else 0.0
+        if row.holds(share):
+            return [_finding(numbers, rank, nodes, each_ns, share)]
+    return []
+
+
+def _uses_gpu(numbers: RunNumbers) -> bool:
+    ((gpus,),) = numbers.store.rows("SELECT count(*) FROM processes WHERE has_gpu")
+    return bool(gpus)
+
+
+def _finding(numbers: RunNumbers, rank: int, nodes: float, each_ns: float, share: float) -> Finding:
+    row, steps = row_of("small_operators"), numbers.summary.steps
+    computing = sum(
+        section.share
+        for section in (steps.rows if steps else ())
+        if section.name in _COMPUTING and not section.beside
+    )
+    words = {"nodes": nodes, "each": each_ns / 1e3, "value": share}
+    where = _line(numbers, rank)
+    return Finding(
+        id=row.id,
+        severity=row.severity,
+        summary=row.summary.format(**words) + (f"; likely by {where}" if where else ""),
+        action=row.action,
+        evidence={
+            "operations": nodes,
+            "each_ns": each_ns,
+            "dispatch_share": share,
+            "forward_and_backward_share": computing,
+        },
+        where=Where(section=where or names.BACKWARD, rank=rank),
+        # What is left is what they compute, which larger ones do faster, too.
+        gain=Gain(low=share * computing * 0.75, high=computing),
+        command=f"otel-mlperf show {numbers.summary.short_id}",
+    )
+
+
+def _line(numbers: RunNumbers, rank: int) -> str:
+    """The line of the program that the model has most of its time from; empty: none is known."""
+    for lines in read_stack_lines(numbers.store):
+        called = [line for line in lines.calls if line.within == "torch"]
+        if lines.rank == rank and called:
+            return str(max(called, key=lambda line: lines.share([line])))
+    return ""

@@ -1,0 +1,125 @@
+"""At which lines of the program was the main thread found in its steps, and how often?"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import defaultdict
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from otel_mlperf import names
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from otel_mlperf.store.table_reader import Store
+
+_FEWEST: Final = 30
+"""Samples of a rank from which on a share of them is one."""
+_FEWEST_OWN: Final = 5
+"""Samples in own lines from which on the others of the time in no section are likely there, too."""
+_TORCH: Final = "torch"
+_INLINE: Final = re.compile(
+    r"(?:(?:\.<locals>)?(?:\.|^)<(?:listcomp|setcomp|dictcomp|genexpr|lambda)>)+$"
+)
+_MOSTLY: Final = 0.5
+# A process that begins anew counts from zero again: the lives add up.
+_SAMPLES: Final = """SELECT rank, labels, sum(samples) FROM (
+    SELECT rank, restart, labels, max(value) AS samples FROM readings
+    WHERE name = $name AND rank IS NOT NULL GROUP BY ALL) GROUP BY ALL ORDER BY ALL"""
+
+
+class Line(NamedTuple):
+    """One line of the program."""
+
+    file: str
+    number: str
+    function: str
+    within: str
+    """What has called it: ``loading`` (a DataLoader), ``torch``; empty: the program."""
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.number} in {self.function}"
+
+
+class Call(NamedTuple):
+    """What a line calls."""
+
+    name: str
+    """As the line names it; empty: nothing, it works itself."""
+    package: str
+    """The package of the Python function that it calls; empty: a C function, or nothing."""
+
+
+class StackLines:
+    """The samples of one rank."""
+
+    def __init__(self, rank: int) -> None:
+        self.rank = rank
+        self.total = 0.0
+        """All of them, those of no known line too."""
+        self.calls: dict[Line, dict[Call, float]] = defaultdict(dict)
+        """Samples by line and what it called."""
+        self._own_weight = 1.0
+
+    def lift_own_lines(self, uncovered: float) -> None:
+        """Own lines count for the share of a step that is in no section, if they have less.
+
+        A look has to wait for the GIL, which calls of torch give up and Python's own work keeps for
+        5 ms: in short steps the next call of torch is seen instead.
+        """
+        lines = self.own_lines()
+        own = self.share(lines)
+        if own < uncovered and own * self.total >= _FEWEST_OWN:
+            self._own_weight = uncovered / own
+
+    def own_lines(self) -> list[Line]:
+        """Lines that no library has called, and that were mostly not in a call of torch's.
+
+        To go through a tensor is in torch, too, but no call that the line names.
+        """
+        return [
+            line
+            for line, calls in self.calls.items()
+            if not line.within
+            and sum(n for call, n in calls.items() if call.package != _TORCH or not call.name)
+            > _MOSTLY * sum(calls.values())
+        ]
+
+    def share(self, lines: Iterable[Line]) -> float:
+        """Of the time of steps that the main thread was at these lines, or in what they call."""
+        own = set(self.own_lines())
+        return (
+            sum(
+                sum(self.calls[line].values()) * (self._own_weight if line in own else 1.0)
+                for line in lines
+            )
+            / self.total
+        )
+
+
+def _function(qualified: str) -> str:
+    """The function that a comprehension is written in: it is one line with what is around it."""
+    return _INLINE.sub("", qualified) or "<module>"
+
+
+def read_stack_lines(store: Store, uncovered: float = 0.0) -> list[StackLines]:
+    """Those of each rank of which there are enough; so much of a step is in no section."""
+    ranks: dict[int, StackLines] = {}
+    for rank, labels, samples in store.rows(_SAMPLES, name=names.STACK_SAMPLES.name):
+        lines = ranks.setdefault(rank, StackLines(rank))
+        lines.total += samples
+        told = json.loads(labels or "{}")
+        if names.CODE_FILE in told:
+            line = Line(
+                told[names.CODE_FILE],
+                told.get(names.CODE_LINE, ""),
+                _function(told.get(names.CODE_FUNCTION, "")),
+                told.get(names.STACK_WITHIN, ""),
+            )
+            call = Call(told.get(names.STACK_CALL, ""), told.get(names.STACK_PACKAGE, ""))
+            lines.calls[line][call] = lines.calls[line].get(call, 0.0) + samples
+    known = [lines for lines in ranks.values() if lines.total >= _FEWEST]
+    for lines in known:
+        lines.lift_own_lines(uncovered)
+    return known

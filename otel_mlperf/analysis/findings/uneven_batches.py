@@ -1,0 +1,91 @@
+"""Does a step's time follow the size of its batch, and how much of that size is padding?
+
+The line ``duration = a + b · elements`` through the steps says what an element takes. Elements of a
+batch that are in none of its samples, before they were collated, are padding: without them a step
+takes ``b · padding`` less.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import numpy as np
+
+from otel_mlperf import names
+from otel_mlperf.analysis.findings.loader_model import model_loader
+from otel_mlperf.findings.finding import Finding, Gain
+from otel_mlperf.findings.finding_table import row_of
+
+if TYPE_CHECKING:
+    from otel_mlperf.analysis.findings.run_numbers import RunNumbers
+
+_FEWEST: Final = 30
+"""Steps from which on a line through them is one."""
+_EXPLAINED: Final = 0.3
+"""Share of what the steps differ by that the line must explain (r²)."""
+_UNEVEN: Final = 0.1
+"""Standard deviation of the sizes, as a share of their mean, from which on they differ."""
+_USUAL: Final = 0.98
+"""Quantile of the steps up to which they count."""
+_LEFT: Final = 0.25
+"""Of the padding: so much is left where batches are only sorted roughly."""
+
+
+class _Line(NamedTuple):
+    """Of the steps' work by the elements of their batches."""
+
+    per_element_ns: float
+    explained: float
+    elements: float
+    """Mean of a step."""
+    deviation: float
+
+
+def find_uneven_batches(numbers: RunNumbers) -> list[Finding]:
+    """One, if padding takes more than the row's share of a step."""
+    row, model, steps = row_of("uneven_batches"), model_loader(numbers), numbers.summary.steps
+    if model is None or steps is None or model.use.elements is None:
+        return []
+    line = _line(numbers)
+    if line is None or line.explained < _EXPLAINED or line.deviation < _UNEVEN * line.elements:
+        return []
+    padding = 1.0 - model.use.elements * model.batches / line.elements
+    share = padding * line.elements * line.per_element_ns / steps.mean_ns
+    # Samples with more in them than their batch: something else was made of them.
+    if padding <= 0 or not row.holds(share) or not model.is_worth(share):
+        return []
+    share = min(share, 1.0)
+    return [
+        Finding(
+            id=row.id,
+            severity=row.severity,
+            summary=row.summary.format(padding=padding, value=share),
+            action=row.action,
+            evidence={
+                "share": share,
+                "padding": padding,
+                "elements": line.elements,
+                "sample_elements": model.use.elements * model.batches,
+                "element_ns": line.per_element_ns,
+                "r_squared": line.explained,
+            },
+            gain=Gain(low=(1 - _LEFT) * share, high=share),
+        )
+    ]
+
+
+def _line(numbers: RunNumbers) -> _Line | None:
+    steps = numbers.steps
+    if steps is None or len(steps.numbers) < _FEWEST or np.isnan(steps.elements).any():
+        return None
+    waits = [one.own_ns for one in numbers.sections if one.category == names.DATA_LOADING]
+    x, y = steps.elements, steps.durations_ns - sum(waits)
+    # A step that something else held up is far from any line, and would bend it.
+    usual = y <= np.quantile(y, _USUAL)
+    x, y = x[usual], y[usual]
+    if not x.std() or not y.std():
+        return None
+    correlation = float(np.corrcoef(x, y)[0, 1])
+    slope = correlation * float(y.std() / x.std())
+    mean = float(steps.elements.mean())
+    return _Line(max(0.0, slope), correlation**2, mean, float(x.std()))

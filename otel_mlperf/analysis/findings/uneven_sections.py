@@ -1,0 +1,67 @@
+"""Which sections take so different times from step to step that it costs something?"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from otel_mlperf import names
+from otel_mlperf.analysis.findings.step_patterns import find_periodic_stall
+from otel_mlperf.analysis.steps.step_shares import shown
+from otel_mlperf.findings.finding import Finding, Gain, Where
+from otel_mlperf.findings.finding_table import row_of
+
+if TYPE_CHECKING:
+    from otel_mlperf.analysis.findings.run_numbers import RunNumbers
+    from otel_mlperf.analysis.steps.step_series import SectionSeries
+
+_FEWEST: Final = 60
+"""Steps from which on a spread is one."""
+_ELSEWHERE: Final = (names.DATA_LOADING, names.GARBAGE_COLLECTION, names.COMPILE)
+"""Kinds that are uneven by nature, and have findings of their own."""
+
+
+def find_uneven_sections(numbers: RunNumbers) -> list[Finding]:
+    """One for each section of which one step in twenty takes far longer than the middle one.
+
+    What the slow ones take beyond the middle one must come to the row's share of a step.
+    """
+    row, steps = row_of("uneven_section"), numbers.steps
+    if steps is None or len(steps.numbers) < _FEWEST:
+        return []
+    told = {finding.where.section for finding in find_periodic_stall(numbers)}
+    step_ns = float(np.mean(steps.durations_ns))
+    found = []
+    for section in numbers.sections:
+        if section.category in _ELSEWHERE or shown(section.name) in told:
+            continue
+        median, p95 = (float(value) for value in np.quantile(section.own_ns, (0.5, 0.95)))
+        excess = float(np.maximum(section.own_ns - median, 0).mean())
+        if median and row.holds(p95 / median) and excess >= row.matters * step_ns:
+            found.append(_finding(numbers, section, p95 / median, excess / step_ns))
+    return found
+
+
+def _finding(numbers: RunNumbers, section: SectionSeries, times: float, share: float) -> Finding:
+    row, name = row_of("uneven_section"), shown(section.name)
+    assert numbers.steps is not None
+    slowest = int(numbers.steps.numbers[int(np.argmax(section.own_ns))])
+    return Finding(
+        id=row.id,
+        severity=row.severity,
+        summary=row.summary.format(section=name, value=times),
+        action=row.action,
+        evidence={
+            "times": times,
+            "share": share,
+            "deviation_ns": float(np.std(section.own_ns)),
+            "median_ns": float(np.median(section.own_ns)),
+            "least_ns": float(np.min(section.own_ns)),
+            "most_ns": float(np.max(section.own_ns)),
+        },
+        where=Where(section=name, steps=(slowest, slowest)),
+        # Inputs of different lengths take different times: then nothing is won.
+        gain=Gain(low=0.0, high=share),
+        command=f"otel-mlperf summary {numbers.summary.short_id} --calls",
+    )

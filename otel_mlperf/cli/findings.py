@@ -1,0 +1,30 @@
+"""``otel-mlperf findings``: what is worth changing in a run?"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from otel_mlperf.cli.arguments import JsonOption, RunArgument  # noqa: TC001 - typer reads them
+
+
+def findings(
+    run: RunArgument = "latest",
+    rank: Annotated[int | None, typer.Option(help="Only this rank.")] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Show what is worth changing in a run, worst first, by which numbers, and what it would save.
+
+    A run in which nothing was found says so in one line.
+    """
+    from functools import partial
+
+    from otel_mlperf.analysis.findings.finding_sources import judge_run
+    from otel_mlperf.cli.output import print_answer
+    from otel_mlperf.report.finding_lines import render_findings
+    from otel_mlperf.store.run_folders import find_run
+
+    summary = judge_run(find_run(run), rank)
+    draw = partial(render_findings, summary.findings, summary.short_id, ranks=summary.ranks)
+    print_answer(summary.findings, draw, as_json=as_json)

@@ -1,0 +1,101 @@
+"""Which patterns in the steps and the time of a finished run are worth a word?"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from otel_mlperf.findings.finding_row import FindingRow
+
+PATTERN_ROWS: Final[tuple[FindingRow, ...]] = (
+    FindingRow(
+        id="periodic_stall",
+        name="PeriodicStall",
+        severity="warning",
+        threshold=0.05,
+        summary=(
+            "every {period} steps one takes {times:.1f} × the others, most of it in {section}: "
+            "{value:.0%} of the steps' time"
+        ),
+        action=(
+            "Look at what the loop does every {period} steps (logging, printing, saving, "
+            "evaluating), and do it less often, beside the step, or outside of it."
+        ),
+        of_ended=True,
+    ),
+    FindingRow(
+        id="uneven_section",
+        name="UnevenSection",
+        severity="info",
+        threshold=2.0,
+        matters=0.1,
+        summary="{section} takes {value:.1f} × as long in one step of twenty as in the middle one",
+        action=(
+            "Compare a slow step with a usual one (otel-mlperf show --step): inputs of different "
+            "lengths (sort or pad them), a device or a rank that is waited for, a neighbour."
+        ),
+        of_ended=True,
+    ),
+    FindingRow(
+        id="garbage_collection",
+        name="GarbageCollection",
+        severity="warning",
+        threshold=0.05,
+        summary="garbage collections take {value:.0%} of a step",
+        action=(
+            "Call gc.freeze() when all is set up, or gc.disable() and gc.collect() every few "
+            "hundred steps: objects that live as long as the program are looked at each time."
+        ),
+        of_ended=True,
+    ),
+    FindingRow(
+        id="uncovered",
+        name="TimeInNoSection",
+        severity="info",
+        threshold=0.3,
+        summary="{value:.0%} of a step is in no section",
+        action=(
+            "Put `with om.span(...)` around what else the loop does. With "
+            "OTEL_MLPERF_READINGS=detailed the lines are named at which it likely goes."
+        ),
+        of_ended=True,
+    ),
+    FindingRow(
+        id="validation",
+        name="ValidationShare",
+        severity="info",
+        threshold=0.25,
+        summary="validation takes {value:.0%} of the run",
+        action=(
+            "Validate less often or on a part of the data, with a larger batch, under "
+            "torch.inference_mode()."
+        ),
+        of_ended=True,
+    ),
+    FindingRow(
+        id="checkpoint",
+        name="CheckpointShare",
+        severity="warning",
+        threshold=0.1,
+        summary="checkpoints take {value:.0%} of the run",
+        action=(
+            "Save less often, to a faster disk, or beside the training "
+            "(torch.distributed.checkpoint.async_save)."
+        ),
+        of_ended=True,
+    ),
+    FindingRow(
+        id="memory_growth",
+        name="MemoryGrowth",
+        severity="warning",
+        threshold=0.2,
+        summary=(
+            "memory of the process grows steadily: by {grown}, {value:.0%} of what it was, in "
+            "{minutes:.1f} min"
+        ),
+        action=(
+            "Look for what keeps objects: losses that are added up with their graph "
+            "(use .item() or .detach()), lists of outputs, caches without a limit."
+        ),
+        of_ended=True,
+    ),
+)

@@ -1,0 +1,89 @@
+"""Which conditions of a run as a whole, and of its requests, are worth a word?"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from otel_mlperf import names
+from otel_mlperf.findings.finding_row import MINUTE_S, Alert, FindingRow, MeasuredSeries, Rule
+
+_REQUESTS: Final = ((names.SECTION_CATEGORY, (names.REQUEST,)),)
+
+RUN_ROWS: Final[tuple[FindingRow, ...]] = (
+    FindingRow(
+        id="low_goodput",
+        name="LowGoodput",
+        severity="warning",
+        threshold=0.5,
+        comparison="below",
+        summary="{value:.0%} of the run's time went into what it is for",
+        action=(
+            "Begin with what took most: {most}. otel-mlperf summary has all of it in the line "
+            "goodput."
+        ),
+        of_ended=True,
+        alert=Alert(
+            expr=(
+                "sum by (job, ml_run_name)\n"
+                "(rate(ml_run_productive_time_seconds_total[30m]))\n"
+                "/ count by (job, ml_run_name)\n"
+                "(ml_run_productive_time_seconds_total)"
+            ),
+            summary="Run {{ $labels.ml_run_name }} does little of what it is for.",
+            description=(
+                "Steps that bring it forward, without their waits for data and compilation, have "
+                "taken {{ $value | humanizePercentage }} of the last half hour, mean of the ranks."
+            ),
+            what_to_do=(
+                '"Where a step goes" and "Validation and checkpoint" show what it does instead: '
+                "waits for data - storage and workers; validation and checkpoints - how often; "
+                "nothing at all - a rank that the others wait for, or restarts. otel-mlperf "
+                "summary has all of it in the line goodput."
+            ),
+            dashboard="otel-mlperf-training-run",
+            group="training",
+            after="30m",
+            because="A run that is younger than the half hour that is looked at is not judged.",
+        ),
+    ),
+    Rule(
+        id="requests_late",
+        name="RequestsLate",
+        severity="warning",
+        threshold=0.95,
+        comparison="below",
+        summary="only {value:.0%} of the requests {ml_section_name} are within their bound",
+        action=(
+            "Look at one that took long (otel-mlperf summary --calls, otel-mlperf show): what it "
+            "waits for, and how many are open at once (otel-mlperf top). One that fails is late."
+        ),
+        of_ended=True,
+        measured=MeasuredSeries(metric=names.SECTION_WITHIN, where=_REQUESTS),
+        per=MeasuredSeries(metric=names.SECTION_BOUNDED, where=_REQUESTS),
+        by=(names.SECTION_NAME,),
+        over_s=MINUTE_S,
+        alert=Alert(
+            expr=(
+                "sum by (job, ml_run_name, ml_section_name)\n"
+                '(rate(ml_section_within_bound_total{ml_section_category="request"}[5m]))\n'
+                "/ sum by (job, ml_run_name, ml_section_name)\n"
+                '(rate(ml_section_bounded_total{ml_section_category="request"}[5m]))'
+            ),
+            summary=(
+                "Requests {{ $labels.ml_section_name }} of run {{ $labels.ml_run_name }} are late."
+            ),
+            description=(
+                "{{ $value | humanizePercentage }} of those that ended within five minutes were "
+                "within the time that they may take."
+            ),
+            what_to_do=(
+                '"Time of requests" shows whether all are slower or few are: all - the model, the '
+                "device, too many at once; few - large inputs, garbage collections, a neighbour. "
+                "Failed ones count as late."
+            ),
+            dashboard="otel-mlperf-training-run",
+            group="training",
+            after="5m",
+        ),
+    ),
+)

@@ -1,0 +1,136 @@
+"""Which operator launched each kernel, in which section, and how much work was it given?
+
+What two windows are compared by: kernels of one name do other work in another place. Shapes are
+those of the operator's inputs, where the profiler recorded them, and what the launch says itself.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from otel_mlperf.intervals import sums
+from otel_mlperf.kineto.counting.attribution import find_attribution
+from otel_mlperf.kineto.counting.device_work import WorkKind, find_work
+from otel_mlperf.kineto.linking.collectives import collectives
+from otel_mlperf.kineto.linking.forest import Forest
+from otel_mlperf.kineto.linking.linked_events import Role, find_roles
+from otel_mlperf.kineto.linking.sections import no_sections
+from otel_mlperf.kineto.reading.trace_reader import each_detail
+from otel_mlperf.kineto.trace_events import NONE
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from numpy.typing import NDArray
+
+    from otel_mlperf.kineto.counting.device_work import Work
+    from otel_mlperf.kineto.counting.replayed_graphs import ReplayedGraphs
+    from otel_mlperf.kineto.linking.linked_events import Links
+    from otel_mlperf.kineto.linking.sections import Sections
+    from otel_mlperf.kineto.trace_events import Trace
+
+MOST_WORK: Final = 200_000
+"""Of more events of devices nothing is read again: some 10 µs each."""
+_LONGEST: Final = 400
+
+
+@dataclass(frozen=True, slots=True)
+class Launches:
+    """Launches that nothing tells apart; what is not known is empty."""
+
+    name: str
+    section: str
+    operator: str
+    inputs: str
+    launch: str
+    count: int
+    total_ns: int
+
+
+def find_launches(
+    trace: Trace,
+    links: Links,
+    sections: Sections | None = None,
+    replayed: ReplayedGraphs | None = None,
+) -> list[Launches]:
+    """All work of devices in a window, by what tells it apart.
+
+    Raises:
+        TraceError: the trace file cannot be read again.
+    """
+    work = find_work(trace)
+    if not len(work.rows):
+        return []
+    launched_by = Forest(links.parent).nearest(find_roles(trace) == Role.OPERATOR)[work.rows]
+    operators = list(trace.names)
+    operator = np.where(launched_by == NONE, NONE, trace.events.name[launched_by])
+    if replayed is not None:  # what is above its launch is around that of the whole graph
+        captured = replayed.operator[work.rows]
+        operator = np.where(captured == NONE, operator, captured + len(operators))
+        launched_by = np.where(captured == NONE, launched_by, NONE)
+        operators += replayed.operators
+    where = find_attribution(trace, links, sections or no_sections())
+    told = _read(trace, links, work, launched_by) if len(work.rows) <= MOST_WORK else {}
+    texts = sorted(set(told.values()))
+    place = {text: at for at, text in enumerate(texts)}
+    text_of = {row: place[text] for row, text in told.items()}
+    parts: list[NDArray[Any]] = [
+        trace.events.name[work.rows].astype(np.int64),
+        where.section[work.rows],
+        operator,
+        np.array([text_of.get(row, NONE) for row in launched_by.tolist()]),
+        np.array([text_of.get(row, NONE) for row in work.rows.tolist()]),
+    ]
+    keys, group, count = np.unique(
+        np.stack(parts, axis=1), axis=0, return_inverse=True, return_counts=True
+    )
+    total = sums(work.end_ns - work.start_ns, group.reshape(-1), len(keys))
+    words = (trace.names, where.sections, operators, texts, texts)
+    found = []
+    for key, calls, spent in zip(keys.tolist(), count.tolist(), total.tolist(), strict=True):
+        said = ("" if at == NONE else known[at] for at, known in zip(key, words, strict=True))
+        name, section, by, given, launch = said
+        found.append(Launches(name, section, by, given, launch, calls, spent))
+    return found
+
+
+def _read(trace: Trace, links: Links, work: Work, launched_by: NDArray[np.int32]) -> dict[int, str]:
+    """What is told of each event of a device and of each operator that launched one, by row."""
+    told = {row: f"{size} bytes" for row, size in _sizes(trace, links, work).items()}
+    operators = set(launched_by.tolist()) - {NONE}
+    # The grid of a copy or collective is the same whatever it moves.
+    kernels = set(work.rows.tolist()) - told.keys()
+    for row, args in each_detail(trace, [*operators, *kernels]):
+        if text := _inputs(args) if row in operators else _launch(args):
+            told[row] = text
+    return told
+
+
+def _sizes(trace: Trace, links: Links, work: Work) -> dict[int, int]:
+    """The bytes that copies and collectives move, as far as the trace says them."""
+    size = trace.events.bytes[work.rows]
+    known = np.flatnonzero(size != NONE)
+    sizes = dict(zip(work.rows[known].tolist(), size[known].tolist(), strict=True))
+    if (work.kind == WorkKind.COMMUNICATION).any():
+        rows = set(work.rows.tolist())
+        for row, collective in collectives(trace, links).items():
+            if row in rows and collective.message_bytes is not None:
+                sizes[row] = collective.message_bytes
+    return sizes
+
+
+def _inputs(args: Mapping[str, Any]) -> str:
+    """``[[64, 128], [128]] ["float", "float"]``."""
+    shapes, types = args.get("Input Dims"), args.get("Input type")
+    if not (isinstance(shapes, list) and any(shapes)):
+        return ""
+    return " ".join(json.dumps(part) for part in (shapes, types) if part)[:_LONGEST]
+
+
+def _launch(args: Mapping[str, Any]) -> str:
+    known = [f"{part} {json.dumps(args[part])}" for part in ("grid", "block") if args.get(part)]
+    return ", ".join(known)[:_LONGEST]

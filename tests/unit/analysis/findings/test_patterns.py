@@ -1,0 +1,220 @@
+"""Are patterns of steps and of memory found where there are some, and nowhere else?"""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from run_folders import MS, START, RunFolderBuilder, S
+
+from otel_mlperf import names
+from otel_mlperf.analysis.findings.finding_sources import judge_run
+from otel_mlperf.store.run_folders import read_run
+
+_PATTERNS = {
+    "step_drift", "periodic_stall", "garbage_collection", "uncovered", "validation", "checkpoint",
+    "memory_growth", "uneven_section",
+}  # fmt: skip
+
+
+def found_in(run):
+    """Findings of the patterns, by id."""
+    return {one.id: one for one in judge_run(read_run(run.write())).findings if one.id in _PATTERNS}
+
+
+def steady(tmp_path, count=300, of_step=lambda n: {}, own=MS, spacing=0):
+    """A run of steps of 20 ms, three percent apart, and what ``of_step`` adds to each."""
+    run, rng, at = RunFolderBuilder(tmp_path), np.random.default_rng(1), 0
+    for n in range(count):
+        parts = {"forward": 8.0, "backward": 12.0}
+        parts = {
+            name: int(ms * MS * (1 + 0.03 * rng.standard_normal())) for name, ms in parts.items()
+        }
+        for name, ns in of_step(n).items():
+            parts[name] = parts.get(name, 0) + int(ns)
+        run.step(n, at, parts, own=own)
+        at += sum(parts.values()) + own + spacing
+    run.process(max(at, S))
+    return run
+
+
+def test_a_steady_run_has_no_pattern(tmp_path):
+    """Three percent up and down are the machine's."""
+    assert found_in(steady(tmp_path)) == {}
+
+
+def test_steps_that_grow_are_found_with_how_much(tmp_path):
+    """From 21 to 31 ms: the last third takes 1.29 times the first."""
+    found = found_in(steady(tmp_path, of_step=lambda n: {"forward": n * MS / 30}))["step_drift"]
+
+    evidence = found.evidence
+    assert evidence["late_ns"] / evidence["early_ns"] == pytest.approx(1.29, abs=0.03)
+    assert found.where.steps == (200, 299)
+    assert found.gain.low == 0.0 < found.gain.high < 0.2
+
+
+def test_a_section_of_very_different_times_is_found(tmp_path):
+    """A tenth of the steps takes 30 ms more: told with the spread and the slowest step."""
+    chosen = np.random.default_rng(7).random(300) < 0.1
+    chosen[123] = True
+    more = {"forward": 30 * MS}
+    run = steady(
+        tmp_path, of_step=lambda n: {"forward": 40 * MS} if n == 123 else more if chosen[n] else {}
+    )
+    found = found_in(run)["uneven_section"]
+
+    assert (found.severity, found.where.section, found.where.steps) == (
+        "info",
+        "forward",
+        (123, 123),
+    )
+    assert found.evidence["times"] == pytest.approx(38 / 8, rel=0.1)
+    assert found.evidence["most_ns"] == pytest.approx(48 * MS, rel=0.05)
+    assert found.gain.low == 0.0 < found.gain.high == found.evidence["share"]
+
+
+@pytest.mark.parametrize("name", ["data.load", "compile", "tiny"])
+def test_sections_that_are_uneven_by_nature_or_small_are_not(tmp_path, name):
+    """Waits have a finding of their own, and what is no twentieth of a step is no matter."""
+    chosen = np.random.default_rng(7).random(300) < 0.1
+    long = MS if name == "tiny" else 30 * MS
+
+    def of_step(n):
+        return {name: long if chosen[n] else long / 10}
+
+    assert "uneven_section" not in found_in(steady(tmp_path, of_step=of_step))
+
+
+def test_a_slow_moment_in_the_middle_is_no_drift(tmp_path):
+    """It has passed."""
+    slow = steady(tmp_path, of_step=lambda n: {"forward": 30 * MS if 140 < n < 160 else 0})
+
+    assert "step_drift" not in found_in(slow)
+
+
+def test_what_comes_every_tenth_step_is_found_where_it_is(tmp_path):
+    """30 ms of logging each ten steps are an eighth of the time."""
+    run = steady(tmp_path, of_step=lambda n: {"log": 30 * MS} if n % 10 == 9 else {})
+
+    found = found_in(run)["periodic_stall"]
+
+    assert found.evidence["period"] == 10
+    assert found.where.section == "log"
+    assert found.gain.high == pytest.approx(30 / 240, rel=0.05)
+    assert "every 10 steps one takes 2.4 × the others, most of it in log" in found.summary
+    assert found.command == "otel-mlperf show 3f2a --step 299"
+
+
+def test_what_comes_every_tenth_step_is_found_among_shorter_ones(tmp_path):
+    """The machine makes one step in fifteen twice as long, at any time."""
+    rng = np.random.default_rng(3)
+    odd = set(rng.choice(300, 20, replace=False).tolist())
+
+    def of_step(n):
+        return {"log": 90 * MS if n % 10 == 9 else 0, "forward": 25 * MS if n in odd else 0}
+
+    assert found_in(steady(tmp_path, of_step=of_step))["periodic_stall"].evidence["period"] == 10
+
+
+def test_stalls_at_odd_distances_are_no_pattern(tmp_path):
+    """Somebody else's work comes when it comes."""
+    rng = np.random.default_rng(2)
+    stalls = set(rng.choice(300, 30, replace=False).tolist())
+
+    run = steady(tmp_path, of_step=lambda n: {"forward": 30 * MS} if n in stalls else {})
+
+    assert "periodic_stall" not in found_in(run)
+
+
+def test_garbage_collections_are_found_by_their_share(tmp_path):
+    """4 ms of 25."""
+    found = found_in(steady(tmp_path, of_step=lambda n: {"gc.collect": 4 * MS}))
+
+    assert found["garbage_collection"].evidence["share"] == pytest.approx(4 / 25, rel=0.05)
+    assert "gc.freeze()" in found["garbage_collection"].action
+
+
+def test_one_long_collection_is_no_finding(tmp_path):
+    """It is what set-up has left, however long it took."""
+    once = steady(tmp_path, of_step=lambda n: {"gc.collect": 2_000 * MS} if n == 9 else {})
+
+    assert "garbage_collection" not in found_in(once)
+
+
+def test_time_in_no_section_is_found(tmp_path):
+    """Half a step that nobody has named; no gain is promised for naming it."""
+    found = found_in(steady(tmp_path, own=20 * MS))["uncovered"]
+
+    assert found.evidence["share"] == pytest.approx(0.5, rel=0.05)
+    assert found.gain is None
+
+
+def test_long_validations_and_checkpoints_are_shares_of_the_run(tmp_path):
+    """5 s and 3 s of 15; a run of seconds has too little to tell."""
+    run = steady(tmp_path, spacing=25 * MS)
+    run.outside("validate", 5 * S)
+    run.outside("checkpoint", 3 * S)
+
+    found = found_in(run)
+
+    assert found["validation"].gain.of == found["checkpoint"].gain.of == "run"
+    assert found["validation"].evidence["share"] == pytest.approx(5 / 13.8, rel=0.05)
+    assert found["checkpoint"].evidence["share"] == pytest.approx(3 / 13.8, rel=0.05)
+
+
+def memory(run, of_second, role="main", seconds=60):
+    """Readings of a process's memory, each second."""
+    labels = json.dumps({names.PROCESS_ROLE: role})
+    for second in range(seconds):
+        value = float(of_second(second))
+        time_ns = START + second * S
+        row = {"name": names.PROCESS_MEMORY.name, "labels": labels, "time_ns": time_ns}
+        run.row("readings", rank=0, restart=0, value=value, **row)
+
+
+def test_memory_that_grows_steadily_is_found_with_its_slope(tmp_path):
+    """10 MiB a second from 400 MiB on."""
+    run = steady(tmp_path)
+    memory(run, lambda second: (400 + 10 * second) * 2**20)
+
+    found = found_in(run)["memory_growth"]
+
+    assert found.evidence["bytes_per_s"] == pytest.approx(10 * 2**20)
+    assert found.evidence["r_squared"] == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize(
+    "of_second",
+    [
+        lambda second: (400 + min(20 * second, 300)) * 2**20,
+        lambda second: (400 + 200 * (second % 5)) * 2**20,
+        lambda second: (4000 + second) * 2**20,
+        lambda second: (400 if second < 45 else 900) * 2**20,
+    ],
+    ids=["set-up", "saw", "little", "one jump"],
+)
+def test_other_memory_is_no_growth(tmp_path, of_second):
+    """Set-up ends, a saw comes back, little is little, a jump is one."""
+    run = steady(tmp_path)
+    memory(run, of_second)
+
+    assert found_in(run) == {}
+
+
+def test_memory_of_a_long_set_up_is_no_growth(tmp_path):
+    """A line is looked for from the first step on."""
+    run = RunFolderBuilder(tmp_path)
+    for n in range(20):
+        run.step(n, 51 * S + n * 100 * MS, {"forward": 90 * MS}, own=MS)
+    memory(run, lambda second: (400 + 10 * min(second, 51)) * 2**20)
+
+    assert "memory_growth" not in found_in(run)
+
+
+def test_growth_of_workers_is_not_the_programs(tmp_path):
+    """They come and go."""
+    run = steady(tmp_path)
+    memory(run, lambda second: (400 + 10 * second) * 2**20, role="worker")
+
+    assert found_in(run) == {}

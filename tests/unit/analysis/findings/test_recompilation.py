@@ -1,0 +1,46 @@
+"""Is it found that torch.compile compiles in step after step?"""
+
+from __future__ import annotations
+
+import pytest
+from run_folders import MS, START, RunFolderBuilder, S
+
+from otel_mlperf.analysis.findings.finding_sources import judge_run
+from otel_mlperf.store.run_folders import read_run
+
+
+def judged(tmp_path, compiling, compile_ns=200 * MS, count=60):
+    """Findings of a run that compiles in these steps."""
+    run, at = RunFolderBuilder(tmp_path), 0
+    for n in range(count):
+        run.step(n, at, {"forward": 8 * MS, "backward": 12 * MS}, own=MS)
+        if n in compiling:
+            row = run.steps[-1]
+            row["duration_ns"] += compile_ns
+            row["end_ns"] += compile_ns
+            run.section(row, "compile", compile_ns, category="compile", start_ns=START + at)
+        at = run.steps[-1]["end_ns"] - START
+    run.process(at + S)
+    found = judge_run(read_run(run.write())).findings
+    return [one for one in found if one.id == "recompilation"]
+
+
+def test_the_first_step_and_an_odd_batch_compile_for_good_reason(tmp_path):
+    """The last batch of an epoch is smaller."""
+    assert judged(tmp_path, {0, 20}, compile_ns=900 * MS) == []
+
+
+def test_compiling_in_step_after_step_is_found_with_what_it_takes(tmp_path):
+    """Every fourth step: a quarter of them at 200 ms beside 21."""
+    (one,) = judged(tmp_path, set(range(0, 60, 4)))
+
+    share = 14 * 200 / (14 * 200 + 59 * 21)
+    assert one.evidence["share"] == pytest.approx(share)
+    assert one.where.steps == (4, 56)
+    assert "compiles again in 14 of 59 steps" in one.summary
+    assert one.gain.low < share <= one.gain.high + 1e-9
+
+
+def test_compilations_that_take_nearly_nothing_are_no_finding(tmp_path):
+    """Of a small graph, in a few steps of many."""
+    assert judged(tmp_path, {5, 15, 25, 35, 45}, compile_ns=5 * MS) == []

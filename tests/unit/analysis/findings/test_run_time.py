@@ -1,0 +1,70 @@
+"""Are a run that does little of what it is for and requests that are late found, and no others?"""
+
+from __future__ import annotations
+
+import json
+import statistics
+
+import numpy as np
+import pytest
+from run_folders import MS, START, RunFolderBuilder, S
+
+from otel_mlperf.analysis.findings.finding_sources import judge_run
+from otel_mlperf.otlp.histogram import ExponentialBuckets
+from otel_mlperf.store.run_folders import read_run
+
+
+def found_in(run, id):
+    return [one for one in judge_run(read_run(run.write())).findings if one.id == id]
+
+
+@pytest.mark.parametrize(
+    ("lasts_s", "works_s", "is_low"),
+    [(900, 100, True), (900, 600, False), (500, 100, False), (900, 0, False)],
+)
+def test_goodput(tmp_path, lasts_s, works_s, is_low):
+    """Below a half; not of less than ten minutes, and not of a run that makes no steps."""
+    run = RunFolderBuilder(tmp_path)
+    if works_s:
+        run.step(0, 10 * S, {"forward": works_s * S})
+    run.section(None, "checkpoint", 200 * S, path="checkpoint", category="checkpoint",
+                start_ns=START + (works_s + 20) * S)  # fmt: skip
+    run.process(lasts_s * S)
+
+    found = found_in(run, "low_goodput")
+    assert bool(found) is is_low
+    if is_low:
+        (one,) = found
+        assert one.summary == "11% of the run's time went into what it is for"
+        assert one.action.startswith("Begin with what took most: other, 66%.")
+        assert one.gain.of == "run"
+
+
+def request(run, values_ns, name, category="request", bound_s=0.05):
+    buckets = ExponentialBuckets()
+    buckets.record(np.array(values_ns) / 1e9)
+    run.row(
+        "durations", rank=0, restart=0, phase="", name=name, category=category, path=name,
+        beside=False, in_step=False, bound_s=bound_s, count=len(values_ns), errors=0,
+        within=sum(value <= bound_s * 1e9 for value in values_ns) if bound_s else 0,
+        sum_ns=sum(values_ns), min_ns=min(values_ns), max_ns=max(values_ns),
+        spread=float(statistics.pvariance(values_ns)) * len(values_ns), scale=buckets.scale,
+        zeros=buckets.zero_count, first_bucket=buckets.offset, counts=json.dumps(buckets.counts),
+    )  # fmt: skip
+
+
+def test_late_requests_are_found_by_name(tmp_path):
+    """A tenth is late of one kind, a fiftieth of another; few, without a bound, or no requests."""
+    run = RunFolderBuilder(tmp_path)
+    run.process(10 * S)
+    request(run, [MS] * 90 + [80 * MS] * 10, "chat")
+    request(run, [MS] * 98 + [80 * MS] * 2, "predict")
+    request(run, [80 * MS] * 10, "rare")
+    request(run, [80 * MS] * 100, "free", bound_s=None)
+    request(run, [80 * MS] * 100, "lookup", category="other")
+
+    (found,) = found_in(run, "requests_late")
+    assert found.summary == "only 90% of the requests chat are within their bound"
+    assert found.where.section == "chat"
+    assert found.evidence["within"] == 0.9
+    assert found.evidence["requests"] == 100

@@ -1,0 +1,143 @@
+"""Are output and conversions found by the lines at which the main thread was seen?"""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from run_folders import MS, START, RunFolderBuilder, S
+
+from otel_mlperf import names
+from otel_mlperf.analysis.findings.finding_sources import judge_run
+from otel_mlperf.store.run_folders import read_run
+
+_IDS = {"sync_in_loop", "conversions"}
+# Line, call, library, within, samples.
+_TRAINING = [
+    (18, "backward", "torch", "", 100),
+    (17, "model", "torch", "", 60),
+    (16, "iteration", "torch", "", 5),
+    (4, "relu", "torch", "torch", 20),
+]
+
+
+def judged(tmp_path, *lines, of_all=200, gpu=False, own=MS, ids=_IDS):
+    """Findings of a run, of whose samples some are at ``lines`` and the rest in the training."""
+    run = RunFolderBuilder(tmp_path)
+    for n in range(100):
+        run.step(n, n * 200 * MS, {"forward": 99 * MS}, own=own)
+    run.process(10 * S, has_gpu=gpu)
+    rest = of_all - sum(line[4] for line in lines)
+    usual = sum(line[4] for line in _TRAINING)
+    training = [(*line[:4], line[4] * rest / usual) for line in _TRAINING]
+    for number, call, library, within, samples, *function in (*lines, *training):
+        place = {
+            names.CODE_FILE: "train.py",
+            names.CODE_FUNCTION: (*function, "main")[0],
+            names.CODE_LINE: str(number),
+            names.STACK_CALL: call,
+            names.STACK_PACKAGE: library,
+            names.STACK_WITHIN: within,
+        }
+        for at, part in ((5, 0.5), (10, 1.0)):
+            run.row(
+                "readings", rank=0, restart=0, name=names.STACK_SAMPLES.name,
+                labels=json.dumps(place), time_ns=START + at * S, value=part * samples,
+            )  # fmt: skip
+    found = judge_run(read_run(run.write())).findings
+    return {one.id: one for one in found if one.id in ids}
+
+
+def test_a_thread_that_is_in_the_training_alone_has_none(tmp_path):
+    """A loss that is asked for each step is nothing beside it."""
+    assert judged(tmp_path, (19, "item", "", "", 1), (20, "print", "", "", 3)) == {}
+
+
+@pytest.mark.parametrize(
+    ("call", "library"), [("print", ""), ("fsync", ""), ("info", "logging"), ("put", "wandb")]
+)
+def test_output_in_each_step_is_found_with_its_line(tmp_path, call, library):
+    """By what is called, or by whose it is."""
+    found = judged(tmp_path, (20, call, library, "", 60))
+
+    (one,) = found.values()
+    assert one.id == "sync_in_loop"
+    assert one.evidence["share"] == pytest.approx(0.3)
+    assert one.gain.low < 0.3 < one.gain.high
+    assert f"30% of a step on output and on waiting for it, most of it in {call}() (" in one.summary
+    assert "train.py:20 in main" in one.summary
+
+
+def test_conversions_are_found_with_what_python_does_around_them(tmp_path):
+    """A list is made of numbers one by one: half of it is the loop of the line itself."""
+    found = judged(tmp_path, (20, "float", "", "", 20), (20, "", "torch", "", 20))
+
+    (one,) = found.values()
+    assert one.id == "conversions"
+    assert one.evidence["share"] == pytest.approx(0.2)
+
+
+def test_a_comprehension_is_the_line_that_it_is_written_in(tmp_path):
+    """Its parts are functions of their own, of which one only iterates."""
+    inner = "main.<locals>.<listcomp>.<listcomp>"
+    found = judged(
+        tmp_path,
+        (20, "float", "", "", 8, inner),
+        (20, "", "torch", "", 40, "main.<locals>.<listcomp>"),
+    )
+
+    assert found["conversions"].evidence["share"] == pytest.approx(48 / 200)
+    assert "float() (train.py:20 in main)" in found["conversions"].summary
+
+
+def test_a_line_that_mostly_computes_is_no_conversion(tmp_path):
+    """The loss is asked for in the line of the model."""
+    line = [(20, "model", "torch", "", 90), (20, "item", "", "", 30)]
+
+    assert judged(tmp_path, *line) == {}
+
+
+def test_what_a_loader_calls_is_loading_and_no_conversion(tmp_path):
+    """There it is the data that has to be made cheaper."""
+    assert judged(tmp_path, (30, "tensor", "", "loading", 80)) == {}
+
+
+def test_who_waits_for_a_gpu_converts_nothing(tmp_path):
+    """The main thread is in `item()` until the step's work is done, as it should be."""
+    assert judged(tmp_path, (20, "item", "", "", 120), gpu=True) == {}
+
+
+def test_few_samples_decide_nothing(tmp_path):
+    """A share of ten looks is none."""
+    assert judged(tmp_path, (20, "print", "", "", 6), of_all=10) == {}
+
+
+def test_time_in_no_section_has_the_line_at_which_it_likely_goes(tmp_path):
+    """It is in none of torch's calls."""
+    found = judged(tmp_path, (23, "score", "", "", 70), own=60 * MS, ids={"uncovered"})
+
+    summary = found["uncovered"].summary
+    assert "38% of a step is in no section; 38% of the time likely by score() at " in summary
+    assert summary.endswith("train.py:23 in main")
+
+
+def test_lines_that_keep_the_gil_count_for_the_time_that_is_in_no_section(tmp_path):
+    """In short steps a look comes as late as the next call of torch: 28 % of what are 42 %."""
+    found = judged(tmp_path, (13, "info", "logging", "", 56), own=73 * MS)
+
+    assert found["sync_in_loop"].evidence["share"] == pytest.approx(73 / 172)
+
+
+def test_a_loop_over_a_tensor_is_a_line_of_its_own(tmp_path):
+    """It is in torch while it asks for the next row, but calls nothing of torch by name."""
+    line = [(24, "", "torch", "", 16), (24, "tensor", "", "", 8), (19, "", "", "", 4)]
+    found = judged(tmp_path, *line, own=200 * MS)
+
+    assert found["conversions"].evidence["share"] == pytest.approx(24 / 28 * 200 / 299, rel=0.01)
+
+
+def test_two_looks_do_not_stand_for_half_a_step(tmp_path):
+    """They are somewhere, and nobody knows that the rest is there, too."""
+    found = judged(tmp_path, (19, "", "", "", 2), own=99 * MS, ids={"uncovered"})
+
+    assert found["uncovered"].summary.endswith("is in no section")

@@ -1,0 +1,69 @@
+"""Is it found that a model is computed in too small pieces?"""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from run_folders import MS, START, RunFolderBuilder, S
+
+from otel_mlperf import names
+from otel_mlperf.analysis.findings.finding_sources import judge_run
+from otel_mlperf.store.run_folders import read_run
+
+
+def judged(tmp_path, nodes, backward_ns=8 * MS, gpu=False, on_cpu=None):
+    """Findings of a run of steps of 20 ms with so many operations in a backward pass."""
+    run = RunFolderBuilder(tmp_path)
+    for n in range(400):
+        parts = {"data.load": 10 * MS - backward_ns // 2, "forward": 10 * MS - backward_ns // 2}
+        run.step(n, n * 20 * MS, parts | {"backward": backward_ns})
+    for at in (1, 2):
+        run.row(
+            "readings", rank=0, restart=0, name=names.GRAPH_NODES.name,
+            labels=json.dumps({}), time_ns=START + at * S, value=float(nodes),
+        )  # fmt: skip
+    for at in (0, 6) if on_cpu is not None else ():
+        for metric, rate in (
+            (names.CGROUP_CPU_LIMIT, 0),
+            (names.MAIN_THREAD_CPU_TIME, on_cpu),
+            (names.MAIN_THREAD_RUN_DELAY, 1 - on_cpu),
+        ):
+            run.row(
+                "readings", rank=0, restart=0, name=metric.name,
+                labels=json.dumps({}), time_ns=START + at * S, value=4 + rate * at,
+            )  # fmt: skip
+    run.process(9 * S, has_gpu=gpu)
+    found = judge_run(read_run(run.write())).findings
+    return [one for one in found if one.id == "small_operators"]
+
+
+def test_many_operations_of_a_few_microseconds_are_found(tmp_path):
+    """A thousand of 8 µs each, in a pass of 8 ms."""
+    (one,) = judged(tmp_path, 1000)
+
+    assert "1,000 operations of 8.0 µs each in a backward pass, 62%" in one.summary
+    assert one.evidence["dispatch_share"] == pytest.approx(5 / 8)
+    assert one.gain.high == pytest.approx(14 / 20)
+
+
+def test_operations_that_compute_something_are_no_finding(tmp_path):
+    """A deep model has a thousand, too: of 20 µs each."""
+    assert judged(tmp_path, 1000, backward_ns=18 * MS)[:1] == []
+
+
+def test_a_small_model_is_no_finding(tmp_path):
+    """Twenty operations, however short they are."""
+    assert judged(tmp_path, 20, backward_ns=MS // 10) == []
+
+
+def test_what_a_gpu_runs_is_not_judged_by_the_hosts_time(tmp_path):
+    """There the host only gives work."""
+    assert judged(tmp_path, 1000, gpu=True) == []
+
+
+def test_an_operation_that_waits_for_a_cpu_is_no_larger_for_it(tmp_path):
+    """A thousand of 20 µs, of which others had the CPU for three quarters."""
+    (one,) = judged(tmp_path, 1000, backward_ns=18 * MS, on_cpu=0.25)
+
+    assert one.evidence["each_ns"] == pytest.approx(4_500)
