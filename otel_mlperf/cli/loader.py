@@ -1,0 +1,54 @@
+"""``otel-mlperf loader``: how fast is a data loader, and with which setting is it fastest?"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from otel_mlperf.cli.arguments import JsonOption  # noqa: TC001 - typer reads it
+
+
+def loader(
+    target: Annotated[
+        str,
+        typer.Argument(
+            metavar="MODULE:LOADER",
+            help="A module or file and the loader in it, or a function that makes it: "
+            "`train.py:loader`.",
+        ),
+    ],
+    batches: Annotated[
+        int, typer.Option(metavar="N", min=1, help="Batches in each of five turns.")
+    ] = 20,
+    workers: Annotated[
+        str | None,
+        typer.Option(
+            metavar="N,N…",
+            help="Numbers of workers to try; 0, 1, 2, 4 … up to the CPUs, and more while that is "
+            "worth it, by default.",
+        ),
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Try a data loader: throughput, memory, what a batch is made of, and the best setting.
+
+    The module is imported, not run as a program: what stands below `if __name__ == "__main__"` is
+    left out. A DataLoader is tried with several numbers of workers; whatever else gives batches is
+    timed as it is.
+    """
+    import os
+    from functools import partial
+    from pathlib import Path
+
+    from otel_mlperf.cli.output import Status, print_answer
+    from otel_mlperf.loader_trial.loader_source import find_loader
+    from otel_mlperf.loader_trial.setting_search import parse_counts
+    from otel_mlperf.loader_trial.trial import try_loader
+    from otel_mlperf.loader_trial.trial_page import render_loader
+
+    counts = None if workers is None else parse_counts(workers)
+    found, cpus = find_loader(target, Path.cwd()), len(os.sched_getaffinity(0))
+    with Status() as tell:
+        answer = try_loader(target, found, batches=batches, counts=counts, cpus=cpus, tell=tell)
+    print_answer(answer, partial(render_loader, answer), as_json=as_json)

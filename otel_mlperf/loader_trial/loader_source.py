@@ -1,0 +1,105 @@
+"""Which object does ``module:loader`` or ``train.py:loader`` name, and can it be iterated?"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import sys
+import traceback
+from difflib import get_close_matches
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from otel_mlperf.errors import LoaderError, NoSuchLoader, UsageError
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+_FAILURES = (Exception, SystemExit)
+"""What code of the program may do; Ctrl-C goes on."""
+
+
+def find_loader(target: str, folder: Path) -> Any:
+    """What ``target`` names, called if it has to be; modules are looked for in ``folder`` first.
+
+    Raises:
+        UsageError: no place and name.
+        NoSuchLoader: there is no such file, module or name.
+        LoaderError: its code raises, or it is nothing that gives batches.
+    """
+    place, _, name = target.rpartition(":")
+    if not place or not name:
+        raise UsageError(f"{target!r} names no loader: module:loader or train.py:loader, say")
+    found = _named(_module(place, folder), name, place)
+    if not _is_iterable(found) and callable(found):
+        try:
+            found = found()
+        except _FAILURES as error:
+            raise LoaderError(f"calling {target} failed: {failure(error)}") from error
+    if not _is_iterable(found):
+        raise LoaderError(
+            f"{target} is a {type(found).__name__}, which cannot be iterated{_hint(found)}"
+        )
+    return found
+
+
+def failure(error: BaseException) -> str:
+    """An exception of the program on one line, with the place where it was raised."""
+    told = [line for line in str(error).splitlines() if line.strip()]
+    frames = traceback.extract_tb(error.__traceback__)
+    place = f" ({Path(frames[-1].filename).name}:{frames[-1].lineno})" if frames else ""
+    if told and told[0].startswith("Caught "):  # in a worker: the last line has the words
+        return told[-1].strip()
+    return f"{type(error).__name__}{f': {told[0]}' if told else ''}{place}"
+
+
+def _module(place: str, folder: Path) -> ModuleType:
+    try:
+        if place.endswith(".py"):
+            return _of_file(folder / place, place)
+        sys.path.insert(0, str(folder))
+        return importlib.import_module(place)
+    except ModuleNotFoundError as error:
+        if error.name is not None and f"{place}.".startswith(f"{error.name}."):
+            raise NoSuchLoader(
+                f"there is no module {place} in {folder} or among what is installed"
+            ) from error
+        raise LoaderError(f"importing {place} failed: {failure(error)}") from error
+    except _FAILURES as error:
+        if isinstance(error, NoSuchLoader):
+            raise
+        raise LoaderError(f"importing {place} failed: {failure(error)}") from error
+
+
+def _of_file(path: Path, place: str) -> ModuleType:
+    if not path.is_file():
+        raise NoSuchLoader(f"there is no file {place}")
+    sys.path.insert(0, str(path.parent.resolve()))  # as under `python train.py`
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[path.stem] = module  # before it runs: workers that are started anew look it up
+    spec.loader.exec_module(module)
+    return module
+
+
+def _named(module: ModuleType, name: str, place: str) -> Any:
+    found: Any = module
+    for part in name.split("."):
+        if not hasattr(found, part):
+            near = get_close_matches(part, dir(found), 1, 0.6)
+            meant = f"; is {near[0]} meant?" if near else ""
+            raise NoSuchLoader(f"{place} has no {name!r}{meant}")
+        found = getattr(found, part)
+    return found
+
+
+def _is_iterable(found: Any) -> bool:
+    return hasattr(type(found), "__iter__") and not isinstance(found, str | bytes | dict)
+
+
+def _hint(found: Any) -> str:
+    if hasattr(type(found), "__getitem__"):
+        return ": it looks like a dataset, so put a DataLoader around it"
+    return ""

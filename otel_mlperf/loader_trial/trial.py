@@ -1,0 +1,182 @@
+"""What is there to find out about a loader, from first to last?"""
+
+from __future__ import annotations
+
+import time
+from multiprocessing import active_children
+from typing import TYPE_CHECKING, Any
+
+from otel_mlperf.loader_trial.batch_content import count_bytes
+from otel_mlperf.loader_trial.process_memory import read_memory
+from otel_mlperf.loader_trial.setting_search import find_best, is_as_fast, pasted, try_settings
+from otel_mlperf.loader_trial.timing import Pace, time_batches, time_pass
+from otel_mlperf.loader_trial.torch_loader import (
+    count_ahead,
+    is_iterable_dataset,
+    is_torch_loader,
+    made_again,
+    many_workers,
+    setting_of,
+)
+from otel_mlperf.loader_trial.transform_times import timed_transforms
+from otel_mlperf.loader_trial.trial_shapes import (
+    Inside,
+    LoaderAnswer,
+    Setting,
+    TransformTime,
+    Trial,
+)
+from otel_mlperf.recorder.stepping.batch_size import count_samples
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+_COPIES = (
+    "each worker has a copy of an IterableDataset: with more workers the same samples come again, "
+    "unless it asks get_worker_info() for its part"
+)
+_NOISY = "the fastest was {workers} workers; the difference to the best is within the noise"
+
+
+def try_loader(
+    target: str,
+    loader: Any,
+    *,
+    batches: int,
+    counts: Sequence[int] | None,
+    cpus: int,
+    tell: Callable[[str], None],
+) -> LoaderAnswer:
+    """Tries a loader, with other settings if it is a DataLoader.
+
+    Args:
+        target: how the command line names it.
+        loader: what gives batches.
+        batches: in each turn.
+        counts: numbers of workers; None: those that are worth a trial.
+        cpus: that workers may use.
+        tell: is told what is tried now.
+
+    Raises:
+        LoaderError: it is empty, or its code raises.
+    """
+    if not is_torch_loader(loader):
+        tell("as it is")
+        before, pace = read_memory(), time_batches(loader, batches, 0, time.perf_counter_ns)
+        return _answer(target, loader, pace, [_trial(None, pace, before)], cpus)
+    tell("its parts")
+    inside, pace = look_inside(loader, batches, time.perf_counter_ns)
+    now = setting_of(loader)
+
+    def measure(setting: Setting) -> Trial:
+        tell(pasted(setting))
+        with many_workers():
+            return try_setting(loader, setting, batches)
+
+    trials = try_settings(measure, counts, now, cpus)
+    return _answer(target, loader, pace, trials, cpus, inside, now)
+
+
+def try_setting(loader: Any, setting: Setting, batches: int) -> Trial:
+    """A DataLoader with another setting, and the memory of its workers while they are there."""
+    again, before = made_again(loader, setting), read_memory()
+    known = {child.pid for child in active_children()}
+    # Workers take turns: fewer batches than two of each would measure which of them comes next.
+    turn = max(batches, 2 * setting.num_workers)
+    found = time_batches(again, turn, count_ahead(again), time.perf_counter_ns)
+    workers = {child.pid for child in active_children()} - known
+    return _trial(setting, found, before, [pid for pid in workers if pid])
+
+
+def look_inside(loader: Any, batches: int, clock: Callable[[], int]) -> tuple[Inside, Pace]:
+    """What a batch takes in this very process, and of which parts that is."""
+    collate_ns = 0
+
+    def collate(samples: Any) -> Any:
+        nonlocal collate_ns
+        began = clock()
+        try:
+            return loader.collate_fn(samples)
+        finally:
+            collate_ns += clock() - began
+
+    again = made_again(loader, Setting(num_workers=0), collate)
+    with timed_transforms(loader.dataset, clock) as transforms:
+        pace, count = time_pass(again, batches, clock)
+    parts = [
+        TransformTime(name=one.name, calls=one.calls, batch_ns=one.spent_ns / count)
+        for one in transforms
+        if one.calls
+    ]
+    items_ns = pace.batch_ns - collate_ns / count
+    inside = Inside(
+        batch_ns=pace.batch_ns, items_ns=items_ns, collate_ns=collate_ns / count, transforms=parts
+    )
+    return inside, pace
+
+
+def _trial(
+    setting: Setting | None, pace: Pace, before: int | None, workers: Sequence[int] = ()
+) -> Trial:
+    after = read_memory(workers)
+    grown = None if before is None or after is None else max(0, after - before)
+    return Trial(
+        setting=setting,
+        batches=pace.batches,
+        batch_ns=pace.batch_ns,
+        noise=pace.noise,
+        samples_per_s=pace.samples_per_s,
+        first_batch_ns=pace.first_batch_ns,
+        memory_bytes=grown,
+    )
+
+
+def _answer(
+    target: str,
+    loader: Any,
+    pace: Pace,
+    trials: list[Trial],
+    cpus: int,
+    inside: Inside | None = None,
+    now: Setting | None = None,
+) -> LoaderAnswer:
+    best = find_best(trials) if now is not None else None
+    as_it_is = next((t for t in trials if now is not None and _is_now(t, now)), None)
+    return LoaderAnswer(
+        target=target,
+        kind=type(loader).__name__,
+        dataset=None if now is None else type(loader.dataset).__name__,
+        epoch_batches=_length(loader),
+        batch_samples=count_samples(pace.first, "auto"),
+        batch_bytes=count_bytes(pace.first),
+        cpus=cpus,
+        now=now,
+        trials=trials,
+        inside=inside,
+        best=best.setting if best else None,
+        line=pasted(best.setting) if best and best.setting else None,
+        gain=as_it_is.batch_ns / best.batch_ns if best and as_it_is else None,
+        notes=_notes(loader, trials, best),
+    )
+
+
+def _is_now(trial: Trial, now: Setting) -> bool:
+    setting = trial.setting
+    return setting is not None and setting == Setting(num_workers=now.num_workers)
+
+
+def _notes(loader: Any, trials: list[Trial], best: Trial | None) -> list[str]:
+    if best is None:
+        return []
+    fastest = min(trials, key=lambda trial: trial.batch_ns)
+    notes = [_COPIES] if is_iterable_dataset(loader) else []
+    if fastest is not best and fastest.setting and is_as_fast(best, fastest):
+        notes.append(_NOISY.format(workers=fastest.setting.num_workers))
+    return notes
+
+
+def _length(loader: Any) -> int | None:
+    try:
+        return len(loader)
+    except (TypeError, NotImplementedError):  # an IterableDataset need not have one
+        return None

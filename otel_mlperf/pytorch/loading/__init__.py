@@ -1,0 +1,1 @@
+"""What happens inside a DataLoader: workers, batches that are ready, and the first one."""

@@ -1,0 +1,32 @@
+"""Is it known what a thread had of the CPUs, and what it waited for one?"""
+
+from __future__ import annotations
+
+from otel_mlperf.pytorch.loading.thread_use import ThreadUse, Used
+
+
+def test_waiting_for_a_cpu_is_the_second_number(tmp_path):
+    """As the kernel writes it, read anew each time."""
+    file = tmp_path / "schedstat"
+    file.write_text("399604 2309545 2\n")
+    use = ThreadUse(str(file))
+    before = use.read()
+    file.write_text("399604 2309600 3\n")
+
+    assert before.delay_ns == 2_309_545
+    assert use.read().since(before).delay_ns == 55
+    assert before.cpu_ns > 0
+
+
+def test_a_kernel_that_does_not_say(tmp_path):
+    """No such file, or something else in it: CPU time alone is known."""
+    (tmp_path / "odd").write_text("none\n")
+
+    for name in ("missing", "odd"):
+        used = ThreadUse(str(tmp_path / name)).read()
+        assert used.delay_ns == 0 < used.cpu_ns
+
+
+def test_between_two_moments():
+    """What was used meanwhile."""
+    assert Used(9, 5).since(Used(4, 2)) == Used(5, 3)
