@@ -76,7 +76,7 @@ def event_bytes(schedule: Schedule) -> int:
     """Heap that one event takes."""
     if schedule.with_stack or schedule.profile_memory:
         return _SMALL_BYTES
-    return _SHAPES_BYTES if schedule.record_shapes or schedule.with_flops else _PLAIN_BYTES
+    return _SHAPES_BYTES if schedule.record_shapes else _PLAIN_BYTES
 
 
 def _detect_account() -> tuple[Callable[[], int], int]:

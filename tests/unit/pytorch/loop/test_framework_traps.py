@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import signal
 import warnings
 from collections import Counter
 
+import accelerate
 import lightning
 import pytest
 import torch
@@ -13,6 +15,7 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import otel_mlperf as om
+from otel_mlperf import names
 from otel_mlperf.recorder.api.span import active
 
 transformers.logging.set_verbosity_error()
@@ -116,6 +119,27 @@ def test_lightning_callback_that_raises(watched, tmp_path):
     assert parts_of(watched) == [STEP] * 5
 
 
+class Interrupts(lightning.Callback):
+    """Ctrl-C behind a step."""
+
+    def on_train_batch_end(self, *_):
+        raise KeyboardInterrupt
+
+
+def test_lightning_that_is_interrupted(watched, tmp_path):
+    """It catches Ctrl-C and leaves with a code of its own: the run was interrupted all the same."""
+    before = signal.getsignal(signal.SIGINT)
+    try:
+        with pytest.raises(SystemExit):
+            lightning_trainer(tmp_path, callbacks=[Interrupts()]).fit(Module(), loader())
+    finally:
+        signal.signal(signal.SIGINT, before)  # Lightning leaves it ignored
+    om.stop()
+
+    (run,) = watched.sections("run")
+    assert run.payload["e"][0] == "KeyboardInterrupt"
+
+
 def test_lightning_trainers_one_after_the_other(watched, tmp_path):
     """Each has its steps, with a validation before and after; none falls between two."""
     for _ in range(3):
@@ -123,6 +147,61 @@ def test_lightning_trainers_one_after_the_other(watched, tmp_path):
 
     assert parts_of(watched) == [STEP] * 12
     assert len(watched.sections("validate")) == 6
+
+
+class Validates(Module):
+    """Says where a validation begins and ends."""
+
+    def on_validation_epoch_end(self):
+        with om.span("last"):
+            pass
+
+
+def test_validation_of_lightning_is_as_long_as_its_call(watched, tmp_path):
+    """It ends with Lightning's own loop, after the hooks, not with the last forward."""
+    lightning_trainer(tmp_path, max_epochs=1).fit(Validates(), loader(), loader())
+    om.stop()
+
+    validations, hooks = watched.sections("validate"), watched.sections("last")
+    assert len(validations) == 2
+    for validation, hook in zip(validations, hooks, strict=True):
+        assert validation.start < hook.start < hook.end < validation.end
+
+
+def test_validation_that_saves_ends_before_the_checkpoint(watched, tmp_path):
+    """Lightning's callback saves within its loop."""
+    saving = lightning.pytorch.callbacks.ModelCheckpoint(tmp_path, monitor="held_out")
+    fitted = lightning_trainer(tmp_path, max_epochs=1, callbacks=[saving])
+    fitted.fit(Module(), loader(), loader())
+    om.stop()
+
+    (checkpoint,) = watched.sections("checkpoint")
+    assert len(watched.sections("validate")) == 2
+    assert watched.sections("validate")[-1].end <= checkpoint.start
+
+
+def test_update_of_lightning_is_as_long_as_its_call(watched, tmp_path):
+    """What Lightning does around the optimizer is the update, for its caller."""
+
+    class ByHand(Module):
+        automatic_optimization = False
+
+        def training_step(self, batch, number):
+            optimizer = self.optimizers()
+            self.manual_backward(super().training_step(batch, number))
+            optimizer._on_after_step = self.after_step
+            optimizer.step()
+
+        def after_step(self):
+            with om.span("last"):
+                pass
+
+    lightning_trainer(tmp_path, max_epochs=1).fit(ByHand(), loader())
+    om.stop()
+
+    updates, hooks = watched.sections("optimizer"), watched.sections("last")
+    assert len(updates) == len(hooks) == 4
+    assert all(hook.end < update.end for update, hook in zip(updates, hooks, strict=True))
 
 
 class Rows(torch.utils.data.Dataset):
@@ -157,12 +236,12 @@ class FailsBehind(transformers.TrainerCallback):
             raise Failure
 
 
-def trainer(folder, **settings):
+def trainer(folder, held_out=None, **settings):
     arguments = transformers.TrainingArguments(
         output_dir=folder, per_device_train_batch_size=4, use_cpu=True, report_to=[],
         disable_tqdm=True, learning_rate=1e-3, **{"save_strategy": "no", **settings},
     )  # fmt: skip
-    made = transformers.Trainer(model=WithLoss(), args=arguments, train_dataset=Rows())
+    made = transformers.Trainer(WithLoss(), arguments, train_dataset=Rows(), eval_dataset=held_out)
     made.remove_callback(transformers.PrinterCallback)
     return made
 
@@ -179,6 +258,51 @@ def test_trainer_callback_that_raises(watched, tmp_path):
     assert parts_of(watched) == [STEP] * 13
 
 
+class Told(transformers.TrainerCallback):
+    """Says where an evaluation ends."""
+
+    def on_evaluate(self, *_, **__):
+        with om.span("last"):
+            pass
+
+
+def test_validation_of_the_trainer_is_as_long_as_its_call(watched, tmp_path):
+    """It ends with the Trainer's own call, after the callbacks."""
+    evaluating = trainer(tmp_path, Rows(), max_steps=4, eval_strategy="steps", eval_steps=2)
+    evaluating.add_callback(Told())
+    evaluating.train()
+
+    assert parts_of(watched) == [STEP] * 4
+    validations, callbacks = watched.sections("validate"), watched.sections("last")
+    assert len(validations) == len(callbacks) == 2
+    for validation, callback in zip(validations, callbacks, strict=True):
+        assert validation.start < callback.start < callback.end < validation.end
+
+
+def test_update_of_accelerate_is_as_long_as_its_call(watched, monkeypatch):
+    """What it does around the optimizer is the update; a call that only accumulates is none."""
+    accelerator = accelerate.Accelerator(cpu=True, gradient_accumulation_steps=2)
+    model = nn.Linear(4, 1)
+    model, optimizer = accelerator.prepare(model, torch.optim.SGD(model.parameters(), lr=1e-3))
+    asked = accelerate.optimizer.is_lomo_available
+
+    def first():
+        with om.span("first"):
+            return asked()
+
+    monkeypatch.setattr(accelerate.optimizer, "is_lomo_available", first)
+    for _ in range(4):
+        with accelerator.accumulate(model):
+            accelerator.backward(model(torch.ones(2, 4)).sum())
+            optimizer.step()
+
+    updates = watched.sections("optimizer")
+    assert len(updates) == 2
+    for update in updates:
+        inside = [s for s in watched.sections("first") if update.start < s.start < update.end]
+        assert inside
+
+
 def test_trainer_that_is_resumed(watched, tmp_path):
     """Its steps go on behind those of the checkpoint."""
     trainer(tmp_path, max_steps=3, save_strategy="steps", save_steps=3).train()
@@ -187,3 +311,16 @@ def test_trainer_that_is_resumed(watched, tmp_path):
     again.train(resume_from_checkpoint=True)
 
     assert active().stepping.next_number() == again.state.global_step == 5
+
+
+def test_pretrained_model_is_a_checkpoint_that_is_read(watched, tmp_path):
+    """Of all its files, as ``from_pretrained`` reads them; what is read inside is no second one."""
+    config = transformers.GPT2Config(n_layer=1, n_head=1, n_embd=8, vocab_size=1000, n_positions=8)
+    transformers.GPT2Model(config).save_pretrained(tmp_path, max_shard_size="20kB")
+    transformers.GPT2Model.from_pretrained(tmp_path)
+    files = list(tmp_path.glob("*.safetensors"))
+
+    (section,) = watched.sections("checkpoint.load")
+    size = section.payload["a"][names.CHECKPOINT_SIZE]
+    assert len(files) > 1
+    assert size == sum(path.stat().st_size for path in files)

@@ -1,0 +1,59 @@
+"""How long was a GPU in the steps of a phase, what of it did it idle, and who waited for whom?"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+if TYPE_CHECKING:
+    from otel_mlperf.analysis.steps.step_shapes import WarmUp
+    from otel_mlperf.store.table_reader import Store
+
+_ENOUGH = 0.5
+"""Share of the time that is known to be paced by one, for the steps to be."""
+
+
+class StepsOnGpu(msgspec.Struct, frozen=True, kw_only=True):
+    """The steps of a phase on their GPUs: means of all steps of which it is known, of all ranks."""
+
+    steps: int
+    gpu_ns: float
+    """From begin to end of a step on the device."""
+    idle_ns: float | None
+    """Of that, in no section that gives the device work; None: there is no such section."""
+    host_share: float
+    """Of that time, what the host set the pace for: the device had nothing else to do."""
+    device_share: float
+    """What the device set the pace for: it was still busy. The rest is not known."""
+
+    @property
+    def idle_share(self) -> float | None:
+        """Idle time as a share of all."""
+        return None if self.idle_ns is None else self.idle_ns / self.gpu_ns
+
+    @property
+    def paced_by(self) -> str:
+        """``host`` or ``device``, if one of them set most of the pace; else empty."""
+        if self.host_share > _ENOUGH:
+            return "host"
+        return "device" if self.device_share > _ENOUGH else ""
+
+
+def read_steps_on_gpu(store: Store, phase: str, warm_up: WarmUp | None) -> StepsOnGpu | None:
+    """None where it is of no step known."""
+    ((count, gpu, idle, of_idle, host, device),) = store.rows(
+        "SELECT count(*), sum(gpu_ns), sum(idle_ns), count(idle_ns), sum(host_paced_ns), "
+        "sum(device_paced_ns) FROM gpu_steps WHERE phase = $phase AND n >= $first",
+        phase=phase,
+        first=1 if warm_up else 0,
+    )
+    if not count or not gpu:
+        return None
+    return StepsOnGpu(
+        steps=count,
+        gpu_ns=float(gpu) / count,
+        idle_ns=float(idle) / of_idle if of_idle else None,
+        host_share=float(host) / float(gpu),
+        device_share=float(device) / float(gpu),
+    )

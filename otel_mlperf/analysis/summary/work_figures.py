@@ -1,0 +1,157 @@
+"""What did the models compute, and how much of what the device can do was that?
+
+From steps whose operations are known; the warm-up and steps that failed are left out, as they are
+of the other figures. What is not known is None, and so is all that would follow from it.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from otel_mlperf import names
+
+if TYPE_CHECKING:
+    from otel_mlperf.analysis.steps.step_shapes import WarmUp
+    from otel_mlperf.store.table_reader import Store
+
+_SIX: Final = 6
+"""Operations of a parameter and token: 2 forward, 4 backward."""
+FORMULAS: Final = {
+    "flops_per_step": "mean of the steps whose operations were counted (torch.utils.flop_counter: "
+    "matrix products, convolutions and attention, forward and one backward pass; a multiplication "
+    "and an addition are two)",
+    "flops_per_parameter": "flops_per_step / parameters",
+    "flops_per_s": "operations of those steps / their time, of one rank",
+    "mfu": "flops_per_s / peak_flops_per_s (MFU: Chowdhery et al., PaLM, 2022, appendix B)",
+    "six_nd_flops_per_step": "6 x (parameters - embedding) x tokens of a step (6ND: Kaplan et al., "
+    "Scaling Laws for Neural Language Models, 2020): transformers, without attention over the text",
+    "six_nd_mfu": "six_nd_flops_per_step / mean time of a step / peak_flops_per_s",
+}
+"""How each figure that is worked out is, and on which assumptions."""
+
+
+class ModelSize(msgspec.Struct, frozen=True, kw_only=True):
+    """The parameters of one model."""
+
+    name: str
+    """Its class."""
+    parameters: int
+    trainable: int
+    embedding: int
+    """Those of lookup tables."""
+
+
+class WorkFigures(msgspec.Struct, frozen=True, kw_only=True):
+    """The work of the models that the program named, on one rank."""
+
+    models: list[ModelSize]
+    parameters: int
+    trainable: int
+    steps: int
+    """Those whose operations are known, over all ranks."""
+    of_steps: int
+    """Those that the other figures are about."""
+    flops_per_step: float | None
+    flops_per_parameter: float | None
+    flops_per_s: float | None
+    peak_flops_per_s: float | None
+    peak_type: str
+    """The type that matrix products are made in; empty: the peak is not known."""
+    peak_source: str
+    """Title of a data sheet, or ``given``."""
+    peak_device: str
+    mfu: float | None
+    """From 0 to 1."""
+    six_nd_flops_per_step: float | None
+    six_nd_mfu: float | None
+    formulas: dict[str, str]
+    """How each of the figures above that is known was worked out."""
+
+
+def read_work(store: Store, phase: str | None, warm_up: WarmUp | None) -> WorkFigures | None:
+    """The work of the phase's steps; None where no model was named."""
+    models = _models(store)
+    if not models:
+        return None
+    steps, counted, flops, flops_ns, tokens, tokens_ns, with_tokens = _steps(store, phase, warm_up)
+    parameters = sum(model.parameters for model in models)
+    multiplying = parameters - sum(model.embedding for model in models)
+    per_step = flops / counted if counted else None
+    per_s = flops * 1e9 / flops_ns if counted and flops_ns else None
+    peak, about = _peak(store)
+    is_text = with_tokens and multiplying < parameters
+    six_nd = _SIX * multiplying * tokens / with_tokens if is_text else None
+    six_nd_per_s = six_nd * with_tokens * 1e9 / tokens_ns if six_nd and tokens_ns else None
+    figures: dict[str, Any] = {
+        "flops_per_step": per_step,
+        "flops_per_parameter": per_step / parameters if per_step is not None else None,
+        "flops_per_s": per_s,
+        "mfu": per_s / peak if per_s is not None and peak else None,
+        "six_nd_flops_per_step": six_nd,
+        "six_nd_mfu": six_nd_per_s / peak if six_nd_per_s is not None and peak else None,
+    }
+    return WorkFigures(
+        models=models,
+        parameters=parameters,
+        trainable=sum(model.trainable for model in models),
+        steps=counted,
+        of_steps=steps,
+        peak_flops_per_s=peak,
+        peak_type=about.get(names.FLOPS_TYPE, ""),
+        peak_source=about.get(names.PEAK_SOURCE, ""),
+        peak_device=about.get(names.HW_MODEL, ""),
+        formulas={key: FORMULAS[key] for key, value in figures.items() if value is not None},
+        **figures,
+    )
+
+
+def _models(store: Store) -> list[ModelSize]:
+    """Of the rank that has most: all of them name the same."""
+    rows = store.rows(
+        "SELECT labels, max(value) FROM readings WHERE name = $name AND NOT isnan(value) "
+        "GROUP BY labels ORDER BY labels",
+        name=names.MODEL_PARAMETERS.name,
+    )
+    sizes: dict[str, dict[str, int]] = {}
+    for labels, value in rows:
+        known = json.loads(labels)
+        of = sizes.setdefault(known[names.MODEL_NAME], {})
+        of[known[names.PARAMETERS_KIND]] = int(value)
+    return [
+        ModelSize(
+            name=name,
+            parameters=of.get(names.PARAMETERS_TOTAL, 0),
+            trainable=of.get(names.PARAMETERS_TRAINABLE, 0),
+            embedding=of.get(names.PARAMETERS_EMBEDDING, 0),
+        )
+        for name, of in sizes.items()
+    ]
+
+
+def _steps(store: Store, phase: str | None, warm_up: WarmUp | None) -> tuple[Any, ...]:
+    """How many there are, how many have operations, those and their time, the same of tokens."""
+    (row,) = store.rows(
+        "SELECT count(*), count(flops), coalesce(sum(flops), 0)::DOUBLE, "
+        "coalesce(sum(duration_ns) FILTER (flops NOTNULL), 0)::DOUBLE, "
+        "coalesce(sum(tokens), 0)::DOUBLE, "
+        "coalesce(sum(duration_ns) FILTER (tokens NOTNULL), 0)::DOUBLE, count(tokens) "
+        "FROM steps WHERE phase = $phase AND n >= $first AND NOT error",
+        phase=phase,
+        first=1 if warm_up else 0,
+    )
+    return tuple(row)
+
+
+def _peak(store: Store) -> tuple[float | None, dict[str, str]]:
+    """Of one rank's device; ranks on unlike devices have none in common."""
+    rows = store.rows(
+        "SELECT DISTINCT labels, value FROM readings WHERE name = $name AND NOT isnan(value)",
+        name=names.FLOPS_PEAK.name,
+    )
+    if len(rows) != 1:
+        return None, {}
+    labels, value = rows[0]
+    return float(value), json.loads(labels)

@@ -1,0 +1,1 @@
+"""When was a GPU in each section, without a profiler and without waiting for it?"""

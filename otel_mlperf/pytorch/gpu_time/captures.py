@@ -1,0 +1,79 @@
+"""Does any thread capture a CUDA graph?
+
+Then no event may be asked, in no thread: a capture of the usual mode (``global``) fails when any
+other thread asks one. Of another thread CUDA does not say it, so it is seen where
+``torch.cuda.graph`` begins and ends; who calls ``CUDAGraph.capture_begin`` itself is not seen.
+"""
+
+from __future__ import annotations
+
+import threading
+from contextlib import AbstractContextManager, suppress
+from typing import Any, Final
+
+from otel_mlperf.pytorch.loop.weave import see, weave
+
+_GATE: Final = "_otel_mlperf_capture"
+_WAIT_S: Final = 1.0
+"""For as long a capture waits at most for a stamp that is being put: microseconds are usual."""
+
+
+class Captures:
+    """The threads that capture, and what keeps a capture from beginning while events are asked."""
+
+    def __init__(self) -> None:
+        self.lock = threading.RLock()
+        """Held while events are recorded and asked."""
+        self.threads: set[int] = set()
+
+
+class CaptureMoment(AbstractContextManager[None]):
+    """The gate of one end of captures.
+
+    Args:
+        captures: what is told.
+        is_begin: whether captures begin here; else they end.
+    """
+
+    busy: Final = False
+
+    def __init__(self, captures: Captures, *, is_begin: bool) -> None:
+        self._captures, self._is_begin = captures, is_begin
+
+    def of(self, _subject: object) -> CaptureMoment:
+        """The gate for a call in this thread."""
+        return self
+
+    def __enter__(self) -> None:
+        if not self._is_begin:
+            return
+        captures = self._captures
+        has_lock = captures.lock.acquire(timeout=_WAIT_S)
+        captures.threads.add(threading.get_ident())
+        if has_lock:
+            captures.lock.release()
+
+    def __exit__(self, kind: Any, *_failure: object) -> None:
+        if not self._is_begin or kind is not None:
+            self._captures.threads.discard(threading.get_ident())
+
+
+_captures: Captures | None = None
+
+
+def watch_captures(cuda: Any) -> Captures:
+    """Sees the captures of ``torch.cuda`` from now on; never raises. Once in a process."""
+    global _captures
+    if _captures is None:
+        _captures = Captures()
+        with suppress(AttributeError):  # a torch without graphs captures none
+            weave_graph(cuda.graphs.graph, _captures)
+    return _captures
+
+
+def weave_graph(kind: Any, captures: Captures) -> None:
+    """Has both ends of a class of captures tell ``captures``."""
+    for end, is_begin in ((kind.__enter__, True), (kind.__exit__, False)):
+        moment = CaptureMoment(captures, is_begin=is_begin)
+        name = f"{_GATE}_{'begin' if is_begin else 'end'}"
+        see("a captured graph", lambda end=end, moment=moment, name=name: weave(end, moment, name))  # type: ignore[misc]

@@ -1,0 +1,305 @@
+"""When was the device in each section, and how is that found out without ever waiting for it?
+
+A stamp (a CUDA event) is put at the begin and at the end of a section into the stream that is
+current there. Whether the device has passed it is asked at later stamps, of the oldest ones first,
+never waited for. Once all stamps of a step have been passed, the journal is told; of
+sections outside steps a few are told together.
+
+Stamps are put by the one thread that runs the steps. While any thread captures a CUDA graph nothing
+is put and nothing is asked. What gets no time is counted by the reason.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from itertools import count
+from typing import TYPE_CHECKING, Any, Final
+
+from otel_mlperf import names
+from otel_mlperf.foreign_errors import is_foreign
+from otel_mlperf.journal.device_times import DeviceTimes, SectionTimes
+from otel_mlperf.journal.layout import Flag
+from otel_mlperf.pytorch.gpu_time.captures import Captures
+from otel_mlperf.pytorch.gpu_time.device_clock import DeviceClock, Stamp, bounds_of
+from otel_mlperf.pytorch.gpu_time.event_pool import MOST_EVENTS, EventPool
+from otel_mlperf.recorder.core.faults import say_once
+from otel_mlperf.recorder.sections.section_context import root_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from otel_mlperf.recorder.lifecycle.recorder import Recorder
+    from otel_mlperf.recorder.sections.parents import OpenStep
+    from otel_mlperf.recorder.sections.section_context import SectionContext
+
+_LATE_NS: Final = 1_000_000
+"""A step that ended so long ago ended with the last section that was over by then."""
+_MOST_OUTSIDE: Final = 16
+"""Sections outside steps that are told together."""
+_MOST_SEEN: Final = 32
+"""Stamps that are looked at in one go, so that no section waits for many."""
+_MOST_TOLD: Final = 2
+"""Batches likewise."""
+_FLAGS: Final = int(Flag.ON_DEVICE)
+_Pair = tuple[int, int, Stamp, Stamp]
+"""Span, section entry, begin, end."""
+
+
+class _Batch:
+    """Sections of one root on one device, which are told together."""
+
+    __slots__ = ("is_mixed", "is_step", "pairs", "root")
+
+    def __init__(self, root: int) -> None:
+        self.root = root
+        self.pairs: list[_Pair] = []
+        self.is_step = self.is_mixed = False
+
+    @property
+    def is_passed(self) -> bool:
+        """Whether the device has passed all stamps."""
+        return all(end.seen_ns for _, _, _, end in self.pairs)
+
+
+class GpuStamps:
+    """The stamps of one recording.
+
+    Args:
+        recorder: of the run.
+        cuda: ``torch.cuda``, which the program has initialised.
+        clock: monotonic nanoseconds.
+        most: events of one device.
+        captures: who captures a graph, in other threads too.
+    """
+
+    def __init__(
+        self,
+        recorder: Recorder,
+        cuda: Any,
+        clock: Callable[[], int] = time.monotonic_ns,
+        most: int = MOST_EVENTS,
+        captures: Captures | None = None,
+    ) -> None:
+        self._recorder, self._cuda, self._clock = recorder, cuda, clock
+        self._captures = captures or Captures()
+        self._thread = threading.get_ident()
+        self._is_off = False
+        recorder.at_retire.append(self._switch_off)
+        self._pool = EventPool(lambda: cuda.Event(enable_timing=True), most)
+        self._ahead: deque[Stamp] = deque()
+        """Stamps that the device has not passed, as far as is known; oldest first."""
+        self._open: dict[tuple[int, int], _Batch] = {}
+        """By root and device."""
+        self._whole: deque[_Batch] = deque()
+        """Batches to which nothing is added any more."""
+        self._clocks: dict[int, DeviceClock] = {}
+        # Not the sections' ids: those of a moment of a loop are counted.
+        first = recorder.next_id() ^ 1 << 61
+        self._next_key = count(first).__next__
+
+    # -- what sections call ----------------------------------------------------------------------
+
+    def begin(self) -> Stamp | None:
+        """Puts a stamp here; None: not in this thread, or not now."""
+        if self._is_off or threading.get_ident() != self._thread:
+            return None
+        try:
+            return self._put()
+        except Exception as error:  # noqa: BLE001 - decided there
+            self._give_up(error)
+            return None
+
+    def end(self, stamp: Stamp, section: SectionContext) -> int:
+        """Puts one where an open section ends that began with ``stamp``; flags for its row."""
+        try:
+            ended = self._end(stamp)
+            if ended is None:
+                return 0
+            pair = section.sid, section.entry, stamp, ended
+            self._add(root_of(section), stamp.place[0], pair)
+        except Exception as error:  # noqa: BLE001 - decided there
+            self._give_up(error)
+            return 0
+        return _FLAGS
+
+    def end_step(self, stamp: Stamp, step: OpenStep, end_ns: int) -> int:
+        """The same of a step that ended then."""
+        section = step.section
+        try:
+            ended = self._end_before(section.sid, stamp, end_ns) or self._end(stamp)
+            if ended is not None:
+                batch = self._batch(section.sid, stamp.place[0])
+                batch.pairs.insert(0, (section.sid, section.entry, stamp, ended))
+                batch.is_step, batch.is_mixed = True, step.excluded > 0
+            self._close(section.sid)
+        except Exception as error:  # noqa: BLE001 - decided there
+            self._give_up(error)
+            return 0
+        return _FLAGS if ended is not None else 0
+
+    def drop(self, stamp: Stamp) -> None:
+        """There is no end to that begin."""
+        stamp.is_dropped = True
+        if stamp.seen_ns:
+            self._pool.give(stamp.place[0], stamp.event)
+
+    def finish(self) -> None:
+        """The run ends: what the device has passed is told, the rest is counted."""
+        if self._is_off or threading.get_ident() != self._thread:
+            return
+        try:
+            self._close(0)
+            with self._captures.lock:
+                while not self._is_capturing() and self._look():
+                    pass
+            self._count("late", sum(len(batch.pairs) for batch in self._whole))
+        except Exception as error:  # noqa: BLE001 - decided there
+            self._give_up(error)
+        self._is_off = True
+
+    def _switch_off(self) -> None:
+        # Events are left as they are: those of a forked child are its parent's.
+        self._is_off = True
+
+    # -- stamps -----------------------------------------------------------------------------------
+
+    def _is_capturing(self) -> bool:
+        """Whether a graph is captured, in this thread or another one."""
+        return bool(self._captures.threads) or self._cuda.is_current_stream_capturing()
+
+    def _put(self) -> Stamp | None:
+        """A stamp in the current stream; None: none is free, or a graph is captured."""
+        with self._captures.lock:
+            # First: to ask an event would end the capture, to record one would be part of it.
+            if self._is_capturing():
+                self._count("capture")
+                return None
+            return self._put_now()
+
+    def _put_now(self) -> Stamp | None:
+        stream = self._cuda.current_stream()
+        device = stream.device.index
+        event = self._pool.take(device)
+        if event is None:
+            self._count("pool")
+            self._look()
+            return None
+        stamp = Stamp(event, (device, stream.cuda_stream), self._clock())
+        event.record(stream)
+        self._ahead.append(stamp)
+        # After it: the stamp at the end of the section before has had that much longer.
+        self._look()
+        return stamp
+
+    def _end(self, begun: Stamp) -> Stamp | None:
+        """A stamp where ``begun`` has its end; None, and that one is dropped: there can be none."""
+        if self._is_off:
+            return None
+        ended = self._put() if threading.get_ident() == self._thread else None
+        if ended is not None and ended.place != begun.place:
+            self._count("stream")
+            self.drop(ended)
+            ended = None
+        if ended is None:
+            self.drop(begun)
+        return ended
+
+    def _end_before(self, root: int, begun: Stamp, end_ns: int) -> Stamp | None:
+        """The end of the last section of a step that ended long ago; None: it ends only now."""
+        if self._clock() - end_ns < _LATE_NS:
+            return None
+        batch = self._open.get((root, begun.place[0]))
+        ends = [end for _, _, _, end in batch.pairs if end.place == begun.place] if batch else []
+        return next((end for end in reversed(ends) if end.host_ns < end_ns + _LATE_NS), None)
+
+    # -- batches ---------------------------------------------------------------------------------
+
+    def _batch(self, root: int, device: int) -> _Batch:
+        batch = self._open.get((root, device))
+        if batch is None:
+            batch = self._open[root, device] = _Batch(root)
+        return batch
+
+    def _add(self, root: int, device: int, pair: _Pair) -> None:
+        batch = self._batch(root, device)
+        batch.pairs.append(pair)
+        if len(batch.pairs) >= _MOST_OUTSIDE and root not in self._recorder.parents.steps:
+            self._whole.append(self._open.pop((root, device)))
+
+    def _close(self, root: int) -> None:
+        """Adds nothing any more to the batches of a step, and to those of no open step."""
+        steps = self._recorder.parents.steps
+        over = [key for key in self._open if key[0] == root or key[0] not in steps]
+        batches = [self._open.pop(key) for key in over]
+        # Last the one of the step itself: who has seen that knows all of the step.
+        batches.sort(key=lambda batch: batch.is_step)
+        self._whole.extend(batches)
+
+    # -- what the device has passed --------------------------------------------------------------
+
+    def _look(self) -> bool:
+        """Asks the oldest stamps whether they are passed, tells what is whole; was any?"""
+        ahead, seen = self._ahead, 0
+        while ahead and seen < _MOST_SEEN and ahead[0].event.query():
+            stamp = ahead.popleft()
+            stamp.seen_ns = self._clock()
+            seen += 1
+            if stamp.is_dropped:
+                self._pool.give(stamp.place[0], stamp.event)
+        whole, told = self._whole, 0
+        while whole and told < _MOST_TOLD and whole[0].is_passed:
+            self._tell(whole.popleft())
+            told += 1
+        return bool(seen or told)
+
+    def _tell(self, batch: _Batch) -> None:
+        """Writes what is known of it to the journal, and gives its events back."""
+        stamps = [*{id(m): m for _, _, begin, end in batch.pairs for m in (begin, end)}.values()]
+        device = stamps[0].place[0]
+        clock = self._clocks.setdefault(device, DeviceClock())
+        said = clock.read(stamps)
+        at = {id(stamp): ns for stamp, ns in zip(stamps, said, strict=True)}
+        host, first, place = stamps[0].host_ns, said[0], stamps[0].place
+        sections = [
+            SectionTimes(
+                span, entry, begin.place == place, begin.host_ns - host, end.host_ns - host,
+                at[id(begin)] - first, at[id(end)] - first,
+            )
+            for span, entry, begin, end in batch.pairs
+        ]  # fmt: skip
+        about = batch.root, device, batch.is_step, batch.is_mixed, host, first
+        self._write(DeviceTimes(*about, *bounds_of(stamps, said), sections))
+        last = max(stamps, key=lambda stamp: stamp.host_ns)
+        before = clock.move_to(last, at[id(last)])
+        for stamp in stamps if before is None else [*stamps, before]:
+            if stamp is not last:
+                self._pool.give(device, stamp.event)
+
+    def _write(self, content: DeviceTimes) -> None:
+        if not self._recorder.is_retired:
+            self._recorder.journal.payload(self._next_key(), {"d": content})
+
+    # -- what goes wrong -------------------------------------------------------------------------
+
+    def _count(self, reason: str, by: int = 1) -> None:
+        metric = names.GPU_TIME_MISSED
+        if by:
+            self._recorder.cells.add(metric.name, metric.unit, by, ((names.ERROR_TYPE, reason),))
+
+    def _give_up(self, error: Exception) -> None:
+        """No stamps any more: the device is in trouble, or torch answers otherwise than expected.
+
+        Raises:
+            Exception: ``error`` itself, where it is the program's.
+        """
+        if is_foreign(error):
+            raise error
+        self._is_off = True
+        self._ahead.clear()
+        self._open.clear()
+        self._whole.clear()
+        self._count("error")
+        say_once("GPU time of sections is not measured any more: %s: %s",
+                 type(error).__name__, error)  # fmt: skip

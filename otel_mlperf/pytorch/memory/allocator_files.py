@@ -1,0 +1,92 @@
+"""How is the state of PyTorch's CUDA allocator written into the run folder?
+
+``memory/<rank>-<n>.pickle`` for pytorch.org/memory_viz (with its history, if the program records
+that), ``.txt`` for people, ``.json`` for programs. What cannot be had is left out.
+"""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from otel_mlperf.foreign_errors import raise_foreign
+from otel_mlperf.recorder.core.faults import log
+from otel_mlperf.whole_file import write_whole
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from otel_mlperf.journal.meta import JournalMeta
+
+FOLDER: Final = "memory"
+"""Of a run folder."""
+
+
+def write_allocator(meta: JournalMeta, torch: Any, why: str) -> Path | None:
+    """Writes the files; the first of them that could be written, None: none could.
+
+    Args:
+        meta: of the process's journal.
+        torch: the module, whose CUDA is initialised.
+        why: they are written, as the text and the JSON have it.
+    """
+    import pickle
+
+    folder = Path(meta.run_folder) / FOLDER
+    try:
+        folder.mkdir(mode=0o700, exist_ok=True)
+        base = _free(folder, meta.rank)
+    except OSError as error:
+        log.warning("the allocator's state is not written: %s", error)
+        return None
+    device = torch.cuda.current_device()
+    pieces: dict[str, Callable[[], bytes]] = {
+        # The format of pytorch.org/memory_viz; nothing here ever reads one.
+        ".pickle": lambda: pickle.dumps(torch.cuda.memory._snapshot()),
+        ".txt": lambda: b"%s\n\n%s" % (_text(why), _text(torch.cuda.memory_summary(device))),
+        ".json": lambda: _facts(meta, torch, device, why),
+    }
+    written = [_write_piece(base + suffix, make) for suffix, make in pieces.items()]
+    return next((path for path in written if path is not None), None)
+
+
+def _facts(meta: JournalMeta, torch: Any, device: int, why: str) -> bytes:
+    import msgspec
+
+    accounts = {
+        str(n): torch.cuda.memory_stats_as_nested_dict(n) for n in range(torch.cuda.device_count())
+    }
+    facts = {
+        "run_id": meta.run_id,
+        "rank": meta.rank,
+        "unix_ns": time.time_ns(),
+        "device": device,
+        "error": why,
+        "accounts": accounts,
+    }
+    return msgspec.json.format(msgspec.json.encode(facts))
+
+
+def _text(value: object) -> bytes:
+    return str(value).encode("utf-8", "replace")
+
+
+def _free(folder: Path, rank: int) -> str:
+    """The first name that no other file has: a rank that was restarted goes on counting."""
+    taken = {path.stem for path in folder.iterdir()}
+    n = next(n for n in range(1, len(taken) + 2) if f"{rank}-{n}" not in taken)
+    return str(folder / f"{rank}-{n}")
+
+
+def _write_piece(name: str, make: Callable[[], bytes]) -> Path | None:
+    """Writes what can be had; None where it cannot."""
+    path = Path(name)
+    try:
+        write_whole(path, make())
+    except Exception as problem:  # noqa: BLE001 - the other pieces may work
+        path.unlink(missing_ok=True)
+        raise_foreign(problem)
+        log.warning("the allocator's state: %s is not written: %s", path.name, problem)
+        return None
+    return path

@@ -1,0 +1,38 @@
+"""What does PyTorch's CUDA allocator hold right now, block by block?"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from otel_mlperf.pytorch.memory.allocator import loaded_torch
+from otel_mlperf.pytorch.memory.allocator_files import write_allocator
+from otel_mlperf.recorder.api.span import active, is_compiling
+from otel_mlperf.recorder.core.faults import internal_error
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def memory_snapshot(why: str = "asked for") -> Path | None:
+    """Writes the state of PyTorch's CUDA allocator into the run folder, now.
+
+    The same files as when GPU memory runs out: a pickle for pytorch.org/memory_viz, with the
+    history of allocations if the program records it (by
+    ``torch.cuda.memory._record_memory_history()``), a text and a JSON.
+
+    Args:
+        why: it is written; stands in the text and in the JSON.
+
+    Returns:
+        The pickle; None where no run is active, the program uses no CUDA, or nothing can be
+        written.
+    """
+    try:
+        recorder = active()
+        torch = None if recorder is None or is_compiling() else loaded_torch()
+        if recorder is None or torch is None:
+            return None
+        return write_allocator(recorder.meta, torch, str(why))
+    except Exception as error:  # noqa: BLE001 - recording never raises
+        internal_error(error)
+        return None

@@ -1,0 +1,1 @@
+"""How much work is a step: what its model computes, and which batches suit the device?"""

@@ -1,0 +1,109 @@
+"""Which calls of the models that the program named does a step make?
+
+``torch.nn.Module._call_impl`` is woven once the first model is named: a hook of the module would be
+pickled and copied with it. Of a module in a named one the outermost counts. Under ``torch.compile``
+nothing of ours is seen, so of a compiled model the call from outside counts.
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from contextlib import nullcontext
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from otel_mlperf.recorder.core.faults import internal_error
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_MAIN_THREAD: Final = threading.main_thread().ident
+_get_ident = threading.get_ident
+_UNSEEN: Final = nullcontext()
+_NAME: Final = "_otel_mlperf_work"
+_MOST_FOUND: Final = 16
+"""Models that are found in a program which names none."""
+
+
+class Watcher(Protocol):
+    """Hears of the calls of one module."""
+
+    def called(self, module: Any, args: Any, kwargs: Any) -> None:
+        """It is about to be called."""
+
+
+class CallWatch:
+    """The gate that calls of modules are woven into."""
+
+    def __init__(self) -> None:
+        self.busy = True
+        """Whether calls pass unseen: there is nobody to tell, or one is open."""
+        self.find: Callable[[Any], Watcher | None] | None = None
+        """Makes a watcher of a module that nobody has named; None: those that are named only."""
+        self._of: dict[int, tuple[weakref.ref[Any], Watcher]] = {}
+        self._is_woven = False
+        self._found = 0
+
+    def add(self, module: Any, watcher: Watcher, torch: Any) -> None:
+        """Tells of the calls of ``module`` from now on.
+
+        Raises:
+            OSError: this torch cannot be woven.
+            TypeError: this torch cannot be woven.
+        """
+        key = id(module)
+        self._of[key] = weakref.ref(module, lambda _: self._of.pop(key, None)), watcher
+        self.begin(torch)
+
+    def begin(self, torch: Any) -> None:
+        """Sees calls from now on.
+
+        Raises:
+            OSError: this torch cannot be woven.
+            TypeError: this torch cannot be woven.
+        """
+        if not self._is_woven:
+            # Brings the syntax tools of Python along, for which no import of the package waits.
+            from otel_mlperf.pytorch.loop.weave import weave
+
+            weave(torch.nn.Module._call_impl, self, _NAME, subject="(self, args, kwargs)")
+            self._is_woven = True
+        self.busy = False
+
+    def of(self, subject: Any) -> Any:
+        """The gate for a call, of which only the main thread's are seen."""
+        if _get_ident() != _MAIN_THREAD:
+            return _UNSEEN
+        try:
+            module, args, kwargs = subject
+            watcher = self._watcher_of(module)
+            if watcher is None:
+                return _UNSEEN
+            watcher.called(module, args, kwargs)
+        except Exception as error:  # noqa: BLE001 - recording never raises
+            internal_error(error)
+            return _UNSEEN
+        return self
+
+    def _watcher_of(self, module: Any) -> Watcher | None:
+        known = self._of.get(id(module))
+        if known is None and type(module).__name__ == "OptimizedModule":
+            known = self._of.get(
+                id(module._orig_mod)
+            )  # the one that was named before it was compiled
+        if known is not None:
+            return known[1]
+        if self.find is None or self._found >= _MOST_FOUND:
+            return None
+        watcher = self.find(module)
+        if watcher is not None:
+            self._found += 1
+            key = id(module)
+            self._of[key] = weakref.ref(module, lambda _: self._of.pop(key, None)), watcher
+        return watcher
+
+    def __enter__(self) -> None:
+        self.busy = True
+
+    def __exit__(self, *_: object) -> None:
+        self.busy = False

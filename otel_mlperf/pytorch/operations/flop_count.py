@@ -1,0 +1,161 @@
+"""How many floating point operations does a call of a model take, and its backward pass?
+
+Counted by ``torch.utils.flop_counter`` on the model's twin, whose tensors have no content: the
+program's own call runs as ever, in the program's own time. To count in it would put a dispatch mode
+under it: each operator then takes a way through Python, and what ``torch.compile`` has compiled
+would run uncompiled, with other results.
+
+A multiplication and an addition are two operations. Matrix products, convolutions and attention
+count; what is done to single elements does not. The backward pass starts at all outputs, or where
+there is one, at that called ``loss``.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping
+from contextlib import nullcontext
+from typing import Any, Final, NamedTuple
+
+from otel_mlperf.pytorch.operations.call_shapes import (
+    TensorShape,
+    UncountableError,
+    made_again,
+    shape_of,
+)
+from otel_mlperf.pytorch.operations.module_twin import twin_of
+from otel_mlperf.pytorch.operations.unnoticed import unnoticed
+
+_AUTOCAST: Final = ("cuda", "cpu", "xpu")
+
+
+class Flops(NamedTuple):
+    """Floating point operations of one call."""
+
+    forward: int
+    backward: int
+    """0 where gradients are switched off, or nothing needs any."""
+
+    @property
+    def total(self) -> int:
+        """Of both."""
+        return self.forward + self.backward
+
+
+class ModelCall(NamedTuple):
+    """All that decides how many operations a call takes; calls that are alike are equal."""
+
+    args: Any
+    kwargs: Any
+    is_training: bool
+    has_grad: bool
+    autocast: tuple[str, Any] | None
+    """Device and type; None: off."""
+
+
+def describe_call(module: Any, args: Any, kwargs: Any, torch: Any) -> ModelCall:
+    """A call of ``module`` that is about to happen.
+
+    Raises:
+        UncountableError: an argument is of a kind that cannot be made again.
+    """
+    return ModelCall(
+        shape_of(args, torch),
+        shape_of(kwargs, torch),
+        module.training,
+        torch.is_grad_enabled(),
+        _autocast(torch),
+    )
+
+
+def _autocast(torch: Any) -> tuple[str, Any] | None:
+    try:
+        for device in _AUTOCAST:  # not that of the parameters: to ask for one costs as much as all
+            if torch.is_autocast_enabled(device):
+                return device, torch.get_autocast_dtype(device)
+        return None
+    except (TypeError, RuntimeError, AttributeError):  # before torch 2.4; a device without it
+        return None
+
+
+def count_flops(module: Any, call: ModelCall, torch: Any) -> Flops:
+    """The operations of such a call; raises what ``count_operators`` does."""
+    return sum_flops(count_operators(module, call, torch))
+
+
+def sum_flops(by_operator: Mapping[str, Flops]) -> Flops:
+    """The operations of all operators together."""
+    counted = by_operator.values()
+    return Flops(sum(of.forward for of in counted), sum(of.backward for of in counted))
+
+
+def count_operators(module: Any, call: ModelCall, torch: Any) -> dict[str, Flops]:
+    """The operations of such a call by operator of ATen, most first.
+
+    Takes about as long as a few calls without content.
+
+    Raises:
+        UncountableError: the model's code needs the content of its tensors, or is of a kind whose
+            operations are not known.
+    """
+    fakes = importlib.import_module("torch._subclasses.fake_tensor").FakeTensorMode
+    try:
+        with unnoticed(torch), fakes(allow_non_fake_inputs=True) as mode:
+            twin = twin_of(module, torch, mode.from_tensor)
+            return _counted(twin, call, torch)
+    except UncountableError:
+        raise
+    except Exception as error:
+        said = str(error).strip().partition("\n")[0]
+        raise UncountableError(f"{type(error).__name__}: {said:.200}") from error
+
+
+def _counted(twin: Any, call: ModelCall, torch: Any) -> dict[str, Flops]:
+    counting = importlib.import_module("torch.utils.flop_counter").FlopCounterMode
+
+    def make(of: TensorShape) -> Any:
+        tensor = torch.empty(of.shape, dtype=of.type, device=of.device)
+        return tensor.requires_grad_(of.requires_grad) if of.requires_grad else tensor
+
+    args, kwargs = made_again(call.args, make), made_again(call.kwargs, make)
+    cast = torch.autocast(*call.autocast, cache_enabled=False) if call.autocast else nullcontext()
+    with torch.set_grad_enabled(call.has_grad):
+        with counting(display=False) as counter, cast:
+            out = twin(*args, **kwargs)
+        forward, backward = _by_operator(counter), {}
+        ends = _ends(out, torch) if call.has_grad else []
+        if ends:
+            with counting(display=False) as counter:
+                torch.autograd.backward(ends, [torch.ones_like(end) for end in ends])
+            backward = _by_operator(counter)
+    found = {
+        name: Flops(forward.get(name, 0), backward.get(name, 0)) for name in {**forward, **backward}
+    }
+    return dict(sorted(found.items(), key=lambda item: -item[1].total))
+
+
+def _by_operator(counter: Any) -> dict[str, int]:
+    """What was counted: an operator's overloads are one."""
+    return {str(name): int(flops) for name, flops in counter.get_flop_counts()["Global"].items()}
+
+
+def _ends(out: Any, torch: Any) -> list[Any]:
+    """Where the backward pass starts."""
+    loss = out.get("loss") if isinstance(out, Mapping) else getattr(out, "loss", None)
+    if isinstance(loss, torch.Tensor) and loss.requires_grad:
+        return [loss]
+    found: list[Any] = []
+    _gather(out, torch, found)
+    return found
+
+
+def _gather(out: Any, torch: Any, found: list[Any]) -> None:
+    if isinstance(out, torch.Tensor):
+        if out.requires_grad and all(out is not one for one in found):
+            found.append(out)
+    elif isinstance(out, Mapping):
+        for one in out.values():
+            _gather(one, torch, found)
+    elif isinstance(out, list | tuple):
+        for one in out:
+            _gather(one, torch, found)

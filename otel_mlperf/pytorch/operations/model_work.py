@@ -1,0 +1,247 @@
+"""How much work does a model do in each step?
+
+``model_work(model)`` says which one. Its calls are noted as they happen, by shape; a shape that is
+new is counted once, between two steps, so that no step is longer for it. A step knows its
+operations where all of its calls were counted before: the first of each shape does not.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+import weakref
+from typing import TYPE_CHECKING, Any, Final
+
+from otel_mlperf import names
+from otel_mlperf.errors import ConfigError
+from otel_mlperf.pytorch.operations.call_shapes import UncountableError
+from otel_mlperf.pytorch.operations.call_watch import CallWatch
+from otel_mlperf.pytorch.operations.device_peaks import Peak, find_peak
+from otel_mlperf.pytorch.operations.flop_count import (
+    count_flops,
+    count_operators,
+    describe_call,
+    sum_flops,
+)
+from otel_mlperf.pytorch.operations.module_twin import unwrapped
+from otel_mlperf.recorder.api import start
+from otel_mlperf.recorder.api.span import active
+from otel_mlperf.recorder.core.faults import internal_error, say_once
+
+if TYPE_CHECKING:
+    from otel_mlperf.pytorch.operations.flop_count import Flops, ModelCall
+    from otel_mlperf.recorder.lifecycle.recorder import Recorder
+    from otel_mlperf.recorder.lifecycle.run import Run
+    from otel_mlperf.recorder.sections.parents import OpenStep
+
+_MOST_SHAPES: Final = 64
+"""Of one model: texts of every length would be counted for ever."""
+_UNKNOWN: Final = -1
+"""Operations of a step of which a call was not counted."""
+_watch = CallWatch()
+
+
+class ModelWork:
+    """A model whose work is counted; what ``model_work()`` returns."""
+
+    def __init__(self, model: Any, peak_flops: float | None = None) -> None:
+        self._model, self._given = weakref.ref(model), peak_flops
+        self._known: dict[ModelCall, Flops | None] = {}
+        self._new: dict[ModelCall, None] = {}
+        self._told: weakref.ref[Recorder] | None = None
+        own = list({id(one): one for one in model.parameters()}.values())
+        self.name: str = type(unwrapped(model)).__name__
+        """Its class."""
+        self.parameters: int = sum(one.numel() for one in own)
+        """How many it has; those that two modules share count once."""
+        self.trainable: int = sum(one.numel() for one in own if one.requires_grad)
+        """Those that gradients are kept for."""
+        self.embedding: int = _embedding(model)
+        """Those of lookup tables (``torch.nn.Embedding``)."""
+
+    def count(self, *args: Any, **kwargs: Any) -> Flops | None:
+        """Operations of a call with these arguments, counted now; None where they are not known.
+
+        ``.forward``, ``.backward`` and ``.total``, as an assumption of one backward pass from all
+        outputs. The model is not called: its code runs on tensors without content.
+        """
+        by_operator = self.by_operator(*args, **kwargs)
+        if by_operator is None:
+            return None
+        return sum_flops(by_operator)
+
+    def by_operator(self, *args: Any, **kwargs: Any) -> dict[str, Flops] | None:
+        """The same by operator, most first: ``{"aten.addmm": Flops(forward=…, backward=…)}``.
+
+        What does no matrix product, convolution or attention is not in it.
+        """
+        model, torch = self._model(), sys.modules["torch"]
+        try:
+            if model is None:
+                return None
+            return count_operators(model, describe_call(model, args, kwargs, torch), torch)
+        except UncountableError as error:
+            self._say(error)
+            return None
+
+    def called(self, module: Any, args: Any, kwargs: Any) -> None:
+        """The model is about to be called; its operations are those of the step it is in."""
+        recorder = active()
+        if recorder is None:
+            return
+        if self._told is None or self._told() is not recorder:
+            self._tell(recorder)
+        step = recorder.parents.step_around(recorder.parents.surrounding()[0])
+        if step is None:
+            return
+        try:
+            call = describe_call(module, args, kwargs, sys.modules["torch"])
+        except UncountableError as error:
+            self._say(error)
+            step.flops = _UNKNOWN
+            return
+        flops = self._known.get(call)
+        if flops is None or step.flops == _UNKNOWN:
+            step.flops = _UNKNOWN
+            if call not in self._known and len(self._known) + len(self._new) < _MOST_SHAPES:
+                self._new[call] = None
+        else:
+            step.flops = (step.flops or 0) + flops.total
+
+    def _tell(self, recorder: Recorder) -> None:
+        """Says once in each run what does not change."""
+        self._told = weakref.ref(recorder)
+        stepping, cells = recorder.stepping, recorder.cells
+        stepping.after_step = [*stepping.after_step, self._after_step]
+        metric = names.MODEL_PARAMETERS
+        for kind, count in (
+            (names.PARAMETERS_TOTAL, self.parameters),
+            (names.PARAMETERS_TRAINABLE, self.trainable),
+            (names.PARAMETERS_EMBEDDING, self.embedding),
+        ):
+            labels = ((names.MODEL_NAME, self.name), (names.PARAMETERS_KIND, kind))
+            cells.set(metric.name, metric.unit, count, labels)
+        peak = self._peak(recorder)
+        if peak is not None:
+            about = (
+                (names.FLOPS_TYPE, peak.type),
+                (names.PEAK_SOURCE, peak.source),
+                (names.HW_MODEL, peak.device),
+            )
+            metric = names.FLOPS_PEAK
+            cells.set(metric.name, metric.unit, peak.flops_per_s, about)
+
+    def _peak(self, recorder: Recorder) -> Peak | None:
+        torch, model = sys.modules["torch"], self._model()
+        parameter = next(iter(model.parameters()), None) if model is not None else None
+        if parameter is None:
+            return None
+        kind, device = _type_of_products(parameter, torch), str(parameter.device.type)
+        if device == "cuda":
+            device = str(torch.cuda.get_device_name(parameter.device))
+        given = self._given or recorder.config.peak_flops
+        return Peak(given, kind, device, "given") if given else find_peak(device, kind)
+
+    def _after_step(self, step: OpenStep) -> None:
+        recorder = active()
+        if not self._new or recorder is None or recorder.stepping.open:
+            return  # inside another step it would be that one's time
+        model, torch = self._model(), sys.modules["torch"]
+        for call in list(self._new):
+            del self._new[call]
+            self._known[call] = None
+            try:
+                self._known[call] = count_flops(model, call, torch) if model is not None else None
+            except UncountableError as error:
+                self._say(error)
+            except Exception as error:  # noqa: BLE001 - recording never raises
+                internal_error(error)
+        recorder.stepping.busy_ns = time.monotonic_ns()
+
+    def _say(self, error: UncountableError) -> None:
+        say_once("operations of %s are not known: %s", self.name, error)
+
+    def __repr__(self) -> str:
+        return f"<ModelWork {self.name} {self.parameters:,} parameters>"
+
+
+def model_work(model: Any, *, peak_flops: float | None = None) -> ModelWork:
+    """Counts from now on what ``model`` computes in each step: FLOPs, FLOP/s, and MFU.
+
+    ::
+
+        work = om.model_work(model)
+        print(work.parameters, work.trainable, work.count(images).forward)
+
+    The model is left as it is. The first step of each input shape tells the shape; between it and
+    the next the model's code runs once more, on tensors without content, and is counted. Steps that
+    follow have figures: in ``summary``, ``top`` and as metrics (``docs/work-and-efficiency.md``).
+    May be called before a run is started, and for several models.
+
+    Args:
+        model: a ``torch.nn.Module``: what the loop calls.
+        peak_flops: what the device of one rank can do, FLOP/s without sparsity; by default by a
+            table of devices, and not known for others.
+
+    Raises:
+        ConfigError: ``model`` is no module, or ``peak_flops`` no number above 0.
+    """
+    torch: Any = sys.modules.get("torch")
+    if torch is None or not isinstance(model, torch.nn.Module):
+        raise ConfigError(
+            f"model_work(): found a {type(model).__name__}, expected a torch.nn.Module"
+        )
+    if peak_flops is not None and (not isinstance(peak_flops, int | float) or peak_flops <= 0):
+        raise ConfigError(f"model_work(): peak_flops is {peak_flops!r}, expected FLOP/s above 0")
+    work = ModelWork(model, peak_flops)
+    try:
+        _watch.add(model, work, torch)
+    except Exception as error:  # noqa: BLE001 - a torch that is built otherwise trains all the same
+        internal_error(error)
+    return work
+
+
+def _embedding(model: Any) -> int:
+    kinds = ("Embedding", "EmbeddingBag")
+    tables = (one.weight for one in model.modules() if type(one).__name__ in kinds)
+    return sum(one.numel() for one in {id(one): one for one in tables}.values())
+
+
+def _type_of_products(parameter: Any, torch: Any) -> str:
+    """The type that matrix products are made in, as far as settings tell."""
+    kind = parameter.dtype
+    device = parameter.device.type
+    try:
+        if torch.is_autocast_enabled(device):
+            kind = torch.get_autocast_dtype(device)
+        if kind is torch.float32 and torch.get_float32_matmul_precision() != "highest":
+            return "tf32"
+    except (TypeError, RuntimeError, AttributeError):
+        pass  # before torch 2.4; precisions that were set in two ways
+    return str(kind).removeprefix("torch.")
+
+
+def _find(module: Any) -> ModelWork | None:
+    """A model of a program that names none: what is called, in no other, and has parameters."""
+    return ModelWork(module) if next(module.parameters(), None) is not None else None
+
+
+def _begin(run: Run) -> None:
+    recorder = run._recorder
+    if recorder is None or not recorder.config.model_work:
+        return
+
+    def look(_: int) -> None:
+        torch = sys.modules.get("torch")
+        if torch is not None and _watch.find is None and hasattr(torch, "nn"):
+            _watch.find = _find
+            _watch.begin(torch)
+
+    def end() -> None:
+        _watch.find = None
+
+    recorder.stepping.now_and_then.append(look)
+    run.before_end.append(end)
+
+
+start.at_begin.append(_begin)

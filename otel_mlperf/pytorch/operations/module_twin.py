@@ -1,0 +1,87 @@
+"""How does a model's code run again without its model, its data or its hooks noticing?
+
+On a twin: modules of the same classes whose tensors have shapes and types and no content. Nothing
+is computed, no memory of a device is taken, and what the code assigns to ``self`` it assigns to the
+twin. Hooks are not called: they are the program's, and belong to calls that were.
+"""
+
+from __future__ import annotations
+
+from types import MethodType
+from typing import TYPE_CHECKING, Any, Final
+
+from otel_mlperf.pytorch.operations.call_shapes import UncountableError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_WRAPPERS: Final = {"OptimizedModule": "_orig_mod", "DistributedDataParallel": "module",
+                    "DataParallel": "module"}  # fmt: skip
+"""Classes that call another module, and where they have it."""
+_HOOKS: Final = "_hooks"
+_UNCOUNTED: Final = ("RNNBase", "ScriptModule")
+
+
+def unwrapped(module: Any) -> Any:
+    """The module itself, of one that ``torch.compile`` or DDP has wrapped."""
+    while (inner := _WRAPPERS.get(type(module).__name__)) is not None:
+        module = getattr(module, inner)
+    return module
+
+
+def twin_of(module: Any, torch: Any, fake: Callable[[Any], Any]) -> Any:
+    """A twin of ``module``; ``fake`` gives each tensor's twin, the same for the same tensor.
+
+    Raises:
+        UncountableError: its operations would be counted wrong, or it cannot be done.
+    """
+    return _Twins(torch, fake).of(unwrapped(module))
+
+
+class _Twins:
+    """The twins of one tree of modules."""
+
+    def __init__(self, torch: Any, fake: Callable[[Any], Any]) -> None:
+        self._torch, self._fake = torch, fake
+        self._known: dict[int, Any] = {}
+
+    def of(self, module: Any) -> Any:
+        known = self._known.get(id(module))
+        if known is not None:
+            return known
+        kinds = {kind.__name__ for kind in type(module).__mro__}
+        if refused := kinds.intersection(_UNCOUNTED):
+            raise UncountableError(f"it has a {type(module).__name__} ({min(refused)})")
+        kind: Any = type(module)
+        twin = kind.__new__(kind)
+        self._known[id(module)] = twin
+        state = {name: self._value(name, value, module, twin)
+                 for name, value in vars(module).items()}  # fmt: skip
+        vars(twin).update(state)
+        return twin
+
+    def _value(self, name: str, value: Any, module: Any, twin: Any) -> Any:
+        if name == "_compiled_call_impl":
+            return None
+        if name.endswith(_HOOKS) and isinstance(value, dict):
+            return type(value)()
+        if isinstance(value, MethodType) and value.__self__ is module:
+            return MethodType(value.__func__, twin)
+        if type(value) in (dict, list, set):  # also ``_parameters``, ``_buffers``, ``_modules``
+            return self._container(value)
+        return self._one(value)
+
+    def _container(self, value: Any) -> Any:
+        """A copy, so that what is put into it is not put into the program's."""
+        if isinstance(value, dict):
+            return {name: self._one(one) for name, one in value.items()}
+        return type(value)(map(self._one, value))
+
+    def _one(self, value: Any) -> Any:
+        if isinstance(value, self._torch.nn.Module):
+            return self.of(value)
+        if isinstance(value, self._torch.Tensor):
+            if type(value) not in (self._torch.Tensor, self._torch.nn.Parameter):
+                raise UncountableError(f"it has a {type(value).__name__}")
+            return self._fake(value)
+        return value
