@@ -17,9 +17,17 @@ if TYPE_CHECKING:
     from otel_mlperf.store.run_folders import RunFolder
 
 
-def summary(
+def summary(  # noqa: PLR0913, PLR0917 - one for each option
     run: RunArgument = "latest",
     rank: Annotated[int | None, typer.Option(help="Only this rank.")] = None,
+    phase: Annotated[
+        str | None,
+        typer.Option(help="Steps of this phase: train, validate, test, predict; or request."),
+    ] = None,
+    calls: Annotated[
+        bool, typer.Option("--calls", help="Also how long the calls of each section took.")
+    ] = False,
+    epochs: Annotated[bool, typer.Option("--epochs", help="Also each epoch.")] = False,
     as_json: JsonOption = False,
     as_html: Annotated[
         bool, typer.Option("--html", help="Print a piece of HTML for notebooks.")
@@ -41,7 +49,7 @@ def summary(
     # In a notebook nobody waits for it: the cell says meanwhile that the run has ended.
     patience_s = CELL_PATIENCE_S if cell else PATIENCE_S
     missing = _wait_for_end(wait_stored, patience_s) if wait_stored else _wait_for_now(folder)
-    answer = replace(judge_run(folder, rank), missing=missing)
+    answer = replace(judge_run(folder, rank, phase=phase), missing=missing)
     if wait_stored and answer.outcome == RUNNING:
         answer = _ended(answer, wait_stored)
     if cell:
@@ -54,7 +62,10 @@ def summary(
         print(to_json(answer) if as_json else render_html(answer), file=stream)
         return
     color, unicode = shown_in(stream)
-    drawn = render_summary(answer, width=width_of(stream), color=color, unicode=unicode)
+    width = width_of(stream)
+    drawn = render_summary(
+        answer, width=width, color=color, unicode=unicode, calls=calls, epochs=epochs
+    )
     print(drawn, end="", file=stream)
 
 

@@ -6,6 +6,7 @@ has something to show and the right number is known.
 
 from __future__ import annotations
 
+import statistics
 import time
 import uuid
 
@@ -19,9 +20,11 @@ from servers.made_up_run import (
     LENGTH_S,
     LIMIT_BYTES,
     MINUTE,
+    REQUEST_S,
     SLOWER,
     STEP_S,
     WAITED,
+    WORKED,
     all_others,
     of_a_gpu,
     of_a_rank,
@@ -123,6 +126,22 @@ def test_gpu_panels_show_each_gpu(answer, panel):
         }
 
     assert by("hw_name", samples) == wanted
+
+
+def test_goodput_and_requests_of_both_ranks(answer):
+    """Goodput is the mean of the ranks; of requests all ranks' count together."""
+    (goodput,) = answer("Goodput")
+    (within,) = answer("Requests within their bound")
+    took = {
+        one.labels["ml_section_name"]
+        for one in answer("Time of requests", "{{ml_section_name}} p50")
+    }
+    (slowest,) = answer("Time of requests", "{{ml_section_name}} p99")
+
+    assert goodput.value == pytest.approx(statistics.fmean(WORKED), rel=0.05)
+    assert within.value == pytest.approx(0.95)
+    assert took == {"request"}
+    assert slowest.value == pytest.approx(max(REQUEST_S), rel=0.05)
 
 
 def test_device_row_shows_each_rank(answer):

@@ -18,6 +18,7 @@ from parts import (
 )
 from promql import by, label, rate, series, shown
 from training_learning import LEARNING
+from training_requests import REQUESTS
 from training_sections import SECTION_USE
 from training_use import DEVICE, HOST
 
@@ -231,5 +232,5 @@ DASHBOARD: Final = Dashboard(
     "Training run",
     "One training run: is it alive, what grew, who is slow, and what does it learn?",
     (RANK_VARIABLE,),
-    (_ALIVE, _GREW, _WHO, DEVICE, SECTION_USE, HOST, LEARNING),
+    (_ALIVE, _GREW, _WHO, DEVICE, SECTION_USE, REQUESTS, HOST, LEARNING),
 )

@@ -1,4 +1,4 @@
-"""What do sections use whose resources are measured?"""
+"""What do sections use whose resources are measured, and how long is a GPU in them?"""
 
 from __future__ import annotations
 
@@ -28,6 +28,21 @@ SECTION_USE: Final = Row(
             queries=(Query(by("sum", _NAME, rate(names.SECTION_CPU)), _EACH),),
             none=_NONE,
             link=to("host", "CPU of the host"),
+        ),
+        Panel(
+            kind="timeseries",
+            title="GPU time of sections",
+            question=(
+                "What is the GPU given its time by? Seconds per second from begin to end of each "
+                "section on the device, all chosen ranks together; *idle*: in none of the sections "
+                "that give it work. Much idle time: look at what the host does between them."
+            ),
+            queries=(
+                Query(by("sum", _NAME, rate(names.SECTION_GPU)), _EACH),
+                Query(by("sum", (), rate(names.STEP_GPU_IDLE)), "idle", dashed=True),
+            ),
+            none="The program uses no CUDA.",
+            link=to("gpus", "GPUs"),
         ),
         Panel(
             kind="timeseries",

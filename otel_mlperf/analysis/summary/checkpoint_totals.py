@@ -1,4 +1,4 @@
-"""How many bytes of checkpoints did a run write and read, and how fast?"""
+"""How many bytes of checkpoints, and of files that were watched, did a run write and read?"""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from otel_mlperf import names
 from otel_mlperf.analysis.summary.summary_shapes import CheckpointTotal
 
 if TYPE_CHECKING:
+    from otel_mlperf.names import Metric
     from otel_mlperf.store.table_reader import Store
 
 # A total only grows: the largest of a process is its last.
@@ -21,16 +22,20 @@ FROM (
 
 def read_checkpoints(store: Store) -> list[CheckpointTotal]:
     """What all ranks wrote, then what they read, of calls whose size is known; exact."""
-    rows = store.rows(
-        _TOTALS,
-        direction=f'$."{names.CHECKPOINT_DIRECTION}"',
-        bytes=names.CHECKPOINT_IO.name,
-        time=names.CHECKPOINT_IO_TIME.name,
-    )
+    return _read(store, names.CHECKPOINT_DIRECTION, names.CHECKPOINT_IO, names.CHECKPOINT_IO_TIME)
+
+
+def read_files(store: Store) -> list[CheckpointTotal]:
+    """The same of files that were opened while files were watched."""
+    return _read(store, names.DISK_DIRECTION, names.FILE_IO, names.FILE_IO_TIME)
+
+
+def _read(store: Store, label: str, size: Metric, time: Metric) -> list[CheckpointTotal]:
+    rows = store.rows(_TOTALS, direction=f'$."{label}"', bytes=size.name, time=time.name)
     return [
         CheckpointTotal(
-            direction=direction, bytes=size, time_ns=time_s * 1e9, bytes_per_s=size / time_s
+            direction=direction, bytes=moved, time_ns=time_s * 1e9, bytes_per_s=moved / time_s
         )
-        for direction, size, time_s in rows
-        if size and time_s
+        for direction, moved, time_s in rows
+        if moved and time_s
     ]

@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from otel_mlperf.store.table_reader import Store
 
 _IDLE = ("idle", "iowait")
+_FEWEST = 2
+"""Readings from which on a share is one of the run."""
 _GENERAL = "general"
 
 
@@ -23,6 +25,8 @@ class _Read(NamedTuple):
     least: float
     most: float
     ranks: int
+    times: int
+    """Readings that they were taken in."""
 
 
 _Found = dict[str, list[_Read]]
@@ -31,10 +35,10 @@ _Found = dict[str, list[_Read]]
 def read_machine(store: Store) -> MachineUse | None:
     """What the readings say of the machines; None where too little was read.
 
-    CPU: the mean over the time of 1 - idle - iowait. Where the processes may use only some of the
-    CPUs (a container) what the rank's processes used of those; absent with several ranks, which may
-    share them or not. Memory: the most that was in use, total - available; with a limit below the
-    total, the largest working set.
+    CPU: the mean over the time of 1 - idle - iowait, of two readings at least. Where the processes
+    may use only some of the CPUs (a container) what the rank's processes used of those; absent with
+    several ranks, which may share them or not. Memory: the most that was in use, total - available;
+    with a limit below the total, the largest working set.
     """
     readings = _read(store)
     gpus = _gpus(readings)
@@ -42,6 +46,8 @@ def read_machine(store: Store) -> MachineUse | None:
     used, total = _memory(readings)
     if share is None and not gpus:
         return None
+    # One odd moment, such as that of the set-up, says nothing of a run: its memory alone is said.
+    _, share = _cpu(_repeated(readings))
     return MachineUse(
         cpus=cpus, cpu_share=share, memory_bytes=used, memory_limit_bytes=total, gpus=gpus
     )
@@ -49,7 +55,8 @@ def read_machine(store: Store) -> MachineUse | None:
 
 def _read(store: Store) -> _Found:
     rows = store.rows(
-        "SELECT name, labels, avg(value), min(value), max(value), count(DISTINCT rank) "
+        "SELECT name, labels, avg(value), min(value), max(value), count(DISTINCT rank), "
+        "count(DISTINCT time_ns) "
         "FROM readings WHERE name IN (SELECT unnest($names)) GROUP BY name, labels",
         names=[metric.name for metric in _METRICS],
     )
@@ -93,6 +100,16 @@ def _cpu(readings: _Found) -> tuple[float | None, float | None]:
         if reading.labels.get(names.CPU_MODE) in _IDLE
     ]
     return count.most if count else None, max(0.0, 1 - sum(idle)) if idle else None
+
+
+def _repeated(readings: _Found) -> _Found:
+    """Without shares of CPUs that were read only once."""
+    shares = (names.SYSTEM_CPU_UTILIZATION.name, names.PROCESS_CPU_UTILIZATION.name)
+    return {
+        name: of
+        for name, of in readings.items()
+        if name not in shares or max(one.times for one in of) >= _FEWEST
+    }
 
 
 def _memory(readings: _Found) -> tuple[float | None, float | None]:

@@ -154,7 +154,7 @@ def outside_steps(
     """What the ``total_ns`` outside the steps of ``phase`` went into; a rank's mean, longest first.
 
     Set-up is the time before the first step that is in no named section; what else is in none comes
-    last.
+    last. Steps of other phases that no section of their own holds are told by phase.
     """
     named = list(entries(nodes, phase))
     ranks = processes.ranks
@@ -167,7 +167,12 @@ def outside_steps(
         OutsideShare(name=name, sum_ns=spent, count=round(count))
         for name, (spent, count) in sums.items()
     ]
-    set_up = _set_up_ns(store, named, phase, processes)
+    others = _other_steps(store, named, phase)
+    shares += [
+        OutsideShare(name=f"{other} steps", sum_ns=spent / ranks, count=round(count / ranks))
+        for other, (spent, count) in others.items()
+    ]
+    set_up = _set_up_ns(store, named, phase, processes, list(others))
     rest = total_ns - set_up - sum(share.sum_ns for share in shares)
     shares.append(OutsideShare(name=SET_UP, sum_ns=set_up))
     shares.sort(key=lambda share: -share.sum_ns)
@@ -182,7 +187,23 @@ def outside_ns(store: Store, phase: str, processes: Processes) -> float:
     return max(0.0, (processes.busy_ns - int(steps)) / processes.ranks)
 
 
-def _set_up_ns(store: Store, named: list[Node], phase: str, processes: Processes) -> float:
+def _other_steps(store: Store, named: list[Node], phase: str) -> dict[str, tuple[int, int]]:
+    """Time and number of the steps of each other phase that no named section holds.
+
+    A section that is called like the phase does, said or not: runs of earlier versions do not say.
+    """
+    held = sum((node.steps_ns for node in named), Counter({node.name: 1 for node in named}))
+    rows = store.rows(
+        "SELECT phase, sum(duration_ns)::BIGINT, count(*) FROM steps WHERE phase <> $phase "
+        "GROUP BY phase ORDER BY phase",
+        phase=phase,
+    )
+    return {other: (spent, count) for other, spent, count in rows if not held[other]}
+
+
+def _set_up_ns(
+    store: Store, named: list[Node], phase: str, processes: Processes, others: list[str]
+) -> float:
     first = {
         (rank, restart): start
         for rank, restart, start in store.rows(
@@ -202,11 +223,23 @@ def _set_up_ns(store: Store, named: list[Node], phase: str, processes: Processes
             paths=[path for node in named for path in _added_up(node)],
         )
     }
+    steps_before = {
+        (rank, restart): int(total)
+        for rank, restart, total in store.rows(
+            "SELECT s.rank, s.restart, sum(duration_ns) FROM steps s JOIN (SELECT rank, restart, "
+            "min(start_ns) AS first FROM steps WHERE phase = $phase GROUP BY ALL) "
+            "USING (rank, restart) WHERE s.start_ns < first AND list_contains($others, s.phase) "
+            "GROUP BY ALL",
+            phase=phase,
+            others=others,
+        )
+    }
     total = 0
     for process in processes.all:
         key = (process.rank, process.restart)
         if key in first:
-            total += max(0, first[key] - process.start_ns - before.get(key, 0))
+            known = before.get(key, 0) + steps_before.get(key, 0)
+            total += max(0, first[key] - process.start_ns - known)
     return total / processes.ranks
 
 

@@ -49,7 +49,7 @@ def _cpu_ns(use: SectionUse) -> int:
 def _use(place: dict[str, Any], parts: dict[str, list[_Part]]) -> SectionUse:
     figures = {
         measure.key: _figures(parts[measure.key])
-        for measure in names.MEASURES
+        for measure in (*names.MEASURES, names.GPU_NS)
         if measure.key in parts
     }
     calls = max(of.count for of in figures.values()) if figures else 0

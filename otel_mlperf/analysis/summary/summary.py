@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
+from otel_mlperf import names
 from otel_mlperf.analysis.profiles.recorded_windows import (
     find_unread,
     read_left_out,
@@ -28,7 +29,13 @@ from otel_mlperf.analysis.steps.step_shares import (
     read_warm_up,
 )
 from otel_mlperf.analysis.summary.beside_time import beside_steps, with_rows_beside
-from otel_mlperf.analysis.summary.checkpoint_totals import read_checkpoints
+from otel_mlperf.analysis.summary.call_durations import read_calls
+from otel_mlperf.analysis.summary.checkpoint_totals import read_checkpoints, read_files
+from otel_mlperf.analysis.summary.chosen_phase import chosen_phase
+from otel_mlperf.analysis.summary.epochs import read_epochs
+from otel_mlperf.analysis.summary.goodput import read_ledger
+from otel_mlperf.analysis.summary.gpu_use import read_steps_on_gpu
+from otel_mlperf.analysis.summary.loader_use import read_loaders
 from otel_mlperf.analysis.summary.logged import add_up, read_last, read_series
 from otel_mlperf.analysis.summary.machine_use import read_losses, read_machine
 from otel_mlperf.analysis.summary.outside_time import (
@@ -38,8 +45,10 @@ from otel_mlperf.analysis.summary.outside_time import (
     read_nodes,
     read_tree,
 )
+from otel_mlperf.analysis.summary.progress import read_progress
 from otel_mlperf.analysis.summary.section_uses import read_process_use, read_section_uses
 from otel_mlperf.analysis.summary.summary_shapes import AsOf, Summary, Telemetry
+from otel_mlperf.analysis.summary.work_figures import read_work
 from otel_mlperf.store.parts import read_as_of
 from otel_mlperf.store.table_reader import Store
 
@@ -49,20 +58,42 @@ if TYPE_CHECKING:
     from otel_mlperf.store.run_folders import RunFolder
 
 
-def summarize(run: RunFolder, rank: int | None = None, store: Store | None = None) -> Summary:
+def summarize(
+    run: RunFolder,
+    rank: int | None = None,
+    store: Store | None = None,
+    phase: str | None = None,
+) -> Summary:
     """The summary of a run folder, finished or not; of one ``rank``, if it is given.
 
-    ``store`` holds the tables of that rank, where somebody has opened them already.
+    Args:
+        run: the folder.
+        rank: the only rank that it is about.
+        store: the tables of that rank, where somebody has opened them already.
+        phase: whose steps the figures are about, ``request`` for those of no steps; by default
+            training, else what began first.
 
     Raises:
         NoSuchRun: no process of that rank is known.
+        NoSuchPhase: the run has no steps of that phase, or no requests.
         StoreError: a file of the run cannot be read.
     """
     store = store or Store(run.path, rank)
     processes = read_processes(store)
     if rank is not None and not processes.all:
         raise no_such_rank(run, rank)
-    phase, nodes, aggregates = main_phase(store), read_nodes(store), read_aggregates(store)
+    calls, nodes, aggregates = read_calls(store), read_nodes(store), read_aggregates(store)
+    is_main = phase is None
+    phase = main_phase(store) if phase is None else chosen_phase(run, store, calls, phase)
+    only_requests = phase is None and not is_main
+    used = read_section_uses(store)
+    if only_requests:
+        calls = [call for call in calls if call.category == names.REQUEST]
+        used = [use for use in used if not use.in_step]
+    elif not is_main:
+        calls = [call for call in calls if call.in_step and call.phase == phase]
+        used = [use for use in used if use.in_step and use.phase == phase]
+        aggregates = [added for added in aggregates if added.phase == phase]
     steps = warm_up = slowest = None
     outside, beside, beyond = [], [], 0.0
     if phase is not None:
@@ -102,16 +133,24 @@ def summarize(run: RunFolder, rank: int | None = None, store: Store | None = Non
         outside=outside,
         beside=beside,
         checkpoints=read_checkpoints(store),
+        files=read_files(store),
         slowest=slowest,
         machine=read_machine(store),
         process=read_process_use(store, processes),
-        used=read_section_uses(store),
+        used=used,
+        gpu=read_steps_on_gpu(store, phase, warm_up) if phase else None,
+        loaders=read_loaders(store),
+        ledger=read_ledger(store, processes),
+        progress=read_progress(store) if processes.outcome == RUNNING else None,
+        epochs=read_epochs(store, phase),
+        calls=calls,
+        work=read_work(store, phase, warm_up),
         losses=read_losses(store, run.facts.started_ns),
         windows=_count_windows(run, store, rank),
         windows_left_out=read_left_out(store),
         profiled_steps=count_profiled(store, phase),
         # With steps there is a table of one step; the tree is what stands in for it.
-        tree=[] if steps else read_tree(nodes, processes),
+        tree=[] if steps or only_requests else read_tree(nodes, processes),
         aggregates=aggregates,
         telemetry=telemetry,
         as_of=_as_of(run, store, processes, phase),

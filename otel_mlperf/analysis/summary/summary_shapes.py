@@ -16,10 +16,17 @@ from otel_mlperf.analysis.steps.step_shapes import (  # noqa: TC001 - msgspec re
     StepFigures,
     WarmUp,
 )
+from otel_mlperf.analysis.summary.call_shapes import CallFigures  # noqa: TC001 - msgspec reads it
+from otel_mlperf.analysis.summary.epochs import EpochFigures  # noqa: TC001 - msgspec reads it
+from otel_mlperf.analysis.summary.goodput_shapes import Ledger  # noqa: TC001 - msgspec reads it
+from otel_mlperf.analysis.summary.gpu_use import StepsOnGpu  # noqa: TC001 - msgspec reads it
+from otel_mlperf.analysis.summary.loader_shapes import LoaderUse  # noqa: TC001 - msgspec reads it
+from otel_mlperf.analysis.summary.progress import Progress  # noqa: TC001 - msgspec reads it
 from otel_mlperf.analysis.summary.use_shapes import (  # noqa: TC001 - msgspec reads them
     ProcessUse,
     SectionUse,
 )
+from otel_mlperf.analysis.summary.work_figures import WorkFigures  # noqa: TC001 - msgspec reads it
 from otel_mlperf.findings.finding import Finding  # noqa: TC001 - msgspec reads it
 
 
@@ -33,7 +40,7 @@ class OutsideShare(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CheckpointTotal(msgspec.Struct, frozen=True, kw_only=True):
-    """All checkpoints that were written, or read, and whose size is known; all ranks together."""
+    """All that was written, or read, of checkpoints or files whose size is known; all ranks."""
 
     direction: str
     """``write`` or ``read``."""
@@ -179,6 +186,17 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     """The training processes by their own account, also of a run of a second."""
     used: list[SectionUse]
     """What sections used of which that was measured."""
+    gpu: StepsOnGpu | None
+    """The main phase's steps on their GPUs; None: it is not known of any."""
+    ledger: Ledger | None
+    """What the run's wall time went into; None before a process of it is known."""
+    progress: Progress | None
+    """Of a training that goes on; None: it has ended, or nobody said how many steps there are."""
+    epochs: list[EpochFigures]
+    calls: list[CallFigures]
+    """How long calls of sections took: requests first, then what took most time."""
+    work: WorkFigures | None
+    """What the models computed that the program named; None: it named none."""
     losses: list[Loss]
     windows: int
     """Profiler windows that were recorded, converted or not."""
@@ -193,6 +211,10 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     """A command that says more."""
     as_of: AsOf | None
     """Up to when the figures are complete; None: nobody knows, nothing may be stored yet."""
+    files: list[CheckpointTotal] = []
+    """What calls of files wrote and read, of those that were watched."""
+    loaders: list[LoaderUse] = []
+    """What happened inside DataLoaders, where that was seen."""
     missing: list[str] = []
     """What had been recorded when the summary was asked for and is not in it, in words."""
     findings: list[Finding] = []

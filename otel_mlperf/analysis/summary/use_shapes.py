@@ -34,7 +34,7 @@ class SectionUse(msgspec.Struct, frozen=True, kw_only=True):
     """By ``cpu_ns``, ``voluntary_switches``, ``involuntary_switches``, ``read_bytes``,
     ``written_bytes`` (of the thread), ``memory_before_bytes``, ``memory_after_bytes``,
     ``memory_growth_bytes``, ``memory_peak_bytes``, ``cuda_growth_bytes``, ``cuda_peak_bytes`` (of
-    the process); what no call knew is absent."""
+    the process), ``gpu_ns`` (from its begin to its end on the GPU); what no call knew is absent."""
 
 
 class ProcessUse(msgspec.Struct, frozen=True, kw_only=True):

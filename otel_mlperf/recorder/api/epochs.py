@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 from otel_mlperf import names
@@ -14,6 +13,7 @@ from otel_mlperf.recorder.core.interrupts import at_once, raises_afterwards
 from otel_mlperf.recorder.core.program_callbacks import PHASE
 from otel_mlperf.recorder.sections.section_context import extra_of
 from otel_mlperf.recorder.stepping.abandoned_loops import is_suspicious
+from otel_mlperf.recorder.stepping.planned_steps import find_left
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -62,10 +62,12 @@ class _Frame:
         trace: TracebackType | None,
     ) -> None:
         try:
-            is_entered = True
+            is_begun = True
             self._leave(lambda opened: opened.section.__exit__(kind, error, trace))
         except BaseException as problem:  # noqa: BLE001 - what is not ours goes on
-            if not locals().get("is_entered"):
+            try:
+                del is_begun
+            except UnboundLocalError:  # at the first instruction; asked for without a call
                 try_again(self._leave, lambda opened: opened.section.__exit__(kind, error, trace))
             internal_error(problem)
 
@@ -79,11 +81,22 @@ class _Frame:
                 leave(opened)
                 self._restore(opened)
         except BaseException:
-            opened = locals().get("opened", self._opened)
-            if opened is not None:
-                leave(opened)
-                self._restore(opened)
+            try:
+                left = opened
+            except UnboundLocalError:  # at the first instruction; asked for without a call
+                left = self._opened
+            if left is not None:
+                try_again(self._leave_rest, left, leave)
             raise
+
+    def _leave_rest(self, opened: _Opened, leave: Callable[[_Opened], object]) -> None:
+        leave(opened)
+        self._restore(opened)
+
+    def _take_back(self, opened: _Opened, problem: BaseException) -> None:
+        """The block is never entered, so nobody would leave it."""
+        opened.section.__exit__(type(problem), problem, problem.__traceback__)
+        self._restore(opened)
 
     def _restore(self, opened: _Opened) -> None:
         """The block is not the current one any more."""
@@ -122,11 +135,11 @@ class Epoch(_Frame):
         try:
             section.__enter__()
             self._opened = opened
+            recorder.marks.begin_epoch()
             self._set_current(recorder, int(self._number))
             recorder.parents.outer.append(section)
-        except BaseException:  # the block is never entered, so nobody would leave it
-            section.__exit__(*sys.exc_info())
-            self._restore(opened)
+        except BaseException as problem:
+            try_again(self._take_back, opened, problem)
             raise
         return section
 
@@ -145,10 +158,14 @@ class Epoch(_Frame):
             abandoned, end = opened.recorder.stepping.abandoned, _ending(opened)
             abandoned.add(opened.section, end, is_suspicious=is_suspicious)
         except BaseException as error:  # noqa: BLE001 - what is not ours goes on
-            opened = locals().get("opened", self._opened)
-            if opened is not None:
-                try_again(opened.section.__exit__, None, None, None)
-                try_again(self._restore, opened)
+            try:
+                left = opened
+            except UnboundLocalError:  # as above
+                left = self._opened
+            if left is not None:
+                try_again(
+                    self._leave_rest, left, lambda opened: opened.section.__exit__(None, None, None)
+                )
             internal_error(error)
 
 
@@ -198,6 +215,7 @@ class EpochIterator(Generic[T]):
         self._number += 1
         epoch.__enter__()
         self._open = epoch
+        _tell_left(self._inner)
         return value
 
     def close(self) -> None:
@@ -215,6 +233,16 @@ class EpochIterator(Generic[T]):
 
     # What a signal handler raises in a finalizer would be dropped by the interpreter.
     __del__ = raises_afterwards(drop)
+
+
+def _tell_left(inner: Iterator[Any]) -> None:
+    """Says how many epochs are left, this one included: so it is known how many steps are."""
+    try:
+        recorder, left = active(), find_left(inner)
+        if recorder is not None and left is not None:
+            recorder.stepping.epochs_left = left + 1
+    except Exception as error:  # noqa: BLE001 - recording never raises
+        internal_error(error)
 
 
 @overload
@@ -258,12 +286,11 @@ class Phase(_Frame):
             self._opened = opened
             recorder.parents.outer.append(section)
             PHASE.tell(phase, True)
-        except BaseException:  # the block is never entered, so nobody would leave it
+        except BaseException as problem:
             if opened is None:
-                self._set_current(recorder, before)
+                try_again(self._set_current, recorder, before)
             else:
-                opened.section.__exit__(*sys.exc_info())
-                self._restore(opened)
+                try_again(self._take_back, opened, problem)
             raise
         return section
 

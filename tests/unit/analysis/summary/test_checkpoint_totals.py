@@ -1,4 +1,4 @@
-"""Are the bytes of all checkpoints of a run added up, and their rate with them?"""
+"""Are the bytes of all checkpoints and watched files added up, and their rate with them?"""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from run_folders import START, RunFolderBuilder, S
 from summaries import summary_of
 
 from otel_mlperf import names
+from otel_mlperf.report.summary_table import render_summary
 
 
 def save(run, direction, totals, rank=0, restart=0):
@@ -36,3 +37,21 @@ def test_bytes_are_the_sum_over_ranks_and_restarts(tmp_path):
     ]
 
     assert told == [("write", 1000, 10e9, 100.0), ("read", 50, 0.1e9, 500.0)]
+
+
+def test_files_that_were_watched(tmp_path):
+    """By themselves: a checkpoint is no file, and the text has a line for each direction."""
+    run = RunFolderBuilder(tmp_path)
+    run.process(end=10 * S)
+    for metric, value in ((names.FILE_IO, 3e6), (names.FILE_IO_TIME, 2.0)):
+        run.row(
+            "readings", rank=0, restart=0, name=metric.name,
+            labels=json.dumps({names.DISK_DIRECTION: "read"}), time_ns=START, value=value,
+        )  # fmt: skip
+    summary = summary_of(run)
+
+    assert summary.checkpoints == []
+    assert [(one.direction, one.bytes, one.time_ns) for one in summary.files] == [
+        ("read", 3_000_000, 2e9)
+    ]
+    assert "files     read 3.00 MB at 1.50 MB/s\n" in render_summary(summary)

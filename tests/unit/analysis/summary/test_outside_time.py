@@ -6,8 +6,10 @@ import pytest
 from run_folders import MS, START, RunFolderBuilder, S
 from summaries import rows_of, summary_of
 
+from otel_mlperf.analysis.summary.summary import summarize
 from otel_mlperf.analysis.summary.summary_shapes import OutsideShare
 from otel_mlperf.report.summary_notes import closing_lines
+from otel_mlperf.store.run_folders import read_run
 
 
 def test_background_work_takes_nothing_from_the_time_outside(tmp_path):
@@ -135,6 +137,22 @@ def test_steps_of_another_phase_are_part_of_the_section_around_them(tmp_path):
     named = [one for one in summary_of(run).outside if one.count]
 
     assert named == [OutsideShare(name="report", sum_ns=300 * MS, count=1)]
+
+
+def test_steps_of_another_phase_are_no_set_up(tmp_path):
+    """Asked for the validation's steps: those of the training are told by themselves."""
+    run = RunFolderBuilder(tmp_path)
+    for n in range(3):
+        run.step(n, 20 * MS + n * 30 * MS, {"forward": 20 * MS})
+        run.step(n, 40 * MS + n * 30 * MS, {"forward": 10 * MS}, phase="validate")
+    run.process(120 * MS)
+
+    summary = summarize(read_run(run.write()), phase="validate")
+    assert summary.outside == [
+        OutsideShare(name="train steps", sum_ns=60 * MS, count=3),
+        OutsideShare(name="set-up", sum_ns=20 * MS),
+        OutsideShare(name="not in a span", sum_ns=10 * MS),
+    ]
 
 
 def test_a_section_that_is_open_once_more_is_looked_into(tmp_path):

@@ -1,0 +1,93 @@
+"""How long did the calls of each section take: mean, spread and quantiles?"""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from otel_mlperf import names
+from otel_mlperf.analysis.steps.step_shares import shown
+from otel_mlperf.analysis.summary.call_shapes import CallFigures
+from otel_mlperf.otlp.histogram import ExponentialBuckets
+from otel_mlperf.otlp.quantiles import error_ratio, merged, quantile
+
+if TYPE_CHECKING:
+    from otel_mlperf.store.table_reader import Store
+
+_PLACE: Final = ("name", "category", "phase", "path", "in_step", "beside", "bound_s")
+
+
+class _Part(NamedTuple):
+    """One row of table ``durations``, without its place."""
+
+    calls: int
+    errors: int
+    within: int
+    sum_ns: int
+    min_ns: int
+    max_ns: int
+    spread: float
+    scale: int
+    zeros: int
+    first_bucket: int
+    counts: str
+
+    def buckets(self) -> ExponentialBuckets:
+        """Its histogram, in seconds."""
+        return ExponentialBuckets(
+            count=self.calls,
+            sum=self.sum_ns / 1e9,
+            min=self.min_ns / 1e9,
+            max=self.max_ns / 1e9,
+            scale=self.scale,
+            zero_count=self.zeros,
+            offset=self.first_bucket,
+            counts=json.loads(self.counts),
+        )
+
+
+def read_calls(store: Store) -> list[CallFigures]:
+    """One for each section and place: requests first, then what took most time."""
+    columns = ", ".join((*_PLACE, "count", *_Part._fields[1:]))
+    found: dict[tuple[Any, ...], list[_Part]] = {}
+    for row in store.rows(f"SELECT {columns} FROM durations WHERE category <> $run", run=names.RUN):
+        place = dict(zip(_PLACE, row, strict=False))
+        if place["category"] == names.REQUEST and not place["in_step"]:
+            place["path"] = ""  # one kind of request is one, whatever it was handled below
+        place["beside"] &= place["in_step"]  # outside steps nothing else tells threads apart
+        found.setdefault(tuple(place.values()), []).append(_Part(*row[len(_PLACE) :]))
+    calls = [_figures(dict(zip(_PLACE, place, strict=True)), of) for place, of in found.items()]
+    return sorted(calls, key=lambda one: (one.category != names.REQUEST, -one.sum_ns))
+
+
+def _figures(place: dict[str, Any], parts: list[_Part]) -> CallFigures:
+    """All parts together: each has its spread about its own mean."""
+    count, total = sum(part.calls for part in parts), sum(part.sum_ns for part in parts)
+    mean = total / count
+    spread = sum(
+        part.spread + part.calls * (part.sum_ns / part.calls - mean) ** 2 for part in parts
+    )
+    buckets = merged(part.buckets() for part in parts)
+    within = None if place["bound_s"] is None else sum(part.within for part in parts)
+    place["name"] = shown(place["name"])
+    return CallFigures(
+        **place,
+        count=count,
+        errors=sum(part.errors for part in parts),
+        sum_ns=total,
+        mean_ns=mean,
+        deviation_ns=math.sqrt(spread / count),
+        min_ns=min(part.min_ns for part in parts),
+        p50_ns=_quantile_ns(buckets, 0.5),
+        p95_ns=_quantile_ns(buckets, 0.95),
+        p99_ns=_quantile_ns(buckets, 0.99),
+        max_ns=max(part.max_ns for part in parts),
+        error_ratio=error_ratio(buckets),
+        within=within,
+        within_share=None if within is None else within / count,
+    )
+
+
+def _quantile_ns(buckets: ExponentialBuckets, share: float) -> float:
+    return (quantile(buckets, share) or 0.0) * 1e9

@@ -1,0 +1,67 @@
+"""What did each epoch take, and how much memory had been in use by its end?"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from otel_mlperf import names
+
+if TYPE_CHECKING:
+    from otel_mlperf.store.table_reader import Store
+
+
+class EpochFigures(msgspec.Struct, frozen=True, kw_only=True):
+    """One epoch of a phase's steps; of several ranks and restarts the last one of each step."""
+
+    epoch: int
+    steps: int
+    """Steps of one rank."""
+    steps_ns: float
+    """Their time, mean over the ranks."""
+    total_ns: int
+    """From the begin of its first step to the end of its last one, over all ranks."""
+    mean_ns: float
+    """Of a step."""
+    min_ns: int
+    max_ns: int
+    deviation_ns: float
+    """Standard deviation of its steps."""
+    memory_peak_bytes: float | None
+    """The most resident memory of one process up to its end, as far as it was read by then."""
+    cuda_peak_bytes: float | None
+    """The same of what PyTorch's allocator had given out on one device."""
+
+
+_EPOCHS: Final = """WITH last AS (
+    SELECT * FROM steps WHERE phase = $phase AND epoch IS NOT NULL AND NOT error
+    QUALIFY row_number() OVER (PARTITION BY rank, number ORDER BY restart DESC, n DESC) = 1
+), found AS (
+    SELECT epoch, count(DISTINCT number) AS steps, sum(duration_ns) / count(DISTINCT rank) AS spent,
+           max(end_ns) - min(start_ns) AS total, avg(duration_ns) AS mean,
+           min(duration_ns) AS least, max(duration_ns) AS most,
+           stddev_pop(duration_ns) AS deviation, max(end_ns) AS end_ns
+    FROM last GROUP BY epoch
+)
+SELECT epoch, steps, spent, total, mean, least, most, deviation,
+    (SELECT max(value) FROM readings WHERE name = $memory AND time_ns <= end_ns + $late),
+    (SELECT max(value) FROM readings WHERE name = $cuda AND contains(labels, 'allocated')
+     AND time_ns <= end_ns + $late)
+FROM found ORDER BY epoch"""
+_LATE_NS: Final = 5 * 10**9
+"""Peaks are stored so often."""
+
+
+def read_epochs(store: Store, phase: str | None) -> list[EpochFigures]:
+    """The epochs of the phase's steps that say theirs, in order."""
+    rows = store.rows(
+        _EPOCHS,
+        phase=phase,
+        memory=names.RUN_MEMORY_PEAK.name,
+        cuda=names.CUDA_MEMORY_MOST.name,
+        late=_LATE_NS,
+    )
+    return [
+        EpochFigures(**dict(zip(EpochFigures.__struct_fields__, row, strict=True))) for row in rows
+    ]

@@ -1,0 +1,53 @@
+"""How far is a run that goes on, and how long will the rest take?"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from otel_mlperf import names
+from otel_mlperf.analysis.steps.step_shares import last_step
+
+if TYPE_CHECKING:
+    from otel_mlperf.store.table_reader import Store
+
+_LATELY: Final = 100
+"""Steps of each rank whose pace is taken: the last ones, for a pace changes."""
+
+
+class Progress(msgspec.Struct, frozen=True, kw_only=True):
+    """How far the slowest rank is."""
+
+    step: int
+    """Number of the step that ended last; they begin at 0."""
+    expected: int
+    """How many steps the run plans."""
+    share: float
+    left_ns: int | None
+    """Steps that are left x the time from one to the next, validations and the like included."""
+
+
+def read_progress(store: Store) -> Progress | None:
+    """The progress of the training; None where nobody said how many steps there will be."""
+    ((expected,),) = store.rows(
+        "SELECT arg_max(value, time_ns) FROM readings WHERE name = $name",
+        name=names.STEPS_EXPECTED.name,
+    )
+    step = last_step(store, names.TRAIN)
+    if not expected or step is None:
+        return None
+    ((pace,),) = store.rows(
+        "SELECT max(pace) FROM (SELECT (max(end_ns) - min(start_ns)) / count(*) AS pace FROM "
+        "(SELECT * FROM steps WHERE phase = $train QUALIFY row_number() OVER "
+        "(PARTITION BY rank ORDER BY restart DESC, n DESC) <= $lately) GROUP BY rank, restart)",
+        train=names.TRAIN,
+        lately=_LATELY,
+    )
+    left = max(0, int(expected) - step - 1)
+    return Progress(
+        step=step,
+        expected=int(expected),
+        share=min(1.0, (step + 1) / expected),
+        left_ns=None if pace is None else round(left * pace),
+    )

@@ -1,0 +1,87 @@
+"""What does ``request`` do: work that is asked for again and again, many at once?"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, TypeVar, overload
+
+from otel_mlperf import names
+from otel_mlperf.recorder.api.block import Invisible
+from otel_mlperf.recorder.api.span import active, is_compiling, while_idle
+from otel_mlperf.recorder.core.attribute_values import safe_attributes, safe_name_text
+from otel_mlperf.recorder.core.faults import internal_error, say_once
+from otel_mlperf.recorder.sections.section_context import Attributes
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from otel_mlperf.recorder.api.block import Decorator
+
+F = TypeVar("F", bound="Callable[..., Any]")
+
+
+@overload
+def request(name: F, /) -> F: ...
+@overload
+def request(
+    name: str = names.REQUEST,
+    /,
+    *,
+    id: object = None,
+    within_s: float | None = None,
+    **attributes: Any,
+) -> Decorator: ...
+def request(
+    name: Any = names.REQUEST,
+    /,
+    *,
+    id: object = None,
+    within_s: float | None = None,
+    **attributes: Any,
+) -> Any:
+    """Records a request, or whatever else is done again and again, many at once.
+
+    ::
+
+        with om.request("predict", id=request_id, within_s=0.05): ...
+        @om.request("predict", within_s=0.05)      # on functions, coroutines, generators
+
+    As a step it is a trace of its own, with all sections inside it, and kept whole or not at all:
+    the first, one in a hundred, slow ones and those that fail. Unlike steps, any number of them may
+    be open at once, in threads and in tasks. Inside a step, another request, or the trace of
+    whoever asks it is a section of that.
+
+    Args:
+        name: what is asked for; one name for all of a kind.
+        id: of this one, recorded with its span.
+        within_s: how long it is to take at most: it is counted how many take longer, or fail.
+        **attributes: recorded with the span.
+    """
+    if is_compiling():
+        return Invisible()
+    try:
+        if id is not None:
+            attributes[names.REQUEST_ID] = id if isinstance(id, int | str) else str(id)
+        recorder, constant = active(), _bound(within_s)
+        if recorder is None or name is None or callable(name):
+            return while_idle(name, names.REQUEST, False, {**constant, **attributes})
+        text = name if type(name) is str else safe_name_text(name)
+        key = (text, names.REQUEST, *constant.values())
+        entry = recorder.registry.entry(key, text, names.REQUEST, constant)
+        section = recorder.sections.make(entry)
+        if attributes:
+            extra = section.extra = Attributes()
+            extra.attributes = safe_attributes(attributes)
+    except Exception as error:  # noqa: BLE001 - recording never raises
+        internal_error(error)
+        return name if callable(name) else Invisible()
+    return section
+
+
+def _bound(within_s: Any) -> Mapping[str, Any]:
+    """The bound as a constant attribute; none where none is given, or what is given is no time."""
+    if within_s is None:
+        return {}
+    if isinstance(within_s, bool) or not isinstance(within_s, int | float) or not within_s > 0:
+        say_once("request(): within_s is %r, expected seconds; no bound is held", within_s)
+        return {}
+    return {names.SECTION_BOUND: float(within_s)}
