@@ -8,6 +8,7 @@ script that nobody has touched. With ``stopwatch`` it times itself and writes wh
 from __future__ import annotations
 
 import atexit
+import functools
 import json
 import os
 import time
@@ -32,6 +33,12 @@ class Untouched:
     def section(self, name):
         """Around one part of it."""
         return nullcontext()
+
+    def each_call(self, owner, function, name):
+        """The same around a function that somebody else's loop calls; not in a validation."""
+
+    def each_step(self, first, last):
+        """Around a step of such a loop: from the call of a class's method to the end of one."""
 
 
 class Recorded(Untouched):
@@ -66,6 +73,7 @@ class Stopwatch(Untouched):
         self.steps_ns, self.parts = [], []
         self._inside_ns = [0]  # of each open part: what the parts inside it took
         self._step = None
+        self._validates = False
         atexit.register(self._write, path)
 
     @contextmanager
@@ -79,6 +87,46 @@ class Stopwatch(Untouched):
             own_ns = took_ns - self._inside_ns.pop()
             self._inside_ns[-1] += took_ns
             self.parts.append((name, self._step, own_ns, took_ns))
+
+    def each_call(self, owner, function, name):
+        call = getattr(owner, function)
+
+        @functools.wraps(call)
+        def timed(*given, **named):
+            if self._validates:
+                return call(*given, **named)
+            self._validates = name == "validate"
+            try:
+                with self.section(name):
+                    return call(*given, **named)
+            except StopIteration:
+                self.parts.pop()  # there was no batch, so there was no wait for one
+                raise
+            finally:
+                self._validates = False
+
+        setattr(owner, function, timed)
+
+    def each_step(self, first, last):
+        begin = getattr(*first)
+
+        @functools.wraps(begin)
+        def begins(*given, **named):
+            self._begin_step()
+            return begin(*given, **named)
+
+        setattr(*first, begins)
+        end = getattr(*last)
+
+        @functools.wraps(end)
+        def ends(*given, **named):
+            try:
+                return end(*given, **named)
+            finally:
+                if self._step is not None:
+                    self._end_step()
+
+        setattr(*last, ends)
 
     @contextmanager
     def step(self):
@@ -135,3 +183,4 @@ def _marks():
 
 _chosen = _marks()
 run, steps, step, section = _chosen.run, _chosen.steps, _chosen.step, _chosen.section
+each_call, each_step = _chosen.each_call, _chosen.each_step

@@ -1,0 +1,147 @@
+"""What does a stored run hold, as tables that a program goes on with?
+
+Arrow's, because everything reads those: pandas, polars and DuckDB where they are installed. DuckDB
+and pyarrow are loaded when a table is asked for.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from otel_mlperf.errors import MissingPackage, NoSuchTable
+from otel_mlperf.store.run_folders import LATEST, find_run
+from otel_mlperf.store.schema import TABLES
+from otel_mlperf.store.table_reader import Store
+
+if TYPE_CHECKING:
+    import os
+    from pathlib import Path
+
+    import duckdb
+    import pyarrow as pa
+
+
+class RunTable:
+    """One table of a run; whatever takes Arrow's stream interface takes it as it is."""
+
+    def __init__(self, arrow: pa.Table) -> None:
+        self._arrow = arrow
+
+    def __len__(self) -> int:
+        return int(self._arrow.num_rows)
+
+    def __repr__(self) -> str:
+        return f"<RunTable of {len(self):,} rows: {', '.join(self.columns)}>"
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        return self._arrow.__arrow_c_stream__(requested_schema)
+
+    @property
+    def columns(self) -> list[str]:
+        """Names of its columns; ``docs/reading-runs.md`` says what they mean."""
+        return list(self._arrow.column_names)
+
+    def to_arrow(self) -> pa.Table:
+        """As a ``pyarrow.Table``."""
+        return self._arrow
+
+    def to_pandas(self) -> Any:
+        """As a ``pandas.DataFrame``.
+
+        Raises:
+            MissingPackage: pandas is not installed.
+        """
+        _needed("pandas")
+        return self._arrow.to_pandas()
+
+    def to_polars(self) -> Any:
+        """As a ``polars.DataFrame``.
+
+        Raises:
+            MissingPackage: polars is not installed.
+        """
+        return _needed("polars").from_arrow(self._arrow)
+
+    def to_duckdb(self) -> duckdb.DuckDBPyRelation:
+        """As a relation of DuckDB: ``table.to_duckdb().filter("number > 100").df()``."""
+        import duckdb
+
+        return duckdb.from_arrow(self._arrow)
+
+
+class StoredRun:
+    """A run on disk, also while it is recorded: then what the agent has stored by now."""
+
+    def __init__(self, path: Path, run_id: str, name: str) -> None:
+        self.path, self.id, self.name = path, run_id, name
+
+    def __repr__(self) -> str:
+        return f"<StoredRun {self.name!r} {self.path}>"
+
+    def steps(self) -> RunTable:
+        """One row for each step that ended."""
+        return self.table("steps")
+
+    def sections(self) -> RunTable:
+        """One row for each step and section in it; outside steps one for each time and place."""
+        return self.table("sections")
+
+    def readings(self) -> RunTable:
+        """One row for each reading of process, host or device."""
+        return self.table("readings")
+
+    def values(self) -> RunTable:
+        """One row for each value given to ``log()``."""
+        return self.table("values")
+
+    def kernels(self) -> RunTable:
+        """One row for each profiler window and kernel in it."""
+        return self._ask("SELECT * FROM totals WHERE what = 'kernel' ORDER BY total_ns DESC")
+
+    def table(self, name: str) -> RunTable:
+        """Any table of the run folder, in the order of time.
+
+        Raises:
+            NoSuchTable: there is none of that name.
+            StoreError: a file of the run cannot be read.
+        """
+        if name not in TABLES:
+            raise NoSuchTable(f"reading table {name!r}: there are {', '.join(TABLES)}")
+        columns = [column.name for column in TABLES[name]]
+        order = [column for column in ("start_ns", "time_ns", "rank") if column in columns]
+        return self._ask(
+            f'SELECT * FROM "{name}"' + (f" ORDER BY {', '.join(order)}" * bool(order))
+        )
+
+    def _ask(self, sql: str) -> RunTable:
+        return RunTable(Store(self.path).arrow(sql))
+
+
+def read_run(run: str | os.PathLike[str] = LATEST) -> StoredRun:
+    """A stored run, for programs and notebooks.
+
+    ::
+
+        steps = om.read_run("latest").steps().to_pandas()
+
+    Args:
+        run: ``latest``, a name, the beginning of an id, or the path of a run folder; looked for in
+            ``$OTEL_MLPERF_DIR``, else in ``./otel-runs``.
+
+    Raises:
+        NoSuchRun: none matches, or several ids begin like that.
+        StoreError: its folder cannot be read.
+    """
+    found = find_run(str(run))
+    return StoredRun(found.path, found.facts.id, found.facts.name)
+
+
+def _needed(package: str) -> Any:
+    try:
+        return importlib.import_module(package)
+    except ImportError as error:
+        raise MissingPackage(
+            f"making a table of {package}: it is not installed ({error}); 'pip install {package}', "
+            "or take to_arrow()"
+        ) from error

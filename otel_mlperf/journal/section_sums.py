@@ -1,0 +1,193 @@
+"""What did the agent add up of a journal's sections, for the process itself to read?
+
+In a file beside the journal, ``<journal>.sums``, replaced as a whole: count, sum, shortest,
+longest, spread and distribution of the calls of each name, up to a slot. What comes after it the
+process finds in its own ring. So it is told within a millisecond, and its sections pay nothing.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections import Counter
+from contextlib import suppress
+from typing import Any, Final
+
+import msgspec
+
+from otel_mlperf.foreign_errors import raise_foreign
+from otel_mlperf.journal.layout import HISTOGRAM_SCALE, START
+from otel_mlperf.whole_file import open_at_once, write_whole
+
+_MOST_OPEN: Final = 4096
+
+
+class Sums(msgspec.Struct, array_like=True):
+    """How long the calls of one name took, in ns."""
+
+    count: int = 0
+    total_ns: int = 0
+    self_ns: int = 0
+    """Without what sections directly inside took on the same track."""
+    least_ns: int = 0
+    most_ns: int = 0
+    spread: float = 0.0
+    """Sum of the squared distances from the mean, in ns²."""
+    counts: dict[int, int] = {}
+    """Calls by bucket: i holds those above 2**(i/8) and up to 2**((i+1)/8) ns."""
+
+    def add(self, other: Sums) -> None:
+        """Takes in the calls of another; both are then as if they had come one by one."""
+        if not self.count or not other.count:
+            self.least_ns = self.least_ns or other.least_ns
+        else:
+            apart = self.total_ns / self.count - other.total_ns / other.count
+            weight = self.count * other.count / (self.count + other.count)
+            self.spread += apart * apart * weight
+            self.least_ns = min(self.least_ns, other.least_ns)
+        self.spread += other.spread
+        self.most_ns = max(self.most_ns, other.most_ns)
+        self.count += other.count
+        self.total_ns += other.total_ns
+        self.self_ns += other.self_ns
+        for bucket, count in other.counts.items():
+            self.counts[bucket] = self.counts.get(bucket, 0) + count
+
+
+class MarkSums(msgspec.Struct, array_like=True):
+    """The calls whose rows came after one mark, by the number of their name."""
+
+    slot: int = 0
+    sections: dict[int, Sums] = {}
+
+
+class Inside(msgspec.Struct, array_like=True):
+    """How much of sections that have not ended, those directly inside took so far."""
+
+    by_section: dict[int, dict[int, int]] = {}
+    """In ns, by the section's id, then by track."""
+    links: dict[int, int] = {}
+    """What open steps are in, which their own rows do not say."""
+
+    def copy(self) -> Inside:
+        """The same, to be changed apart."""
+        return Inside(
+            {section: dict(of) for section, of in self.by_section.items()}, dict(self.links)
+        )
+
+    def begin(self, root: int, around: int) -> None:
+        """A step has begun in something."""
+        self.links[root] = around
+        _forget(self.links)
+
+    def around(self, section: int, parent: int) -> int:
+        """What a section was in that has ended, whose row says ``parent``; 0: nothing."""
+        return parent or self.links.pop(section, 0)
+
+    def add(self, section: int, track: int, took_ns: int) -> None:
+        """Something directly inside has ended."""
+        of = self.by_section.pop(section, None) or {}
+        of[track] = of.get(track, 0) + took_ns
+        # At the end: the first one is that of which nothing was heard for longest.
+        self.by_section[section] = of
+        _forget(self.by_section)
+
+    def take(self, section: int, track: int) -> int:
+        """A section has ended: how much of it others took on its own track."""
+        return self.by_section.pop(section, {}).get(track, 0)
+
+    def move(self, section: int, around: int) -> None:
+        """A section never was: what was inside it was inside what is around it."""
+        for track, took_ns in self.by_section.pop(section, {}).items():
+            self.add(around, track, took_ns)
+
+
+def _forget(known: dict[int, Any]) -> None:
+    """Drops the first one: of what never ends, nobody asks for ever."""
+    if len(known) > _MOST_OPEN:
+        del known[next(iter(known))]
+
+
+class RunningSums(msgspec.Struct, array_like=True):
+    """All that was added up of one journal, since each mark."""
+
+    inside: Inside = msgspec.field(default_factory=Inside)
+    marks: dict[int, MarkSums] = msgspec.field(default_factory=lambda: {START: MarkSums()})
+
+
+class Published(msgspec.Struct, array_like=True):
+    """The whole file."""
+
+    next: int
+    """The first slot that is not in it."""
+    holes: list[int]
+    """Slots before it that are not in it either."""
+    inside: Inside
+    marks: dict[int, msgspec.Raw]
+    """MarkSums, each decoded only where it is asked for."""
+
+
+_decode = msgspec.msgpack.Decoder(Published).decode
+_decode_mark = msgspec.msgpack.Decoder(MarkSums).decode
+
+
+def add_durations(counts: dict[int, int], durations_ns: list[int]) -> dict[int, int]:
+    """Calls by bucket, with more of them."""
+    more = Counter(counts)
+    more.update(
+        math.ceil(math.log2(max(duration, 1)) * (1 << HISTOGRAM_SCALE)) - 1
+        for duration in durations_ns
+    )
+    return more
+
+
+def quantile_of(counts: dict[int, int], share: float) -> float:
+    """What ``share`` of the calls did not exceed, in ns: even in the logarithm within its bucket.
+
+    Of at least one call.
+    """
+    rank, value = share * sum(counts.values()), 0.0
+    for bucket in sorted(counts):
+        if rank <= counts[bucket]:
+            return math.exp2((bucket + rank / counts[bucket]) / (1 << HISTOGRAM_SCALE))
+        rank -= counts[bucket]
+        value = math.exp2((bucket + 1) / (1 << HISTOGRAM_SCALE))
+    return value
+
+
+def sums_path(journal: str) -> str:
+    """The file for the sums of a journal."""
+    return f"{journal}.sums"
+
+
+def write_sums(journal: str, next_: int, holes: list[int], sums: RunningSums) -> None:
+    """Replaces the file: all before slot ``next_`` is in ``sums``, but for ``holes``.
+
+    Raises:
+        OSError: the folder is gone, or there is no room.
+    """
+    content = msgspec.msgpack.encode([next_, holes, sums.inside, sums.marks])
+    write_whole(sums_path(journal), content)
+
+
+def read_sums(journal: str) -> Published | None:
+    """What the agent wrote last; None: nothing yet, or by another version."""
+    try:
+        with open(sums_path(journal), "rb", opener=open_at_once) as file:
+            return _decode(file.read())
+    except (OSError, ValueError, msgspec.MsgspecError) as error:
+        raise_foreign(error)
+        return None
+
+
+def read_mark(published: Published, number: int) -> MarkSums | None:
+    """What was added up since one mark; None: it is not known there."""
+    content = published.marks.get(number)
+    return None if content is None else _decode_mark(content)
+
+
+def drop_sums(journal: str) -> None:
+    """Removes the file, if there is one."""
+    for path in (sums_path(journal), f"{sums_path(journal)}.new"):
+        with suppress(OSError):
+            os.unlink(path)

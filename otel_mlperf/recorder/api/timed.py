@@ -1,0 +1,117 @@
+"""How is a piece of the program timed so that it is told at its end, in one line?"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import inspect
+import sys
+import time
+from typing import TYPE_CHECKING, Any, TypeVar, overload
+
+from otel_mlperf.recorder.api.block import Invisible
+from otel_mlperf.recorder.api.span import active, is_compiling, span
+from otel_mlperf.recorder.core.attribute_values import safe_name_text
+from otel_mlperf.recorder.core.faults import internal_error, say_once
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import TracebackType
+
+F = TypeVar("F", bound="Callable[..., Any]")
+
+
+class Timed:
+    """A block, or a decorator, whose duration is printed at its end."""
+
+    __slots__ = ("_opened", "name")
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self._opened: list[tuple[Any, int]] = []
+
+    def __enter__(self) -> Any:
+        # Without a run nothing of ``span`` is asked for, which would miss one.
+        section = Invisible() if active() is None else span(self.name)
+        entered = section.__enter__()
+        self._opened.append((section, time.perf_counter_ns()))
+        return entered
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        now = time.perf_counter_ns()
+        section, began = self._opened.pop()
+        try:
+            section.__exit__(kind, error, trace)
+        finally:
+            _tell(self.name, now - began, kind)
+
+    def set(self, **attributes: Any) -> None:
+        """Nothing is recorded: what ``with`` gives is the open section."""
+
+    def __call__(self, function: F) -> F:
+        """The function, of which each call is printed."""
+        wrapped: Any = _wrapped(self.name, function)
+        return wrapped  # type: ignore[no-any-return]
+
+
+@overload
+def timed(name: F, /) -> F: ...
+@overload
+def timed(name: str, /) -> Timed: ...
+def timed(name: Any, /) -> Any:
+    """Prints how long a piece of the program took, at its end, to stderr.
+
+    ::
+
+        with om.timed("load"): ...     # load 1.23 s
+        @om.timed("collate")           # each call, of functions and coroutines
+        @om.timed                      # under the function's name
+
+    Also while no run records; in one it is a section like those of ``span`` as well.
+    """
+    if is_compiling():
+        return name if callable(name) else Invisible()
+    if callable(name):
+        return _wrapped(
+            safe_name_text(getattr(name, "__qualname__", type(name).__qualname__)), name
+        )
+    return Timed(safe_name_text(name))
+
+
+def _wrapped(name: str, function: Any) -> Any:
+    if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+        say_once("timed() is for functions and coroutines; %r is a generator: use span()", name)
+        return function
+    if inspect.iscoroutinefunction(function):
+
+        @functools.wraps(function)
+        async def awaited(*args: Any, **kwargs: Any) -> Any:
+            with Timed(name):
+                return await function(*args, **kwargs)
+
+        return awaited
+
+    @functools.wraps(function)
+    def called(*args: Any, **kwargs: Any) -> Any:
+        if is_compiling():
+            return function(*args, **kwargs)
+        with Timed(name):
+            return function(*args, **kwargs)
+
+    return called
+
+
+def _tell(name: str, duration_ns: int, kind: type[BaseException] | None) -> None:
+    try:
+        # By name: how times are written lies above the recorder.
+        duration = importlib.import_module("otel_mlperf.report.quantities").duration(duration_ns)
+        failed = "" if kind is None else f", then {kind.__name__}"
+        if sys.stderr is not None:
+            sys.stderr.write(f"{name} {duration}{failed}\n")
+    except Exception as error:  # noqa: BLE001 - stderr may be closed
+        internal_error(error)

@@ -1,0 +1,65 @@
+"""From which points on may it be asked what sections took?
+
+A mark is a row in the journal: what comes after it in the ring came after it in time, in every
+thread, and whoever reads the ring adds up from there on.
+"""
+
+from __future__ import annotations
+
+import itertools
+import time
+from typing import TYPE_CHECKING
+
+from otel_mlperf.journal.layout import ASKED, EPOCH, FIRST_OWN, START, Kind, Word
+
+if TYPE_CHECKING:
+    from otel_mlperf.journal.journal_writer import Journal
+    from otel_mlperf.recorder.instruments.cells import Cells
+
+
+class Mark:
+    """A point in a run, for ``run.stats(since=mark)``."""
+
+    __slots__ = ("added_up", "dropped", "journal", "number", "slot", "time_ns")
+
+    def __init__(self, journal: Journal | None, number: int, slot: int, time_ns: int) -> None:
+        self.journal, self.number, self.slot, self.time_ns = journal, number, slot, time_ns
+        self.dropped = 0
+        """Sections for which there had been no room in the journal."""
+        self.added_up: dict[int, tuple[int, int, int]] = {}
+        """Count, sum and covered time of aggregated sections until then, by cell."""
+
+
+class Marks:
+    """The marks of one journal."""
+
+    def __init__(self, journal: Journal, cells: Cells) -> None:
+        self._journal, self._cells = journal, cells
+        self._number = itertools.count(FIRST_OWN).__next__
+        self._asked = itertools.cycle(ASKED).__next__
+        self.start = Mark(journal, START, 0, time.monotonic_ns())
+        self.epoch = self.asked = self.start
+        """Of the open epoch, or the one before; of the last question."""
+
+    def set_own(self) -> Mark:
+        """One that the program asks for."""
+        return self._set(self._number())
+
+    def begin_epoch(self) -> None:
+        """An epoch begins here."""
+        self.epoch = self._set(EPOCH)
+
+    def ask(self) -> tuple[Mark, Mark]:
+        """A question is asked here; also where the one before was."""
+        before, self.asked = self.asked, self._set(self._asked())
+        return self.asked, before
+
+    def _set(self, number: int) -> Mark:
+        journal = self._journal
+        now, slot = time.monotonic_ns(), journal.draw(lost=0)
+        journal.store(slot, now, 0, number, 0, 0, 0, 0, Kind.MARK)
+        # In a full ring nothing more comes below the end of the lease.
+        mark = Mark(journal, number, slot or journal.lease.end - 1, now)
+        mark.dropped = journal.words[Word.LOST_RING_FULL]
+        mark.added_up = self._cells.added_up()
+        return mark

@@ -1,0 +1,117 @@
+"""What do ``run.stats()`` and its rows look like to a program?"""
+
+from __future__ import annotations
+
+import importlib
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from otel_mlperf.journal.section_sums import add_durations, quantile_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+@dataclass(frozen=True, slots=True)
+class SectionStats:
+    """How long the calls of one section took that have ended; None is what is not known."""
+
+    name: str
+    count: int
+    total_ns: int
+    """Sum of the durations, exact."""
+    self_ns: int
+    """Of it, without what sections directly inside took on the same thread or task."""
+    min_ns: int | None
+    max_ns: int | None
+    """Shortest and longest, exact; None of calls that are only added up, since a mark."""
+    variance_ns2: float | None
+    """Mean squared distance from the mean; None of calls that are only added up."""
+    _calls: tuple[dict[int, int], list[int]] | None = field(default=None, repr=False)
+    """Earlier ones counted by bucket, and the durations of later ones."""
+
+    @property
+    def mean_ns(self) -> float:
+        """``total_ns / count``."""
+        return self.total_ns / self.count
+
+    @property
+    def p95_ns(self) -> float | None:
+        """95 of 100 calls took no longer; None of calls that are only added up.
+
+        Exact as long as each call is known, of the last second or so; with earlier ones the bucket
+        of the true one is known, which is 9 % wide.
+        """
+        if self._calls is None or self.min_ns is None or self.max_ns is None:
+            return None
+        counts, durations = self._calls
+        if not counts:
+            return sorted(durations)[math.ceil(0.95 * len(durations)) - 1]
+        at = quantile_of(add_durations(counts, durations), 0.95)
+        return min(max(at, self.min_ns), self.max_ns)
+
+    @property
+    def deviation_ns(self) -> float | None:
+        """Standard deviation: the square root of the variance."""
+        return None if self.variance_ns2 is None else math.sqrt(self.variance_ns2)
+
+
+class Stats(Mapping[str, SectionStats]):
+    """What the sections of this process took, by name; those that took most come first.
+
+    ``stats["forward"].mean_ns``; printed, and in a notebook, it is a table. Sections that are open
+    have no part in it.
+    """
+
+    __slots__ = ("_sections", "elapsed_ns", "missing", "run", "since")
+
+    def __init__(
+        self,
+        sections: dict[str, SectionStats],
+        *,
+        run: str = "",
+        since: str = "start",
+        elapsed_ns: int = 0,
+        missing: tuple[str, ...] = (),
+    ) -> None:
+        self._sections = sections
+        self.run = run
+        """Name of the run."""
+        self.since = since
+        """From when on: ``start``, ``epoch``, ``last`` or ``mark``."""
+        self.elapsed_ns = elapsed_ns
+        """How long that is ago, until the run's end at most."""
+        self.missing = missing
+        """Sentences: what is not in it, and why."""
+
+    @property
+    def complete(self) -> bool:
+        """Whether every section that has ended is in it."""
+        return not self.missing
+
+    def __getitem__(self, name: str) -> SectionStats:
+        return self._sections[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._sections)
+
+    def __len__(self) -> int:
+        return len(self._sections)
+
+    def __str__(self) -> str:
+        return self._drawn("render_text")
+
+    def __repr__(self) -> str:
+        about = "" if self.complete else ", not complete"
+        return f"<Stats of {len(self)} sections since {self.since}{about}>"
+
+    def _repr_html_(self) -> str:
+        return self._drawn("render_html")
+
+    def _drawn(self, how: str) -> str:
+        # By name: what draws lies above the recorder.
+        table: Any = importlib.import_module("otel_mlperf.report.section_stats_table")
+        text: str = getattr(table, how)(self)
+        return text

@@ -1,0 +1,111 @@
+"""What is known in this process, at this very moment, of the sections that have ended?
+
+What the agent has added up, which it tells in a file beside the journal, and the rows that came
+since: the ring still holds those. No agent: the ring holds all that there is.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from otel_mlperf.journal.layout import ROW_BYTES, Word
+from otel_mlperf.journal.section_sums import read_sums
+from otel_mlperf.recorder.core.faults import internal_error
+
+if TYPE_CHECKING:
+    from otel_mlperf.journal.journal_writer import Journal
+    from otel_mlperf.journal.section_sums import Published
+    from otel_mlperf.recorder.instruments.cells import Content
+    from otel_mlperf.recorder.lifecycle.recorder import Recorder
+
+_TRIES = 3
+
+
+class AddedUp(NamedTuple):
+    """One cell of an aggregated section."""
+
+    content: Content
+    calls: int
+    total_ns: int
+    covered_ns: int
+    least_ns: int
+    most_ns: int
+
+
+class Known(NamedTuple):
+    """A copy of all that there is to know."""
+
+    published: Published | None
+    rows: bytes
+    """Those that are not in what was published, in order."""
+    first: int
+    """No row of a later slot than this one was written over before it was copied."""
+    cells: dict[int, AddedUp]
+    """By their first word."""
+    dropped: int
+    """Sections for which the journal had no room."""
+    now_ns: int
+
+
+def copy_known(recorder: Recorder, last: int, now_ns: int) -> Known:
+    """What is known of everything up to slot ``last``."""
+    journal = recorder.journal
+    for _ in range(_TRIES):
+        published = read_sums(journal.path)
+        begin = 1 if published is None else min(published.next, last + 1)
+        rows, first = _rows(journal, begin, last + 1)
+        # Written over meanwhile: then there is a later file, which has them.
+        if first == begin:
+            break
+    if published is not None:
+        rows = _late(journal, published.holes) + rows
+    dropped = int(journal.words[Word.LOST_RING_FULL])
+    return Known(published, rows, first, _cells(recorder), dropped, now_ns)
+
+
+def copy_at_end(recorder: Recorder) -> Known | None:
+    """What is known when the journal is about to be closed; None: that could not be copied."""
+    try:
+        # Not a question of the program's: its last one stays where it was.
+        end = recorder.marks.set_own()
+        return copy_known(recorder, end.slot, end.time_ns)
+    except Exception as error:  # noqa: BLE001 - the run ends all the same
+        internal_error(error)
+        return None
+
+
+def _rows(journal: Journal, begin: int, end: int) -> tuple[bytes, int]:
+    """The rows from slot ``begin`` on, before ``end``, and from which on none was written over."""
+    ring, mask = journal.shape.rows, journal.shape.rows - 1
+    begin = max(begin, end - ring)
+    at = begin & mask
+    past = at + end - begin
+    text = _slice(journal, at, min(past, ring)) + _slice(journal, 0, max(past - ring, 0))
+    numbers = memoryview(text).cast("Q")[7::8].tolist()
+    if numbers == list(range(begin, end)):
+        return text, begin
+    slots = list(enumerate(numbers, begin))
+    # A lower number is of the round before: who has drawn the slot has not stored its row yet.
+    first = max((slot + 1 for slot, number in slots if number > slot), default=begin)
+    there = [slot - begin for slot, number in slots if slot == number]
+    return b"".join(text[i * ROW_BYTES : (i + 1) * ROW_BYTES] for i in there), first
+
+
+def _slice(journal: Journal, begin: int, end: int) -> bytes:
+    at = journal.shape.ring_at
+    return bytes(journal.buffer[at + begin * ROW_BYTES : at + end * ROW_BYTES])
+
+
+def _late(journal: Journal, holes: list[int]) -> bytes:
+    """Rows that were on their way when the agent passed, and are there by now."""
+    return b"".join(_rows(journal, hole, hole + 1)[0] for hole in holes)
+
+
+def _cells(recorder: Recorder) -> dict[int, AddedUp]:
+    words, found = recorder.journal.words, {}
+    for at, content in list(recorder.cells.aggregates.items()):
+        _, calls, total, least, most, covered, least_before, most_before = words[at : at + 8]
+        if calls:
+            least = min(least, least_before or least)
+            found[at] = AddedUp(content, calls, total, covered, least, max(most, most_before))
+    return found

@@ -1,0 +1,70 @@
+"""Does a program hear from its run what is stored of it afterwards?"""
+
+from __future__ import annotations
+
+import threading
+import time
+from pathlib import Path
+
+import otel_mlperf as om
+from otel_mlperf.journal.layout import Word
+from otel_mlperf.store.table_reader import Store
+
+STORED = """
+SELECT name, sum(count)::BIGINT, sum(sum_ns)::BIGINT, min(min_ns), max(max_ns)
+FROM durations GROUP BY name
+"""
+
+
+def _record(turns):
+    """Nested sections of four names."""
+    for i in range(turns):
+        with om.span(f"outer{i % 2}"), om.span("inner"):
+            pass
+        with om.span("tiny", aggregate=True):
+            pass
+
+
+def _await_room(run):
+    """Until the agent has freed nearly all."""
+    head, words = run.mark().slot, run._recorder.journal.words
+    until = time.monotonic() + 20
+    while words[Word.TAIL] < head and time.monotonic() < until:
+        time.sleep(0.01)
+
+
+def _await_stored(journal):
+    """Until the agent has removed the journal, because tables hold what was in it."""
+    until = time.monotonic() + 60
+    while Path(journal).exists() and time.monotonic() < until:
+        time.sleep(0.01)
+
+
+def test_stats_equal_the_stored_numbers(tmp_path):
+    """More than the ring holds, from threads, epochs and after marks: equal to the store."""
+    settings = {"agent": "thread", "console": False, "dir": tmp_path, "rows": 2048}
+    with om.start("stats", **settings) as run:
+        for _ in om.epochs(4):
+            mark = run.mark()
+            for _ in om.steps(range(2)):
+                thread = threading.Thread(target=_record, args=(100,))
+                thread.start()
+                thread.join()
+                _record(100)
+                _await_room(run)
+            epoch, marked = run.stats(since="epoch"), run.stats(since=mark)
+        live = run.stats()
+    after = run.stats()
+    _await_stored(run._recorder.journal.path)
+    stored = {row[0]: row[1:] for row in Store(run.path).rows(STORED)}
+
+    for stats in (live, after):
+        assert stats.complete, stats.missing
+    assert {
+        name: (one.count, one.total_ns, one.min_ns, one.max_ns)
+        for name, one in after.items()
+        if name in stored
+    } == stored
+    assert live["inner"].count == 4 * 2 * 200
+    assert epoch["inner"].count == marked["inner"].count == 2 * 200
+    assert live["inner"].total_ns == after["inner"].total_ns

@@ -1,0 +1,71 @@
+"""Is a piece of the program told at its end, with and without a run?"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+
+import pytest
+
+import otel_mlperf as om
+
+
+def lines(capsys):
+    """What was printed, without the times."""
+    return [
+        re.sub(r" [\d.]+ (ns|µs|ms|s)", " TIME", line)
+        for line in capsys.readouterr().err.splitlines()
+    ]
+
+
+def test_without_a_run(capsys):
+    """One line at the end, and nothing else is said: no run is missed."""
+    with om.timed("load") as section:
+        section.set(rows=1)
+
+    assert lines(capsys) == ["load TIME"]
+
+
+def test_in_a_run_it_is_a_section(recording, capsys):
+    """It is recorded like a span, and the line tells the failure that ended it."""
+    with pytest.raises(ValueError, match="x"), om.timed("load"):
+        raise ValueError("x")
+
+    assert recording.one("load").is_error
+    assert lines(capsys) == ["load TIME, then ValueError"]
+
+
+def test_functions_and_coroutines(capsys):
+    """Decorated, each call is told, under the name given or the function's own."""
+
+    @om.timed("adding")
+    def add(a, b):
+        return a + b
+
+    @om.timed
+    async def wait(value):
+        await asyncio.sleep(0)
+        return value
+
+    assert [add(1, 2), add(3, b=4), asyncio.run(wait(5))] == [3, 7, 5]
+    assert lines(capsys)[:2] == ["adding TIME"] * 2
+    assert wait.__name__ == "wait"
+
+
+def test_recursion(capsys):
+    """A block inside itself is told twice, the inner one first."""
+    timed = om.timed("block")
+    with timed, timed:
+        pass
+
+    assert lines(capsys) == ["block TIME"] * 2
+
+
+def test_generators_stay_as_they_are(said):
+    """A generator is not wrapped: its making is not its work, which is said."""
+
+    def numbers():
+        yield 1
+
+    assert om.timed(numbers) is numbers
+    assert "use span()" in said()[0]
