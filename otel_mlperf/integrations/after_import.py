@@ -6,6 +6,7 @@ work. The module, its spec and its loader stay what they would have been.
 
 from __future__ import annotations
 
+import gc
 import sys
 from typing import TYPE_CHECKING
 
@@ -81,7 +82,14 @@ def _follow(name: str, loader: Loader | None) -> None:
 
 
 def _call(name: str) -> None:
-    for then in _waiting.pop(name, ()):
-        then()
+    # What integrations load brings no collection of all that the program has nearer.
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        for then in _waiting.pop(name, ()):
+            then()
+    finally:
+        if collects:
+            gc.enable()
     if not _waiting and _finder in sys.meta_path:
         sys.meta_path.remove(_finder)

@@ -10,18 +10,31 @@ before any of its code has run.
 
 from __future__ import annotations
 
+import atexit
 import os
 import sys
-from pathlib import Path, PurePath
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from functools import partial
+from pathlib import PurePath
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 import msgspec
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping, MutableMapping, Sequence
+from otel_mlperf.integrations.started_ranks import (
+    join_with_group,
+    leave_starts,
+    script_rank,
+    watch_starts,
+)
+from otel_mlperf.integrations.told_start import read_autostart
 
-VARIABLE = "OTEL_MLPERF_AUTOSTART"
-FOLDER = str(Path(__file__).parent / "bootstrap")
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from otel_mlperf.recorder.lifecycle.run import Run
+    from otel_mlperf.recorder.lifecycle.run_identity import Identity
+
+_FIRST: Final = 1000
+"""Before what others do at the end of such a process."""
 Kind = Literal["script", "module", "other"]
 
 _LAUNCHERS = frozenset({
@@ -30,42 +43,6 @@ _LAUNCHERS = frozenset({
     "torch.distributed.launch", "torch.distributed.run",
 })  # fmt: skip
 _OWN = frozenset({"otel-mlperf", "otel_mlperf"})
-
-
-class Autostart(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a program that is to be recorded is told, as JSON in one environment variable."""
-
-    scope: Literal["this", "programs", "ranks"]
-    """The next program; it and those that launchers start; of those only the ranks."""
-    name: str | None = None
-    """The run's name; the program's own by default."""
-    python_path: str | None = None
-    """``PYTHONPATH`` as it was, None where there was none."""
-
-    def put(self, environ: Mapping[str, str]) -> dict[str, str]:
-        """The environment with which the program has to be started."""
-        paths = [FOLDER] if not self.python_path else [FOLDER, self.python_path]
-        return {**environ, VARIABLE: self.as_text(), "PYTHONPATH": os.pathsep.join(paths)}
-
-    def as_text(self) -> str:
-        """The value of the variable."""
-        return msgspec.json.encode(self).decode()
-
-    def take_away(self, environ: MutableMapping[str, str]) -> None:
-        """Leaves the environment as it was before ``put``."""
-        environ.pop(VARIABLE, None)
-        if self.python_path is None:
-            environ.pop("PYTHONPATH", None)
-        else:
-            environ["PYTHONPATH"] = self.python_path
-
-
-def read_autostart(environ: Mapping[str, str]) -> Autostart | None:
-    """What this process was told; None where nothing was, or nothing that can be read."""
-    try:
-        return msgspec.json.decode(environ.get(VARIABLE, ""), type=Autostart)
-    except msgspec.MsgspecError:
-        return None
 
 
 class Program(NamedTuple):
@@ -115,21 +92,59 @@ def begin() -> None:
     is_rank = "RANK" in os.environ
     # Before the run begins: what is started from here on, the agent first, sees the environment
     # that the program has without us.
-    if told.scope == "this" or (program.is_recorded and is_rank):
+    if told.scope in ("this", "group") or (program.is_recorded and is_rank):
         told.take_away(os.environ)
     elif program.is_recorded and told.scope == "programs":
         # It may start ranks of its own, which record themselves; its other children do not.
         for_ranks = msgspec.structs.replace(told, scope="ranks")
         os.environ.update(for_ranks.put({}))
-    if program.is_recorded and (is_rank or told.scope != "ranks"):
+    if told.scope == "group":
+        join_with_group(told, join)
+    elif told.run_id:
+        record(told.name or program.name, script_rank(told, os.environ))
+    elif program.is_recorded and (is_rank or told.scope != "ranks"):
         record(told.name or program.name)
+        if not is_rank:
+            watch_starts(join)
 
 
-def record(name: str) -> None:
-    """Begins a run on behalf of this process, under whose own ``start()`` it goes on."""
-    import otel_mlperf
-    from otel_mlperf.integrations.switch import give_way, integrate_all
+def record(name: str, who: Identity | None = None) -> Run:
+    """Begins a run on behalf of this process, under whose own ``start()`` it goes on.
+
+    Args:
+        name: of the run.
+        who: which rank of which run this is, where the environment does not say it.
+    """
+    from otel_mlperf.integrations.switch import integrate_all
+    from otel_mlperf.recorder.api.start import start, start_as
 
     # The run comes first: what goes wrong with an integration is counted in its journal.
-    otel_mlperf.start(name).lend(give_way)
+    run = start(name) if who is None else start_as(name, who)
+    run.lend(_give_way)
     integrate_all()
+    return run
+
+
+def join(name: str, who: Identity) -> None:
+    """Makes a process of ``multiprocessing`` a rank of a run; the one that started it tells it."""
+    from multiprocessing.util import Finalize
+
+    run = record(name, who)
+    # Such a process ends without what ``atexit`` has, or behind it.
+    Finalize(None, partial(_end, run), exitpriority=_FIRST)
+    atexit.register(_end, run)
+
+
+def _end(run: Run) -> None:
+    """Called while what the process fails with goes on, if it does."""
+    error = sys.exc_info()[1]
+    if isinstance(error, SystemExit) and error.code and error.__context__ is not None:
+        error = error.__context__  # torch has written it down, and ends with a code
+    run.__exit__(type(error) if error is not None else None, error, None)
+
+
+def _give_way() -> None:
+    from otel_mlperf.integrations.switch import give_way
+
+    leave_starts()
+    give_way()

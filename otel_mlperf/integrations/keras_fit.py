@@ -41,6 +41,7 @@ class KerasFit:
         "Model.evaluate",
         "Model.save",
         "Model.save_weights",
+        "Model.load_weights",
         "Model.train_on_batch",
         "backend.backend",
         "callbacks.CallbackList.on_epoch_begin",
@@ -64,16 +65,16 @@ class KerasFit:
         model, told = framework.Model, framework.callbacks.CallbackList
         self._put_around(model, "fit", self._fit)
         self._put_around(model, "evaluate", self._validation)
-        self._put_around(model, "train_on_batch", step)
+        self._put_around(model, "train_on_batch", _step)
         for saves in ("save", "save_weights"):
-            self._put_around(model, saves, functools.partial(span, names.SPAN_CHECKPOINT))
+            self._put_around(model, saves, _saving)
+        self._put_around(model, "load_weights", _loading)
         # Of the list, not a callback in it: one more would make Keras wait for each of its batches.
         self._tell(told, "on_epoch_begin", behind=self._begin_epoch)
         self._tell(told, "on_epoch_end", before=self._end_epoch)
-        self._put_around(told, "on_train_batch_end", functools.partial(span, _CALLBACKS))
+        self._put_around(told, "on_train_batch_end", _as_section(_CALLBACKS))
         if framework.backend.backend() == "torch":
-            update = functools.partial(span, names.OPTIMIZER)
-            self._put_around(framework.optimizers.Optimizer, "apply", update)
+            self._put_around(framework.optimizers.Optimizer, "apply", _as_section(names.OPTIMIZER))
             self._tell(told, "on_train_batch_end", behind=self._end_batch)
         else:
             self._tell(told, "on_train_batch_begin", behind=self._begin_call)
@@ -113,14 +114,14 @@ class KerasFit:
         ended, self._call = self._call, None
         _leave(ended)
 
-    def _validation(self) -> Any:
+    def _validation(self, *_: Any, **__: Any) -> Any:
         self._end_epoch()
         recorder = active()
         is_said = recorder is not None and recorder.registry.phase == names.VALIDATE
         return nullcontext() if is_said else phase(names.VALIDATE)
 
     @contextmanager
-    def _fit(self) -> Iterator[None]:
+    def _fit(self, *_: Any, **__: Any) -> Iterator[None]:
         """Whatever ends it, its last epoch is over."""
         with own_steps():
             try:
@@ -128,14 +129,15 @@ class KerasFit:
             finally:
                 self._end_epoch()
 
-    def _put_around(self, kind: type, name: str, block: Callable[[], Any]) -> None:
+    def _put_around(self, kind: type, name: str, block: Callable[..., Any]) -> None:
+        """Runs a method in a block, which is made with the arguments that the method gets."""
         method = getattr(kind, name)
 
         @functools.wraps(method)
         def call(*given: Any, **named: Any) -> Any:
             if not self._is_on:
                 return method(*given, **named)
-            with block():
+            with block(*given, **named):
                 return method(*given, **named)
 
         setattr(kind, name, call)
@@ -175,6 +177,34 @@ class KerasFit:
             return _Waits(iter(batches)) if self._is_on else batches
 
         kind._get_iterator = timed
+
+
+def _step(*_: Any, **__: Any) -> Block:
+    return step()
+
+
+def _as_section(name: str) -> Callable[..., Block]:
+    return lambda *_, **__: span(name)
+
+
+@contextmanager
+def _file(name: str, direction: str, file: Any) -> Iterator[None]:
+    from otel_mlperf.pytorch.loop.checkpoint_io import CheckpointIo
+
+    with span(name) as section:
+        # Of a checkpoint in several files this one is their table of contents.
+        is_whole = not str(file).endswith(".json")
+        io = CheckpointIo(direction, file if is_whole else None)
+        yield
+        io.end(section)
+
+
+def _saving(_model: Any, filepath: Any = None, *_: Any, **__: Any) -> Any:
+    return _file(names.SPAN_CHECKPOINT, names.CHECKPOINT_WRITE, filepath)
+
+
+def _loading(_model: Any, filepath: Any = None, *_: Any, **__: Any) -> Any:
+    return _file(names.SPAN_CHECKPOINT_LOAD, names.CHECKPOINT_READ, filepath)
 
 
 def _leave(block: Block | None) -> None:

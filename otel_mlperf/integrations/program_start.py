@@ -13,9 +13,9 @@ from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
-from otel_mlperf.config import PROFILE, load_config
+from otel_mlperf.config import LEVEL, PROFILE, load_config
 from otel_mlperf.errors import NoSuchProgram, UsageError
-from otel_mlperf.integrations.autostart import Autostart
+from otel_mlperf.integrations.told_start import Autostart
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -31,6 +31,8 @@ class ProgramRequest(NamedTuple):
     """Whether it is to be started as it is, instead of by this interpreter."""
     profile: str = ""
     """A profiler schedule, instead of that of the environment."""
+    level: str = ""
+    """How much is recorded, instead of what the environment says."""
 
 
 def become_program(request: ProgramRequest) -> NoReturn:
@@ -57,6 +59,8 @@ def become_program(request: ProgramRequest) -> NoReturn:
     environ = told.put(os.environ)
     if request.profile:
         environ[PROFILE] = request.profile
+    if request.level:
+        environ[LEVEL] = request.level
     os.execve(path, command, environ)
 
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from otel_mlperf.errors import ConfigError
 from otel_mlperf.integrations.after_import import after_import
+from otel_mlperf.integrations.data_loader import DataLoaders
 from otel_mlperf.integrations.integration import tell_broken
 from otel_mlperf.integrations.keras_fit import KerasFit
 from otel_mlperf.integrations.torch_loop import TorchLoop
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 
 GROUP: Final = "otel_mlperf.integrations"
 """Entry points of this group name a class, made without arguments, that is an integration."""
-BUILT_IN: Final[tuple[Integration, ...]] = (TorchLoop(), KerasFit())
+BUILT_IN: Final[tuple[Integration, ...]] = (TorchLoop(), DataLoaders(), KerasFit())
 _FAILURES: Final = (Exception, SystemExit)
 """What code of another package may do; one that ends the program must not end it here."""
 _METADATA: Final = (".dist-info", ".egg-info")
@@ -49,6 +50,7 @@ def integrate(name: str) -> None:
     Args:
         name: of an integration that comes with this package (``torch``: steps and their parts,
             validations and checkpoints of a loop written by hand, or run by what is built on torch;
+            ``dataloader``: what happens inside torch's DataLoader and its workers;
             ``keras``: ``fit`` of Keras 3, on any backend) or with an installed one (entry point
             ``otel_mlperf.integrations``).
 
@@ -77,6 +79,8 @@ def integrate(name: str) -> None:
 
 def integrate_all() -> None:
     """Switches on what there is; never raises."""
+    for integration in _on:  # in a fork: what its parent has on sees nothing there
+        _switch_on_again(integration)
     for integration in BUILT_IN:
         _await(integration)
     for entry in offered_by(sys.path):
@@ -130,6 +134,13 @@ def _await(integration: Integration) -> None:
     if integration.name not in _awaited:
         _awaited[integration.name] = integration
         after_import(integration.module, partial(_switch_on, integration))
+
+
+def _switch_on_again(integration: Integration) -> None:
+    try:
+        integration.switch_on(sys.modules[integration.module])
+    except _FAILURES as error:
+        tell_broken(f"the integration {integration.name!r} cannot be switched on", error)
 
 
 def _switch_on(integration: Integration) -> None:

@@ -4,6 +4,7 @@ This, once, in place of the environment's own ``sitecustomize``, which still run
 wrong here may keep the program from running.
 """
 
+import gc
 import importlib
 import os
 import sys
@@ -25,12 +26,19 @@ def _run_the_one_behind_us() -> None:
 
 
 def _begin() -> None:
+    # What we load would else bring a collection of all that the program has nearer: into its first
+    # steps, where it is taken for a wait. Now it is one of the youngest, when they are on again.
+    collects = gc.isenabled()
+    gc.disable()
     try:
         from otel_mlperf.integrations.autostart import begin
 
         begin()
     except Exception as error:  # noqa: BLE001 - the program runs, recorded or not
         print(f"otel-mlperf: not recorded: {type(error).__name__}: {error}", file=sys.stderr)  # noqa: T201
+    finally:
+        if collects:
+            gc.enable()
 
 
 # The environment's own comes first: it may add the paths that we are imported from, and start what

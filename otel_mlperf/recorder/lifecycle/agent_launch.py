@@ -16,6 +16,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
+from otel_mlperf.config import LEVEL
 from otel_mlperf.declared_config import declare
 from otel_mlperf.foreign_errors import raise_foreign
 from otel_mlperf.isolated_process import command
@@ -39,6 +40,17 @@ LONGEST_PAUSE_NS = 300_000_000_000
 """Between two starts of agents that all die: each pause is twice the one before, up to this."""
 _FORK_FIRST = "import os\nif os.fork(): os._exit(0)\n"
 """Imports come then: the child that we wait for must be gone in milliseconds."""
+_UNTIL_READY_S = 0.5
+_WAIT_FIRST = f"""\
+import os, select
+heard, ready = os.pipe()
+if os.fork():
+    os.close(ready)
+    select.select([heard], [], [], {_UNTIL_READY_S})
+    os._exit(0)
+os.close(heard)
+"""
+"""At a run's start: what comes at once must not come before somebody makes room for it."""
 _DROPPED = (
     "LD_PRELOAD",
     "CUDA_INJECTION64_PATH",
@@ -47,6 +59,8 @@ _DROPPED = (
     "LOCAL_RANK",
     "WORLD_SIZE",
 )
+_RETURNED = {"MALLOC_MMAP_THRESHOLD_": "65536", "MALLOC_TRIM_THRESHOLD_": "131072"}
+"""glibc keeps what was freed of columns and requests, 3 MB, unless it is told not to."""
 _ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
 
@@ -69,7 +83,12 @@ class AgentWatch:
             self._start_thread()
         elif self._config.agent == "process":
             try:
-                start_process(self._journal.path, self._meta.run_folder, self._config)
+                start_process(
+                    self._journal.path,
+                    self._meta.run_folder,
+                    self._config,
+                    is_awaited=len(self._starts) == 1,
+                )
             except (OSError, subprocess.SubprocessError) as error:
                 say_once(
                     "the agent cannot be started as a process (%s): it runs in a thread", error
@@ -146,8 +165,12 @@ class AgentWatch:
             internal_error(error)
 
 
-def start_process(journal: str, run_folder: str, config: Config) -> None:
+def start_process(
+    journal: str, run_folder: str, config: Config, *, is_awaited: bool = False
+) -> None:
     """Starts an agent for a journal and those beside it, and returns when it is on its own.
+
+    ``is_awaited``: and makes room in the journals, which takes some hundredths of a second.
 
     A second agent for the same folder ends by itself, a lock makes it one; or it stays to read what
     the first cannot see.
@@ -156,9 +179,10 @@ def start_process(journal: str, run_folder: str, config: Config) -> None:
         OSError: no process can be started.
         subprocess.SubprocessError: it did not get away from this one.
     """
+    before = _WAIT_FIRST if is_awaited else _FORK_FIRST
     with _start_log(run_folder) as log:
         child = subprocess.Popen(
-            command("otel_mlperf.agent.__main__", journal, before=_FORK_FIRST),
+            command("otel_mlperf.agent.__main__", journal, before=before),
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
@@ -185,9 +209,10 @@ def agent_environ(config: Config, run_folder: str) -> dict[str, str]:
     """The agent's environment: this one's, the settings in force, nothing that hooks into it."""
     # The agent has another folder than the program, where a file's path may mean another file.
     said, _ = declare(os.environ)
-    environ = {key: value for key, value in said.items() if key not in _DROPPED}
+    environ = _RETURNED | {key: value for key, value in said.items() if key not in _DROPPED}
     environ.update(config.to_environ())
     environ["OTEL_MLPERF_DIR"] = os.path.dirname(run_folder)
     environ.pop("OTEL_MLPERF_CONFIG", None)
+    environ.pop(LEVEL, None)  # what it means is in the settings
     environ.update(dict.fromkeys(_ONE_THREAD, "1"))
     return environ

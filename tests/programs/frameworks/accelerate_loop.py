@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import tempfile
+from contextlib import nullcontext
 
 import accelerate
 import torch
-from marks import section
+from marks import each_call, section, steps
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
@@ -19,10 +20,11 @@ TRUE = {
     "validations": 0,
     "checkpoints": 3,  # weights, optimizer and random states
 }
-UNMARKED = ["batches", "updates", "checkpoints"]
 
 
 def main():
+    each_call(torch, "save", "checkpoint")
+    each_call(accelerate.utils.other, "safe_save_file", "checkpoint")
     torch.manual_seed(0)
     torch.set_num_threads(1)
     accelerator = accelerate.Accelerator(cpu=True, gradient_accumulation_steps=2)
@@ -34,14 +36,15 @@ def main():
         DataLoader(data, batch_size=32, shuffle=True),
     )
     for epoch in range(2):
-        for x, y in loader:
+        for x, y in steps(loader, accumulate=2):
             with accelerator.accumulate(model):
                 with section("forward"):
                     output = model(x)
                 loss = nn.functional.cross_entropy(output, y)
                 with section("backward"):
                     accelerator.backward(loss)
-                optimizer.step()
+                with section("optimizer") if accelerator.sync_gradients else nullcontext():
+                    optimizer.step()
                 optimizer.zero_grad()
         print(f"epoch {epoch}: loss {loss.item():.6f}")
     with tempfile.TemporaryDirectory() as folder:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import lightning
 import torch
-from marks import section
+from marks import section, steps
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
@@ -20,7 +20,6 @@ TRUE = {
     "validations": 0,
     "checkpoints": 1,
 }
-UNMARKED = ["batches"]
 
 
 def main():
@@ -33,7 +32,7 @@ def main():
     model, optimizer = fabric.setup(model, torch.optim.Adam(model.parameters(), lr=1e-3))
     loader = fabric.setup_dataloaders(DataLoader(data, batch_size=32, shuffle=True))
     for epoch in range(2):
-        for x, y in loader:
+        for x, y in steps(loader):
             optimizer.zero_grad()
             with section("forward"):
                 output = model(x)

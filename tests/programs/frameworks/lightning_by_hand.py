@@ -8,9 +8,11 @@ import warnings
 
 import pytorch_lightning
 import torch
-from marks import section
+from marks import each_call, each_step, section
+from pytorch_lightning.loops import _TrainingEpochLoop
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 TRUE = {
     "steps": 12,
@@ -21,7 +23,6 @@ TRUE = {
     "validations": 0,
     "checkpoints": 0,
 }
-UNMARKED = ["batches"]
 
 warnings.filterwarnings("ignore")
 logging.getLogger("pytorch_lightning").setLevel(logging.ERROR)
@@ -56,6 +57,9 @@ class Adversaries(pytorch_lightning.LightningModule):
 
 
 def main():
+    loop = _TrainingEpochLoop
+    each_step((loop, "advance"), (loop, "on_advance_end"))
+    each_call(_BaseDataLoaderIter, "__next__", "data.load")
     torch.manual_seed(0)
     torch.set_num_threads(1)
     model = Adversaries()

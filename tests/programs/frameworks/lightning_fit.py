@@ -8,9 +8,12 @@ import warnings
 
 import lightning
 import torch
-from marks import section
+from lightning.pytorch.loops import _EvaluationLoop, _TrainingEpochLoop
+from lightning.pytorch.plugins.io import TorchCheckpointIO
+from marks import each_call, each_step, section
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 TRUE = {
     "steps": 24,
@@ -21,7 +24,6 @@ TRUE = {
     "validations": 3,  # the sanity check is one
     "checkpoints": 2,
 }
-UNMARKED = ["batches", "validations", "checkpoints"]
 
 warnings.filterwarnings("ignore")
 logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
@@ -64,6 +66,11 @@ def examples(count):
 
 
 def main():
+    loop = _TrainingEpochLoop
+    each_step((loop, "advance"), (loop, "on_advance_end"))
+    each_call(_BaseDataLoaderIter, "__next__", "data.load")
+    each_call(_EvaluationLoop, "run", "validate")
+    each_call(TorchCheckpointIO, "save_checkpoint", "checkpoint")
     torch.manual_seed(0)
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as folder:

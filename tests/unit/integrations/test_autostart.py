@@ -4,13 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from otel_mlperf.integrations.autostart import (
-    FOLDER,
-    Autostart,
-    Program,
-    detect_program,
-    read_autostart,
-)
+from otel_mlperf.integrations.autostart import Program, detect_program
+from otel_mlperf.integrations.told_start import FOLDER, Autostart, read_autostart
 
 
 @pytest.mark.parametrize("before", [{}, {"PYTHONPATH": ""}, {"PYTHONPATH": "/a:/b"}])

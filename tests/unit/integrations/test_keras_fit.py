@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 
 import pytest
 from runs import LIMIT_S, Ended, environment
 
+from otel_mlperf import names
 from otel_mlperf.integrations.keras_fit import KerasFit
 
 STOPPED = """
@@ -38,12 +40,16 @@ with om.start("stopped", console=False):
         model.train_on_batch(x, y)
     with om.phase("validate"):
         model.evaluate(x, y, verbose=0)
+    model.save("model.keras")
+    model.save_weights("model.weights.h5")
+    model.load_weights("model.weights.h5")
 """
 
 
 def record(tmp_path, start):
     done = subprocess.run(
         [sys.executable, "-c", STOPPED.format(start=start)],
+        cwd=tmp_path,
         env=environment(tmp_path / "runs"),
         capture_output=True,
         text=True,
@@ -76,6 +82,21 @@ def test_validation_in_a_validation_is_one(stopped):
     )
 
     assert rows == [{"rows": 0}]
+
+
+def test_files_of_a_model_have_bytes_and_rate(stopped):
+    """What was saved and what was loaded, with the size of the file."""
+    rows = stopped.rows(
+        "SELECT name, attributes FROM spans WHERE name LIKE 'checkpoint%' ORDER BY start_ns"
+    )
+    whole, weights = (
+        (stopped.count / name).stat().st_size for name in ("model.keras", "model.weights.h5")
+    )
+    said = [json.loads(row["attributes"]) for row in rows]
+
+    assert [row["name"] for row in rows] == ["checkpoint", "checkpoint", "checkpoint.load"]
+    assert [one[names.CHECKPOINT_SIZE] for one in said] == [whole, weights, weights]
+    assert all(one[names.CHECKPOINT_RATE] > 0 for one in said)
 
 
 def test_nobody_asked(tmp_path):

@@ -221,7 +221,9 @@ def test_unknown_name_is_an_error(tmp_path, monkeypatch):
     """Setting up may raise: with the names that there are, or with why one cannot be loaded."""
     monkeypatch.syspath_prepend(offer(tmp_path, "fit_integration:Fit"))
 
-    with pytest.raises(ConfigError, match=r"no integration 'lightening'; known: fit, keras, torch"):
+    with pytest.raises(
+        ConfigError, match=r"no integration 'lightening'; known: dataloader, fit, keras, torch"
+    ):
         switch.integrate("lightening")
     with pytest.raises(ConfigError, match=r"'fit' \(fit_integration:Fit\) cannot be loaded: Mod"):
         switch.integrate("fit")

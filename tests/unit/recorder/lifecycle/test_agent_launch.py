@@ -73,6 +73,17 @@ def test_agent_is_nobodys_child(served):
     assert int(stat[16]) == min(os.getpriority(os.PRIO_PROCESS, 0) + 10, 19)
 
 
+def test_room_is_made_when_a_run_has_started(start):
+    """What a program records at once is not before whoever takes it out of the journal."""
+    recording = start(agent="process", drain_s=1)
+    was_served = is_served(Path(recording.journal.path).parent)
+    recording.may_fail = True
+    recording.reader.close()
+    recording.run.stop()
+
+    assert was_served
+
+
 def test_modules_beside_the_script(tmp_path):
     """A ``queue.py`` beside the script does not break the agent, nor does PYTHONPATH."""
     for name in ("queue.py", "json.py", "numpy.py"):
@@ -110,6 +121,7 @@ def test_environment():
     assert environ["OTEL_MLPERF_JOURNAL_ROWS"] == "4096"
     assert environ["OTEL_MLPERF_DIR"] == "/there"
     assert environ["OMP_NUM_THREADS"] == "1"
+    assert environ["MALLOC_TRIM_THRESHOLD_"] == "131072"
     assert "LD_PRELOAD" not in environ
 
 

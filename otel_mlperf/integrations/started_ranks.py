@@ -1,0 +1,203 @@
+"""Which processes that a recorded program starts are ranks of its run, and how do they get there?
+
+A script that Lightning starts once more is told in its environment, which has that only while it
+is started. A process of ``multiprocessing`` is a rank as soon as it joins a process group: only
+there is known which. Workers of loaders and of pools, and commands, are told nothing.
+"""
+
+from __future__ import annotations
+
+import inspect
+import os
+import sys
+from contextlib import contextmanager, nullcontext
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from otel_mlperf.foreign_errors import raise_foreign
+from otel_mlperf.integrations.after_import import after_import
+from otel_mlperf.integrations.integration import harmless
+from otel_mlperf.integrations.told_start import Autostart, read_autostart
+from otel_mlperf.recorder.core.faults import say_once
+from otel_mlperf.recorder.core.recording import unreplaced
+from otel_mlperf.recorder.lifecycle.run_identity import Identity
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, MutableMapping
+    from contextlib import AbstractContextManager
+
+    Join = Callable[[str, Identity], None]
+    """Makes this process a rank of a run, whose name comes first."""
+
+_SCRIPT_STARTERS: Final = tuple(
+    f"{package}.strategies.launchers.subprocess_script"
+    for package in (
+        "lightning.fabric",
+        "lightning.pytorch",
+        "lightning_fabric",
+        "pytorch_lightning",
+    )
+)
+_GROUPS: Final = "torch.distributed.distributed_c10d"
+_WORKERS: Final = ("concurrent.", "multiprocessing.", "torch.utils.data.", "torch._inductor.")
+"""Modules whose processes work for the one that starts them: pools, loaders, a compiler."""
+_PATH: Final = "PYTHONPATH"
+
+
+class _Starts:
+    """Whether processes that are started are told of the run; not once the program says it."""
+
+    are_told = False
+    is_join_seen = False
+
+
+class _Gate:
+    """What a woven function runs in."""
+
+    busy = False
+
+    def __init__(self, of: Callable[[Any], AbstractContextManager[object]]) -> None:
+        self.of = of
+
+
+def watch_starts(join: Join) -> None:
+    """From now on, with torch, ranks that this program starts belong to its run."""
+    _Starts.are_told = True
+    after_import("torch", partial(_watch, join))
+
+
+def leave_starts() -> None:
+    """The program says itself what is recorded: who is started is told nothing more."""
+    _Starts.are_told = False
+
+
+def join_with_group(told: Autostart, join: Join) -> None:
+    """This process, or a fork of it, is a rank of that run once it has joined a process group."""
+    if _Starts.is_join_seen:
+        return
+    _Starts.is_join_seen = True
+    gate = _Gate(lambda _: _joining(told, join))
+    # Behind torch: what is woven asks it whether it compiles, which it can say only then.
+    after_import(
+        "torch",
+        lambda: after_import(_GROUPS, lambda: _weave(_GROUPS, "init_process_group", gate)),
+    )
+
+
+def script_rank(told: Autostart, environ: MutableMapping[str, str]) -> Identity:
+    """Who a script is that was started once more."""
+    local = _number(environ, "LOCAL_RANK")
+    return Identity(
+        run_id=told.run_id,
+        rank=_number(environ, "NODE_RANK") * told.ranks_here + local,
+        local_rank=local,
+        world_size=max(1, _number(environ, "WORLD_SIZE")),
+        restart=told.restart,
+    )
+
+
+def _watch(join: Join) -> None:
+    scripts = _Gate(lambda launcher: _telling("this", getattr(launcher, "num_processes", 1)))
+    for module in _SCRIPT_STARTERS:
+        name = "_SubprocessScriptLauncher._call_children_scripts"
+        after_import(module, partial(_weave, module, name, scripts, "self"))
+    fresh, forks = _Gate(_of_fresh_process), _Gate(partial(_of_fork, join))
+    for way, gate in (("spawn_posix", fresh), ("forkserver", fresh), ("fork", forks)):
+        module = f"multiprocessing.popen_{way}"
+        after_import(module, partial(_weave, module, "Popen._launch", gate, "process_obj"))
+
+
+def _of_fresh_process(process: Any) -> AbstractContextManager[object]:
+    return nullcontext() if _is_worker(process) else _telling("group")
+
+
+def _of_fork(join: Join, process: Any) -> AbstractContextManager[object]:
+    # The child is inside, for all its life: nothing but what it inherits may be made here.
+    if not _is_worker(process):
+        _await_forks(join)
+    return nullcontext()
+
+
+@harmless
+def _await_forks(join: Join) -> None:
+    told = _of_this_run("group")
+    if told is not None:
+        join_with_group(told, join)
+
+
+@harmless
+def _is_worker(process: Any) -> bool:
+    target = getattr(process, "_target", None)
+    return str(getattr(target, "__module__", "")).startswith(_WORKERS)
+
+
+@harmless
+def _variables(scope: Literal["this", "group"], ranks_here: int) -> dict[str, str] | None:
+    told = _of_this_run(scope, ranks_here)
+    return None if told is None else told.put({})
+
+
+def _of_this_run(scope: Literal["this", "group"], ranks_here: int = 1) -> Autostart | None:
+    recorder = unreplaced()
+    if not _Starts.are_told or recorder is None or recorder.meta.pid != os.getpid():
+        return None
+    before = read_autostart(os.environ)
+    path = os.environ.get(_PATH) if before is None else before.python_path
+    meta = recorder.meta
+    return Autostart(scope, meta.run_name, path, meta.run_id, meta.restart, ranks_here)
+
+
+@contextmanager
+def _telling(scope: Literal["this", "group"], ranks_here: int = 1) -> Iterator[None]:
+    told = _variables(scope, ranks_here) or {}
+    before = {name: os.environ.get(name) for name in told}
+    os.environ.update(told)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+
+
+@contextmanager
+def _joining(told: Autostart, join: Join) -> Iterator[None]:
+    yield
+    _join(told, join)
+
+
+@harmless
+def _join(told: Autostart, join: Join) -> None:
+    recorder, groups = unreplaced(), sys.modules[_GROUPS]
+    if recorder is not None and recorder.meta.pid == os.getpid():
+        return  # it records already
+    rank = groups.get_rank()
+    who = Identity(
+        run_id=told.run_id,
+        rank=rank,
+        local_rank=_number(os.environ, "LOCAL_RANK", rank),
+        world_size=groups.get_world_size(),
+        restart=told.restart,
+    )
+    join(told.name or "", who)
+
+
+def _number(environ: MutableMapping[str, str], name: str, missing: int = 0) -> int:
+    text = environ.get(name, "")
+    return int(text) if text.isdecimal() else missing
+
+
+def _weave(module: str, name: str, gate: _Gate, subject: str = "None") -> None:
+    try:
+        # Here: it brings Python's syntax tools along.
+        from otel_mlperf.pytorch.loop.weave import weave
+
+        found = sys.modules[module]
+        for word in name.split("."):
+            found = getattr(found, word)
+        weave(inspect.unwrap(found), gate, "_otel_mlperf_started", subject=subject)  # type: ignore[arg-type]
+    except Exception as error:  # noqa: BLE001 - the program starts its ranks all the same
+        raise_foreign(error)
+        say_once("ranks that %s starts are not recorded: %s", module, error)
