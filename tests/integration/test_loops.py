@@ -139,14 +139,18 @@ def test_steps_that_cannot_be_seen_are_no_secret(recorded):
 
 
 def test_the_line_that_is_advised_helps(tmp_path):
-    """The same program with ``om.step()`` around its turns, and nothing else, has its steps."""
+    """The same program with ``om.step()`` around its turns, and nothing else, has its steps.
+
+    What it updates by hand is in no section still, which is a fourth of a step or more.
+    """
     (true,) = true_counts("update_by_hand")
     ended = start_loop("update_by_hand", "advised", tmp_path).settled()
     finished, failed = calls_in_steps(ended)
 
     assert finished == [{"forward": 1, "backward": 1}] * len(true.steps)
     assert failed == []
-    assert json.loads(told(ended, "summary", "--json"))["findings"] == []
+    found = json.loads(told(ended, "summary", "--json"))["findings"]
+    assert {one["id"] for one in found} <= {"uncovered"}
 
 
 @pytest.mark.parametrize(("name", "style"), ROWS)

@@ -49,15 +49,16 @@ class BatchWait(LoopMoment):
         else:
             super()._settle(subject)
 
-    def _begins(self, subject: Any) -> Any:
+    def _begins(self, subject: Any) -> None:
         self._iterator = subject
         if self._loop.step.may_have_skipped and _is_passed_over(3, subject):
             self._loop.step.skip_batches()
         data = getattr(subject, "_dataset", None)
         self._loop.batch_asked(subject, data, records=self._records())
         resumed, self._resumed = self._resumed, None
-        going_on = None if resumed is None else resumed.go_on()
-        return self._open(self.name) if going_on is None else going_on
+        self._section = None if resumed is None else resumed.go_on()
+        if self._section is None:
+            self._open(self.name)
 
     def __exit__(self, kind: Any, error: Any, traceback: Any) -> None:
         iterator, self._iterator = self._iterator, None
@@ -70,9 +71,9 @@ class BatchWait(LoopMoment):
         # The batch is a local variable of the woven function, which is the frame above: its own
         # code holds the `with`.
         batch = sys._getframe(1).f_locals.get("data")
-        if getattr(iterator, "_num_yielded", 0) == 1:
-            safely(self._pause, iterator, _asking(2, iterator))
         safely(self._count, iterator, batch)
+        if getattr(iterator, "_num_yielded", 0) == 1:  # after the count, which the wait contains
+            safely(self._pause, iterator, _asking(2, iterator))
         super().__exit__(None, None, None)
 
     def _end_pass(self, iterator: Any) -> None:

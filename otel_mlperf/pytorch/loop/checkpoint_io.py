@@ -37,8 +37,8 @@ class CheckpointIo:
 
         Args:
             direction: ``write`` or ``read``.
-            file: path of a file or of a distributed checkpoint's folder, or what is open; anything
-                else is of unknown size.
+            file: path of a file or of a distributed checkpoint's folder, or what is open; a list of
+                paths of files; anything else is of unknown size.
             clock: monotonic, in nanoseconds.
         """
         self._direction, self._file, self._clock = direction, file, clock
@@ -71,6 +71,8 @@ class CheckpointIo:
         file = self._file
         if isinstance(file, str | os.PathLike):
             return _size_at(os.fspath(file))
+        if isinstance(file, list):
+            return sum(os.stat(path).st_size for path in file) or None
         if self._at is None:
             return None
         if self._direction == names.CHECKPOINT_WRITE:

@@ -32,11 +32,10 @@ class Checkpoint(LoopMoment):
             return UNSEEN  # a tensor is pickled, for another process or to be copied
         return super().of(subject)
 
-    def _begins(self, subject: Any) -> Any:
+    def _begins(self, subject: Any) -> None:
         self._loop.saves()
-        section = super()._begins(subject)
+        super()._begins(subject)
         self._io = CheckpointIo(self._direction, subject)
-        return section
 
     def __exit__(self, kind: Any, error: Any, traceback: Any) -> None:
         written, self._io = self._io, None

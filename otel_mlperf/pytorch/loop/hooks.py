@@ -18,9 +18,10 @@ from types import FunctionType
 from typing import TYPE_CHECKING, Any, Final
 
 from otel_mlperf import names
-from otel_mlperf.foreign_errors import raise_foreign
 from otel_mlperf.pytorch.loop.batch_wait import BatchWait
 from otel_mlperf.pytorch.loop.checkpoints import Checkpoint
+from otel_mlperf.pytorch.loop.evaluation_mode import Evaluation, EvaluationMode
+from otel_mlperf.pytorch.loop.interrupted import Interrupted
 from otel_mlperf.pytorch.loop.loop_finder import Loop
 from otel_mlperf.pytorch.loop.moments import (
     Backward,
@@ -28,30 +29,34 @@ from otel_mlperf.pytorch.loop.moments import (
     LoopMoment,
     OptimizerMade,
     Update,
+    WrappedUpdate,
     safely,
 )
 from otel_mlperf.pytorch.loop.recorded_steps import RecordedSteps
 from otel_mlperf.pytorch.loop.resumption import OptimizerPrepared, OptimizerRestored
 from otel_mlperf.pytorch.loop.transfers import Transfer
 from otel_mlperf.pytorch.loop.watched_calls import WATCHED_CALLS
-from otel_mlperf.pytorch.loop.weave import weave
+from otel_mlperf.pytorch.loop.weave import see, weave
 from otel_mlperf.recorder.api import start
 from otel_mlperf.recorder.api.span import watch_torch
-from otel_mlperf.recorder.core.faults import say_once
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
     from otel_mlperf.pytorch.loop.watched_calls import WatchedCall
     from otel_mlperf.recorder.lifecycle.run import Run
 
 _loop = Loop(RecordedSteps())
 _moments: list[LoopMoment] = []
+_update: Final = Update(_loop)
 _of_libraries: Final = {
     "save": Checkpoint(names.SPAN_CHECKPOINT, names.CHECKPOINT_WRITE, _loop),
     "load": Checkpoint(names.SPAN_CHECKPOINT_LOAD, names.CHECKPOINT_READ, _loop),
     "transfer": Transfer(_loop),
+    "update": WrappedUpdate(_update),
+    "validate": Evaluation("evaluation", _loop),
     "prepare": OptimizerPrepared("prepare", _loop),
+    "interrupt": Interrupted("interrupt", _loop),
 }
 
 
@@ -60,7 +65,7 @@ def install() -> None:
     is_woven, _loop.depth = bool(_moments), 0
     if not is_woven:  # what is woven stays so for good, and would be seen twice
         _moments.extend(_of_libraries.values())
-        _hook("the training loop", _install)
+        see("the training loop", _install)
     _switch(is_off=False)
 
 
@@ -72,20 +77,23 @@ def _install() -> None:
     losses = importlib.import_module("torch.nn.modules.loss")._Loss
     wait = BatchWait(_loop, torch.is_grad_enabled)
     forward = Forward(_loop, torch.is_grad_enabled, losses)
-    backward, update = Backward(names.BACKWARD, _loop), Update(_loop)
+    backward, update = Backward(names.BACKWARD, _loop), _update
     backward.holds([forward])
     _of_libraries["prepare"].holds([update])
     wait.holds([forward, backward, update, *_of_libraries.values()])
     _moments.extend((wait, forward, backward, update))
-    _hook("data wait", lambda: _weave(loader._BaseDataLoaderIter.__next__, wait, subject="self"))
-    _hook(
+    see("data wait", lambda: _weave(loader._BaseDataLoaderIter.__next__, wait, subject="self"))
+    see(
         "forward",
         lambda: _weave(torch.nn.Module._wrapped_call_impl, forward, subject="self"),
     )
-    _hook("backward", lambda: _weave(torch.autograd.backward, backward))
-    _hook("steps", lambda: _weave_optimizers(optimizer, update))
+    evaluation = EvaluationMode("eval", _loop)
+    _moments.append(evaluation)
+    see("evaluation mode", lambda: _weave(torch.nn.Module.eval, evaluation))
+    see("backward", lambda: _weave(torch.autograd.backward, backward, subject="tensors"))
+    see("steps", lambda: _weave_optimizers(optimizer, update))
     scaled = torch.amp if hasattr(torch.amp, "GradScaler") else torch.cuda.amp  # before torch 2.3
-    _hook("scaled steps", lambda: _weave(scaled.GradScaler.step, update, subject="optimizer"))
+    see("scaled steps", lambda: _weave(scaled.GradScaler.step, update, subject="optimizer"))
     start.at_begin.append(_end_with)
     run = start.current()
     if run is not None:
@@ -109,7 +117,7 @@ def _weave_optimizers(optimizer: Any, update: Update) -> None:
     _weave(optimizer.__init__, made, subject="self")
     restored = OptimizerRestored("restored", _loop)
     _moments.append(restored)
-    _hook(
+    see(
         "resumed steps",
         lambda: _weave(inspect.unwrap(optimizer.load_state_dict), restored, subject="state_dict"),
     )
@@ -124,14 +132,16 @@ def _kinds_of(kind: Any) -> Iterator[Any]:
 def see_library(module: str) -> None:
     """Sees the calls of a module of ``WATCHED_CALLS``, which has been imported. Never raises."""
     for call in WATCHED_CALLS[module]:
-        found = getattr(sys.modules[module], call.name, None)
+        found: Any = sys.modules[module]
+        for word in call.name.split("."):
+            found = getattr(found, word, None)
         if found is not None:
-            _hook(f"{call.name} of {module}", partial(_weave_call, call, found))
+            see(f"{call.name} of {module}", partial(_weave_call, call, found))
 
 
 def _weave_call(call: WatchedCall, found: Any) -> None:
     # What is decorated is not woven, but what it decorates.
-    function = inspect.unwrap(found)
+    function = inspect.unwrap(getattr(found, "__func__", found))
     _weave(function, _of_libraries[call.does], subject=call.subject_in(function))
 
 
@@ -178,11 +188,3 @@ def _switch(*, is_off: bool) -> None:
 def _weave(function: Any, moment: LoopMoment, *, subject: str = "None") -> None:
     name = f"_otel_mlperf_{moment.name.replace('.', '_')}"
     weave(function, moment, name, subject=subject)
-
-
-def _hook(what: str, put: Callable[[], object]) -> None:
-    try:
-        put()
-    except Exception as error:  # noqa: BLE001 - a torch that is built otherwise trains all the same
-        raise_foreign(error)
-        say_once("%s of this torch cannot be seen from outside: %s", what, error)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from otel_mlperf.pytorch.loop.loop_source import LoopSource
 from otel_mlperf.pytorch.loop.participants import UpdateRound
-from otel_mlperf.pytorch.loop.step_batches import StepBatches
+from otel_mlperf.pytorch.loop.step_batches import Content, StepBatches
 from otel_mlperf.pytorch.loop.validation import ValidationSink
 
 if TYPE_CHECKING:
@@ -29,8 +29,8 @@ class StepSink(ValidationSink, Protocol):
     def complete(self, at_ns: int) -> None:
         """The open step was whole at that time: it may end there, and is taken back no more."""
 
-    def count(self, samples: int | None) -> None:
-        """The open step has had so many samples so far."""
+    def count(self, content: Content) -> None:
+        """The open step has had batches with that in them so far."""
 
     def end(self, at_ns: int) -> None:
         """Ends the open step as of then."""
@@ -61,6 +61,8 @@ class InferredStep:
         self._whole_ns = self._left_ns = 0
         """When the step was updated last, when its loop was left."""
         self._waited = 0
+        self.ended = 0
+        """Steps that have ended so far."""
 
     @property
     def is_updated(self) -> bool:
@@ -97,10 +99,11 @@ class InferredStep:
     def end(self, at_ns: int = 0) -> None:
         """The step ends: then, else when its loop was left, else now."""
         self.is_open = False
-        samples = self.batches.samples
+        self.ended += 1
+        content = self.batches.content
         self.batches.end(len(self.round))
-        if self.batches.samples != samples:  # one lies ready for the next step
-            self._sink.count(self.batches.samples)
+        if self.batches.content != content:  # one lies ready for the next step
+            self._sink.count(self.batches.content)
         self._sink.end(at_ns or min(self._left_ns or self.now_ns, self.now_ns))
 
     def end_before_batch(self) -> None:
@@ -135,7 +138,7 @@ class InferredStep:
         """A batch is there, of so many samples if that is known."""
         if self.is_open:
             self.batches.give(samples, is_own=source in self.source, batch=batch)
-            self._sink.count(self.batches.samples)
+            self._sink.count(self.batches.content)
 
     @property
     def may_have_skipped(self) -> bool:
@@ -162,7 +165,7 @@ class InferredStep:
         if is_wait or self.batches.passes:
             self.source.is_over = True
             self.batches.release()
-            self._sink.count(self.batches.samples)
+            self._sink.count(self.batches.content)
         else:
             self.cancel()
         return is_wait

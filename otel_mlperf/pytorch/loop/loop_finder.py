@@ -31,6 +31,8 @@ class Loop:
         self.step = InferredStep(sink, clock)
         self.depth = 0
         """Moments that are open: inside one nothing begins or ends."""
+        self.switched_ns = 0
+        """When a model was switched to evaluation, right before the moment that is told of."""
         self.validation = Validation(sink)
         self._learners, self._data = Learners(), DataSets()
         self._dataset = self._asked = 0
@@ -95,7 +97,7 @@ class Loop:
             self._work(module)
             self._learners.add(module)
             self.step.is_after_backward, self._evaluated = False, None
-        elif self._learners.counts(module):
+        elif self._learners.tries(module):
             if records:
                 self._evaluated = weakref.ref(module)
             self._try(module)
@@ -106,11 +108,15 @@ class Loop:
         if self._learners.collects(module, is_fed=is_fed):
             if not self.depth and not self.step.source.is_there:
                 self._collect(module)
+        elif self._learners.teaches(module) and not self._is_in_loop(is_fed=is_fed):
+            self._be_taught(module)
         elif not self.validation.is_open and self._is_validation(module):
             # Its loader may have been taken for one to train on.
             self._validate(self.step.source.reference if self.step.batches.is_waiting else None)
         if self.validation.is_open:
             self.validation.add_forward()
+            if not self.validation.has_loader:
+                self._learners.hear(module)
         else:
             self.step.is_doubtful |= self.step.batches.is_waiting
 
@@ -118,8 +124,20 @@ class Loop:
         """A model says something that it may learn from later, or a target does."""
         if not self.validation.has_loader:
             self.validation.end()
-        if self.step.round.is_over_for(module, records=False) and self.step.is_open:
+        is_over = self.step.round.is_over_for(module, self._learners.is_new, records=False)
+        if is_over and self.step.is_open:
             self.step.end()
+
+    def _is_in_loop(self, *, is_fed: bool) -> bool:
+        """Whether a loader or a validation says what a forward is part of."""
+        return is_fed or bool(self.depth) or self.validation.is_open or self.step.source.is_there
+
+    def _be_taught(self, module: Any) -> None:
+        """A turn begins with what a teacher says."""
+        if self.step.round.is_over_for(module, self._learners.is_new, records=False):
+            self.step.end()
+        if not self.step.is_open and not self.step.is_idle:
+            self.step.begin()
 
     def backward_begins(self) -> None:
         """Gradients are about to be computed."""
@@ -233,8 +251,12 @@ class Loop:
         if not self.depth:
             if self.validation.is_untried:
                 self._data.train(self._asked)  # its batches are for training after all
+            if self._learners.heard_teachers(module, self.step.ended):
+                self.validation.take_forwards_back()
             self.validation.end()
-            is_another = self.step.round.is_over_for(module, is_fed=self.step.source.is_there)
+            is_another = self.step.round.is_over_for(
+                module, self._learners.is_new, is_fed=self.step.source.is_there
+            )
             if not self.step.is_open:
                 if not self.step.is_idle:
                     self.step.begin()
@@ -250,6 +272,7 @@ class Loop:
         if self.validation.is_open or self.depth:
             return
         if self.step.round.is_expected or self._learners:
+            self.step.now_ns = self.switched_ns or self.step.now_ns
             if self.step.is_updated:
                 self.step.end()
             self.validation.begin(source, self.step.now_ns)

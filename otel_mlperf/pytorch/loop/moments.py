@@ -17,8 +17,10 @@ from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol
 
 from otel_mlperf import names
-from otel_mlperf.recorder.api.span import active, span
+from otel_mlperf.pytorch.loop.graph_size import count_operations
+from otel_mlperf.recorder.api.span import active
 from otel_mlperf.recorder.core.faults import internal_error
+from otel_mlperf.recorder.core.name_registry import implied_category
 from otel_mlperf.recorder.sections.section_context import CURRENT
 
 if TYPE_CHECKING:
@@ -33,6 +35,8 @@ _get_ident = threading.get_ident
 _clock = time.monotonic_ns
 _OWN_IDS: Final = 2
 """Of sections that a moment opens: of a step or validation, and its own."""
+_COUNTED: Final = (2, 20, 200)
+"""Backward passes whose operations are counted: the first one may be another."""
 UNSEEN = nullcontext()
 
 
@@ -49,6 +53,10 @@ class LoopMoment:
     is_off: ClassVar[bool] = False
     """Whether nothing is seen: the end of a moment that was open meanwhile switches nothing on."""
     paused: ClassVar[Paused | None] = None
+    switched_ns: ClassVar[int] = 0
+    """When a model was switched to evaluation last."""
+    switched_id: ClassVar[int] = 0
+    """The id that was drawn then: the next one says that nothing was recorded since."""
 
     def __init__(self, name: str, loop: Loop) -> None:
         self.name = name
@@ -79,21 +87,24 @@ class LoopMoment:
         subject, self._subject = self._subject, None
         self._loop.step.now_ns = self._began_ns
         self._recorder = recorder = active()
-        self._first_id = 0 if recorder is None else recorder.next_id()
-        self.busy = True
-        if self._parts:
-            self._shut = [part for part in self._parts if not part.busy]
-            for part in self._shut:
-                part.busy = True
+        self._first_id = first_id = 0 if recorder is None else recorder.next_id()
+        is_next = first_id == LoopMoment.switched_id + 1
+        self._loop.switched_ns = LoopMoment.switched_ns if is_next else 0
         try:
+            self.busy = True
+            if self._parts:
+                self._shut = [part for part in self._parts if not part.busy]
+                for part in self._shut:
+                    part.busy = True
             try:
                 if LoopMoment.paused is not None:
                     self._settle(subject)
-                self._section = self._begins(subject)
+                self._begins(subject)
             except Exception as error:  # noqa: BLE001 - recording never raises
                 internal_error(error)
-        except BaseException:  # Ctrl-C: whoever enters is not told to leave
+        except BaseException as error:  # Ctrl-C: whoever enters is not told to leave
             self._open_again()
+            self._leave(error)
             raise
         self._loop.depth += 1
 
@@ -113,25 +124,44 @@ class LoopMoment:
             if loop.step.is_updating or loop.validation.is_open:
                 loop.over(_clock())
 
-    def _begins(self, subject: Any) -> Any:
+    def _begins(self, subject: Any) -> None:
         """Tells the loop and opens the section."""
-        return self._open(self.name)
+        self._open(self.name)
 
-    def _open(self, name: str) -> Any:
-        """The section, entered; None where the program has one of that name around this itself."""
-        section: Any = span(name)
+    def _open(self, name: str) -> None:
+        """Opens the section, unless the program has one of that name around this itself."""
+        recorder = self._recorder
+        if recorder is None:
+            return
+        if recorder.choice.is_used and self._is_unrecorded(recorder, name):
+            return
+        entry = recorder.registry.known.get(name) or recorder.registry.entry(name, name)
+        section = recorder.sections.make(entry)
         around = CURRENT.get()
-        if around.__class__ is not section.__class__:
-            section.__enter__()
-            return section
-        if around.entry == section.entry and around.at:
-            return None
+        is_inside = around.__class__ is section.__class__
+        if is_inside and around.entry == entry and around.at:
+            return
+        # Known before it is entered: whatever comes in between, it is left.
+        self._section = section
         section.__enter__()
         # It began when the moment did, unless something else was recorded since.
-        recorder, t0 = self._recorder, self._began_ns
-        if recorder is not None and section.sid - self._first_id <= _OWN_IDS:
+        if is_inside and section.sid - self._first_id <= _OWN_IDS:
+            t0 = self._began_ns
             recorder.sections.backdate(section, t0 if t0 >= around.t0 else around.t0)
-        return section
+
+    def _is_unrecorded(self, recorder: Recorder, name: str) -> bool:
+        """Whether the settings leave such a section out, or only add it up, which is begun here."""
+        choice = recorder.choice.of(name, implied_category(name))
+        if choice == "sum_up":
+            self._section = recorder.aggregated.make(name, None)
+            self._section.__enter__()
+        return choice != "record"
+
+    def _leave(self, error: BaseException) -> None:
+        """Leaves a section that was opened by a moment that does not begin."""
+        section, self._section = self._section, None
+        if section is not None:
+            section.__exit__(type(error), error, None)
 
     def _settle(self, subject: Any) -> None:
         """Something was paused, and this begins."""
@@ -157,14 +187,14 @@ class Forward(LoopMoment):
         self._losses = losses
         self._known: dict[type, bool] = {}
 
-    def _begins(self, subject: Any) -> Any:
+    def _begins(self, subject: Any) -> None:
         kind = type(subject)
         is_loss = self._known.get(kind)
         if is_loss is None:
             is_loss = self._known[kind] = self._is_loss(subject)
         if not is_loss:
             self._loop.forward_begins(subject, records=self._records())
-        return self._open(names.SPAN_LOSS if is_loss else names.FORWARD)
+        self._open(names.SPAN_LOSS if is_loss else names.FORWARD)
 
     def _is_loss(self, module: Any) -> bool:
         """One of torch's own, or what is called one and has nothing to learn itself."""
@@ -175,11 +205,17 @@ class Forward(LoopMoment):
 
 
 class Backward(LoopMoment):
-    """The backward pass."""
+    """The backward pass; of a few it is counted how many operations they go through."""
 
-    def _begins(self, subject: Any) -> Any:
+    _passes = 0
+
+    def _begins(self, subject: Any) -> None:
         self._loop.backward_begins()
-        return super()._begins(subject)
+        self._passes += 1
+        if self._passes in _COUNTED and self._recorder is not None:
+            metric, count = names.GRAPH_NODES, count_operations(subject)
+            self._recorder.cells.set(metric.name, metric.unit, count)
+        super()._begins(subject)
 
 
 class Update(LoopMoment):
@@ -205,9 +241,26 @@ class Update(LoopMoment):
         if not self._optimizers:
             super().__exit__(kind, error, traceback)
 
-    def _begins(self, subject: Any) -> Any:
+    def _begins(self, subject: Any) -> None:
         self._loop.update_begins(subject)
-        return super()._begins(subject)
+        super()._begins(subject)
+
+
+class WrappedUpdate(LoopMoment):
+    """The step of what a framework puts around an optimizer: an update, if it steps that now."""
+
+    def __init__(self, update: Update) -> None:
+        super().__init__("wrapped", update._loop)
+        self._update = update
+
+    def of(self, subject: Any = None) -> Any:
+        """The gate for a call of this wrapper."""
+        # accelerate's is called for each batch, and passes on what ends an accumulation.
+        steps_now = getattr(getattr(subject, "gradient_state", None), "sync_gradients", True)
+        optimizer = getattr(subject, "optimizer", None)
+        if self._update.busy or optimizer is None or not steps_now:
+            return UNSEEN
+        return self._update.of(optimizer)
 
 
 class OptimizerMade(LoopMoment):

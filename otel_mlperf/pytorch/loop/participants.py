@@ -6,14 +6,20 @@ Nothing here keeps what a program made: whatever it forgets is forgotten here, t
 from __future__ import annotations
 
 import weakref
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from otel_mlperf.recorder.core.interrupts import raises_afterwards
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 _DEEPEST: Final = 8
 """Modules around one another that are looked through."""
 _NOBODY: Final = -1
+_NEVER: Final = -2
 _MOST_TURNS: Final = 256
+_DELAY: Final = 2
+"""Updates of one optimizer in a row for which another that takes turns with it may wait."""
 
 
 class _Called:
@@ -21,7 +27,7 @@ class _Called:
 
     __slots__ = (
         "can_learn", "core", "has_collected", "has_learned", "has_parameters", "itself",
-        "learns_always",
+        "learns_always", "taught_in", "teaches", "was_tried",
     )  # fmt: skip
 
     def __init__(self, module: Any, core: Any, forget: Any) -> None:
@@ -30,7 +36,9 @@ class _Called:
         """What it wraps, as DistributedDataParallel does: an evaluation may switch that alone."""
         self.has_parameters = next(iter(module.parameters()), None) is not None
         self.can_learn = any(parameter.requires_grad for parameter in module.parameters())
-        self.has_collected = self.has_learned = self.learns_always = False
+        self.has_collected = self.has_learned = self.learns_always = self.was_tried = False
+        self.teaches, self.taught_in = False, _NEVER
+        """Whether each step begins with it; the turn of the loop that began with it last."""
 
 
 class Learners:
@@ -39,6 +47,7 @@ class Learners:
     def __init__(self) -> None:
         self._known: dict[int, _Called] = {}
         self._latest: _Called | None = None
+        self._heard: set[_Called] = set()
 
     def __bool__(self) -> bool:
         return self._latest is not None
@@ -47,9 +56,16 @@ class Learners:
         known = self._known.get(id(module))
         return known is not None and known.has_learned
 
-    def counts(self, module: Any) -> bool:
-        """Whether it is a model, and no metric or transformation: it has parameters."""
-        return (self._known.get(id(module)) or self._know(module)).has_parameters
+    def tries(self, module: Any) -> bool:
+        """It is called and does not learn: whether it is a model, and no metric, by parameters."""
+        known = self._known.get(id(module)) or self._know(module)
+        known.was_tried = True
+        return known.has_parameters
+
+    def is_new(self, module: Any) -> bool:
+        """Whether it was never called before the call that goes on."""
+        known = self._known.get(id(module))
+        return known is None or not (known.has_learned or known.was_tried)
 
     def learns(self, module: Any) -> bool:
         """Whether a call of it trains, if gradients are recorded."""
@@ -96,6 +112,33 @@ class Learners:
         if not known.has_learned and not is_fed:
             known.has_collected = True
         return known.has_collected
+
+    def teaches(self, module: Any) -> bool:
+        """Whether a turn begins with it, which never learns: a teacher, or a reference model."""
+        known = self._known.get(id(module))
+        return known is not None and known.teaches
+
+    def hear(self, module: Any) -> None:
+        """It is called between two steps, where no loader gives anything."""
+        self._heard.add(self._known.get(id(module)) or self._know(module))
+
+    def heard_teachers(self, learning: Any, turn: int) -> bool:
+        """Whether those that were heard before ``learning`` is called are no validation.
+
+        Teachers never learn, and they were what came before the last turn, too; nor is it another
+        model that is validated before the first turn.
+        """
+        if not self._heard:
+            return False
+        heard, self._heard = self._heard, set()
+        core = None if learning is None else _layers_of(learning)[-1]
+        if any(known.has_learned or known.core() is core for known in heard):
+            return False
+        is_again = all(turn == known.taught_in + 1 for known in heard)
+        for known in heard:
+            known.teaches |= known.taught_in == turn - 1
+            known.taught_in = turn
+        return is_again or self._latest is None
 
     def _add_inside(self, module: Any) -> None:
         """What a wrapper holds learns with it."""
@@ -165,7 +208,8 @@ class UpdateRound:
     """The updates of one step: each optimizer that takes turns with others has one in it.
 
     Whose turn it is tells the module that is called first after an update: it is remembered which
-    optimizer's update followed it. So one that has its turn only now and then adds no step.
+    optimizer's update followed it. So one that has its turn only now and then adds no step. What
+    begins after one optimizer had many turns alone is another loop, if nobody knows better.
     """
 
     def __init__(self) -> None:
@@ -181,6 +225,10 @@ class UpdateRound:
         """Which optimizer updated after a module was called first, by that and the one before."""
         self._latest = self._first = _NOBODY
         """The optimizer that has updated last, and the module that was called first since."""
+        self._in_a_row = 0
+        """How often it has."""
+        self._is_another_loop = False
+        """Whether what was called first since is taken for one: no turn that comes again."""
 
     def __len__(self) -> int:
         """Optimizers that have updated something in this step."""
@@ -194,23 +242,39 @@ class UpdateRound:
         """Whether all have that are waited for, so that other work is another step's."""
         return bool(self.done) and self.done >= self._due
 
-    def is_over_for(self, module: object, *, records: bool = True, is_fed: bool = False) -> bool:
+    def is_over_for(
+        self,
+        module: object,
+        is_new: Callable[[Any], bool],
+        *,
+        records: bool = True,
+        is_fed: bool = False,
+    ) -> bool:
         """Whether what is computed now is no more of the step; asked once after each update.
 
         Args:
             module: what computes; None: a backward pass.
+            is_new: says whether a module was never called before.
             records: whether with gradients.
             is_fed: whether the loop will ask a loader for a batch again, which ends the step.
         """
         if self._first != _NOBODY:
             return False
         self._first = first = id(module) * 2 + records
+        self._is_another_loop = False
         following = self._followed.get((first, self._latest))
-        if following is None and not self._unused:
+        if following is not None:
+            return following in self.done
+        if not self._unused:
             following = self._followed.get((first, _NOBODY))
-        if following is None:
-            return self.is_whole and not is_fed
-        return following in self.done
+        if following in self.done:
+            return True
+        if is_fed:
+            return False
+        if self._in_a_row > _DELAY and self.done:
+            is_known = following is None and self._unused and (module is None or not is_new(module))
+            self._is_another_loop = not is_known
+        return self._is_another_loop or (following is None and self.is_whole)
 
     def made(self, optimizer: Any) -> None:
         """The program has a new optimizer."""
@@ -236,8 +300,10 @@ class UpdateRound:
         if self._first != _NOBODY:
             if len(self._followed) > _MOST_TURNS:  # modules that are made anew each time
                 self._followed.clear()
-            self._followed[self._first, self._latest] = number
+            if not self._is_another_loop:
+                self._followed[self._first, self._latest] = number
             self._followed[self._first, _NOBODY] = number
+        self._in_a_row = self._in_a_row + 1 if number == self._latest else 1
         self._latest, self._first = number, _NOBODY
 
     def repeat(self) -> None:

@@ -10,6 +10,7 @@ from otel_mlperf.recorder.api.epochs import Phase
 from otel_mlperf.recorder.api.span import active
 
 if TYPE_CHECKING:
+    from otel_mlperf.pytorch.loop.step_batches import Content
     from otel_mlperf.recorder.lifecycle.recorder import Recorder
     from otel_mlperf.recorder.sections.parents import OpenStep
 
@@ -37,10 +38,10 @@ class RecordedSteps:
         if self._step is not None:
             self._step.whole_ns = at_ns
 
-    def count(self, samples: int | None) -> None:
-        """The open step has had so many samples so far."""
+    def count(self, content: Content) -> None:
+        """The open step has had batches with that in them so far."""
         if self._step is not None:
-            self._step.samples = samples
+            self._step.samples, self._step.elements = content
 
     def end(self, at_ns: int) -> None:
         """Ends the open step."""
@@ -80,7 +81,8 @@ class RecordedSteps:
             section = self._validation.__enter__()
             # A step that is said takes the long way where what is around it is not known as such.
             recorder.parents.outer.remove(section)
-            recorder.sections.backdate(section, at_ns)
+            # What is done between steps, such as writing a profile, is no part of it.
+            recorder.sections.backdate(section, max(at_ns, recorder.stepping.busy_ns))
             recorder.stepping.end_inferred = self._give_way
 
     def end_validation(self, at_ns: int) -> None:

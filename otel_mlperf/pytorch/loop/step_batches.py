@@ -10,10 +10,31 @@ A training that is resumed asks for batches only to skip them: it lets go of eac
 from __future__ import annotations
 
 import weakref
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
+
+from otel_mlperf.recorder.stepping.batch_size import count_elements
 
 _DEPTH: Final = 3
 """Containers around a tensor that are looked into."""
+
+
+class Content(NamedTuple):
+    """What batches hold, as far as it is known."""
+
+    samples: int | None = None
+    elements: int | None = None
+    """Of the largest tensor of each."""
+
+    def plus(self, more: Content) -> Content:
+        """With another batch."""
+        return Content(_sum(self.samples, more.samples), _sum(self.elements, more.elements))
+
+    def minus(self, less: Content) -> Content:
+        """Without one of them."""
+        return Content(_rest(self.samples, less.samples), _rest(self.elements, less.elements))
+
+
+NOTHING: Final = Content()
 
 
 class StepBatches:
@@ -24,20 +45,20 @@ class StepBatches:
         """Batches given in this step, by the loader that it began with."""
         self.passes = 0
         """Backward passes of this step."""
-        self.samples: int | None = None
-        """Of its batches; None while no size is known."""
+        self.content = NOTHING
+        """Of its batches."""
         self.is_waiting = False
         """Whether a batch was given that nothing was computed from yet."""
         self.untouched: list[weakref.ref[Any] | None] = []
         """Batches of the first step that nothing was computed from yet."""
-        self._held: tuple[int | None] | None = None
-        self._latest: int | None = None
+        self._held: Content | None = None
+        self._latest = NOTHING
         self._is_first = True
 
     def begin(self, *, is_first: bool) -> None:
         """A step begins; ``is_first``: with a loader that gave nothing before."""
         self.given = self.passes = 0
-        self.samples = None
+        self.content = NOTHING
         self.is_waiting = self._held is not None and not is_first
         if is_first:
             self.untouched = []
@@ -48,13 +69,13 @@ class StepBatches:
         self.is_waiting = True
         if self._is_first:
             self.untouched.append(_reference_to(batch, _DEPTH))
+        content = Content(samples, count_elements(batch))
         if is_own:
             self.given += 1
             if self._held is not None:
-                (before,), self._held = self._held, (samples,)
-                samples = before
-            self._latest = samples
-        self.samples = _sum(self.samples, samples)
+                content, self._held = self._held, content
+            self._latest = content
+        self.content = self.content.plus(content)
 
     @property
     def may_be_skipped(self) -> bool:
@@ -78,9 +99,8 @@ class StepBatches:
         """The step ends; each of so many optimizers had a backward pass of its own."""
         trained = self.passes // max(1, optimizers)
         if self._is_first and trained and self.given == trained + 1:
-            self._held = (self._latest,)
-            if self.samples is not None and self._latest is not None:
-                self.samples -= self._latest
+            self._held = self._latest
+            self.content = self.content.minus(self._latest)
         elif self._held is not None and self.given > trained > 0:
             self.release()  # once more than passes: they are trained on together
         self._is_first = False
@@ -88,7 +108,7 @@ class StepBatches:
     def release(self) -> None:
         """The batch that lies ready is this step's: no other follows."""
         if self._held is not None:
-            self.samples = _sum(self.samples, self._held[0])
+            self.content = self.content.plus(self._held)
             self._held = None
 
 
@@ -106,3 +126,7 @@ def _reference_to(batch: Any, depth: int) -> weakref.ref[Any] | None:
 
 def _sum(total: int | None, more: int | None) -> int | None:
     return total if more is None else (total or 0) + more
+
+
+def _rest(total: int | None, less: int | None) -> int | None:
+    return total if total is None or less is None else total - less

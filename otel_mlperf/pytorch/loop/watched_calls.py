@@ -15,9 +15,11 @@ class WatchedCall(NamedTuple):
     """A function that is seen."""
 
     name: str
-    does: Literal["save", "load", "transfer", "prepare"]
+    """In its module, or in a class of that."""
+    does: Literal["save", "load", "transfer", "update", "validate", "prepare", "interrupt"]
     subject: str
-    """An expression of its parameters: a checkpoint's file; what a transfer moves, and where to."""
+    """An expression of its parameters: a checkpoint's file or files; what a transfer moves, and
+    where to; what steps an optimizer; the exception of an interrupt."""
 
     def subject_in(self, function: FunctionType) -> str:
         """The subject, if the function has all parameters that it is of; else nothing.
@@ -34,7 +36,19 @@ _LIGHTNING_FILES: Final = (
     WatchedCall("_atomic_save", "save", "filepath"),
     WatchedCall("_load", "load", "path_or_url"),
 )
+# What lies around those takes as long where a file system is asked for the first time.
+_LIGHTNING_IO: Final = (
+    WatchedCall("TorchCheckpointIO.save_checkpoint", "save", "path"),
+    WatchedCall("TorchCheckpointIO.load_checkpoint", "load", "path"),
+)
 _LIGHTNING_MOVES: Final = (WatchedCall("move_data_to_device", "transfer", "(batch, device)"),)
+_LIGHTNING_UPDATES: Final = (WatchedCall("LightningOptimizer.step", "update", "self"),)
+# Its first and last parts: the whole, `run`, is a wrapper that does not say what of.
+_LIGHTNING_VALIDATES: Final = (
+    WatchedCall("_EvaluationLoop.setup_data", "validate", NOTHING),
+    WatchedCall("_EvaluationLoop.on_run_end", "validate", NOTHING),
+)
+_LIGHTNING_INTERRUPTED: Final = (WatchedCall("_interrupt", "interrupt", "exception"),)
 WATCHED_CALLS: Final[dict[str, tuple[WatchedCall, ...]]] = {
     "torch.serialization": (
         WatchedCall("save", "save", "f"),
@@ -55,10 +69,23 @@ WATCHED_CALLS: Final[dict[str, tuple[WatchedCall, ...]]] = {
         WatchedCall("load_file", "load", "filename"),
         WatchedCall("load_model", "load", "filename"),
     ),
+    "transformers.modeling_utils": (
+        WatchedCall("PreTrainedModel._load_pretrained_model", "load", "checkpoint_files"),
+    ),
+    "transformers.trainer": (WatchedCall("Trainer.evaluate", "validate", NOTHING),),
+    "accelerate.optimizer": (WatchedCall("AcceleratedOptimizer.step", "update", "self"),),
     "accelerate.utils.operations": (WatchedCall("send_to_device", "transfer", "(tensor, device)"),),
     "lightning.fabric.utilities.cloud_io": _LIGHTNING_FILES,
     "lightning_fabric.utilities.cloud_io": _LIGHTNING_FILES,
+    "lightning.fabric.plugins.io.torch_io": _LIGHTNING_IO,
+    "lightning_fabric.plugins.io.torch_io": _LIGHTNING_IO,
     "lightning.fabric.utilities.apply_func": _LIGHTNING_MOVES,
     "lightning_fabric.utilities.apply_func": _LIGHTNING_MOVES,
+    "lightning.pytorch.core.optimizer": _LIGHTNING_UPDATES,
+    "pytorch_lightning.core.optimizer": _LIGHTNING_UPDATES,
+    "lightning.pytorch.loops.evaluation_loop": _LIGHTNING_VALIDATES,
+    "pytorch_lightning.loops.evaluation_loop": _LIGHTNING_VALIDATES,
+    "lightning.pytorch.trainer.call": _LIGHTNING_INTERRUPTED,
+    "pytorch_lightning.trainer.call": _LIGHTNING_INTERRUPTED,
 }
 """By their module; many programs never import most of these."""

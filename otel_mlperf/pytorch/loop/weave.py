@@ -13,8 +13,11 @@ from operator import attrgetter
 from types import CodeType, FunctionType
 from typing import TYPE_CHECKING, Protocol
 
+from otel_mlperf.foreign_errors import raise_foreign
+from otel_mlperf.recorder.core.faults import say_once
+
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from contextlib import AbstractContextManager
 
 
@@ -43,7 +46,8 @@ def weave(
     Args:
         function: what is woven; several may be woven into one gate.
         gate: asked at each call.
-        name: bound to the gate in the function's module, whose globals must hold ``torch``.
+        name: bound to the gate in the function's module. Where that does not know ``torch``, its
+            functions are woven under ``torch.compile`` too.
         inner: the function of that name, made anew by each call of ``function``, is woven instead.
         made: functions of that name which it has made before.
         subject: what the gate is told of a call: an expression of the function's parameters, which
@@ -61,16 +65,27 @@ def weave(
         raise TypeError(f"{function.__qualname__} closes over variables or is a wrapper")
     tree, definition = _parse(function)
     definition.decorator_list = []
-    passes = f"{_compiling(function.__globals__['torch'])}() or {name}.busy"
+    torch = function.__globals__.get("torch")
+    passes = f"{_compiling(torch)}() or {name}.busy" if torch is not None else f"{name}.busy"
     _put_into(_find(definition, inner) if inner else definition, f"{name}.of({subject})", passes)
     ast.fix_missing_locations(tree)
     woven = _compile(tree, code)
+    _hide(gate, torch)
     # The gate comes first: another thread may call the function between these two lines.
     function.__globals__[name] = gate
     before, function.__code__ = code, woven
     for earlier in made:
         if earlier.__code__ in _codes(before):
             earlier.__code__ = next(c for c in _codes(woven) if c.co_name == inner)
+
+
+def see(what: str, put: Callable[[], object]) -> None:
+    """Weaves by calling ``put``; where this torch cannot be woven, says once what is not seen."""
+    try:
+        put()
+    except Exception as error:  # noqa: BLE001 - a torch that is built otherwise trains all the same
+        raise_foreign(error)
+        say_once("%s of this torch cannot be seen from outside: %s", what, error)
 
 
 def _find(definition: ast.FunctionDef, inner: str) -> ast.FunctionDef:
@@ -89,6 +104,24 @@ def _compiling(torch: object) -> str:
             continue
         return f"torch.{path}"
     raise TypeError("this torch does not say when it compiles")
+
+
+def _hide(gate: Gate, torch: object) -> None:
+    """Keeps ``torch.compile`` from looking into the gate's ``of``, and what that calls.
+
+    A woven function of torch's is not always compiled itself, but what it calls is tried, if it is
+    told of a module or a tensor: with ``fullgraph=True`` that would be an error of the program's.
+    """
+    try:
+        frames = attrgetter("_C._dynamo.eval_frame")(torch)
+        code = attrgetter("of.__code__")(gate)
+    except AttributeError:
+        return
+    if hasattr(frames, "set_code_exec_strategy"):  # newer ones can spare callees too
+        skip = frames._FrameAction.SKIP
+        frames.set_code_exec_strategy(code, frames._FrameExecStrategy(skip, skip))
+    elif hasattr(frames, "skip_code"):
+        frames.skip_code(code)
 
 
 def _put_into(definition: ast.FunctionDef, entered: str, passes: str) -> None:

@@ -118,7 +118,6 @@ class Capture:
             record_shapes=of.record_shapes,
             profile_memory=of.profile_memory,
             with_stack=of.with_stack,
-            with_flops=of.with_flops,
         )
         with quiet(), profiler_lock.calling():
             self._profiler.prepare_trace()

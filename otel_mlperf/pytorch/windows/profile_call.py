@@ -209,6 +209,7 @@ def torch_profile(  # noqa: PLR0913 - the words of a schedule, and those of torc
     repeat: int | None = None,
     skip_first: int | None = None,
     every: Literal["run", "epoch"] | None = None,
+    unit: Literal["step", "epoch"] | None = None,
     phase: str | None = None,
     record_shapes: bool = False,
     profile_memory: bool = False,
@@ -226,7 +227,7 @@ def torch_profile(  # noqa: PLR0913 - the words of a schedule, and those of torc
     all that were written, and ``otel-mlperf kernels PATH`` shows one. While another
     profiler runs in the process nothing is profiled, which is counted.
 
-    Without one of the first seven arguments the whole block is one window, in a run or without one.
+    Without one of the first eight arguments the whole block is one window, in a run or without one.
     With one of them windows follow the steps of the active run: ``wait`` steps are left alone,
     ``warmup`` steps go by with the profiler on, ``active`` steps are recorded, and that ``repeat``
     times.
@@ -238,11 +239,13 @@ def torch_profile(  # noqa: PLR0913 - the words of a schedule, and those of torc
         repeat: how many windows; 1. 0: on and on.
         skip_first: steps before everything else; 0.
         every: ``epoch`` begins anew in each epoch.
+        unit: ``epoch``: ``wait``, ``active`` and ``skip_first`` count epochs. Each that is recorded
+            is a window of its own, behind ``warmup`` steps, up to its end or first validation.
         phase: whose steps count; ``train``.
         record_shapes: shapes of the operators' inputs too.
         profile_memory: allocations too.
         with_stack: Python functions too.
-        with_flops: floating point operations of operators, where torch knows them.
+        with_flops: refused: torch writes no FLOPs into its trace; see ``model_work``.
         activities: ``cpu``, ``cuda``, …; all that torch offers here.
         events: a window ends with the step in which it came to about so many events.
         folder: where the trace of a block goes instead; none of its events become spans.
@@ -252,13 +255,15 @@ def torch_profile(  # noqa: PLR0913 - the words of a schedule, and those of torc
     """
     given = {
         "wait": wait, "warmup": warmup, "active": active, "repeat": repeat,
-        "skip_first": skip_first, "every": every, "phase": phase,
+        "skip_first": skip_first, "every": every, "unit": unit, "phase": phase,
     }  # fmt: skip
     steps = {name: value for name, value in given.items() if value is not None}
     what = {
         "record_shapes": record_shapes, "profile_memory": profile_memory, "with_stack": with_stack,
-        "with_flops": with_flops, "activities": activities, "events": events,
+        "activities": activities, "events": events,
     }  # fmt: skip
+    if with_flops:
+        what["with_flops"] = True  # refused there
     schedule = parse_schedule(steps | what)
     assert schedule is not None
     return ScheduledProfiling(schedule) if steps else BlockProfiling(schedule, folder)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 import time
-import weakref
 from typing import TYPE_CHECKING
 
 from otel_mlperf.foreign_errors import is_foreign
@@ -128,20 +127,15 @@ class RunWindows:
         phase = self._recorder.registry.phase
         schedule = dataclasses.replace(
             like, skip_first=0, wait=0, warmup=1, active=steps_of(request), repeat=1, every="run",
-            phase=phase,
+            unit="step", phase=phase,
         )  # fmt: skip
         self._asked = WindowPlan(self._recorder, schedule, answer)
         self.add(self._asked)
 
 
-_of: weakref.WeakKeyDictionary[Recorder, weakref.ref[RunWindows]] = weakref.WeakKeyDictionary()
-"""A run of the past must not stay because of them: the recorder of each holds its own."""
-
-
 def windows_of(recorder: Recorder) -> RunWindows | None:
     """The windows of a run; None in a forked child, whose steps are none of a rank."""
-    windows = _of.get(recorder)
-    return windows() if windows is not None else None
+    return recorder.kept.get(RunWindows)
 
 
 def _begin(run: Run) -> None:
@@ -149,7 +143,7 @@ def _begin(run: Run) -> None:
     if recorder is None:
         return
     windows = RunWindows(recorder)
-    _of[recorder] = weakref.ref(windows)
+    recorder.kept[RunWindows] = windows
     run.before_end.append(windows.end)
     schedule = parse_schedule(recorder.config.profile)
     if schedule is not None:

@@ -66,12 +66,9 @@ class SeenSteps:
             self._seen[step.section.sid] = (step.phase, step.n, step.number)
 
 
-_of: weakref.WeakKeyDictionary[Recorder, SeenSteps] = weakref.WeakKeyDictionary()
-
-
 def seen_steps_of(recorder: Recorder) -> SeenSteps:
     """The one of a run."""
-    profiled = _of.get(recorder)
+    profiled: SeenSteps | None = recorder.kept.get(SeenSteps)
     if profiled is None:
-        profiled = _of[recorder] = SeenSteps(recorder)
+        profiled = recorder.kept[SeenSteps] = SeenSteps(recorder)
     return profiled

@@ -26,6 +26,9 @@ if TYPE_CHECKING:
     from otel_mlperf.recorder.sections.parents import OpenStep
 
 
+_NO_EPOCH_YET = object()
+
+
 class WindowPlan:
     """One schedule at work.
 
@@ -47,7 +50,9 @@ class WindowPlan:
         self._position = 0
         self._turns = 0
         """Windows that were written, or left out."""
-        self._epoch: int | None = None
+        self._epoch: Any = _NO_EPOCH_YET
+        self._epochs = -1
+        """The current one, counted from 0 on as the schedule counts them."""
         self._thread = 0
         self._capture: Capture | None = None
         self._mark: Any = None
@@ -61,7 +66,7 @@ class WindowPlan:
         of = self._schedule
         if self._is_stopped:
             return self._capture is None
-        return of.every == "run" and 0 < of.repeat <= self._turns and self._capture is None
+        return 0 < of.most_windows <= self._turns and self._capture is None
 
     def before(self) -> None:
         """A step is about to begin, outside any other."""
@@ -71,10 +76,10 @@ class WindowPlan:
             return
         if not self._is_followed(self._recorder.registry.phase):
             if self._thread == threading.get_ident():
-                self.finish(is_cut=True)  # a validation, which would fill it
+                self._finish_before_its_time()  # a validation, which would fill it
             return
         self._restart_with_epoch()
-        self._act(self._schedule.action(self._position))
+        self._act(self._schedule.action(self._position, self._epochs))
 
     def _act(self, action: Action) -> None:
         if not action:
@@ -108,7 +113,7 @@ class WindowPlan:
     def end(self) -> None:
         """No window comes any more; the one that is open ends."""
         self._is_stopped = True
-        self.finish(is_cut=True)
+        self._finish_before_its_time()
         if not self._turns:
             log.info("a profiler schedule ended before its first window: %s", self._schedule)
             self._skip("not_reached")
@@ -150,9 +155,15 @@ class WindowPlan:
 
     def _restart_with_epoch(self) -> None:
         epoch = self._recorder.stepping.epoch
-        if self._schedule.every == "epoch" and epoch != self._epoch:
-            self.finish(is_cut=True)
-            self._epoch, self._position = epoch, 0
+        if epoch == self._epoch or "epoch" not in (self._schedule.every, self._schedule.unit):
+            return
+        self._finish_before_its_time()
+        self._epoch, self._position = epoch, 0
+        self._epochs += 1
+
+    def _finish_before_its_time(self) -> None:
+        """Ends the window that is open; one that ends with its epoch is not cut by that."""
+        self.finish(is_cut=self._schedule.unit != "epoch")
 
     def _prepare(self) -> None:
         if "torch" not in sys.modules:

@@ -15,6 +15,8 @@ import sys
 import threading
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+from otel_mlperf.foreign_errors import note_raised_again
+
 if TYPE_CHECKING:
     from collections.abc import Callable
     from types import FunctionType
@@ -81,6 +83,7 @@ class _HeldError(BaseException):
         thread = threading.get_ident()
         error = _held[thread]
         del _held[thread]
+        note_raised_again(error)  # CPython 3.11 takes its traceback away
         return error
 
 
@@ -115,7 +118,9 @@ def raises_afterwards(function: Callable[..., object]) -> Callable[..., None]:
         except BaseException as error:  # noqa: BLE001 - raised again by the interpreter
             held = error
             try:
-                if not locals().get("is_begun"):  # it came at the first instruction
+                try:
+                    del is_begun
+                except UnboundLocalError:  # at the first instruction; asked without a call
                     function(*args)
             except BaseException as another:  # noqa: BLE001 - it stands for both
                 held = another

@@ -69,13 +69,20 @@ class AbandonedLoops:
             is_suspicious: whether an exception may be on its way.
         """
         now = time.monotonic_ns()
-        if not is_suspicious:
+        if is_suspicious:
+            self._waiting.append(_Abandoned(section, now, end))
+        else:
             end(now, None)
-            return
-        # Its end is written later, but what the program opens from now on is not inside it.
-        if CURRENT.get() is section:
-            self._sections.leave(section)
-        self._waiting.append(_Abandoned(section, now, end))
+        self._leave_waiting()
+
+    def _leave_waiting(self) -> None:
+        """Their ends are written later, but what the program opens from now on is in none."""
+        # An exception may hold the inner loop's iterator longer than the outer one's, whose section
+        # is then current only once the inner one is left.
+        waiting = {id(loop.section) for loop in self._waiting}
+        while id(current := CURRENT.get()) in waiting:
+            waiting.discard(id(current))
+            self._sections.leave(current)
 
     def settle(self, error: list[str] | None) -> None:
         """Ends them all: failed if an exception came out of their loops."""

@@ -121,7 +121,7 @@ def test_calls_outside_steps_are_sections_of_the_run(hooked):
     """What fails or is compiled before the loop is seen too; a failed update blinds nothing."""
     _, _, store = hooked
 
-    assert counts(store, in_steps=False) == {"forward": 3, "optimizer": 1}
+    assert counts(store, in_steps=False) == {"forward": 3, "optimizer": 1, "compile": 1}
 
 
 def test_torch_that_is_another(tmp_path):

@@ -23,8 +23,8 @@ class Written:
     def complete(self, at_ns):
         self._whole_ns = at_ns
 
-    def count(self, samples):
-        self._samples = samples
+    def count(self, content):
+        self._samples = content.samples
 
     def end(self, at_ns):
         assert self._whole_ns is not None, "a step without an update"
@@ -76,19 +76,20 @@ class Played:
     ``b`` a batch of four samples, ``q`` one that the program lets go of at once, ``d`` one of
     another loader, ``v`` one of a third that is asked without gradients; ``x``, ``y`` and ``w``:
     they are asked, and have no more. ``f`` and ``h`` forwards of two models, ``n`` and ``t`` the
-    same without gradients, ``m`` the first one's with gradients in evaluation mode, ``k`` backward;
-    1 and 2 updates, ``c`` one of the first optimizer with a closure. ``s`` a checkpoint. ``e`` and
-    ``r``: the first model is switched to evaluation and to training. ``*``: the first loader's loop
-    is left, ``!`` by an exception; ``+``: it has a new iterator over the same data. ``g``: the
-    program says itself what its steps are; ``(`` and ``)``: a framework does between; ``.``: the
-    run ends.
+    same without gradients, ``u`` one of a third that only evaluates, ``m`` the first one's with
+    gradients in evaluation mode, ``k`` backward; 1 and 2 updates, ``c`` one of the first optimizer
+    with a closure. ``s`` a checkpoint. ``e`` and ``r``: the first model is switched to evaluation
+    and to training. ``*``: the first loader's loop is left, ``!`` by an exception; ``+``: it has a
+    new iterator over the same data. ``g``: the program says itself what its steps are; ``(`` and
+    ``)``: a framework does between; ``.``: the run ends.
     """
 
     def __init__(self, moments, *, optimizers=""):
         self.written, self.waits = Written(), []
         self._ticks = count(1)
         self.loop = Loop(self.written, clock=lambda: next(self._ticks))
-        self._models = {"f": Module(), "h": Module()}
+        self._models = {"f": Module(), "h": Module(), "u": Module()}
+        self._models["u"].training = False
         self._optimizers = {"1": Thing(), "2": Thing()}
         self._batches, self._data = [], {name: Thing() for name in "bdv"}
         self._sources = {"b": Thing(), "d": Thing(), "v": Thing()}
@@ -113,6 +114,7 @@ class Played:
             "m": lambda: self._evaluate(model, records=True),
             "n": lambda: self._evaluate(model, records=False),
             "t": lambda: self._evaluate(self._models["h"], records=False),
+            "u": lambda: self._evaluate(self._models["u"], records=False),
             "e": lambda: setattr(model, "training", False),
             "r": lambda: setattr(model, "training", True),
             "*": lambda: self._sources.pop("b"),
@@ -329,6 +331,28 @@ def test_loops_one_after_the_other_have_steps_of_their_own():
     assert steps_of("fk1fk1" + "hk2hk2.").count("end") == 4
 
 
+def test_loops_whose_optimizers_are_all_made_first_lose_no_step_between_them():
+    """Nor where the first one goes on afterwards: an optimizer that was long alone still is."""
+    assert steps_of("fk1" * 5 + "hk2" * 4 + ".", optimizers="12").count("end") == 9
+    assert steps_of(("fk1" * 5 + "hk2" * 4) * 2 + ".", optimizers="12").count("end") == 18
+
+
+def test_last_batch_of_another_loop_is_one_step():
+    """The loader that it begins with may have no more before anything is computed."""
+    assert steps_of("fk1" * 3 + "b", optimizers="1").count("begin") == 4
+    played = Played("fk1" * 3, optimizers="12")
+    for moment in "bxhk2.":
+        played._play(moment)
+    assert played.written.words.count("end") + played.written.words.count("end there") == 4
+    assert "cancel" not in played.written.words
+
+
+def test_model_that_has_played_before_it_learns_has_its_turn():
+    """However late its first turn comes: it belongs to the other's step."""
+    late = "fk1" * 5 + "fk1hk2fk1" * 2
+    assert steps_of("t" + late + ".", optimizers="12").count("end") == late.count("1")
+
+
 def test_model_that_is_tried_out_is_no_step():
     """A forward before the loader is asked, for shapes or to compile, is forgotten."""
     assert steps_of("fbfk1b") == "begin cancel begin end begin"
@@ -412,6 +436,24 @@ def test_teacher_is_part_of_the_step():
     """Forwards of a model that does not learn, inside a step, are its own."""
     assert steps_of("btfk1btfk1btfk1x") == "begin end begin end begin end begin cancel"
     assert steps_of("btfkbtfk1btfkbtfk1x") == "begin end begin end begin cancel"
+
+
+def test_teacher_of_a_loop_without_a_loader_begins_its_steps():
+    """Once two turns have shown that it is one; it is no validation in any of them."""
+    words = steps_of("ufk1" * 5 + ".", optimizers="1").split()
+    assert (words.count("begin"), words.count("over")) == (5, 0)
+    played = Played("ufk1" * 3, optimizers="1")
+    before = len(played.written.words)
+    for moment in "ufk1":
+        played._play(moment)
+        played.written.words.append(moment)
+    assert " ".join(played.written.words[before:]) == "end begin u f k 1"
+
+
+def test_copy_that_is_validated_now_and_then_is_no_teacher():
+    """As an average of the model, without a loader; nor is the model itself before it learns."""
+    assert steps_of("fk1" * 3 + "ufk1fk1uu." + "ufk1", optimizers="1").count("over") == 2 + 1
+    assert steps_of("enrfk1fk1", optimizers="1").split()[:3] == ["validate", "over", "begin"]
 
 
 def test_update_by_hand_is_no_step_and_its_validation_is_one():

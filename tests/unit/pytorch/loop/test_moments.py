@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from itertools import pairwise
 
 import pytest
@@ -10,6 +11,10 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import otel_mlperf as om
 from otel_mlperf.integrations.torch_loop import TorchLoop
+from otel_mlperf.pytorch.loop.loop_finder import Loop
+from otel_mlperf.pytorch.loop.moments import LoopMoment
+from otel_mlperf.pytorch.loop.recorded_steps import RecordedSteps
+from otel_mlperf.recorder.sections.section_context import CURRENT
 
 
 @pytest.fixture
@@ -27,12 +32,13 @@ def watched(train):
 
 
 def run_loop(steps):
-    """An untouched loop."""
+    """An untouched loop, and its model."""
     model = torch.nn.Linear(4, 1)
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
     for (x,) in DataLoader(TensorDataset(torch.randn(steps * 4, 4)), batch_size=4):
         model(x).sum().backward()
         optimizer.step()
+    return model
 
 
 def recorded(trained, *names):
@@ -80,3 +86,65 @@ def test_opening_a_window_of_the_profiler_is_in_no_step(watched):
 
     assert steps[1].start > steps[0].end
     assert steps[2].start > steps[1].end
+
+
+def evaluate(model, meanwhile=lambda: None):
+    """As people write it; when it had switched the model, and when it had its loader's iterator."""
+    model.eval()
+    switched_ns = time.monotonic_ns()
+    meanwhile()
+    batches = iter(DataLoader(TensorDataset(torch.randn(8, 4)), batch_size=4))
+    ready_ns = time.monotonic_ns()
+    with torch.no_grad():
+        for (x,) in batches:
+            model(x)
+    model.train()
+    return switched_ns, ready_ns
+
+
+def test_validation_begins_where_its_model_is_switched(watched):
+    """What its loader takes to start is part of it, and of no step."""
+    trained = watched()
+    model = run_loop(2)
+    began_ns = time.monotonic_ns()
+    switched_ns, _ = evaluate(model)
+    validation, *steps = recorded(trained, "validate", "train.step")[::-1]
+
+    assert began_ns < validation.start < switched_ns
+    assert all(step.end <= validation.start for step in steps)
+
+
+def test_validation_begins_with_its_first_batch_where_something_else_comes_before(watched):
+    """A section of the program's after the switch is no part of it."""
+    trained = watched()
+    model = run_loop(2)
+
+    def prepare():
+        with om.span("prepare"):
+            pass
+
+    _, ready_ns = evaluate(model, prepare)
+    (validation,) = recorded(trained, "validate")
+
+    assert validation.start > ready_ns
+
+
+class Stopped(LoopMoment):
+    """A moment that is interrupted once its section is open."""
+
+    def _begins(self, subject):
+        super()._begins(subject)
+        raise KeyboardInterrupt
+
+
+def test_moment_that_is_interrupted_as_it_begins_leaves_no_section_open(watched):
+    """What comes after Ctrl-C is not inside it, and the next moment of its kind is seen."""
+    trained = watched()
+    around = CURRENT.get()
+    moment = Stopped("forward", Loop(RecordedSteps()))
+    with pytest.raises(KeyboardInterrupt), moment.of():
+        pass
+
+    assert CURRENT.get() is around
+    assert not moment.busy
+    assert [section.name for section in recorded(trained, "forward")] == ["forward"]

@@ -70,12 +70,12 @@ def test_model_that_learns_in_evaluation_mode_is_never_evaluated():
     assert not learners.are_evaluated
 
 
-def test_only_what_has_parameters_counts():
+def test_only_what_has_parameters_is_a_model():
     """A metric or a transformation is no model, and what is frozen does not learn."""
     learners, frozen = Learners(), make_model().requires_grad_(False)
 
-    assert not learners.counts(nn.Softmax(dim=0))
-    assert learners.counts(frozen)
+    assert not learners.tries(nn.Softmax(dim=0))
+    assert learners.tries(frozen)
     assert not learners.learns(frozen)
     assert learners.learns(make_model())
 

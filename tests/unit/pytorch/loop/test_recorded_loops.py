@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import sys
+import time
 from collections import Counter
 
 import pytest
@@ -14,6 +15,7 @@ from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 from torch.utils.data.dataloader import _SingleProcessDataLoaderIter
 
 import otel_mlperf as om
+from otel_mlperf.integrations.torch_loop import TorchLoop
 from otel_mlperf.recorder.sections.section_context import CURRENT
 
 PARTS = ("data.load", "forward", "loss", "backward", "optimizer", "checkpoint", "checkpoint.load")
@@ -138,6 +140,40 @@ def test_nothing_stays_current_after_a_loop(watched):
         optimizer.step()
 
     assert CURRENT.get() is watched.run._section
+
+
+class Measured:
+    """A batch that notes when it was asked how large it is."""
+
+    def __init__(self, rows):
+        self.rows, self.asked_ns = rows, 0
+
+    @property
+    def shape(self):
+        self.asked_ns = time.monotonic_ns()
+        return self.rows.shape
+
+
+def test_wait_holds_what_is_looked_at_in_its_batch(watched):
+    """Also the first one of a generator: whoever waits for the batch waits for that, too."""
+    seen = []
+
+    def rows():
+        yield from DataLoader(torch.randn(8, 4), batch_size=4, collate_fn=to_measured)
+
+    model = make_model()
+    optimizer = optimizer_of(model)
+    for batch in rows():
+        model(batch.rows).sum().backward()
+        optimizer.step()
+        seen.append(batch.asked_ns)
+    waits = Recorded(watched).named("data.load")
+
+    assert [wait.start < at < wait.end for wait, at in zip(waits, seen, strict=True)] == [True] * 2
+
+
+def to_measured(rows):
+    return Measured(torch.stack(rows))
 
 
 def test_wait_ends_where_the_first_batch_is_there(watched):
@@ -551,3 +587,25 @@ def test_batches_that_are_gathered_and_copied_are_the_step_s(watched):
 
     three = {"data.load": 3, "forward": 3, "backward": 3, "optimizer": 1}
     assert recorded.parts == [three] * 4
+
+
+def test_settings_leave_out_what_is_watched(train):
+    """Sections of an untouched loop, too; its steps and waits are found all the same."""
+    trained, integration = train(leave_out="forward", sum_up="backward"), TorchLoop()
+    integration.switch_on(torch)
+    try:
+        model = torch.nn.Linear(4, 1)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for (batch,) in DataLoader(TensorDataset(torch.randn(6, 4)), batch_size=2):
+            optimizer.zero_grad()
+            model(batch).sum().backward()
+            optimizer.step()
+        trained.run.stop()
+    finally:
+        integration.switch_off()
+
+    names = [section.name for section in trained.sections()]
+    assert names.count("train.step") == 3
+    assert names.count("optimizer") == 3
+    assert names.count("data.load") >= 3
+    assert not {"forward", "backward"} & set(names)

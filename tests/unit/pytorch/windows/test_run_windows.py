@@ -132,6 +132,19 @@ def test_each_epoch_has_its_windows(train):
     assert all(window.is_cut for window in trained.windows)
 
 
+def test_whole_epochs_are_windows(train):
+    """``unit=epoch`` records each in a window that ends with it, and is not cut by that."""
+    trained = train("unit=epoch,wait=1,warmup=1,active=1,repeat=2")
+    for _ in om.epochs(5):
+        by_steps(trained.work, 4)
+        with om.phase("validate"):
+            by_steps(trained.work, 1)
+    trained.run.stop()
+
+    assert [numbers(window) for window in trained.windows] == [[5, 6, 7], [13, 14, 15]]
+    assert not any(window.is_cut for window in trained.windows)
+
+
 def test_validation_ends_a_window(train):
     """Steps of another phase do not fill it."""
     trained = train("wait=3,warmup=1,active=9")

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import gc
 import signal
+import weakref
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+import otel_mlperf as om
+from otel_mlperf.foreign_errors import is_foreign
 from otel_mlperf.recorder.core.interrupts import at_once, raises_afterwards
 
 if TYPE_CHECKING:
@@ -51,6 +54,33 @@ def test_finalizer(alarm):
         drop()
 
     assert raised.value.args == (3, "s")
+
+
+@pytest.mark.fault("F95")
+def test_what_is_raised_afterwards_is_still_the_programs():
+    """An exception with words, which lost its handler on the way, is not taken for one of ours."""
+
+    def handle(*_: Any) -> None:
+        raise ValueError("too late")
+
+    class Object:
+        def end(self) -> None:
+            signal.raise_signal(signal.SIGALRM)
+
+        __del__ = raises_afterwards(end)
+
+    def drop() -> None:
+        Object()
+        len("the next call")
+
+    before = signal.signal(signal.SIGALRM, handle)
+    try:
+        with pytest.raises(ValueError, match="too late") as raised:
+            drop()
+    finally:
+        signal.signal(signal.SIGALRM, before)
+
+    assert is_foreign(raised.value)
 
 
 @pytest.mark.fault("F95")
@@ -101,6 +131,15 @@ def test_other_callbacks_of_a_collection(alarm, struck):
         gc.callbacks[:] = before
 
     assert called == ["start", "finalizer", "stop"]
+
+
+@pytest.mark.fault("F95")
+def test_a_run_of_the_past(recording):
+    """No Python is called as it is forgotten, in which what a handler raises would be dropped."""
+    om.stop()
+    called = [reference.__callback__ for reference in weakref.getweakrefs(recording.recorder)]
+
+    assert not any(called)
 
 
 def test_first_instruction():

@@ -1,0 +1,112 @@
+"""When does ``torch.compile`` compile, and for how long?
+
+TorchDynamo calls before and after each compilation, where none is inside another: between the two
+calls a section is open, in whatever waits for it. The calls are no part of what is compiled. An
+older torch without such calls has no such sections.
+"""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Any, Final
+
+from otel_mlperf import names
+from otel_mlperf.foreign_errors import raise_foreign
+from otel_mlperf.pytorch.loop.weave import weave
+from otel_mlperf.recorder.api.span import active
+from otel_mlperf.recorder.core.faults import internal_error, say_once
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+_GATE: Final = "_otel_mlperf_compilation"
+
+
+class CompilationWatch(AbstractContextManager[None]):
+    """One section from the begin to the end of each compilation.
+
+    Args:
+        handler: TorchDynamo's, which has the two lists of what it calls.
+    """
+
+    busy: Final = False
+
+    def __init__(self, handler: Any) -> None:
+        self._handler = handler
+        self._section: Any = None
+
+    def watch(self) -> None:
+        """Is called from now on; twice is once."""
+        handler = self._handler
+        if self.begin not in handler.start_callbacks:
+            handler.register_start_callback(self.begin)
+            handler.register_end_callback(self.end)
+
+    def begin(self, *about: Any) -> None:
+        """A compilation begins; never raises.
+
+        Args:
+            about: id and reason, which an older torch does not say.
+        """
+        try:
+            recorder = active()
+            if recorder is None:
+                return
+            choice = recorder.choice.of(names.SPAN_COMPILE, names.COMPILE)
+            if choice == "sum_up":
+                self._section = recorder.aggregated.make(names.SPAN_COMPILE, names.COMPILE)
+                self._section.__enter__()
+            elif choice == "record":
+                self._section = recorder.sections.enter(
+                    names.SPAN_COMPILE, names.COMPILE, **_attributes(*about)
+                )
+        except Exception as error:  # noqa: BLE001 - recording never raises
+            internal_error(error)
+
+    def end(self, *_about: Any) -> None:
+        """It is over, or failed; never raises."""
+        section, self._section = self._section, None
+        try:
+            if section is not None:
+                section.__exit__(None, None, None)
+        except Exception as error:  # noqa: BLE001 - recording never raises
+            internal_error(error)
+
+    def of(self, _subject: object) -> CompilationWatch:
+        """The gate for ``torch._dynamo.reset``, which forgets whom it calls."""
+        return self
+
+    def __exit__(self, *_failure: object) -> None:
+        try:
+            self.watch()
+        except Exception as error:  # noqa: BLE001 - recording never raises
+            internal_error(error)
+
+
+_watch: CompilationWatch | None = None
+
+
+def watch_compilation(dynamo: ModuleType) -> None:
+    """Sees each compilation from now on; never raises.
+
+    Args:
+        dynamo: ``torch._dynamo``, which has been imported.
+    """
+    global _watch
+    try:
+        if _watch is None:
+            _watch = CompilationWatch(dynamo.callback_handler)
+            _watch.watch()
+            weave(dynamo.reset, _watch, _GATE)
+    except Exception as error:  # noqa: BLE001 - a torch that is built otherwise compiles all the same
+        raise_foreign(error)
+        say_once("compilation by this torch cannot be seen from outside: %s", error)
+
+
+def _attributes(about: Any = None, *_: object) -> dict[str, str]:
+    """Which compilation of which frame it is (``1/2``: frame 1 a third time), and why."""
+    number, reason = getattr(about, "compile_id", None), getattr(about, "callback_trigger", None)
+    attributes = {names.COMPILE_ID: number} if isinstance(number, str) else {}
+    if isinstance(name := getattr(reason, "name", None), str):
+        attributes[names.COMPILE_REASON] = name.lower()
+    return attributes

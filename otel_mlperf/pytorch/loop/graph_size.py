@@ -1,0 +1,24 @@
+"""Of how many operations is the graph that a backward pass goes through?"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+MOST: Final = 20_000
+"""Nobody asks for more, and each takes 0.8 µs to count."""
+
+
+def count_operations(tensors: Any) -> int:
+    """The nodes of autograd's graph behind a tensor or several, up to ``MOST``.
+
+    A part that was compiled is one of them.
+    """
+    given = tensors if isinstance(tensors, (tuple, list)) else [tensors]
+    waiting = [getattr(tensor, "grad_fn", None) for tensor in given]
+    seen: set[Any] = set()
+    while waiting and len(seen) < MOST:
+        node = waiting.pop()
+        if node is not None and node not in seen:
+            seen.add(node)
+            waiting += [above for above, _ in node.next_functions]
+    return len(seen)

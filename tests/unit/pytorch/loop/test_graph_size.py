@@ -1,0 +1,37 @@
+"""Are the operations of a backward pass counted, each once?"""
+
+from __future__ import annotations
+
+import torch
+
+from otel_mlperf.pytorch.loop.graph_size import MOST, count_operations
+
+
+def test_operations_of_a_graph_are_counted_once():
+    """Product, sum and the leaf's own; both ways lead to that one."""
+    x = torch.ones(3, requires_grad=True)
+
+    assert count_operations((x * x).sum()) == 3
+
+
+def test_several_tensors_share_what_is_behind_them():
+    """As ``torch.autograd.backward`` takes them."""
+    x = torch.ones(3, requires_grad=True)
+    y = x * 2
+
+    assert count_operations([y.sum(), y.mean()]) == 4
+
+
+def test_what_has_no_graph_has_no_operation():
+    """The call will fail, which is the program's."""
+    assert count_operations(torch.ones(1)) == 0
+    assert count_operations(None) == 0
+
+
+def test_a_huge_graph_is_counted_up_to_a_limit():
+    """Counting takes its time."""
+    y = torch.ones(1, requires_grad=True)
+    for _ in range(MOST + 10):
+        y = y + 1
+
+    assert count_operations(y) == MOST
