@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
+from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from otel_mlperf.journal.folder_lock import OnlyOne
 
 for _variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ[_variable] = "1"  # read when numpy is loaded
@@ -16,19 +24,63 @@ def main(argv: list[str]) -> int:
 
     Where another agent does it, reads what that one cannot see.
     """
-    from otel_mlperf.agent.lifecycle.agent_process import first_meta, leave_the_job, serve
-    from otel_mlperf.ids import safe_name
+    from otel_mlperf.agent.intake.first_look import FirstLook
+    from otel_mlperf.journal.folder_lock import OnlyOne, is_served
+    from otel_mlperf.journal.journal_folder import is_own
 
     journal = Path(argv[0]).absolute()
-    folder = journal.parent
-    meta = first_meta(folder)
+    if not is_own(journal.parent):
+        return 1
+    # The rank that started it may be bound to two cores, which are the ones that must not be
+    # disturbed.
+    with contextlib.suppress(OSError):
+        os.sched_setaffinity(0, range(os.cpu_count() or 1))
+    if is_served(journal.parent):
+        _say_ready()
+    # Every rank starts an agent, and all but one find that the node is served. The one that serves
+    # it loads for long, and programs record meanwhile.
+    with (lock := OnlyOne(journal.parent)) as is_mine:
+        first_look = FirstLook(journal.parent)
+        if is_mine:
+            first_look.start()
+            _say_ready()
+        try:
+            return _live_beside(journal, lock if is_mine else None, first_look.stop)
+        finally:
+            first_look.stop()
+
+
+def _say_ready() -> None:
+    """Tells the program, which waits for it at its start (see ``agent_launch``), to go on."""
+    main_module = sys.modules["__main__"]
+    with contextlib.suppress(AttributeError, OSError):
+        os.close(main_module.__dict__.pop("ready", -1))
+
+
+def _live_beside(journal: Path, lock: OnlyOne | None, take_over: Callable[[], None]) -> int:
+    # What writes Parquet would load them, with 3 MB; nothing of a run lies in such stores.
+    for module in ("_azurefs", "_gcsfs", "_hdfs", "_s3fs"):
+        sys.modules[f"pyarrow.{module}"] = None  # type: ignore[assignment]
+    from otel_mlperf.agent.lifecycle.agent_process import (
+        first_meta,
+        leave_the_job,
+        lower_priority,
+        serve,
+    )
+    from otel_mlperf.ids import safe_name
+
+    meta = first_meta(journal.parent)
     if meta is None:
         return 0
     leave_the_job(Path(meta.run_folder), safe_name(meta.host))
-    code = serve(folder, os.environ)
+    quieten = partial(lower_priority, os.getpriority(os.PRIO_PROCESS, 0))
+    code = 0
+    if lock is not None:
+        code = serve(journal.parent, os.environ, lock, take_over=take_over, quieten=quieten)
     if journal.exists():
         from otel_mlperf.agent.readings.gpu_sidecar import sample
 
+        quieten()
         sample(journal, os.environ)
     return code
 

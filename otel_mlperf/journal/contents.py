@@ -11,6 +11,8 @@ from typing import Annotated, Any, Final, TypedDict
 
 import msgspec
 
+from otel_mlperf.journal.device_times import DeviceTimes  # noqa: TC001 - msgspec reads it
+
 _Size = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]
 _Used = Annotated[int, msgspec.Meta(ge=-(1 << 56), le=1 << 56)]
 _Id = Annotated[int, msgspec.Meta(ge=0)]
@@ -42,12 +44,18 @@ class Payload(TypedDict, total=False):
     """Samples of a step."""
     t: _Value
     """Tokens of a step."""
+    m: _Value
+    """Elements of the batches of a step."""
+    f: _Value
+    """Floating point operations of a step."""
     x: _Size
     """Nanoseconds in it that are no part of it."""
     u: list[_Used | None]
     """What a section used: one number for each of ``names.MEASURES``."""
     g: list[list[_Size]]
     """What aggregated sections came to in a step."""
+    d: DeviceTimes
+    """When a device was in sections: of no row."""
 
 
 _payload: Final = msgspec.msgpack.Decoder(Payload).decode

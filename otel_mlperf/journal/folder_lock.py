@@ -31,13 +31,15 @@ def is_served(folder: Path) -> bool:
 
 
 class OnlyOne:
-    """Holds the folder's lock; False if another agent keeps it."""
+    """Holds the folder's lock, from before if it did; False if another agent keeps it."""
 
     def __init__(self, folder: Path, lock: str = LOCK) -> None:
         self._path = folder / lock
         self._fd = -1
 
     def __enter__(self) -> bool:
+        if self._fd >= 0:
+            return self.keeps()
         until = time.monotonic() + _LOCK_WAIT_S
         while not self._locks():
             if self._fd < 0 or time.monotonic() > until:

@@ -5,10 +5,10 @@ What is mapped stays whole, but no agent that comes later finds it. So the conte
 file of the same name, at the same addresses: whatever of the recorder points into the mapping still
 does, and a reader of the old file goes on in the new one at the same slot.
 
-Nothing is done against a file that is cut short: the next store raises SIGBUS, whatever is checked
-before. Only the owner of the file can do that. The kernel seals no size of a file that has a name,
-and one without a name (``memfd_create``) would be gone with the process and its agent, whose rows
-``recover`` reads today.
+A file that is cut short cannot be kept from raising SIGBUS at the next store, whatever is checked
+before; the agent makes it whole again as soon as it sees it (``cut_file``). Only the owner of the
+file can do that. The kernel seals no size of a file that has a name, and one without a name
+(``memfd_create``) would be gone with the process and its agent, whose rows ``recover`` reads today.
 """
 
 from __future__ import annotations

@@ -9,6 +9,7 @@ import mmap
 import os
 import struct
 import zlib
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -16,7 +17,9 @@ import numpy as np
 
 from otel_mlperf.errors import JournalError
 from otel_mlperf.journal.contents import parse_entry
+from otel_mlperf.journal.cut_file import make_whole
 from otel_mlperf.journal.layout import (
+    CHUNK_BYTES,
     HEADER_BYTES,
     MAGIC,
     MAX_ENTRIES,
@@ -28,6 +31,7 @@ from otel_mlperf.journal.layout import (
     Word,
 )
 from otel_mlperf.journal.meta import JournalMeta, has_owner
+from otel_mlperf.journal.moved_rows import count_moved, drop_moved, read_moved
 from otel_mlperf.journal.ring_scan import ROW_TYPE, PayloadParts, RingScan
 
 if TYPE_CHECKING:
@@ -74,9 +78,9 @@ class JournalReader:
         self, path: str, buffer: mmap.mmap | None = None, *, is_writable: bool = True
     ) -> None:
         self.path = path
-        self._fd = -1
+        self._fd, cut_at = -1, 0
         if buffer is None:
-            self._fd, buffer = _map(path, is_writable=is_writable)
+            self._fd, buffer, cut_at = _map(path, is_writable=is_writable)
         self._map = buffer
         self.words = memoryview(buffer).cast("Q")
         try:
@@ -87,6 +91,7 @@ class JournalReader:
         except JournalError:
             self._release()
             raise
+        self._note_cut(cut_at)
 
     def _lay_out(self) -> None:
         shape = Shape.of_size(len(self._map))
@@ -99,9 +104,22 @@ class JournalReader:
         chunks = np.frombuffer(self._map, ROW_TYPE, shape.chunks, shape.entries_at)
         self.ring = RingScan(np.frombuffer(self._map, ROW_TYPE, shape.rows, shape.ring_at))
         self._chunks = RingScan(chunks)
+        self._moved, self._moved_gone = count_moved(self.path), 0
         self._was_closed = False
         self._unlike = 0
         self._entries = PayloadParts(parse_entry)
+
+    def mend(self) -> bool:
+        """Gives a file that was cut short its length back; False if that cannot be."""
+        self._note_cut(make_whole(self._fd))
+        return not self.is_cut
+
+    def _note_cut(self, cut_at: int) -> None:
+        if cut_at:
+            shape = Shape.of_rows(self.rows)
+            rows, chunks = cut_at - shape.ring_at, cut_at - shape.entries_at
+            self.ring.cut_off(rows // ROW_BYTES, self.word(Word.TAIL) + self.rows)
+            self._chunks.cut_off(chunks // CHUNK_BYTES, shape.chunks)
 
     def _read_meta(self) -> JournalMeta:
         (length,) = struct.unpack_from("<I", self._map, META_AT)
@@ -135,7 +153,25 @@ class JournalReader:
         # when it is there has seen all. Read afterwards, rows stored in between would be given
         # up.
         self._was_closed = self.word(Word.STATE) == State.CLOSED
-        return self.ring.take(final=final)
+        if self.ring.next > self._moved:
+            return self.ring.take(final=final)
+        moved = self._take_moved()
+        return np.concatenate((moved, self.ring.take(final=final)))
+
+    def _take_moved(self) -> Rows:
+        """Rows that were moved out of the ring before anybody could read them."""
+        text, first = b"", self.ring.next
+        self.ring.next = self._moved + 1
+        with suppress(OSError):
+            text = read_moved(self.path, first, self._moved)
+        rows: Rows = np.frombuffer(text[: len(text) // ROW_BYTES * ROW_BYTES], ROW_TYPE)
+        self._moved_gone += self.ring.next - first - len(rows)
+        return rows
+
+    def drop_moved(self, next_: int) -> None:
+        """Removes the file of the rows that were moved, if tables hold all in front of a slot."""
+        if 0 < self._moved < next_:
+            drop_moved(self.path)
 
     def new_entries(self) -> dict[int, list[Any]]:
         """What was registered since the last call: entry number to content (see ``layout``)."""
@@ -173,10 +209,16 @@ class JournalReader:
         """
         return self._unlike + self.ring.damaged()
 
+    def take_gone(self) -> int:
+        """How many more rows were cut off the file, or removed, before a look reached them."""
+        head = self.word(Word.HEAD) if self.word(Word.STATE) == State.CLOSED else 0
+        gone, self._moved_gone = self._moved_gone, 0
+        return gone + self.ring.take_gone(min(head, self.ring.next))
+
     def damaged_entries(self) -> int:
-        """How many more entries were written over: what they stood for is called ``other``."""
+        """How many more entries are damaged or cut off: what they stood for is called ``other``."""
         count, self._entries.damaged = self._entries.damaged, 0
-        return count
+        return count + self._chunks.take_gone()
 
     @property
     def rows(self) -> int:
@@ -204,7 +246,7 @@ class JournalReader:
     def free(self) -> None:
         """Makes room: every slot that was read may be written again, holes and later ones not."""
         # One 8-byte store, after everything below it was copied: the writer sees room only then.
-        self.words[Word.TAIL] = self.ring.freeable()
+        self.words[Word.TAIL] = max(self.ring.freeable(), self._moved + 1)
 
     @property
     def is_closed(self) -> bool:
@@ -248,7 +290,7 @@ class JournalReader:
             os.close(self._fd)
 
 
-def _map(path: str, *, is_writable: bool) -> tuple[int, mmap.mmap]:
+def _map(path: str, *, is_writable: bool) -> tuple[int, mmap.mmap, int]:
     # Only who frees slots maps the file for writing: a passer-by cannot harm the program.
     mode, access = os.O_RDONLY, mmap.ACCESS_READ
     if is_writable:
@@ -261,10 +303,11 @@ def _map(path: str, *, is_writable: bool) -> tuple[int, mmap.mmap]:
         # No link is followed and the size is checked before it is mapped: the folder may be one
         # that others can write to, and a file that is too short would raise SIGBUS at the first
         # look.
+        cut_at = make_whole(fd) if is_writable else 0
         size = os.fstat(fd).st_size
         if size < HEADER_BYTES + ROW_BYTES or size % WORD:
             raise JournalError(f"reading the journal {path}: its {size} bytes are none")
-        return fd, mmap.mmap(fd, size, access=access)
+        return fd, mmap.mmap(fd, size, access=access), cut_at
     except (OSError, ValueError) as error:
         os.close(fd)
         raise JournalError(f"reading the journal {path}: {error}") from error

@@ -13,6 +13,7 @@ publishes it, wrong for a counter.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
 import struct
@@ -297,7 +298,9 @@ class Journal:
         """Gives up memory and lock: whoever reads the file then knows that its owner is gone."""
         self.words.release()
         self.floats.release()
-        self.buffer.close()
+        # Whoever keeps the variables of our frames (what reports exceptions does) keeps the memory.
+        with contextlib.suppress(BufferError):
+            self.buffer.close()
         for fd in {self._fd, self._former_fd} - {-1}:
             os.close(fd)
 

@@ -20,16 +20,20 @@ CANCEL     start       end          its id    enclosing id    trace root  track 
 VALUE      time        float bits   its id    number          trace root  track section entry
 FOREIGN    id, high    id, low      root key  0               0           0     0
 PAYLOAD    44 bytes of text at 0:16 and 24:52, span id at 16
+MARK       time        0            number    0               0           0     0
 =========  ==========  ===========  ========  ==============  ==========  ===== ==============
 
 Times are nanoseconds of CLOCK_MONOTONIC. ``root`` is the span that makes the trace: a step, the
 run, or a key that a FOREIGN row has bound to a trace of somebody else. A root writes BEGIN before
 anything inside it; *number* is the user's step number, *n* counts from 0 in this process and phase
-(both signed). A VALUE row's ``span`` is the section in which ``log()`` was called.
+(both signed). A VALUE row's ``span`` is the section in which ``log()`` was called. A MARK is
+a point from which on the program may ask what its sections took; a later one of its number replaces
+it.
 
 **Payloads.** What does not fit a row (attributes, an exception) is a MessagePack map, written as
 PAYLOAD rows of the same span id *before* the row that they belong to, whose flag HAS_PAYLOAD is
-then set. Text = 4-byte length + bytes, cut into parts; part number and count are in the flags.
+then set. One with ``d`` (see ``device_times``) belongs to no row. Text = 4-byte length + bytes, cut
+into parts; part number and count are in the flags.
 
 **Entries** are chunks of the same form as PAYLOAD rows: ``span`` is the entry's number, ``seq`` the
 chunk's number from 1, which is its place too. The MessagePack content is an array whose first item
@@ -92,6 +96,18 @@ HISTOGRAM_SCALE: Final = 3
 """Eight buckets for each doubling: a value is known to within 4.5 %."""
 BUCKETS_IN_CELL: Final = 6
 BUCKETS_AT: Final = 1 << 32
+
+START: Final = 0
+EPOCH: Final = 1
+ASKED: Final = (2, 3)
+"""Numbers of the marks that the package sets: the begin, the epoch's, those of questions in turn.
+
+Two of these: while one question is answered, the mark of the one before is still needed.
+"""
+FIRST_OWN: Final = 4
+"""The program's own are numbered from here on."""
+MOST_OWN: Final = 16
+"""So many of them are kept, the newest."""
 
 ROW: Final = struct.Struct("<QQQQQQIIQ")
 OPEN: Final = struct.Struct("<QQQQQQ")
@@ -182,6 +198,7 @@ class Kind(IntEnum):
     VALUE = 4
     FOREIGN = 5
     PAYLOAD = 6
+    MARK = 7
 
 
 class HistogramCell(IntEnum):
@@ -202,6 +219,8 @@ class Flag(IntFlag):
     """Of a section that stopped its thread wherever it was: a reader finds parent and root."""
     MEASURED = 1 << 9
     """Its payload says what it used."""
+    ON_DEVICE = 1 << 10
+    """A payload of its own will say when a GPU was in it."""
 
 
 PART_SHIFT: Final = 8
@@ -247,6 +266,13 @@ class Shape:
         while shape.size < size:
             shape = cls.of_rows(shape.rows << 1)
         return shape if shape.size == size else None
+
+
+def stores_in_order() -> bool:
+    """Whether the processor shows a row's last word after the words in front of it."""
+    import platform  # not in the training process
+
+    return platform.machine() in ("x86_64", "AMD64", "i686")
 
 
 def signed(word: int) -> int:

@@ -7,7 +7,6 @@ three quarters of the ring lie behind it.
 
 from __future__ import annotations
 
-import platform
 import struct
 from typing import TYPE_CHECKING, Any, Final
 
@@ -15,7 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from otel_mlperf.journal.contents import parse_payload
-from otel_mlperf.journal.layout import PART_SHIFT, PARTS_SHIFT, Kind
+from otel_mlperf.journal.cut_file import CutSlots
+from otel_mlperf.journal.layout import PART_SHIFT, PARTS_SHIFT, Kind, stores_in_order
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -41,8 +41,7 @@ _BLOCK: Final = 2048
 _HIGHEST: Final = (1 << 64) - 1
 _GLANCES: Final = (10, 5, 2)
 """PayloadParts of a ring: one slot alone may be a hole."""
-# Elsewhere a row's last word can become visible before the words in front of it.
-_STORES_IN_ORDER: Final = platform.machine() in ("x86_64", "AMD64", "i686")
+_STORES_IN_ORDER: Final = stores_in_order()
 
 
 class RingScan:
@@ -61,6 +60,10 @@ class RingScan:
         self.holes: list[int] = []
         self._given_up: set[int] = set()
         """Places of holes that were too old, and hold what nobody writes."""
+        self._cut = CutSlots(len(ring), len(ring), 0)
+        self._reached = 0
+        """The last slot that was found published."""
+        self._gone = 0
         self._seen = 0
         """The last slot that the look before saw published, and the holes that it saw filled."""
         self._filled: list[int] = []
@@ -83,8 +86,9 @@ class RingScan:
             # later block and stored there, but it will be found from here next time: nothing is
             # skipped.
             if not published.any():
-                if not final:
+                if not (final or self._goes_on_behind(slots, end)):
                     break
+                self.holes += slots[self._cut.among(slots)].tolist()
                 self.next += len(slots)
                 continue
             last = int(np.flatnonzero(published)[-1]) + 1
@@ -93,14 +97,41 @@ class RingScan:
             self.holes += slots[:last][~published[:last]].tolist()
             parts.append(self._ring[at[:last][published[:last]]])
             self.next += last
+            self._reached = self.next - 1
         if twice:
             self._look_ahead()
         elif len(self.holes) > known:
             # A look takes its time, more if it loses its processor: what was not there when it
             # passed, but before the rows behind, may be there by now and is no hole then.
             parts.append(self._late(twice))
+        self._give_up_cut(self._reached)
         rows: Rows = np.concatenate(parts)
         return rows
+
+    def cut_off(self, place: int, below: int) -> None:
+        """All from ``place`` on was cut off the file; slots from ``below`` on are later ones."""
+        self._cut = CutSlots(len(self._ring), place, below)
+
+    def take_gone(self, head: int = 0) -> int:
+        """How many more rows are known to have been cut off before a look reached them.
+
+        ``head`` is the last slot that was drawn, a row of nothing; 0: nobody has said so.
+        """
+        self._give_up_cut(head - 1)
+        gone, self._gone = self._gone, 0
+        return gone
+
+    def _goes_on_behind(self, slots: NDArray[np.uint64], end: int) -> bool:
+        """Whether rows follow an empty block that was cut off: nobody fills it any more."""
+        if not self._cut.among(slots).any():
+            return False
+        later = np.arange(slots[-1] + 1, end, dtype=np.uint64)
+        return bool((self._ring["seq"][later & self._mask] == later).any())
+
+    def _give_up_cut(self, last: int) -> None:
+        if self.holes and (gone := set(self._cut.before(self.holes, max(last, 0)))):
+            self._gone += len(gone)
+            self.holes = [slot for slot in self.holes if slot not in gone]
 
     def _published(
         self, slots: NDArray[np.uint64], at: NDArray[np.uint64], twice: bool

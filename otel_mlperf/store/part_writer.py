@@ -149,7 +149,7 @@ def _merge(paths: list[Path], path: Path, table: str) -> None:
     schema = _schema(table)
     held: list[pa.RecordBatch] = []
     with _replacing(path) as temporary, _open(temporary, table) as writer:
-        for batch in _batches(paths):
+        for batch in _batches(paths, schema):
             held.append(batch)
             if sum(map(len, held)) >= _GROUP_ROWS:
                 writer.write_table(pa.Table.from_batches(held, schema))
@@ -158,10 +158,21 @@ def _merge(paths: list[Path], path: Path, table: str) -> None:
             writer.write_table(pa.Table.from_batches(held, schema))
 
 
-def _batches(paths: list[Path]) -> Iterator[pa.RecordBatch]:
+def _batches(paths: list[Path], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     for path in paths:
         with pq.ParquetFile(path) as file:
-            yield from file.iter_batches(_GROUP_ROWS, use_threads=False)
+            for batch in file.iter_batches(_GROUP_ROWS, use_threads=False):
+                yield batch if batch.schema.equals(schema) else _completed(batch, schema)
+
+
+def _completed(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """A batch of an earlier version, whose rows have nothing in the columns that came since."""
+    known = batch.schema.names
+    columns = [
+        batch.column(field.name) if field.name in known else pa.nulls(len(batch), field.type)
+        for field in schema
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
 def _as_table(table: str, columns: Mapping[str, Values]) -> pa.Table:

@@ -19,6 +19,8 @@ class Column(NamedTuple):
     type: Type
     null: bool = False
     """Whether a row may lack it."""
+    added: bool = False
+    """Whether parts of earlier versions lack it; a row of these has none."""
 
 
 PROCESSES: Final = (
@@ -57,6 +59,10 @@ STEPS: Final = (
     Column("self_ns", "int64"),  # not in a span
     Column("samples", "int64", null=True),
     Column("tokens", "int64", null=True),
+    # Of the largest tensor of each of its batches; null: they hold none.
+    Column("elements", "int64", null=True, added=True),
+    # Of its models; null: not all of their calls were counted.
+    Column("flops", "int64", null=True, added=True),
     Column("error", "bool"),
     Column("kept", "word", null=True),
     Column("trace_id", "text"),
@@ -101,6 +107,44 @@ RESOURCES: Final = (
     Column("spread", "double"),  # sum of the squared distances from the mean
 )
 """One row for each flush, section, place and measure: what all calls meanwhile used."""
+
+DURATIONS: Final = (
+    Column("rank", "int32"),
+    Column("restart", "int32"),
+    Column("phase", "word"),
+    Column("name", "word"),
+    Column("category", "word"),
+    Column("path", "word"),  # outside steps, names from below the run
+    Column("beside", "bool"),
+    Column("in_step", "bool"),
+    Column("bound_s", "double", null=True),  # how long it is to take at most; null: not said
+    Column("count", "int64"),
+    Column("errors", "int64"),
+    Column("within", "int64"),  # those that took no longer than the bound and did not fail
+    Column("sum_ns", "int64"),
+    Column("min_ns", "int64"),
+    Column("max_ns", "int64"),
+    Column("spread", "double"),  # sum of the squared distances from the mean, in ns²
+    Column("scale", "int32"),  # of the exponential histogram in seconds that the rest is
+    Column("zeros", "int64"),
+    Column("first_bucket", "int64"),
+    Column("counts", "text"),  # JSON: of its buckets, from that one on
+)
+"""One row for each flush, section and place: how long its calls took meanwhile."""
+
+GPU_STEPS: Final = (
+    Column("rank", "int32"),
+    Column("restart", "int32"),
+    Column("phase", "word"),
+    Column("n", "int64"),
+    Column("number", "int64"),
+    Column("device", "int32"),
+    Column("gpu_ns", "int64"),
+    Column("idle_ns", "int64", null=True),  # null: no section gave the device work
+    Column("host_paced_ns", "int64"),
+    Column("device_paced_ns", "int64"),  # the rest of gpu_ns: it is not known by whom
+)
+"""One row for each step of which it is known when a GPU was in it."""
 
 SPANS: Final = (
     Column("rank", "int32"),
@@ -225,6 +269,20 @@ TOTALS: Final = (
 )
 """One row for each window and name of what ran in it, and for each stream, section, phase, step."""
 
+LAUNCHES: Final = (
+    Column("rank", "int32"),
+    Column("restart", "int32"),
+    Column("digest", "text"),
+    Column("name", "word"),  # of the kernel, copy or memset
+    Column("section", "word"),  # where it comes from; empty: none is known
+    Column("operator", "word"),  # that launched it; empty: none is known
+    Column("inputs", "word"),  # of the operator, as JSON: shapes, types; empty: not recorded
+    Column("launch", "word"),  # its grid and block, or bytes; empty: not recorded
+    Column("count", "int64"),
+    Column("total_ns", "int64"),
+)
+"""One row for each window and work of a device that differs in any of these."""
+
 STREAMS: Final = (
     Column("rank", "int32"),
     Column("restart", "int32"),
@@ -306,6 +364,8 @@ TABLES: Final[dict[str, tuple[Column, ...]]] = {
     "steps": STEPS,
     "sections": SECTIONS,
     "resources": RESOURCES,
+    "durations": DURATIONS,
+    "gpu_steps": GPU_STEPS,
     "spans": SPANS,
     "values": VALUES,
     "readings": READINGS,
@@ -314,6 +374,7 @@ TABLES: Final[dict[str, tuple[Column, ...]]] = {
     "windows": WINDOWS,
     "completeness": COMPLETENESS,
     "totals": TOTALS,
+    "launches": LAUNCHES,
     "streams": STREAMS,
     "copies": COPIES,
     "gaps": GAPS,

@@ -15,9 +15,10 @@ from otel_mlperf.store.parts import live_parts, table_folder
 from otel_mlperf.store.schema import TABLES
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     import duckdb
+    import pyarrow as pa
 
 RANGE_ROWS: Final = 20_000
 """Rows held in memory at once."""
@@ -60,14 +61,30 @@ class Store:
         columns, rows = self._answer(sql, values)
         return [dict(zip(columns, row, strict=True)) for row in rows]
 
+    def arrow(self, sql: str) -> pa.Table:
+        """The rows of a query as an Arrow table.
+
+        Raises:
+            StoreError: as of ``rows``.
+        """
+        table: pa.Table = self._tried(lambda connection: connection.sql(sql).to_arrow_table())
+        return table
+
     def _answer(self, sql: str, values: dict[str, object]) -> _Answer:
+        def ask(connection: duckdb.DuckDBPyConnection) -> _Answer:
+            answer = connection.execute(sql, values or None)
+            return [column[0] for column in answer.description or ()], answer.fetchall()
+
+        found: _Answer = self._tried(ask)
+        return found
+
+    def _tried(self, ask: Callable[[duckdb.DuckDBPyConnection], Any]) -> Any:
         import duckdb
 
         for last in (False,) * (_TRIES - 1) + (True,):
             try:
                 self._connection = self._connection or self._open()
-                answer = self._connection.execute(sql, values or None)
-                return [column[0] for column in answer.description or ()], answer.fetchall()
+                return ask(self._connection)
             except (duckdb.Error, UnicodeDecodeError) as error:
                 # The agent may have merged a part away since it was listed: list again.
                 if last or not self._is_outdated():
@@ -147,15 +164,23 @@ def _fault(table: str, file: str) -> str | None:
 
 def _view(table: str, files: list[str], rank: int | None) -> str:
     if not files:
-        empty = ", ".join(f"NULL::{_TYPES[c.type]} AS {c.name}" for c in TABLES[table])
-        return f"CREATE VIEW {table} AS SELECT {empty} LIMIT 0"
+        return f"CREATE VIEW {table} AS {_empty(table)}"
     only = "" if rank is None else f" WHERE rank = {rank:d}"
     return f"CREATE VIEW {table} AS SELECT * FROM ({_selection(table, files)}){only}"
+
+
+def _empty(table: str) -> str:
+    columns = ", ".join(f"NULL::{_TYPES[c.type]} AS {c.name}" for c in TABLES[table])
+    return f"(SELECT {columns} LIMIT 0)"
 
 
 def _selection(table: str, files: list[str]) -> str:
     columns = ", ".join(column.name for column in TABLES[table])
     listed = "[" + ", ".join("'" + file.replace("'", "''") + "'" for file in files) + "]"
+    if any(column.added for column in TABLES[table]):
+        # To open every part at once takes longer: only where they may differ.
+        parts = f"SELECT * FROM read_parquet({listed}, union_by_name = true)"
+        return f"SELECT {columns} FROM ({_empty(table)} UNION ALL BY NAME {parts})"
     if table != "processes":
         return f"SELECT {columns} FROM read_parquet({listed})"
     return (

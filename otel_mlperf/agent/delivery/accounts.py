@@ -15,7 +15,6 @@ from otel_mlperf import names
 from otel_mlperf.agent.delivery.destination import account_of
 from otel_mlperf.agent.derivation.metric_series import Meter
 from otel_mlperf.agent.model.agent_state import ItemAccount
-from otel_mlperf.journal.layout import ROW_BYTES
 from otel_mlperf.whole_file import write_whole
 
 if TYPE_CHECKING:
@@ -119,7 +118,7 @@ class Accounts:
         """Items that wait for each destination, and rows whose step has not ended for each too."""
         # Held rows are created, since they were published; what becomes of them is open until their
         # step ends.
-        held = sum(len(j.held) // ROW_BYTES for j in self._state.journals.values())
+        held = sum(j.waiting_rows for j in self._state.journals.values())
         return {
             name: waiting.get(name, 0) + (held if name.startswith("spans/") else 0)
             for name in self._state.accounts

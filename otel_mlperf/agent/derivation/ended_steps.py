@@ -43,6 +43,8 @@ class EndedStepFacts(NamedTuple):
     self_ns: int
     samples: int | None
     tokens: int | None
+    elements: int | None
+    flops: int | None
     epoch: int | None
     error: bool
     interrupted: bool
@@ -170,6 +172,8 @@ def step_row(facts: EndedStepFacts, journal: JournalState, kept: str | None) -> 
         "self_ns": facts.self_ns,
         "samples": facts.samples,
         "tokens": facts.tokens,
+        "elements": facts.elements,
+        "flops": facts.flops,
         "error": facts.error,
         "kept": kept,
         "trace_id": root.trace.hex(),

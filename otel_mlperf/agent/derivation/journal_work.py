@@ -10,9 +10,10 @@ import numpy as np
 
 from otel_mlperf import names
 from otel_mlperf.agent.derivation.added_up import add_outside, add_rest
+from otel_mlperf.agent.derivation.gpu_times import take_gpu_times
 from otel_mlperf.agent.derivation.new_rows import INTERRUPTED_FLAG, remember_ended
 from otel_mlperf.agent.derivation.outside_work import work_out_outside
-from otel_mlperf.agent.derivation.step_work import work_out_steps
+from otel_mlperf.agent.derivation.step_work import spans_of_step, work_out_steps
 from otel_mlperf.journal.layout import Flag, signed
 
 if TYPE_CHECKING:
@@ -34,6 +35,7 @@ def work_out(task: MarkTask) -> MarkOutcome:
     _note_end(task)
     # Steps first: they cover part of the sections around them.
     work_out_outside(task, work_out_steps(task))
+    take_gpu_times(task, spans_of_step)
     if task.journal.left:
         add_rest(task)
     remember_ended(task.journal)

@@ -17,6 +17,8 @@ from otel_mlperf.redaction import Redactor
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from otel_mlperf.journal.device_times import DeviceTimes
+
 INTERRUPTED_FLAG = 1 << 6
 """Flag that the agent gives to sections that were open when their process died."""
 _REMEMBERED = 1024
@@ -44,7 +46,11 @@ class NewRows:
         known_damaged = self._payloads.damaged
         self._payloads.feed(new)
         journal.damaged += self._payloads.damaged - known_damaged
-        self._payload_rows = np.concatenate((waiting, new))
+        self._payload_rows, self._new_payloads = np.concatenate((waiting, new)), new["span"]
+        ready = self._payloads.ready.items()
+        told = {span: of["d"] for span, of in ready if isinstance(of, dict) and "d" in of}
+        self.device_times: list[DeviceTimes] = list(told.values())
+        self._of_no_row = np.fromiter(told, np.uint64)
         self._begin(fresh)
         values = rows_of_kind(fresh, Kind.VALUE)
         self.values = values[_begun(values, journal)]
@@ -94,7 +100,11 @@ class NewRows:
         unfinished = np.isin(
             self._payload_rows["span"], np.fromiter(self._payloads.unfinished, np.uint64)
         )
-        journal.payloads = self._payload_rows[still | unfinished].tobytes()
+        # A payload is written right in front of its row, which the next mark has then.
+        spans = self._payload_rows["span"]
+        ahead = np.isin(spans, self._new_payloads) & ~np.isin(spans, self._sections["span"])
+        ahead &= ~np.isin(spans, self._of_no_row)
+        journal.payloads = self._payload_rows[still | unfinished | ahead].tobytes()
 
     def _begin(self, fresh: Rows) -> None:
         journal, meta = self.journal, self.journal.meta
@@ -174,6 +184,8 @@ class NewRows:
         own_row = set(rows["root"][rows["span"] == rows["root"]].tolist())
         ended: list[int] = []
         waiting: list[int] = []
+        strangers: list[int] = []
+        requests = _open_requests(journal)
         for root in roots.tolist():
             known = journal.roots.get(root)
             if known is None and root in journal.ended:
@@ -181,26 +193,35 @@ class NewRows:
             elif known is not None and known.kind == "step":
                 (ended if root in own_row else waiting).append(root)
             elif known is None and root not in own_row and root != journal.meta.run_span:
-                waiting.append(root)
+                (waiting if root in requests else strangers).append(root)
         # A step is worked out when its own row comes: a thread publishes its rows in order, so
         # those inside it are there. Rows of other threads may come later, and find the step among
         # those that ended lately.
         of_steps = np.isin(rows["root"], np.array(ended, np.uint64))
-        later = np.isin(rows["root"], np.array(waiting, np.uint64))
-        later &= self._still_patient(later)
+        later = np.isin(rows["root"], np.array(waiting, np.uint64)) & (not journal.left)
+        unknown = np.isin(rows["root"], np.array(strangers, np.uint64))
+        later |= unknown & self._still_patient(unknown)
         self.steps = rows[of_steps]
         self.outside = rows[~of_steps & ~later]
         journal.held = b""
         self.hold(rows[later])
 
-    def _still_patient(self, later: NDArray[np.bool_]) -> bool:
+    def _still_patient(self, unknown: NDArray[np.bool_]) -> bool:
         """Rows whose root never shows (its begin row was dropped) end up in the run's trace."""
         journal = self.journal
-        known_root = any(
-            root in journal.roots for root in np.unique(self._sections["root"][later]).tolist()
-        )
-        journal.held_marks = 0 if known_root or not later.any() else journal.held_marks + 1
+        journal.held_marks = journal.held_marks + 1 if unknown.any() else 0
         return not journal.left and journal.held_marks < _PATIENCE
+
+
+def _open_requests(journal: JournalState) -> set[int]:
+    """Requests that go on: what is inside them waits for their end, however long that takes."""
+    table = np.frombuffer(journal.open + journal.around, OPEN_TYPE)
+    own = table[table["span"] == table["root"]]
+    return {
+        span
+        for span, name in zip(own["span"].tolist(), own["name"].tolist(), strict=True)
+        if journal.section(name)[2] == names.REQUEST
+    }
 
 
 def _end_of(journal: JournalState, *known: NDArray[np.uint64]) -> int:
@@ -253,4 +274,4 @@ def _begun(rows: Rows, journal: JournalState) -> NDArray[np.bool_]:
 def _of_no_kind(rows: Rows) -> int:
     """How many rows are none that a process writes; the last of a journal says nothing at all."""
     kind = rows["flags"] & 15
-    return int(((kind > Kind.PAYLOAD) | ((kind == 0) & (rows["span"] != 0))).sum())
+    return int(((kind > Kind.MARK) | ((kind == 0) & (rows["span"] != 0))).sum())

@@ -1,217 +1,51 @@
-"""What follows from the sections outside steps: rows, histograms, and which are kept as spans?
+"""What follows from the sections outside steps: rows, histograms, spans?
 
-Epochs, validation, checkpoints, set-up, and code without steps: these sections end one by one,
-children before parents. Each is measured by its path (the names from below the run span); self time
-comes from how much of it its children have covered.
+Epochs, validation, checkpoints, set-up, requests, and code without steps. Each is measured by its
+path (the names from below the run span).
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from otel_mlperf import names
 from otel_mlperf.agent.derivation.added_up import pay
-from otel_mlperf.agent.derivation.new_rows import INTERRUPTED_FLAG
+from otel_mlperf.agent.derivation.gpu_times import note_place
+from otel_mlperf.agent.derivation.outside_sections import OutsideSection, OutsideSections
+from otel_mlperf.agent.derivation.outside_spans import keep, keep_requests
+from otel_mlperf.agent.derivation.section_durations import CallPlace, add_calls
 from otel_mlperf.agent.derivation.section_uses import UsePlace, add_use, uses_by_row
-from otel_mlperf.agent.model.kept_span import Kept
-from otel_mlperf.agent.model.sampling import INTERRUPTED, PART, reason_to_keep
 from otel_mlperf.agent.model.table_rows import SectionRow
-from otel_mlperf.intervals import CoveredTime
-from otel_mlperf.journal.journal_reader import OPEN_TYPE
-from otel_mlperf.journal.layout import Flag
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from otel_mlperf.agent.derivation.ended_steps import EndedStepFacts
     from otel_mlperf.agent.derivation.mark_task import MarkTask
     from otel_mlperf.agent.model.journal_state import JournalState
-    from otel_mlperf.journal.ring_scan import Rows
-
-_ALWAYS: Final = (names.RUN, names.EPOCH, names.PHASE, names.CHECKPOINT)
-"""Categories outside steps that are few, and the frame of the rest: kept while there is room."""
-_DEEPEST: Final = 32
-"""Names in a path."""
-
-
-class _OutsideSection(NamedTuple):
-    """One section that ended outside steps."""
-
-    span: int
-    parent: int
-    root: int
-    start: int
-    end: int
-    name: int
-    track: int
-    error: bool
-    interrupted: bool
-    path: tuple[str, ...]
-    """Names from below the run span down to its own."""
-    beside: bool
-    self_ns: int
-
-    @property
-    def duration_ns(self) -> int:
-        """All of it."""
-        return self.end - self.start
-
-
-class _Around(NamedTuple):
-    name: int
-    parent: int
-    track: int
-
-
-class _OutsideSections:
-    """Works out one journal's sections outside steps, mark by mark."""
-
-    def __init__(self, journal: JournalState, rows: Rows) -> None:
-        self._journal = journal
-        self._rows: list[tuple[int, ...]] = rows.tolist()
-        self._paths: dict[int, tuple[str, ...]] = {}
-        self._besides: dict[int, bool] = {}
-        self._around = {
-            span: _Around(name, parent, track)
-            for span, parent, _, track, _, name in np.frombuffer(journal.open, OPEN_TYPE).tolist()
-        }
-        for _, _, span, parent, _, track, name, _, _ in self._rows:
-            self._around[span] = _Around(name, parent, track)
-        self._loops = {root.track for root in journal.roots.values() if root.kind == "step"}
-        self._loops |= {ended.root.track for ended in journal.ended.values()}
-
-    def sections(self, steps: Iterable[EndedStepFacts]) -> list[_OutsideSection]:
-        """The sections in the order in which they ended; ``steps`` cover what is around them."""
-        covers = self._journal.covers
-        steps = list(steps)
-        intervals = [(s.start, s.end, s.root.parent, s.root.track) for s in steps]
-        intervals += self._after_steps({step.span for step in steps})
-        # By time, because a cover only grows to the right; siblings on a track follow each other,
-        # so that holds from mark to mark too.
-        for start, end, parent, track in sorted(intervals):
-            around = self._around.get(parent)
-            if around is not None and around.track == track:
-                covers.setdefault(parent, CoveredTime()).add(start, end)
-        sections = [self._section(row) for row in self._rows]
-        # Covers of what is neither open nor here belong to sections that never end.
-        for span in [span for span in covers if span not in self._around]:
-            del covers[span]
-        return sections
-
-    def _after_steps(self, ended: set[int]) -> list[tuple[int, int, int, int]]:
-        """Intervals of the sections, but of those inside a step that goes on: it covers them.
-
-        They come before it, and a cover only grows to the right.
-        """
-        journal = self._journal
-        going_on = {span: root for span, root in journal.roots.items() if root.kind == "step"}
-        intervals: list[tuple[int, int, int, int]] = []
-        for start, end, _, parent, _, track, *_ in self._rows:
-            for span, root in going_on.items():
-                if (root.parent, root.track) == (parent, track) and root.start <= start:
-                    journal.inside_steps.setdefault(span, []).append((start, end, parent, track))
-                    break
-            else:
-                intervals.append((start, end, parent, track))
-        for span in journal.inside_steps.keys() - going_on.keys():
-            inside = journal.inside_steps.pop(span)
-            if span not in ended:  # it was taken back
-                intervals += inside
-        return intervals
-
-    def ancestors(self, span: int, known: set[int]) -> set[int]:
-        """The sections around ``span`` up to the run's, or to one whose own are ``known``."""
-        above: set[int] = set()
-        while (around := self._around.get(span)) and around.parent and around.parent not in above:
-            span = around.parent
-            if span in known:
-                break
-            above.add(span)
-        return above
-
-    def _section(self, row: tuple[int, ...]) -> _OutsideSection:
-        start, end, span, parent, root, track, name, flags, _ = row
-        end = max(end, start)
-        cover = self._journal.covers.pop(span, None)
-        return _OutsideSection(
-            span=span,
-            parent=parent,
-            root=root,
-            start=start,
-            end=end,
-            name=name,
-            track=track,
-            error=bool(flags & Flag.ERROR),
-            interrupted=bool(flags & INTERRUPTED_FLAG),
-            path=self._path(span),
-            beside=self._is_beside(span),
-            self_ns=max(0, end - start - cover.covered_ns) if cover else end - start,
-        )
-
-    def _is_beside(self, span: int) -> bool:
-        """Whether it, or anything around it, ran on another track than what is around that.
-
-        Below the run, than the steps. A forked child runs beside its rank's own process whatever
-        it does.
-        """
-        if self._journal.meta.is_child:
-            return True
-        above: dict[int, None] = {}  # in order; ids may name each other
-        while span in self._around and span not in self._besides and span not in above:
-            above[span] = None
-            span = self._around[span].parent
-        beside = self._besides.get(span, False)
-        for one in reversed(above):
-            beside = self._besides[one] = beside or self._is_apart(one, *self._around[one][1:])
-        return beside
-
-    def _is_apart(self, span: int, parent: int, track: int) -> bool:
-        around = self._around.get(parent)
-        run = self._journal.meta.run_span
-        # Where the steps run on a thread of their own, the run span's own thread only waits for it.
-        if self._loops and span != run and (around is None or parent == run):
-            return track not in self._loops
-        if around is None:
-            root = self._journal.roots.get(run)
-            return span != run and root is not None and track != root.track
-        return around.track != track
-
-    def _path(self, span: int) -> tuple[str, ...]:
-        """Names from below the run span down to the section's own; deep ones share a path."""
-        chain, at = [span], self._around[span].parent
-        while at not in self._paths and at in self._around and at != chain[-1]:
-            chain.append(at)
-            at = self._around[at].parent
-            if len(chain) > len(self._around):  # ids that name each other
-                break
-        path = self._paths.get(at, ())
-        for below in reversed(chain):
-            entry = self._journal.section(self._around[below].name)
-            if entry[2] != names.RUN and len(path) < _DEEPEST:
-                path = (*path, entry[1])
-            self._paths[below] = path
-        return path
 
 
 def work_out_outside(task: MarkTask, steps: list[EndedStepFacts]) -> None:
     """Works out the rows of no step; ``steps`` have covered what is around them."""
-    outside = _OutsideSections(task.journal, task.batch.outside)
+    outside = OutsideSections(task.journal, task.batch.outside)
     sections = outside.sections(steps)
     _measure(task, sections)
     for i, use in uses_by_row(task, task.batch.outside):
         section = sections[i]  # one for each row, in their order
         place = UsePlace(section.name, "/".join(section.path), section.beside, in_step=False)
         add_use(task, place, use)
+    whole = keep_requests(task, sections)
     for section in sections:
-        _keep(task, section, outside)
+        if section.on_device:
+            note_place(task, section.span, "/".join(section.path), beside=section.beside)
+        if section.root not in whole:
+            keep(task, section, outside)
 
 
-def _measure(task: MarkTask, sections: list[_OutsideSection]) -> None:
+def _measure(task: MarkTask, sections: list[OutsideSection]) -> None:
     """Those of one name and path together: a row or histogram costs as much for one as for many."""
-    by_path: dict[tuple[int, int, tuple[str, ...], bool], list[_OutsideSection]] = {}
-    by_name: dict[int, list[_OutsideSection]] = {}
+    by_path: dict[tuple[int, int, tuple[str, ...], bool], list[OutsideSection]] = {}
+    by_name: dict[int, list[OutsideSection]] = {}
     for section in sections:
         if not section.interrupted:
             # After how many first steps it began: set-up is what was before the first of a phase.
@@ -221,6 +55,9 @@ def _measure(task: MarkTask, sections: list[_OutsideSection]) -> None:
             by_name.setdefault(section.name, []).append(section)
     for (era, name, *_), same in by_path.items():
         row = _section_row(same, task.journal)
+        place = CallPlace(name, row["path"], row["beside"], in_step=False)
+        took = np.array([section.duration_ns for section in same], np.int64)
+        add_calls(task, place, took, np.array([section.error for section in same]))
         task.tables.add_outside(row, era)
         task.self_time(task.labels(name, phase=""), row["self_ns"])
     for name, same in by_name.items():
@@ -228,7 +65,7 @@ def _measure(task: MarkTask, sections: list[_OutsideSection]) -> None:
         task.meter.record(names.SECTION_DURATION, labels, np.array([s.duration_ns for s in same]))
 
 
-def _section_row(sections: list[_OutsideSection], journal: JournalState) -> dict[str, Any]:
+def _section_row(sections: list[OutsideSection], journal: JournalState) -> dict[str, Any]:
     """The row of table ``sections`` for sections of one name, path and *beside*."""
     meta, first = journal.meta, sections[0]
     _, name, category, phase, _ = journal.section(first.name)
@@ -251,50 +88,3 @@ def _section_row(sections: list[_OutsideSection], journal: JournalState) -> dict
         max_ns=max(durations),
         start_ns=min(section.start for section in sections) + meta.shift_ns,
     ).as_row()
-
-
-def _keep(task: MarkTask, section: _OutsideSection, outside: _OutsideSections) -> None:
-    journal, rank = task.journal, task.rank
-    _, name, category, _, _ = task.entry(section.name)
-    reason = _reason(task, section, name, category)
-    room = task.budget * (2 if category in _ALWAYS or section.interrupted else 1)
-    if reason is None or rank.run_spans >= room:
-        task.outcome.unselected += 1
-        return
-    rank.run_spans += 1
-    journal.forced.discard(section.span)
-    journal.forced.update(outside.ancestors(section.span, journal.forced))
-    task.outcome.kept.append(_kept(task, section, reason))
-
-
-def _reason(task: MarkTask, section: _OutsideSection, name: str, category: str) -> str | None:
-    rank = task.rank
-    index = rank.seen.get(name, 0)
-    rank.seen[name] = index + 1
-    reason = reason_to_keep(
-        task.policy, rank, f"section {name}", index, section.duration_ns, section.end,
-        error=section.error, profiled=category == names.PROFILER,
-    )  # fmt: skip
-    if section.interrupted:
-        return INTERRUPTED
-    if category in _ALWAYS:
-        return reason or names.RUN
-    return reason or (PART if section.span in task.journal.forced else None)
-
-
-def _kept(task: MarkTask, section: _OutsideSection, reason: str) -> Kept:
-    return Kept(
-        journal=task.journal,
-        span=section.span,
-        parent=section.parent if section.parent != section.span else 0,
-        trace=task.journal.trace_of(section.root),
-        start=section.start,
-        end=section.end,
-        name=section.name,
-        track=section.track,
-        root=section.root,
-        reason=reason,
-        error=section.error,
-        interrupted=section.interrupted,
-        payload=task.batch.payload(section.span),
-    )

@@ -31,7 +31,7 @@ def place_pauses(journal: JournalState, sections: Rows) -> Rows:
     if not is_pause.any():
         return sections
     sections = sections.copy()
-    table = np.frombuffer(journal.open, OPEN_TYPE)
+    table = np.frombuffer(journal.open + journal.around, OPEN_TYPE)
     ended = np.concatenate((sections["span"], np.array(journal.stale, np.uint64)))
     still_open = as_rows(table[~np.isin(table["span"], ended)], _NEVER)
     around = np.concatenate((sections[~is_pause], still_open))

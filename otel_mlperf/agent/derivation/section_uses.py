@@ -63,7 +63,7 @@ def _measure(task: MarkTask, labels: dict[str, str], use: dict[str, int]) -> Non
     meter = task.meter
     for measure, metric, more in _TOTALS:
         if value := use.get(measure.key):
-            meter.add(metric, labels | more, value / 1e9 if measure is names.CPU_NS else value)
+            meter.add(metric, labels | more, value / 1e9 if measure.key.endswith("_ns") else value)
     for measure, metric in _PEAKS:
         if measure.key in use:
             meter.raise_to(metric, labels, use[measure.key])
@@ -71,6 +71,7 @@ def _measure(task: MarkTask, labels: dict[str, str], use: dict[str, int]) -> Non
 
 _TOTALS: list[tuple[names.Measure, names.Metric, dict[str, Any]]] = [
     (names.CPU_NS, names.SECTION_CPU, {}),
+    (names.GPU_NS, names.SECTION_GPU, {}),
     (names.SWITCHES, names.SECTION_SWITCHES, {names.CONTEXT_SWITCH: "voluntary"}),
     (names.INVOLUNTARY_SWITCHES, names.SECTION_SWITCHES, {names.CONTEXT_SWITCH: "involuntary"}),
     (names.READ_BYTES, names.SECTION_IO, {names.DISK_DIRECTION: "read"}),

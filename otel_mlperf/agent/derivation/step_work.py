@@ -15,14 +15,17 @@ from otel_mlperf.agent.derivation.ended_steps import (
     sections_by_name,
     step_row,
 )
+from otel_mlperf.agent.derivation.gpu_times import will_be_told
 from otel_mlperf.agent.derivation.new_rows import INTERRUPTED_FLAG
 from otel_mlperf.agent.derivation.pauses import pauses_by_section
 from otel_mlperf.agent.derivation.rollup import within_budget
+from otel_mlperf.agent.derivation.section_durations import CallPlace, add_calls
 from otel_mlperf.agent.derivation.section_uses import UsePlace, add_use, uses_by_row
-from otel_mlperf.agent.model.journal_state import RecentStep
+from otel_mlperf.agent.model.journal_state import KeptStep, RecentStep
 from otel_mlperf.agent.model.kept_span import Kept
 from otel_mlperf.agent.model.sampling import INTERRUPTED, reason_to_keep
 from otel_mlperf.journal.layout import Flag
+from otel_mlperf.journal.ring_scan import ROW_TYPE
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -50,6 +53,7 @@ def work_out_steps(task: MarkTask) -> list[EndedStepFacts]:
     for step in facts:
         _end(task, step)
     _record_durations(task, facts)
+    _add_productive(task, ended, facts)
     interrupted = [step.span for step in facts if step.interrupted]
     measured = list(zip(roots.tolist(), known, strict=True))
     stays = ~np.isin(ended.rows["root"], np.array(interrupted, np.uint64))
@@ -102,6 +106,8 @@ def _facts(task: MarkTask, ended: EndedStepRows, known: list[Root]) -> list[Ende
                 self_ns=max(0, int(ended.self_ns[i]) - excluded),
                 samples=_whole(payload.get("n")),
                 tokens=_whole(payload.get("t")),
+                elements=_whole(payload.get("m")),
+                flops=_whole(payload.get("f")),
                 epoch=_epoch(payload),
                 error=bool(flags & Flag.ERROR),
                 interrupted=bool(flags & INTERRUPTED_FLAG),
@@ -139,6 +145,9 @@ def _count(task: MarkTask, step: EndedStepFacts, labels: dict[str, str]) -> None
         meter.add(names.SAMPLES, labels, step.samples)
     if step.tokens is not None:
         meter.add(names.TOKENS, labels, step.tokens)
+    if step.flops is not None:
+        meter.add(names.FLOPS, labels, step.flops)
+        meter.add(names.FLOPS_TIME, labels, step.duration_ns / 1e9)
     meter.set(names.STEP_NUMBER.name, labels, step.root.number)
     meter.set(names.LAST_STEP_TIME.name, {}, (step.end + task.journal.meta.shift_ns) / 1e9)
     task.self_time(task.labels(step.root.name), step.self_ns)
@@ -154,6 +163,30 @@ def _record_durations(task: MarkTask, steps: list[EndedStepFacts]) -> None:
         task.meter.record(names.STEP_DURATION, {names.ML_PHASE: phase}, np.array(durations))
 
 
+def _add_productive(task: MarkTask, ended: EndedStepRows, steps: list[EndedStepFacts]) -> None:
+    """Time of what the run is made for: training without its waits for data, and prediction.
+
+    What is compiled in either is no part of it.
+    """
+    good = [step for step in steps if not (step.error or step.interrupted)]
+    trained = [step.span for step in good if step.root.phase == names.TRAIN]
+    others = [step.span for step in good if step.root.phase == names.PREDICT]
+    kinds = {number: task.entry(number)[2] for number in np.unique(ended.rows["name"]).tolist()}
+    productive = sum(
+        step.duration_ns for step in good if step.root.phase in (names.TRAIN, names.PREDICT)
+    )
+    for category, spans in (
+        (names.DATA_LOADING, trained),
+        (names.COMPILE, [*trained, *others]),
+    ):
+        numbers = [number for number, kind in kinds.items() if kind == category]
+        is_other = np.isin(ended.rows["name"], np.array(numbers, np.uint64)) & ~ended.beside
+        is_other &= np.isin(ended.rows["root"], np.array(spans, np.uint64))
+        productive -= int(ended.self_ns[is_other].sum())
+    if productive > 0:
+        task.meter.add(names.RUN_PRODUCTIVE, {}, productive / 1e9)
+
+
 def _measure(task: MarkTask, ended: EndedStepRows, steps: list[tuple[int, Root]]) -> None:
     """Sections of steps: per-step rows, histograms, self time."""
     for inside, part in pauses_by_section(ended, task.journal):
@@ -162,10 +195,15 @@ def _measure(task: MarkTask, ended: EndedStepRows, steps: list[tuple[int, Root]]
     inner = ended.rows["span"] != ended.rows["root"]
     name, duration = ended.rows["name"][inner], ended.duration_ns[inner]
     own, beside = ended.self_ns[inner], ended.beside[inner]
+    failed = ended.rows["flags"][inner] & Flag.ERROR != 0
     for number in np.unique(name).tolist():
         of_name = name == number
         labels = task.labels(number)
         task.meter.record(names.SECTION_DURATION, labels, duration[of_name])
+        for apart in np.unique(beside[of_name]).tolist():
+            mine = of_name & (beside == apart)
+            place = CallPlace(number, "", apart, in_step=True)
+            add_calls(task, place, duration[mine], failed[mine])
         task.self_time(labels, int(own[of_name & ~beside].sum()))
 
 
@@ -174,12 +212,23 @@ def _keep(task: MarkTask, rows: Rows, root: Root, span: int) -> None:
     if reason is None:
         task.outcome.unselected += len(rows)
         return
-    meta = task.journal.meta
+    told = {row: payload for row in rows["span"].tolist() if (payload := task.batch.payload(row))}
+    step = KeptStep(root, reason, rows.tobytes(), told)
+    if will_be_told(rows, span):
+        task.journal.untold[span] = step
+    else:
+        task.outcome.kept += spans_of_step(task, span, step)
+
+
+def spans_of_step(task: MarkTask, span: int, step: KeptStep) -> list[Kept]:
+    """The spans of a kept step that are sent, within its budget; the others are accounted for."""
+    root, reason, meta = step.root, step.reason, task.journal.meta
+    rows = np.frombuffer(step.rows, ROW_TYPE)
     budget = task.policy.spans_of_step(meta.rank, meta.world_size, root.trace, reason)
     if budget == 1:
         task.outcome.unselected += int((rows["span"] != span).sum())
         rows = rows[rows["span"] == span]
-    spans = [_kept(task, row, root, reason) for row in rows]
+    spans = [_kept(task, row, step) for row in rows]
     for kept in spans:
         if kept.span == span:
             kept.parent = 0
@@ -187,12 +236,12 @@ def _keep(task: MarkTask, rows: Rows, root: Root, span: int) -> None:
                 kept.links = [(task.journal.run_trace, root.parent)]
     final = within_budget(spans, budget)
     task.outcome.rolled_up += len(spans) - sum(kept.kind == "section" for kept in final)
-    task.outcome.kept += final
+    return final
 
 
-def _kept(task: MarkTask, row: Any, root: Root, reason: str) -> Kept:
-    flags, span = int(row["flags"]), int(row["span"])
-    payload = task.batch.payload(span)
+def _kept(task: MarkTask, row: Any, step: KeptStep) -> Kept:
+    flags, span, root = int(row["flags"]), int(row["span"]), step.root
+    payload = step.payloads.get(span, {})
     return Kept(
         journal=task.journal,
         span=span,
@@ -203,7 +252,7 @@ def _kept(task: MarkTask, row: Any, root: Root, reason: str) -> Kept:
         name=int(row["name"]),
         track=int(row["track"]),
         root=int(row["root"]),
-        reason=reason,
+        reason=step.reason,
         error=bool(flags & Flag.ERROR),
         interrupted=bool(flags & INTERRUPTED_FLAG),
         payload=payload,

@@ -12,6 +12,7 @@ import time
 from collections import deque
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from otel_mlperf.agent.intake.pieces import MOST_ROWS
 from otel_mlperf.agent.intake.write_ahead_log import Place
 from otel_mlperf.agent.model.events import Mark, Polled
 from otel_mlperf.journal.layout import ROW_BYTES
@@ -21,10 +22,10 @@ if TYPE_CHECKING:
 
     from otel_mlperf.agent.intake.tail import Tail
     from otel_mlperf.agent.intake.write_ahead_log import Log
-    from otel_mlperf.agent.model.events import Event
+    from otel_mlperf.agent.model.events import Event, Seen
 
-MARK_ROWS: Final = 8_192
-"""So many new rows are worked out at once, and what one look finds beside them."""
+MARK_ROWS: Final = MOST_ROWS
+"""So many new rows are worked out at once, of all journals."""
 _HELD_BYTES: Final = 4 << 20
 """Of events that wait in memory; the rest is read from the log in its turn."""
 _SEGMENT_BYTES: Final = 16 << 20
@@ -83,20 +84,26 @@ class EventQueue:
         Refused by the disk, events wait for the next try, and their rows stay in the ring.
         """
         with self.lock:
-            if self._failure is not None:
-                raise self._failure
-            if self._refused and self._log.append(self._refused):
-                self._refused.clear()
-            if self._log.end.at > _SEGMENT_BYTES:
-                self._log.next_segment()
-            begin = self._log.end
-            is_durable = not self._refused and self._log.append(events)
-            if is_durable:
-                self._tail.durable()
-            else:
-                self._refused += events
-            if events:
-                self._add(events, begin if is_durable else None)
+            self._store(events)
+            self._free()
+
+    def _store(self, events: Sequence[Event]) -> None:
+        if self._failure is not None:
+            raise self._failure
+        if self._refused and self._log.append(self._refused):
+            self._refused.clear()
+        if self._log.end.at > _SEGMENT_BYTES:
+            self._log.next_segment()
+        begin = self._log.end
+        is_durable = not self._refused and self._log.append(events)
+        if not is_durable:
+            self._refused += events
+        if events:
+            self._add(events, begin if is_durable else None)
+
+    def _free(self) -> None:
+        if not self._refused:
+            self._tail.durable()
 
     def _add(self, events: Sequence[Event], begin: Place | None) -> None:
         size = self._log.end.at - begin.at if begin else 0
@@ -108,11 +115,9 @@ class EventQueue:
         self._rows += sum(len(e.rows) for e in events if isinstance(e, Polled)) // ROW_BYTES
 
     def look(self) -> None:
-        """Puts what is new in the journals; a mark behind it if that is much."""
+        """Puts what is new in the journals, with a mark wherever that becomes much."""
         with self.lock:
-            self.put(self._tail.poll())
-            if self._rows >= MARK_ROWS:
-                self._mark(self._tail.poll)
+            self._take_in(self._tail.poll)
 
     def spill(self) -> None:
         """Makes room in the journals that fill up, whoever is busy with what was in them.
@@ -122,31 +127,40 @@ class EventQueue:
         with self.lock:
             if self._refused or self._failure or self.waiting_bytes > self._most:
                 return
-            try:
-                if self._tail.is_filling:
-                    self.put(self._tail.poll_rows())
-                    if self._rows >= MARK_ROWS:
-                        self._mark(self._tail.poll_rows)
-            except Exception as error:
-                # Rows were perhaps taken and not put: no slot may be freed any more.
-                self._failure = error
-                raise
+            if self._tail.is_filling:
+                self._take_in(self._tail.poll_rows)
 
     def mark(self) -> Mark:
         """Puts what is new in the journals, ends too, and that all is to be worked out."""
         with self.lock:
-            return self._mark(self._tail.poll, is_last=True)
+            seen = self._take_in(self._tail.poll)
+            mark = Mark(time.monotonic_ns(), time.time_ns(), seen, not len(self._tail))
+            self.put([mark])
+            self._rows = 0
+            return mark
 
-    def _mark(self, poll: Callable[[], list[Event]], *, is_last: bool = False) -> Mark:
-        # The open table is taken before and after the rows: a section that ends in between is in
-        # the first, and its children of this poll need it as parent.
-        before = self._tail.seen()
-        self.put(poll())
-        now, unix = time.monotonic_ns(), time.time_ns()
-        mark = Mark(now, unix, self._tail.seen(before), is_last and not len(self._tail))
-        self.put([mark])
-        self._rows = 0
-        return mark
+    def _take_in(self, poll: Callable[[], Iterator[Event]]) -> dict[str, Seen]:
+        """Puts what a look finds, with marks in between; what was seen of the journals then."""
+        try:
+            # The open table is taken before and after the rows: a section that ends in between is
+            # in the first, and its children of this poll need it as parent.
+            before = self._tail.seen()
+            new = poll()
+            seen = self._tail.seen(before)
+            for event in new:
+                rows = len(event.rows) // ROW_BYTES if isinstance(event, Polled) else 0
+                if self._rows and self._rows + rows > MARK_ROWS:
+                    # Journals that have ended are read to their end: they are in the first alone.
+                    self._store([Mark(time.monotonic_ns(), time.time_ns(), before | seen)])
+                    self._rows = 0
+                self._store([event])
+            # Once, behind all of it: what is freed may be written over.
+            self._free()
+        except Exception as error:
+            # Rows were perhaps taken and not put: no slot may be freed any more.
+            self._failure = error
+            raise
+        return seen
 
     def take_waiting(self) -> Iterator[Sequence[Event]]:
         """What waits by now, as it was put; what comes meanwhile is left."""

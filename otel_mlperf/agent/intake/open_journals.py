@@ -9,9 +9,12 @@ from typing import TYPE_CHECKING
 from otel_mlperf.errors import JournalError
 from otel_mlperf.journal.journal_folder import journals_in
 from otel_mlperf.journal.journal_reader import JournalReader
+from otel_mlperf.journal.moved_rows import drop_moved
+from otel_mlperf.journal.section_sums import drop_sums
 
 if TYPE_CHECKING:
     import mmap
+    from collections.abc import Callable
 
 _log = logging.getLogger("otel_mlperf.agent")
 
@@ -22,10 +25,13 @@ class OpenJournals:
     Args:
         folder: where the journals lie.
         own: journals of this very process by path, whose files must not be opened again.
+        take_over: ends whoever has made room in them until now.
     """
 
-    def __init__(self, folder: Path, own: dict[str, mmap.mmap]) -> None:
-        self._folder, self._own = folder, own
+    def __init__(
+        self, folder: Path, own: dict[str, mmap.mmap], take_over: Callable[[], None]
+    ) -> None:
+        self._folder, self._own, self._take_over = folder, own, take_over
         self.readers: dict[str, JournalReader] = {}
         self.ended: dict[str, JournalReader] = {}
         """Mapped still: the file goes only when tables hold what was in it."""
@@ -41,6 +47,8 @@ class OpenJournals:
 
     def open(self, name: str) -> bool:
         """Opens one; False for one that a process is still making, or that is none of ours."""
+        # Of two that free slots each would free what the other has not read.
+        self._take_over()
         reader = self._reader(name)
         if reader is not None:
             self.readers[name] = reader
@@ -62,12 +70,13 @@ class OpenJournals:
         self.ended[name] = self.readers.pop(name)
 
     def refresh(self) -> None:
-        """Follows files that were made again, and lets go of those that were cut short."""
+        """Follows files that were made again, and makes those whole that were cut short."""
         for journals in (self.readers, self.ended):
             for name in [name for name, reader in journals.items() if reader.is_cut]:
                 _log.warning("%s was cut short by somebody: what was not read of it is lost", name)
-                self._cut.add(name)
-                journals.pop(name).close()
+                if not journals[name].mend():  # a look into it would be the end
+                    self._cut.add(name)
+                    journals.pop(name).close()
         for name in [name for name, reader in self.readers.items() if reader.is_removed]:
             self._follow(name)
 
@@ -87,13 +96,19 @@ class OpenJournals:
     def remove_ended(self) -> None:
         """Removes the files of those that have ended, and of those that were cut short."""
         for name in self._cut:
-            (self._folder / name).unlink(missing_ok=True)
+            self._remove(name)
         self._cut.clear()
         for name, reader in list(self.ended.items()):
             reader.close()
-            (self._folder / name).unlink(missing_ok=True)
+            self._remove(name)
             self._own.pop(str(self._folder / name), None)
             del self.ended[name]
+
+    def _remove(self, name: str) -> None:
+        path = self._folder / name
+        drop_moved(str(path))
+        drop_sums(str(path))
+        path.unlink(missing_ok=True)
 
     def close(self) -> None:
         """Gives up every mapping."""

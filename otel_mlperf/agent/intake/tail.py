@@ -7,23 +7,26 @@ from __future__ import annotations
 
 import os
 import time
+from itertools import chain
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
 from otel_mlperf.agent.intake.open_journals import OpenJournals
+from otel_mlperf.agent.intake.pieces import cut_rows
 from otel_mlperf.agent.model.events import Event, Joined, Left, Named, Polled, Seen
 from otel_mlperf.journal.journal_reader import OPEN_TYPE
 from otel_mlperf.journal.layout import ROW_BYTES, Word
 
 if TYPE_CHECKING:
     import mmap
+    from collections.abc import Callable, Iterable, Iterator
     from pathlib import Path
 
+    from otel_mlperf.agent.intake.pieces import Piece
     from otel_mlperf.agent.model.agent_state import AgentState
     from otel_mlperf.journal.journal_reader import JournalReader
     from otel_mlperf.journal.meta import JournalMeta
-    from otel_mlperf.journal.ring_scan import Rows
 
 COUNTED: Final = (
     Word.LOST_RING_FULL,
@@ -47,11 +50,17 @@ class Tail:
     Args:
         folder: where the journals lie.
         own: journals of this very process by path, whose files must not be opened again.
+        take_over: ends whoever has made room in them until now.
     """
 
-    def __init__(self, folder: Path, own: dict[str, mmap.mmap] | None = None) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        own: dict[str, mmap.mmap] | None = None,
+        take_over: Callable[[], None] = lambda: None,
+    ) -> None:
         self.folder = folder
-        self._open = OpenJournals(folder, own or {})
+        self._open = OpenJournals(folder, own or {}, take_over)
         self._readers = self._open.readers
         self._unread: dict[str, int] = {}
         self._alive_ns: dict[str, int] = {}
@@ -97,9 +106,12 @@ class Tail:
             self._note_alive(name)
         return [Joined(name, self._readers[name].meta) for name in new]
 
-    def poll(self) -> list[Event]:
-        """Names and rows that are new; at a journal's end also its end."""
-        events: list[Event] = []
+    def poll(self) -> Iterator[Event]:
+        """Names and rows that are new; at a journal's end also its end.
+
+        All is taken now, and comes in events of bounded size.
+        """
+        found: list[Iterable[Event]] = []
         self.fullness = 0.0
         for name, reader in list(self._readers.items()):
             # Asked before the rows are taken: what dies afterwards is read to its end at the next
@@ -107,17 +119,16 @@ class Tail:
             now, owned = time.monotonic_ns(), reader.is_owned
             if owned:
                 self._alive_ns[name] = now
-            events += self._new_of(name, reader, final=not owned)
+            found.append(self._new_of(name, reader, final=not owned))
             if not owned or reader.is_closed:
-                events.append(self._left(name, reader))
+                found.append([self._left(name, reader)])
                 self._open.end(name)
-        return events
+        return chain.from_iterable(found)
 
-    def poll_rows(self) -> list[Event]:
+    def poll_rows(self) -> Iterator[Event]:
         """Names and rows alone, whatever has become of the processes."""
-        return [
-            event for name in self._readers for event in self._new_of(name, self._readers[name])
-        ]
+        found = [self._new_of(name, reader) for name, reader in self._readers.items()]
+        return chain.from_iterable(found)
 
     @property
     def is_filling(self) -> bool:
@@ -125,21 +136,19 @@ class Tail:
         readers = self._readers.values()
         return any(r.ring.is_filling() for r in readers) and not any(r.is_cut for r in readers)
 
-    def _new_of(self, name: str, reader: JournalReader, *, final: bool = False) -> list[Event]:
-        events: list[Event] = []
-        rows = reader.take(final=final)
+    def _new_of(self, name: str, reader: JournalReader, *, final: bool = False) -> Iterator[Event]:
+        begin, rows = reader.ring.next, reader.take(final=final)
         # After the rows were taken: every name that they use is there by then.
         entries, damaged = reader.new_entries(), reader.damaged_entries()
-        if entries or damaged:
-            # Before the rows, which refer to names by number: a process registers a name before
-            # it uses it.
-            events.append(Named(name, entries, damaged))
-        if len(rows):
-            ring = reader.ring
-            events.append(Polled(name, ring.next, list(ring.holes), rows.tobytes()))
-            self._unread[name] = max(self._unread.get(name, 0), len(rows))
-            self.fullness = max(self.fullness, len(rows) / reader.rows)
-        return events
+        # Before the rows, which refer to names by number: a process registers a name before it uses
+        # it.
+        named = [Named(name, entries, damaged)] if entries or damaged else []
+        if not len(rows) + (gone := reader.take_gone()):
+            return iter(named)
+        self._unread[name] = max(self._unread.get(name, 0), min(len(rows), reader.rows))
+        self.fullness = max(self.fullness, len(rows) / reader.rows)
+        pieces = cut_rows(rows, begin, reader.ring.next, list(reader.ring.holes))
+        return chain(named, _polled(name, pieces, gone))
 
     @property
     def is_pressing(self) -> bool:
@@ -154,13 +163,10 @@ class Tail:
         """
         seen = {}
         for name, reader in self._readers.items():
-            table = reader.open_sections()
+            table, alive_ns = reader.open_sections().tobytes(), self._alive_ns[name]
             if before and name in before:
-                table = _union(table, np.frombuffer(before[name].open, OPEN_TYPE))
-            alive_ns = self._alive_ns[name]
-            seen[name] = Seen(
-                table.tobytes(), reader.cells().tobytes(), reader.counted(COUNTED), alive_ns
-            )
+                table = _union(table, before[name].open)
+            seen[name] = Seen(table, reader.cells().tobytes(), reader.counted(COUNTED), alive_ns)
         return seen
 
     def durable(self) -> None:
@@ -186,6 +192,7 @@ class Tail:
         for name, reader in self._readers.items():
             if name in state.journals:
                 reader.set_word(Word.STORED, state.journals[name].next - 1)
+                reader.drop_moved(state.journals[name].next)
             reader.set_word(Word.TABLES_UNTIL, until_ns)
         for reader in self._open.ended.values():
             reader.set_word(Word.STORED, max(reader.ring.next - 1, reader.word(Word.HEAD)))
@@ -236,7 +243,14 @@ class Tail:
         )
 
 
-def _union(now: Rows, before: Rows) -> Rows:
-    both = np.concatenate((now, before))
+def _polled(name: str, pieces: Iterator[Piece], gone: int) -> Iterator[Polled]:
+    for piece in pieces:
+        yield Polled(name, piece.next, piece.holes, piece.rows.tobytes(), gone, piece.around)
+        gone = 0
+
+
+def _union(now: bytes, before: bytes) -> bytes:
+    """The sections of two open tables, each once."""
+    both = np.frombuffer(now + before, OPEN_TYPE)
     _, first = np.unique(both["span"], return_index=True)
-    return both[np.sort(first)]
+    return both[np.sort(first)].tobytes()

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final
 from otel_mlperf.agent.delivery.accounts import write_report
 from otel_mlperf.agent.delivery.destination import account_of
 from otel_mlperf.agent.delivery.publish import Publisher
+from otel_mlperf.agent.delivery.publish_sums import SumsPublisher
 from otel_mlperf.agent.delivery.store_destination import STORE, StoreDestination
 from otel_mlperf.agent.intake.event_queue import EventQueue
 from otel_mlperf.agent.intake.spiller import Spiller
@@ -84,7 +85,7 @@ class Agent:
         self._readings = ReadingRounds(
             machine, options.readings_s, used=partial(find_used, self._state.journals)
         )
-        self._publisher = Publisher(tail.folder)
+        self._publisher, self._sums = Publisher(tail.folder), SumsPublisher(tail.folder)
         self._marked_ns = time.monotonic_ns()
         # What had ended by then was to be in the tables: by the monotonic clock, and as Unix time.
         self._until_ns = 0, 0
@@ -105,12 +106,19 @@ class Agent:
         # Last: while the replay runs, a request may still turn out to have been settled.
         self._sender.start()
 
-    def run(self, is_mine: Callable[[], bool] = lambda: True) -> None:
+    def run(
+        self,
+        is_mine: Callable[[], bool] = lambda: True,
+        quieten: Callable[[int], None] = lambda _: None,
+    ) -> None:
         """Until the last journal has ended and what waits is delivered, or the time is over.
 
         ``is_mine`` says whether no other agent serves the journals; once one does, this one leaves.
+        ``quieten`` is called once with the native id of the thread that makes room in them, before
+        anything is worked out.
         """
         self._spiller.start()
+        quieten(self._spiller.native_id or 0)
         while True:
             began = time.monotonic()
             if not is_mine():
@@ -155,6 +163,7 @@ class Agent:
             self._queue.put([*read, *new])
             self._queue.look()
         self._catch_up()
+        self._sums.tell(self._state)
         if any(not joined.meta.is_child for joined in new):
             self._readings.hasten()
         self._take(self._windows.step(self._state))

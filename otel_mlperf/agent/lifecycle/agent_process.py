@@ -27,7 +27,7 @@ from otel_mlperf.run_file import RUN_FILE, write_run_file
 
 if TYPE_CHECKING:
     import mmap
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from otel_mlperf.agent.lifecycle.agent_loop import Agent
     from otel_mlperf.journal.journal_writer import Journal
@@ -41,20 +41,34 @@ _WAITS_S: Final = (0.1, 1, 2, 5, 10, *([30] * 20))
 _LOG_BYTES: Final = 1 << 20
 
 
-def serve(folder: Path, environ: Mapping[str, str]) -> int:
+def serve(
+    folder: Path,
+    environ: Mapping[str, str],
+    lock: OnlyOne | None = None,
+    *,
+    take_over: Callable[[], None] = lambda: None,
+    quieten: Callable[[int], None] = lambda _: None,
+) -> int:
     """Reads the journals of ``folder`` until the last has ended; returns an exit code.
 
     Does nothing where another agent already does it, or where somebody else may put journals: one
     names the run folder that is written to.
+
+    Args:
+        folder: where the journals lie.
+        environ: what the agent is to do.
+        lock: the folder's, if it is held already.
+        take_over: ends whoever has made room in the journals until now.
+        quieten: called with the thread that goes on doing so (see ``Agent.run``).
     """
     if not is_own(folder):
         _log.error("%s is not this user's alone: nothing in it is read", folder)
         return 1
     for wait_s in (*_WAITS_S, 0.0):
-        with (lock := OnlyOne(folder)) as is_mine:
+        with (lock := lock or OnlyOne(folder)) as is_mine:
             if not is_mine:
                 return 0
-            _serve_locked(folder, environ, lock)
+            _serve_locked(folder, environ, lock, take_over, quieten)
         # A process may have come while the lock was still ours, and found an agent; or the disk
         # was full and its journal could not be stored.
         if not journals_in(folder) or first_meta(folder) is None:
@@ -65,13 +79,19 @@ def serve(folder: Path, environ: Mapping[str, str]) -> int:
     return 1
 
 
-def _serve_locked(folder: Path, environ: Mapping[str, str], lock: OnlyOne) -> None:
+def _serve_locked(
+    folder: Path,
+    environ: Mapping[str, str],
+    lock: OnlyOne,
+    take_over: Callable[[], None],
+    quieten: Callable[[int], None],
+) -> None:
     meta = first_meta(folder)
     if meta is None:
         return
-    agent = _make_agent(meta, folder, environ)
+    agent = _make_agent(meta, folder, environ, take_over=take_over)
     try:
-        agent.run(lock.keeps)
+        agent.run(lock.keeps, quieten)
     except Exception:
         # Nobody sees a traceback of a process without a terminal.
         if _log.hasHandlers():
@@ -128,13 +148,14 @@ def _make_agent(
     folder: Path,
     environ: Mapping[str, str],
     own: dict[str, mmap.mmap] | None = None,
+    take_over: Callable[[], None] = lambda: None,
 ) -> Agent:
     # Not loaded before: every rank starts an agent, and all but one find that the node is served.
     from otel_mlperf.agent.intake.tail import Tail
     from otel_mlperf.agent.lifecycle.agent_loop import Agent
 
     _make_run_folder(meta)
-    return Agent(meta, Tail(folder, own), read_options(environ))
+    return Agent(meta, Tail(folder, own, take_over), read_options(environ))
 
 
 def first_meta(folder: Path) -> JournalMeta | None:
@@ -162,19 +183,24 @@ def remove_if_empty(folder: Path) -> None:
 
 
 def leave_the_job(run_folder: Path, host: str) -> None:
-    """Makes this process a quiet neighbour: low priority, every core, first to be killed."""
+    """Makes this process a quiet neighbour, which is the first to be killed."""
     # A job's directory that somebody wants to unmount must not be held.
     os.chdir("/")
     os.umask(0o077)  # also for what libraries and child processes write
     with contextlib.suppress(OSError):
-        os.nice(_NICE)
-    # The rank that started it may be bound to two cores, which are the ones that must not be
-    # disturbed.
-    with contextlib.suppress(OSError):
-        os.sched_setaffinity(0, range(os.cpu_count() or 1))
-    with contextlib.suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text(_OOM_SCORE)
     _log_to(run_folder / "agent" / host / "agent.log")
+
+
+def lower_priority(from_nice: int, but: int = 0) -> None:
+    """Lets the job go first: every thread of this process but one works at a low priority.
+
+    Whoever makes room in the journals needs little, and needs it at once: it keeps ``from_nice``.
+    """
+    for thread in map(int, os.listdir("/proc/self/task")):
+        if thread != but:
+            with contextlib.suppress(OSError):
+                os.setpriority(os.PRIO_PROCESS, thread, from_nice + _NICE)
 
 
 def _log_to(path: Path) -> None:

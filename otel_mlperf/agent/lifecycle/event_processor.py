@@ -18,6 +18,7 @@ from otel_mlperf.agent.derivation.made_spans import device_spans, segment_spans
 from otel_mlperf.agent.derivation.mark_task import MarkOutcome, MarkTask
 from otel_mlperf.agent.derivation.mark_totals import MarkTotals, keep_counted
 from otel_mlperf.agent.derivation.metric_series import Meter
+from otel_mlperf.agent.derivation.running_sums import add_rows
 from otel_mlperf.agent.model.agent_state import AgentState, RankState
 from otel_mlperf.agent.model.events import (
     Event,
@@ -82,8 +83,11 @@ class EventProcessor:
                 self._name(event)
             case Polled():
                 journal = self._state.journals[event.journal]
+                self._add_up(journal, event.rows)
                 journal.fresh += event.rows
                 journal.next, journal.holes = event.next, event.holes
+                journal.unread += event.gone
+                journal.around = event.around
             case Left():
                 self._leave(event)
             case Read():
@@ -115,12 +119,18 @@ class EventProcessor:
             else:
                 journal.entries[number] = content
 
+    def _add_up(self, journal: JournalState, rows: bytes) -> None:
+        try:
+            add_rows(journal.sums, np.frombuffer(rows, ROW_TYPE), journal.meta.latest_ns)
+        except Exception:  # noqa: BLE001 - the rows themselves are worked out all the same
+            _log.exception("%s: rows that could not be added up", journal.meta.rank)
+
     def _leave(self, event: Left) -> None:
         self._state.finished.append(event.journal)
         journal = self._state.journals[event.journal]
         journal.left, journal.alive_ns = True, max(journal.alive_ns, event.monotonic_ns)
         journal.open, journal.cells, journal.words = event.open, event.cells, event.words
-        journal.unread = event.damaged
+        journal.unread += event.damaged
 
     def _hold_warning(self, held: WarningHeld) -> None:
         journal = self._state.journals.get(held.journal)
@@ -160,8 +170,9 @@ class EventProcessor:
         return outcome.kept + segment_spans(journal, mark.monotonic_ns)
 
     def _worked_out(self, journal: JournalState, rank: RankState) -> MarkOutcome:
-        rows = np.frombuffer(journal.fresh + journal.held, ROW_TYPE)
-        waited = len(journal.held) // ROW_TYPE.itemsize
+        untold = b"".join(step.rows for step in journal.untold.values())
+        rows = np.frombuffer(journal.fresh + journal.held + untold, ROW_TYPE)
+        waited = journal.waiting_rows
         try:
             options = self._options
             task = MarkTask(journal, rank, options.policy, self._tables, explicit=options.explicit)
@@ -170,6 +181,7 @@ class EventProcessor:
             # The same events would stop the next agent too: these rows are given up, counted.
             _log.exception("%s: rows that could not be worked out are lost", journal.meta.rank)
             journal.fresh = journal.held = journal.payloads = b""
+            journal.untold = {}
             gone = len(rows_of_kind(rows, Kind.SECTION))
             # Those that had waited were created at an earlier mark.
             return MarkOutcome(created=gone - waited, failed=gone)

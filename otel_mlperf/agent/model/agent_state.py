@@ -65,6 +65,8 @@ class RankState(msgspec.Struct):
     """Unit and instrument of what the program itself counts, by metric name."""
     step_ns: dict[str, list[int]] = {}
     """The last hundred durations by phase, or by section name outside steps."""
+    longest_ns: dict[str, int] = {}
+    """Of those that were kept, by the same; without the very first, which is warm-up."""
     seen: dict[str, int] = {}
     """How many sections of a name were seen outside steps: first and every hundredth are kept."""
     run_spans: int = 0

@@ -38,6 +38,10 @@ class Polled(msgspec.Struct, array_like=True, tag="polled", frozen=True):
     next: int
     holes: list[int]
     rows: bytes
+    gone: int = 0
+    """How many more there were of which nothing is left."""
+    around: bytes = b""
+    """Sections (OPEN_TYPE) around these rows whose own were found by the same look, and follow."""
 
 
 class Left(msgspec.Struct, array_like=True, tag="left", frozen=True):

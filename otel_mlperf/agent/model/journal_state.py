@@ -11,7 +11,9 @@ import msgspec
 
 from otel_mlperf import ids, names
 from otel_mlperf.intervals import CoveredTime  # noqa: TC001 - msgspec reads it
+from otel_mlperf.journal.layout import ROW_BYTES
 from otel_mlperf.journal.meta import JournalMeta  # noqa: TC001 - msgspec reads it
+from otel_mlperf.journal.section_sums import RunningSums
 
 _UNKNOWN: Final[list[Any]] = ["section", "other", names.OTHER, "", {}]
 
@@ -40,6 +42,19 @@ class RecentStep(msgspec.Struct, array_like=True):
     end: int = 0
 
 
+class KeptStep(msgspec.Struct, array_like=True):
+    """The rows of a step that become spans, perhaps once it is told when a GPU was in them."""
+
+    root: Root
+    reason: str
+    rows: bytes
+    payloads: dict[int, dict[str, Any]]
+    figures: dict[int, dict[str, Any]] = {}
+    """What was told so far, by span."""
+    marks: int = 0
+    """For which it has waited."""
+
+
 class JournalState(msgspec.Struct):
     """One journal: where reading goes on, what its numbers mean, what waits."""
 
@@ -54,16 +69,26 @@ class JournalState(msgspec.Struct):
     """Sections that never were: id to the parent and root that their children get."""
     demoted: dict[int, int] = {}
     """Steps of a forked child, which are sections of the run: id to parent."""
+    sums: RunningSums = msgspec.field(default_factory=RunningSums)
+    """What all sections took that were read so far."""
     fresh: bytes = b""
     """Rows since the last mark."""
     held: bytes = b""
     """Section rows whose step, or whose parent, has not been seen yet."""
     held_marks: int = 0
+    untold: dict[int, KeptStep] = {}
+    """By the step's span."""
+    device_places: dict[int, tuple[str, bool]] = {}
+    """Path and *beside* of sections outside steps of which it will be told when a GPU was in."""
+    device_clocks: dict[int, list[int]] = {}
+    """Bounds of host clock less device clock, and up to which device time, by device."""
     payloads: bytes = b""
     """Payload rows whose section has not come yet."""
     stale: list[int] = []
     """Ids in the open table for which there is a row."""
     open: bytes = b""
+    around: bytes = b""
+    """Sections (OPEN_TYPE) that have ended, but whose rows are behind what is worked out next."""
     words: dict[int, int] = {}
     cells: bytes = b""
     cells_stored: dict[int, list[int]] = {}
@@ -97,9 +122,15 @@ class JournalState(msgspec.Struct):
     damaged: int = 0
     """Names, attributes and cells that something has written over."""
     unread: int = 0
-    """Sections of which nothing is known but that something has written over them."""
+    """Sections of which nothing is known but that they were written over, or cut off."""
     redacted: int = 0
     """Values of calls that the agent hid; those that the process hid itself are in its words."""
+
+    @property
+    def waiting_rows(self) -> int:
+        """Section rows of which it is open what becomes of them."""
+        waiting = [self.held, *(step.rows for step in self.untold.values())]
+        return sum(len(rows) // ROW_BYTES for rows in waiting)
 
     @property
     def instance(self) -> str:

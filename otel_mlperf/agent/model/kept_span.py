@@ -32,6 +32,8 @@ class Kept:
     n: int | None = None
     number: int | None = None
     epoch: int | None = None
+    gpu: dict[str, Any] = field(default_factory=dict)
+    """Attributes that tell of its time on a GPU."""
     links: list[tuple[bytes, int]] = field(default_factory=list)
     """Those of the agent: a step's to what its run's trace has around it."""
     kind: Literal["section", "rollup", "segment"] = "section"
@@ -58,11 +60,17 @@ class Kept:
         own = dict(self.payload.get("a") or {})
         used = zip(names.MEASURES, self.payload.get("u") or (), strict=False)
         own |= {measure.attribute: figure for measure, figure in used if figure is not None}
+        own |= self.gpu
         # Of the step's own span alone: what is inside it finds them there.
         if self.n is not None and self.span == self.root:
             own[names.TRAINING_STEP] = self.number
             own[names.KEPT] = self.reason
-            given = {"n": names.BATCH_SIZE, "t": names.BATCH_TOKENS, "x": names.STEP_OUTSIDE}
+            given = {
+                "n": names.BATCH_SIZE,
+                "t": names.BATCH_TOKENS,
+                "f": names.STEP_FLOPS,
+                "x": names.STEP_OUTSIDE,
+            }
             for key, name in given.items():
                 if self.payload.get(key) is not None:
                     own[name] = self.payload[key]

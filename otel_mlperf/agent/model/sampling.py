@@ -2,8 +2,9 @@
 
 Kept are the first five, one in a hundred (the same on all ranks), and on the rank that saw it what
 ran in a profiler window, and, each with a limit a minute, what took over twice the median of the
-last hundred and what ended in an error. Outside steps the same holds by name. Time is the time of
-the events, so a replay decides alike.
+last hundred and what ended in an error; last, without a limit, what takes longer than all that was
+kept before, so that the slowest can be opened. Outside steps the same holds by name. Time is
+the time of the events, so a replay decides alike.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ FIRST: Final = "first"
 EVERY: Final = "every"
 SLOW: Final = "slow"
 ERROR: Final = "error"
+LONGEST: Final = "longest"
 INTERRUPTED: Final = "interrupted"
 PART: Final = "part"
 """Kept because a section inside it is."""
@@ -33,6 +35,8 @@ _RUN_PART: Final = 10
 _WINDOW: Final = 100
 _ENOUGH: Final = 5
 """Durations known before one can be called slow."""
+_LONGER: Final = 1.02
+"""What is longer by less shows no more than what was kept: steps that drift would all be kept."""
 _MINUTE_NS: Final = 60_000_000_000
 
 
@@ -111,17 +115,21 @@ def reason_to_keep(
         and duration_ns > policy.slow_ratio * statistics.median(lately)
     )
     # Also of those that are kept anyway: what is normal does not depend on what is shown.
+    is_known = len(lately) >= _ENOUGH
     lately.append(duration_ns)
     del lately[:-_WINDOW]
-    scheduled = policy.scheduled(index)
-    if scheduled:
-        return scheduled
+    is_longest = not error and duration_ns > _LONGER * rank.longest_ns.get(key, 0)
+    reason = policy.scheduled(index)
     # Errors before slowness: a failed step is often slow as well, and has the larger limit.
-    if error and _within(rank, ERROR, policy.errors_per_minute, now_ns):
-        return ERROR
-    if slow and _within(rank, SLOW, policy.slow_per_minute, now_ns):
-        return SLOW
-    return None
+    if reason is None and error and _within(rank, ERROR, policy.errors_per_minute, now_ns):
+        reason = ERROR
+    if reason is None and slow and _within(rank, SLOW, policy.slow_per_minute, now_ns):
+        reason = SLOW
+    if reason is None and is_longest and is_known:
+        reason = LONGEST
+    if reason is not None and is_longest and index:
+        rank.longest_ns[key] = duration_ns
+    return reason
 
 
 def _within(rank: RankState, reason: str, limit: int, now_ns: int) -> bool:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from otel_mlperf.agent.model.duration_rows import DurationRows
 from otel_mlperf.agent.model.use_rows import UseRows
 from otel_mlperf.store.schema import TABLES
 
@@ -31,13 +32,15 @@ class TableRows:
         self._warnings: dict[tuple[Any, ...], dict[str, Any]] = {}
         self.uses = UseRows()
         """What measured sections used."""
+        self.durations = DurationRows()
+        """How long the calls of sections took."""
 
     @property
     def waiting(self) -> int:
         """How many rows wait."""
         rows = sum(map(len, self.rows.values()))
         held = len(self._sections["name"]) + len(self._outside) + len(self._warnings)
-        return rows + held + self.uses.waiting
+        return rows + held + self.uses.waiting + self.durations.waiting
 
     def add(self, table: str, row: dict[str, Any]) -> None:
         """One row."""
@@ -95,7 +98,8 @@ class TableRows:
 
     def clear(self) -> None:
         """They are written."""
-        self.rows, self._outside, self._warnings, self.uses = {}, {}, {}, UseRows()
+        self.rows, self._outside, self._warnings = {}, {}, {}
+        self.uses, self.durations = UseRows(), DurationRows()
         self._sections = {column.name: [] for column in TABLES["sections"]}
 
     def columns(self) -> dict[str, Columns]:
@@ -105,6 +109,8 @@ class TableRows:
             columns["warnings"] = _transposed([*self._warnings.values()])
         if uses := self.uses.rows():
             columns["resources"] = _transposed(uses)
+        if calls := self.durations.rows():
+            columns["durations"] = _transposed(calls)
         outside = _transposed([*self._outside.values(), *self.rows.get("sections", ())])
         columns["sections"] = {
             name: values + outside.get(name, []) for name, values in self._sections.items()

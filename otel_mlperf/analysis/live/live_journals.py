@@ -9,6 +9,7 @@ import msgspec
 import numpy as np
 
 from otel_mlperf import names
+from otel_mlperf.analysis.live.live_requests import RequestsSeen, look_at_requests
 from otel_mlperf.analysis.live.live_store import MOST_STEPS, StepSeen
 from otel_mlperf.errors import JournalError
 from otel_mlperf.journal.bulletin import read_readings
@@ -46,6 +47,7 @@ class Looked(msgspec.Struct, frozen=True, kw_only=True):
     open_ns: int | None
     steps: list[StepSeen]
     last: dict[str, float]
+    requests: list[RequestsSeen] = []
 
 
 def look(run: RunFolder, now_ns: int) -> dict[int, Looked]:
@@ -107,6 +109,7 @@ def look_at(journal: JournalReader, shift_ns: int) -> Looked:
         open_ns=open_ns,
         steps=steps,
         last=_logged(entries, rows),
+        requests=look_at_requests(journal, entries, rows),
     )
 
 
@@ -148,6 +151,7 @@ def _steps(entries: dict[int, list[Any]], rows: Rows, shift_ns: int) -> tuple[st
                 waited_ns=waited.get(span, 0),
                 samples=payload.get("n"),
                 tokens=payload.get("t"),
+                flops=payload.get("f"),
             )
         )
     return phase, seen

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from otel_mlperf.names import Metric
     from otel_mlperf.sensors.measurement import Level
+    from otel_mlperf.sensors.processes.usage import Scheduled
 
 MAIN: Final = "main"
 _LABELS: Final = {
@@ -63,6 +64,10 @@ class _Member:
         self._cpu_s = used_s
         return True
 
+    def main_thread(self) -> Scheduled | None:
+        """What its first thread has got of the CPUs."""
+        return self._reader.main_thread()
+
     def close(self) -> None:
         self._reader.close()
 
@@ -95,10 +100,21 @@ class Family:
                     figures[key] = figures.get(key, 0.0) + value
             figures[names.PROCESS_COUNT, ""] = len(members)
             measured += self._measured(role, members, figures, now, elapsed_s)
+        measured += self._of_main_thread()
         if now.uptime_s is not None:
             age_s = max(0.0, now.uptime_s - self._main.start_s)
             measured.append(Measurement(names.PROCESS_UPTIME.name, {}, age_s, self._pid))
         return measured
+
+    def _of_main_thread(self) -> list[Measurement]:
+        scheduled = self._main.main_thread()
+        if scheduled is None:
+            return []
+        cpu_s, delay_s = scheduled
+        return [
+            Measurement(names.MAIN_THREAD_CPU_TIME.name, {}, cpu_s, self._pid),
+            Measurement(names.MAIN_THREAD_RUN_DELAY.name, {}, delay_s, self._pid),
+        ]
 
     def _look_for_children(self, now: Circumstances, never: Collection[int]) -> None:
         for pid in self._finder.find(self._children, never):

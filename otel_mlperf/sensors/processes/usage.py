@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
 _LEAST_FIELDS: Final = 22
+_SCHEDSTAT_FIELDS: Final = 3
 _WANTED: Final = (1, 7, 9, 11, 12, 17, 19, 20, 21)
 """Places of the fields below, from ``parent`` on, behind the command."""
 
@@ -115,6 +116,42 @@ class SwitchCounter:
         return sum(threads.values(), self._ended) if threads else None
 
 
+class Scheduled(NamedTuple):
+    """What one thread has got of the CPUs so far."""
+
+    cpu_s: float
+    run_delay_s: float
+    """Ready to run, without a CPU."""
+
+
+def parse_scheduled(text: bytes) -> Scheduled | None:
+    """Of a ``schedstat`` of ``/proc``; None where the kernel keeps none."""
+    fields = numbers(text.split())
+    if len(fields) != _SCHEDSTAT_FIELDS or not fields[0]:
+        return None  # a kernel without CONFIG_SCHED_INFO writes zeros
+    return Scheduled(fields[0] / 1e9, fields[1] / 1e9)
+
+
+class RunDelay:
+    """Sum over all threads, each of which the kernel counts for itself."""
+
+    def __init__(self, process: Path) -> None:
+        self._tasks = process / "task"
+        self._threads: dict[str, float] = {}
+        self._ended_s = 0.0
+
+    def read_s(self) -> float | None:
+        """Never less than before: threads that ended count with what was last read of them."""
+        threads: dict[str, float] = {}
+        for thread in entries(self._tasks):
+            scheduled = parse_scheduled(read_once(self._tasks / thread / "schedstat"))
+            if scheduled is not None:
+                threads[thread] = scheduled.run_delay_s
+        self._ended_s += sum(s for thread, s in self._threads.items() if thread not in threads)
+        self._threads = threads
+        return self._ended_s + sum(threads.values()) if threads else None
+
+
 Figures = dict[tuple["Metric", str], float]
 """Values by metric and what tells its points apart (the mode, the direction, …)."""
 
@@ -135,6 +172,8 @@ class ProcessFiles:
         self._stat = KeptFile(self._folder / "stat")
         self._io = KeptFile(self._folder / "io")
         self._switches = SwitchCounter(self._folder)
+        self._scheduled = KeptFile(self._folder / "schedstat")
+        self._run_delay = RunDelay(self._folder)
         self._readings = 0
         self._pss: int | None = None
 
@@ -150,6 +189,9 @@ class ProcessFiles:
             (names.PROCESS_MEMORY, ""): stat.resident_bytes,
             (names.PROCESS_THREADS, ""): stat.threads,
         }
+        delay_s = self._run_delay.read_s()
+        if delay_s is not None:
+            figures[names.PROCESS_RUN_DELAY, ""] = delay_s
         if includes(self._level, "detailed"):
             figures[names.PROCESS_MEMORY_VIRTUAL, ""] = stat.virtual_bytes
             figures[names.PROCESS_FAULTS, "minor"] = stat.minor_faults
@@ -162,6 +204,10 @@ class ProcessFiles:
                 figures[names.PROCESS_MEMORY_PSS, ""] = self._pss
         self._readings += 1
         return figures
+
+    def main_thread(self) -> Scheduled | None:
+        """What its first thread has got of the CPUs; None where the kernel does not say."""
+        return parse_scheduled(self._scheduled.read())
 
     def _seldom_wanted(self) -> Figures:
         io, switches = self._io.read(), self._switches.read()
@@ -179,6 +225,7 @@ class ProcessFiles:
         """Closes its files."""
         self._stat.close()
         self._io.close()
+        self._scheduled.close()
 
 
 def _open_files(folder: Path) -> int | None:

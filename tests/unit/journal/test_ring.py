@@ -71,6 +71,18 @@ def pair(tmp_path: Path):
     writer.release()
 
 
+@pytest.mark.fault("F29")
+def test_memory_that_others_hold_is_given_up_all_the_same(tmp_path: Path) -> None:
+    """A tool that keeps our variables keeps the memory, and not the lock that says we are alive."""
+    journal = Journal(str(tmp_path / "a.journal"), 2048, META)
+    kept = memoryview(journal.buffer)
+    before = set(os.listdir("/proc/self/fd"))
+    journal.release()
+
+    assert len(before) - len(os.listdir("/proc/self/fd")) == 1
+    kept.release()
+
+
 def put(journal: Journal, span: int) -> bool:
     return journal.put(1, 2, span, 0, span, 3, OTHER, Kind.SECTION)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 
+import pyarrow.parquet as pq
 import pytest
 from run_folders import MS, START, RunFolderBuilder, digits
 
@@ -53,6 +54,27 @@ def test_the_last_written_row_of_a_process_counts(tmp_path):
 
     assert before == [("finished",)]
     assert Store(path).rows("SELECT outcome FROM processes") == [("finished",)]
+
+
+def test_parts_of_an_earlier_version_are_read_and_merged(tmp_path):
+    """A run of before goes on in a version whose steps have a column more."""
+    run = RunFolderBuilder(tmp_path)
+    run.step(0, 0, {"forward": MS})
+    path = run.write()
+    (part,) = (path / "tables" / "steps").rglob("*.parquet")
+    table = pq.read_table(part)
+    pq.write_table(table.drop_columns(["flops"]), part)
+    alone = Store(path).rows("SELECT n, flops FROM steps")
+    values = {name: [row] for name, row in table.to_pylist()[0].items()}
+    for n in (1, 2):
+        write_part(path, "steps", "node1", n + 1, values | {"n": [n], "flops": [7]})
+    both = Store(path).rows("SELECT n, flops FROM steps ORDER BY n")
+    compact(path, "steps", "node1", over=2)
+
+    assert alone == [(0, None)]
+    assert both == [(0, None), (1, 7), (2, 7)]
+    assert len([*(path / "tables" / "steps").rglob("*.parquet")]) == 1
+    assert Store(path).rows("SELECT n, flops FROM steps ORDER BY n") == both
 
 
 @pytest.mark.parametrize("content", [b"", b"PAR1", b"no parquet at all" * 10])

@@ -50,6 +50,12 @@ def throttled(value, reason="hw_slowdown"):
     return [of(names.THROTTLE, value, GPU | {names.THROTTLE_REASON: reason})]
 
 
+def busy(share):
+    """Of a GPU whose encoder has nothing to do."""
+    tasks = {"general": share, "encoder": 0.0}
+    return [of(names.GPU_UTILIZATION, tasks[t], GPU | {names.HW_GPU_TASK: t}) for t in tasks]
+
+
 def disk(share):
     return [of(names.FILESYSTEM_UTILIZATION, share, {names.MOUNTPOINT: "/data"}, "")]
 
@@ -64,6 +70,7 @@ def disk(share):
         ("GpuHot", [of(names.TEMPERATURE_MARGIN, 3, GPU)],
          [of(names.TEMPERATURE_MARGIN, 2, GPU)], 10),
         ("GpuMemoryNearLimit", gpu_memory(970), gpu_memory(971), 60),
+        ("GpuUnderused", busy(0.4), busy(0.3), 60),
     ],
 )  # fmt: skip
 def test_levels(rule, calm, bad, for_s):
@@ -118,6 +125,7 @@ def test_growth(rule, metric, labels):
           {names.SECTION_NAME: "data.load", names.SECTION_CATEGORY: "data_loading",
            names.ML_PHASE: "train"}),
          (names.STEP_DURATION, {names.ML_PHASE: "train"}), 0.3),
+        ("GpuIdle", (names.STEP_GPU_IDLE, {}), (names.STEP_GPU, {names.PACED_BY: "host"}), 0.3),
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("more", [-0.01, 0.01])

@@ -205,3 +205,24 @@ def test_profiled_steps_are_kept_and_none_is_interrupted(program, agent_of, run_
         ("train.step", "data.load", "forward"), 2
     )
     assert not any(s["interrupted"] for s in spans)
+
+
+def test_productive_is_training_that_did_not_fail_and_did_not_wait(program, agent_of) -> None:
+    """Of 10 ms each step waits 2; validation and a failed step are not what the run is made for.
+
+    Nor is what is compiled in a step.
+    """
+    for i in range(4):
+        program.step(i * 10, error=i == 3)
+    program.step(50, phase="validate")
+    span = program.begin_step(70, phase="predict")
+    program.section("compile", 71, 74, parent=span, root=span, phase="predict",
+                    category=names.COMPILE)  # fmt: skip
+    program.end_step(span, 70, 80, phase="predict")
+    program.stop(90)
+    agent = agent_of(program)
+    agent.run()
+
+    (rank,) = agent._state.ranks.values()
+    (series,) = (one for one in rank.series.values() if one.metric == names.RUN_PRODUCTIVE.name)
+    assert round(series.value * 1000) == 3 * 8 + 7

@@ -13,6 +13,7 @@ from otel_mlperf.agent.intake.tail import Tail
 from otel_mlperf.agent.lifecycle.agent_loop import Agent
 from otel_mlperf.agent.model.agent_options import Options
 from otel_mlperf.agent.model.sampling import Policy
+from otel_mlperf.journal.layout import HEADER_BYTES, Shape
 
 RECORDS = """
 import os, sys
@@ -119,8 +120,8 @@ def test_the_next_agent_reads_the_file_that_was_made_again(agent, elsewhere, run
     is_whole(run_folder, 3, elsewhere.sections)
 
 
-@pytest.mark.parametrize("kept_bytes", [0, 1 << 16])
-def test_a_file_that_was_cut_short_is_given_up(agent, elsewhere, run_folder, journals, kept_bytes):
+@pytest.mark.parametrize("kept_bytes", [0, HEADER_BYTES - 1])
+def test_a_file_without_its_header_is_given_up(agent, elsewhere, run_folder, journals, kept_bytes):
     """What had been read is accounted for, and the agent ends; a look into it would end it."""
     agent.mark()
     before = elsewhere.sections
@@ -129,4 +130,58 @@ def test_a_file_that_was_cut_short_is_given_up(agent, elsewhere, run_folder, jou
     agent.run()
 
     is_whole(run_folder, 1, before)
+    assert list(journals.glob("*.journal")) == []
+
+
+@pytest.mark.fault("F91")
+def test_rows_that_are_cut_off_are_counted_and_those_after_them_read(
+    agent, elsewhere, run_folder, journals
+):
+    """The file has its length again before the program meets the end of it."""
+    elsewhere.do("step")
+    (journal,) = journals.glob("*.journal")
+    os.truncate(journal, Shape.of_rows(1 << 14).ring_at)
+    agent.tick()
+    elsewhere.do("step", "step", "stop")
+    agent.run()
+
+    account = accounts(run_folder)["spans"]["store"]
+    assert [row["n"] for row in table(run_folder, "steps")] == [0, 2, 3]
+    # The row that began the step is gone as well, and nobody can tell what a row was.
+    assert account["lost"] == {"damaged": 4}
+    assert account["created"] == elsewhere.sections + 1
+    assert adds_up(account)
+
+
+def test_more_than_a_look_takes_at_once_may_be_cut_off(agent, elsewhere, run_folder, journals):
+    """Rows behind thousands of empty places are found."""
+    elsewhere.do(*["step"] * 1500)
+    (journal,) = journals.glob("*.journal")
+    os.truncate(journal, Shape.of_rows(1 << 14).ring_at + 64)
+    agent.tick()
+    elsewhere.do("step")
+    agent.tick()
+    elsewhere.do("stop")
+    agent.run()
+
+    account = accounts(run_folder)["spans"]["store"]
+    assert account["lost"] == {"damaged": 6000}
+    assert account["created"] == elsewhere.sections + 1500
+    assert adds_up(account)
+
+
+def test_what_a_program_that_is_gone_had_written_is_counted(agent, elsewhere, run_folder, journals):
+    """The next agent finds the file short, and the program has said how many rows it wrote."""
+    agent.mark()
+    meta = next(iter(agent._tail.mains().values()))
+    del agent
+    elsewhere.do("step", "stop")
+    elsewhere.end()
+    (journal,) = journals.glob("*.journal")
+    os.truncate(journal, Shape.of_rows(1 << 14).ring_at)
+    Agent(meta, Tail(journals), Options(policy=Policy(), readings="none")).run()
+
+    account = accounts(run_folder)["spans"]["store"]
+    assert account["lost"] == {"damaged": 5}  # the four rows of a step, and that of the run
+    assert adds_up(account)
     assert list(journals.glob("*.journal")) == []

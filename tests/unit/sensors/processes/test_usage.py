@@ -16,9 +16,12 @@ from kernel_files import write_files
 
 from otel_mlperf.sensors.processes.usage import (
     PAGE_BYTES,
+    RunDelay,
+    Scheduled,
     Stat,
     SwitchCounter,
     Switches,
+    parse_scheduled,
     parse_stat,
     parse_switches,
 )
@@ -87,8 +90,31 @@ def test_threads_add_up_also_after_their_end(tmp_path):
     assert counter.read() == Switches(42, 3)
 
 
+def test_what_a_thread_got_of_the_cpus_is_in_seconds():
+    """The third number counts turns."""
+    assert parse_scheduled(b"1500000000 250000000 77\n") == Scheduled(1.5, 0.25)
+
+
+@pytest.mark.parametrize("text", [b"", b"0 0 0\n", b"12 13\n", b"a b c\n"])
+def test_a_kernel_that_keeps_no_account_of_its_threads_has_none(text):
+    """Zeros are not what they waited."""
+    assert parse_scheduled(text) is None
+
+
+def test_waits_for_a_cpu_add_up_also_after_a_threads_end(tmp_path):
+    """They are counted, and what is counted must not fall."""
+    write_files(tmp_path, {f"task/{n}/schedstat": f"5000 {n}000000000 7\n" for n in (1, 2)})
+    delay = RunDelay(tmp_path)
+    assert delay.read_s() == 3.0
+    shutil.rmtree(tmp_path / "task/2")
+    write_files(tmp_path, {"task/1/schedstat": "6000 4000000000 8\n"})
+
+    assert delay.read_s() == 6.0
+
+
 def test_a_process_that_is_gone_has_none(tmp_path):
     """Absent, not zero."""
+    assert RunDelay(tmp_path / "gone").read_s() is None
     assert SwitchCounter(tmp_path / "gone").read() is None
 
 

@@ -1,0 +1,151 @@
+"""Who makes room in the journals while the agent is still being loaded?
+
+What the agent needs takes half a second of a core to load, and longer beside a program that wants
+all of them; a program that begins with a burst fills its ring in less. So before anything else a
+thread that needs the standard library alone looks at the journals that no agent has looked at yet,
+and moves their rows into a file beside each (see ``journal.moved_rows``), where they are read.
+"""
+
+from __future__ import annotations
+
+import errno
+import mmap
+import os
+import threading
+from typing import TYPE_CHECKING, Final
+
+from otel_mlperf.journal.journal_folder import is_own, journals_in
+from otel_mlperf.journal.layout import MAGIC, ROW_BYTES, WORD, Shape, Word, stores_in_order
+from otel_mlperf.journal.moved_rows import count_moved, moved_path
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+_PAUSE_S: Final = 0.01
+_BLOCK: Final = 2048
+_SHARE: Final = 8
+"""So small a part of the room beside the journals is taken at once: others need it too."""
+_APPEND: Final = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
+
+
+class FirstLook(threading.Thread):
+    """Moves rows out of the journals of one folder, until the agent reads them itself."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(name="otel_mlperf first look", daemon=True)
+        self._folder = folder
+        self._rings: dict[str, _Ring] = {}
+        self._left_alone: set[str] = set()
+        """The agent says what is wrong with them, and their rows stay where they are."""
+        self._ended = threading.Event()
+
+    def run(self) -> None:
+        """Until it is stopped."""
+        while True:
+            self.look()
+            if self._ended.wait(_PAUSE_S):
+                return
+
+    def look(self) -> None:
+        """Moves what is there now."""
+        for path in map(str, journals_in(self._folder) if is_own(self._folder) else ()):
+            if path in self._left_alone:
+                continue
+            try:
+                ring = self._rings.get(path) or _open(path)
+                if ring is not None:
+                    self._rings[path] = ring
+                    ring.move()
+            except (OSError, ValueError):
+                self._left_alone.add(path)
+
+    def stop(self) -> None:
+        """Ends the thread, if it was started: from now on somebody else frees slots."""
+        self._ended.set()
+        if self.is_alive():
+            self.join()
+        self._rings.clear()
+
+
+def _open(path: str) -> _Ring | None:
+    """The ring of a journal; None while a process is still making it."""
+    fd = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+    try:
+        shape = Shape.of_size(os.fstat(fd).st_size)
+        buffer = mmap.mmap(fd, shape.size) if shape else None
+    finally:
+        os.close(fd)
+    if shape is None or buffer is None or memoryview(buffer).cast("Q")[Word.MAGIC] != MAGIC:
+        return None
+    return _Ring(path, shape, buffer, in_order=stores_in_order())
+
+
+class _Ring:
+    """The ring of one journal, as far as its rows were stored without a gap.
+
+    Where the processor may show a row's last word before the others (``in_order`` is False), a row
+    counts from the second look that sees it.
+    """
+
+    def __init__(self, path: str, shape: Shape, buffer: mmap.mmap, *, in_order: bool) -> None:
+        self._path, self._shape, self._in_order = path, shape, in_order
+        self._bytes = memoryview(buffer)
+        self._words = self._bytes.cast("Q")
+        last_of_row = (shape.ring_at + ROW_BYTES) // WORD - 1
+        self._numbers = self._words[last_of_row :: ROW_BYTES // WORD]
+        # What one moved that was killed while it was loaded is in the file already.
+        self._next = self._seen = count_moved(path) + 1
+
+    def move(self) -> None:
+        """Moves what is there now, and makes room.
+
+        Raises:
+            ValueError: an agent has looked at it, which knows what it has read; or somebody has cut
+                it short.
+            OSError: there is no room beside it.
+        """
+        if os.stat(self._path).st_size < self._shape.size or self._words[Word.BEAT]:
+            raise ValueError(f"{self._path} has a reader, or no end")
+        end = self._end_of_rows()
+        # Rows that the look before saw too are whole, whatever the processor shows first.
+        until, self._seen = end if self._in_order else min(end, self._seen), end
+        if until > self._next:
+            self._write(self._next, until)
+            # One 8-byte store, after everything below it was copied.
+            self._words[Word.TAIL] = self._next = until
+
+    def _end_of_rows(self) -> int:
+        """The first slot that is not published."""
+        at, rows = self._next, self._shape.rows
+        while at < self._next + rows:
+            place = at & (rows - 1)
+            numbers = self._numbers[place : min(place + _BLOCK, rows)].tolist()
+            if numbers != list(range(at, at + len(numbers))):
+                # A slot that still holds the row of the round before has a lower number.
+                return next(at + i for i, number in enumerate(numbers) if number != at + i)
+            at += len(numbers)
+        return at
+
+    def _write(self, first: int, end: int) -> None:
+        fd = os.open(moved_path(self._path), _APPEND, 0o600)
+        try:
+            room = os.fstatvfs(fd)
+            if (end - first) * ROW_BYTES > room.f_bavail * room.f_frsize // _SHARE:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            # Behind whole rows: one that was killed may have left a part of one.
+            os.ftruncate(fd, (first - 1) * ROW_BYTES)
+            at, rows = first & (self._shape.rows - 1), end - first
+            until_wrap = min(rows, self._shape.rows - at)
+            _write_whole(fd, self._rows_at(at, until_wrap))
+            _write_whole(fd, self._rows_at(0, rows - until_wrap))
+        finally:
+            os.close(fd)
+
+    def _rows_at(self, place: int, count: int) -> memoryview:
+        begin = self._shape.ring_at + place * ROW_BYTES
+        return self._bytes[begin : begin + count * ROW_BYTES]
+
+
+def _write_whole(fd: int, data: memoryview) -> None:
+    while data:
+        data = data[os.write(fd, data) :]

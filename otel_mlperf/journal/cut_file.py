@@ -1,0 +1,68 @@
+"""How does a journal go on that somebody has cut short, and which of its rows are gone?
+
+The file gets its length back, with zeros where rows were: whoever has it mapped could read and
+write there no more (SIGBUS), and can again. A file whose header is gone stays as it is: nothing
+says what it was.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from otel_mlperf.journal.layout import HEADER_BYTES, MAGIC, Shape, Word
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+_SHAPE_WORDS: Final = struct.Struct("<5Q")
+
+
+def make_whole(fd: int) -> int:
+    """Gives a journal's file the length that its header speaks of.
+
+    Returns:
+        Where it had been cut, in bytes from its start; 0: it was whole, or stays as it is, because
+        its header cannot be believed or there is no room.
+    """
+    length = os.fstat(fd).st_size
+    if length < HEADER_BYTES:
+        return 0
+    words = _SHAPE_WORDS.unpack(os.pread(fd, _SHAPE_WORDS.size, 0))
+    shape = Shape.of_rows(words[Word.ROWS])
+    # Somebody who cuts a file may also have written over it.
+    is_likely = words == (MAGIC, shape.rows, shape.cells, shape.open, shape.chunks)
+    if not is_likely or shape.rows & (shape.rows - 1) or length >= shape.size:
+        return 0
+    try:
+        os.posix_fallocate(fd, length, shape.size - length)
+    except (OSError, OverflowError):
+        return 0
+    return length
+
+
+class CutSlots:
+    """The slots of a ring that were cut off, as far as they may have been written before.
+
+    Args:
+        rows: how many the ring has, a power of two.
+        first: the first place that was cut off; ``rows``: none was.
+        below: slots from here on were not drawn yet.
+    """
+
+    def __init__(self, rows: int, first: int, below: int) -> None:
+        self._mask, self._first, self._below = rows - 1, max(first, 0), below
+
+    def among(self, slots: NDArray[np.uint64]) -> NDArray[np.bool_]:
+        """Which of ``slots`` were."""
+        is_cut: NDArray[np.bool_] = (slots & np.uint64(self._mask)) >= np.uint64(self._first)
+        return is_cut & (slots < np.uint64(self._below))
+
+    def before(self, slots: list[int], last: int) -> list[int]:
+        """Those of ``slots`` up to ``last`` that were."""
+        ones = np.array(slots, np.uint64)
+        chosen: list[int] = ones[self.among(ones) & (ones <= np.uint64(last))].tolist()
+        return chosen

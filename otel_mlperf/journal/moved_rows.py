@@ -1,0 +1,43 @@
+"""Where are rows of a journal that had to leave its ring before an agent could read them?
+
+In a file beside it, ``<journal>.moved``: the rows of its first slots, all of them and in order. The
+ring goes on behind them.
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+
+from otel_mlperf.journal.layout import ROW_BYTES
+
+
+def moved_path(journal: str) -> str:
+    """The file for the rows of a journal."""
+    return f"{journal}.moved"
+
+
+def count_moved(journal: str) -> int:
+    """How many rows of a journal are in its file: slots 1 to that one; 0 without a file."""
+    with suppress(OSError):
+        return os.stat(moved_path(journal), follow_symlinks=False).st_size // ROW_BYTES
+    return 0
+
+
+def read_moved(journal: str, first: int, last: int) -> bytes:
+    """The rows of the slots ``first`` to ``last``.
+
+    Raises:
+        OSError: they are not there any more.
+    """
+    fd = os.open(moved_path(journal), os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    try:
+        return os.pread(fd, (last - first + 1) * ROW_BYTES, (first - 1) * ROW_BYTES)
+    finally:
+        os.close(fd)
+
+
+def drop_moved(journal: str) -> None:
+    """Removes the file, if there is one."""
+    with suppress(OSError):
+        os.unlink(moved_path(journal))

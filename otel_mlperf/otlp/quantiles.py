@@ -1,0 +1,78 @@
+"""What do exponential histograms say of quantiles, alone or put together, and how exactly?
+
+A quantile is found as Prometheus finds it in a native histogram: the bucket that holds it is known,
+where in there it lies is taken to be even in the logarithm.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from otel_mlperf.otlp.histogram import MAX_BUCKETS, ExponentialBuckets
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+
+def merged(parts: Iterable[ExponentialBuckets]) -> ExponentialBuckets:
+    """One histogram of all values, the same as if it had got them one by one."""
+    total = ExponentialBuckets()
+    for part in parts:
+        _add(total, part)
+    return total
+
+
+def _add(total: ExponentialBuckets, part: ExponentialBuckets) -> None:
+    total.min = min((v for v in (total.min, part.min) if v is not None), default=None)
+    total.max = max((v for v in (total.max, part.max) if v is not None), default=None)
+    total.count += part.count
+    total.sum += part.sum
+    total.zero_count += part.zero_count
+    if not part.counts:
+        return
+    scale = min(total.scale, part.scale) if total.counts else part.scale
+    counts = _at_scale(total, scale)
+    for index, count in _at_scale(part, scale).items():
+        counts[index] = counts.get(index, 0) + count
+    low, high = min(counts), max(counts)
+    halvings = 0
+    while (high >> halvings) - (low >> halvings) >= MAX_BUCKETS:
+        halvings += 1
+    total.scale, total.offset = scale - halvings, low >> halvings
+    total.counts = [0] * ((high >> halvings) - total.offset + 1)
+    for index, count in counts.items():
+        total.counts[(index >> halvings) - total.offset] += count
+
+
+def _at_scale(buckets: ExponentialBuckets, scale: int) -> dict[int, int]:
+    """Its counts by index at a scale that is no finer than its own."""
+    counts: dict[int, int] = {}
+    for index, count in enumerate(buckets.counts, buckets.offset):
+        if count:
+            at = index >> (buckets.scale - scale)
+            counts[at] = counts.get(at, 0) + count
+    return counts
+
+
+def quantile(buckets: ExponentialBuckets, share: float) -> float | None:
+    """The value that ``share`` (0.0 to 1.0) of all are not above; None of an empty histogram.
+
+    It lies in the bucket of the true one, and never below the least or above the greatest value.
+    """
+    if not buckets.count or buckets.min is None or buckets.max is None:
+        return None
+    rank = share * buckets.count - buckets.zero_count
+    if rank <= 0:
+        return buckets.min
+    for index, count in enumerate(buckets.counts, buckets.offset):
+        if rank <= count and count:
+            value = math.exp2((index + rank / count) / 2**buckets.scale)
+            return min(max(value, buckets.min), buckets.max)
+        rank -= count
+    return buckets.max
+
+
+def error_ratio(buckets: ExponentialBuckets) -> float:
+    """By how much of itself a quantile may be off at most: how much wider a bucket ends."""
+    return math.exp2(2**-buckets.scale) - 1

@@ -1,0 +1,56 @@
+"""How do a run's tables get into files that other programs read?"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, Literal
+
+from otel_mlperf.errors import NothingToExport, OutputError
+from otel_mlperf.store.schema import TABLES
+from otel_mlperf.whole_file import replacing
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from otel_mlperf.store.table_reader import Store
+
+Form = Literal["csv", "parquet"]
+_OPTIONS: Final[dict[Form, str]] = {
+    "csv": "FORMAT csv, HEADER",
+    "parquet": "FORMAT parquet, COMPRESSION zstd",
+}
+
+
+def write_tables(
+    store: Store, folder: Path, form: Form, *, is_replaced: bool = False
+) -> dict[str, int]:
+    """A file ``TABLE.csv`` or ``TABLE.parquet`` for each table that has rows; how many each has.
+
+    Columns are those of the tables, in their order: times in Unix nanoseconds, what is not known
+    is empty in CSV. ``is_replaced`` says whether files of these names may be replaced.
+
+    Raises:
+        NothingToExport: no table has a row.
+        OutputError: the folder is there and may not be written to, or the place refuses.
+        StoreError: a file of the run cannot be read.
+    """
+    counts: dict[str, int] = {}
+    for table in TABLES:
+        ((count,),) = store.rows(f"SELECT count(*) FROM {table}")
+        if count:
+            counts[table] = count
+    if not counts:
+        raise NothingToExport(f"writing {folder}: the run has no row in any table")
+    try:
+        folder.mkdir(exist_ok=is_replaced)
+        for table in counts:
+            with replacing(folder / f"{table}.{form}", is_private=False) as name:
+                place = name.replace("'", "''")
+                store.rows(f"COPY {table} TO '{place}' ({_OPTIONS[form]})")
+    except FileExistsError as error:
+        raise OutputError(
+            f"writing {folder}: it is there already; --force writes into it, --out names another"
+        ) from error
+    except OSError as error:
+        why = error.strerror or error
+        raise OutputError(f"writing {folder}: {why}; --out names another place") from error
+    return counts

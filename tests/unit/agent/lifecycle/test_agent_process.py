@@ -1,0 +1,28 @@
+"""Does the agent go out of the job's way, and its most urgent thread not?"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+PROGRAM = """
+import os, threading
+from otel_mlperf.agent.lifecycle.agent_process import lower_priority
+
+ended = threading.Event()
+urgent, other = (threading.Thread(target=ended.wait) for _ in range(2))
+urgent.start(), other.start()
+nice = os.getpriority(os.PRIO_PROCESS, 0)
+for _ in range(2):
+    lower_priority(nice, urgent.native_id)
+threads = (threading.main_thread(), urgent, other)
+print(*(os.getpriority(os.PRIO_PROCESS, thread.native_id) - nice for thread in threads))
+ended.set()
+"""
+
+
+def test_who_makes_room_keeps_its_priority():
+    """All other threads give way to the job, however often they are told to."""
+    output = subprocess.check_output([sys.executable, "-c", PROGRAM], text=True)
+
+    assert output.split() == ["10", "0", "10"]

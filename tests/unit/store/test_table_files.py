@@ -1,0 +1,70 @@
+"""Do a run's tables get into files whole, and is nothing replaced that was not to be?"""
+
+from __future__ import annotations
+
+import csv
+
+import pyarrow.parquet as pq
+import pytest
+from run_folders import digits
+
+from otel_mlperf.errors import NothingToExport, OutputError
+from otel_mlperf.store.table_files import write_tables
+from otel_mlperf.store.table_reader import Store
+
+
+@pytest.fixture
+def store(tmp_path):
+    """The tables of a run of 40 steps."""
+    return Store(digits(tmp_path).write())
+
+
+def test_each_table_with_rows_is_a_file_of_csv(store, tmp_path):
+    """With its columns and every row as it is; what is not known is empty."""
+    folder = tmp_path / "it's a folder"
+
+    counts = write_tables(store, folder, "csv")
+
+    with open(folder / "steps.csv", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert counts == {"processes": 1, "steps": 40, "sections": 167}
+    assert {path.name for path in folder.iterdir()} == {f"{table}.csv" for table in counts}
+    wanted = store.records("SELECT * FROM steps")
+    assert [(row["n"], row["duration_ns"], row["epoch"]) for row in rows] == [
+        (str(row["n"]), str(row["duration_ns"]), "") for row in wanted
+    ]
+
+
+def test_parquet_has_the_types_of_the_tables(store, tmp_path):
+    """And the same rows."""
+    write_tables(store, tmp_path / "tables", "parquet")
+
+    found = pq.read_table(tmp_path / "tables" / "steps.parquet")
+    assert found.to_pylist() == store.records("SELECT * FROM steps")
+
+
+def test_a_folder_that_is_there_is_written_to_only_by_force(store, tmp_path):
+    """Other files in it stay."""
+    folder = tmp_path / "tables"
+    folder.mkdir()
+    (folder / "mine").write_text("x")
+
+    with pytest.raises(OutputError, match="it is there already; --force"):
+        write_tables(store, folder, "csv")
+
+    write_tables(store, folder, "csv", is_replaced=True)
+    assert (folder / "mine").read_text() == "x"
+    assert (folder / "steps.csv").exists()
+
+
+def test_a_place_that_refuses_is_named(store, tmp_path):
+    """With the system's reason."""
+    with pytest.raises(OutputError, match="No such file or directory; --out names another place"):
+        write_tables(store, tmp_path / "nowhere" / "tables", "csv")
+
+
+def test_a_run_without_rows_leaves_no_folder(tmp_path):
+    """It says so."""
+    with pytest.raises(NothingToExport):
+        write_tables(Store(tmp_path / "none"), tmp_path / "tables", "csv")
+    assert list(tmp_path.iterdir()) == []
