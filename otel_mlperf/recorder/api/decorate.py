@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from otel_mlperf import names
 from otel_mlperf.foreign_errors import is_foreign
-from otel_mlperf.recorder.core.faults import say_once
+from otel_mlperf.recorder.core.faults import say_once, try_again
 from otel_mlperf.recorder.core.interrupts import at_once
 from otel_mlperf.recorder.core.turns import MANY
 from otel_mlperf.recorder.sections.section_context import CURRENT, SectionContext
@@ -159,7 +159,7 @@ class _Body:
         try:
             self._put_back(token, around)
         except BaseException:
-            self._put_back(token, around)
+            try_again(self._put_back, token, around)
             raise
 
     def _put_back(self, token: Token[Any] | None, around: Any) -> None:

@@ -16,8 +16,9 @@ from otel_mlperf.recorder.api.decorate import decorate
 from otel_mlperf.recorder.api.unrecorded import note_use
 from otel_mlperf.recorder.core import recording
 from otel_mlperf.recorder.core.attribute_values import safe_attributes, safe_name_text
-from otel_mlperf.recorder.core.faults import internal_error
+from otel_mlperf.recorder.core.faults import internal_error, try_again
 from otel_mlperf.recorder.core.interrupts import at_once
+from otel_mlperf.recorder.core.name_registry import implied_category
 from otel_mlperf.recorder.instruments.aggregated_sections import AggregatedSection
 from otel_mlperf.recorder.sections.section import Section
 from otel_mlperf.recorder.sections.section_context import CURRENT, Attributes
@@ -130,10 +131,18 @@ class Handle:
             section.__exit__(kind, error, trace)
             self._forget(section)
         except BaseException:
-            section = locals().get("section") or self._the_one_left()
-            section.__exit__(kind, error, trace)  # what is done already is not done again
-            self._forget(section)
+            try:
+                chosen = [section]
+            except UnboundLocalError:  # none was chosen yet; asked for without a call
+                chosen = []
+            try_again(self._leave, chosen, kind, error, trace)
             raise
+
+    def _leave(self, chosen: list[Any], *error: Any) -> None:
+        if not chosen:
+            chosen.append(self._the_one_left())
+        chosen[0].__exit__(*error)  # what is done already is not done again
+        self._forget(chosen[0])
 
     def _forget(self, section: Any) -> None:
         self._opened = [one for one in self._opened or [] if one is not section]
@@ -155,6 +164,9 @@ class Handle:
                 return Invisible()
             if self.aggregate:
                 return recorder.aggregated.make(self.name, self.category)
+            instead = _instead(recorder, self.name, self.category)
+            if instead is not None:
+                return instead
             return recorder.sections.make(recorder.registry.entry_of_handle(self))
         except Exception as error:  # noqa: BLE001 - recording never raises
             internal_error(error)
@@ -181,6 +193,15 @@ class Handle:
             internal_error(error)
             return function
         return decorated
+
+
+class LeftOut(Handle):
+    """A section that the settings leave out; what it decorates is asked for anew in each run."""
+
+    __slots__ = ()
+
+    def __enter__(self) -> Any:
+        return self
 
 
 class _Unused(Handle):
@@ -268,7 +289,7 @@ def span(  # noqa: C901, PLR0911 - one way out for each price
             try:
                 return _idle[name]
             except (KeyError, TypeError):
-                return _while_idle(name, None, False, attributes)
+                return while_idle(name, None, False, attributes)
         try:
             entry = _known[name]
         except (KeyError, TypeError):
@@ -283,7 +304,7 @@ def span(  # noqa: C901, PLR0911 - one way out for each price
     return section
 
 
-def _while_idle(
+def while_idle(
     name: Any,
     category: str | None,
     aggregate: bool,
@@ -303,7 +324,7 @@ def _while_idle(
 def _first_added_up(name: Any) -> Any:
     recorder = active()
     if recorder is None or name is None or callable(name):
-        return _while_idle(name, None, True, {})
+        return while_idle(name, None, True, {})
     return recorder.aggregated.make(name, None)
 
 
@@ -311,10 +332,25 @@ def _first_time(name: Any) -> Any:
     """A name that is not known yet, or that never takes the short way; a function, or nothing."""
     recorder = active()
     if recorder is None or name is None or callable(name):
-        return _while_idle(name, None, False, {})
+        return while_idle(name, None, False, {})
     watch_torch()
     text = name if type(name) is str else safe_name_text(name)
+    instead = _instead(recorder, text, None)
+    if instead is not None:
+        return instead
     return recorder.sections.make(recorder.registry.entry(text, text))
+
+
+def _instead(recorder: Recorder, name: Any, category: str | None) -> Any:
+    """What stands for a section that is left out, or only added up; None: it is recorded."""
+    if not recorder.choice.is_used:
+        return None
+    text = safe_name_text(name)
+    kind = implied_category(text) if category is None else safe_name_text(category)
+    choice = recorder.choice.of(text, kind)
+    if choice == "record":
+        return None
+    return recorder.aggregated.make(text, kind) if choice == "sum_up" else LeftOut(name, category)
 
 
 def _with_more(
@@ -329,10 +365,13 @@ def _with_more(
     if recorder is not None and recorder.is_retired:
         recorder = active()
     if recorder is None or name is None or callable(name):
-        return _while_idle(name, category, aggregate, attributes, resources=bool(resources))
+        return while_idle(name, category, aggregate, attributes, resources=bool(resources))
     if aggregate:
         return recorder.aggregated.make(name, category)
     text = name if type(name) is str else safe_name_text(name)
+    instead = _instead(recorder, text, category)
+    if instead is not None:
+        return instead
     key: Any = text if category is None else (text, category)
     key = (text, category, bool(resources)) if resources else key
     section = recorder.sections.make(

@@ -15,6 +15,7 @@ from otel_mlperf.recorder.core.attribute_values import safe_name_text
 from otel_mlperf.recorder.core.faults import log, say_once
 from otel_mlperf.recorder.lifecycle.run import Run
 from otel_mlperf.recorder.lifecycle.run_identity import (
+    give_identity,
     in_subinterpreter,
     is_interactive,
     script_name,
@@ -22,6 +23,7 @@ from otel_mlperf.recorder.lifecycle.run_identity import (
 
 if TYPE_CHECKING:
     from otel_mlperf.config import Config
+    from otel_mlperf.recorder.lifecycle.run_identity import Identity
 
 _current: Run | None = None
 at_begin: list[Callable[[Run], None]] = []
@@ -93,6 +95,18 @@ def start(
     for call in at_begin:
         call(_current)
     return _current
+
+
+def start_as(name: str, who: Identity) -> Run:
+    """Begins the part of a run that this process is, which another one of that run has started.
+
+    That one says at the end what came of it.
+    """
+    give_identity(who)
+    run = start(name)
+    if run._recorder is not None:
+        run._recorder.shows_summary = False
+    return run
 
 
 def _can_record() -> bool:

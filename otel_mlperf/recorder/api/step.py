@@ -94,7 +94,7 @@ class StepBlock:
             t1 = time.monotonic_ns()  # first: what it takes to end a step is no part of it
             self._leave(t1, error)
         except BaseException as problem:  # noqa: BLE001 - what is not ours goes on
-            try_again(self._leave, locals().get("t1", 0), error)
+            try_again(self._leave, 0, error)
             internal_error(problem)
 
     def _leave(self, t1: int, error: BaseException | None) -> None:

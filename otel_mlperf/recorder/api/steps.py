@@ -16,7 +16,8 @@ from otel_mlperf.recorder.core.faults import internal_error, say_once, try_again
 from otel_mlperf.recorder.core.interrupts import at_once, raises_afterwards
 from otel_mlperf.recorder.core.scrub import describe_exception, is_failure
 from otel_mlperf.recorder.stepping.abandoned_loops import is_suspicious
-from otel_mlperf.recorder.stepping.batch_size import count_samples, count_tokens
+from otel_mlperf.recorder.stepping.batch_size import count_elements, count_samples, count_tokens
+from otel_mlperf.recorder.stepping.planned_steps import find_batches
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable, Iterator
@@ -35,7 +36,7 @@ class Steps(Generic[T]):
         iterable: Iterable[T],
         accumulate: int = 1,
         samples: Literal["auto"] | int | Callable[[Any], int] | None = "auto",
-        tokens: int | Callable[[Any], int] | None = None,
+        tokens: Literal["auto"] | int | Callable[[Any], int] | None = "auto",
         total: int | None = None,
     ) -> None:
         self.iterable = iterable
@@ -71,7 +72,7 @@ def steps(
     *,
     accumulate: int = 1,
     samples: Literal["auto"] | int | Callable[[Any], int] | None = "auto",
-    tokens: int | Callable[[Any], int] | None = None,
+    tokens: Literal["auto"] | int | Callable[[Any], int] | None = "auto",
     total: int | None = None,
 ) -> Steps[T]:
     """Makes the turns of a loop steps.
@@ -83,8 +84,10 @@ def steps(
         accumulate: so many batches are one step, with a ``micro_step`` section each.
         samples: samples of a batch: a number, a function of the batch, None, or "auto": the leading
             dimension (its shape is read, never its content).
-        tokens: tokens of a batch: a number or a function of the batch.
-        total: how many steps the whole training plans, for the time that is left.
+        tokens: tokens of a batch: a number, a function of the batch, None, or "auto": the places of
+            the matrix ``input_ids``, where the batch is a mapping that has one.
+        total: how many steps the whole training plans, for the time that is left; within
+            ``epochs()`` it is known of lists, tuples, ranges and loaders of PyTorch.
 
     Raises:
         ValueError: ``accumulate`` is no whole number of at least 1, or ``total`` is no number.
@@ -100,11 +103,21 @@ def steps(
 
 def _expect(recorder: Recorder, of: Steps[Any]) -> None:
     try:
-        if of.total is not None:
+        total = _planned(recorder, of) if of.total is None else of.total
+        if total is not None:
             metric = names.STEPS_EXPECTED
-            recorder.cells.set(metric.name, metric.unit, float(of.total))
+            recorder.cells.set(metric.name, metric.unit, float(total))
     except Exception as error:  # noqa: BLE001 - recording never raises
         internal_error(error)
+
+
+def _planned(recorder: Recorder, of: Steps[Any]) -> int | None:
+    """Those made so far, and the batches of all epochs that are left; None where nobody knows."""
+    left = recorder.stepping.epochs_left
+    batches = find_batches(of.iterable) if left else None
+    if batches is None or recorder.registry.phase != names.TRAIN:
+        return None
+    return recorder.stepping.next_number() + left * -(-batches // of.accumulate)
 
 
 class _Turns:
@@ -159,6 +172,7 @@ class _Turns:
                 samples, tokens = self._of.samples, self._of.tokens
                 if samples is not None:
                     step.samples = _added(step.samples, count_samples(batch, samples))
+                    step.elements = _added(step.elements, count_elements(batch))
                 if tokens is not None:
                     step.tokens = _added(step.tokens, count_tokens(batch, tokens))
         except Exception as error:  # noqa: BLE001 - recording never raises
@@ -184,20 +198,25 @@ class _Turns:
         except Exception as error:  # noqa: BLE001 - recording never raises
             internal_error(error)
 
+    @at_once
     def failed(self, error: BaseException) -> None:
         """The iterable raised, or something else inside the recorder: so did the step."""
         try:
-            recorder, step = self._recorder, self._step
-            if self._wait is not None:
-                self._wait.__exit__(type(error), error, None)
-            self._end_micro(error)
-            self._wait = self._step = self._recorder = None
-            if recorder is not None and step is not None:
-                with_text = recorder.config.exception_text
-                words = describe_exception(error, with_text=with_text)
-                recorder.stepping.end(step, 0, words if is_failure(error) else None)
-        except Exception as problem:  # noqa: BLE001 - recording never raises
+            self._fail(error)
+        except BaseException as problem:  # noqa: BLE001 - what is not ours goes on
+            try_again(self._fail, error)
             internal_error(problem)
+
+    def _fail(self, error: BaseException) -> None:
+        recorder, step = self._recorder, self._step
+        if self._wait is not None:
+            self._wait.__exit__(type(error), error, None)
+        self._end_micro(error)
+        self._wait = None
+        if recorder is not None and step is not None:
+            words = describe_exception(error, with_text=recorder.config.exception_text)
+            recorder.stepping.end(step, 0, words if is_failure(error) else None)
+        self._step = self._recorder = None
 
     def close(self) -> None:
         """The loop is over before its end."""

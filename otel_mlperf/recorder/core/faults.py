@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from otel_mlperf.foreign_errors import raise_foreign
 from otel_mlperf.journal.layout import Word
+from otel_mlperf.recorder.core.interrupts import at_once
 from otel_mlperf.redaction import IN_PROCESS
 
 if TYPE_CHECKING:
@@ -24,6 +25,8 @@ log = logging.getLogger("otel_mlperf")
 _MINUTE_NS = 60_000_000_000
 _said: set[str] = set()
 _MOST_SAID = 256
+_MOST_TRIES = 4
+"""A fault of ours would go on for ever."""
 
 
 class _Unconfigured(logging.Handler):
@@ -84,16 +87,30 @@ def internal_error(error: BaseException) -> None:
         raise_foreign(broken)
 
 
-def try_again(call: Callable[..., object], *arguments: Any) -> None:
+@at_once
+def try_again(call: Callable[..., object], *arguments: Any, left: int = _MOST_TRIES) -> None:
     """For what was interrupted: ends it all the same, and what fails in that is ours.
 
+    Two signals that have come together are handled one right after the other: what ends the first
+    one's mess is interrupted by the second.
+
+    Args:
+        call: does nothing more once it has been done.
+        arguments: what it is called with.
+        left: how often at most it is called again.
+
     Raises:
-        BaseException: it is interrupted once more.
+        BaseException: it was interrupted once more, and has ended all the same.
     """
+    # Each interruption is met by a ``try`` of its own: from one to the next no call returns.
     try:
         call(*arguments)
-    except Exception as error:  # noqa: BLE001 - recording never raises
-        internal_error(error)
+    except BaseException as error:  # noqa: BLE001 - decided there
+        if left:
+            try_again(call, *arguments, left=left - 1)
+            raise_foreign(error)
+        else:
+            internal_error(error)
 
 
 def count_error(error: BaseException) -> None:

@@ -11,10 +11,14 @@ from otel_mlperf import names
 from otel_mlperf.journal.layout import MAX_ENTRIES, OTHER
 from otel_mlperf.recorder.core.attribute_values import safe_attributes, safe_name_text
 from otel_mlperf.recorder.core.faults import say_once
+from otel_mlperf.recorder.core.section_choice import matches
 from otel_mlperf.redaction import IN_PROCESS
+from otel_mlperf.request_bounds import bound_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
+
+    from otel_mlperf.request_bounds import Bounds
 
 ALL: Final = "all"
 """In place of categories: every one."""
@@ -42,12 +46,19 @@ class Registry:
     Args:
         entry: registers content in the journal and returns its number.
         measured: categories of which is measured what each section uses; ``all``: of all.
+        printed: categories, and patterns of names, of which each call is printed.
+        bounds: how long requests are to take at most that do not say it themselves.
     """
 
     def __init__(
-        self, entry: Callable[[Sequence[object]], int], measured: Collection[str] = ()
+        self,
+        entry: Callable[[Sequence[object]], int],
+        measured: Collection[str] = (),
+        printed: Collection[str] = (),
+        bounds: Bounds = (),
     ) -> None:
         self._journal_entry, self._measured_kinds = entry, measured
+        self._printed_words, self._bounds = printed, bounds
         self.at_new_name: list[Callable[[], None]] = []
         """Called when a name is new: the program may have imported something since."""
         self.phase = names.TRAIN
@@ -60,8 +71,15 @@ class Registry:
         """Them by phase and what is looked up."""
         self.outside: set[int] = set()
         """Numbers of names whose sections belong to the run's trace even inside a step."""
+        self.requests: set[int] = set()
+        """Numbers of names whose sections are traces of their own, but in one of their kind."""
+        self.printed: set[int] = set()
+        """Numbers of names of which each call is printed."""
         self.measured: set[int] = set()
         """Numbers of names of which is measured what each section uses."""
+        self.on_device: set[int] = set()
+        """Numbers of names whose sections get stamps that a GPU passes."""
+        self._device_kinds: Collection[str] = ()
         self._about: dict[int, tuple[str, str, Mapping[str, Any] | None]] = {}
 
     def entry(
@@ -84,22 +102,59 @@ class Registry:
             look()
         text = safe_name_text(name)
         kind = implied_category(text) if category is None else safe_name_text(category)
+        if kind == names.REQUEST and self._bounds:
+            constant = self._bounded(text, constant)
         number = self.register(text, kind, self.phase, constant)
         if number == OTHER:
             say_once(TOO_MANY_NAMES, MAX_ENTRIES)
             return number
-        if kind in OUTSIDE:
-            self.outside.add(number)
-        if resources or self.measures(kind):
-            self.measured.add(number)
-        if number in self.outside or number in self.measured:
-            self.slow.add(number)
+        for group, is_in in (
+            (self.outside, kind in OUTSIDE),
+            (self.requests, kind == names.REQUEST),
+            (self.printed, matches(self._printed_words, text, kind)),
+        ):
+            if is_in:
+                group.add(number)
+                self.slow.add(number)
+        self.watch(number, kind, resources=resources)
         self._remember(key, number)
         return number
 
-    def measures(self, category: str) -> bool:
-        """Whether the settings say that what sections of a category use is measured."""
-        return category in self._measured_kinds or ALL in self._measured_kinds
+    def _bounded(self, name: str, constant: Mapping[str, Any] | None) -> Mapping[str, Any]:
+        """The attributes of a request, with the settings' bound if it has none itself."""
+        bound = bound_of(self._bounds, name)
+        settings = {} if bound is None else {names.SECTION_BOUND: bound}
+        return {**settings, **(constant or {})}
+
+    def watch(self, number: int, category: str, *, resources: bool = False) -> None:
+        """Notes what is seen of sections of a new name, beside when they begin and end."""
+        kinds = self._measured_kinds
+        if resources or category in kinds or ALL in kinds:
+            self.measured.add(number)
+            self.slow.add(number)
+        if self._is_on_device(category):
+            self.on_device.add(number)
+            self.slow.add(number)
+
+    def stamp_on_device(self, categories: Collection[str]) -> None:
+        """From now on sections of those categories, and steps, get stamps that a GPU passes."""
+        self._device_kinds = categories
+        for number, (_, category, _) in list(self._about.items()):
+            if self._is_on_device(category):
+                self.on_device.add(number)
+                self.slow.add(number)
+        for phase, known in list(self._known_of.items()):
+            for key, number in list(known.items()):
+                if number in self.slow:
+                    # In this order: whoever looks in between finds it twice, not never.
+                    self._slow_known[phase, key] = number
+                    known.pop(key, None)
+
+    def _is_on_device(self, category: str) -> bool:
+        kinds = self._device_kinds
+        if category == names.RUN:
+            return False
+        return category in kinds or ALL in kinds or (category == names.STEP and bool(kinds))
 
     def _remember(self, key: Any, number: int) -> None:
         if number in self.slow:

@@ -13,7 +13,9 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from otel_mlperf.recorder.core.name_registry import Registry
+from otel_mlperf.recorder.core.section_choice import SectionChoice, words
 from otel_mlperf.recorder.core.tracks import CallerTracks
+from otel_mlperf.request_bounds import parse_bounds
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -37,7 +39,13 @@ class Recording:
             int.from_bytes(os.urandom(8)) >> 2 | 1 << 62
         ).__next__
         self.tracks = CallerTracks(journal.entry)
-        self.registry = Registry(journal.entry, config.resources_of.split(","))
+        self.registry = Registry(
+            journal.entry,
+            config.resources_of.split(","),
+            words(config.print_sections),
+            parse_bounds(config.request_within_s),
+        )
+        self.choice = SectionChoice(words(config.leave_out), words(config.sum_up))
         self.at_retire: list[Callable[[], None]] = []
         """Called when nothing is recorded any more, also in a forked child."""
         self.replacement: Callable[[], Any] = lambda: None

@@ -16,7 +16,7 @@ from otel_mlperf import names
 from otel_mlperf.foreign_errors import is_foreign
 from otel_mlperf.journal.layout import MAX_ENTRIES
 from otel_mlperf.recorder.core.attribute_values import safe_name_text
-from otel_mlperf.recorder.core.faults import internal_error, say_once
+from otel_mlperf.recorder.core.faults import internal_error, say_once, try_again
 from otel_mlperf.recorder.core.interrupts import at_once
 from otel_mlperf.recorder.core.name_registry import TOO_MANY_NAMES, implied_category
 from otel_mlperf.recorder.core.tracks import find_running_loop
@@ -143,7 +143,7 @@ def _bind(  # noqa: C901 - closures of one scope, by design
                     self.t0 = clock()
                     self.token = set_current(self)
             except BaseException as problem:  # noqa: BLE001 - decided there
-                _rescue(self, problem, above)
+                _rescue(problem, _restore, self, above)
             return self
 
         @at_once
@@ -177,9 +177,7 @@ def _bind(  # noqa: C901 - closures of one scope, by design
                     outer.covered_ns += duration
                 self.at = 0
             except BaseException as problem:  # noqa: BLE001 - decided there
-                if is_foreign(problem) and getattr(self, "at", None):
-                    self.__exit__(None, None, None)  # once more, from the beginning
-                _rescue(self, problem, context_above(self))
+                _rescue(problem, _finish, self, problem)
 
     BoundAggregate.recording = recording
 
@@ -196,9 +194,25 @@ def _bind(  # noqa: C901 - closures of one scope, by design
     return BoundAggregate, retire, watch_asyncio
 
 
-def _rescue(section: AggregatedSection, error: BaseException, above: Any) -> None:
-    """Entering or leaving failed half way: what was around is current again."""
+@at_once
+def _rescue(problem: BaseException, do: Callable[..., None], *arguments: Any) -> None:
+    """Entering or leaving failed half way: does the rest, or undoes it."""
+    try:
+        do(*arguments)
+    except BaseException as another:  # noqa: BLE001 - decided there
+        try_again(do, *arguments)
+        internal_error(another)
+    internal_error(problem)  # raises what is the program's
+
+
+def _finish(section: AggregatedSection, problem: BaseException) -> None:
+    if is_foreign(problem) and getattr(section, "at", None):
+        section.__exit__(None, None, None)  # once more, from the beginning
+    _restore(section, context_above(section))
+
+
+def _restore(section: AggregatedSection, above: Any) -> None:
+    """What was around is current again."""
     section.at = 0
     if CURRENT.get() is section:
         CURRENT.set(above)
-    internal_error(error)  # raises what is the program's

@@ -92,6 +92,8 @@ class Cells:
         self._shared: dict[Content, int] = {}
         self._numbers: dict[Content, int] = {}
         self._labelled = self._taken = 0
+        self.aggregates: dict[int, Content] = {}
+        """Cells of aggregated sections, by their first word."""
 
     # -- counters, gauges, histograms ------------------------------------------------------------
 
@@ -141,7 +143,14 @@ class Cells:
         word = self._journal.cell(self._entry(content))
         if not word:
             say_once(_NO_CELL)
+        elif content[1] == "aggregate":
+            self.aggregates[word] = content
         return word
+
+    def added_up(self) -> dict[int, tuple[int, int, int]]:
+        """Count, sum and covered time of aggregated sections so far, by the cell's first word."""
+        words = self._journal.words
+        return {w: (words[w + 1], words[w + 2], words[w + 5]) for w in list(self.aggregates)}
 
     def _entry(self, content: Content) -> int:
         """One entry for all cells of a content: a reader adds up what has the same number."""

@@ -25,12 +25,17 @@ from otel_mlperf.recorder.core.faults import count_in, log
 from otel_mlperf.recorder.core.held_contexts import hold_contexts
 from otel_mlperf.recorder.core.scrub import clean
 from otel_mlperf.recorder.instruments.garbage_collection import watch_garbage
+from otel_mlperf.recorder.instruments.stack_samples import watch_stacks
 from otel_mlperf.recorder.lifecycle.agent_launch import AgentWatch, agent_environ
-from otel_mlperf.recorder.lifecycle.process_use import ProcessUse
+from otel_mlperf.recorder.lifecycle.process_use import ProcessUse, tell_imports
 from otel_mlperf.recorder.lifecycle.recorder import Recorder, make_recorder, watch_forks
 from otel_mlperf.recorder.lifecycle.run import Run
 from otel_mlperf.recorder.lifecycle.run_folder import count_restart, discard_start, prepare_folder
-from otel_mlperf.recorder.lifecycle.run_identity import detect_identity, parse_resource
+from otel_mlperf.recorder.lifecycle.run_identity import (
+    is_interactive,
+    parse_resource,
+    take_identity,
+)
 from otel_mlperf.recorder.lifecycle.warning_watch import WarningWatch
 from otel_mlperf.recorder.sections.section_context import PARENTS
 from otel_mlperf.run_settings import write_settings
@@ -70,6 +75,10 @@ def begin(name: str, config: Config, params: dict[str, Any], tags: list[str], st
     warnings = WarningWatch(recorder)
     recorder.stepping.now_and_then += [watch.look, lambda _: _look_around(recorder), warnings.look]
     run = Run(name, recorder, section, watch)
+    if config.print_steps and meta.rank == 0:
+        from otel_mlperf.recorder.lifecycle.printed_steps import PrintedSteps
+
+        PrintedSteps(recorder, config.print_steps)
     watch_forks()
     count_in(recorder.journal)
     recording.activate(recorder)
@@ -77,16 +86,21 @@ def begin(name: str, config: Config, params: dict[str, Any], tags: list[str], st
     hold_contexts(recorder)
     if config.reads("process"):
         use = ProcessUse(recorder.cells)
+        if not is_interactive():  # somebody types it: what came before was thinking
+            tell_imports(recorder.cells, meta.monotonic_ns)
         recorder.stepping.now_and_then.append(use.look)
         run.before_end.append(use.finish)
     if config.reads("gc"):
         watch_garbage(recorder, recorder.cells)
+    # The only thread of ours in the training process: for who asks for more than the usual.
+    if config.reads("stacks") and config.readings != "basic":
+        watch_stacks(recorder, recorder.cells, lambda: bool(recorder.stepping.open))
     watch.start()
     return run
 
 
 def _describe(name: str, config: Config, params: dict[str, Any], tags: list[str]) -> JournalMeta:
-    who = detect_identity(config.run_id, _starts)
+    who = take_identity(config.run_id, _starts)
     if who.warning:
         log.warning("%s", who.warning)
     facts = {"params": params, "tags": [str(tag) for tag in tags], "world_size": who.world_size}

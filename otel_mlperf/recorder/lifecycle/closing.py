@@ -109,7 +109,8 @@ def await_end(recorder: Recorder, watch: AgentWatch | None, head: int, deadline:
     if watch is not None:
         watch.ensure()
     child = None
-    if recorder.config.console and recorder.meta.local_rank == 0 and recorder.meta.rank == 0:
+    is_first = recorder.meta.local_rank == 0 and recorder.meta.rank == 0
+    if recorder.config.console and is_first and recorder.shows_summary:
         child = _show_summary(recorder.meta.run_folder, recorder.journal.path, head)
     try:
         is_over = _is_agent_done(recorder, watch, head, deadline)
@@ -189,6 +190,7 @@ def summary_environ() -> dict[str, str]:
     """The environment of a child that reads: it records nothing and finds this package."""
     environ = dict(os.environ)
     environ["OTEL_SDK_DISABLED"] = "true"
+    environ.pop("PYTHONINSPECT", None)  # it would ask for commands, where the program has ended
     paths = [HOME, *filter(None, [environ.get("PYTHONPATH")])]
     environ["PYTHONPATH"] = os.pathsep.join(paths)
     return environ

@@ -6,7 +6,9 @@ has read its process.
 
 from __future__ import annotations
 
+import os
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from otel_mlperf import names
@@ -16,6 +18,32 @@ if TYPE_CHECKING:
     from otel_mlperf.recorder.instruments.cells import Cells
 
 _EVERY_NS: Final = 1_000_000_000
+_START_TICKS: Final = 19
+"""Of the fields behind the name in ``/proc/<pid>/stat``: when it began, since boot."""
+
+
+def tell_imports(cells: Cells, start_ns: int) -> None:
+    """Says how long the process had been there when its first run began (monotonic clock)."""
+    global _is_told
+    age_s = None if _is_told else read_age_s()
+    _is_told = True
+    if age_s is not None:
+        before_s = max(0.0, age_s - (time.monotonic_ns() - start_ns) / 1e9)
+        cells.set(names.RUN_IMPORTS.name, names.RUN_IMPORTS.unit, before_s)
+
+
+_is_told = False
+"""Whether a run has begun here before: what came before a later one is not its own."""
+
+
+def read_age_s(stat: Path = Path("/proc/self/stat")) -> float | None:
+    """Time since the process began, to a hundredth of a second; None where nobody says."""
+    try:
+        ticks = int(stat.read_bytes().rpartition(b")")[2].split()[_START_TICKS])
+        began_s = ticks / os.sysconf("SC_CLK_TCK")
+        return max(0.0, time.clock_gettime(time.CLOCK_BOOTTIME) - began_s)
+    except (OSError, ValueError, IndexError):
+        return None
 
 
 class ProcessUse:

@@ -30,6 +30,7 @@ from otel_mlperf.recorder.instruments.aggregated_sections import AggregatedSecti
 from otel_mlperf.recorder.instruments.cells import Cells
 from otel_mlperf.recorder.instruments.instrument_series import SeriesInUse
 from otel_mlperf.recorder.instruments.logged_values import Values
+from otel_mlperf.recorder.instruments.marks import Marks
 from otel_mlperf.recorder.sections.parents import Parents
 from otel_mlperf.recorder.sections.section_cases import RecordedSections
 from otel_mlperf.recorder.stepping.step_recording import Stepping
@@ -45,6 +46,9 @@ _hooked = False
 class Recorder(Recording):
     """One process's recording with all its parts; there is at most one that is active."""
 
+    shows_summary = True
+    """At its end, as the run's first rank; not where another process does it."""
+
     def __init__(self, journal: Journal, meta: JournalMeta, config: Config) -> None:
         super().__init__(journal, meta, config)
         self.parents = Parents(self)
@@ -52,10 +56,17 @@ class Recorder(Recording):
         self.stepping = Stepping(self, self.sections, self.parents)
         self.sections.steps = self.stepping  # before anything is recorded, so never missing
         self.cells = Cells(self)
+        self.marks = Marks(journal, self.cells)
         self.aggregated = AggregatedSections(self, self.parents, self.cells, self.sections.new)
         self.stepping.at_first_step.append(self.aggregated.places.begin_phase)
         self.series = SeriesInUse(self, self.parents, self.cells)
         self.values = Values(self, self.parents, self.stepping)
+        self.kept: dict[type, Any] = {}
+        """What layers above keep of this recording alone, by its class: gone when this is.
+
+        Not in a dictionary with weak keys: its callbacks are Python, and what a signal handler
+        raises in one of them the interpreter drops.
+        """
 
     def retire(self) -> None:
         """Nothing more is written by sections that are still open, or opened late."""

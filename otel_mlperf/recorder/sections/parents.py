@@ -57,6 +57,10 @@ class OpenStep:
     # Defaults of the class: most steps have none of it.
     samples: int | None = None
     tokens: int | None = None
+    elements: int | None = None
+    """Of the largest tensor of each of its batches."""
+    flops: int | None = None
+    """Floating point operations of its models; below 0: not all of them are known."""
     excluded = 0
     """Time of phases and checkpoints inside, ns."""
     crossed: list[str] | None = None

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from otel_mlperf.foreign_errors import is_foreign
 from otel_mlperf.journal.layout import ROW, Flag, Kind, Word
-from otel_mlperf.recorder.core.faults import internal_error
+from otel_mlperf.recorder.core.faults import internal_error, try_again
 from otel_mlperf.recorder.core.interrupts import at_once
 from otel_mlperf.recorder.core.tracks import find_running_loop
 from otel_mlperf.recorder.sections.section_context import (
@@ -232,10 +232,13 @@ def bind(  # noqa: C901, PLR0915 - closures of one scope, by design
                 words[at >> 3] = 0
                 push(at)
             except BaseException as problem:  # noqa: BLE001 - decided there
-                so_far = locals()  # nothing at the first instruction
-                slow_path.rescue_exit(
-                    self, so_far.get("t1", 0), so_far.get("slot", 0), problem, kind
-                )
+                # Asked without a call, after which it could be interrupted again: ``locals()``
+                # would keep the journal's memory, too, as long as the exception lives.
+                try:
+                    end, drawn = t1, slot
+                except UnboundLocalError:  # at the first instruction
+                    end = drawn = 0
+                slow_path.rescue_exit(self, end, drawn, problem, error)
 
         def as_span(self) -> Span:
             return span_of(self, parents.trace_of)
@@ -274,7 +277,9 @@ def bind(  # noqa: C901, PLR0915 - closures of one scope, by design
         words[_STEP_TIME] = t0
 
     @at_once
-    def end_step(section: SectionContext, t1: int, flags: int, pieces: Pieces) -> None:
+    def end_step(  # noqa: C901 - each call would cost
+        section: SectionContext, t1: int, flags: int, pieces: Pieces
+    ) -> None:
         """Ends a step that has nothing but a payload, cut already.
 
         Interrupted, it leaves the section open, unless its row is written.
@@ -305,7 +310,11 @@ def bind(  # noqa: C901, PLR0915 - closures of one scope, by design
                 words[at >> 3] = 0
                 push(at)
         except BaseException:
-            slow_path.forget_published(section, locals().get("slot", 0))
+            try:
+                drawn = slot
+            except UnboundLocalError:  # as above
+                drawn = 0
+            try_again(slow_path.forget_published, section, drawn)
             raise
 
     def retire() -> None:

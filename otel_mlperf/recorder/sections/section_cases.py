@@ -1,17 +1,20 @@
 """How is a section made, entered and left that is not the common case?
 
 One that belongs to the run's trace even inside a step, one that is entered again while it is open,
-one with attributes, an error, or steps inside, one of which is measured what it uses.
+one with attributes, an error, or steps inside, one of which is measured what it uses, or when a GPU
+is in it.
 """
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING, Any, Protocol
 
 from otel_mlperf.recorder.core.faults import internal_error
 from otel_mlperf.recorder.core.interrupts import at_once
 from otel_mlperf.recorder.core.scrub import describe_exception, is_failure
 from otel_mlperf.recorder.core.used_so_far import Counters
+from otel_mlperf.recorder.sections.printed_section import printed_line
 from otel_mlperf.recorder.sections.section import Section, bind
 from otel_mlperf.recorder.sections.section_context import (
     CURRENT,
@@ -22,8 +25,9 @@ from otel_mlperf.recorder.sections.section_context import (
     aggregate_around,
     context_above,
     extra_of,
+    sections_above,
 )
-from otel_mlperf.recorder.sections.slow_path import SlowPath
+from otel_mlperf.recorder.sections.slow_path import SlowPath, kind_of
 from otel_mlperf.recorder.sections.usage import Usage
 
 if TYPE_CHECKING:
@@ -56,7 +60,8 @@ class RecordedSections(SlowPath):
         super().__init__(recording)
         self.parents, registry = parents, recording.registry
         self._slow, self._outside = registry.slow, registry.outside
-        self._measured = registry.measured
+        self._requests, self._printed = registry.requests, registry.printed
+        self._measured, self._on_device = registry.measured, registry.on_device
         self._counters = Counters()
         self.at_failure: list[Callable[[SectionContext, BaseException], None]] = []
         """Called when an exception leaves a section, which is still open; may not raise."""
@@ -85,10 +90,15 @@ class RecordedSections(SlowPath):
         above = CURRENT.get()
         if section.sid == SLOW:
             try:
-                if section.entry in self._measured and (extra := self.measured()) is not None:
-                    extra_of(section).usage = extra.usage
+                if (seen := self.watched(section.entry)) is not None:
+                    extra = extra_of(section)
+                    extra.usage, extra.stamp = seen.usage, seen.stamp
+                if section.entry in self._printed:
+                    extra_of(section)  # leaves the long way, which prints it
                 if section.entry in self._outside:
                     self.open_outside(section)
+                elif section.entry in self._requests:
+                    self._open_request(section, above)
                 else:
                     section.sid = 0
                     section.__enter__()
@@ -101,15 +111,23 @@ class RecordedSections(SlowPath):
             internal_error(error)
             return section
 
-    def measured(self) -> Extra | None:
-        """What a section has that is measured from now on; None where nothing can be read."""
+    def watched(self, entry: int) -> Extra | None:
+        """What a section has of which is seen from now on what it uses, or when a GPU is in it."""
+        stamp = None if self.stamps is None or entry not in self._on_device else self.stamps.begin()
+        # After the stamp: what a stamp takes is not the section's.
+        usage = self._measured_from_now() if entry in self._measured else None
+        if stamp is None and usage is None:
+            return None
         extra = Extra()
+        extra.stamp, extra.usage = stamp, usage
+        return extra
+
+    def _measured_from_now(self) -> Usage | None:
         try:
-            extra.usage = Usage(self._counters)
+            return Usage(self._counters)
         except Exception as error:  # noqa: BLE001 - recording never raises
             internal_error(error)
-            return None
-        return extra
+            return None  # nothing can be read
 
     def _again(self, section: Section) -> Section:
         """A section like one that was entered before, to be entered now."""
@@ -137,24 +155,54 @@ class RecordedSections(SlowPath):
         self.open(section, sid, chunk, track)
         self.make_current(section)
 
+    def _open_request(self, section: Section, above: Any) -> None:
+        """Opens one that is a trace of its own; in a step or another request it is a section."""
+        sid, around = self.recording.next_id(), self.parents.surrounding()[0]
+        chunk, track = self.parents.place(above, sid, section)
+        parent = PARENTS.unpack(chunk)[0]
+        # Of a forked child the run's span is its parent's.
+        is_theirs = around is None and parent not in (0, self.recording.meta.run_span)
+        is_inside = any(one.at and one.entry in self._requests for one in sections_above(above))
+        if not (is_theirs or is_inside or self.parents.step_around(around)):
+            # Around it in time; its trace is linked to that span, as a step's is.
+            chunk = PARENTS.pack(parent, sid, track)
+        self.open(section, sid, chunk, track)
+        self.make_current(section)
+
+    def one_left(self, section: SectionContext) -> SectionContext:
+        """Which of the sections made from one handle ends now."""
+        again = section.extra.again if section.extra is not None else None
+        current = CURRENT.get()
+        if not again or current is section:
+            return section
+        inside = [one for one in again if one.at]
+        if current in inside:
+            return current  # type: ignore[no-any-return]
+        return inside[-1] if inside else section
+
     @at_once
     def exit_slow(self, section: Section, t1: int, error: BaseException | None) -> None:
         """Leaves a section that has more to it than times."""
         try:
-            chosen = _the_one_left(section)
+            chosen: Any = self.one_left(section)
             if getattr(chosen, "at", None):
                 self._exit(chosen, t1, error)
             else:
                 self.leave(chosen)
         except BaseException as problem:  # noqa: BLE001 - decided there
-            kind = None if error is None else type(error)
-            known = locals().get("chosen")  # not at the first instruction
-            self.rescue_exit(known or _the_one_left(section), t1, 0, problem, kind)
+            try:
+                left, end = chosen, t1
+            except UnboundLocalError:  # at the first instruction; asked without a call
+                left, end = section, 0
+            self.rescue_exit(left, end, 0, problem, error)
 
     def _exit(self, section: Section, t1: int, error: BaseException | None) -> None:
         extra = section.extra
         if extra is not None and extra.usage is not None:
             extra.usage.end()  # first: what follows is our cost
+        if extra is not None and extra.stamp is not None and self.stamps is not None:
+            stamp, extra.stamp = extra.stamp, None
+            extra.flags |= self.stamps.end(stamp, section)
         words = self.describe(section, error) if is_failure(error) else None
         # From inside out, as if each had been left by itself: readers take what has ended after
         # its parent for something that ran beside it.
@@ -164,18 +212,29 @@ class RecordedSections(SlowPath):
             self.steps.end_inside(section, t1, words)
         self.leave(section)
         self.close(section, t1, words)
+        if section.entry in self._printed:
+            self._print(section, t1)
         if extra is not None and extra.step is not None:
             self._exclude(section, extra.step, t1 - section.t0)
         if words is not None:
             self.steps.note_crossing(section, words)
 
+    def _print(self, section: Section, t1: int) -> None:
+        try:
+            name = self.recording.registry.about(section.entry)[0]
+            usage = section.extra.usage if section.extra is not None else None
+            if sys.stderr is not None:
+                sys.stderr.write(printed_line(name, t1 - section.t0, usage) + "\n")
+        except Exception as error:  # noqa: BLE001 - stderr may be closed
+            internal_error(error)
+
     def finish(
-        self, section: SectionContext, t1: int, slot: int, kind: type[BaseException] | None
+        self, section: SectionContext, t1: int, slot: int, error: BaseException | None
     ) -> None:
         """Leaves a section as far as it has not been left yet, and what is inside."""
         if section.extra is not None and getattr(section, "at", None):
-            self.steps.end_inside(section, t1, None if kind is None else [kind.__name__, "", ""])
-        super().finish(section, t1, slot, kind)
+            self.steps.end_inside(section, t1, kind_of(error))
+        super().finish(section, t1, slot, error)
 
     def _exclude(self, section: Section, step: OpenStep, duration_ns: int) -> None:
         """Takes what is outside a step from it, and from the section in it that it was in."""
@@ -226,15 +285,3 @@ class RecordedSections(SlowPath):
 
 def _adds_up(context: Any) -> bool:
     return isinstance(context, SectionContext) and context.adds_up
-
-
-def _the_one_left(section: Section) -> Section:
-    """Which of the sections made from one handle ends now."""
-    again = section.extra.again if section.extra is not None else None
-    current = CURRENT.get()
-    if not again or current is section:
-        return section
-    inside = [one for one in again if one.at]
-    if current in inside:
-        return current  # type: ignore[no-any-return]
-    return inside[-1] if inside else section

@@ -64,6 +64,10 @@ class Extra:
     """The aggregated section that it is directly in."""
     usage: Any = None
     """What it uses, while that is measured."""
+    stamp: Any = None
+    """The stamp at its begin that a GPU passes, while it is open."""
+    flags = 0
+    """Of its row, beside those that follow from the rest."""
     excluded_ns = 0
     """Of what it holds but is outside its step: a checkpoint."""
     latest: list[Any] | None = None

@@ -11,11 +11,12 @@ from __future__ import annotations
 import struct
 import sys
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from otel_mlperf.foreign_errors import is_foreign
 from otel_mlperf.journal.layout import OPEN, Flag, Kind, Word
-from otel_mlperf.recorder.core.faults import internal_error
+from otel_mlperf.recorder.core.faults import internal_error, try_again
+from otel_mlperf.recorder.core.interrupts import at_once
 from otel_mlperf.recorder.sections.section_context import (
     CURRENT,
     NO_ENTRY,
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from otel_mlperf.recorder.core.recording import Recording
+    from otel_mlperf.recorder.sections.parents import OpenStep
     from otel_mlperf.recorder.sections.section_context import Extra
 
 # A native "L" is stored a quarter faster than "Q" where the two are the same.
@@ -41,8 +43,30 @@ BY_SLOW_PATH = -1
 """Instead of a slot: the slow path leaves the section, and has left it when it raises."""
 
 
+class Stamps(Protocol):
+    """Puts stamps at begins and ends of sections among the work that a GPU is given.
+
+    Nothing of it waits, and it raises nothing but what is the program's.
+    """
+
+    def begin(self) -> Any:
+        """Puts one here; None: not here, or not now."""
+
+    def end(self, stamp: Any, section: SectionContext) -> int:
+        """Puts one where an open section ends that began with ``stamp``; flags for its row."""
+
+    def end_step(self, stamp: Any, step: OpenStep, end_ns: int) -> int:
+        """The same of a step that ended then."""
+
+    def drop(self, stamp: Any) -> None:
+        """There is no end to that begin."""
+
+
 class SlowPath:
     """Opens, closes and leaves sections of one recording."""
+
+    stamps: Stamps | None = None
+    """Once the program uses a GPU, and they are wanted."""
 
     def __init__(self, recording: Recording) -> None:
         self.recording, self._journal = recording, recording.journal
@@ -90,20 +114,37 @@ class SlowPath:
             return
         flags = int(kind) | more_flags
         try:
-            extra = section.extra
-            if extra is not None:
-                _add_recorded(content, extra)
-                error = error or extra.error
-                within, extra.within = extra.within, None
-                if within is not None:
-                    within.covered_ns += t1 - section.t0
-            if error is not None:
-                content["e"] = error
-                flags |= Flag.ERROR
-            if content and self._journal.payload(section.sid, content):
-                flags |= Flag.HAS_PAYLOAD | (Flag.MEASURED if "u" in content else 0)
+            flags |= self._put_content(section, t1, error, content)
+        except BaseException:
+            flags |= self._put_content(section, t1, error, content)
+            raise
         finally:
             self._write(section, t1, flags, kind)
+
+    def _put_content(
+        self, section: SectionContext, t1: int, error: list[str] | None, content: dict[str, Any]
+    ) -> int:
+        """Writes what does not fit into the row; the flags that say so. Again does no harm."""
+        extra, flags = section.extra, 0
+        if extra is not None:
+            _add_recorded(content, extra)
+            error, flags = error or extra.error, extra.flags
+            self.drop_stamp(extra)  # of a section that others end
+            within, extra.within = extra.within, None
+            if within is not None:
+                within.covered_ns += t1 - section.t0
+        if error is not None:
+            content["e"] = error
+            flags |= Flag.ERROR
+        if content and self._journal.payload(section.sid, content):
+            flags |= Flag.HAS_PAYLOAD | (Flag.MEASURED if "u" in content else 0)
+        return flags
+
+    def drop_stamp(self, extra: Extra) -> None:
+        """Takes back the stamp at a section's begin, if its end has not got one."""
+        if extra.stamp is not None and self.stamps is not None:
+            stamp, extra.stamp = extra.stamp, None
+            self.stamps.drop(stamp)
 
     def _write(self, section: SectionContext, t1: int, flags: int, kind: Kind) -> None:
         """Writes the row of an open section, which is open no longer."""
@@ -114,10 +155,10 @@ class SlowPath:
             slot = self._journal.draw(lost)
             row = (section.t0, t1, section.sid, parent, root, track, section.entry, flags)
             self._journal.store(slot, *row)
+            self.forget(section)
         except BaseException:
-            self.forget_published(section, slot)
+            try_again(self.forget_published, section, slot)
             raise
-        self.forget(section)
 
     def forget(self, section: SectionContext) -> None:
         """Clears a section's entry in the open table: its row is written, or never will be."""
@@ -159,17 +200,22 @@ class SlowPath:
 
     # -- half entered, half left -----------------------------------------------------------------
 
+    @at_once
     def rescue_enter(self, section: SectionContext, error: BaseException, above: Any) -> None:
         """Entering failed half way: the section is opened without a table entry, or not at all."""
-        # pop() of the empty table: all is set but ``at``, ``t0`` and the token.
-        is_full = isinstance(error, IndexError) and not self._journal.free
-        if is_full and not self.recording.is_retired and not is_foreign(error):
-            self._journal.count(Word.LOST_OPEN)
-            section.at = NO_ENTRY
-            section.t0 = time.monotonic_ns()
-            self.make_current(section)
-            return
-        self.withdraw(section, above)
+        try:
+            # pop() of the empty table: all is set but ``at``, ``t0`` and the token.
+            is_full = isinstance(error, IndexError) and not self._journal.free
+            if is_full and not self.recording.is_retired and not is_foreign(error):
+                self._journal.count(Word.LOST_OPEN)
+                section.at = NO_ENTRY
+                section.t0 = time.monotonic_ns()
+                self.make_current(section)
+                return
+            self.withdraw(section, above)
+        except BaseException as another:  # noqa: BLE001 - decided there
+            try_again(self.withdraw, section, above)
+            internal_error(another)
         internal_error(error)  # raises what is the program's
 
     def withdraw(self, section: SectionContext, above: Any) -> None:
@@ -179,20 +225,29 @@ class SlowPath:
         section.at = getattr(section, "at", 0)  # interrupted before there was one
         self.forget(section)
 
+    @at_once
     def rescue_exit(
         self,
         section: SectionContext,
         t1: int,
         slot: int,
         problem: BaseException,
-        kind: type[BaseException] | None,
+        error: BaseException | None,
     ) -> None:
-        """Leaving failed half way: does the rest of it, once."""
+        """Leaving failed half way: does the rest of it, once.
+
+        Args:
+            section: what is left.
+            t1: when it ended; 0: not known, nor whether it is this one.
+            slot: where its row was under way to; 0: nowhere yet.
+            problem: what came in between.
+            error: what it is left by.
+        """
         try:
-            if slot != BY_SLOW_PATH:
-                self.finish(section, t1 or time.monotonic_ns(), slot, kind)
-        except Exception as error:  # noqa: BLE001 - recording never raises
-            internal_error(error)
+            self._finish_rest(section, t1, slot, error)
+        except BaseException as another:  # noqa: BLE001 - decided there
+            try_again(self._finish_rest, section, t1, slot, error)
+            internal_error(another)
         # What the short way is expected to fail with: a token of another context, NO_ENTRY as an
         # index, an exit without an entering. Anything else is a fault of ours.
         if is_foreign(problem):
@@ -200,19 +255,35 @@ class SlowPath:
         if not isinstance(problem, ValueError | RuntimeError | IndexError | AttributeError):
             internal_error(problem)
 
+    def _finish_rest(
+        self, section: SectionContext, t1: int, slot: int, error: BaseException | None
+    ) -> None:
+        if slot != BY_SLOW_PATH:
+            chosen = section if t1 else self.one_left(section)
+            self.finish(chosen, t1 or time.monotonic_ns(), slot, error)
+
+    def one_left(self, section: SectionContext) -> SectionContext:
+        """Which section it is that ends where ``section`` is left."""
+        return section
+
     def finish(
-        self, section: SectionContext, t1: int, slot: int, kind: type[BaseException] | None
+        self, section: SectionContext, t1: int, slot: int, error: BaseException | None
     ) -> None:
         """Leaves a section as far as it has not been left yet."""
         if getattr(section, "at", 0) and not self.recording.is_retired:
             self.leave(section)  # does nothing where the token has been used
             self.forget_published(section, slot)
-            self.close(section, t1, None if kind is None else [kind.__name__, "", ""])
+            self.close(section, t1, kind_of(error))
 
     def _is_published(self, slot: int) -> bool:
         shape = self._journal.shape
         at = shape.ring_at + ((slot & (shape.rows - 1)) << 6)
         return bool(self._journal.words[(at >> 3) + 7] == slot)
+
+
+def kind_of(error: BaseException | None) -> list[str] | None:
+    """What a row says of an exception where no more can be told."""
+    return None if error is None else [type(error).__name__, "", ""]
 
 
 def _add_recorded(content: dict[str, Any], extra: Extra) -> None:

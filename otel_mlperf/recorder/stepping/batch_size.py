@@ -1,7 +1,8 @@
-"""How many samples and tokens does a batch hold, judged by its shape alone?"""
+"""How many samples, tokens and elements does a batch hold, judged by its shape alone?"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
@@ -9,6 +10,7 @@ from otel_mlperf.foreign_errors import raise_foreign
 from otel_mlperf.recorder.core.faults import internal_error
 
 _DEPTH = 4
+_MOST_PARTS = 8
 
 
 def count_samples(batch: Any, samples: Literal["auto"] | int | Callable[[Any], int]) -> int | None:
@@ -22,14 +24,51 @@ def count_samples(batch: Any, samples: Literal["auto"] | int | Callable[[Any], i
     return count_tokens(batch, samples)
 
 
-def count_tokens(batch: Any, amount: int | Callable[[Any], int]) -> int | None:
-    """How many the program says that there are in the batch; None if it gives no number."""
+def count_tokens(batch: Any, amount: Literal["auto"] | int | Callable[[Any], int]) -> int | None:
+    """How many the program says that there are in the batch; None if it gives no number.
+
+    ``auto``: as many as its ``input_ids`` have places, if it has such a matrix.
+    """
     try:
+        if amount == "auto":
+            return _places(batch)
         count = amount(batch) if callable(amount) else amount
         return int(count) if isinstance(count, int | float) else None
     except Exception as error:  # noqa: BLE001 - the program's function
         internal_error(error)
         return None
+
+
+def count_elements(batch: Any) -> int | None:
+    """Elements of the largest tensor, or list of numbers, in a batch or sample; None: of none.
+
+    The largest, because inputs and labels come in either order; padded places count.
+    """
+    try:
+        return _largest(batch, _DEPTH)
+    except Exception as error:  # noqa: BLE001 - shapes of foreign objects
+        raise_foreign(error)
+        return None
+
+
+def _largest(batch: Any, depth: int) -> int | None:
+    shape = getattr(batch, "shape", None)
+    if shape is not None:
+        return int(math.prod(shape))
+    if depth == 0 or not isinstance(batch, list | tuple | Mapping) or not batch:
+        return None
+    parts = list(batch.values() if isinstance(batch, Mapping) else batch[:_MOST_PARTS])
+    if isinstance(parts[0], int | float):
+        return len(batch)
+    sizes = (_largest(part, depth - 1) for part in parts[:_MOST_PARTS])
+    return max((size for size in sizes if size is not None), default=None)
+
+
+def _places(batch: Any) -> int | None:
+    if not isinstance(batch, Mapping) or "input_ids" not in batch:
+        return None
+    shape: Any = getattr(batch["input_ids"], "shape", ())
+    return int(shape[0]) * int(shape[1]) if len(shape) == 2 else None
 
 
 def _leading(batch: Any, depth: int) -> int | None:

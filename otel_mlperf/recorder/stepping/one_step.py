@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from otel_mlperf import names
 from otel_mlperf.journal.layout import Kind
-from otel_mlperf.recorder.core.faults import internal_error
+from otel_mlperf.recorder.core.faults import internal_error, try_again
 from otel_mlperf.recorder.core.interrupts import at_once
 from otel_mlperf.recorder.core.program_callbacks import STEP_BEGIN, STEP_END
 from otel_mlperf.recorder.sections.parents import OpenStep
@@ -40,12 +40,10 @@ _ATTEND_NS = 100_000_000
 class _Count:
     """What is counted of a phase."""
 
-    __slots__ = ("entry", "is_measured", "n", "number")
+    __slots__ = ("entry", "n", "number")
 
-    def __init__(self, entry: int, *, is_measured: bool) -> None:
+    def __init__(self, entry: int) -> None:
         self.entry, self.n, self.number = entry, 0, 0
-        self.is_measured = is_measured
-        """Whether it is read what each of its steps uses."""
 
 
 class OneStep:
@@ -55,6 +53,7 @@ class OneStep:
         self._recording, self._sections, self._parents = recording, sections, parents
         # Looked up once: a step does without.
         self._registry, self._next_id = recording.registry, recording.next_id
+        self._slow, self._watched = recording.registry.slow, sections.watched
         self._new, self._binding, self._latest = sections.new, sections.binding, parents.latest
         self.open = parents.steps
         self.epoch: int | None = None
@@ -80,6 +79,9 @@ class OneStep:
 
     # -- numbers --------------------------------------------------------------------------------
 
+    epochs_left = 0
+    """Epochs that the program's loop of them still has, the open one included; 0: not known."""
+
     def next_number(self, phase: str = names.TRAIN) -> int:
         """The number that the next step of ``phase`` gets."""
         return self._count(phase).number
@@ -93,8 +95,8 @@ class OneStep:
         if count is None:
             name = names.step_span(phase)
             entry = self._registry.register(name, names.STEP, phase)
-            is_measured = self._registry.measures(names.STEP)
-            count = self._counts.setdefault(phase, _Count(entry, is_measured=is_measured))
+            self._registry.watch(entry, names.STEP)
+            count = self._counts.setdefault(phase, _Count(entry))
         return count
 
     # -- begin and end --------------------------------------------------------------------------
@@ -123,7 +125,8 @@ class OneStep:
         section = self._new()
         section.entry = count.entry
         section.sid = sid = self._next_id()
-        section.at, section.extra = 0, self._sections.measured() if count.is_measured else None
+        entry = section.entry
+        section.at, section.extra = 0, self._watched(entry) if entry in self._slow else None
         step = OpenStep(section, phase, 0, 0, around, link)
         step.epoch = self.epoch
         try:
@@ -146,11 +149,14 @@ class OneStep:
             if STEP_BEGIN.all or STEP_END.all:
                 self._tell_begun(step)
         except BaseException:
-            self.cancel(step)
-            if CURRENT.get() is section:
-                CURRENT.set(above)  # interrupted before it could be told how to leave
+            try_again(self._take_back, step, above)
             raise
         return step
+
+    def _take_back(self, step: OpenStep, above: Any) -> None:
+        self.cancel(step)
+        if CURRENT.get() is step.section:
+            CURRENT.set(above)  # interrupted before it could be told how to leave
 
     def _tell_begun(self, step: OpenStep) -> None:
         """Calls who asked for it; what is no ``Exception`` (Ctrl-C) takes the step back."""
@@ -189,27 +195,36 @@ class OneStep:
             t1 = t1 or time.monotonic_ns()
             if self.open:
                 self.end_inside(section, t1, error)
-            pieces = self._pieces_of((step.samples, step.tokens, step.excluded, step.epoch))
+            pieces = self._pieces_of(
+                (step.samples, step.tokens, step.excluded, step.epoch, step.flops, step.elements)
+            )
             if error is None and section.extra is None and pieces is not None:
                 self._binding.end_step(section, t1, self.flags, pieces)
             else:
                 self._end_slowly(step, t1, error)
         except BaseException:
-            section = step.section
-            if section.at:
-                self.open.pop(section.sid, None)
-                t1 = t1 or time.monotonic_ns()
-                self.end_inside(section, t1, error)
-                self._close(step, t1, error)
+            try_again(self._end_rest, step, t1, error)
             raise
         for call in self.after_step:
             call(step)
+
+    def _end_rest(self, step: OpenStep, t1: int, error: list[str] | None) -> None:
+        section = step.section
+        self.open.pop(section.sid, None)
+        if section.at:
+            t1 = t1 or time.monotonic_ns()
+            self.end_inside(section, t1, error)
+            self._close(step, t1, error)
+        self._sections.leave(section)
 
     def _end_slowly(self, step: OpenStep, t1: int, error: list[str] | None) -> None:
         try:
             extra = step.section.extra
             if extra is not None and extra.usage is not None:
                 extra.usage.end()  # first: callbacks are not the step's
+            if extra is not None and extra.stamp is not None and self._sections.stamps is not None:
+                stamp, extra.stamp = extra.stamp, None
+                extra.flags |= self._sections.stamps.end_step(stamp, step, t1)
             if step.is_told:
                 self._tell_ending(step)
         finally:  # Ctrl-C in a callback is the program's, and the step is over all the same
@@ -217,7 +232,9 @@ class OneStep:
 
     def _close(self, step: OpenStep, t1: int, error: list[str] | None) -> None:
         section = step.section
-        content = payload_of(step.samples, step.tokens, step.excluded, step.epoch)
+        content = payload_of(
+            step.samples, step.tokens, step.excluded, step.epoch, step.flops, step.elements
+        )
         if step.added_up is not None and (told := step.added_up.told()):
             content["g"] = told
         self._sections.leave(section)
@@ -247,18 +264,22 @@ class OneStep:
                 count.number = step.number
             if step.added_up is not None:
                 step.added_up.move_outside()
-            self._sections.leave(section)
-            self.cancel_section(section)
+            self._leave_cancelled(step)
         except BaseException:
-            self.open.pop(step.section.sid, None)
-            self._sections.leave(step.section)
-            self.cancel_section(step.section)
+            try_again(self._leave_cancelled, step)
             raise
+
+    def _leave_cancelled(self, step: OpenStep) -> None:
+        self.open.pop(step.section.sid, None)
+        self._sections.leave(step.section)
+        self.cancel_section(step.section)
 
     def cancel_section(self, section: SectionContext) -> None:
         """Takes an open section back."""
         # Its children get another parent: what is added up around them is told the whole of it.
         within = section.extra.within if section.extra is not None else None
+        if section.extra is not None:
+            self._sections.drop_stamp(section.extra)
         section.extra = None
         if within is not None:
             extra_of(section).within = within

@@ -1,4 +1,4 @@
-"""What is written with a step that has ended: its samples, tokens, time left out and epoch?"""
+"""What is written with a step that has ended: what its batches hold, time left out, epoch, work?"""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from otel_mlperf import names
 if TYPE_CHECKING:
     from otel_mlperf.journal.journal_writer import Journal, Pieces
 
-Added = tuple["int | None", "int | None", int, "int | None"]
-"""What is added up in a step: samples, tokens, time left out, epoch."""
+Added = tuple["int | None", "int | None", int, "int | None", "int | None", "int | None"]
+"""What is added up in a step: samples, tokens, time left out, epoch, operations, elements."""
 
 
 class StepPayload:
@@ -32,11 +32,18 @@ class StepPayload:
 
 
 def payload_of(
-    samples: int | None, tokens: int | None, excluded: int, epoch: int | None
+    samples: int | None,
+    tokens: int | None,
+    excluded: int,
+    epoch: int | None,
+    flops: int | None,
+    elements: int | None,
 ) -> dict[str, Any]:
     """What was added up in a step, as its payload."""
-    counts = {"n": samples, "t": tokens, "x": excluded or None}
+    counts = {"n": samples, "t": tokens, "x": excluded or None, "m": elements}
     content: dict[str, Any] = {key: value for key, value in counts.items() if value is not None}
+    if flops is not None and flops >= 0:
+        content["f"] = flops
     if epoch is not None:
         content["a"] = {names.TRAINING_EPOCH: epoch}
     return content

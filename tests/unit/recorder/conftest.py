@@ -76,8 +76,12 @@ class Recording:
         self.entries.update(self.reader.new_entries())
         rows = self.reader.take()
         self._parts.feed(rows_of_kind(rows, Kind.PAYLOAD))
-        self._rows += [self._row(*row) for row in rows.tolist() if row[7] & 15 not in (0, 6)]
+        self._rows += [self._row(*row) for row in rows.tolist() if row[7] & 15 not in (0, 6, 7)]
         return [row for row in self._rows if kind in (None, row.kind)]
+
+    def forget_rows(self) -> None:
+        """From here on as if nothing had been written yet: looking at thousands takes long."""
+        self._rows.clear()
 
     def sections(self, name: str | None = None) -> list[Row]:
         """Section rows, of one name."""

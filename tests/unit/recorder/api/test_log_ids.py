@@ -6,6 +6,7 @@ import logging
 
 import pytest
 from opentelemetry.sdk.trace import TracerProvider
+from servers.running import wait_until
 
 import otel_mlperf as om
 from otel_mlperf.recorder.core import faults
@@ -47,7 +48,14 @@ def test_ids_are_those_of_the_spans_that_arrive(tmp_path, lines):
                     _log.warning("forward")
 
     sql = "SELECT name, trace_id, span_id FROM spans"
-    spans = {row["name"]: [row["trace_id"], row["span_id"]] for row in Store(run.path).records(sql)}
+
+    def stored():
+        # A run's end waits for its agent for a while only.
+        rows = Store(run.path).records(sql)
+        spans = {row["name"]: [row["trace_id"], row["span_id"]] for row in rows}
+        return spans if {"run", "train.step", "forward"} <= spans.keys() else None
+
+    spans = wait_until(stored)
     assert [line[0] for line in lines] == ["run", "train.step", "forward", "forward"]
     assert [line[1:3] for line in lines] == [spans[line[0]] for line in lines]
     assert all(line[3:] == [*line[1:3], "digits"] for line in lines)

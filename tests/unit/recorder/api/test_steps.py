@@ -189,6 +189,54 @@ def test_automatic_samples(recording, batch, samples):
 
 
 @pytest.mark.parametrize(
+    ("batch", "found"),
+    [
+        (
+            {
+                "input_ids": np.empty(
+                    (
+                        4,
+                        128,
+                    )
+                ),
+                "labels": np.empty((4,)),
+            },
+            512,
+        ),
+        ({"input_ids": np.empty((4,))}, None),
+        (
+            {
+                "pixels": np.empty(
+                    (
+                        4,
+                        128,
+                    )
+                )
+            },
+            None,
+        ),
+        (
+            [
+                np.empty(
+                    (
+                        4,
+                        128,
+                    )
+                )
+            ],
+            None,
+        ),
+    ],
+)
+def test_tokens_of_a_text_are_the_places_of_its_matrix(recording, batch, found):
+    """Of what a tokenizer makes, by its shape alone; elsewhere nobody knows."""
+    for _ in om.steps([batch]):
+        pass
+
+    assert recording.rows(Kind.SECTION)[-1].payload.get("t") == found
+
+
+@pytest.mark.parametrize(
     ("given", "found"), [({"samples": 3}, (3, None)), ({"samples": len, "tokens": sum}, (2, 9)),
                          ({"samples": None}, (None, None)), ({"tokens": 12}, (2, 12))]
 )  # fmt: skip

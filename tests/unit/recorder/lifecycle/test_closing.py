@@ -139,3 +139,53 @@ def test_run_ends_although_its_open_table_was_written_over(recording, field):
     om.stop()
 
     assert not recording.one(names.SPAN_RUN).is_error
+
+
+ASKED_ABOUT = """
+    import sys
+    import otel_mlperf as om
+
+    with om.start("asked", dir="runs", agent="process", readings="none"):
+        pass
+"""
+
+
+@pytest.mark.fault("F59")
+def test_a_program_that_is_looked_into_when_it_ends(tmp_path):
+    """With PYTHONINSPECT Python asks for commands after the program, not after the summary too."""
+    environ = summary_environ() | {"OTEL_SDK_DISABLED": "false", "PYTHONINSPECT": "1"}
+    ended = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(ASKED_ABOUT)], cwd=tmp_path, env=environ,
+        input="", capture_output=True, text=True, timeout=LIMIT_S, check=False,
+    )  # fmt: skip
+
+    assert "SystemExit" not in ended.stderr
+    assert "asked" in ended.stderr
+
+
+DEEP = """
+    import gc
+    import otel_mlperf as om
+
+    gc.disable()
+    with om.start("deep", dir="runs", agent="process", readings="none", console=False) as run:
+        sections = [om.span("deep") for _ in range(5_000)]
+        for section in sections:
+            section.__enter__()
+        for section in reversed(sections):
+            section.__exit__(None, None, None)
+    print([line for line in open("/proc/self/maps") if ".journal" in line])
+"""
+
+
+@pytest.mark.fault("F56")
+def test_more_sections_in_each_other_than_the_open_table_holds(tmp_path):
+    """What fails on the short way for want of room keeps nothing of the journal's memory."""
+    environ = summary_environ() | {"OTEL_SDK_DISABLED": "false"}
+    ended = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(DEEP)], cwd=tmp_path, env=environ,
+        capture_output=True, text=True, timeout=LIMIT_S, check=False,
+    )  # fmt: skip
+
+    assert ended.stderr == ""
+    assert ended.stdout == "[]\n"

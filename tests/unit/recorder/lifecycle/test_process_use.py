@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import resource
 import time
 
 import otel_mlperf as om
 from otel_mlperf import names
+from otel_mlperf.recorder.lifecycle.process_use import read_age_s
 
 PEAK = resource.getrusage(resource.RUSAGE_SELF)
 
@@ -56,3 +58,16 @@ def test_without_readings(start):
     om.stop()
 
     assert not recording.recorder.cells._shared
+
+
+def test_age_of_a_process(tmp_path):
+    """From when the kernel says that it began, whatever it is called; unknown where nobody says."""
+    ticks = os.sysconf("SC_CLK_TCK")
+    began = int((time.clock_gettime(time.CLOCK_BOOTTIME) - 5) * ticks)
+    stat = tmp_path / "stat"
+    fields = ["0"] * 19
+    stat.write_text(f"7 (a) b) {' '.join(fields)} {began} 0")
+
+    assert 5 <= read_age_s(stat) < 60
+    assert read_age_s(tmp_path / "none") is None
+    assert 0 < read_age_s() < time.clock_gettime(time.CLOCK_BOOTTIME)

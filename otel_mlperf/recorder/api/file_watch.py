@@ -1,0 +1,229 @@
+"""How long does the program read and write files, and how many bytes?
+
+While files are watched, ``open()`` gives the same objects as ever, around a raw file of our own
+that times the calls to the kernel: what a buffer already holds costs nothing and is not counted.
+What a library opens without Python's ``open`` is not seen.
+"""
+
+from __future__ import annotations
+
+import builtins
+import io
+import os
+import threading
+import time
+from typing import TYPE_CHECKING, Any, Final, Self
+
+from otel_mlperf import names
+from otel_mlperf.recorder.api.span import active, span
+from otel_mlperf.recorder.core.faults import internal_error
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from otel_mlperf.names import Metric
+
+_HOLDERS: Final[tuple[Any, ...]] = (builtins, io)
+_MODES: Final = frozenset("rwxa")
+_ARGUMENTS: Final = ("buffering", "encoding", "errors", "newline")
+_KINDS: Final = frozenset({"", "b", "t", "+", "b+", "+b", "t+", "+t"})
+_SECTIONS: Final = {names.FILE_READ: names.SPAN_FILE_READ, names.FILE_WRITE: names.SPAN_FILE_WRITE}
+
+
+class _Busy(threading.local):
+    """Whether this thread is in a call that is timed: what recording itself reads is not."""
+
+    yes = False
+
+
+_busy = _Busy()
+
+
+class FileWatch:
+    """Files are watched until ``stop()``, or the end of the block that it is used as."""
+
+    def __init__(self) -> None:
+        self._is_on = True
+
+    def stop(self) -> None:
+        """Files that are opened from now on are not watched; calling it again does nothing."""
+        if self._is_on:
+            self._is_on = False
+            _open.leave()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.stop()
+
+
+def watch_files() -> FileWatch:
+    """Records reading and writing of files that are opened from now on: ``om.watch_files()``.
+
+    As sections ``file.read`` and ``file.write``, which are only added up, and their bytes. Off by
+    default: a call costs some 10 µs more. Workers that are forked meanwhile are watched, too. Files
+    that are opened while no run is active are left alone, as is what is opened by number, with an
+    ``opener``, or by code that is not Python's.
+    """
+    _open.enter()
+    return FileWatch()
+
+
+class _RawFile(io.FileIO):
+    """A raw file whose calls to the kernel are timed."""
+
+    def readinto(self, buffer: Any, /) -> Any:
+        """Reads into a buffer."""
+        return _timed(names.FILE_READ, super().readinto, buffer)
+
+    def readall(self) -> Any:
+        """Reads all that is left."""
+        return _timed(names.FILE_READ, super().readall)
+
+    def read(self, size: int | None = -1, /) -> Any:
+        """Reads so many bytes at most."""
+        return _timed(names.FILE_READ, super().read, size)
+
+    def write(self, data: Any, /) -> Any:
+        """Writes what it can."""
+        return _timed(names.FILE_WRITE, super().write, data)
+
+
+def _timed(direction: str, call: Callable[..., Any], *values: Any) -> Any:
+    section = None if _busy.yes else _begin(direction)
+    if section is None:
+        return call(*values)
+    began = time.monotonic_ns()
+    done: Any = None
+    try:
+        done = call(*values)
+    finally:
+        _end(section, direction, done, time.monotonic_ns() - began)
+    return done
+
+
+def _begin(direction: str) -> Any:
+    """The section, entered; None where nothing is recorded."""
+    try:
+        if active() is None:
+            return None
+        _busy.yes = True
+        section = span(_SECTIONS[direction], aggregate=True)
+        section.__enter__()
+    except Exception as error:  # noqa: BLE001 - recording never raises
+        _busy.yes = False
+        internal_error(error)
+        return None
+    return section
+
+
+def _end(section: Any, direction: str, done: Any, taken_ns: int) -> None:
+    try:
+        section.__exit__(None, None, None)
+        size = done if isinstance(done, int) else len(done or b"")
+        _add(names.FILE_IO, size, direction)
+        _add(names.FILE_IO_TIME, taken_ns / 1e9, direction)
+    except Exception as error:  # noqa: BLE001 - recording never raises
+        internal_error(error)
+    finally:
+        _busy.yes = False
+
+
+def _add(metric: Metric, value: float, direction: str) -> None:
+    recorder = active()
+    if recorder is not None:
+        labels = ((names.DISK_DIRECTION, direction),)
+        recorder.cells.add(metric.name, metric.unit, value, labels)
+
+
+class _Open:
+    """What stands in for ``open`` while files are watched.
+
+    No function, because one that is an attribute of a class would become a method.
+    """
+
+    def __init__(self) -> None:
+        self._given: Any = builtins.open
+        self._watches = 0
+        self.__name__, self.__doc__ = "open", builtins.open.__doc__
+        self.__wrapped__ = self._given
+
+    def enter(self) -> None:
+        """One more watch."""
+        self._watches += 1
+        if self._watches == 1:
+            self._given = self.__wrapped__ = builtins.open
+            for module in _HOLDERS:
+                module.open = self
+
+    def leave(self) -> None:
+        """One less; with the last all is as it was, unless somebody else has replaced it since."""
+        self._watches -= 1
+        if not self._watches:
+            for module in _HOLDERS:
+                if module.open is self:
+                    module.open = self._given
+
+    def __call__(self, file: Any, mode: Any = "r", *more: Any, **named: Any) -> Any:
+        """What ``open()`` gives."""
+        if _busy.yes or not _is_plain(file, mode, more, named) or active() is None:
+            return self._given(file, mode, *more, **named)
+        return _open_plain(os.fspath(file), mode, *more, **named)
+
+
+def _is_plain(file: Any, mode: Any, more: tuple[Any, ...], named: dict[str, Any]) -> bool:
+    """Whether it is a path, opened in an ordinary way: what is wrong ``open`` itself says."""
+    if not isinstance(file, str | bytes | os.PathLike) or type(mode) is not str:
+        return False
+    about = dict(zip(_ARGUMENTS, more, strict=False))
+    is_known = named.keys() <= set(_ARGUMENTS[len(more) :]) and len(more) <= len(_ARGUMENTS)
+    about |= named
+    buffering = about.pop("buffering", -1)
+    is_mode = mode[:1] in _MODES and mode[1:] in _KINDS
+    if not is_known or not is_mode or type(buffering) is not int:
+        return False
+    if "b" in mode:
+        return buffering != 1 and all(value is None for value in about.values())
+    return buffering != 0
+
+
+def _open_plain(
+    file: Any,
+    mode: str,
+    buffering: int = -1,
+    encoding: str | None = None,
+    errors: str | None = None,
+    newline: str | None = None,
+) -> Any:
+    """As ``io.open`` puts its objects together, around a raw file of ours."""
+    raw = _RawFile(file, mode.replace("b", "").replace("t", ""))
+    given: Any = raw
+    try:
+        if buffering == 0:
+            return raw
+        by_line = buffering == 1 or (buffering < 0 and raw.isatty())
+        size = buffering if buffering > 1 else _usual_size(raw)
+        given = _buffered(raw, mode, size)
+        if "b" in mode:
+            return given
+        given = io.TextIOWrapper(given, encoding, errors, newline, by_line)
+        given.mode = mode
+    except BaseException:
+        given.close()
+        raise
+    return given
+
+
+def _buffered(raw: io.FileIO, mode: str, size: int) -> Any:
+    if "+" in mode:
+        return io.BufferedRandom(raw, size)
+    return io.BufferedReader(raw, size) if mode[0] == "r" else io.BufferedWriter(raw, size)
+
+
+def _usual_size(raw: io.FileIO) -> int:
+    block = os.fstat(raw.fileno()).st_blksize
+    return block if block > 1 else io.DEFAULT_BUFFER_SIZE
+
+
+_open: Final = _Open()

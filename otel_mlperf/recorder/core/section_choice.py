@@ -1,0 +1,65 @@
+"""Is a section recorded, only added up, or left out?
+
+Settings say it by category and by pattern of the name. It is decided once for each name, so that
+sections that are recorded pay nothing for it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, Literal
+
+from otel_mlperf import names
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+Choice = Literal["record", "sum_up", "leave_out"]
+_MOST: Final = 4096
+"""Names that are remembered; what becomes of more is found out anew each time."""
+
+
+class SectionChoice:
+    """What becomes of sections by their name.
+
+    Args:
+        leave_out: categories, and patterns of names as a shell has them.
+        sum_up: the same; what is in both is left out.
+    """
+
+    def __init__(self, leave_out: Collection[str], sum_up: Collection[str]) -> None:
+        self._leave_out, self._sum_up = leave_out, sum_up
+        self.is_used = bool(leave_out or sum_up)
+        self._known: dict[tuple[str, str], Choice] = {}
+
+    def of(self, name: str, category: str) -> Choice:
+        """What becomes of a section of that name and category.
+
+        The wait for data is always recorded: it is the begin of a step.
+        """
+        choice = self._known.get((name, category))
+        if choice is None:
+            choice = self._decided(name, category)
+            if len(self._known) < _MOST:
+                self._known[name, category] = choice
+        return choice
+
+    def _decided(self, name: str, category: str) -> Choice:
+        if name == names.SPAN_DATA:
+            return "record"
+        if matches(self._leave_out, name, category):
+            return "leave_out"
+        return "sum_up" if matches(self._sum_up, name, category) else "record"
+
+
+def matches(wanted: Collection[str], name: str, category: str) -> bool:
+    """Whether one of the words is the category, or a pattern of the name."""
+    if not wanted:
+        return False
+    from fnmatch import fnmatchcase  # brings regular expressions along
+
+    return any(category == word or fnmatchcase(name, word) for word in wanted)
+
+
+def words(setting: str) -> tuple[str, ...]:
+    """The words of a setting, separated by commas."""
+    return tuple(filter(None, setting.split(",")))

@@ -1,0 +1,164 @@
+"""What does the main thread do in its steps, by lines of the program?
+
+A thread of its own looks at the main thread's stack ten times a second while a step is open, at
+uneven distances so that no loop keeps pace with it. It counts the line of the program that it finds
+innermost, with what that line calls. A look takes 12 µs, for which the interpreter lets the main
+thread wait, and two changes of threads: less than 0.1 % of the time. It waits until the main thread
+gives up the GIL, which one does at the end of a call that holds it; so the line of that call is
+seen, not the one after it.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import sysconfig
+import threading
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from otel_mlperf import names
+from otel_mlperf.recorder.core.faults import internal_error
+from otel_mlperf.recorder.instruments.called_name import called_name
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import CodeType, FrameType
+
+    from otel_mlperf.recorder.core.recording import Recording
+    from otel_mlperf.recorder.instruments.cells import Cells, Labels
+
+THREAD_NAME: Final = "otel_mlperf samples"
+INTERVAL_S: Final = 0.1
+"""On average; each is between half of it and one and a half."""
+_GOLDEN: Final = 0.618033988749895
+"""Parts of its multiples are spread evenly, without a random stream."""
+_MOST_PLACES: Final = 200
+"""Label sets; what comes later is counted without a place."""
+_MOST_FRAMES: Final = 200
+_INSTALLED: Final = ("site-packages", "dist-packages")
+_STDLIB: Final = os.path.join(sysconfig.get_paths()["stdlib"], "")
+_PACKAGE: Final = os.path.join(os.path.dirname(os.path.dirname(os.path.dirname(__file__))), "")
+_TORCH: Final = "torch"
+_LOADING: Final = os.path.join("torch", "utils", "data", "")
+
+
+class _Place(NamedTuple):
+    """Where the main thread was found; ``instruction`` tells calls of one line apart."""
+
+    code: CodeType
+    instruction: int
+    package: str
+    within: str
+
+
+class StackSamples:
+    """Samples of the main thread's stack, counted in cells."""
+
+    def __init__(
+        self, cells: Cells, is_in_step: Callable[[], bool], ident: int | None = None
+    ) -> None:
+        """``ident`` is the thread's that is looked at: the main thread's."""
+        self._cells, self._is_in_step = cells, is_in_step
+        self._ident = ident or threading.main_thread().ident or 0
+        self._labels: dict[_Place, Labels] = {}
+        self._known: set[Labels] = set()
+        self._packages: dict[str, str] = {}
+        self._end = threading.Event()
+
+    def start(self) -> None:
+        """Looks from now on, until ``end()``."""
+        threading.Thread(target=self._run, name=THREAD_NAME, daemon=True).start()
+
+    def end(self) -> None:
+        """Looks no more."""
+        self._end.set()
+
+    def _run(self) -> None:
+        # The program's signals are for its own threads.
+        signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+        try:
+            spread = 0.0
+            while not self._end.wait(INTERVAL_S * (0.5 + spread)):
+                spread = (spread + _GOLDEN) % 1.0
+                if self._is_in_step():
+                    self.look()
+        except Exception as error:  # noqa: BLE001 - it is a thread of ours
+            internal_error(error)
+
+    def look(self) -> None:
+        """Counts where the thread is."""
+        place = self._find(sys._current_frames().get(self._ident))
+        labels = self._labels.get(place) if place is not None else ()
+        if labels is None and place is not None:
+            labels = self._labels[place] = self._told(place)
+        metric = names.STACK_SAMPLES
+        self._cells.add(metric.name, metric.unit, 1, labels or ())
+
+    def _find(self, frame: FrameType | None) -> _Place | None:
+        """The innermost line of the program, what library it called, and what called it."""
+        package, within, found = "", "", None
+        for _ in range(_MOST_FRAMES):
+            if frame is None:
+                break
+            of = self._package(frame.f_code.co_filename)
+            if found is None and not of:
+                found = frame.f_code, frame.f_lasti
+            elif found is None:
+                package = of
+            elif of == _TORCH:
+                is_loading = _LOADING in frame.f_code.co_filename
+                within = "loading" if is_loading else within or _TORCH
+            frame = frame.f_back
+        return None if found is None else _Place(*found, package, within)
+
+    def _package(self, path: str) -> str:
+        """The top-level package that a file is of; empty: the program itself."""
+        package = self._packages.get(path)
+        if package is None:
+            package = self._packages[path] = package_of(path)
+        return package
+
+    def _told(self, place: _Place) -> Labels:
+        code = place.code
+        line, call = called_name(code, place.instruction)
+        labels = (
+            (names.CODE_FILE, os.path.basename(code.co_filename)),
+            (names.CODE_FUNCTION, code.co_qualname),
+            (names.CODE_LINE, str(line or code.co_firstlineno)),
+            (names.STACK_CALL, call),
+            (names.STACK_PACKAGE, place.package),
+            (names.STACK_WITHIN, place.within),
+        )
+        if labels not in self._known:
+            if len(self._known) >= _MOST_PLACES:
+                return ()
+            self._known.add(labels)
+        return labels
+
+
+def package_of(path: str) -> str:
+    """The top-level package that a file is of, by its path; empty: it is the program's own.
+
+    Files of the standard library and of what is installed; the latter's folder is known by name.
+    """
+    if path.startswith(_PACKAGE):
+        return "otel_mlperf"
+    parts = path.split(os.sep)
+    for folder in _INSTALLED:
+        if folder in parts[:-1]:
+            return _stem(parts[len(parts) - parts[::-1].index(folder)])
+    if path.startswith(_STDLIB):
+        return _stem(path[len(_STDLIB) :].split(os.sep, maxsplit=1)[0])
+    return "python" if path.startswith("<frozen") else ""
+
+
+def _stem(name: str) -> str:
+    return name.removesuffix(".py")
+
+
+def watch_stacks(recording: Recording, cells: Cells, is_in_step: Callable[[], bool]) -> None:
+    """Samples the main thread from now on, until the recording is retired."""
+    samples = StackSamples(cells, is_in_step)
+    recording.at_retire.append(samples.end)
+    samples.start()

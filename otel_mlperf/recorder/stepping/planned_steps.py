@@ -1,0 +1,31 @@
+"""How many steps will there be, as far as lengths that cost nothing to ask for say?
+
+Only of what is known to answer without running code of the program: builtin sequences, and batch
+samplers of PyTorch's loaders (after ``len()`` of a loader itself, it may warn).
+"""
+
+from __future__ import annotations
+
+import operator
+from typing import Any, Final
+
+_SEQUENCES: Final = (range, list, tuple)
+_ITERATORS: Final[tuple[type, ...]] = (type(iter(range(1))), type(iter([])), type(iter(())))
+_LOADERS: Final = "torch.utils.data"
+
+
+def find_left(iterator: Any) -> int | None:
+    """How many items an iterator still has; None where it is none that is known to say."""
+    return operator.length_hint(iterator) if type(iterator) in _ITERATORS else None
+
+
+def find_batches(iterable: Any) -> int | None:
+    """How many batches a pass has; None where nobody can tell."""
+    if type(iterable) in _SEQUENCES:
+        return len(iterable)
+    if any(base.__module__.startswith(_LOADERS) for base in type(iterable).__mro__):
+        try:
+            return len(iterable.batch_sampler)
+        except TypeError:  # it has none, or its dataset has no length
+            return None
+    return None

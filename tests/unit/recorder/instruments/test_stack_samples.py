@@ -1,0 +1,113 @@
+"""Is the line of the program counted at which a thread is, with what it calls?"""
+
+from __future__ import annotations
+
+import sysconfig
+import threading
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+import otel_mlperf as om
+from otel_mlperf import names
+from otel_mlperf.recorder.instruments.stack_samples import THREAD_NAME, StackSamples, package_of
+
+_STDLIB = sysconfig.get_paths()["stdlib"]
+
+
+class Counted(Counter):
+    """Cells as far as samples use them."""
+
+    def add(self, name, unit, value, labels=()):
+        assert (name, unit) == (names.STACK_SAMPLES.name, names.STACK_SAMPLES.unit)
+        self[labels] += value
+
+
+@pytest.fixture
+def waiting():
+    """A thread that has come to its wait, in a line of this file."""
+    has_come, may_go = threading.Event(), threading.Lock()
+    may_go.acquire()
+
+    def hold_on():
+        has_come.set()
+        may_go.acquire()
+
+    thread = threading.Thread(target=hold_on)
+    thread.start()
+    has_come.wait()
+    yield thread
+    may_go.release()
+    thread.join()
+
+
+def test_where_a_thread_is_is_counted_with_what_it_calls(waiting):
+    """The innermost line of the program, by file, function and line."""
+    cells = Counted()
+    samples = StackSamples(cells, lambda: True, waiting.ident)
+    samples.look()
+    samples.look()
+
+    assert sum(cells.values()) == 2
+    told = dict(min(cells))
+    assert told[names.CODE_FILE] == Path(__file__).name
+    assert told[names.CODE_FUNCTION] == "waiting.<locals>.hold_on"
+    assert told[names.STACK_WITHIN] == ""
+
+
+def test_a_thread_that_is_gone_is_counted_without_a_place():
+    """The sum is that of all looks."""
+    cells = Counted()
+    StackSamples(cells, lambda: True, -1).look()
+
+    assert cells == {(): 1}
+
+
+@pytest.mark.parametrize(
+    ("path", "library"),
+    [
+        ("/home/me/train.py", ""),
+        ("/home/me/torch/model.py", ""),
+        ("/venv/lib/python3.11/site-packages/torch/nn/modules/module.py", "torch"),
+        ("/usr/lib/python3/dist-packages/numpy/core/numeric.py", "numpy"),
+        ("/venv/lib/python3.11/site-packages/six.py", "six"),
+        (f"{_STDLIB}/logging/__init__.py", "logging"),
+        (f"{_STDLIB}/json.py", "json"),
+        ("<frozen importlib._bootstrap>", "python"),
+        ("<stdin>", ""),
+    ],
+)
+def test_files_of_libraries_are_told_from_those_of_the_program(path, library):
+    """By the folder into which they were installed."""
+    assert package_of(path) == library
+
+
+def lookers():
+    """Threads that look at stacks."""
+    return [one for one in threading.enumerate() if one.name == THREAD_NAME]
+
+
+def test_it_is_looked_for_as_long_as_the_run_goes_on(start):
+    """The thread ends with it."""
+    start(readings="detailed")
+    (thread,) = lookers()
+    om.stop()
+
+    thread.join()
+    assert lookers() == []
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"readings": "basic"},
+        {"readings": "detailed", "readings_off": "stacks"},
+        {"readings": "none"},
+    ],
+)
+def test_not_asked_for(start, settings):
+    """There is no such thread: the training process has none of ours."""
+    start(**settings)
+
+    assert lookers() == []
