@@ -15,7 +15,7 @@ from otel_mlperf.errors import OtelMlperfError
 
 _INTERRUPTED = 130
 _NOT_WRITTEN = 74
-_ACTING = frozenset({"run", "import", "export", "send", "profile", "recover", "agent"})
+_ACTING = frozenset({"run", "import", "export", "report", "send", "profile", "recover", "agent"})
 """What these had left to do is not done where nobody reads their output any more."""
 
 

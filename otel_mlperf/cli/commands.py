@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
 NAME: Final = "otel-mlperf"
 _COMMANDS: Final = (
-    "summary", "show", "kernels", "export", "import", "runs", "top", "profile", "metrics", "doctor",
-    "send", "recover", "agent",
+    "summary", "findings", "show", "compare", "check", "kernels", "report", "export", "import",
+    "runs", "top", "profile", "loader", "metrics", "doctor", "send", "recover", "agent",
 )  # fmt: skip
 """In the order of ``--help``; each is a module here that has a function of its name."""
 _RUN: Final = "run"

@@ -68,6 +68,27 @@ _UNSEEN = re.compile(
 """Control characters that are no ASCII, and those that turn, break or hide text."""
 
 
+class Status:
+    """What is being done now, on a terminal; nowhere else."""
+
+    def __init__(self) -> None:
+        self._status: Any = None
+
+    def __enter__(self) -> Callable[[str], None]:
+        if not sys.stderr.isatty():
+            return lambda _: None
+        from rich.console import Console
+        from rich.markup import escape
+
+        status = self._status = Console(stderr=True).status("")
+        status.start()
+        return lambda text: status.update(escape(text))
+
+    def __exit__(self, *error: object) -> None:
+        if self._status is not None:
+            self._status.stop()
+
+
 class Progress:
     """A bar on a terminal: how much of the files has been read."""
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final, NoReturn
 
 from otel_mlperf.errors import ConfigError, UsageError
 from otel_mlperf.integrations.program_start import ProgramRequest, become_program
+from otel_mlperf.levels import LEVELS
 from otel_mlperf.profile_schedule import schedule_text
 
 if TYPE_CHECKING:
@@ -35,13 +36,14 @@ Options:
   --name NAME         what the run is called; the script's or module's name by default
   --profile SCHEDULE  steps that torch.profiler records, as in wait=10,warmup=1,active=3,repeat=2
                       (the words of otel_mlperf.torch_profile), or `on`
+  --level LEVEL       how much is recorded: off, light, basic, detailed or comprehensive
   --help              show this and exit
 
 Settings come from the environment: OTEL_MLPERF_* and OTEL_*.
 """
 
 
-_VALUES: Final = {"--name": "NAME", "--profile": "SCHEDULE"}
+_VALUES: Final = {"--name": "NAME", "--profile": "SCHEDULE", "--level": "LEVEL"}
 
 
 def main(arguments: Sequence[str]) -> NoReturn:
@@ -80,8 +82,18 @@ def parse_arguments(arguments: Sequence[str]) -> ProgramRequest:
             f"run: no such option {rest[0]}; Python's own go before: python {rest[0]} …"
         )
     return ProgramRequest(
-        given.get("--name"), rest, is_command, _schedule(given.get("--profile", ""))
+        given.get("--name"),
+        rest,
+        is_command,
+        _schedule(given.get("--profile", "")),
+        _level(given.get("--level", "")),
     )
+
+
+def _level(word: str) -> str:
+    if word and word not in LEVELS:
+        raise UsageError(f"run: --level {word}: expected one of {', '.join(LEVELS)}")
+    return word
 
 
 def _schedule(text: str) -> str:

@@ -9,16 +9,19 @@ from functools import partial
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
+from msgspec.structs import replace
 
 from otel_mlperf.analysis.run.run_processes import RUNNING
 from otel_mlperf.cli.arguments import JsonOption, RunArgument  # noqa: TC001 - typer reads them
 from otel_mlperf.cli.output import print_answer
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from rich.console import Console
     from rich.text import Text
 
-    from otel_mlperf.analysis.live.live_view import Live, LiveWatch
+    from otel_mlperf.analysis.live.live_view import Live
 
 _EVERY_S: Final = 1.0
 
@@ -31,25 +34,33 @@ def top(
     ] = _EVERY_S,
     as_json: JsonOption = False,
 ) -> None:
-    """Watch a run: its ranks, where each is now, step times, GPUs. Ctrl-C leaves.
+    """Watch a run: its ranks, where each is now, step times, GPUs, findings. Ctrl-C leaves.
 
     Ranks on this node are seen as they are, without any server; others as the run folder has them.
     """
+    from otel_mlperf.analysis.findings.finding_watch import FindingWatch
     from otel_mlperf.analysis.live.live_view import LiveWatch
     from otel_mlperf.report.lines import shown_in
     from otel_mlperf.report.live_screen import render_top
     from otel_mlperf.store.run_folders import find_run
 
-    watch = LiveWatch(find_run(run))
-    live = watch.look()
+    chosen = find_run(run)
+    watch, findings = LiveWatch(chosen), FindingWatch(chosen)
+
+    def look() -> Live:
+        return replace(watch.look(), findings=findings.look())
+
+    live = look()
     if not (once or as_json) and sys.stdout.isatty() and live.outcome == RUNNING:
         color, unicode = shown_in(sys.stdout)
-        live = _watched(watch, live, every, color=color, unicode=unicode)
+        live = _watched(look, live, every, color=color, unicode=unicode)
     # Once more when it has ended: the screen of its own is gone, and this stays.
     print_answer(live, partial(render_top, live), as_json=as_json)
 
 
-def _watched(watch: LiveWatch, live: Live, every: float, *, color: bool, unicode: bool) -> Live:
+def _watched(
+    look: Callable[[], Live], live: Live, every: float, *, color: bool, unicode: bool
+) -> Live:
     """Frame after frame on a screen of their own, until the run ends or somebody has seen enough.
 
     The terminal is then as it was before.
@@ -66,7 +77,7 @@ def _watched(watch: LiveWatch, live: Live, every: float, *, color: bool, unicode
         ) as screen:
             while live.outcome == RUNNING:
                 time.sleep(every)
-                live = watch.look()
+                live = look()
                 screen.update(_frame(live, console, unicode), refresh=True)
     except KeyboardInterrupt:
         pass  # that is how one leaves

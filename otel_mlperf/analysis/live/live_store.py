@@ -38,6 +38,7 @@ class StepSeen(NamedTuple):
     """For data, in its own thread."""
     samples: int | None
     tokens: int | None
+    flops: int | None
 
 
 class StoredRank(msgspec.Struct, kw_only=True):
@@ -99,7 +100,8 @@ def _steps(store: Store, phase: str) -> list[tuple[int, StepSeen]]:
         "(PARTITION BY rank ORDER BY restart DESC, n DESC) <= $most), "
         "waits AS (SELECT rank, restart, n, sum(self_ns)::BIGINT AS waited FROM sections "
         "WHERE phase = $phase AND n NOTNULL AND NOT beside AND category = $data GROUP BY ALL) "
-        "SELECT rank, number, start_ns, end_ns, duration_ns, coalesce(waited, 0), samples, tokens "
+        "SELECT rank, number, start_ns, end_ns, duration_ns, coalesce(waited, 0), samples, "
+        "tokens, flops "
         "FROM last LEFT JOIN waits USING (rank, restart, n) ORDER BY rank, restart, n",
         phase=phase,
         most=MOST_STEPS,

@@ -14,8 +14,10 @@ import msgspec
 
 from otel_mlperf.analysis.live import live_journals, live_store
 from otel_mlperf.analysis.live.live_readings import Usage, find_devices, find_usage
+from otel_mlperf.analysis.live.live_requests import RequestsNow, requests_now
 from otel_mlperf.analysis.run import item_accounts
 from otel_mlperf.analysis.run.run_processes import RUNNING
+from otel_mlperf.findings.finding import Finding  # noqa: TC001 - msgspec reads it
 
 if TYPE_CHECKING:
     from otel_mlperf.analysis.live.live_journals import Looked, PublishedNow
@@ -71,6 +73,8 @@ class Live(msgspec.Struct, frozen=True, kw_only=True):
     steps_per_s: float | None
     samples_per_s: float | None
     tokens_per_s: float | None
+    flops_per_s: float | None
+    """Of all ranks: operations that are known / the time that went by."""
     data_wait: float | None
     last: dict[str, float]
     """What the program logged last, by name."""
@@ -80,6 +84,10 @@ class Live(msgspec.Struct, frozen=True, kw_only=True):
     warnings: list[str]
     """Conditions that hold now, on this node."""
     lost: int | None
+    requests: list[RequestsNow] = []
+    """Open now, and of the last minute, on this node."""
+    findings: list[Finding] = []
+    """What is worth changing in the run so far, worst first; whoever watches it adds them."""
 
 
 class _Rates(NamedTuple):
@@ -88,6 +96,7 @@ class _Rates(NamedTuple):
     steps: float | None
     samples: float | None
     tokens: float | None
+    flops: float | None
 
 
 class LiveWatch:
@@ -154,6 +163,7 @@ def _merged(
         steps_per_s=rates.steps,
         samples_per_s=rates.samples,
         tokens_per_s=rates.tokens,
+        flops_per_s=rates.flops,
         data_wait=_waited(all_steps),
         last=last,
         ranks=_ranks(stored, looked, steps, find_usage(readings), at_ns),
@@ -161,6 +171,7 @@ def _merged(
         readings_age_ns=max(0, at_ns - read_ns) if read_ns else None,
         warnings=warnings,
         lost=item_accounts.lost(accounts) if accounts else None,
+        requests=requests_now(one for seen in looked.values() for one in seen.requests),
     )
 
 
@@ -218,7 +229,7 @@ def _rates(steps: dict[int, list[StepSeen]], at_ns: int) -> _Rates:
 
     Of each rank: what the steps that are seen have / the time from the begin of the first of them
     until now, so that a rank which hangs becomes slower and slower. Steps are the mean of the
-    ranks, since each makes all of them; samples and tokens are their sum.
+    ranks, since each makes all of them; samples, tokens and operations are their sum.
     """
     rates: list[float] = []
     sums: dict[str, float] = {}
@@ -227,12 +238,12 @@ def _rates(steps: dict[int, list[StepSeen]], at_ns: int) -> _Rates:
             continue
         seconds = (at_ns - seen[0].start_ns) / 1e9
         rates.append(len(seen) / seconds)
-        for what in ("samples", "tokens"):
+        for what in ("samples", "tokens", "flops"):
             counted = [value for step in seen if (value := getattr(step, what)) is not None]
             if counted:
                 sums[what] = sums.get(what, 0.0) + sum(counted) / seconds
     mean = sum(rates) / len(rates) if rates else None
-    return _Rates(mean, sums.get("samples"), sums.get("tokens"))
+    return _Rates(mean, sums.get("samples"), sums.get("tokens"), sums.get("flops"))
 
 
 def _left_ns(step: int | None, expected: int | None, steps_per_s: float | None) -> int | None:

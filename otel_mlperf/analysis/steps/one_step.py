@@ -9,7 +9,7 @@ from otel_mlperf.analysis.profiles.section_operators import read_operators
 from otel_mlperf.analysis.steps.annotated_step import has_recorded_steps, read_annotated
 from otel_mlperf.analysis.steps.span_tree import draw_tree
 from otel_mlperf.analysis.steps.step_selection import nearby_steps, no_such_step
-from otel_mlperf.analysis.steps.step_shapes import RankStep, StepFindings, StepSection
+from otel_mlperf.analysis.steps.step_shapes import RankStep, StepFindings, StepOnGpu, StepSection
 from otel_mlperf.analysis.steps.step_shares import (
     NOT_IN_A_SPAN,
     main_phase,
@@ -161,7 +161,20 @@ def _rank_step(store: Store, step: dict[str, Any], *, operators: bool) -> RankSt
         tokens=step["tokens"],
         sections=sections,
         spans=read_spans(store, step, operators=operators),
+        gpu=_on_gpu(store, key),
     )
+
+
+def _on_gpu(store: Store, key: dict[str, Any]) -> StepOnGpu | None:
+    rows = store.rows(
+        "SELECT gpu_ns, idle_ns, host_paced_ns * 2 > gpu_ns, device_paced_ns * 2 > gpu_ns "
+        "FROM gpu_steps WHERE rank = $rank AND restart = $restart AND phase = $phase AND n = $n",
+        **key,
+    )
+    for gpu_ns, idle_ns, is_host, is_device in rows[:1]:
+        by = "host" if is_host else "device" if is_device else ""
+        return StepOnGpu(gpu_ns=gpu_ns, idle_ns=idle_ns, paced_by=by)
+    return None
 
 
 def _names_outside(store: Store, step: dict[str, Any]) -> list[str]:

@@ -53,6 +53,17 @@ class StepSection(msgspec.Struct, frozen=True, kw_only=True):
     """Its shortest and longest; None: of what is in no span."""
 
 
+class StepOnGpu(msgspec.Struct, frozen=True, kw_only=True):
+    """A step on one rank's GPU."""
+
+    gpu_ns: int
+    """From its begin to its end on the device."""
+    idle_ns: int | None
+    """Of that, in no section that gives the device work; None: there is no such section."""
+    paced_by: str
+    """``host`` or ``device``: who set most of the pace; empty: it is not known."""
+
+
 class RankStep(msgspec.Struct, frozen=True, kw_only=True):
     """The step on one rank."""
 
@@ -70,6 +81,8 @@ class RankStep(msgspec.Struct, frozen=True, kw_only=True):
     tokens: int | None
     sections: list[StepSection]
     spans: list[Span]
+    gpu: StepOnGpu | None = None
+    """None: it is not known when a GPU was in it."""
 
 
 class StepFindings(msgspec.Struct, frozen=True, kw_only=True):

@@ -20,14 +20,15 @@ PROFILED = "profiled"
 """Why the steps of a profiler window are kept."""
 _FEWEST = 3
 """Steps of a rank from which on a slow first one is told apart from slow ones."""
-_LONGER = 2.0
+LONGER = 2.0
+"""Times the median of the others from which on the first step is warm-up."""
 _P95 = 0.95
 
 # A step that an error cut short says nothing about the others, unless there are no others.
-_CHOSEN = """WITH counted AS (SELECT * FROM steps WHERE phase = $phase AND n >= $first),
+CHOSEN = """WITH counted AS (SELECT * FROM steps WHERE phase = $phase AND n >= $first),
 chosen AS (SELECT * FROM counted WHERE NOT error OR (SELECT bool_and(error) FROM counted))"""
 _OF_STEP = "phase = $phase AND rank = $rank AND restart = $restart AND n = $n"
-OWN = f"""{_CHOSEN}, own AS (
+OWN = f"""{CHOSEN}, own AS (
     SELECT name, min(category) AS category, aggregate, beside, rank, restart, n,
            sum(s.self_ns) AS own, min(s.start_ns - chosen.start_ns) AS since
     FROM sections s JOIN chosen USING (rank, restart, n)
@@ -100,7 +101,7 @@ def read_warm_up(store: Store, phase: str) -> WarmUp | None:
         "ORDER BY duration_ns DESC LIMIT 1",
         phase=phase,
     )
-    if not slowest or others < _FEWEST - 1 or slowest[0][1] <= _LONGER * usual:
+    if not slowest or others < _FEWEST - 1 or slowest[0][1] <= LONGER * usual:
         return None
     return WarmUp(number=slowest[0][0], duration_ns=slowest[0][1])
 
@@ -112,7 +113,7 @@ def read_steps(store: Store, phase: str, warm_up: WarmUp | None) -> StepFigures:
     """
     values: dict[str, Any] = {"phase": phase, "first": 1 if warm_up else 0}
     (chosen, mean, p50, p95, own, own_p95, samples, tokens), *_ = store.rows(
-        f"{_CHOSEN} SELECT count(*), avg(duration_ns), quantile_disc(duration_ns, 0.5), "
+        f"{CHOSEN} SELECT count(*), avg(duration_ns), quantile_disc(duration_ns, 0.5), "
         "quantile_disc(duration_ns, 0.95), avg(self_ns), quantile_disc(self_ns, 0.95), "
         f"{_rate('samples')}, {_rate('tokens')} FROM chosen",
         **values,
@@ -142,7 +143,7 @@ def read_slowest(store: Store, steps: StepFigures, warm_up: WarmUp | None) -> Sl
     profiled = "coalesce(kept, '') = $profiled"
     order = f"ORDER BY {profiled}, duration_ns DESC, start_ns LIMIT 1"
     (rank, restart, n, number, duration, own, kept, is_profiled, kept_number), *_ = store.rows(
-        f"{_CHOSEN} SELECT rank, restart, n, number, duration_ns, self_ns, kept IS NOT NULL, "
+        f"{CHOSEN} SELECT rank, restart, n, number, duration_ns, self_ns, kept IS NOT NULL, "
         f"{profiled}, (SELECT number FROM chosen WHERE kept IS NOT NULL {order}) "
         f"FROM chosen {order}",
         **values,
@@ -209,7 +210,7 @@ def _section_rows(store: Store, values: dict[str, Any], chosen: int, mean: float
 def _around_collections(store: Store, values: dict[str, Any]) -> str:
     """The section that most of the garbage collections' time fell into."""
     ((around, _),) = store.rows(
-        f"{_CHOSEN} SELECT parent, sum(s.self_ns) AS own FROM sections s "
+        f"{CHOSEN} SELECT parent, sum(s.self_ns) AS own FROM sections s "
         "JOIN chosen USING (rank, restart, n) WHERE s.phase = $phase AND NOT beside "
         "AND category = $collection GROUP BY parent ORDER BY own DESC, parent LIMIT 1",
         **values,

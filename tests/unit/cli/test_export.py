@@ -92,6 +92,23 @@ def test_other_words_for_steps_are_refused(run, steps):
     assert os.listdir() == []
 
 
+@pytest.mark.parametrize("form", ["csv", "parquet"])
+def test_tables_are_a_folder(run, capsys, form):
+    """Named for the run; it says how many rows each has."""
+    export(run, **{form: True})
+
+    assert os.listdir() == [f"digits-3f2a-{form}"]
+    assert f"steps.{form}" in os.listdir(f"digits-3f2a-{form}")
+    assert "steps 4" in capsys.readouterr().out
+
+
+def test_tables_are_not_cut_by_steps(run):
+    """Whoever reads them filters."""
+    with pytest.raises(UsageError, match="--steps 1: tables are written whole"):
+        export(run, csv=True, steps="1")
+    assert os.listdir() == []
+
+
 def test_one_format_is_written(run):
     """Not two at once."""
     with pytest.raises(UsageError, match="give one of"):

@@ -309,6 +309,13 @@ def test_profile_takes_a_schedule():
 
 def test_bootstrap_folder_holds_nothing_else():
     """What is put at the front of a program's path can shadow one module only."""
-    from otel_mlperf.integrations import autostart
+    from otel_mlperf.integrations.told_start import FOLDER
 
-    assert [path.name for path in Path(autostart.FOLDER).glob("*.py")] == ["sitecustomize.py"]
+    assert [path.name for path in Path(FOLDER).glob("*.py")] == ["sitecustomize.py"]
+
+
+def test_a_level_is_one_that_there_is():
+    """It is taken for the program; another word is refused before anything runs."""
+    assert parse_arguments(["--level", "detailed", "train.py"]).level == "detailed"
+    with pytest.raises(UsageError, match="--level loud: expected one of off, light, basic"):
+        parse_arguments(["--level", "loud", "train.py"])

@@ -6,7 +6,7 @@ import json
 import sys
 
 import pytest
-from run_folders import RunFolderBuilder, digits
+from run_folders import MS, RunFolderBuilder, digits
 
 from otel_mlperf.cli import main
 
@@ -74,3 +74,19 @@ def test_a_wrong_run_is_said(runs, top):
 
     assert (code, out) == (66, "")
     assert "looking for run 'nothing'" in err
+
+
+def test_what_is_worth_changing_stands_at_the_foot(runs, top):
+    """Of the run so far; programs get all of it."""
+    run = RunFolderBuilder(runs)
+    for n in range(60):
+        run.step(n, n * 100 * MS, {"data.load": 90 * MS, "forward": 5 * MS})
+    run.process()
+    run.write()
+
+    _, out, _ = top("--once")
+    found = json.loads(top("--json")[1])["findings"]
+
+    assert out.splitlines()[-2].startswith("→ ")
+    assert "data" in out.splitlines()[-2]
+    assert found[0]["id"] == "data_loading"

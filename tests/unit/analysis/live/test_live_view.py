@@ -13,6 +13,7 @@ from otel_mlperf import names
 from otel_mlperf.analysis.live import live_journals
 from otel_mlperf.analysis.live.live_journals import look_at, published
 from otel_mlperf.analysis.live.live_readings import Usage, find_devices, find_usage
+from otel_mlperf.analysis.live.live_requests import requests_now
 from otel_mlperf.analysis.live.live_store import read
 from otel_mlperf.analysis.live.live_view import LiveWatch, _merged
 from otel_mlperf.journal.bulletin import Group, Reading, RunWarning, write_readings
@@ -39,9 +40,9 @@ def looked(tmp_path):
 
 
 def test_steps_are_those_that_ended_with_their_waits(tmp_path, program):
-    """Numbers, times, data wait, samples and tokens of each step, the newest last."""
+    """Numbers, times, data wait, samples, tokens and operations of each step, the newest last."""
     for start in range(0, 50, 10):
-        program.step(start, payload={"n": 32, "t": 512})
+        program.step(start, payload={"n": 32, "t": 512, "f": 10**15})
     found = looked(tmp_path)
 
     assert found.phase == names.TRAIN
@@ -54,6 +55,7 @@ def test_steps_are_those_that_ended_with_their_waits(tmp_path, program):
         2 * MS,
         32,
         512,
+        10**15,
     )
 
 
@@ -255,3 +257,21 @@ def test_a_rank_that_hangs_becomes_slower(tmp_path, program):
     ]
 
     assert rates == pytest.approx([100, 0.1])
+
+
+def test_requests_that_are_open_and_those_of_the_last_minute(tmp_path, program):
+    """Counts, quantiles and the oldest, by name; what ended long ago is over."""
+    now = time.monotonic_ns() / MS
+    for i in range(100):
+        program.section("predict", now - i - 1, now - i, span=5000 + i, root=5000 + i,
+                        category=names.REQUEST, error=i == 0, track=200 + i)  # fmt: skip
+    program.section("predict", now - 70_000, now - 61_000, span=6000, root=6000,
+                    category=names.REQUEST)  # fmt: skip
+    program.open("predict", now - 500, span=7000, root=7000)
+    (found,) = requests_now(looked(tmp_path).requests)
+
+    assert (found.name, found.open, found.count, found.failed) == ("predict", 1, 100, 1)
+    assert found.oldest_ns >= 500 * MS
+    for took in (found.p50_ns, found.p95_ns, found.p99_ns, found.max_ns):
+        assert abs(took - MS) <= 1
+    assert found.per_s > 0
