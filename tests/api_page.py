@@ -38,10 +38,21 @@ Setting up may raise, as each call says; recording never does. The words are exp
 GROUPS = {
     "A run": ["start", "stop", "Run", "Config", "integrate"],
     "Steps": ["steps", "step", "mark_step", "epochs", "epoch", "phase"],
-    "Sections": ["span", "Span", "log_ids"],
+    "Sections": ["span", "timed", "request", "Span", "watch_files", "log_ids"],
     "Numbers": ["log", "counter", "gauge", "histogram"],
-    "Devices": ["torch_profile", "trace_handler", "cuda_memory"],
-    "Reading back": ["memory", "Memory", "readings", "Readings"],
+    "Devices": ["torch_profile", "trace_handler", "cuda_memory", "memory_snapshot"],
+    "Work": ["model_work", "find_batch_size"],
+    "Reading back": [
+        "read_run",
+        "StoredRun",
+        "RunTable",
+        "Stats",
+        "SectionStats",
+        "memory",
+        "Memory",
+        "readings",
+        "Readings",
+    ],
     "Callbacks": [
         "on_step_begin",
         "on_step_end",
@@ -55,12 +66,24 @@ GROUPS = {
 """Each public name once, in the order of the page."""
 
 METHODS = {
-    "Run": ["id", "path", "is_active", "step", "result", "summary", "stop"],
+    "Run": ["id", "path", "is_active", "step", "result", "stats", "mark", "summary", "stop"],
+    "StoredRun": [
+        "steps",
+        "sections",
+        "readings",
+        "values",
+        "kernels",
+        "table",
+    ],
+    "RunTable": ["columns", "to_arrow", "to_pandas", "to_polars", "to_duckdb"],
     "span": ["set"],
     "counter": ["add", "labels"],
     "gauge": ["set", "labels"],
     "histogram": ["record", "labels"],
     "torch_profile": ["start", "stop", "paths"],
+    "model_work": ["count"],
+    "find_batch_size": ["largest", "best", "as_good"],
+    "watch_files": ["stop"],
 }
 """What a program calls on a class, or on what a call returns."""
 
@@ -76,6 +99,9 @@ KINDS = {
     "gauge": known_to(om.gauge, "Gauge"),
     "histogram": known_to(om.histogram, "Histogram"),
     "torch_profile": known_to(om.torch_profile, "Profiling"),
+    "model_work": known_to(om.model_work, "ModelWork"),
+    "find_batch_size": known_to(om.find_batch_size, "BatchSizes"),
+    "watch_files": known_to(om.watch_files, "FileWatch"),
 }
 """What a call returns that has such methods."""
 

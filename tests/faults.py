@@ -248,8 +248,8 @@ PROFILER = {
 
 ATTACKS = {
     "F91": Fault(
-        "shared memory is emptied while a run goes on",
-        "the mapping is read on, a new file comes at the next step, counts are exact",
+        "shared memory is emptied, or a journal cut short, while a run goes on",
+        "it is read on, a new file comes at the next step, a cut one is made whole; counts hold",
     ),
     "F92": Fault(
         "the agent gets no processor",

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 GUIDES = [
     *(DOCS / f"{name}.md" for name in (
         "start-here", "frameworks", "notebooks", "slurm", "kubernetes", "troubleshooting",
-        "questions",
+        "questions", "comparing", "data-loading", "report",
     )),
     *sorted((DOCS / "frameworks").glob("*.md")),
 ]  # fmt: skip

@@ -39,7 +39,7 @@ class TrueCounts(NamedTuple):
     unseen: list[str]
     """Kinds that nobody can see who does not know the program."""
     unmarked: list[str]
-    """Kinds that happen inside a framework, where no stopwatch can be placed."""
+    """Kinds inside a framework that no stopwatch is placed at, or that happen more often there."""
     style: str = "untouched"
     """In which it is recorded; ``api`` where nobody can see its loop."""
 

@@ -15,7 +15,8 @@ import faults
 import yaml
 
 from otel_mlperf.config import Config
-from otel_mlperf.findings.finding_table import RULES
+from otel_mlperf.findings.finding_table import RULES, TABLE
+from otel_mlperf.levels import LEVELS as LEVELS_OF
 from otel_mlperf.names.sources import levels_of
 from otel_mlperf.redaction import ENDINGS, KEY_WORDS, SHAPES, URL_PARAMETERS
 from otel_mlperf.sensors.measurement import LEVELS
@@ -23,7 +24,7 @@ from otel_mlperf.sensors.measurement import LEVELS
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 ALERT_RULES = ROOT / "deploy" / "prometheus" / "rules.yaml"
-THRESHOLD = re.compile(r" > ([\d.]+)$")
+THRESHOLD = re.compile(r" ([<>]) ([\d.]+)$")
 GIB = 1 << 30
 
 
@@ -60,6 +61,23 @@ def default(item):
     return f"`{shown}`{size}"
 
 
+def levels():
+    """What each level says of a setting; of those that none mentions nothing."""
+    named = [
+        item.name for item in fields(Config) if any(item.name in of for of in LEVELS_OF.values())
+    ]
+    rows = [("setting", *(f"`{level}`" for level in LEVELS_OF))]
+    for name in named:
+        said = [of.get(name, getattr(Config(), name)) for of in LEVELS_OF.values()]
+        rows.append((f"`{name}`", *(f"`{text(value)}`" if value != "" else "–" for value in said)))
+    return table(*rows)
+
+
+def text(value):
+    """As one would write it in a YAML file."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
 def warnings():
     """Each rule by which a run is watched, with the alert of the same name."""
     alerts = {alert["alert"]: alert for alert in all_alerts()}
@@ -92,7 +110,8 @@ def condition(rule):
     """The rule's summary, with its threshold in the place of the value, and its times."""
     value = {"above": Over, "below": Under}[rule.comparison](rule.threshold)
     labels = {label.replace(".", "_"): ", ".join(values) for label, values in rule.measured.where}
-    words = {"hw_name": "a GPU", "system_filesystem_mountpoint": ""} | labels
+    words = {"hw_name": "a GPU", "ml_section_name": "of a name"} | labels
+    words["system_filesystem_mountpoint"] = ""
     said = rule.summary.format(value=value, **words).removeprefix("only ").replace(" ()", "")
     lasting = [f"for {time(rule.for_s)}"] if rule.for_s else []
     within = [f"within {time(rule.over_s)}"] if rule.over_s else []
@@ -134,9 +153,24 @@ def alerts_alone():
     return table(*rows)
 
 
+def found_afterwards():
+    """What only a finished run is judged by."""
+    rows = [("finding", "said from", "what to do")]
+    for row in TABLE:
+        if row.of_ended and row not in RULES and row.threshold:
+            words = re.sub(r"\{value[^}]*\}", "…", row.summary)
+            said = re.sub(r"\{(\w+)[^}]*\}", r"*\1*", words)
+            action = re.sub(r"\{(\w+)[^}]*\}", r"*\1*", row.action)
+            limit, is_above = f"{row.threshold:g}", row.comparison == "above"
+            bound = f"{limit} on" if is_above else f"below {limit}"
+            rows.append((f"`{row.id}`", f"{bound}: {said}", action))
+    return table(*rows)
+
+
 def described(alert, description):
     """The alert's own description, with its threshold in the place of the value."""
-    bound = Over(THRESHOLD.search(alert["expr"])[1])
+    sign, limit = THRESHOLD.search(alert["expr"]).groups()
+    bound = {">": Over, "<": Under}[sign](limit)
     shown = {"humanizeDuration": f"over {time(bound)}", "humanizePercentage": f"{bound:.0%}"}
     return re.sub(r"\{\{ \$value \| (\w+) \}\}", lambda match: shown[match[1]], description)
 
@@ -176,8 +210,10 @@ def test_link(test):
 
 TABLES = {
     ("configuration.md", "settings"): settings,
+    ("configuration.md", "levels"): levels,
     ("warnings.md", "warnings"): warnings,
     ("warnings.md", "alerts"): alerts_alone,
+    ("warnings.md", "found"): found_afterwards,
     ("secrets.md", "words"): words,
     ("secrets.md", "forms"): forms,
 } | {("faults.md", name): partial(fault_rows, group) for name, group in faults.GROUPS.items()}

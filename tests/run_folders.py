@@ -70,6 +70,7 @@ class RunFolderBuilder:
             "self_ns": own,
             "samples": None,
             "tokens": None,
+            "elements": None,
             "error": False,
             "kept": None,
             "trace_id": f"{n + 1:032x}",
@@ -167,12 +168,14 @@ class RunFolderBuilder:
 CATEGORIES = {
     "data.load": "data_loading",
     "gc.collect": "garbage_collection",
+    "transfer": "transfer",
     "forward": "forward",
     "backward": "backward",
     "optimizer": "optimizer",
     "train.epoch": "epoch",
     "validate": "phase",
     "checkpoint": "checkpoint",
+    "compile": "compile",
 }
 
 

@@ -86,6 +86,18 @@ def _loop_measured(n):
             pass
 
 
+def _loop_request(n):
+    for _ in range(n):
+        with om.request("predict"):
+            pass
+
+
+def _loop_identified(n):
+    for i in range(n):
+        with om.request("predict", id=i, within_s=0.05):
+            pass
+
+
 def _loop_decorated(n):
     for _ in range(n):
         decorated()
@@ -121,6 +133,10 @@ def _rows(tracer) -> dict[str, tuple[Callable[[int], None], int, bool]]:
         "span with three attributes": (_loop_attributes, 5_000, True),
         "span, aggregate=True": (_loop_aggregate, 20_000, True),
         "span, resources=True": (_loop_measured, 2_000, True),
+        "request": (_loop_request, 5_000, True),
+        "request, A/A": (_loop_request, 5_000, True),
+        "request with id and within_s": (_loop_identified, 5_000, True),
+        "disabled request": (_loop_request, 20_000, False),
         "decorated function": (_loop_decorated, 20_000, True),
         "function, not decorated": (_loop_plain, 20_000, True),
         "disabled span": (_loop_span, 20_000, False),

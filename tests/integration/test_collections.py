@@ -5,10 +5,19 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from pathlib import Path
 
+import pytest
 from runs import adds_up, environment, run_program
 
 STEP = 3
+LOOPS = Path(__file__).parents[1] / "programs" / "loops"
+COUNTED = """
+import gc, runpy, sys
+sys.path.insert(0, sys.argv[1])
+runpy.run_path(sys.argv[1] + "/closure.py", run_name="__main__")
+print(gc.get_stats()[2]["collections"])
+"""
 
 
 def asked(ended, *arguments) -> dict:
@@ -38,3 +47,19 @@ def test_a_collection_in_a_wait_for_data_is_named_everywhere(tmp_path) -> None:
     (row,) = [row for row in summary["steps"]["rows"] if row["name"] == "garbage collection"]
     assert row["inside"] == "data wait"
     assert adds_up(ended.accounts()["spans"]["store"])
+
+
+def test_what_recording_loads_brings_no_full_collection_into_the_first_steps(tmp_path) -> None:
+    """An untouched program looks at all of its objects as often as without being recorded."""
+    pytest.importorskip("torch")
+    script = tmp_path / "counted.py"
+    script.write_text(COUNTED)
+    plain = [sys.executable, str(script), str(LOOPS)]
+    recorded = [sys.executable, "-m", "otel_mlperf", "run", *plain[1:]]
+
+    counts = [
+        int(subprocess.check_output(call, env=environment(tmp_path), text=True).splitlines()[-1])
+        for call in (plain, recorded)
+    ]
+
+    assert counts[1] <= counts[0]

@@ -11,6 +11,8 @@ LENGTH_S = 20 * MINUTE
 SLOW_S = 5 * MINUTE
 STEP_S, SLOWER = 0.5, 1.5
 WAITED = (0.1, 0.2)
+WORKED = (0.9, 0.5)
+REQUEST_S = (0.02, 0.08)
 EXPECTED_STEPS = 10_000
 LIMIT_BYTES = 80e9
 GPUS = (
@@ -120,6 +122,11 @@ def of_a_rank(rank, start_s):
         Made(names.LAST_STEP_TIME, {}, lambda age_s: start_s + age_s),
         Made(names.STEPS_EXPECTED, {}, constant(EXPECTED_STEPS)),
         Made(names.RUN_START_TIME, {}, constant(start_s)),
+        Made(names.RUN_PRODUCTIVE, {}, growing(WORKED[rank])),
+        Made(names.SECTION_DURATION, _of(names.CHECKPOINT), constant(2.0)),
+        Made(names.SECTION_DURATION, _of(names.REQUEST), constant(REQUEST_S[rank])),
+        Made(names.SECTION_BOUNDED, _of(names.REQUEST), growing(10)),
+        Made(names.SECTION_WITHIN, _of(names.REQUEST), growing(10 - rank)),
         Made(names.LOSS, phase, constant(float("nan") if rank else 0.25)),
         *(
             Made(metric, {names.DEVICE_INDEX: str(device)}, constant(share * (1 + device)))
@@ -146,6 +153,12 @@ def of_a_rank(rank, start_s):
             for role, cores in (("main", 1), ("worker", 2))
         ),
     ]
+
+
+def _of(category):
+    """Labels of a section of that category and name; an empty one would be none in Prometheus."""
+    section = {names.SECTION_NAME: category, names.SECTION_CATEGORY: category}
+    return section | {names.ML_PHASE: names.TRAIN}
 
 
 EXAMPLES = {

@@ -59,6 +59,10 @@ def free_ports(count: int) -> list[int]:
     return list(found)
 
 
+_ENDED_WITH_US = ("setpriv", "--pdeathsig", "KILL") if shutil.which("setpriv") else ()
+"""Else a server runs on for good when the tests are killed."""
+
+
 class Server:
     """One program that answers on a port, to be started, stopped, killed and started again."""
 
@@ -80,7 +84,11 @@ class Server:
         """Starts it and returns when it says that it is ready."""
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
-                self._command, env=self._environment, cwd=self._folder, stdout=log, stderr=log
+                [*_ENDED_WITH_US, *self._command],
+                env=self._environment,
+                cwd=self._folder,
+                stdout=log,
+                stderr=log,
             )
         try:
             wait_until(self._ready)

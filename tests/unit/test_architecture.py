@@ -87,3 +87,27 @@ def test_nothing_listens_and_nothing_that_is_read_is_run():
         assert "shell=True" not in path.read_text(), path
         if "socket" in names:
             assert not any(name.endswith((".bind", ".listen", ".accept")) for name in names), path
+
+
+def test_whoever_catches_everything_says_why_or_raises_it_again():
+    """Behind each ``except Exception`` and ``BaseException`` is a reason, or a ``raise``."""
+    silent = []
+    for path in python_files("otel_mlperf"):
+        text = path.read_text()
+        lines = text.splitlines()
+        silent += [
+            f"{path.relative_to(ROOT)}:{handler.lineno}"
+            for handler in ast.walk(ast.parse(text))
+            if isinstance(handler, ast.ExceptHandler) and catches_everything(handler)
+            if not any(isinstance(node, ast.Raise) for node in ast.walk(handler))
+            if not any("#" in line for line in lines[handler.lineno - 1 : handler.end_lineno])
+        ]
+
+    assert silent == []
+
+
+def catches_everything(handler):
+    """Whether an ``except`` names no kind of error, or the widest ones."""
+    named = ast.walk(handler.type) if handler.type else []
+    names = {node.id for node in named if isinstance(node, ast.Name)}
+    return handler.type is None or bool(names & {"Exception", "BaseException"})

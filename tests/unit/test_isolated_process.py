@@ -29,3 +29,20 @@ def test_other_copy_of_the_package_is_not_loaded(tmp_path):
 
     here = Path(otel_mlperf.__file__)
     assert done.stdout.split() == [str(here), str(here.with_name("ids.py"))], done.stderr
+
+
+def test_public_names_are_loaded_when_asked_for():
+    """A module of ours is found without them; what they need is loaded for whoever wants one."""
+    line = command("otel_mlperf.__main__", "--version")
+    place = line.index("-c") + 1
+    text, _, _ = line[place].partition("from otel_mlperf.__main__")
+    line[place] = text + (
+        "from otel_mlperf import names\n"
+        "has_recorder = 'otel_mlperf.recorder' in sys.modules\n"
+        "import otel_mlperf as om\n"
+        "print(has_recorder, om.span.__name__, om.__version__, hasattr(om, 'missing'))\n"
+    )
+
+    assert subprocess.check_output(line, text=True).split() == [
+        "False", "span", otel_mlperf.__version__, "False",
+    ]  # fmt: skip

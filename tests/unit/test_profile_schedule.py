@@ -34,6 +34,31 @@ def test_actions(text, expected):
     assert actions(parse_schedule(text), 16) == expected
 
 
+def test_epochs_are_counted_where_the_schedule_says_so():
+    """Whole epochs are recorded, each after its own warm-up steps; no step of it is the last."""
+    schedule = parse_schedule("unit=epoch,skip_first=1,wait=1,warmup=2,active=2,repeat=2")
+
+    recorded = [epoch for epoch in range(12) if schedule.action(2, epoch)]
+    assert recorded == [2, 3, 5, 6]
+    assert [schedule.action(step, 3) for step in range(4)] == [
+        "warmup",
+        "warmup",
+        "active",
+        "active",
+    ]
+    assert schedule.most_windows == 4
+    assert [schedule.is_first(step) for step in range(3)] == [True, False, False]
+    assert not any(schedule.is_last(step) for step in range(20))
+
+
+def test_flops_of_the_profiler_are_refused():
+    """Its trace holds none; the sentence says who counts them."""
+    with pytest.raises(ConfigError, match=r"with_flops: .* om\.model_work"):
+        parse_schedule("with_flops=on")
+    with pytest.raises(ConfigError, match=r"no FLOPs into its trace"):
+        om.torch_profile(with_flops=True)
+
+
 def test_first_and_last_step_of_a_window():
     """A window begins with its warm-up and ends with its last recorded step; no other step does."""
     schedule = Schedule(skip_first=6, wait=2, warmup=1, active=2, repeat=2)

@@ -13,10 +13,15 @@ import otel_mlperf as om
 
 ROOT = Path(__file__).parents[2]
 NAMES = ["Config", "ConfigError", "JournalError", "Memory", "OtelMlperfError", "Readings", "Run",
-         "RunActive", "RunWarning", "Span", "counter", "cuda_memory", "epoch", "epochs", "gauge",
-         "histogram", "integrate", "log", "log_ids", "mark_step", "memory", "on_phase",
-         "on_step_begin", "on_step_end", "on_warning", "phase", "readings", "remove_callback",
-         "span", "start", "step", "steps", "stop", "torch_profile", "trace_handler"]  # fmt: skip
+         "RunActive", "RunTable", "RunWarning", "SectionStats", "Span", "Stats", "StoredRun",
+         "counter", "cuda_memory", "epoch", "epochs",
+         "find_batch_size", "gauge", "histogram", "integrate", "log", "log_ids", "mark_step",
+         "memory", "memory_snapshot",
+         "model_work",
+         "on_phase", "on_step_begin", "on_step_end", "on_warning", "phase", "read_run",
+         "readings",
+         "remove_callback", "request", "span", "start", "step", "steps", "stop", "timed",
+         "torch_profile", "trace_handler", "watch_files"]  # fmt: skip
 
 
 def test_names():
@@ -50,19 +55,22 @@ def test_documented(name):
         ("log_ids", "()"),
         ("counter", "(name, unit)"),
         ("cuda_memory", "(*, reset_peak)"),
+        ("find_batch_size", "(step, sizes, *, repeats)"),
         ("gauge", "(name, unit)"),
+        ("model_work", "(model, *, peak_flops)"),
         ("histogram", "(name, unit)"),
         ("on_phase", "(callback)"),
         ("on_step_begin", "(callback)"),
         ("on_step_end", "(callback)"),
         ("on_warning", "(callback)"),
         ("remove_callback", "(callback)"),
+        ("request", "(name, /, *, id, within_s, **attributes)"),
         ("memory", "()"),
         ("readings", "()"),
         ("trace_handler", "(also)"),
         (
             "torch_profile",
-            "(*, wait, warmup, active, repeat, skip_first, every, phase, record_shapes, "
+            "(*, wait, warmup, active, repeat, skip_first, every, unit, phase, record_shapes, "
             "profile_memory, with_stack, with_flops, activities, events, folder)",
         ),
     ],

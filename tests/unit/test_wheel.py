@@ -36,3 +36,13 @@ def test_classifiers(wheel):
 def test_types(wheel):
     """Types reach those who use it."""
     assert "otel_mlperf/py.typed" in wheel.namelist()
+
+
+def test_page(wheel):
+    """What a page about a run is made of, and the licence of what others wrote of it."""
+    folder = "otel_mlperf/report/page/assets"
+    own = ("page.html.jinja", "page.css", "page.js")
+    theirs = ("uPlot.iife.min.js", "uPlot.min.css", "LICENSE", "version.txt")
+
+    wanted = {f"{folder}/{name}" for name in own} | {f"{folder}/uplot/{name}" for name in theirs}
+    assert wanted <= set(wheel.namelist())

@@ -174,6 +174,7 @@ def test_reasons_and_limits_of_traces_are_those_of_the_policy():
         sampling.EVERY,
         sampling.ERROR,
         sampling.SLOW,
+        sampling.LONGEST,
         sampling.INTERRUPTED,
     ]
     assert found["first"] == [f"the first {own.first_steps} of each phase", "`first_steps`", ""]
