@@ -31,7 +31,7 @@ lint: $(READY)
 
 bench: $(READY)
 	@for table in spans foreign_spans instruments overhead frameworks agent_cost encoder readings sensors \
-			profile_window trace_encoding trace_reading; do $(BIN)/python tests/bench/$$table.py || exit 1; done
+			profile_window trace_encoding trace_reading gpu_time loading; do $(BIN)/python tests/bench/$$table.py || exit 1; done
 
 load: $(READY)
 	@for load in rate.py "rate.py --keep-every 100" "rate.py --keep-every 100 --busy 2" \

@@ -20,9 +20,14 @@ from typing import TYPE_CHECKING as _TYPE_CHECKING
 
 from otel_mlperf.config import Config
 from otel_mlperf.errors import ConfigError, JournalError, OtelMlperfError, RunActive
+from otel_mlperf.integrations import torch_compiler as _torch_compiler  # noqa: F401 - looks at each run
 from otel_mlperf.integrations.switch import integrate
+from otel_mlperf.pytorch.gpu_time import switch as _gpu_time  # noqa: F401 - looks at each run
 from otel_mlperf.pytorch.memory import out_of_memory as _out_of_memory  # noqa: F401 - looks at each run
 from otel_mlperf.pytorch.memory.cuda_memory import cuda_memory
+from otel_mlperf.pytorch.memory.memory_snapshot import memory_snapshot
+from otel_mlperf.pytorch.operations.batch_size_search import find_batch_size
+from otel_mlperf.pytorch.operations.model_work import model_work
 from otel_mlperf.pytorch.windows.profile_call import torch_profile
 from otel_mlperf.pytorch.windows.trace_handler import trace_handler
 from otel_mlperf.recorder.api.block import Block as Span
@@ -34,18 +39,23 @@ from otel_mlperf.recorder.api.callbacks import (
     remove_callback,
 )
 from otel_mlperf.recorder.api.epochs import epoch, epochs, phase
+from otel_mlperf.recorder.api.file_watch import watch_files
 from otel_mlperf.recorder.api.instruments import counter, gauge, histogram
 from otel_mlperf.recorder.api.log_ids import log_ids
 from otel_mlperf.recorder.api.memory import Memory, memory
 from otel_mlperf.recorder.api.readings import Readings, readings
+from otel_mlperf.recorder.api.request import request
 from otel_mlperf.recorder.api.span import span
 from otel_mlperf.recorder.api.start import start, stop
 from otel_mlperf.recorder.api.step import log, mark_step, step
 from otel_mlperf.recorder.api.steps import steps
+from otel_mlperf.recorder.api.timed import timed
 from otel_mlperf.recorder.lifecycle.run import Run
 
 if _TYPE_CHECKING:
+    from otel_mlperf.analysis.run.stored_run import RunTable, StoredRun, read_run
     from otel_mlperf.journal.bulletin import RunWarning
+    from otel_mlperf.recorder.lifecycle.section_stats import SectionStats, Stats
 
 __all__ = [
     "Config",
@@ -56,12 +66,17 @@ __all__ = [
     "Readings",
     "Run",
     "RunActive",
+    "RunTable",
     "RunWarning",
+    "SectionStats",
     "Span",
+    "Stats",
+    "StoredRun",
     "counter",
     "cuda_memory",
     "epoch",
     "epochs",
+    "find_batch_size",
     "gauge",
     "histogram",
     "integrate",
@@ -69,20 +84,26 @@ __all__ = [
     "log_ids",
     "mark_step",
     "memory",
+    "memory_snapshot",
+    "model_work",
     "on_phase",
     "on_step_begin",
     "on_step_end",
     "on_warning",
     "phase",
+    "read_run",
     "readings",
     "remove_callback",
+    "request",
     "span",
     "start",
     "step",
     "steps",
     "stop",
+    "timed",
     "torch_profile",
     "trace_handler",
+    "watch_files",
 ]
 __version__ = "0.1.0"
 
@@ -92,10 +113,20 @@ def __dir__() -> list[str]:
     return sorted(__all__)
 
 
-def __getattr__(name: str) -> object:
-    """The type of a warning, whose module loads what only a run needs."""
-    if name == "RunWarning":
-        from otel_mlperf.journal.bulletin import RunWarning
+_LATER = {
+    "RunTable": "otel_mlperf.analysis.run.stored_run",
+    "RunWarning": "otel_mlperf.journal.bulletin",
+    "SectionStats": "otel_mlperf.recorder.lifecycle.section_stats",
+    "Stats": "otel_mlperf.recorder.lifecycle.section_stats",
+    "StoredRun": "otel_mlperf.analysis.run.stored_run",
+    "read_run": "otel_mlperf.analysis.run.stored_run",
+}
+"""Where names are whose modules load what training does not need."""
 
-        return RunWarning
+
+def __getattr__(name: str) -> object:
+    if name in _LATER:
+        import importlib
+
+        return getattr(importlib.import_module(_LATER[name]), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -18,13 +18,16 @@ from typing import Any, Literal
 from otel_mlperf.config_field import checked, set_by
 from otel_mlperf.declared_config import declare
 from otel_mlperf.errors import ConfigError
+from otel_mlperf.levels import LEVELS
 from otel_mlperf.profile_schedule import schedule_text
+from otel_mlperf.request_bounds import bounds_text
 
 _log = logging.getLogger("otel_mlperf")
 PREFIX = "OTEL_MLPERF_"
 ENDPOINT = "OTEL_EXPORTER_OTLP_ENDPOINT"
 PROFILE = "OTEL_MLPERF_PROFILE"
-READING_SOURCES = ("host", "process", "gpu", "filesystem", "gc", "allocator")
+LEVEL = "OTEL_MLPERF_LEVEL"
+READING_SOURCES = ("host", "process", "gpu", "filesystem", "gc", "allocator", "stacks")
 """What readings come from, as ``readings_off`` names it."""
 _NOT_SETTINGS = (
     "OTEL_MLPERF_AUTOSTART",
@@ -175,6 +178,53 @@ class Config:
         "Steps that the profiler records: ``wait=10,warmup=1,active=3,repeat=1`` (see Schedule).",
         parse=schedule_text,
     )
+    level: Literal["", "off", "light", "basic", "detailed", "comprehensive"] = set_by(
+        LEVEL,
+        "",
+        "What the settings below and above are where nobody says them (see levels).",
+        "",
+        *LEVELS,
+    )
+    leave_out: str = set_by(
+        "OTEL_MLPERF_LEAVE_OUT",
+        "",
+        "Sections that are not recorded, by commas: categories, patterns of names (``debug.*``).",
+        parse=_words_text,
+    )
+    sum_up: str = set_by(
+        "OTEL_MLPERF_SUM_UP",
+        "",
+        "Sections that are only added up, as with ``aggregate=True``; given in the same way.",
+        parse=_words_text,
+    )
+    print_steps: int = set_by(
+        "OTEL_MLPERF_PRINT_STEPS",
+        0,
+        "So many steps at the start of each phase are printed on stderr, with their sections.",
+    )
+    print_sections: str = set_by(
+        "OTEL_MLPERF_PRINT_SECTIONS",
+        "",
+        "Sections of which each call is printed on stderr when it ends; given as ``leave_out`` is.",
+        parse=_words_text,
+    )
+    request_within_s: str = set_by(
+        "OTEL_MLPERF_REQUEST_WITHIN_S",
+        "",
+        "Seconds that requests are to take at most where ``request()`` does not say it; by "
+        "patterns of their names too: ``predict=0.05,chat*=2``.",
+        parse=bounds_text,
+    )
+    model_work: bool = set_by(
+        "OTEL_MLPERF_MODEL_WORK",
+        False,
+        "Whether the operations of models are counted that no ``model_work()`` has named.",
+    )
+    peak_flops: float = set_by(
+        "OTEL_MLPERF_PEAK_FLOPS",
+        0.0,
+        "What one rank's device can do, FLOP/s without sparsity; 0: by the table of devices.",
+    )
     metric_interval_ms: int = set_by(
         "OTEL_METRIC_EXPORT_INTERVAL",
         15_000,
@@ -194,7 +244,7 @@ class Config:
         "OTEL_MLPERF_READINGS_OFF",
         "",
         "What is not read, by commas: ``host``, ``process``, ``gpu``, ``filesystem``, ``gc``, "
-        "``allocator``.",
+        "``allocator``, ``stacks``.",
         parse=_sources_text,
     )
     readings_interval_ms: int = set_by(
@@ -206,6 +256,12 @@ class Config:
         "OTEL_MLPERF_RESOURCES_OF",
         "",
         "Categories, by commas, of whose sections is measured what they use; ``all``: of all.",
+        parse=_words_text,
+    )
+    gpu_time_of: str = set_by(
+        "OTEL_MLPERF_GPU_TIME_OF",
+        "",
+        "Categories, by commas, whose sections, and steps, have GPU time; ``all``: of all.",
         parse=_words_text,
     )
     disabled: bool = set_by(
@@ -228,7 +284,9 @@ class Config:
         return {
             item.metadata["variable"]: str(value).lower() if isinstance(value, bool) else str(value)
             for item in fields(self)
-            if (value := getattr(self, item.name)) != item.default
+            # What a level means is in the other settings already; one that was given back its
+            # default would be the level's again.
+            if item.name != "level" and (value := getattr(self, item.name)) != item.default
         }
 
 
@@ -279,7 +337,13 @@ def load_config(
     from_file = _read_file(path) if path else {}
     given.update(overrides or {})
     _reject_unknown(given, "start()")
-    return Config(**(from_file | _from_environ(environ, from_file) | given))
+    said = from_file | _from_environ(environ, from_file) | given
+    return Config(**(_of_level(said.get("level", "")) | said))
+
+
+def _of_level(level: Any) -> dict[str, Any]:
+    """What a level says; Config refuses what is none."""
+    return LEVELS.get(level, {}) if isinstance(level, str) else {}
 
 
 def _from_environ(environ: Mapping[str, str], from_file: dict[str, Any]) -> dict[str, Any]:

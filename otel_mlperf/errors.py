@@ -82,6 +82,12 @@ class NoSuchStep(OtelMlperfError):
     exit_code = 66
 
 
+class NoSuchPhase(OtelMlperfError):
+    """No step of that phase has ended in the run; or no request."""
+
+    exit_code = 66
+
+
 class NoSuchWindow(OtelMlperfError):
     """No profiler window of the run is stored."""
 
@@ -94,10 +100,34 @@ class TraceError(OtelMlperfError):
     exit_code = 65
 
 
+class NoSuchLoader(OtelMlperfError):
+    """No file, module or name of a data loader is where it was said to be."""
+
+    exit_code = 66
+
+
+class LoaderError(OtelMlperfError):
+    """What was named gives no batches: it is no loader, it is empty, or its own code raises."""
+
+    exit_code = 65
+
+
 class NothingToExport(OtelMlperfError):
     """A run holds nothing yet of what was asked for."""
 
     exit_code = 66
+
+
+class NoSuchTable(OtelMlperfError):
+    """A run folder has no table of that name."""
+
+    exit_code = 64
+
+
+class MissingPackage(OtelMlperfError):
+    """What was asked for needs a package that is not installed; names it."""
+
+    exit_code = 69
 
 
 class OutputError(OtelMlperfError):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import opcode
 import signal
+from collections import deque
 from types import FrameType, FunctionType, TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,14 @@ _RAISING = tuple(opcode.opmap[name] for name in ("RAISE_VARARGS", "RERAISE"))
 # What the interpreter and its modules raise without a word.
 _WORDLESS = (MemoryError, StopIteration, StopAsyncIteration, EOFError)
 _QUEUE_EMPTY = ("_queue", "queue")
+# Not the exceptions: those hold frames, and with them what the program wants to be rid of.
+_arguments_raised_again: deque[tuple[Any, ...]] = deque(maxlen=8)
+
+
+def note_raised_again(error: BaseException) -> None:
+    """One of the program's is raised a second time, and has no traceback from then on."""
+    if error.args:  # without words it is told by that, and all of those have one tuple
+        _arguments_raised_again.append(error.args)
 
 
 def is_foreign(error: BaseException) -> bool:
@@ -28,6 +37,8 @@ def is_foreign(error: BaseException) -> bool:
     or it was raised where no code raises anything.
     """
     if not isinstance(error, Exception):
+        return True
+    if any(error.args is arguments for arguments in _arguments_raised_again):
         return True
     trace, handlers = error.__traceback__, None
     if trace is None:

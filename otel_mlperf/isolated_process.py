@@ -5,8 +5,9 @@ copy of this package that is installed too (``pip install -e``) comes first on s
 path, and a copy of another version could not read what this one writes: so the package is loaded
 from its file.
 
-Nor does it load pandas, where that is installed: pyarrow would, to ask whether a list is a Series,
-and that takes 50 MB.
+The public names of the package come from half of its modules, and are loaded once somebody asks for
+one. Nor does it load pandas, where that is installed: pyarrow would, to ask whether a list is a
+Series, and that takes 50 MB.
 """
 
 from __future__ import annotations
@@ -28,7 +29,13 @@ sys.meta_path.insert(0, NoPandas)
 file = sys.argv[2] + "/otel_mlperf/__init__.py"
 spec = importlib.util.spec_from_file_location("otel_mlperf", file)
 sys.modules["otel_mlperf"] = package = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(package)
+def load(name):
+    if name.startswith("__") or importlib.util.find_spec("otel_mlperf." + name):
+        raise AttributeError(name)
+    del package.__getattr__
+    spec.loader.exec_module(package)
+    return getattr(package, name)
+package.__getattr__ = load
 from {module} import main
 sys.exit(main(sys.argv[1:2]))
 """

@@ -16,7 +16,7 @@ from otel_mlperf.errors import ConfigError
 
 Action = Literal["", "warmup", "active"]
 _ON, _OFF = ("on", "true", "yes", "1"), ("", "off", "false", "no", "0")
-_EVERY = ("run", "epoch")
+_CHOICES = {"every": ("run", "epoch"), "unit": ("step", "epoch"), "phase": names.PHASES}
 _ACTIVITIES = ("cpu", "cuda", "xpu", "mtia", "hpu", "privateuse1")
 _MOST_DIGITS = 18
 
@@ -37,12 +37,13 @@ class Schedule:
     """How many windows; 0: on and on."""
     every: Literal["run", "epoch"] = "run"
     """``epoch``: all of it anew in each epoch."""
+    unit: Literal["step", "epoch"] = "step"
+    """``epoch``: all but ``warmup`` count epochs; a recorded one is a window of its own."""
     phase: str = "train"
     """The phase whose steps count."""
     record_shapes: bool = False
     profile_memory: bool = False
     with_stack: bool = False
-    with_flops: bool = False
     activities: tuple[str, ...] = ()
     """``cpu``, ``cuda``, …; empty: all that torch offers here."""
     events: int = 200_000
@@ -56,29 +57,44 @@ class Schedule:
         for name in _SWITCHES:
             if not isinstance(getattr(self, name), bool):
                 raise _wrong(name, getattr(self, name), "true or false")
-        if self.every not in _EVERY:
-            raise _wrong("every", self.every, "'run' or 'epoch'", _EVERY)
-        if self.phase not in names.PHASES:
-            raise _wrong("phase", self.phase, f"one of {', '.join(names.PHASES)}", names.PHASES)
+        for name, words in _CHOICES.items():
+            if getattr(self, name) not in words:
+                raise _wrong(name, getattr(self, name), f"one of {', '.join(words)}", words)
         unknown = [name for name in self.activities if name not in _ACTIVITIES]
         if unknown:
             raise _wrong("activities", unknown[0], f"of {', '.join(_ACTIVITIES)}")
 
-    def action(self, position: int) -> Action:
-        """What the profiler does in the ``position``-th step from 0 on."""
+    def action(self, position: int, epoch: int = 0) -> Action:
+        """What the profiler does in the ``position``-th step from 0 on.
+
+        Where epochs are counted that is of the ``epoch``-th one from 0 on, its own first step being
+        the 0th.
+        """
+        if self.unit == "epoch":
+            if not self._records(epoch):
+                return ""
+            return "warmup" if position < self.warmup else "active"
         position -= self.skip_first
         turn, position = divmod(position, self.length)
         if turn < 0 or (self.repeat and turn >= self.repeat) or position < self.wait:
             return ""
         return "warmup" if position < self.wait + self.warmup else "active"
 
+    def _records(self, epoch: int) -> bool:
+        turn, place = divmod(epoch - self.skip_first, self.wait + self.active)
+        return turn >= 0 and (not self.repeat or turn < self.repeat) and place >= self.wait
+
     def is_first(self, position: int) -> bool:
         """Whether a window begins with that step: its warm-up, or what it records."""
+        if self.unit == "epoch":
+            return position == 0
         place = (position - self.skip_first) % self.length
         return place == self.wait and self.action(position) != ""
 
     def is_last(self, position: int) -> bool:
-        """Whether a window ends with that step."""
+        """Whether a window ends with that step; where epochs are counted, none is known to."""
+        if self.unit == "epoch":
+            return False
         place = (position - self.skip_first) % self.length
         return place == self.length - 1 and self.action(position) != ""
 
@@ -86,6 +102,13 @@ class Schedule:
     def length(self) -> int:
         """Steps from one window's wait to that of the next."""
         return self.wait + self.warmup + self.active
+
+    @property
+    def most_windows(self) -> int:
+        """How many windows there will be at most, over a run; 0: on and on."""
+        if self.unit == "epoch":
+            return self.repeat * self.active
+        return self.repeat if self.every == "run" else 0
 
     def __str__(self) -> str:
         return ",".join(
@@ -95,8 +118,12 @@ class Schedule:
         ) or "on"  # fmt: skip
 
 
+_NO_FLOPS = (
+    "reading a profiler schedule: with_flops: torch writes no FLOPs into its trace; leave it out "
+    "and call om.model_work(model), which counts those of each step"
+)
 _LOWEST = {"skip_first": 0, "wait": 0, "warmup": 0, "active": 1, "repeat": 0, "events": 1000}
-_SWITCHES = ("record_shapes", "profile_memory", "with_stack", "with_flops")
+_SWITCHES = ("record_shapes", "profile_memory", "with_stack")
 
 
 def parse_schedule(given: Any) -> Schedule | None:
@@ -152,6 +179,8 @@ def _pair(part: str) -> tuple[str, Any]:
 
 def _given(name: str, value: Any) -> Any:
     """The value of a word that there is."""
+    if name == "with_flops":
+        raise ConfigError(_NO_FLOPS)
     if name not in _KNOWN:
         hint = _meant(name, _KNOWN) or f"known are {', '.join(_KNOWN)}"
         raise ConfigError(f"reading a profiler schedule: unknown word {name!r}; {hint}")

@@ -103,6 +103,8 @@ def _remedy(window: WindowFacts) -> str:
 def check_findings(run: RunFolder, store: Store) -> list[Check]:
     """What is worth changing in the program or on its machine: no fault of the recording."""
     summary = judge_run(run, store=store)
+    if not summary.findings:
+        return [Check("ok", "findings", "nothing found that is worth changing")]
     return [
         Check("warn", finding.id, finding_text(finding, ranks=summary.ranks), finding.action)
         for finding in summary.findings

@@ -10,11 +10,26 @@ from __future__ import annotations
 
 from typing import Final
 
-from otel_mlperf.names import device, health, host, process, runtime, section_use, training
+from otel_mlperf.names import (
+    device,
+    files,
+    gpu_time,
+    health,
+    host,
+    loading,
+    process,
+    runtime,
+    section_use,
+    training,
+    work,
+)
 from otel_mlperf.names.attributes import *  # noqa: F403
 from otel_mlperf.names.device import *  # noqa: F403
+from otel_mlperf.names.files import *  # noqa: F403
+from otel_mlperf.names.gpu_time import *  # noqa: F403
 from otel_mlperf.names.health import *  # noqa: F403
 from otel_mlperf.names.host import *  # noqa: F403
+from otel_mlperf.names.loading import *  # noqa: F403
 from otel_mlperf.names.metric import *  # noqa: F403
 from otel_mlperf.names.metric import Metric
 from otel_mlperf.names.process import *  # noqa: F403
@@ -22,13 +37,26 @@ from otel_mlperf.names.runtime import *  # noqa: F403
 from otel_mlperf.names.section_use import *  # noqa: F403
 from otel_mlperf.names.spans import *  # noqa: F403
 from otel_mlperf.names.training import *  # noqa: F403
+from otel_mlperf.names.work import *  # noqa: F403
 
 SCHEMA_URL: Final = "https://opentelemetry.io/schemas/1.44.0"
 SCOPE: Final = "otel_mlperf"
 
 METRICS: Final[tuple[Metric, ...]] = tuple(
     value
-    for module in (training, section_use, host, process, runtime, device, health)
+    for module in (
+        training,
+        section_use,
+        gpu_time,
+        loading,
+        files,
+        host,
+        process,
+        runtime,
+        device,
+        health,
+        work,
+    )
     for value in vars(module).values()
     if isinstance(value, Metric)
 )

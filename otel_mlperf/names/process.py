@@ -82,6 +82,25 @@ PROCESS_CONTEXT_SWITCHES: Final = Metric(
     "Switches of all threads; an involuntary one had work left: something else took the CPU.",
     (CONTEXT_SWITCH, PROCESS_ROLE),
 )
+PROCESS_RUN_DELAY: Final = Metric(
+    "ml.process.run_delay",
+    "s",
+    "counter",
+    "Time for which threads were ready to run and got no CPU, summed over them.",
+    (PROCESS_ROLE,),
+)
+MAIN_THREAD_CPU_TIME: Final = Metric(
+    "ml.process.main_thread.cpu_time",
+    "s",
+    "counter",
+    "CPU time of the first thread of the training process, in which its loop runs.",
+)
+MAIN_THREAD_RUN_DELAY: Final = Metric(
+    "ml.process.main_thread.run_delay",
+    "s",
+    "counter",
+    "Time for which that thread was ready to run and got no CPU.",
+)
 PROCESS_FAULTS: Final = Metric(
     "process.paging.faults",
     "{fault}",

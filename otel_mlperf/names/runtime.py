@@ -5,10 +5,16 @@ from __future__ import annotations
 from typing import Final
 
 from otel_mlperf.names.attributes import (
+    CODE_FILE,
+    CODE_FUNCTION,
+    CODE_LINE,
     CUDA_MEMORY_STATE,
     DEVICE_INDEX,
     GC_GENERATION,
     HW_ID,
+    STACK_CALL,
+    STACK_PACKAGE,
+    STACK_WITHIN,
 )
 from otel_mlperf.names.metric import Metric
 
@@ -39,6 +45,13 @@ GC_TIME: Final = Metric(
     "counter",
     "Time for which the program stood still for them.",
     (GC_GENERATION,),
+)
+STACK_SAMPLES: Final = Metric(
+    "ml.process.stack_samples",
+    "{sample}",
+    "counter",
+    "Looks at the main thread's stack, ten a second in steps: the program's innermost line.",
+    (CODE_FILE, CODE_FUNCTION, CODE_LINE, STACK_CALL, STACK_PACKAGE, STACK_WITHIN),
 )
 CUDA_MEMORY: Final = Metric(
     "pytorch.cuda.memory.usage",

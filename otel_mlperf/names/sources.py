@@ -58,6 +58,9 @@ SOURCES: Final[Mapping[str, Mapping[str, tuple[Metric, ...]]]] = {
             process.PROCESS_MEMORY_UTILIZATION,
             process.PROCESS_THREADS,
             process.PROCESS_COUNT,
+            process.PROCESS_RUN_DELAY,
+            process.MAIN_THREAD_CPU_TIME,
+            process.MAIN_THREAD_RUN_DELAY,
             process.PROCESS_UPTIME,
             process.CGROUP_CPU_LIMIT,
             process.CGROUP_CPU_TIME,
@@ -141,6 +144,9 @@ SOURCES: Final[Mapping[str, Mapping[str, tuple[Metric, ...]]]] = {
             runtime.CUDA_RETRIES,
             runtime.CUDA_OOMS,
         ),
+    },
+    "stacks": {
+        "detailed": (runtime.STACK_SAMPLES,),
     },
     "agent": {
         "basic": (

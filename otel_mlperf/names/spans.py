@@ -7,7 +7,8 @@ from typing import Final
 # Phases: what a loop of steps is for.
 TRAIN: Final = "train"
 VALIDATE: Final = "validate"
-PHASES: Final = (TRAIN, VALIDATE, "test", "predict")
+PREDICT: Final = "predict"
+PHASES: Final = (TRAIN, VALIDATE, "test", PREDICT)
 PHASE_OF: Final = {
     "training": "train",
     "eval": "validate",
@@ -34,11 +35,13 @@ KERNEL: Final = "kernel"
 PROFILER: Final = "profiler"
 OPERATOR: Final = "operator"
 STEP: Final = "step"
+REQUEST: Final = "request"
 EPOCH: Final = "epoch"
 PHASE: Final = "phase"
 RUN: Final = "run"
 DEVICE: Final = "device"
 GARBAGE_COLLECTION: Final = "garbage_collection"
+COMPILE: Final = "compile"
 OTHER: Final = "other"
 
 # Spans that the package itself makes.
@@ -53,6 +56,7 @@ SPAN_SEGMENT: Final = "segment"
 SPAN_PROFILER_START: Final = "profiler.start"
 SPAN_PROFILER_EXPORT: Final = "profiler.export"
 SPAN_COLLECTION: Final = "gc.collect"
+SPAN_COMPILE: Final = "compile"
 SPAN_DEVICE_LOST: Final = "device.lost"
 SPAN_DEVICE_BACK: Final = "device.back"
 DEVICE_LOST_ERROR: Final = "DeviceLost"
@@ -83,6 +87,7 @@ CATEGORY_OF: Final = {
     SPAN_CHECKPOINT_LOAD: CHECKPOINT,
     "save_checkpoint": CHECKPOINT,
     "load_checkpoint": CHECKPOINT,
+    SPAN_COMPILE: COMPILE,
     "all_reduce": COMMUNICATION,
     "all_gather": COMMUNICATION,
     "reduce_scatter": COMMUNICATION,

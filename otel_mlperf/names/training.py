@@ -37,6 +37,20 @@ SECTION_SELF_TIME: Final = Metric(
     "Time in a section outside its child sections of the same thread and task.",
     (SECTION_NAME, SECTION_CATEGORY, ML_PHASE),
 )
+SECTION_WITHIN: Final = Metric(
+    "ml.section.within_bound",
+    "{call}",
+    "counter",
+    "Calls of sections with a bound (within_s) that took no longer and did not fail.",
+    (SECTION_NAME, SECTION_CATEGORY, ML_PHASE),
+)
+SECTION_BOUNDED: Final = Metric(
+    "ml.section.bounded",
+    "{call}",
+    "counter",
+    "Calls of sections with a bound (within_s).",
+    (SECTION_NAME, SECTION_CATEGORY, ML_PHASE),
+)
 STEPS: Final = Metric("ml.training.steps", "{step}", "counter", "Steps that ended.", (ML_PHASE,))
 SAMPLES: Final = Metric(
     "ml.training.samples", "{sample}", "counter", "Samples in the steps that ended.", (ML_PHASE,)
@@ -77,6 +91,25 @@ RUN_CPU: Final = Metric(
     "s",
     "counter",
     "CPU time of the training process since the run began, as it counts it; without its workers.",
+)
+RUN_IMPORTS: Final = Metric(
+    "ml.run.imports.time",
+    "s",
+    "gauge",
+    "Time from the begin of the training process to the run's start: imports above all.",
+)
+GRAPH_NODES: Final = Metric(
+    "pytorch.autograd.graph.nodes",
+    "{node}",
+    "gauge",
+    "Operations of the graph of a backward pass, at the 2nd, 20th and 200th pass; 20,000 at most.",
+)
+RUN_PRODUCTIVE: Final = Metric(
+    "ml.run.productive.time",
+    "s",
+    "counter",
+    "Time of training and prediction steps that did not fail, without compilation and waits for "
+    "training data.",
 )
 RUN_MEMORY_PEAK: Final = Metric(
     "ml.run.memory.peak",
