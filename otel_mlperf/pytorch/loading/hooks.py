@@ -63,7 +63,7 @@ def _install() -> None:
         _weave("fetched batches", kind.fetch, gates.fetching, "self")
     _weave("pinned batches", pin.pin_memory, gates.pinning, "None")
     see("collating", lambda: _see_collate(fetch._BaseDatasetFetcher, gates))
-    start.at_begin.append(_end_with)
+    start.at_begin.append(_begin_with)
     run = start.current()
     if run is not None:
         _end_with(run)
@@ -81,6 +81,12 @@ def _in_child() -> None:
         _gates.in_child()
     except Exception as error:  # noqa: BLE001 - recording never raises
         internal_error(error)
+
+
+def _begin_with(run: Run) -> None:
+    if _gates is not None:
+        _gates.loaders.forget()
+    _end_with(run)
 
 
 def _end_with(run: Run) -> None:

@@ -84,6 +84,13 @@ class LoaderFigures:
             is_known = fetched.worker < _MOST_WORKERS
             self._tell_fetched(str(fetched.worker) if is_known else names.OTHER, fetched)
 
+    def forget(self) -> None:
+        """What was counted since it was told last is none of the run that begins now."""
+        self._batches = self._wait_ns = self._none_ready = 0
+        self._here = []
+        if self.counts is not None:
+            self.counts.forget()
+
     def _tell_fetched(self, worker: str, fetched: Fetched) -> None:
         labels: Labels = (*self._labels, (names.LOADER_WORKER, worker))
         _add(names.LOADER_FETCHED, fetched.batches, labels)
@@ -123,6 +130,11 @@ class Loaders:
         """Counts it at once; who has no iterator any more has told all."""
         for figures in list(self._told()):
             figures.tell()
+
+    def forget(self) -> None:
+        """A run begins: what was fetched before it is none of it."""
+        for _, figures in self._untold:
+            figures.forget()
 
     def _told(self) -> Iterator[LoaderFigures]:
         there = [(iterator, iterator()) for iterator, _ in self._untold]

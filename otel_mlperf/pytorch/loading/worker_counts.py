@@ -72,6 +72,10 @@ class WorkerCounts:
                 _, *counts = (new - old for new, old in zip(now, before, strict=True))
                 yield Fetched(worker, *counts)
 
+    def forget(self) -> None:
+        """What has come so far has not grown."""
+        self._told = [self._of(worker) for worker in range(self._workers)]
+
     def _of(self, worker: int) -> Fetched:
         at = worker * _WORDS
         return Fetched(worker, *self._words[at : at + _COUNTS].tolist())

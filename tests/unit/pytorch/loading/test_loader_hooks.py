@@ -107,6 +107,26 @@ def test_what_waits_uses_no_cpu(seen, workers):
         assert rest_s > 0.02 * 12 / max(1, workers) * 0.9
 
 
+@pytest.mark.parametrize("workers", [0, 1])
+def test_what_was_fetched_before_a_run_is_none_of_it(train, seen, workers):
+    """By an iterator that goes on in it: no batch, no wait, and nothing of its workers."""
+    iterator = iter(DataLoader(Noise(), batch_size=3, num_workers=workers))
+    next(iterator)
+    om.stop()
+    next(iterator)
+    if workers:
+        while iterator._data_queue.qsize() < 2:
+            os.sched_yield()
+
+    again = type(seen)(train())
+    rest = list(iterator)
+    om.stop()
+
+    assert again.by_label(names.LOADER_BATCHES, names.DATASET) == {"Noise": len(rest)}
+    fetched = again.by_label(names.LOADER_FETCHED, names.LOADER_WORKER)
+    assert fetched == ({} if workers else {"main": len(rest)})
+
+
 @pytest.mark.parametrize("persistent", [True, False])
 def test_end_of_each_pass(seen, persistent):
     """By what becomes of the workers; without workers nothing ends."""
@@ -152,8 +172,8 @@ def test_of_large_batches_some_samples_are_looked_at(seen):
 
 
 def test_ready_batches_are_those_that_wait(seen):
-    """Those in the queue when the loop asks; here it asks when four are there."""
-    loader = DataLoader(Noise(24), batch_size=3, num_workers=2, prefetch_factor=2)
+    """Those in the queue when the loop asks; here it asks when four of one worker are there."""
+    loader = DataLoader(Noise(24), batch_size=3, num_workers=1, prefetch_factor=4)
     iterator = iter(loader)
     next(iterator)
     while iterator._data_queue.qsize() < 4:
