@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from open_files import open_files
 
 from otel_mlperf.errors import JournalError
 from otel_mlperf.journal.journal_reader import JournalReader
@@ -76,10 +77,10 @@ def test_memory_that_others_hold_is_given_up_all_the_same(tmp_path: Path) -> Non
     """A tool that keeps our variables keeps the memory, and not the lock that says we are alive."""
     journal = Journal(str(tmp_path / "a.journal"), 2048, META)
     kept = memoryview(journal.buffer)
-    before = set(os.listdir("/proc/self/fd"))
+    before = open_files()
     journal.release()
 
-    assert len(before) - len(os.listdir("/proc/self/fd")) == 1
+    assert (before - open_files())[journal.path] == 1
     kept.release()
 
 

@@ -9,6 +9,7 @@ import sys
 
 import pytest
 from kineto_traces import event, trace_text, training_step, write_trace
+from open_files import open_files
 
 from otel_mlperf.errors import TraceError
 from otel_mlperf.kineto.reading.source import PIECE_BYTES
@@ -195,14 +196,14 @@ def test_nothing_stays_open(tmp_path):
     good = write_trace(tmp_path / "good.json.gz", training_step())
     bad = tmp_path / "bad.json"
     bad.write_bytes(b"no trace")
-    before = len(os.listdir("/proc/self/fd"))
+    before = open_files()
 
     for _ in range(3):
         read_trace(good)
         with pytest.raises(TraceError):
             read_trace(bad)
 
-    assert len(os.listdir("/proc/self/fd")) == before
+    assert not open_files() - before
 
 
 def test_progress_ends_at_the_size_of_the_file(tmp_path):

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from kernel_files import of, values, write_files
+from open_files import open_files
 
 from otel_mlperf import names
 from otel_mlperf.sensors.cgroups.cgroup import CgroupSensor
@@ -196,15 +197,15 @@ def test_processes_of_one_group_each_say_it(pod):
 
 def test_closing_gives_every_descriptor_back(pod):
     """Groups that processes have left are closed at the next reading."""
-    before = len(os.listdir("/proc/self/fd"))
+    before = open_files()
     sensor = CgroupSensor("detailed", pod / "proc", pod / "sys")
     sensor.follow([PID])
     sensor.read()
-    assert len(os.listdir("/proc/self/fd")) > before
+    assert open_files() - before
     sensor.follow([])
     sensor.read()
 
-    assert len(os.listdir("/proc/self/fd")) == before
+    assert not open_files() - before
     sensor.close()
 
 

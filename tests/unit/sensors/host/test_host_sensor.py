@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import os
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from kernel_files import values, write_files
+from open_files import open_files
 
 from otel_mlperf import names
 from otel_mlperf.sensors.host.host_sensor import HostSensor
@@ -56,14 +55,14 @@ def test_uptime_is_in_seconds(tmp_path):
 
 def test_closing_gives_every_descriptor_back():
     """Reading keeps files open; closing leaves none."""
-    before = len(os.listdir("/proc/self/fd"))
+    before = open_files()
     sensor = HostSensor("comprehensive")
     sensor.read()
-    kept = len(os.listdir("/proc/self/fd")) - before
+    kept = (open_files() - before).total()
     sensor.close()
 
     assert 5 <= kept <= 12
-    assert len(os.listdir("/proc/self/fd")) == before
+    assert not open_files() - before
 
 
 @given(st.binary(max_size=40))

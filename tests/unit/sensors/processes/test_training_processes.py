@@ -11,6 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 from kernel_files import of, values, write_files
+from open_files import open_files
 
 from otel_mlperf import names
 from otel_mlperf.sensors.processes.training_processes import ProcessSensor
@@ -339,7 +340,7 @@ def test_points_carry_the_labels_that_the_vocabulary_names(follow):
 def test_files_of_a_process_that_ended_are_given_back(training):
     """Neither descriptors nor readings stay."""
     pid, _ = training
-    before = len(os.listdir("/proc/self/fd"))
+    before = open_files()
     sensor = ProcessSensor("comprehensive")
     sensor.follow([pid])
     assert sensor.read()
@@ -347,4 +348,4 @@ def test_files_of_a_process_that_ended_are_given_back(training):
     assert sensor.read() == []
     sensor.close()
 
-    assert len(os.listdir("/proc/self/fd")) == before
+    assert not open_files() - before
