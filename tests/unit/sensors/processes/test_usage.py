@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
 import threading
 import time
 from pathlib import Path
@@ -60,8 +61,16 @@ def test_this_process_is_as_psutil_says():
     assert found.parent == os.getppid()
     assert found.resident_bytes == pytest.approx(memory.rss, abs=32 << 20)
     assert found.virtual_bytes == pytest.approx(memory.vms, abs=256 << 20)
-    uptime_s = float(Path("/proc/uptime").read_text().split()[0])
-    assert uptime_s - found.start_s == pytest.approx(time.time() - process.create_time(), abs=2)
+
+
+def test_a_process_starts_when_the_kernel_says():
+    """In seconds since the machine started, to a tick."""
+    before_s = time.clock_gettime(time.CLOCK_BOOTTIME)
+    with subprocess.Popen(["cat"], stdin=subprocess.PIPE) as process:
+        found = parse_stat(Path(f"/proc/{process.pid}/stat").read_bytes())
+    after_s = time.clock_gettime(time.CLOCK_BOOTTIME)
+
+    assert before_s - 1 / TICK <= found.start_s <= after_s
 
 
 @given(st.binary(max_size=200) | st.text("()0123456789 S-", max_size=200).map(str.encode))
