@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 import textwrap
+import typing
 from dataclasses import fields
 from functools import partial
 from pathlib import Path
@@ -14,6 +15,7 @@ from pathlib import Path
 import faults
 import yaml
 
+from otel_mlperf.cli.schema import answers
 from otel_mlperf.config import Config
 from otel_mlperf.findings.finding_table import RULES, TABLE
 from otel_mlperf.levels import LEVELS as LEVELS_OF
@@ -208,6 +210,16 @@ def test_link(test):
     return f"[`{test}`](../tests/{test.partition('::')[0]})"
 
 
+def shapes():
+    """What each command answers with."""
+    rows = [("command", "`schema`", "what it is")]
+    for command, kind in answers().items():
+        for shape in typing.get_args(kind) or [kind]:
+            tag = f"`{shape.__struct_config__.tag}`"
+            rows.append((f"`{command}`", tag, plain(shape.__doc__.partition("\n")[0])))
+    return table(*rows)
+
+
 TABLES = {
     ("configuration.md", "settings"): settings,
     ("configuration.md", "levels"): levels,
@@ -216,6 +228,7 @@ TABLES = {
     ("warnings.md", "found"): found_afterwards,
     ("secrets.md", "words"): words,
     ("secrets.md", "forms"): forms,
+    ("json.md", "shapes"): shapes,
 } | {("faults.md", name): partial(fault_rows, group) for name, group in faults.GROUPS.items()}
 """What makes a table, by the page that it is on and the name of its marks."""
 

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from otel_mlperf.cli.arguments import JsonOption, RunArgument  # noqa: TC001 - typer reads them
+
+if TYPE_CHECKING:
+    from otel_mlperf.analysis.comparison.bounds import Bound, Verdicts
+    from otel_mlperf.analysis.comparison.comparison_shapes import RunMeasures
 
 _Baseline = Annotated[
     str | None,
@@ -49,19 +54,11 @@ def check(
     """
     from functools import partial
 
-    from otel_mlperf.analysis.comparison.bounds import judge_bound, judge_changes, parse_bound
-    from otel_mlperf.analysis.comparison.comparison import compare_runs
+    from otel_mlperf.analysis.comparison.bounds import parse_bound
     from otel_mlperf.analysis.comparison.run_measures import read_measures
-    from otel_mlperf.cli.output import print_answer, say, to_json
+    from otel_mlperf.cli.output import print_answer, say, to_json, warn
     from otel_mlperf.errors import UsageError
-    from otel_mlperf.report.verdicts import (
-        context_of,
-        github_annotations,
-        is_broken,
-        junit_xml,
-        render_verdicts,
-    )
-    from otel_mlperf.whole_file import new_file
+    from otel_mlperf.report.verdicts import github_annotations, junit_xml, render_verdicts
 
     bounds = [parse_bound(told) for told in maximum or ()]
     if not bounds and baseline is None and write_baseline is None:
@@ -69,21 +66,45 @@ def check(
     measures = read_measures(run)
     if write_baseline is not None:
         write_baseline.parent.mkdir(parents=True, exist_ok=True)
-        with new_file(write_baseline, is_replaced=True) as file:
-            file.write((to_json(measures) + "\n").encode())
-        say(f"wrote {write_baseline}: {measures.steps:,} steps of run {measures.short_id}")
+        _write(write_baseline, to_json(measures) + "\n")
+        tell = warn if as_json else say
+        tell(f"wrote {write_baseline}: {measures.steps:,} steps of run {measures.short_id}")
+    answer = _judge(measures, bounds, baseline, tolerance)
+    verdicts, context = answer.verdicts, answer.context
+    if junit is not None:
+        report = junit_xml(verdicts, f"{measures.name} {measures.short_id}", context)
+        _write(junit, report)
+    if verdicts or as_json:
+        print_answer(answer, partial(render_verdicts, verdicts, context), as_json=as_json)
+    if github:
+        # Beside JSON they are messages: GitHub reads both streams, a program only one.
+        print(
+            github_annotations(verdicts, context),
+            end="",
+            file=sys.stderr if as_json else sys.stdout,
+        )
+    if answer.is_broken:
+        raise typer.Exit(1)
+
+
+def _write(path: Path, text: str) -> None:
+    from otel_mlperf.whole_file import new_file
+
+    with new_file(path, is_replaced=True) as file:
+        file.write(text.encode())
+
+
+def _judge(
+    measures: RunMeasures, bounds: list[Bound], baseline: str | None, tolerance: float
+) -> Verdicts:
+    from otel_mlperf.analysis.comparison.bounds import Verdicts, judge_bound, judge_changes
+    from otel_mlperf.analysis.comparison.comparison import compare_runs
+    from otel_mlperf.analysis.comparison.run_measures import read_measures
+    from otel_mlperf.report.verdicts import context_of, is_broken
+
     verdicts, context = [judge_bound(measures, bound) for bound in bounds], []
     if baseline is not None:
         comparison = compare_runs(read_measures(baseline), measures)
         verdicts += judge_changes(comparison, tolerance)
         context = context_of(comparison, baseline)
-    if junit is not None:
-        report = junit_xml(verdicts, f"{measures.name} {measures.short_id}", context)
-        with new_file(junit, is_replaced=True) as file:
-            file.write(report.encode())
-    if verdicts:
-        print_answer(verdicts, partial(render_verdicts, verdicts, context), as_json=as_json)
-    if github:
-        print(github_annotations(verdicts, context), end="")
-    if is_broken(verdicts):
-        raise typer.Exit(1)
+    return Verdicts(is_broken=is_broken(verdicts), verdicts=verdicts, context=context)

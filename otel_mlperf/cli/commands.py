@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 NAME: Final = "otel-mlperf"
 _COMMANDS: Final = (
     "summary", "findings", "show", "compare", "check", "kernels", "report", "export", "import",
-    "runs", "top", "profile", "loader", "metrics", "doctor", "send", "recover", "agent",
+    "runs", "top", "profile", "loader", "metrics", "doctor", "schema", "send", "recover", "agent",
 )  # fmt: skip
 """In the order of ``--help``; each is a module here that has a function of its name."""
 _RUN: Final = "run"

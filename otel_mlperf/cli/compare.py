@@ -39,6 +39,7 @@ def compare(runs: _Runs, windows: _Windows = None, as_json: JsonOption = False) 
     from functools import partial
 
     from otel_mlperf.analysis.comparison.comparison import compare_runs
+    from otel_mlperf.analysis.comparison.comparison_shapes import Comparisons
     from otel_mlperf.analysis.comparison.run_measures import read_measures
     from otel_mlperf.cli.output import print_answer
     from otel_mlperf.errors import UsageError
@@ -56,7 +57,8 @@ def compare(runs: _Runs, windows: _Windows = None, as_json: JsonOption = False) 
         (one,) = comparisons
         print_answer(one, partial(render_comparison, one), as_json=as_json)
         return
-    print_answer(comparisons, partial(render_comparisons, comparisons), as_json=as_json)
+    answer = Comparisons(comparisons=comparisons)
+    print_answer(answer, partial(render_comparisons, comparisons), as_json=as_json)
 
 
 def _measure_windows(runs: list[str], windows: tuple[int, int]) -> tuple[RunMeasures, RunMeasures]:

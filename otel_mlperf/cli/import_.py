@@ -88,7 +88,9 @@ def import_(  # noqa: PLR0913, PLR0917 - the options of the command
         if not imported:
             judge(imported, len(traces))  # here, so that no file is written
     if as_json:
-        print(to_json(imported))
+        from otel_mlperf.report.import_notes import ImportedTraces
+
+        print(to_json(ImportedTraces(traces=imported)))
     elif not (run or endpoint or out):
         print("\nnothing was stored or sent: give --run NAME, --endpoint URL or --out FILE")
     judge(imported, len(traces))

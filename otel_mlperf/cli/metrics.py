@@ -17,9 +17,9 @@ def metrics(
 ) -> None:
     """List every metric with its kind, unit, labels, name in Prometheus and meaning."""
     from otel_mlperf.cli.output import print_answer
-    from otel_mlperf.report.metric_pages import metric_rows, render_markdown, render_metrics
+    from otel_mlperf.report.metric_pages import list_metrics, render_markdown, render_metrics
 
     if as_markdown and not as_json:
         print(render_markdown(), end="")
     else:
-        print_answer(metric_rows(), render_metrics, as_json=as_json)
+        print_answer(list_metrics(), render_metrics, as_json=as_json)

@@ -43,7 +43,7 @@ def runs(
     """
     from functools import partial
 
-    from otel_mlperf.analysis.summary.run_list import overview
+    from otel_mlperf.analysis.summary.run_list import RunList, overview
     from otel_mlperf.report.run_table import render_runs
     from otel_mlperf.store.run_folders import runs_dir, scan_runs
 
@@ -61,7 +61,7 @@ def runs(
         return
     shown = [overview(run) for run in chosen]
     draw = partial(render_runs, shown, str(folder), len(known) - len(shown), tuple(bad))
-    print_answer(shown, draw, as_json=as_json)
+    print_answer(RunList(runs=shown), draw, as_json=as_json)
     for error in bad.values() if as_json else ():  # the table names them itself
         warn(str(error))
 
@@ -79,6 +79,7 @@ def _print_columns(
 
     from otel_mlperf.analysis.comparison.run_columns import (
         USUAL,
+        RunColumns,
         read_columns,
         read_trend,
         sort_rows,
@@ -93,4 +94,5 @@ def _print_columns(
     rows = read_trend(chosen, wanted) if trend is not None else read_columns(chosen, wanted)
     if sort is not None:
         rows = sort_rows(rows, sort, ascending=ascending)
-    print_answer(rows, partial(render_columns, rows), as_json=as_json)
+    answer = RunColumns(runs=rows)
+    print_answer(answer, partial(render_columns, rows), as_json=as_json)

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 
-class Diagnosis(msgspec.Struct, frozen=True):
-    """What ``doctor`` says."""
+class Diagnosis(msgspec.Struct, frozen=True, tag_field="schema", tag="diagnosis/1"):
+    """What was checked of machine, run, agent and servers, and what became of all items."""
 
     checks: list[Check]
     """The worst first."""

@@ -76,6 +76,16 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     """When it was warned of, in order; empty: it was not."""
 
 
+class FindingList(msgspec.Struct, frozen=True, kw_only=True, tag_field="schema", tag="findings/1"):
+    """All that is worth changing in one run."""
+
+    id: str
+    """Of the run."""
+    short_id: str
+    findings: list[Finding]
+    """Worst first; empty: nothing was found."""
+
+
 def worst_findings_first(findings: Iterable[Finding]) -> list[Finding]:
     """The gravest first, of these what would win most; else in the given order."""
     return sorted(findings, key=_rank)

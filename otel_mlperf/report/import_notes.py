@@ -72,6 +72,14 @@ class Imported(msgspec.Struct, frozen=True, kw_only=True):
     out: str | None = None
 
 
+class ImportedTraces(
+    msgspec.Struct, frozen=True, kw_only=True, tag_field="schema", tag="imported/1"
+):
+    """The trace files that were given, in their order."""
+
+    traces: list[Imported]
+
+
 def describe(converted: Conversion, file: str, **outcome: Any) -> Imported:
     """The figures of a converted trace; ``outcome`` says where it went."""
     trace, numbers, replayed = converted.trace, converted.numbers, converted.replayed

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import textwrap
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
+
+import msgspec
 
 from otel_mlperf.names import LOGGED, METRICS, Metric, user_metric
-from otel_mlperf.names.metric import UNIT_WORDS
+from otel_mlperf.names.metric import (
+    UNIT_WORDS,
+    Instrument,
+)
 from otel_mlperf.names.sources import levels_of
 from otel_mlperf.report.lines import WIDTH, Line, text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from otel_mlperf.names.metric import Instrument
 
 _TITLES: Final = {
     "Training": ("ml.",),
@@ -118,13 +122,37 @@ def own_examples() -> dict[str, Metric]:
     }
 
 
-def metric_rows() -> list[dict[str, Any]]:
-    """The same for programs, in the order of the page; levels by the source that reads."""
-    return [
-        {**metric._asdict(), "prometheus": metric.prometheus, "read_by": levels_of(metric)}
-        for _, metrics in groups()
-        for metric in metrics
-    ]
+class MetricRow(msgspec.Struct, frozen=True, kw_only=True):
+    """One metric."""
+
+    name: str
+    unit: str
+    """UCUM; empty: a plain number."""
+    instrument: Instrument
+    meaning: str
+    labels: tuple[str, ...]
+    """Attributes of its points; rank and run are attributes of the resource."""
+    prometheus: str
+    """Its name there."""
+    read_by: dict[str, list[str]]
+    """Sources that read it, each with the levels that add something; empty: it is of the run."""
+
+
+class MetricList(msgspec.Struct, frozen=True, kw_only=True, tag_field="schema", tag="metrics/1"):
+    """Every metric that the package makes."""
+
+    metrics: list[MetricRow]
+
+
+def list_metrics() -> MetricList:
+    """The same for programs, in the order of the page."""
+    return MetricList(
+        metrics=[
+            MetricRow(**metric._asdict(), prometheus=metric.prometheus, read_by=levels_of(metric))
+            for _, metrics in groups()
+            for metric in metrics
+        ]
+    )
 
 
 def render_markdown() -> str:

@@ -176,7 +176,7 @@ def test_untouched_program_is_told_why_it_waits(tmp_path):
 
     def findings(rest_s):
         assert ours(tmp_path, "run", "train.py", rest_s).returncode == 0
-        found = json.loads(ours(tmp_path, "findings", "--json").stdout)
+        found = json.loads(ours(tmp_path, "findings", "--json").stdout)["findings"]
         return {one["id"]: one for one in found}
 
     assert "storage" not in findings("0")

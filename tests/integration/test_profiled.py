@@ -170,7 +170,7 @@ def test_every_event_of_200_000_arrives_where_it_is_asked_for(tmp_path, servers)
             "import", trace, "--endpoint", servers.otlp_endpoint, "--budget", "none", "--json",
             runs=tmp_path / "runs", **patient,
         )
-    )  # fmt: skip
+    )["traces"]  # fmt: skip
 
     assert (found["events"], found["spans"], found["sent"]) == (EVENTS, EVENTS, EVENTS)
     assert len(found["traces"]) == steps

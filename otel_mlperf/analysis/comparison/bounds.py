@@ -58,6 +58,16 @@ class Verdict(msgspec.Struct, frozen=True):
     """In one line, with the numbers."""
 
 
+class Verdicts(msgspec.Struct, frozen=True, kw_only=True, tag_field="schema", tag="verdicts/1"):
+    """Whether a run may pass."""
+
+    is_broken: bool
+    """Whether any verdict is a breach."""
+    verdicts: list[Verdict]
+    context: list[str]
+    """What a reviewer of a breach asks next, in words; empty: there is no baseline."""
+
+
 def parse_bound(told: str) -> Bound:
     """A bound as it is written on a command line.
 

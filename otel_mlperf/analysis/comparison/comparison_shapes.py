@@ -10,6 +10,7 @@ from typing import Any, Final, Literal
 
 import msgspec
 
+from otel_mlperf.analysis.run.given_number import GivenNumber  # noqa: TC001 - msgspec reads it
 from otel_mlperf.analysis.steps.estimates import (  # noqa: TC001 - msgspec reads it
     Estimate,
     Interval,
@@ -94,7 +95,7 @@ class RunMeasures(msgspec.Struct, frozen=True, kw_only=True):
     """Rates, memory and the run's time by name, with its unit, as far as they are known."""
     params: dict[str, Any]
     result: dict[str, Any]
-    last: dict[str, float]
+    last: dict[str, GivenNumber]
     machine: dict[str, Any]
     """Ranks, nodes, CPUs and GPUs."""
     kernels: list[KernelMeasures] = []
@@ -158,7 +159,7 @@ class KernelChange(msgspec.Struct, frozen=True, kw_only=True):
     """Of another name than ``before`` where another kernel does the same."""
 
 
-class Comparison(msgspec.Struct, frozen=True, kw_only=True):
+class Comparison(msgspec.Struct, frozen=True, kw_only=True, tag_field="schema", tag="comparison/1"):
     """What is different in the second of two runs."""
 
     before: RunMeasures
@@ -173,3 +174,11 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     """What costs most more first, then what saves most."""
     kernels_ns: tuple[float, float] | None = None
     """All kernels' time in a profiled step, before and after; None: not both were profiled."""
+
+
+class Comparisons(
+    msgspec.Struct, frozen=True, kw_only=True, tag_field="schema", tag="comparisons/1"
+):
+    """Several runs, each compared with the first."""
+
+    comparisons: list[Comparison]

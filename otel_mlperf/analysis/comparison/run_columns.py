@@ -50,6 +50,14 @@ class RunRow(msgspec.Struct, frozen=True, kw_only=True):
     """In a trend: of its step beside that of the run before; None: there is none to compare."""
 
 
+class RunColumns(
+    msgspec.Struct, frozen=True, kw_only=True, tag_field="schema", tag="run_columns/1"
+):
+    """Runs with what was asked for of each, in the order that was asked for."""
+
+    runs: list[RunRow]
+
+
 def read_columns(runs: Iterable[RunFolder], columns: Sequence[str]) -> list[RunRow]:
     """The columns of runs, in their order; a run that cannot be read has empty ones.
 

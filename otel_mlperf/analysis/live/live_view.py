@@ -13,15 +13,20 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import msgspec
 
 from otel_mlperf.analysis.live import live_journals, live_store
-from otel_mlperf.analysis.live.live_readings import Usage, find_devices, find_usage
+from otel_mlperf.analysis.live.live_readings import (
+    DeviceNow,
+    Usage,
+    find_devices,
+    find_usage,
+)
 from otel_mlperf.analysis.live.live_requests import RequestsNow, requests_now
 from otel_mlperf.analysis.run import item_accounts
+from otel_mlperf.analysis.run.given_number import GivenNumber  # noqa: TC001 - msgspec reads it
 from otel_mlperf.analysis.run.run_processes import RUNNING
 from otel_mlperf.findings.finding import Finding  # noqa: TC001 - msgspec reads it
 
 if TYPE_CHECKING:
     from otel_mlperf.analysis.live.live_journals import Looked, PublishedNow
-    from otel_mlperf.analysis.live.live_readings import DeviceNow
     from otel_mlperf.analysis.live.live_store import StepSeen, Stored, StoredRank
     from otel_mlperf.store.run_folders import RunFolder
 
@@ -52,7 +57,7 @@ class RankNow(msgspec.Struct, frozen=True, kw_only=True):
     """CPUs in use, by process and workers."""
 
 
-class Live(msgspec.Struct, frozen=True, kw_only=True):
+class Live(msgspec.Struct, frozen=True, kw_only=True, tag_field="schema", tag="live/1"):
     """A run at one moment."""
 
     id: str
@@ -76,7 +81,7 @@ class Live(msgspec.Struct, frozen=True, kw_only=True):
     flops_per_s: float | None
     """Of all ranks: operations that are known / the time that went by."""
     data_wait: float | None
-    last: dict[str, float]
+    last: dict[str, GivenNumber]
     """What the program logged last, by name."""
     ranks: list[RankNow]
     devices: list[DeviceNow]

@@ -192,7 +192,7 @@ class ProfiledStepFacts(msgspec.Struct, frozen=True, kw_only=True):
     """In which nothing was computed for it beside."""
 
 
-class Kernels(msgspec.Struct, frozen=True, kw_only=True):
+class Kernels(msgspec.Struct, frozen=True, kw_only=True, tag_field="schema", tag="kernels/1"):
     """What the devices did in the windows of a run, in one step of them, or in one trace."""
 
     source: str

@@ -85,7 +85,7 @@ class RankStep(msgspec.Struct, frozen=True, kw_only=True):
     """None: it is not known when a GPU was in it."""
 
 
-class StepFindings(msgspec.Struct, frozen=True, kw_only=True):
+class StepFindings(msgspec.Struct, frozen=True, kw_only=True, tag_field="schema", tag="step/1"):
     """One step of all ranks."""
 
     id: str
@@ -120,7 +120,7 @@ class RankTrace(msgspec.Struct, frozen=True, kw_only=True):
     spans: list[Span]
 
 
-class RunTrace(msgspec.Struct, frozen=True, kw_only=True):
+class RunTrace(msgspec.Struct, frozen=True, kw_only=True, tag_field="schema", tag="run_trace/1"):
     """The trace of a run that has no steps: the run itself and its sections."""
 
     id: str

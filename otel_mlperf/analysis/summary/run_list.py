@@ -33,6 +33,12 @@ class RunLine(msgspec.Struct, frozen=True, kw_only=True):
     tags: list[str]
 
 
+class RunList(msgspec.Struct, frozen=True, kw_only=True, tag_field="schema", tag="runs/1"):
+    """Runs, the newest first."""
+
+    runs: list[RunLine]
+
+
 def overview(run: RunFolder) -> RunLine:
     """The line of one run; one that cannot be read is shown as such and hides no other."""
     outcome, ranks, steps, duration = UNREADABLE, 0, 0, 0

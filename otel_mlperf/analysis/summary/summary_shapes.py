@@ -9,6 +9,7 @@ from typing import Any, get_origin
 
 import msgspec
 
+from otel_mlperf.analysis.run.given_number import GivenNumber  # noqa: TC001 - msgspec reads it
 from otel_mlperf.analysis.run.run_processes import Failure  # noqa: TC001 - msgspec reads it
 from otel_mlperf.analysis.steps.step_shapes import (  # noqa: TC001 - msgspec reads them
     AggregateTotal,
@@ -115,7 +116,7 @@ class ProgramSeries(msgspec.Struct, frozen=True, kw_only=True):
     """``counter``, ``updowncounter``, ``gauge`` or ``histogram``."""
     unit: str
     labels: dict[str, str]
-    value: float = 0.0
+    value: GivenNumber = 0.0
     """A counter's total, a histogram's sum; a gauge as it was set last, on any rank."""
     count: int | None = None
     """Values of a histogram."""
@@ -143,7 +144,7 @@ class Telemetry(msgspec.Struct, frozen=True, kw_only=True):
     """Share of the time that recording took."""
 
 
-class Summary(msgspec.Struct, frozen=True, kw_only=True):
+class Summary(msgspec.Struct, frozen=True, kw_only=True, tag_field="schema", tag="summary/1"):
     """All that the closing text says, exact for the whole run."""
 
     id: str
@@ -166,9 +167,9 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     """Those that saw the program from outside, by name."""
     params: dict[str, Any]
     result: dict[str, Any]
-    last: dict[str, float]
+    last: dict[str, GivenNumber]
     """The last value logged by name."""
-    counted: dict[str, float]
+    counted: dict[str, GivenNumber]
     """The program's own counters and histograms by name, all ranks and labels together."""
     series: list[ProgramSeries]
     """The same with their labels, and its gauges."""
@@ -227,7 +228,7 @@ def no_summary(**known: Any) -> dict[str, Any]:
     Lists and mappings are empty, all else is None.
     """
     empty: dict[str, Any] = _nothing(Summary)
-    return empty | known
+    return {"schema": Summary.__struct_config__.tag} | empty | known
 
 
 def _nothing(kind: Any) -> Any:

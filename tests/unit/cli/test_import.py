@@ -322,7 +322,7 @@ def test_json_has_the_figures_of_each_file(trace, tmp_path, capsys):
 
     import_([trace, other], as_json=True)
 
-    first, second = json.loads(capsys.readouterr().out)
+    first, second = json.loads(capsys.readouterr().out)["traces"]
     assert (first["rank"], first["is_rank_known"], first["events"]) == (1, True, 8)
     assert first["busy_ns"] == 60_500 + 5_750
     assert first["kernels"][0] == {
@@ -338,7 +338,7 @@ def test_rank_is_asked_for_only_where_the_file_is_silent(trace, tmp_path, capsys
 
     import_([trace, other], rank=5, as_json=True)
 
-    assert [one["rank"] for one in json.loads(capsys.readouterr().out)] == [1, 5]
+    assert [one["rank"] for one in json.loads(capsys.readouterr().out)["traces"]] == [1, 5]
 
 
 def test_budget_decides_how_much_is_sent(tmp_path, server):

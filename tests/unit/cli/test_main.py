@@ -90,7 +90,7 @@ def test_every_reader_speaks_json(runs, command):
 
     summary = json.loads(command("summary", "--json")[1])
     step = json.loads(command("show", "3f2a", "--step", "30", "--json")[1])
-    listed = json.loads(command("runs", "--json")[1])
+    listed = json.loads(command("runs", "--json")[1])["runs"]
     checked = json.loads(command("doctor", "--json")[1])
 
     assert (summary["steps"]["count"], summary["slowest"]["duration_ns"]) == (40, 128_000_000)

@@ -30,7 +30,7 @@ def test_people_get_a_list(printed):
 
 def test_programs_get_json(printed):
     """One object for each metric."""
-    rows = json.loads(printed("--json"))
+    rows = json.loads(printed("--json"))["metrics"]
 
     assert {row["name"] for row in rows} == {metric.name for metric in names.METRICS}
 

@@ -95,7 +95,7 @@ def test_the_trend_of_a_name_says_what_each_run_changed(command, sweep):
 
 def test_json_has_the_values_as_they_are(command, sweep):
     """Times in nanoseconds, beside the change of the step."""
-    rows = json.loads(command("--trend", "net", "--columns", "step,width", "--json")[1])
+    rows = json.loads(command("--trend", "net", "--columns", "step,width", "--json")[1])["runs"]
 
     assert [row["cells"]["width"]["value"] for row in rows] == [64, 128, 192, 256]
     assert rows[0]["cells"]["step"]["unit"] == "ns"

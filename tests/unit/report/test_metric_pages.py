@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
 import pytest
 
 import otel_mlperf as om
@@ -15,7 +16,7 @@ from otel_mlperf.agent.model.agent_options import Options
 from otel_mlperf.agent.model.sampling import Policy
 from otel_mlperf.report.metric_pages import (
     groups,
-    metric_rows,
+    list_metrics,
     own_examples,
     render_markdown,
     render_metrics,
@@ -64,9 +65,9 @@ def test_the_terminal_shows_each_metric_within_its_width():
 
 def test_programs_get_every_field():
     """Rows have what the vocabulary has, and the name in Prometheus."""
-    (row,) = [row for row in metric_rows() if row["name"] == "system.cpu.time"]
+    (row,) = [row for row in list_metrics().metrics if row.name == "system.cpu.time"]
 
-    assert row == {
+    assert msgspec.structs.asdict(row) == {
         "name": "system.cpu.time",
         "unit": "s",
         "instrument": "counter",

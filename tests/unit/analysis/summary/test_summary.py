@@ -136,7 +136,7 @@ def test_a_summary_of_nothing_has_every_field():
     """Also those inside: whoever looks one up finds it, without content."""
     nothing = no_summary(name="x", missing=["why"])
 
-    assert [*nothing] == [*Summary.__struct_fields__]
+    assert [*nothing] == ["schema", *Summary.__struct_fields__]
     assert (nothing["name"], nothing["missing"], nothing["tree"]) == ("x", ["why"], [])
     assert nothing["telemetry"] == dict.fromkeys(Telemetry.__struct_fields__)
     assert {nothing[field] for field in ("id", "steps", "duration_ns", "as_of")} == {None}

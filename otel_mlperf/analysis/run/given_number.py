@@ -1,0 +1,10 @@
+"""What is a number of a program in JSON, which has none for what is not finite?"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+
+GivenNumber = Annotated[float, msgspec.Meta(extra_json_schema={"nullable": True})]
+"""As the program gave it; what is not finite is null in JSON."""

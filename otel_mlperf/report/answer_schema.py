@@ -1,0 +1,102 @@
+"""On what in the ``--json`` of a command may a program rely? JSON Schema, from the types."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import re
+import textwrap
+from typing import TYPE_CHECKING, Any, Final, get_args
+
+import msgspec
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+_DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
+_REF: Final = "#/$defs/{name}"
+_NONE: Final = re.compile(r"\bNone\b")
+
+
+def answer_schema(title: str, kinds: Sequence[Any]) -> dict[str, Any]:
+    """The schema of an answer that is of one of these kinds.
+
+    Each is a struct with a tag, or a union of such. Their fields come with what is written below
+    them in the code.
+    """
+    answers, shapes = msgspec.json.schema_components(kinds, ref_template=_REF)
+    for kind in _structs(kinds):
+        shape = shapes.get(kind.__name__) or shapes[f"{kind.__module__}.{kind.__qualname__}"]
+        _explain(shape, kind)
+    _let_null(shapes)
+    (answer,) = answers if len(answers) == 1 else ({"anyOf": _each(answers)},)
+    return {"$schema": _DIALECT, "title": title, **answer, "$defs": shapes}
+
+
+def _explain(shape: dict[str, Any], kind: type) -> None:
+    """Says what each field means; none is ever left out, whatever a reader would take for it."""
+    shape["description"] = _flat(kind.__doc__)
+    fields = shape["properties"]
+    shape["required"] = list(fields)
+    for field in fields.values():
+        field.pop("default", None)
+    for name, meaning in _meanings(kind).items():
+        fields[name]["description"] = meaning
+
+
+def _each(answers: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The parts of unions one by one."""
+    return [part for answer in answers for part in answer.get("anyOf", [answer])]
+
+
+def _structs(kinds: Sequence[Any]) -> Iterator[type]:
+    """Every struct in these types, once."""
+    seen: dict[type, None] = {}
+    pending = list(kinds)
+    while pending:
+        kind = pending.pop()
+        pending += get_args(kind)
+        if inspect.isclass(kind) and issubclass(kind, msgspec.Struct) and kind not in seen:
+            seen[kind] = None
+            pending += [field.type for field in msgspec.structs.fields(kind)]
+    return iter(seen)
+
+
+def _meanings(kind: type) -> dict[str, str]:
+    """What stands below each field of a class: Python itself keeps none of it."""
+    meanings = {}
+    for base in reversed(kind.__mro__[:-1]):
+        if base.__module__.startswith("msgspec"):
+            continue
+        (body,) = ast.parse(textwrap.dedent(inspect.getsource(base))).body
+        assert isinstance(body, ast.ClassDef)
+        for field, below in zip(body.body, body.body[1:], strict=False):
+            if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name):
+                meaning = _said(below)
+                if meaning:
+                    meanings[field.target.id] = meaning
+    known = {field.encode_name for field in msgspec.structs.fields(kind)}
+    return {name: meaning for name, meaning in meanings.items() if name in known}
+
+
+def _said(node: ast.stmt) -> str:
+    if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
+        return _flat(str(node.value.value))
+    return ""
+
+
+def _flat(text: str | None) -> str:
+    """A docstring in one line, in the words of JSON."""
+    return _NONE.sub("null", " ".join((text or "").split()).replace("``", "`"))
+
+
+def _let_null(schema: Any) -> None:
+    """Writes what is marked as ``nullable``, a word of OpenAPI's, in JSON Schema's own way."""
+    if isinstance(schema, dict):
+        if schema.pop("nullable", False):
+            schema["type"] = [schema["type"], "null"]
+        for part in schema.values():
+            _let_null(part)
+    elif isinstance(schema, list):
+        for part in schema:
+            _let_null(part)

@@ -1,0 +1,182 @@
+"""Is what commands print with ``--json`` what ``otel-mlperf schema`` says?"""
+
+from __future__ import annotations
+
+import io
+import json
+import math
+import sys
+from contextlib import redirect_stderr, redirect_stdout
+from copy import deepcopy
+from functools import cache
+
+import jsonschema
+import pytest
+from kineto_traces import training_step, write_trace
+from pages import DOCS
+from run_folders import MS, RunFolderBuilder, S, digits
+
+from otel_mlperf import ids
+from otel_mlperf.cli import commands, main
+from otel_mlperf.cli.import_ import import_
+from otel_mlperf.cli.schema import answers
+
+ASKED = [
+    "summary digits",
+    "summary sections",
+    "summary diverged",
+    "findings digits",
+    "findings starving",
+    "show digits",
+    "show digits --step 30",
+    "show sections",
+    "compare digits wide",
+    "compare digits wide starving",
+    "check wide --baseline digits --max samples_per_s>=1",
+    "check digits --write-baseline base.json",
+    "kernels profiled",
+    "kernels trace.json --by operator",
+    "import trace.json",
+    "runs",
+    "runs --columns step,width",
+    "runs --trend digits",
+    "top digits",
+    "top diverged",
+    "loader loaders.py:numbers --batches 1",
+    "metrics",
+    "doctor digits",
+]
+"""At least one for each shape of each command."""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """What the commands are asked about, in the folder where they are."""
+    runs = tmp_path_factory.mktemp("runs")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(runs)
+        patch.setenv("OTEL_MLPERF_DIR", str(runs))
+        fill(runs)
+        yield runs
+
+
+@pytest.fixture(scope="module")
+def answers_to(folder):
+    """What commands answered, by what was asked; each was called once."""
+    return {asked: json.loads(said(*asked.split(), "--json")[0]) for asked in ASKED}
+
+
+def said(*arguments):
+    """Output and messages of the real entry."""
+    out, err = io.StringIO(), io.StringIO()
+    with pytest.MonkeyPatch.context() as patch, redirect_stdout(out), redirect_stderr(err):
+        patch.setattr(sys, "argv", ["otel-mlperf", *arguments])
+        with pytest.raises(SystemExit):
+            main()
+    return out.getvalue(), err.getvalue()
+
+
+@cache
+def schema_of(*command):
+    """What ``otel-mlperf schema`` prints."""
+    return json.loads(said("schema", *command)[0])
+
+
+def fill(runs):
+    """Runs, a trace and a loader."""
+    digits(runs).write()
+    training(runs, "wide", "b" * 16, forward=13).write()
+    training(runs, "starving", "c" * 16, waiting=30).write()
+    sections = RunFolderBuilder(runs, "sections", "d" * 16)
+    sections.process(S)
+    trace = f"{ids.run_trace_id('d' * 16, 0):032x}"
+    root = sections.span(None, "run", 0, S, trace_id=trace, phase="")
+    sections.span(None, "read", 0, S // 5, trace_id=trace, phase="", parent_id=root)
+    sections.outside("read", S // 5)
+    sections.write()
+    diverged = training(runs, "diverged", "e" * 16)
+    for number, loss in enumerate((0.5, math.nan, math.inf)):
+        diverged.row(
+            "values", rank=0, restart=0, phase="train", name=f"loss{number}", number=number,
+            time_ns=number, value=loss,
+        )  # fmt: skip
+    diverged.write()
+    import_([write_trace(runs / "trace.json", training_step())], run="profiled")
+    (runs / "loaders.py").write_text("numbers = [[1, 2], [3, 4]] * 50\n")
+
+
+def training(runs, name, run_id, *, forward=10, waiting=1):
+    """A run of a hundred steps."""
+    run = RunFolderBuilder(runs, name, run_id, params={"width": forward})
+    for n in range(100):
+        spent = {"data wait": waiting, "forward": forward + n % 7 / 10, "backward": 20}
+        parts = {part: int(ms * MS) for part, ms in spent.items()}
+        run.step(n, n * 80 * MS, parts, own=MS, samples=8)
+    run.process(10 * S)
+    return run
+
+
+@pytest.mark.parametrize("asked", ASKED)
+def test_an_answer_is_what_the_schema_of_its_command_says(asked, answers_to):
+    """Each field is there, of its type, and none that is not in the schema."""
+    schema = deepcopy(schema_of(asked.split()[0]))
+    for shape in schema["$defs"].values():
+        shape["additionalProperties"] = False
+
+    jsonschema.Draft202012Validator.check_schema(schema)
+    jsonschema.validate(answers_to[asked], schema, jsonschema.Draft202012Validator)
+
+
+def test_every_command_with_json_has_a_schema():
+    """And no other command."""
+    with_json = {
+        name
+        for name in commands._COMMANDS
+        for option in commands._Lazy().get_command(None, name).params
+        if "--json" in option.opts
+    }
+
+    assert set(answers()) == with_json
+
+
+def test_every_shape_of_every_command_was_asked_for(answers_to):
+    """The questions above leave none out."""
+    schema = schema_of()
+    shapes = [schema["$defs"][part["$ref"].rpartition("/")[2]] for part in schema["anyOf"]]
+
+    assert {answer["schema"] for answer in answers_to.values()} == {
+        name for shape in shapes for name in shape["properties"]["schema"]["enum"]
+    }
+
+
+def test_what_is_not_finite_is_null(answers_to):
+    """As the schema allows: JSON has no such numbers."""
+    assert answers_to["summary diverged"]["last"] == {"loss0": 0.5, "loss1": None, "loss2": None}
+
+
+def test_fields_say_what_they_mean():
+    """In the words that stand below them in the code, null for None; none is ever left out."""
+    summary = schema_of("summary")["$defs"]["Summary"]
+
+    assert summary["properties"]["failure"]["anyOf"][1] == {"type": "null"}
+    assert summary["properties"]["epochs"]["type"] == "array"
+    assert "null: all of them" in summary["properties"]["rank"]["description"]
+    assert summary["required"] == list(summary["properties"])
+
+
+def test_the_schema_in_the_docs_is_that_of_the_code():
+    """``otel-mlperf schema > docs/json.schema.json`` writes it; look at what it changes."""
+    assert (DOCS / "json.schema.json").read_text() == said("schema")[0]
+
+
+def test_a_command_without_json_has_no_schema():
+    """It says which have one."""
+    assert "summary, findings" in said("schema", "run")[1]
+
+
+def test_json_and_messages_do_not_share_an_output(folder):
+    """What was written, and annotations for GitHub, go where messages go."""
+    out, err = said("check", "digits", "--write-baseline", "b.json", "--github", "--json")
+
+    assert json.loads(out)["verdicts"] == []
+    assert "wrote b.json" in err
