@@ -1,4 +1,4 @@
-"""Which files has this process open?"""
+"""Which files has a process open?"""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from collections import Counter
 from contextlib import suppress
 
 
-def open_files() -> Counter[str]:
+def open_files(pid: int | str = "self") -> Counter[str]:
     """How often each is open, by name.
 
     Of two of these the difference says what has stayed open in between. The number of all says
     less: what other tests have left may be collected meanwhile, and closed.
     """
     found: Counter[str] = Counter()
-    for fd in os.listdir("/proc/self/fd"):
-        with suppress(FileNotFoundError):  # the one of this very list
-            found[os.readlink(f"/proc/self/fd/{fd}")] += 1
+    for fd in os.listdir(f"/proc/{pid}/fd"):
+        with suppress(FileNotFoundError):  # that of this very list; one that another process closes
+            found[os.readlink(f"/proc/{pid}/fd/{fd}")] += 1
     return found

@@ -15,6 +15,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from open_files import open_files
 from servers.running import wait_until
 
 import otel_mlperf as om
@@ -22,6 +23,7 @@ from otel_mlperf.config import Config
 from otel_mlperf.journal.folder_lock import OnlyOne, is_served
 from otel_mlperf.journal.journal_reader import JournalReader
 from otel_mlperf.journal.layout import Word
+from otel_mlperf.recorder.lifecycle import agent_launch
 from otel_mlperf.recorder.lifecycle.agent_launch import (
     LONGEST_PAUSE_NS,
     AgentWatch,
@@ -68,13 +70,15 @@ def test_agent_is_nobodys_child(served):
     assert int(stat[1]) != os.getpid()
     assert int(stat[3]) != os.getsid(0)
     assert os.readlink(f"/proc/{pid}/cwd") == "/"
-    links = {os.readlink(f"/proc/{pid}/fd/{fd}") for fd in os.listdir(f"/proc/{pid}/fd")}
-    assert not links & {os.readlink(f"/proc/self/fd/{fd}") for fd in (1, 2)} - {"/dev/null"}
+    ours = {os.readlink(f"/proc/self/fd/{fd}") for fd in (1, 2)}
+    assert not open_files(pid).keys() & ours - {"/dev/null"}
     assert int(stat[16]) == min(os.getpriority(os.PRIO_PROCESS, 0) + 10, 19)
 
 
-def test_room_is_made_when_a_run_has_started(start):
+def test_room_is_made_when_a_run_has_started(start, monkeypatch):
     """What a program records at once is not before whoever takes it out of the journal."""
+    patiently = agent_launch._WAIT_FIRST.replace(f" {agent_launch._UNTIL_READY_S})", " 9)")
+    monkeypatch.setattr(agent_launch, "_WAIT_FIRST", patiently)
     recording = start(agent="process", drain_s=1)
     was_served = is_served(Path(recording.journal.path).parent)
     recording.may_fail = True

@@ -227,7 +227,8 @@ def test_fork_storm(tmp_path):
         """
         stop = threading.Event()
         def work():
-            while not stop.is_set():
+            for _ in range(10_000):  # all have room in the journal, however long the forks take
+                if stop.is_set(): break
                 with om.span("thread"), om.span("inner"): pass
                 time.sleep(0)
         threads = [threading.Thread(target=work) for _ in range(4)]
@@ -345,9 +346,10 @@ def test_many_kills(tmp_path):
             os.open(sys.argv[1] + "/done", os.O_RDWR | os.O_CREAT), 8)).cast("Q")
         threading.Timer({delay}, lambda: os.kill(os.getpid(), 9)).start()
         tail = run._recorder.journal.words
-        while True:
+        for _ in range(20_000):  # all have room in the journal, however late it is killed
             with om.span("work", n=1): pass
             done[0] += 1
+        signal.pause()
     """
     for i in range(8):
         folder = tmp_path / str(i)
