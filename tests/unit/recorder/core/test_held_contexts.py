@@ -10,6 +10,7 @@ from contextvars import ContextVar
 from pathlib import Path
 
 import pytest
+from runs import LIMIT_S
 
 ROOT = Path(__file__).parents[4]
 PROGRAM = """
@@ -70,7 +71,7 @@ def test_sections_in_the_middle_of_a_collection(tmp_path, by, readings, fork):
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=LIMIT_S,
     )
 
     assert (done.returncode, done.stdout.strip(), done.stderr) == (0, "0", "")
