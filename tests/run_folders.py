@@ -176,6 +176,8 @@ CATEGORIES = {
     "validate": "phase",
     "checkpoint": "checkpoint",
     "compile": "compile",
+    "all_reduce": "communication",
+    "barrier": "communication",
 }
 
 

@@ -15,6 +15,7 @@ from otel_mlperf.findings.gpu_rows import GPU_ROWS
 from otel_mlperf.findings.host_rows import HOST_ROWS
 from otel_mlperf.findings.loading_rows import LOADING_ROWS
 from otel_mlperf.findings.pattern_rows import PATTERN_ROWS
+from otel_mlperf.findings.rank_rows import RANK_ROWS
 from otel_mlperf.findings.recording_rows import RECORDING_ROWS
 from otel_mlperf.findings.run_rows import RUN_ROWS
 from otel_mlperf.findings.sampled_rows import SAMPLED_ROWS
@@ -23,6 +24,7 @@ from otel_mlperf.findings.training_rows import TRAINING_ROWS
 TABLE: Final[tuple[FindingRow, ...]] = (
     *HOST_ROWS,
     *TRAINING_ROWS,
+    *RANK_ROWS,
     *LOADING_ROWS,
     *PATTERN_ROWS,
     *CONTENTION_ROWS,

@@ -168,19 +168,6 @@ TRAINING_ROWS: Final[tuple[FindingRow, ...]] = (
         ),
     ),
     FindingRow(
-        id="straggler",
-        name="SlowRank",
-        severity="warning",
-        threshold=1.2,
-        matters=0.05,
-        summary="rank {rank} likely holds up the others: its {section} takes {value:.1f} × theirs",
-        action=(
-            "Look at that rank's node: its clocks and throttling, its CPU and who else runs there; "
-            "then at the share of the work that it gets."
-        ),
-        of_ended=True,
-    ),
-    FindingRow(
         id="unseen_steps",
         name="StepsUnseen",
         severity="warning",

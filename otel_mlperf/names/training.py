@@ -104,6 +104,14 @@ GRAPH_NODES: Final = Metric(
     "gauge",
     "Operations of the graph of a backward pass, at the 2nd, 20th and 200th pass; 20,000 at most.",
 )
+DDP_EXPOSED_COMMUNICATION: Final = Metric(
+    "pytorch.ddp.backward.exposed_communication",
+    "s",
+    "gauge",
+    "Time of a backward pass in which DDP's collectives, waits for other ranks included, ran while "
+    "it computed nothing: mean of the passes that DDP times itself (the first ten, then each "
+    "hundredth), read at the 20th, 200th and 2,000th.",
+)
 RUN_PRODUCTIVE: Final = Metric(
     "ml.run.productive.time",
     "s",

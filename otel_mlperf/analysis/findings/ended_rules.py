@@ -1,8 +1,8 @@
 """Which rules, by which a run is watched live, held at some time in it?
 
 From the readings of the run folder, as the agent judges them while the run goes on: a level must
-hold for its time, a growth is over its time. Waiting for data and lost telemetry are not among the
-readings, and a device that is lost may have none: other findings judge these.
+hold for its time, a growth is over its time. Waiting for data, collectives and lost telemetry are
+not among the readings, and a device that is lost may have none: other findings judge these.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from otel_mlperf.store.table_reader import Store
 
 _ELSEWHERE: Final = frozenset(
-    {"data_loading", "telemetry_lost", "gpu_idle", "gpu_lost", "requests_late"}
+    {"data_loading", "collectives", "telemetry_lost", "gpu_idle", "gpu_lost", "requests_late"}
 )
 _ENOUGH: Final = 0.5
 """Part of its time for which the growth of a ratio must be known, unless the run was shorter."""

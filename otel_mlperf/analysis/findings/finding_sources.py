@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from msgspec.structs import replace
 
 from otel_mlperf.analysis.findings.cold_start import find_cold_start
+from otel_mlperf.analysis.findings.collectives import find_collectives
 from otel_mlperf.analysis.findings.contention import find_contention
 from otel_mlperf.analysis.findings.data_loading import find_data_loading
 from otel_mlperf.analysis.findings.echoes import without_echoes
@@ -33,6 +34,7 @@ from otel_mlperf.analysis.findings.stragglers import find_stragglers
 from otel_mlperf.analysis.findings.transfers import find_transfers
 from otel_mlperf.analysis.findings.uneven_batches import find_uneven_batches
 from otel_mlperf.analysis.findings.uneven_sections import find_uneven_sections
+from otel_mlperf.analysis.findings.uneven_shards import find_uneven_shards
 from otel_mlperf.analysis.findings.unseen_steps import find_unseen_steps
 from otel_mlperf.analysis.findings.worker_startup import find_worker_startup
 from otel_mlperf.analysis.summary.summary import summarize
@@ -64,7 +66,9 @@ OWN: Final[tuple[Find, ...]] = (
     find_sampled_lines,
     find_recompilation,
     find_small_operators,
+    find_uneven_shards,
     find_stragglers,
+    find_collectives,
     find_step_drift,
     find_periodic_stall,
     find_uneven_sections,

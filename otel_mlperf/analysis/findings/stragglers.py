@@ -6,6 +6,9 @@ from statistics import median_low
 from typing import TYPE_CHECKING, Final
 
 from otel_mlperf import names
+from otel_mlperf.analysis.findings.run_numbers import once_a_run
+from otel_mlperf.analysis.findings.uneven_shards import find_uneven_shards
+from otel_mlperf.analysis.steps.step_shares import NOT_IN_A_SPAN
 from otel_mlperf.findings.finding import Finding, Gain, Where
 from otel_mlperf.findings.finding_table import row_of
 
@@ -13,40 +16,75 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from otel_mlperf.analysis.findings.run_numbers import RunNumbers
-    from otel_mlperf.analysis.steps.step_shapes import StandOut, StepFigures
+    from otel_mlperf.analysis.steps.step_shapes import StepFigures
 
 # Ranks wait for each other in collectives, and those overlap with the backward pass: who is long in
 # one of these two is as likely the rank that waits as the one that is waited for.
 _SHARED: Final = (names.COMMUNICATION, names.BACKWARD)
+_AS_LONG: Final = 0.5
+"""Part of what one rank takes longer that another one must take longer, to be waited for there."""
 
 
+@once_a_run
 def find_stragglers(numbers: RunNumbers) -> list[Finding]:
-    """One for each rank that takes far longer in what it does for itself."""
+    """One for each rank that takes far longer in what it does for itself.
+
+    Not for one that has more data than the others: that is its finding.
+    """
     steps = numbers.summary.steps
     if steps is None or numbers.summary.rank is not None:
         return []
-    shared = {section.name for section in steps.rows if section.category in _SHARED}
-    stragglers = []
-    for stand_out in steps.stand_outs:
-        more_ns = {name: ns for name, ns in stand_out.more_ns.items() if name not in shared}
+    explained = {finding.where.rank for finding in find_uneven_shards(numbers)}
+    found = {rank: more_ns for rank, more_ns in _own(steps).items() if rank not in explained}
+    return [
+        _straggler(rank, more_ns, steps, numbers.summary.short_id)
+        for rank, more_ns in found.items()
+    ]
+
+
+def _own(steps: StepFigures) -> dict[int, dict[str, float]]:
+    """By rank what it takes longer than the others in each section, without waits for these."""
+    categories = {section.name: section.category for section in steps.rows}
+    own = {}
+    for one in steps.stand_outs:
+        more_ns = {n: ns for n, ns in one.more_ns.items() if categories.get(n) not in _SHARED}
         if more_ns:
-            stragglers.append(_straggler(stand_out, more_ns, steps, numbers.summary.short_id))
-    return stragglers
+            own[one.rank] = more_ns
+    sure = {rank: _sureness(more_ns, categories) for rank, more_ns in own.items()}
+    total = {rank: sum(more_ns.values()) for rank, more_ns in own.items()}
+    return {
+        rank: more_ns
+        for rank, more_ns in own.items()
+        if not any(
+            sure[other] > sure[rank] and total[other] >= _AS_LONG * total[rank] for other in own
+        )
+    }
+
+
+def _sureness(more_ns: Mapping[str, float], categories: Mapping[str, str]) -> int:
+    """How surely it is work of the rank's own: a collective may be in what nobody has named.
+
+    Ranks that step together take as long, so that where one works longer another one waits.
+    """
+    most = max(more_ns, key=lambda name: more_ns[name])
+    if most == NOT_IN_A_SPAN:
+        return 0
+    return 1 if categories.get(most, names.OTHER) == names.OTHER else 2
 
 
 def _straggler(
-    stand_out: StandOut, more_ns: Mapping[str, float], steps: StepFigures, short_id: str
+    rank: int, more_ns: Mapping[str, float], steps: StepFigures, short_id: str
 ) -> Finding:
     row = row_of("straggler")
     section = max(more_ns, key=lambda name: more_ns[name])
-    means = {rank.rank: rank.sections.get(section, 0.0) for rank in steps.ranks}
+    means = {one.rank: one.sections.get(section, 0.0) for one in steps.ranks}
     # The lower of two in the middle: of two ranks the faster one is what is usual.
     usual = median_low(means.values())
-    times = means[stand_out.rank] / usual if usual else 0.0
-    words = {"rank": stand_out.rank, "section": section, "value": times}
+    times = means[rank] / usual if usual else 0.0
+    words = {"rank": rank, "section": section, "value": times}
     said = row.summary.format(**words)
     if not usual:
-        said = f"rank {stand_out.rank} likely holds up the others: {section} is on no other one"
+        said = f"rank {rank} likely holds up the others: {section} is on no other one"
     excess = sum(more_ns.values()) / steps.mean_ns
     return Finding(
         id=row.id,
@@ -54,8 +92,8 @@ def _straggler(
         summary=said,
         action=row.action,
         evidence={f"{name} more_ns": ns for name, ns in more_ns.items()},
-        where=Where(section=section, rank=stand_out.rank),
+        where=Where(section=section, rank=rank),
         # The others may have had to wait for something else in that time.
         gain=Gain(low=0.0, high=min(1.0, excess)),
-        command=f"otel-mlperf summary {short_id} --rank {stand_out.rank}",
+        command=f"otel-mlperf summary {short_id} --rank {rank}",
     )

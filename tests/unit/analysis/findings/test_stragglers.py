@@ -53,3 +53,27 @@ def test_of_one_rank_nothing_is_said(tmp_path):
 
     assert judged(tmp_path / "asked", usual, slow, rank=1) == []
     assert judged(tmp_path / "alone", slow) == []
+
+
+def test_a_rank_that_waits_in_no_section_is_not_accused(tmp_path):
+    """A collective that nobody has named: it is as long as another rank works longer."""
+    slow, waits = {"forward": 30, "sync": 1}, {"forward": 10, "sync": 21}
+    (found,) = judged(tmp_path, slow, waits)
+
+    assert found.where == Where(section="forward", rank=0)
+
+
+def test_who_works_longer_in_no_section_is_named(tmp_path):
+    """The other one waits in the backward pass, as ranks of DDP do."""
+    slow, waits = {"augment": 30, "backward": 10}, {"augment": 10, "backward": 30}
+    (found,) = judged(tmp_path, slow, waits)
+
+    assert found.where == Where(section="augment", rank=0)
+
+
+def test_two_ranks_that_are_slow_in_different_things(tmp_path):
+    """Neither of them waits: a short wait does not explain a long time."""
+    usual = {"forward": 10, "save": 5, "backward": 30}
+    found = judged(tmp_path, usual | {"forward": 16}, usual | {"save": 45}, usual)
+
+    assert {one.where.rank for one in found} == {0, 1}

@@ -1,0 +1,82 @@
+"""Do the ranks spend much of their steps in collectives: waiting for each other, or moving data?
+
+Where a rank that is always late was found, the wait for it is that finding's; here is what is left.
+Whoever has no CPU is late now and then, and exchanges slowly: waits, and what DDP exchanges, count
+only where threads are known to have had one. The gradients have to be exchanged: that counts where
+it takes more than all else.
+"""
+
+from __future__ import annotations
+
+from statistics import mean
+from typing import TYPE_CHECKING, Final
+
+from otel_mlperf import names
+from otel_mlperf.analysis.findings.cpu_shares import read_cpu_shares
+from otel_mlperf.analysis.findings.rank_steps import read_rank_steps
+from otel_mlperf.analysis.findings.stragglers import find_stragglers
+from otel_mlperf.analysis.findings.uneven_shards import find_uneven_shards
+from otel_mlperf.findings.finding import Finding, Gain, Where
+from otel_mlperf.findings.finding_table import row_of
+
+if TYPE_CHECKING:
+    from otel_mlperf.analysis.findings.run_numbers import RunNumbers
+
+_LATE: Final = (find_stragglers, find_uneven_shards)
+_LEAST_NS: Final = 5_000_000
+"""Of a step: each collective has its latency, which is much of a step that does little."""
+_TOO_MUCH: Final = 0.5
+"""Share of a step from which on the exchange of gradients is."""
+
+
+def find_collectives(numbers: RunNumbers) -> list[Finding]:
+    """One, if they take more than the row's share of the mean step of all ranks."""
+    ranks, row = read_rank_steps(numbers), row_of("collectives")
+    if not ranks:
+        return []
+    step_ns = mean(one.step_ns for one in ranks)
+    waiting = mean(one.waited_ns for one in ranks) / step_ns
+    moving = mean(one.apart_ns for one in ranks) / step_ns - waiting
+    exchanged = min(one.in_backward_ns for one in ranks) / step_ns
+    if not _have_cpus(numbers):
+        waiting = exchanged = 0.0
+    if any(find(numbers) for find in _LATE):
+        waiting = 0.0
+    apart = waiting + moving
+    if exchanged > _TOO_MUCH:
+        moving += exchanged
+    share = min(1.0, waiting + moving)
+    if not row.holds(share) or share * step_ns < _LEAST_NS:
+        return []
+    return [
+        Finding(
+            id=row.id,
+            severity=row.severity,
+            summary=f"{row.summary.format(value=share)}: {moving:.0%} likely moving data, "
+            f"{waiting:.0%} waiting for whichever rank is late",
+            action=row.action,
+            evidence={
+                "share": share,
+                "waiting": waiting,
+                "moving": moving,
+                "in_backward": exchanged,
+            },
+            where=Where(section=_largest(numbers) if 2 * apart >= share else names.BACKWARD),
+            # Ranks have to agree somewhere: only what is asked for without need can all be won.
+            gain=Gain(low=0.0, high=share),
+            command=f"otel-mlperf show {numbers.summary.short_id}",
+        )
+    ]
+
+
+def _have_cpus(numbers: RunNumbers) -> bool:
+    """Whether it is known of every rank that its main thread seldom waited for one."""
+    ranks, busy = read_cpu_shares(numbers).ranks, row_of("noisy_neighbour")
+    is_known = len(ranks) == len(read_rank_steps(numbers))
+    return is_known and not any(busy.holds(one.main_waits) for one in ranks)
+
+
+def _largest(numbers: RunNumbers) -> str:
+    assert numbers.summary.steps is not None
+    rows = [one for one in numbers.summary.steps.rows if one.category == names.COMMUNICATION]
+    return max(rows, key=lambda one: one.share).name

@@ -1,0 +1,78 @@
+"""What had each rank in the steps that all of them made, and what of them went into collectives?
+
+Explicit collectives are sections of the category communication. Those of DDP go on inside the
+backward pass, where no section is: how much of it they take by themselves DDP has timed.
+
+A rank that arrives last in a collective waits for nobody: what it spends there is the exchange, and
+what others spend there beyond that they wait for it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from otel_mlperf import names
+from otel_mlperf.analysis.findings.run_numbers import once_a_run
+from otel_mlperf.analysis.steps.step_shares import PROFILED
+
+if TYPE_CHECKING:
+    from otel_mlperf.analysis.findings.run_numbers import RunNumbers
+
+_FEWEST: Final = 10
+"""Steps of all ranks from which on there is anything to say about a usual one."""
+_READ: Final = """WITH chosen AS (SELECT * FROM steps WHERE phase = $phase AND n >= $first
+    AND NOT error AND coalesce(kept, '') <> $profiled),
+whole AS (SELECT restart, n FROM chosen GROUP BY ALL
+    HAVING count(*) = (SELECT count(DISTINCT rank) FROM chosen)),
+apart AS (SELECT rank, restart, n, sum(self_ns) AS ns FROM sections
+    WHERE phase = $phase AND NOT beside AND category = $communication GROUP BY ALL),
+each AS (SELECT c.*, coalesce(apart.ns, 0) AS apart FROM chosen c JOIN whole USING (restart, n)
+    LEFT JOIN apart USING (rank, restart, n)),
+waited AS (SELECT *, apart - min(apart) OVER (PARTITION BY restart, n) AS waited FROM each)
+SELECT rank, count(*), avg(duration_ns), avg(apart), avg(waited),
+    sum(samples), sum(elements) FROM waited GROUP BY rank ORDER BY rank"""
+_EXPOSED: Final = """SELECT rank, arg_max(value, time_ns) * 1e9 FROM readings
+    WHERE name = $name AND rank IS NOT NULL GROUP BY rank"""
+
+
+class RankSteps(NamedTuple):
+    """The steps of one rank that every rank has; times are of a mean step."""
+
+    rank: int
+    made: int
+    """How many there are."""
+    step_ns: float
+    apart_ns: float
+    """In sections of collectives."""
+    waited_ns: float
+    """Of that, beyond the rank that was there for the shortest time in the same step."""
+    in_backward_ns: float
+    """Of the backward pass, in collectives of DDP while nothing was computed."""
+    samples: float | None
+    elements: float | None
+    """In all of these steps; None: not known."""
+
+    @property
+    def collectives_ns(self) -> float:
+        """In collectives, as far as they are seen."""
+        return self.apart_ns + self.in_backward_ns
+
+
+@once_a_run
+def read_rank_steps(numbers: RunNumbers) -> list[RankSteps]:
+    """One for each rank; empty of a single one, and where all have made too few steps."""
+    summary = numbers.summary
+    if summary.steps is None or summary.rank is not None or len(summary.steps.ranks) < 2:
+        return []
+    exposed = dict(numbers.store.rows(_EXPOSED, name=names.DDP_EXPOSED_COMMUNICATION.name))
+    ranks = [
+        RankSteps(rank, made, step_ns, apart, waited, exposed.get(rank, 0.0), samples, elements)
+        for rank, made, step_ns, apart, waited, samples, elements in numbers.store.rows(
+            _READ,
+            phase=summary.steps.phase,
+            first=1 if summary.warm_up else 0,
+            profiled=PROFILED,
+            communication=names.COMMUNICATION,
+        )
+    ]
+    return ranks if ranks and ranks[0].made >= _FEWEST else []

@@ -1,0 +1,108 @@
+"""Has one rank more data than the others, which wait for it then?
+
+In a step (larger batches, longer samples) or in all (more batches). Whoever has more is named:
+that the others wait is no fault of theirs.
+"""
+
+from __future__ import annotations
+
+from statistics import mean, median_low
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from otel_mlperf.analysis.findings.rank_steps import read_rank_steps
+from otel_mlperf.analysis.findings.run_numbers import once_a_run
+from otel_mlperf.findings.finding import Finding, Gain, Where
+from otel_mlperf.findings.finding_table import row_of
+
+if TYPE_CHECKING:
+    from otel_mlperf.analysis.findings.rank_steps import RankSteps
+    from otel_mlperf.analysis.findings.run_numbers import RunNumbers
+
+_FEWEST: Final = 10
+"""Steps of a rank from which on their number tells anything."""
+
+
+class _Amount(NamedTuple):
+    """How much of something each rank has."""
+
+    what: str
+    by_rank: dict[int, float]
+
+    @property
+    def most(self) -> int:
+        """The rank with most of it."""
+        return max(self.by_rank, key=lambda rank: self.by_rank[rank])
+
+    @property
+    def times(self) -> float:
+        """Of that rank, in terms of what is usual: of two ranks the smaller one."""
+        usual = median_low(self.by_rank.values())
+        return self.by_rank[self.most] / usual if usual else 0.0
+
+    @property
+    def spare(self) -> float:
+        """Share of the largest amount that would go to others, were all the same."""
+        return 1.0 - mean(self.by_rank.values()) / self.by_rank[self.most]
+
+
+@once_a_run
+def find_uneven_shards(numbers: RunNumbers) -> list[Finding]:
+    """One, if a rank has more of the data than the row's times what is usual."""
+    steps, row = numbers.summary.steps, row_of("uneven_shards")
+    if steps is None or numbers.summary.rank is not None or len(steps.ranks) < 2:
+        return []
+    made = _Amount("steps", {one.rank: float(one.count) for one in steps.ranks})
+    if min(made.by_rank.values()) >= _FEWEST and row.holds(made.times):
+        return [_of_run(numbers, made)]
+    ranks = read_rank_steps(numbers)
+    amounts = [one for one in _in_steps(ranks) if row.holds(one.times)]
+    if not amounts:
+        return []
+    return [_of_step(numbers, max(amounts, key=lambda one: one.times), ranks)]
+
+
+def _in_steps(ranks: list[RankSteps]) -> list[_Amount]:
+    known = []
+    for what in ("samples", "elements"):
+        by_rank = {one.rank: getattr(one, what) for one in ranks}
+        if by_rank and all(by_rank.values()):
+            known.append(_Amount(what, {rank: float(sum) for rank, sum in by_rank.items()}))
+    return known
+
+
+def _of_run(numbers: RunNumbers, made: _Amount) -> Finding:
+    """The others are done before it is."""
+    steps = numbers.summary.steps
+    assert steps is not None
+    long_ns = next(one.mean_ns * one.count for one in steps.ranks if one.rank == made.most)
+    of_run = min(1.0, long_ns / numbers.summary.duration_ns)
+    # Those that have less may have had to wait in each step as well.
+    return _finding(numbers, made, Gain(low=0.0, high=made.spare * of_run, of="run"))
+
+
+def _of_step(numbers: RunNumbers, amount: _Amount, ranks: list[RankSteps]) -> Finding:
+    """The others wait for it at the end of each step."""
+    most = next(one for one in ranks if one.rank == amount.most)
+    # What it does itself follows the amount; what a step takes whatever is in it is not known.
+    own_ns = most.step_ns - most.collectives_ns
+    share = max(0.0, own_ns / most.step_ns) * amount.spare
+    return _finding(numbers, amount, Gain(low=share / 2, high=share))
+
+
+def _finding(numbers: RunNumbers, amount: _Amount, gain: Gain) -> Finding:
+    row = row_of("uneven_shards")
+    where = "" if amount.what == "steps" else " in a step"
+    return Finding(
+        id=row.id,
+        severity=row.severity,
+        summary=row.summary.format(
+            rank=amount.most, value=amount.times, what=amount.what, where=where
+        ),
+        action=row.action,
+        evidence={
+            f"rank {rank} {amount.what}": value for rank, value in sorted(amount.by_rank.items())
+        },
+        where=Where(rank=amount.most),
+        gain=gain,
+        command=f"otel-mlperf summary {numbers.summary.short_id} --rank {amount.most}",
+    )

@@ -1,0 +1,81 @@
+"""Which conditions of several ranks that step together are worth a word?"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from otel_mlperf import names
+from otel_mlperf.findings.finding_row import MINUTE_S, Alert, FindingRow, MeasuredSeries, Rule
+
+RANK_ROWS: Final[tuple[FindingRow, ...]] = (
+    FindingRow(
+        id="straggler",
+        name="SlowRank",
+        severity="warning",
+        threshold=1.2,
+        matters=0.05,
+        summary="rank {rank} likely holds up the others: its {section} takes {value:.1f} × theirs",
+        action=(
+            "Look at that rank's node: its clocks and throttling, its CPU and who else runs there; "
+            "then at the share of the work that it gets."
+        ),
+        of_ended=True,
+    ),
+    FindingRow(
+        id="uneven_shards",
+        name="UnevenShards",
+        severity="warning",
+        threshold=1.2,
+        summary="rank {rank} has {value:.1f} × as many {what} as the others{where}, which wait",
+        action=(
+            "Give every rank as much: a DistributedSampler over the whole data set, shards of one "
+            "size (split what is in the largest), batches of one size, samples shuffled or "
+            "bucketed by length before they are shared out."
+        ),
+        of_ended=True,
+    ),
+    Rule(
+        id="collectives",
+        name="Collectives",
+        severity="warning",
+        threshold=0.3,
+        summary="collectives take {value:.0%} of a step",
+        action=(
+            "Ask for fewer and larger ones: no barrier or all_reduce of a number in each step, "
+            "model.no_sync() while gradients are accumulated, gradients in larger buckets or as "
+            "bfloat16 (a DDP communication hook). Waits for others: give every rank the same work."
+        ),
+        of_ended=True,
+        measured=MeasuredSeries(
+            metric=names.SECTION_SELF_TIME,
+            where=(
+                (names.SECTION_CATEGORY, (names.COMMUNICATION,)),
+                (names.ML_PHASE, (names.TRAIN,)),
+            ),
+        ),
+        per=MeasuredSeries(metric=names.STEP_DURATION, where=((names.ML_PHASE, (names.TRAIN,)),)),
+        over_s=MINUTE_S,
+        alert=Alert(
+            expr=(
+                "sum by (job, ml_run_name)\n"
+                '(rate(ml_section_self_time_seconds_total{ml_phase="train",'
+                'ml_section_category="communication"}[5m]))\n'
+                "/ sum by (job, ml_run_name)\n"
+                '(rate(ml_section_self_time_seconds_total{ml_phase="train"}[5m]))'
+            ),
+            summary="Run {{ $labels.ml_run_name }} spends its steps in collectives.",
+            description=(
+                "{{ $value | humanizePercentage }} of the time of its steps passes in collectives "
+                "that are sections of their own, mean of the ranks."
+            ),
+            what_to_do=(
+                "One rank with far less of it than the others is the one that they wait for: look "
+                "at its node and its data. All with as much: fewer and larger collectives, the "
+                "network between the nodes."
+            ),
+            dashboard="otel-mlperf-ranks",
+            group="training",
+            after="10m",
+        ),
+    ),
+)
