@@ -61,6 +61,7 @@ SPAN_DEVICE_LOST: Final = "device.lost"
 SPAN_DEVICE_BACK: Final = "device.back"
 DEVICE_LOST_ERROR: Final = "DeviceLost"
 """``error.type`` of a ``device.lost``; its message is what the driver said."""
+SPAN_FINDING: Final = "finding"
 SPAN_DOCTOR: Final = "doctor.check"
 SERVICE_DOCTOR: Final = "otel-mlperf-doctor"
 

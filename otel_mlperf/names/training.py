@@ -10,6 +10,8 @@ from typing import Final
 from otel_mlperf.names.attributes import (
     CHECKPOINT_DIRECTION,
     DEVICE_INDEX,
+    FINDING_ID,
+    FINDING_SEVERITY,
     ML_PHASE,
     SECTION_CATEGORY,
     SECTION_NAME,
@@ -111,6 +113,13 @@ DDP_EXPOSED_COMMUNICATION: Final = Metric(
     "Time of a backward pass in which DDP's collectives, waits for other ranks included, ran while "
     "it computed nothing: mean of the passes that DDP times itself (the first ten, then each "
     "hundredth), read at the 20th, 200th and 2,000th.",
+)
+FINDING: Final = Metric(
+    "ml.finding",
+    "",
+    "gauge",
+    "1 while a finding holds that is judged live; the labels of what it is of come with it.",
+    (FINDING_ID, FINDING_SEVERITY),
 )
 RUN_PRODUCTIVE: Final = Metric(
     "ml.run.productive.time",

@@ -225,7 +225,31 @@ _GREW: Final = Row(
     ),
 )
 
-_WHO: Final = Row("Who?", (OPEN_NOW, DATA_WAIT_BY_RANK))
+_FOUND: Final = Panel(
+    kind="timeseries",
+    title="Findings",
+    question=(
+        "What is wrong, since when? For how many ranks or devices each finding holds, of those "
+        "judged while the run goes on. What to do is in the span *finding* of the run's trace, and "
+        "in `otel-mlperf findings`, which also has those of the whole run."
+    ),
+    queries=(
+        Query(
+            by(
+                "count",
+                (names.FINDING_ID, names.FINDING_SEVERITY),
+                series(names.FINDING),
+            ),
+            f"{shown(names.FINDING_ID)} ({shown(names.FINDING_SEVERITY)})",
+        ),
+    ),
+    none="Nothing that is judged live was found.",
+    link=to("ranks", "Ranks"),
+    decimals=0,
+    width=24,
+    height=6,
+)
+_WHO: Final = Row("Who?", (OPEN_NOW, DATA_WAIT_BY_RANK, _FOUND))
 
 DASHBOARD: Final = Dashboard(
     "training-run",

@@ -78,7 +78,7 @@ def device_spans(state: AgentState, read: Read) -> list[tuple[JournalState, Kept
         device = reading.labels.get(names.HW_ID, "")
         if reading.name != names.DEVICE_LOST.name or bool(reading.text) == (device in state.gone):
             continue
-        journal = state.journals.get(reading.journal) or _first_rank(state)
+        journal = state.journals.get(reading.journal) or first_rank(state)
         if journal is None:
             continue
         # In the state, not in the sensor: a new agent does not say again what is known.
@@ -90,25 +90,42 @@ def device_spans(state: AgentState, read: Read) -> list[tuple[JournalState, Kept
     return spans
 
 
-def _first_rank(state: AgentState) -> JournalState | None:
+def first_rank(state: AgentState) -> JournalState | None:
+    """The journal of the first rank on this node: what belongs to no rank is in its trace."""
     own = [journal for journal in state.journals.values() if not journal.meta.is_child]
     return min(own, key=lambda journal: journal.meta.rank, default=None)
 
 
 def _device_span(journal: JournalState, reading: SensorReading, unix_ns: int) -> Kept:
     number = -1 if reading.text else -2
-    # As if the process had registered them: tables and servers then ask the journal as for others.
-    journal.entries[number] = ["section", _NAMES[number], names.DEVICE, "", {}]
-    journal.tracks[_TRACK] = _THREAD
-    meta = journal.meta
-    at_ns = max(meta.monotonic_ns, unix_ns - meta.shift_ns)
-    text = f"{meta.run_span:x}/{reading.labels[names.HW_ID]}/{number}/{unix_ns}"
+    text = f"{reading.labels[names.HW_ID]}/{number}/{unix_ns}"
     payload: dict[str, Any] = {"a": dict(reading.labels)}
     if reading.text:
         payload["e"] = [names.DEVICE_LOST_ERROR, reading.text, ""]
+    return moment_span(journal, number, _NAMES[number], names.DEVICE, text, unix_ns, payload)
+
+
+def moment_span(
+    journal: JournalState,
+    number: int,
+    name: str,
+    category: str,
+    text: str,
+    unix_ns: int,
+    payload: dict[str, Any],
+) -> Kept:
+    """A span without length below the run's own; ``text`` tells it from others of its run.
+
+    ``number``: of the name, negative.
+    """
+    # As if the process had registered them: tables and servers then ask the journal as for others.
+    journal.entries[number] = ["section", name, category, "", {}]
+    journal.tracks[_TRACK] = _THREAD
+    meta = journal.meta
+    at_ns = max(meta.monotonic_ns, unix_ns - meta.shift_ns)
     return Kept(
         journal=journal,
-        span=made_id(text),
+        span=made_id(f"{meta.run_span:x}/{text}"),
         parent=meta.run_span,
         trace=journal.run_trace,
         start=at_ns,
@@ -116,7 +133,7 @@ def _device_span(journal: JournalState, reading: SensorReading, unix_ns: int) ->
         name=number,
         track=_TRACK,
         root=meta.run_span,
-        reason=names.DEVICE,
-        error=bool(reading.text),
+        reason=category,
+        error="e" in payload,
         payload=payload,
     )

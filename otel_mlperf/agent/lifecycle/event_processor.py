@@ -13,6 +13,7 @@ import numpy as np
 
 from otel_mlperf.agent.delivery.accounts import Accounts
 from otel_mlperf.agent.delivery.emit import Emitter
+from otel_mlperf.agent.derivation.held_findings import begin_finding, tell_findings
 from otel_mlperf.agent.derivation.journal_work import process_row, work_out
 from otel_mlperf.agent.derivation.made_spans import device_spans, segment_spans
 from otel_mlperf.agent.derivation.mark_task import MarkOutcome, MarkTask
@@ -136,6 +137,9 @@ class EventProcessor:
         journal = self._state.journals.get(held.journal)
         if journal is not None or not held.journal:
             self._tables.add_warning(journal.meta if journal else None, held)
+        begun = begin_finding(self._state, held)
+        if begun is not None:
+            self._keep_moments([begun])
 
     def _mark(self, mark: Mark) -> None:
         state = self._state
@@ -149,6 +153,7 @@ class EventProcessor:
             rank = self._state.rank_of(journal)
             kept.setdefault(rank.instance, []).extend(self._work(journal, rank, mark))
         self._totals.publish(mark)
+        tell_findings(state, mark)
         for instance, spans in kept.items():
             self.emitter.keep(state.ranks[instance], spans)
         # After the spans: exemplars point at traces that are then on their way.
@@ -208,7 +213,10 @@ class EventProcessor:
                 journal = state.journals.get(reading.journal)
                 meta = journal.meta if journal else None
                 self._tables.add_reading(meta, reading, read.unix_ns)
-        for journal, span in device_spans(state, read):
+        self._keep_moments(device_spans(state, read))
+
+    def _keep_moments(self, moments: Sequence[tuple[JournalState, Kept]]) -> None:
+        for journal, span in moments:
             self.accounts.measured(MarkOutcome(created=1), 0)
             self.emitter.keep(self._state.rank_of(journal), [span])
 

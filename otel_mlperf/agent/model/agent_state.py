@@ -13,6 +13,7 @@ import msgspec
 
 from otel_mlperf import ids, names
 from otel_mlperf.agent.model.distribution import SeriesTotal
+from otel_mlperf.agent.model.events import WarningHeld
 from otel_mlperf.agent.model.journal_state import JournalState
 from otel_mlperf.errors import StoreError
 from otel_mlperf.journal.meta import JournalMeta
@@ -122,6 +123,8 @@ class AgentState(msgspec.Struct):
     trace; empty for one that could not be converted."""
     gone: dict[str, str] = {}
     """Devices that do not answer: ``hw.id`` to what was said about it."""
+    findings: dict[str, WarningHeld] = {}
+    """Those that hold, by what tells one from all others, as they were seen last."""
     metrics: dict[str, Metric] = {}
     """By name those that sensors of other packages say."""
     began_ns: int = 0

@@ -96,8 +96,9 @@ def test_lost_gpu_that_comes_back_is_in_the_trace_of_the_run(
     assert [row["status"] for row in rows] == ["error", "unset", "error"]
     report = json.loads((run_folder / "accounting" / "node.json").read_text())
     account = report["spans"]["store"]
-    assert account["created"] == program.sections + 3
-    assert account["delivered"] == program.sections + 3
+    # Three moments, and the finding that they are.
+    assert account["created"] == program.sections + 4
+    assert account["delivered"] == program.sections + 4
     assert adds_up(account)
 
 
@@ -142,7 +143,7 @@ def test_agent_that_goes_on_repeats_no_moment(program, agent_that_reads, run_fol
     other.run()
 
     assert again == seen
-    assert len(seen) == 1
+    assert len(seen) == 2  # the finding, too
     assert [name for name, *_ in moments(run_folder)] == [names.SPAN_DEVICE_LOST]
 
 

@@ -1,0 +1,73 @@
+"""How are findings that hold while a run goes on told to servers: as spans, and as a metric?
+
+One that begins to hold is a span without length below the run's own, whose span is sent only when
+the run ends. As long as it holds it is a series of the metric. Both follow from the events, so that
+an agent that replays says the same.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Final
+
+from otel_mlperf import names
+from otel_mlperf.agent.derivation.made_spans import first_rank, moment_span
+from otel_mlperf.agent.derivation.metric_series import Meter
+from otel_mlperf.findings.finding_table import RULES
+
+if TYPE_CHECKING:
+    from otel_mlperf.agent.model.agent_state import AgentState
+    from otel_mlperf.agent.model.events import Mark, WarningHeld
+    from otel_mlperf.agent.model.journal_state import JournalState
+    from otel_mlperf.agent.model.kept_span import Kept
+
+_RULES: Final = {rule.id: rule for rule in RULES}
+_SPAN: Final = -3
+"""A number that no process gives: those of its own names are positive."""
+_OVER_NS: Final = 30 * 10**9
+"""So long after it was seen to hold last it has ended, as everywhere else."""
+
+
+def begin_finding(state: AgentState, held: WarningHeld) -> tuple[JournalState, Kept] | None:
+    """Notes that it holds; its span, where it did not before.
+
+    One of the node is in the trace of the node's first rank.
+    """
+    rule, journal = _RULES.get(held.id), state.journals.get(held.journal)
+    if rule is None or (journal is None and held.journal):
+        return None
+    # Not since when: an agent that goes on for another one begins to watch anew.
+    key = json.dumps([held.id, held.journal, held.labels])
+    is_known = key in state.findings
+    state.findings[key] = held
+    journal = journal or first_rank(state)
+    if is_known or journal is None:
+        return None
+    attributes = {
+        names.FINDING_ID: held.id,
+        names.FINDING_SEVERITY: rule.severity,
+        names.FINDING_SUMMARY: rule.told(held.value, held.labels),
+        names.FINDING_ACTION: rule.action,
+        names.FINDING_VALUE: held.value,
+        names.FINDING_THRESHOLD: held.threshold,
+    }
+    return journal, moment_span(
+        journal, _SPAN, names.SPAN_FINDING, names.OTHER, f"{key}/{held.start_unix_ns}",
+        held.end_unix_ns, {"a": attributes | held.labels},
+    )  # fmt: skip
+
+
+def tell_findings(state: AgentState, mark: Mark) -> None:
+    """Sets the series of those that hold; those of the others have no value any more."""
+    is_over = [k for k, one in state.findings.items() if mark.unix_ns - one.end_unix_ns > _OVER_NS]
+    for key in is_over:
+        del state.findings[key]
+    for meter in (Meter(state), *map(Meter, state.ranks.values())):
+        meter.drop(names.FINDING)
+    for held in state.findings.values():
+        journal = state.journals.get(held.journal)
+        if journal is not None or not held.journal:
+            meter = Meter(state.rank_of(journal) if journal else state)
+            severity = _RULES[held.id].severity
+            labels = {names.FINDING_ID: held.id, names.FINDING_SEVERITY: severity}
+            meter.set(names.FINDING.name, labels | held.labels, 1.0)
