@@ -106,13 +106,29 @@ def collector(servers: Stack) -> Iterator[Callable[[], Collector]]:
         one.stop()
 
 
+def _built(recipe: build.Recipe, name: str) -> Path:
+    try:
+        return build.program(recipe, name)
+    except build.ServersMissingError as reason:
+        _missing(str(reason))
+
+
 @pytest.fixture(scope="session")
 def promtool() -> Path:
     """Prometheus' own checker of its files."""
-    try:
-        return build.program(build.PROMETHEUS, "promtool")
-    except build.ServersMissingError as reason:
-        _missing(str(reason))
+    return _built(build.PROMETHEUS, "promtool")
+
+
+@pytest.fixture(scope="session")
+def otelcol() -> Path:
+    """The Collector, which checks its files too."""
+    return _built(build.COLLECTOR, "otelcol")
+
+
+@pytest.fixture(scope="session")
+def jaeger_program() -> Path:
+    """Jaeger, likewise."""
+    return _built(build.JAEGER, "jaeger")
 
 
 @pytest.fixture(scope="session")
