@@ -2,20 +2,22 @@
 
 Each time that a DataLoader's iterator is asked is a wait. A generator that asks a second time
 before it hands out the first batch, because it has to know of the last one that it is, has one wait
-for both; what it finds at the end is one too, while a batch is left to train on. Batches that a
-loop passes over before its first step are of no step.
+for both; what it finds at the end is one too, while a batch is left to train on. Who waits for a
+generator waits while it makes the iterator, too: its first wait begins there. Batches that a loop
+passes over before its first step are of no step.
 """
 
 from __future__ import annotations
 
 import opcode
 import sys
+import threading
 import time
 from inspect import CO_GENERATOR
 from typing import TYPE_CHECKING, Any, Final
 
 from otel_mlperf import names
-from otel_mlperf.pytorch.loop.moments import LoopMoment, safely
+from otel_mlperf.pytorch.loop.moments import UNSEEN, LoopMoment, safely
 from otel_mlperf.recorder.api.span import active
 from otel_mlperf.recorder.stepping.batch_size import count_samples
 
@@ -31,12 +33,33 @@ _Place = tuple[object, int]
 """Where a generator stands: its code, and the instruction."""
 
 
+class IteratorMade(LoopMoment):
+    """A loader is asked for an iterator: no section, and nothing is inside it."""
+
+    made_ns = made_id = 0
+    """When that was last, and the id that was drawn then: the next one follows it at once."""
+
+    def of(self, subject: Any = None) -> Any:
+        """Notes when it was."""
+        if threading.get_ident() == threading.main_thread().ident:
+            safely(self._note, time.monotonic_ns())
+        return UNSEEN
+
+    def _note(self, now_ns: int) -> None:
+        recorder = active()
+        if recorder is None:
+            return
+        self.made_ns, self.made_id = now_ns, recorder.next_id()
+        if self.made_id == LoopMoment.switched_id + 1:  # a validation's, which began with that
+            LoopMoment.switched_id = self.made_id
+
+
 class BatchWait(LoopMoment):
     """The wait for a loader's next batch, which is also where steps end and begin."""
 
-    def __init__(self, loop: Loop, records: Callable[[], bool]) -> None:
+    def __init__(self, loop: Loop, records: Callable[[], bool], made: IteratorMade) -> None:
         super().__init__(names.SPAN_DATA, loop)
-        self._records = records
+        self._records, self._made = records, made
         self._iterator: Any = None
         self._resumed: Any = None
         self._ahead = 0
@@ -51,6 +74,8 @@ class BatchWait(LoopMoment):
 
     def _begins(self, subject: Any) -> None:
         self._iterator = subject
+        if self._first_id == self._made.made_id + 1 and _is_generator_s(3, subject):
+            self._began_ns = self._loop.step.now_ns = self._made.made_ns
         if self._loop.step.may_have_skipped and _is_passed_over(3, subject):
             self._loop.step.skip_batches()
         data = getattr(subject, "_dataset", None)
@@ -83,7 +108,8 @@ class BatchWait(LoopMoment):
         if recorder is not None and is_recorded:
             # First: the step around it may be taken back, and must not be current afterwards.
             recorder.sections.leave(section)
-        is_wait = self._loop.loader_ran_out(iterator) or id(iterator) == self._ahead
+        is_ahead = id(iterator) == self._ahead
+        is_wait = self._loop.loader_ran_out(iterator, is_ahead=is_ahead) or is_ahead
         if recorder is not None and is_recorded:
             if is_wait:
                 recorder.sections.close(section, now)
@@ -147,6 +173,17 @@ def _is_passed_over(depth: int, iterator: object) -> bool:
     """
     frame = _asker(depth + 1, iterator)
     return frame is not None and frame.f_code.co_code[frame.f_lasti] == _FOR
+
+
+def _is_generator_s(depth: int, iterator: object) -> bool:
+    """Whether a generator asks by ``next()``, so many frames up.
+
+    One that has a ``for`` over it may also be the loop itself, which trains in there.
+    """
+    frame = _asker(depth + 1, iterator)
+    if frame is None or not frame.f_code.co_flags & CO_GENERATOR:
+        return False
+    return frame.f_code.co_code[frame.f_lasti] != _FOR
 
 
 def _asker(depth: int, iterator: object) -> FrameType | None:

@@ -18,7 +18,7 @@ from types import FunctionType
 from typing import TYPE_CHECKING, Any, Final
 
 from otel_mlperf import names
-from otel_mlperf.pytorch.loop.batch_wait import BatchWait
+from otel_mlperf.pytorch.loop.batch_wait import BatchWait, IteratorMade
 from otel_mlperf.pytorch.loop.checkpoints import Checkpoint
 from otel_mlperf.pytorch.loop.evaluation_mode import Evaluation, EvaluationMode
 from otel_mlperf.pytorch.loop.interrupted import Interrupted
@@ -75,13 +75,15 @@ def _install() -> None:
     loader = importlib.import_module("torch.utils.data.dataloader")
     optimizer = importlib.import_module("torch.optim.optimizer").Optimizer
     losses = importlib.import_module("torch.nn.modules.loss")._Loss
-    wait = BatchWait(_loop, torch.is_grad_enabled)
+    made = IteratorMade("iterator", _loop)
+    wait = BatchWait(_loop, torch.is_grad_enabled, made)
     forward = Forward(_loop, torch.is_grad_enabled, losses)
     backward, update = Backward(names.BACKWARD, _loop), _update
     backward.holds([forward])
     _of_libraries["prepare"].holds([update])
     wait.holds([forward, backward, update, *_of_libraries.values()])
-    _moments.extend((wait, forward, backward, update))
+    _moments.extend((made, wait, forward, backward, update))
+    see("iterators of loaders", lambda: _weave(loader.DataLoader.__iter__, made))
     see("data wait", lambda: _weave(loader._BaseDataLoaderIter.__next__, wait, subject="self"))
     see(
         "forward",

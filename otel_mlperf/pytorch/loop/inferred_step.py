@@ -150,6 +150,22 @@ class InferredStep:
         self.batches.skip()
         self.cancel()
 
+    def is_read_whole(self, source: Any) -> bool:
+        """Whether a loader has given several batches, all it has, and none was computed from.
+
+        A single one may have been asked for ahead.
+        """
+        batches = self.batches
+        return (
+            self.is_open and source in self.source and batches.given > 1 and bool(batches.untouched)
+        )
+
+    def give_up_batches(self) -> None:
+        """They were read before the loop that trains on them: their waits are of no step."""
+        self.cancel()
+        self.source.forget()
+        self.batches.begin(is_first=True)
+
     def run_out(self, source: Any, *, is_validated: bool) -> bool:
         """A loader has no more batches; ``is_validated``: they were not for training.
 

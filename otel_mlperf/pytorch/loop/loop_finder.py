@@ -78,13 +78,20 @@ class Loop:
         else:
             self.step.give(source, samples, batch)
 
-    def loader_ran_out(self, source: Any) -> bool:
+    def loader_ran_out(self, source: Any, *, is_ahead: bool = False) -> bool:
         """The batch that was asked for does not exist.
+
+        Args:
+            source: the iterator.
+            is_ahead: whether it is known to be asked one batch ahead.
 
         Returns:
             Whether that was a wait all the same: the last batch was given before, and is still to
             be trained on.
         """
+        if self.step.is_read_whole(source) and not is_ahead and not self.validation.is_open:
+            self.step.give_up_batches()
+            return False
         return self.step.run_out(source, is_validated=self.validation.is_open)
 
     # -- work -----------------------------------------------------------------------------------

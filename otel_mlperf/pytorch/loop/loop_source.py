@@ -25,6 +25,10 @@ class LoopSource:
         self.is_over = False
         self.reference = weakref.ref(source, self._gone)
 
+    def forget(self) -> None:
+        """It feeds no steps."""
+        self.reference, self.is_over = None, False
+
     def __contains__(self, source: object) -> bool:
         return self.reference is not None and self.reference() is source
 

@@ -59,6 +59,66 @@ def test_time_on_the_way_into_a_moment_is_its_own(watched):
     assert [one.end for one in steps[:3]] == [after.start for after in waits[1:]]
 
 
+def ahead(loader, noted, meanwhile=lambda: None):
+    """One batch ahead; notes when it began, and when it had its loader's iterator."""
+    noted.append(time.monotonic_ns())
+    batches = iter(loader)
+    meanwhile()
+    noted.append(time.monotonic_ns())
+    current = next(batches)
+    for following in batches:
+        yield current
+        current = following
+    yield current
+
+
+def train_on(batches):
+    model = torch.nn.Linear(4, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+    for (x,) in batches:
+        model(x).sum().backward()
+        optimizer.step()
+
+
+def batches_of_four():
+    return DataLoader(TensorDataset(torch.randn(16, 4)), batch_size=4)
+
+
+def test_wait_for_a_generator_begins_where_it_makes_the_iterator(watched):
+    """Its caller waits for that, too; the step begins with it."""
+    trained, noted = watched(), []
+    train_on(ahead(batches_of_four(), noted))
+    step, wait = recorded(trained, "train.step", "data.load")[:2]
+
+    assert noted[0] < wait.start < noted[1]
+    assert step.start == wait.start
+
+
+def test_wait_for_a_generator_begins_where_it_asks_once_it_has_done_something_else(watched):
+    """What was recorded since the iterator was made is not inside the wait."""
+
+    def prepare():
+        with om.span("prepare"):
+            pass
+
+    trained, noted = watched(), []
+    train_on(ahead(batches_of_four(), noted, prepare))
+    wait = recorded(trained, "data.load")[0]
+
+    assert wait.start > noted[1]
+
+
+def test_iterator_that_a_loop_makes_itself_is_before_its_first_step(watched):
+    """As it is with ``om.steps()``."""
+    trained = watched()
+    batches = iter(batches_of_four())
+    made_ns = time.monotonic_ns()
+    train_on(batches)
+    step, wait = recorded(trained, "train.step", "data.load")[:2]
+
+    assert made_ns < step.start == wait.start
+
+
 def test_what_is_recorded_on_the_way_in_stays_beside_the_moment(watched):
     """Self times add up: sections in a step that are not in each other do not overlap."""
 

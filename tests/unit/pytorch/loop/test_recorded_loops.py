@@ -83,6 +83,36 @@ class Shard:
                 break
 
 
+@pytest.mark.parametrize("workers", [{}, {"num_workers": 1, "persistent_workers": True}])
+def test_batches_that_are_all_read_before_the_loop_are_of_no_step(watched, workers):
+    """Their waits are outside, in the epochs after the first, too; no step has their samples."""
+    model, loader = make_model(), DataLoader(TensorDataset(torch.randn(12, 4)), 4, **workers)
+    optimizer = optimizer_of(model)
+    for _ in range(2):
+        for (x,) in list(loader):
+            model(x).sum().backward()
+            optimizer.step()
+    found = Recorded(watched)
+
+    assert found.parts == [{"forward": 1, "backward": 1, "optimizer": 1}] * 6
+    assert found.outside == {"data.load": 6}
+    assert found.samples == [None] * 6
+
+
+def test_single_batch_that_is_asked_for_ahead_is_the_step_s(watched):
+    """Nobody can tell it from one that is read before the loop."""
+    model = make_model()
+    optimizer = optimizer_of(model)
+    iterator = iter(batches(1))
+    ((x,), following) = next(iterator), next(iterator, None)
+    model(x).sum().backward()
+    optimizer.step()
+    found = Recorded(watched)
+
+    assert following is None
+    assert found.parts == [{**STEP, "data.load": 2}]
+
+
 def test_trainer_that_fetches_ahead_and_accumulates(watched):
     """Hugging Face Trainer: groups of batches, a mode that is set after the fetch, evaluations."""
     model, loader, held_out = make_model(), Shard(batches(5)), Shard(batches(2))
