@@ -90,7 +90,7 @@ PATTERN_ROWS: Final[tuple[FindingRow, ...]] = (
         threshold=0.2,
         summary=(
             "memory of the process grows steadily: by {grown}, {value:.0%} of what it was, in "
-            "{minutes:.1f} min"
+            "{time}"
         ),
         action=(
             "Look for what keeps objects: losses that are added up with their graph "

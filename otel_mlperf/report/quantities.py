@@ -106,5 +106,6 @@ def size(count: float, step: int = 1000) -> str:
 
 
 def signed(ratio: float) -> str:
-    """By how many percent more: ``+3.1``, ``-12``."""
-    return f"{ratio * 100:+,.1f}" if abs(ratio) < 0.0995 else f"{ratio * 100:+,.0f}"
+    """By how many percent more: ``+3.1``, ``-12``; what rounds to nothing has no minus."""
+    digits = 1 if abs(ratio) < 0.0995 else 0
+    return f"{round(ratio * 100, digits) + 0.0:+,.{digits}f}"

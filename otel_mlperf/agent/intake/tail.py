@@ -211,6 +211,10 @@ class Tail:
         """What the own journal of each rank says of its process."""
         return {n: r.meta for n, r in self._readers.items() if not r.meta.is_child}
 
+    def stepping(self) -> set[str]:
+        """Those of ``mains`` that have begun a step."""
+        return {name for name in self.mains() if self._readers[name].word(Word.STEP_TIME)}
+
     def take_fullest(self) -> dict[int, tuple[int, int]]:
         """By process of each rank: bytes found unread at one look, and the size of that ring.
 

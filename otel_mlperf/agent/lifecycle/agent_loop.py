@@ -157,7 +157,7 @@ class Agent:
         with self._queue.lock:
             missing = self._tail.missing(self._state)
         self._take(missing)
-        read = self._readings.step(self._tail.mains())
+        read = self._readings.step(self._tail.mains(), self._tail.stepping())
         with self._queue.lock:
             new = self._tail.find()
             self._queue.put([*read, *new])

@@ -3,6 +3,9 @@
 A reading of a training process is its rank's. So is that of a GPU which the rank uses: PyTorch
 tells once there are tensors on it, before that the variables that the process was started with.
 Everything else is the node's.
+
+What changes is known from two readings on. Host and processes are therefore read at each look in
+the first seconds of a rank's steps: so a short run has some, too.
 """
 
 from __future__ import annotations
@@ -32,6 +35,12 @@ Used = dict[str, frozenset[str]]
 """``hw.id`` of the GPUs that a process has tensors on, by its journal."""
 _NODE: Final = ""
 _SOON_S: Final = 1.0
+_QUICK: Final = frozenset({"host", "process"})
+"""Read from /proc between two looks; drivers and disks keep to their interval."""
+_QUICK_S: Final = 0.4
+"""Less than between two looks, of which a journal that fills up brings many more."""
+_QUICK_FOR_S: Final = 10.0
+"""Longer runs have two readings five seconds apart."""
 
 
 class ReadingRounds:
@@ -50,6 +59,8 @@ class ReadingRounds:
         self._machine, self._interval_s = machine, interval_s
         self._clock, self._proc = clock, proc
         self._due_s = clock()
+        self._quick_due_s = self._quick_until_s = self._due_s
+        self._stepping: set[str] = set()
         self._wanted: set[str] = set()
         self._waiting: set[str] = set()
         self._owners: tuple[object, dict[str, str]] = (None, {})
@@ -58,21 +69,33 @@ class ReadingRounds:
         """There is somebody new: the next reading comes soon, with others that come meanwhile."""
         self._due_s = min(self._due_s, self._clock() + _SOON_S)
 
-    def step(self, mains: Mains) -> list[Read]:
-        """Begins what is due, and takes what is there; waits for nothing."""
+    def step(self, mains: Mains, stepping: Collection[str] = ()) -> list[Read]:
+        """Begins what is due, and takes what is there; waits for nothing.
+
+        ``stepping`` are those of ``mains`` that have begun a step.
+        """
         now_s = self._clock()
+        if not self._stepping.issuperset(stepping):
+            self._stepping.update(stepping)
+            self._quick_due_s, self._quick_until_s = now_s, now_s + _QUICK_FOR_S
         if mains and now_s >= self._due_s:
             self._due_s += self._interval_s
             # What a stopped machine has missed is not made up for.
             if self._due_s <= now_s:
                 self._due_s = now_s + self._interval_s
-            self._machine.pids = frozenset(meta.pid for meta in mains.values())
-            self._wanted = set(self._machine.sources)
+            self._want(mains, self._machine.sources.keys())
+        elif mains and self._quick_due_s <= now_s < self._quick_until_s:
+            self._want(mains, self._machine.sources.keys() & _QUICK)
         return [
             self._event(name, measured, mains)
             for name in self._machine.sources
             if (measured := self._take(name)) is not None
         ]
+
+    def _want(self, mains: Mains, sources: Collection[str]) -> None:
+        self._quick_due_s = self._clock() + _QUICK_S
+        self._machine.pids = frozenset(meta.pid for meta in mains.values())
+        self._wanted.update(sources)
 
     def _take(self, name: str) -> list[Measurement] | None:
         source = self._machine.sources[name]

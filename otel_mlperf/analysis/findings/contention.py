@@ -121,4 +121,5 @@ def _evidence(rank: OfRank) -> dict[str, float]:
         "runnable_threads": rank.runnable,
         "used_cpus": sum(rank.on_cpu.values()),
         "cpus": rank.cpus,
+        "over_ns": rank.over_s * 1e9,
     }

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from otel_mlperf.store.table_reader import Store
 
 MAIN: Final = "main"
-_SHORTEST_S: Final = 4.0
-"""Between two readings: what happened in less may be anything."""
+_SHORTEST_S: Final = 1.4
+"""Between first and last reading: what happened in less may be anything."""
 _BUSY: Final = ("user", "nice", "system", "interrupt")
 _GROWING: Final = (
     names.PROCESS_CPU_TIME,
@@ -56,6 +56,8 @@ class OfRank(NamedTuple):
     """By role: threads that had none."""
     threads: float
     """That the training process has, whatever they do."""
+    over_s: float
+    """Between the readings by which all this is known."""
 
     @property
     def runnable(self) -> float:
@@ -103,6 +105,7 @@ def read_cpu_shares(numbers: RunNumbers) -> CpuShares:
     phase = steps.phase if steps else ""
     grown: dict[int, _Rates] = {}
     levels: dict[int, _Rates] = {}
+    spans_s: dict[int, float] = {}
     for rank, name, labels, first, last, over_s, mean in store.rows(
         _READ, phase=phase, slack_ns=10**9, names=[one.name for one in (*_GROWING, *_LEVELS)]
     ):
@@ -113,9 +116,12 @@ def read_cpu_shares(numbers: RunNumbers) -> CpuShares:
         elif over_s >= _SHORTEST_S and last >= first:
             rates = grown.setdefault(rank, {})  # a series each for the CPUs of a host
             rates[key] = rates.get(key, 0.0) + (last - first) / over_s
+            spans_s[rank] = over_s
     host = _host(grown, levels, _count_hosts(store))
     known = (
-        _rank(rank, rates, levels.get(rank, {}), host) for rank, rates in grown.items() if rank >= 0
+        _rank(rank, rates, levels.get(rank, {}), host, spans_s[rank])
+        for rank, rates in grown.items()
+        if rank >= 0
     )
     return CpuShares([rank for rank in known if rank is not None], host)
 
@@ -138,7 +144,9 @@ def _host(grown: dict[int, _Rates], levels: dict[int, _Rates], hosts: int) -> Of
     )
 
 
-def _rank(rank: int, rates: _Rates, levels: _Rates, host: OfHost | None) -> OfRank | None:
+def _rank(
+    rank: int, rates: _Rates, levels: _Rates, host: OfHost | None, over_s: float
+) -> OfRank | None:
     cpus = levels.get((names.CGROUP_CPU_LIMIT.name, "")) or (host.cpus if host else None)
     on_cpu = rates.get((names.MAIN_THREAD_CPU_TIME.name, ""))
     waits = rates.get((names.MAIN_THREAD_RUN_DELAY.name, ""))
@@ -161,4 +169,5 @@ def _rank(rank: int, rates: _Rates, levels: _Rates, host: OfHost | None) -> OfRa
             if name == names.PROCESS_RUN_DELAY.name
         },
         threads=levels.get((names.PROCESS_THREADS.name, MAIN), 0.0),
+        over_s=over_s,
     )

@@ -15,6 +15,15 @@ _IDLE = ("idle", "iowait")
 _FEWEST = 2
 """Readings from which on a share is one of the run."""
 _GENERAL = "general"
+# A reading counts for as long as it is since the one before: the first seconds are read more often.
+_READ = """WITH read AS (
+    SELECT name, labels, rank, time_ns, value, greatest(1, coalesce(
+        time_ns - lag(time_ns) OVER series, lead(time_ns) OVER series - time_ns, 1)) AS held_ns
+    FROM readings WHERE name IN (SELECT unnest($names))
+    WINDOW series AS (PARTITION BY name, labels, rank, restart ORDER BY time_ns))
+SELECT name, labels, sum(value * held_ns) / sum(held_ns), min(value), max(value),
+    count(DISTINCT rank), count(DISTINCT time_ns)
+FROM read GROUP BY name, labels"""
 
 
 class _Read(NamedTuple):
@@ -54,12 +63,7 @@ def read_machine(store: Store) -> MachineUse | None:
 
 
 def _read(store: Store) -> _Found:
-    rows = store.rows(
-        "SELECT name, labels, avg(value), min(value), max(value), count(DISTINCT rank), "
-        "count(DISTINCT time_ns) "
-        "FROM readings WHERE name IN (SELECT unnest($names)) GROUP BY name, labels",
-        names=[metric.name for metric in _METRICS],
-    )
+    rows = store.rows(_READ, names=[metric.name for metric in _METRICS])
     readings: _Found = {}
     for name, labels, *values in rows:
         readings.setdefault(name, []).append(_Read(json.loads(labels), *values))

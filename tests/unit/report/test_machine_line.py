@@ -153,3 +153,18 @@ def test_one_odd_reading_says_nothing_of_the_cpus(runs, monkeypatch):
 
     assert "GiB" in line
     assert "cpu" not in line
+
+
+def test_a_reading_counts_for_its_time(runs, monkeypatch):
+    """Ten readings of half a second with all CPUs busy are five of the twenty seconds."""
+    run = digits(runs)
+    reading(run, names.SYSTEM_CPU_COUNT, [8, 8])
+    idle = [(n / 2, 0.0) for n in range(1, 11)] + [(10, 1.0), (15, 1.0), (20, 1.0)]
+    for at_s, value in idle:
+        run.row(
+            "readings", rank=None, restart=0, name=names.SYSTEM_CPU_UTILIZATION.name,
+            labels=json.dumps({names.CPU_MODE: "idle"}),
+            time_ns=START + int(at_s * S), value=value,
+        )  # fmt: skip
+
+    assert machine_line(run, monkeypatch) == ["machine   cpu 25 % of 8"]

@@ -4,7 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from otel_mlperf.report.quantities import column_unit, duration, parts, percent, plural, rate
+from otel_mlperf.report.quantities import (
+    column_unit,
+    duration,
+    parts,
+    percent,
+    plural,
+    rate,
+    signed,
+)
 
 
 @pytest.mark.parametrize(
@@ -89,3 +97,19 @@ def test_one_is_singular():
         "2 ranks",
         "3,120 steps",
     ]
+
+
+@pytest.mark.parametrize(
+    ("ratio", "written"),
+    [
+        (0.031, "+3.1"),
+        (-0.12, "-12"),
+        (0.0, "+0.0"),
+        (-0.0004, "+0.0"),
+        (-0.0006, "-0.1"),
+        (12.5, "+1,250"),
+    ],
+)
+def test_what_rounds_to_nothing_has_no_minus(ratio, written):
+    """A difference of none has no direction."""
+    assert signed(ratio) == written

@@ -23,7 +23,7 @@ def agent_with(journals):
 
     def start(machine: SensorSet, *programs: Program, **options) -> Agent:
         own = {p.journal.path: p.journal.buffer for p in programs}
-        given = Options(policy=Policy(), readings_s=0.0, **options)
+        given = Options(policy=Policy(), **{"readings_s": 0.0, **options})
         return Agent(programs[0].meta, Tail(journals, own), given, machine)
 
     return start

@@ -173,6 +173,37 @@ def test_new_ranks_are_read_soon_and_together(tmp_path) -> None:
     assert sensor.reads == 2
 
 
+def test_first_seconds_of_steps_are_read_at_each_look(tmp_path) -> None:
+    """Host and processes alone, for ten seconds, however often it is looked; then as usual."""
+    clock, host, gpu = Clock(), Told([LOAD]), Told([LOAD])
+    readings = ReadingRounds(machine(host=host, gpu=gpu), 5.0, clock=clock)
+    readings.step({"a": meta()})
+    seen = []
+    for _ in range(120):
+        clock.now_s += 0.25
+        began = {"a"} if clock.now_s >= 102 else set()
+        seen += [(event.source, clock.now_s) for event in readings.step({"a": meta()}, began)]
+
+    assert [s for name, s in seen if name == "host"] == [
+        *(102 + n / 2 for n in range(20)),
+        *(115.0, 120.0, 125.0, 130.0),
+    ]
+    assert [s for name, s in seen if name == "gpu"] == [105.0, 110.0, 115.0, 120.0, 125.0, 130.0]
+
+
+def test_rank_has_readings_since_its_first_step(program, agent_with, run_folder) -> None:
+    """Though the interval is long, and its set-up was."""
+    host = Told([LOAD])
+    agent = agent_with(machine(host=host), program, readings_s=3600.0)
+    for _ in range(2):  # the first finds the rank, the second reads
+        look(agent)
+    before = host.reads
+    program.journal.words[Word.STEP_TIME] = 1
+    look(agent)
+
+    assert (before, host.reads) == (1, 2)
+
+
 @pytest.mark.fault("F73")
 def test_source_that_hangs_keeps_no_other_waiting(tmp_path) -> None:
     """Readings of the others go on; of the hanging one its lateness is said, and no value."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+import numpy as np
 import pytest
 from run_folders import MS, START, RunFolderBuilder, S
 
@@ -26,20 +27,21 @@ def judged(
     cpus=2,
     hosts=("node1",),
     every_s=5,
+    last_s=_LAST_S,
 ):
     """Findings of 20 s of steps; of main thread, process and workers what ran and what waited."""
     run = RunFolderBuilder(tmp_path)
-    for n in range(200):
+    for n in range(int(last_s * 10)):
         run.step(n, n * 100 * MS, {"forward": 99 * MS}, own=MS)
     for rank, host in enumerate(hosts):
-        run.process(_LAST_S * S, rank=rank, host=host)
-    for at_s in range(0, _LAST_S + 1, every_s):
+        run.process(int(last_s * S), rank=rank, host=host)
+    for at_s in np.arange(0, last_s + every_s / 2, every_s):
 
         def read(metric, value, rank=0, at_s=at_s, **labels):
             run.row(
                 "readings", rank=rank, restart=0, name=metric.name,
                 labels=json.dumps(labels),
-                time_ns=START + at_s * S, value=float(value),
+                time_ns=START + int(at_s * S), value=float(value),
             )  # fmt: skip
 
         read(names.CGROUP_CPU_LIMIT, cpus)
@@ -71,6 +73,18 @@ def test_more_threads_than_cpus_are_found_and_what_to_set(tmp_path):
     assert "OMP_NUM_THREADS=2" in one.action
     assert "30.9 threads of the run want 2 CPUs" in one.summary
     assert (one.gain.low, one.gain.high) == pytest.approx((0.3, 0.9))
+
+
+def test_more_threads_than_cpus_are_found_in_two_seconds(tmp_path):
+    """Readings lie closer in the first seconds of the steps; it is told over how long they do."""
+    found = judged(tmp_path, main=(0.08, 0.9), process=(1.95, 29.0), last_s=2, every_s=0.5)
+
+    assert found["oversubscription"].evidence["over_ns"] == 2 * S
+
+
+def test_a_second_decides_nothing(tmp_path):
+    """Whatever it was may have passed by then."""
+    assert judged(tmp_path, main=(0.08, 0.9), process=(1.95, 29.0), last_s=1, every_s=0.5) == {}
 
 
 def test_workers_that_fight_for_the_cpus_are_told_from_threads_of_the_process(tmp_path):

@@ -163,12 +163,12 @@ def test_long_validations_and_checkpoints_are_shares_of_the_run(tmp_path):
     assert found["checkpoint"].evidence["share"] == pytest.approx(3 / 13.8, rel=0.05)
 
 
-def memory(run, of_second, role="main", seconds=60):
+def memory(run, of_second, role="main", seconds=60, every_s=1.0):
     """Readings of a process's memory, each second."""
     labels = json.dumps({names.PROCESS_ROLE: role})
-    for second in range(seconds):
+    for second in np.arange(0, seconds, every_s):
         value = float(of_second(second))
-        time_ns = START + second * S
+        time_ns = START + int(second * S)
         row = {"name": names.PROCESS_MEMORY.name, "labels": labels, "time_ns": time_ns}
         run.row("readings", rank=0, restart=0, value=value, **row)
 
@@ -200,6 +200,38 @@ def test_other_memory_is_no_growth(tmp_path, of_second):
     memory(run, of_second)
 
     assert found_in(run) == {}
+
+
+def test_memory_that_grows_is_found_in_three_seconds(tmp_path):
+    """100 MiB a second; two readings a second, after an import as long."""
+    run = RunFolderBuilder(tmp_path)
+    for n in range(30):
+        run.step(n, 3 * S + n * 100 * MS, {"forward": 90 * MS}, own=MS)
+    memory(run, lambda s: (400 + 100 * max(s - 3, 0)) * 2**20, seconds=6, every_s=0.5)
+
+    found = found_in(run)["memory_growth"]
+
+    assert "by 200 MiB" in found.summary
+    assert found.summary.endswith(" in 2 s")
+
+
+@pytest.mark.parametrize(
+    "of_second",
+    [
+        lambda s: 400 + 300 * min(max(s - 3, 0) * 4, 1),
+        lambda s: 400 + 300 * (s >= 4),
+        lambda s: 400 + 300 * (s >= 5),
+    ],
+    ids=["first steps", "early jump", "late jump"],
+)
+def test_memory_of_a_short_run_that_grows_once_is_no_growth(tmp_path, of_second):
+    """Of few readings a line must explain nearly all."""
+    run = RunFolderBuilder(tmp_path)
+    for n in range(30):
+        run.step(n, 3 * S + n * 100 * MS, {"forward": 90 * MS}, own=MS)
+    memory(run, lambda s: of_second(s) * 2**20, seconds=6, every_s=0.5)
+
+    assert "memory_growth" not in found_in(run)
 
 
 def test_memory_of_a_long_set_up_is_no_growth(tmp_path):
