@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from otel_mlperf import names
 from otel_mlperf.analysis.findings.cold_start import find_cold_start
+from otel_mlperf.analysis.findings.contention import find_contention
 from otel_mlperf.analysis.findings.loader_causes import find_loader_causes, workers_needed
 from otel_mlperf.analysis.findings.loader_model import WORTH_NS, model_loader, wait_of
 from otel_mlperf.analysis.findings.worker_startup import find_worker_startup
@@ -94,6 +95,8 @@ def _advise(numbers: RunNumbers, share: float) -> _Advice | None:
     model, machine = model_loader(numbers), numbers.summary.machine
     if model is None:
         return _advise_unseen(share, machine)
+    if _is_for_cpus(numbers, model):
+        return None  # that is another finding
     cause = _cause(numbers, model)
     if cause is not None:
         return _Advice(_CAUSE.format(id=cause.id), cause.gain)
@@ -102,6 +105,18 @@ def _advise(numbers: RunNumbers, share: float) -> _Advice | None:
     if model.waited(lambda use: use.fetch_ns) < _MOST_WAITED * model.wait_ns:
         return _advise_other(model, share, machine)
     return _advise_workers(model, share, machine)
+
+
+def _is_for_cpus(numbers: RunNumbers, model: LoaderModel) -> bool:
+    """Whether workers would keep up, were it not for others on the CPUs, or too many threads."""
+    contended = find_contention(numbers)
+    if not model.workers or not contended:
+        return False
+    main_waits = max(one.evidence["main_thread_waits"] for one in contended)
+    work_ns = model.work_ns * (1 - main_waits)
+    calm = model._replace(step_ns=model.wait_ns + work_ns)
+    left_ns = calm.waited(lambda use: use.fetch_ns - (use.delay_ns or 0.0))
+    return not row_of("data_loading").holds(left_ns / (left_ns + work_ns))
 
 
 def _cause(numbers: RunNumbers, model: LoaderModel) -> Finding | None:

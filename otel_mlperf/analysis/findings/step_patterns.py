@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from otel_mlperf.analysis.findings.cpu_waits import waits_of_steps
 from otel_mlperf.analysis.findings.run_numbers import once_a_run
 from otel_mlperf.analysis.steps.estimates import TRIMMED, compare_estimates, estimate_mean
 from otel_mlperf.analysis.steps.step_shares import NOT_IN_A_SPAN, shown
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 _FEWEST: Final = 60
 """Steps from which on a trend or a pattern is one."""
 _CONFIDENCE: Final = 0.999
+_MOST_WAITED: Final = 0.9
+"""Share of the time in which threads wait for CPUs, beyond which the rest tells nothing."""
 _LONG: Final = 1.5
 """Times the median, from which on a step is a stall."""
 _FEWEST_STALLS: Final = 4
@@ -29,7 +32,10 @@ _REGULAR: Final = 0.7
 
 
 def find_step_drift(numbers: RunNumbers) -> list[Finding]:
-    """One, if the last third of the steps surely takes longer than the first."""
+    """One, if the last third of the steps surely takes longer than the first.
+
+    Not where it merely waits longer for CPUs: that is a finding of its own.
+    """
     row, series = row_of("step_drift"), _series(numbers)
     if series is None:
         return []
@@ -38,6 +44,9 @@ def find_step_drift(numbers: RunNumbers) -> list[Finding]:
     first, last = estimate_mean(early, TRIMMED), estimate_mean(late, TRIMMED)
     change = compare_estimates(first, last, _CONFIDENCE)
     if change is None or change.low <= 0 or not row.holds(1 + change.ratio):
+        return []
+    own = (1 + change.ratio) * _more_pace(numbers, series, third)
+    if not row.holds(own):
         return []
     whole = float(series.durations_ns.mean())
     return [
@@ -51,6 +60,7 @@ def find_step_drift(numbers: RunNumbers) -> list[Finding]:
                 "late_ns": last.value,
                 "low": 1 + change.low,
                 "high": 1 + change.high,
+                "without_cpu_waits": own,
             },
             where=Where(steps=_steps(series, slice(len(series.numbers) - third, None))),
             # Inputs may have grown as well: then nothing is won.
@@ -58,6 +68,20 @@ def find_step_drift(numbers: RunNumbers) -> list[Finding]:
             command=f"otel-mlperf show {numbers.summary.short_id}",
         )
     ]
+
+
+def _more_pace(numbers: RunNumbers, series: StepSeries, third: int) -> float:
+    """By what late steps got on better or worse than early ones, for want of a CPU; 0.0: not known.
+
+    Squared: two threads that compute together get on while both have a CPU.
+    """
+    early = waits_of_steps(numbers, *_steps(series, slice(third)))
+    late = waits_of_steps(numbers, *_steps(series, slice(len(series.numbers) - third, None)))
+    if early is None or late is None:
+        return 1.0
+    if max(early, late) > _MOST_WAITED:
+        return 0.0
+    return ((1 - late) / (1 - early)) ** 2
 
 
 @once_a_run

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import json
+
+import numpy as np
 import pytest
 from loader_runs import LoaderRun
+from run_folders import START, S
 
+from otel_mlperf import names
 from otel_mlperf.analysis.findings.finding_sources import judge_run
 from otel_mlperf.findings.finding import Gain
 from otel_mlperf.store.run_folders import read_run
@@ -30,6 +35,26 @@ def loaded(tmp_path, *workers, wait, work, steps=100, busy=0.5):
     run.workers(*workers, batches=steps)
     run.cpu_busy(busy)
     return run
+
+
+def beside_others(run, seconds):
+    """One of two CPUs is theirs, and the main thread waits for half of its time."""
+    main = {names.PROCESS_ROLE: "main"}
+    user = {names.CPU_MODE: "user"}
+    for at_s in np.arange(0, seconds + 0.1, 0.5):
+        for metric, rank, labels, value in (
+            (names.SYSTEM_CPU_COUNT, None, {}, 2),
+            (names.SYSTEM_CPU_TIME, None, user, 2 * at_s),
+            (names.CGROUP_CPU_LIMIT, 0, {}, 2),
+            (names.MAIN_THREAD_CPU_TIME, 0, {}, at_s / 2),
+            (names.MAIN_THREAD_RUN_DELAY, 0, {}, at_s / 2),
+            (names.PROCESS_CPU_TIME, 0, main | user, at_s),
+            (names.PROCESS_RUN_DELAY, 0, main, at_s),
+        ):
+            run.row(
+                "readings", rank=rank, restart=0, name=metric.name, labels=json.dumps(labels),
+                time_ns=START + int(at_s * S), value=float(value),
+            )  # fmt: skip
 
 
 def near(gain, low, high):
@@ -139,6 +164,19 @@ def test_steps_of_a_millisecond(tmp_path, workers):
 def test_waits_for_a_cpu_are_no_loading(tmp_path, workers):
     """Batches are cheap, all CPUs are busy, and the wait is as long: it is a wait for a CPU."""
     assert found_in(loaded(tmp_path, *workers, wait=8, work=4, busy=0.99)) == {}
+
+
+@pytest.mark.parametrize(("delay_ms", "is_found"), [(33.0, False), (3.0, True)])
+def test_workers_that_wait_for_a_cpu_are_not_too_few(tmp_path, delay_ms, is_found):
+    """Beside others, who take the CPUs from workers and steps: with all of them they keep up."""
+    run = LoaderRun(tmp_path)
+    run.train(100, 10.0, 10.0)
+    for worker in ("0", "1"):
+        run.fetched(worker, 50, 2.0, 0.0, cpu_s=2.0 - delay_ms / 20, delay_s=delay_ms / 20)
+    run.cpu_busy(0.99)
+    beside_others(run, 2.0)
+
+    assert ("data_loading" in found_in(run)) == is_found
 
 
 def test_two_batches_in_a_step(tmp_path):

@@ -54,6 +54,50 @@ def test_steps_that_grow_are_found_with_how_much(tmp_path):
     assert found.gain.low == 0.0 < found.gain.high < 0.2
 
 
+def cpu_read(run, of_main, seconds=10):
+    """What the main thread, which is all of the process, used and waited for by each second."""
+    main = {names.PROCESS_ROLE: "main"}
+    for second in range(seconds):
+        used, waited = of_main(second)
+        for metric, labels, value in (
+            (names.MAIN_THREAD_CPU_TIME, {}, used),
+            (names.MAIN_THREAD_RUN_DELAY, {}, waited),
+            (names.PROCESS_CPU_TIME, main | {names.CPU_MODE: "user"}, used),
+            (names.PROCESS_RUN_DELAY, main, waited),
+        ):
+            run.row(
+                "readings", rank=0, restart=0, name=metric.name, labels=json.dumps(labels),
+                time_ns=START + second * S, value=float(value),
+            )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("of_main", "own"),
+    [
+        # 8 s of steps: in the last three of them a third is spent waiting.
+        (lambda s: (s - 0.34 * max(s - 5, 0), 0.34 * max(s - 5, 0)), None),
+        (lambda s: (s - 0.15 * max(s - 5, 0), 0.15 * max(s - 5, 0)), None),
+        (lambda s: (0.05 * s, 0.95 * s), None),
+        (lambda s: (0.5 * s, 0.5 * s), 1.5),
+        (lambda s: (s, 0), 1.5),
+    ],
+    ids=[
+        "a neighbour has come",
+        "to one of two threads",
+        "hardly a CPU",
+        "was there all the time",
+        "alone",
+    ],
+)
+def test_steps_that_wait_for_a_cpu_do_not_drift(tmp_path, of_main, own):
+    """What a neighbour takes is told as such; what grows beside one is found."""
+    run = steady(tmp_path, of_step=lambda n: {"forward": 10 * MS if n >= 200 else 0})
+    cpu_read(run, of_main)
+    found = found_in(run).get("step_drift")
+
+    assert (found and found.evidence["without_cpu_waits"]) == (own and pytest.approx(own, abs=0.05))
+
+
 def test_a_section_of_very_different_times_is_found(tmp_path):
     """A tenth of the steps takes 30 ms more: told with the spread and the slowest step."""
     chosen = np.random.default_rng(7).random(300) < 0.1

@@ -1,0 +1,83 @@
+"""How much of some steps did a rank wait for CPUs that others, or too many threads, had?
+
+A step that takes longer while it waits more has not become slower itself.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from otel_mlperf import names
+from otel_mlperf.analysis.findings.cpu_shares import MAIN
+from otel_mlperf.analysis.findings.run_numbers import once_a_run
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from otel_mlperf.analysis.findings.run_numbers import RunNumbers
+
+_CPU: Final = names.PROCESS_CPU_TIME.name
+_DELAY: Final = names.PROCESS_RUN_DELAY.name
+_MAIN_CPU: Final = names.MAIN_THREAD_CPU_TIME.name
+_MAIN_DELAY: Final = names.MAIN_THREAD_RUN_DELAY.name
+_READ: Final = """SELECT rank, restart, name, labels, list(time_ns ORDER BY time_ns),
+    list(value ORDER BY time_ns) FROM readings
+    WHERE name IN (SELECT unnest($names)) AND rank IS NOT NULL GROUP BY ALL ORDER BY ALL"""
+_BETWEEN: Final = """SELECT min(start_ns), max(end_ns) FROM steps
+    WHERE phase = $phase AND number BETWEEN $first AND $last"""
+
+_Curve = tuple["NDArray[np.float64]", "NDArray[np.float64]"]
+"""Times, and what had been counted by then."""
+
+
+def waits_of_steps(numbers: RunNumbers, first: int, last: int) -> float | None:
+    """Share of their time, 0.0 to 1.0, in which threads were ready to run and had no CPU.
+
+    Of the rank that waited most; None: too little was read meanwhile.
+    """
+    steps = numbers.summary.steps
+    ((begin_ns, end_ns),) = numbers.store.rows(
+        _BETWEEN, phase=steps.phase if steps else "", first=first, last=last
+    )
+    if begin_ns is None:
+        return None
+    known = (_waits(curves, begin_ns, end_ns) for curves in _read_curves(numbers).values())
+    return max((waits for waits in known if waits is not None), default=None)
+
+
+@once_a_run
+def _read_curves(numbers: RunNumbers) -> dict[tuple[int, int], dict[str, list[_Curve]]]:
+    """Of each process of a rank, by metric; CPU time is user and system."""
+    processes: dict[tuple[int, int], dict[str, list[_Curve]]] = {}
+    wanted = [_CPU, _DELAY, _MAIN_CPU, _MAIN_DELAY]
+    for rank, restart, name, labels, times, values in numbers.store.rows(_READ, names=wanted):
+        if json.loads(labels or "{}").get(names.PROCESS_ROLE, MAIN) == MAIN:
+            curve = np.array(times, dtype=np.float64), np.array(values, dtype=np.float64)
+            processes.setdefault((rank, restart), {}).setdefault(name, []).append(curve)
+    return processes
+
+
+def _waits(curves: dict[str, list[_Curve]], begin_ns: int, end_ns: int) -> float | None:
+    if _MAIN_CPU not in curves or _MAIN_DELAY not in curves:
+        return None
+    times = curves[_MAIN_DELAY][0][0]
+    within = times[(times >= begin_ns) & (times <= end_ns)]
+    if len(within) < 2:
+        return None
+    begin, end = float(within[0]), float(within[-1])
+    over_s = (end - begin) / 1e9
+    cpu, delay = _grown(curves[_MAIN_CPU], begin, end), _grown(curves[_MAIN_DELAY], begin, end)
+    waiting = _grown(curves.get(_DELAY, []), begin, end)
+    runnable = waiting + _grown(curves.get(_CPU, []), begin, end)
+    # What threads do together ends with the last of them: each lacks its pace of what all waited.
+    paced = (cpu + delay) * waiting / runnable if runnable else 0.0
+    return min(1.0, max(delay, paced) / over_s)
+
+
+def _grown(curves: list[_Curve], begin_ns: float, end_ns: float) -> float:
+    return sum(
+        float(np.diff(np.interp([begin_ns, end_ns], times, values))[0]) for times, values in curves
+    )
