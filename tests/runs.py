@@ -72,10 +72,7 @@ class Ended:
 
     def settled(self) -> Ended:
         """Waits until the agent has read everything and left."""
-        run_id = json.loads((self.folder / "run.json").read_text())["id"]
-        place = Path(SHARED_MEMORY, f"otel_mlperf-{os.getuid()}", run_id)
-        wait_until(lambda: not glob(f"{place}/*{SUFFIX}"), what="journals to be read")
-        wait_until(lambda: not place.exists(), what="the agent to leave")
+        settle(self.folder)
         return self
 
     @property
@@ -89,6 +86,18 @@ class Ended:
             return self.errors
         command = [sys.executable, "-m", "otel_mlperf", "summary", str(self.folder)]
         return subprocess.check_output(command, env=environment(self.runs), text=True)
+
+
+def settle(run: Path) -> None:
+    """Waits until the agent of the run in that folder has read everything and left.
+
+    Before that the tables lack what it has not written yet: a program waits 1.5 s for it, a
+    command 2 s, and a busy machine takes longer.
+    """
+    run_id = json.loads((run / "run.json").read_text())["id"]
+    place = Path(SHARED_MEMORY, f"otel_mlperf-{os.getuid()}", run_id)
+    wait_until(lambda: not glob(f"{place}/*{SUFFIX}"), what="journals to be read")
+    wait_until(lambda: not place.exists(), what="the agent to leave")
 
 
 @contextmanager

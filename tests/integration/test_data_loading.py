@@ -11,8 +11,10 @@ import pytest
 from guides import blocks
 from kineto_recorded import needs_torch
 from pages import DOCS
-from runs import LIMIT_S, Ended, environment
+from runs import LIMIT_S, environment, settle
 from servers.running import wait_until
+
+from otel_mlperf.store.run_folders import list_runs
 
 LOADS = """
 import time
@@ -71,12 +73,15 @@ def folder(tmp_path):
 
 
 def ours(folder, *words):
-    """A command of ours, once it has ended."""
-    return subprocess.run(
+    """A command of ours, once it has ended, and the agent of its run too."""
+    done = subprocess.run(
         [sys.executable, "-m", "otel_mlperf", *words],
         cwd=folder, env=environment(folder / "runs"), capture_output=True, text=True,
         timeout=LIMIT_S, check=False,
     )  # fmt: skip
+    for run in list_runs(folder / "runs"):
+        settle(run.path)
+    return done
 
 
 def wording(lines):
@@ -92,7 +97,6 @@ def test_what_happens_inside(folder):
     """Of an untouched program: each batch, each worker, each start of workers."""
     done = ours(folder, "run", "train.py")
     assert done.returncode == 0, done.stderr
-    Ended(0, "", done.stderr, folder / "runs", folder).settled()
     (loader,) = json.loads(ours(folder, "summary", "--json").stdout)["loaders"]
 
     assert (loader["dataset"], loader["batches"]) == ("Pix", 24)

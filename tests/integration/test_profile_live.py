@@ -173,6 +173,15 @@ class Job:
             process.kill()
             process.communicate()
 
+    @contextmanager
+    def stopped(self):
+        """It makes no step meanwhile, however long somebody else takes."""
+        self._process.send_signal(signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            self._process.send_signal(signal.SIGCONT)
+
     def end(self):
         self._stop.touch()
         errors = self._process.communicate(timeout=LIMIT_S)[1]
@@ -235,8 +244,12 @@ def test_rank_that_is_not_there_is_named(job):
 def test_second_command_is_refused_while_a_window_is_open(job):
     """The first one gets its window, of all its steps."""
     before = len(windows(job.folder))
-    first = job.ask("--steps", "600", "--no-wait")
-    second = job.ask("--no-wait")
+    with job.stopped():
+        first = job.ask("--steps", "600", "--no-wait")
+        asked = job.step()
+    wait_until(lambda: job.step() > asked + 3, what="steps in the window")
+    with job.stopped():
+        second = job.ask("--no-wait")
     wait_until(lambda: len(windows(job.folder)) > before, what="the window")
 
     assert first.returncode == 0

@@ -8,11 +8,12 @@ import subprocess
 import sys
 
 import pytest
-from runs import LIMIT_S, PROGRAMS
+from runs import LIMIT_S, PROGRAMS, settle
 
 from otel_mlperf.errors import ConfigError
 from otel_mlperf.integrations import switch
 from otel_mlperf.recorder.core import faults
+from otel_mlperf.store.run_folders import list_runs
 
 FIT = """
 from tinyfit import Trainer
@@ -57,7 +58,10 @@ def offer(folder, value):
 
 @pytest.fixture
 def execute(tmp_path):
-    """Runs an interpreter in the test's folder, with the invented framework on its path."""
+    """Runs an interpreter in the test's folder, with the invented framework on its path.
+
+    It returns once the agent has left, too.
+    """
     site = offer(tmp_path / "site", "tinyfit_integration:TinyFit")
 
     def start(*words, path=site):
@@ -67,7 +71,7 @@ def execute(tmp_path):
             "OTEL_MLPERF_CONSOLE": "false",
             "PYTHONPATH": os.pathsep.join(map(str, (path, PROGRAMS))),
         }
-        return subprocess.run(
+        done = subprocess.run(
             [sys.executable, *words],
             cwd=tmp_path,
             env=environ | settings,
@@ -76,6 +80,9 @@ def execute(tmp_path):
             timeout=LIMIT_S,
             check=False,
         )
+        for run in list_runs(tmp_path / "runs"):
+            settle(run.path)
+        return done
 
     return start
 

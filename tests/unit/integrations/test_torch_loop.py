@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 
-from runs import LIMIT_S
+from runs import LIMIT_S, settle
 
 from otel_mlperf.store.run_folders import list_runs
 from otel_mlperf.store.table_reader import Store
@@ -52,6 +52,7 @@ def recorded(folder, script):
 
     assert (done.returncode, done.stderr) == (0, "")
     (run,) = list_runs(folder / "runs")
+    settle(run.path)
     return Store(run.path)
 
 

@@ -7,7 +7,7 @@ import subprocess
 import sys
 
 import pytest
-from runs import LIMIT_S
+from runs import LIMIT_S, settle
 from section_rows import count_calls
 
 from otel_mlperf.pytorch.loop.loop_finder import Loop
@@ -86,6 +86,7 @@ def hooked(tmp_path_factory):
 
     plain, run = execute("train.py"), execute("-m", "otel_mlperf", "run", "train.py")
     (stored,) = list_runs(folder / "runs")
+    settle(stored.path)
     return plain, run, Store(stored.path)
 
 
