@@ -44,6 +44,16 @@ _JOURNALS = f"{SHARED_MEMORY}/otel_mlperf-{os.getuid()}/*"
 pytest_randomly.entrypoint_reseeds = []
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """Leaves the package itself as it is.
+
+    Because it offers a plugin, pytest would rewrite each of its modules at its import. Two threads
+    that do so at once, an agent in a thread and a test, make CPython 3.11 raise a SystemError:
+    that agent is gone, and the test waits for it.
+    """
+    config.pluginmanager.rewrite_hook._must_rewrite.discard("otel_mlperf")
+
+
 @pytest.fixture(scope="module", autouse=True)
 def no_journals_left() -> Iterator[None]:
     """Takes away what this very process recorded without an agent: it would fill shared memory."""

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import threading
-import time
 from pathlib import Path
+
+from servers.running import wait_until
 
 import otel_mlperf as om
 from otel_mlperf.journal.layout import Word
@@ -28,16 +29,7 @@ def _record(turns):
 def _await_room(run):
     """Until the agent has freed nearly all."""
     head, words = run.mark().slot, run._recorder.journal.words
-    until = time.monotonic() + 20
-    while words[Word.TAIL] < head and time.monotonic() < until:
-        time.sleep(0.01)
-
-
-def _await_stored(journal):
-    """Until the agent has removed the journal, because tables hold what was in it."""
-    until = time.monotonic() + 60
-    while Path(journal).exists() and time.monotonic() < until:
-        time.sleep(0.01)
+    wait_until(lambda: words[Word.TAIL] >= head, what="room in the journal")
 
 
 def test_stats_equal_the_stored_numbers(tmp_path):
@@ -55,7 +47,8 @@ def test_stats_equal_the_stored_numbers(tmp_path):
             epoch, marked = run.stats(since="epoch"), run.stats(since=mark)
         live = run.stats()
     after = run.stats()
-    _await_stored(run._recorder.journal.path)
+    # The agent removes the journal when tables hold all that was in it.
+    wait_until(lambda: not Path(run._recorder.journal.path).exists(), what="the end of the journal")
     stored = {row[0]: row[1:] for row in Store(run.path).rows(STORED)}
 
     for stats in (live, after):
