@@ -1,4 +1,4 @@
-# make demo | test | lint | bench | load: each sets up .venv first, from python3 alone or faster with uv.
+# make demo | test | lint | bench | load | cluster: each sets up .venv first, from python3 alone or faster with uv.
 
 PYTHON ?= python3
 VENV ?= .venv
@@ -7,7 +7,7 @@ OUTAGE_S ?= 10
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: help demo test lint bench load requirements clean
+.PHONY: help demo test lint bench load cluster requirements clean
 
 help:
 	@echo "make demo   train on real digits and read the summary"
@@ -15,6 +15,7 @@ help:
 	@echo "make lint   format, lint, types and import contracts only"
 	@echo "make bench  print the overhead tables"
 	@echo "make load   put it under loads and faults, and count (SOAK_MINUTES=20 OUTAGE_S=10)"
+	@echo "make cluster  run deploy/cluster with real Kafka and OpenSearch, kill Kafka, and count; needs Java"
 
 demo: $(READY)
 	$(BIN)/python examples/train_digits.py
@@ -40,6 +41,14 @@ load: $(READY)
 			kills.py forks.py interrupts.py collector_kills.py "soak.py --minutes $(SOAK_MINUTES)"; do \
 		$(BIN)/python tests/load/$$load || exit 1; done
 
+cluster: $(READY)
+	@if command -v uv >/dev/null 2>&1; then \
+		uv pip install --quiet --python $(BIN)/python --require-hashes -r requirements/cluster.txt; \
+	else \
+		$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/cluster.txt; \
+	fi
+	$(BIN)/python -m pytest -p no:randomly tests/cluster/files.py tests/cluster/sampling.py tests/cluster/kills.py
+
 # Built anew when the pins or the package's metadata change; otherwise this costs nothing.
 $(READY): requirements/dev.txt pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed, $(PYTHON) is " + sys.version.split()[0])'
@@ -57,6 +66,8 @@ $(READY): requirements/dev.txt pyproject.toml
 requirements:
 	uv pip compile pyproject.toml --group dev --universal --python-version 3.11 --generate-hashes \
 		--quiet --custom-compile-command "make requirements" -o requirements/dev.txt
+	uv pip compile --group cluster --constraints requirements/dev.txt --universal --python-version 3.11 \
+		--generate-hashes --quiet --custom-compile-command "make requirements" -o requirements/cluster.txt
 
 clean:
 	rm -rf $(VENV) otel-runs

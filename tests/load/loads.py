@@ -91,11 +91,12 @@ class Under:
         truth = self.folder / f"{len(self.processes)}.truth"
         command = [sys.executable, str(Path(job.__file__)), "--recorder", self.recorder]
         given = ALL_KEPT | self.variables | variables
-        process = subprocess.Popen(
-            [*command, "--truth", str(truth), *arguments],
-            env=environment(self.runs, OTEL_EXPORTER_OTLP_ENDPOINT=self.endpoint, **given),
-            stderr=(self.folder / "errors.txt").open("ab"),
-        )
+        with (self.folder / "errors.txt").open("ab") as errors:
+            process = subprocess.Popen(
+                [*command, "--truth", str(truth), *arguments],
+                env=environment(self.runs, OTEL_EXPORTER_OTLP_ENDPOINT=self.endpoint, **given),
+                stderr=errors,
+            )
         self.processes.append(process)
         return process
 

@@ -122,6 +122,9 @@ class Server:
     def _ready(self) -> bool:
         if self._process is None or self._process.poll() is not None:
             raise RuntimeError(f"{self._command[0]} ended at its start, it said:\n{self.said()}")
+        return self._answers()
+
+    def _answers(self) -> bool:
         try:
             answer = urllib3.request("GET", self._ready_url, retries=False, timeout=2.0)
         except urllib3.exceptions.HTTPError:

@@ -1,0 +1,149 @@
+"""How does the whole chain start on loopback with the files of ``deploy/cluster``?"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from cluster import engines
+from servers import build
+from servers.running import DEPLOY, Server, free_ports
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+CLUSTER = DEPLOY / "cluster"
+TAIL_WAIT_S = 5
+
+
+class Collector(Server):
+    """One Collector with some of the shipped files; started again, it has the same ports."""
+
+    def __init__(self, folder: Path, files: Sequence[str], **variables: str) -> None:
+        http, grpc, health, metrics = free_ports(4)
+        self.otlp_http = f"http://127.0.0.1:{http}"
+        self.otlp_grpc = f"127.0.0.1:{grpc}"
+        self.metrics = f"http://127.0.0.1:{metrics}/metrics"
+        super().__init__(
+            [
+                build.program(engines.COLLECTOR, "otelcol"),
+                *(f"--config={CLUSTER}/collector/{name}.yaml" for name in files),
+            ],
+            {
+                "COLLECTOR_OTLP_HTTP": f"127.0.0.1:{http}",
+                "COLLECTOR_OTLP_GRPC": self.otlp_grpc,
+                "COLLECTOR_HEALTH": f"127.0.0.1:{health}",
+                "COLLECTOR_METRICS_HOST": "127.0.0.1",
+                "COLLECTOR_METRICS_PORT": str(metrics),
+                "COLLECTOR_QUEUE": str(folder / "queue"),
+                "TAIL_DECISION_WAIT": f"{TAIL_WAIT_S}s",
+            }
+            | variables,
+            f"http://127.0.0.1:{health}/",
+            folder,
+        )
+
+
+class Jaeger(Server):
+    """Jaeger with the shipped file, on OpenSearch."""
+
+    def __init__(self, folder: Path, opensearch: str) -> None:
+        otlp, query, query_grpc, health, metrics = free_ports(5)
+        self.url = f"http://127.0.0.1:{query}"
+        self.otlp_grpc = f"127.0.0.1:{otlp}"
+        super().__init__(
+            [build.program(build.JAEGER, "jaeger"), f"--config={CLUSTER}/jaeger/config.yaml"],
+            {
+                "JAEGER_OTLP_GRPC": self.otlp_grpc,
+                "JAEGER_QUERY_HTTP": f"127.0.0.1:{query}",
+                "JAEGER_QUERY_GRPC": f"127.0.0.1:{query_grpc}",
+                "JAEGER_HEALTH": f"127.0.0.1:{health}",
+                "JAEGER_METRICS_HOST": "127.0.0.1",
+                "JAEGER_METRICS_PORT": str(metrics),
+                "OPENSEARCH": f'["{opensearch}"]',
+            },
+            f"http://127.0.0.1:{health}/status",
+            folder,
+        )
+
+
+class Prometheus(Server):
+    """Prometheus, which takes remote write and scrapes nothing."""
+
+    def __init__(self, folder: Path) -> None:
+        (port,) = free_ports(1)
+        self.url = f"http://127.0.0.1:{port}"
+        shutil.copy(CLUSTER / "prometheus" / "prometheus.yml", folder)
+        shutil.copy(DEPLOY / "prometheus" / "rules.yaml", folder)
+        super().__init__(
+            [
+                build.program(build.PROMETHEUS, "prometheus"),
+                f"--config.file={folder}/prometheus.yml",
+                f"--storage.tsdb.path={folder}/data",
+                f"--web.listen-address=127.0.0.1:{port}",
+                "--web.enable-remote-write-receiver",
+                "--enable-feature=exemplar-storage",
+            ],
+            {},
+            f"{self.url}/-/ready",
+            folder,
+        )
+
+
+class Chain:
+    """A node's Collector, two gateways, Kafka, a consumer, Jaeger on OpenSearch, Prometheus."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self.kafka = engines.Kafka(self._new("kafka"))
+        self.opensearch = engines.OpenSearch(self._new("opensearch"))
+        self.jaeger = Jaeger(self._new("jaeger"), self.opensearch.url)
+        self.prometheus = Prometheus(self._new("prometheus"))
+        self.consumer = Collector(
+            self._new("consumer"),
+            ["consumer"],
+            KAFKA_BROKERS=f"[{self.kafka.address}]",
+            JAEGER_OTLP=self.jaeger.otlp_grpc,
+            REMOTE_WRITE=f"{self.prometheus.url}/api/v1/write",
+        )
+        self.gateways = [self.gateway() for _ in range(2)]
+        self.node = self.node_before(self.gateways)
+
+    @property
+    def servers(self) -> list[Server]:
+        """All of them, those that others need first."""
+        stores = [self.kafka, self.opensearch, self.jaeger, self.prometheus]
+        return [*stores, self.consumer, *self.gateways, self.node]
+
+    def gateway(self, *more: str) -> Collector:
+        """A gateway before this Kafka, not started yet."""
+        files = ["gateway", *more]
+        return Collector(self._new("gateway"), files, KAFKA_BROKERS=f"[{self.kafka.address}]")
+
+    def node_before(self, gateways: Sequence[Collector]) -> Collector:
+        """A node's Collector that knows these gateways, not started yet."""
+        listed = ", ".join(one.otlp_grpc for one in gateways)
+        return Collector(self._new("node"), ["node", "gateways-static"], GATEWAYS=f"[{listed}]")
+
+    def start(self) -> None:
+        """Starts all; ready when it returns."""
+        for server in self.servers:
+            server.start()
+
+    def stop(self) -> None:
+        """Stops all, those that send to others first."""
+        for server in reversed(self.servers):
+            server.kill()
+
+    def _new(self, name: str) -> Path:
+        return Path(tempfile.mkdtemp(prefix=f"{name}-", dir=self._folder))
+
+
+def reachable_folder() -> Path:
+    """A new folder that another user can reach, unlike those that pytest makes."""
+    folder = Path(tempfile.mkdtemp(prefix="otel_mlperf-cluster-"))
+    os.chmod(folder, 0o711)
+    return folder

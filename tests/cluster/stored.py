@@ -1,0 +1,54 @@
+"""Which spans does OpenSearch hold, and how often each?"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import urllib3
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+INDICES = "otel-mlperf-jaeger-span-*"
+
+
+class StoredSpan(NamedTuple):
+    """What tells one span from another, and whose it is."""
+
+    trace_id: str
+    span_id: str
+    rank: int
+
+
+def stored_spans(url: str, service: str) -> Counter[StoredSpan]:
+    """A service's spans, with the number of times that each is stored: Jaeger shows it once."""
+    _ask(f"{url}/{INDICES}/_refresh", {})
+    fields = ["traceID", "spanID", "process.tags"]
+    wanted = {"term": {"process.serviceName": service}}
+    asked = {"size": 5000, "_source": fields, "sort": ["_doc"], "query": wanted}
+    page = _ask(f"{url}/{INDICES}/_search?scroll=2m", asked)
+    found: Counter[StoredSpan] = Counter()
+    while page.get("hits", {}).get("hits"):
+        found.update(_spans(page["hits"]["hits"]))
+        again = {"scroll": "2m", "scroll_id": page["_scroll_id"]}
+        page = _ask(f"{url}/_search/scroll", again)
+    # A look that stays open would be one of the 500 that a node allows.
+    _ask(f"{url}/_search/scroll", {"scroll_id": page["_scroll_id"]}, "DELETE")
+    return found
+
+
+def _spans(hits: list[dict[str, Any]]) -> Iterator[StoredSpan]:
+    for hit in hits:
+        span = hit["_source"]
+        tags = {tag["key"]: tag["value"] for tag in span["process"]["tags"]}
+        rank = int(tags.get("ml.distributed.rank", -1))
+        yield StoredSpan(span["traceID"], span["spanID"], rank)
+
+
+def _ask(url: str, body: dict[str, Any], method: str = "POST") -> dict[str, Any]:
+    answer = urllib3.request(method, url, json=body, timeout=60.0)
+    if answer.status != 200:
+        raise RuntimeError(f"{url} answered {answer.status}: {answer.data[:500]!r}")
+    return json.loads(answer.data)
