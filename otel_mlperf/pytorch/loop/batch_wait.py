@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 from otel_mlperf import names
 from otel_mlperf.pytorch.loop.moments import UNSEEN, LoopMoment, safely
 from otel_mlperf.recorder.api.span import active
+from otel_mlperf.recorder.core.interrupts import at_once
 from otel_mlperf.recorder.stepping.batch_size import count_samples
 
 if TYPE_CHECKING:
@@ -85,29 +86,32 @@ class BatchWait(LoopMoment):
         if self._section is None:
             self._open(self.name)
 
+    @at_once
     def __exit__(self, kind: Any, error: Any, traceback: Any) -> None:
-        iterator, self._iterator = self._iterator, None
-        if kind is not None:
+        try:
+            iterator, self._iterator = self._iterator, None
+            if kind is StopIteration:
+                safely(self._end_pass, iterator)
+            elif kind is None:
+                # The batch is a local variable of the woven function, which is the frame above:
+                # its own code holds the `with`.
+                batch = sys._getframe(1).f_locals.get("data")
+                safely(self._count, iterator, batch)
+                # After the count, which the wait contains.
+                if getattr(iterator, "_num_yielded", 0) == 1:
+                    safely(self._pause, iterator, _asking(2, iterator))
+        finally:
             if kind is StopIteration:
                 kind = error = traceback = None
-                safely(self._end_pass, iterator)
-            super().__exit__(kind, error, traceback)
-            return
-        # The batch is a local variable of the woven function, which is the frame above: its own
-        # code holds the `with`.
-        batch = sys._getframe(1).f_locals.get("data")
-        safely(self._count, iterator, batch)
-        if getattr(iterator, "_num_yielded", 0) == 1:  # after the count, which the wait contains
-            safely(self._pause, iterator, _asking(2, iterator))
-        super().__exit__(None, None, None)
+            LoopMoment.__exit__(self, kind, error, traceback)  # `super()` is a call
 
     def _end_pass(self, iterator: Any) -> None:
-        section, self._section = self._section, None
-        now, recorder = time.monotonic_ns(), active()
+        section, now, recorder = self._section, time.monotonic_ns(), active()
         is_recorded = recorder is not None and isinstance(section, recorder.sections.new)
         if recorder is not None and is_recorded:
             # First: the step around it may be taken back, and must not be current afterwards.
             recorder.sections.leave(section)
+            self._section = None
         is_ahead = id(iterator) == self._ahead
         is_wait = self._loop.loader_ran_out(iterator, is_ahead=is_ahead) or is_ahead
         if recorder is not None and is_recorded:
@@ -121,9 +125,10 @@ class BatchWait(LoopMoment):
         recorder = active()
         if place is None or recorder is None:
             return
-        section, self._section = self._section, None
-        if isinstance(section, recorder.sections.new):
+        section = self._section
+        if isinstance(section, recorder.sections.new):  # else it is only added up
             LoopMoment.paused = PausedWait(recorder.sections, section, id(iterator), place)
+            self._section = None
 
     def _count(self, iterator: Any, batch: object) -> None:
         self._loop.batch_given(iterator, count_samples(batch, "auto"), batch)

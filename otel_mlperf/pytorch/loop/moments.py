@@ -17,10 +17,10 @@ from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol
 
 from otel_mlperf import names
-from otel_mlperf.pytorch.loop.gradient_exchange import ASKED, WRAPPER, exposed_s
 from otel_mlperf.pytorch.loop.graph_size import count_operations
 from otel_mlperf.recorder.api.span import active
 from otel_mlperf.recorder.core.faults import internal_error
+from otel_mlperf.recorder.core.interrupts import at_once
 from otel_mlperf.recorder.core.name_registry import implied_category
 from otel_mlperf.recorder.sections.section_context import CURRENT
 
@@ -109,19 +109,24 @@ class LoopMoment:
             raise
         self._loop.depth += 1
 
+    @at_once
     def __exit__(self, kind: Any, error: Any, traceback: Any) -> None:
-        section, self._section = self._section, None
-        self._recorder, loop = None, self._loop
-        loop.depth -= 1
-        try:  # written out: a call costs as much as all it does
-            self.busy = LoopMoment.is_off
+        try:
             if self._shut:
                 self._open_again()
             if kind is not None:
-                loop.failed()
-        finally:
-            if section is not None:
-                section.__exit__(kind, error, traceback)
+                self._loop.failed()
+        finally:  # all of it, wherever Ctrl-C comes; written out: a call costs as much as it does
+            section, self._section = self._section, None
+            self._recorder, loop = None, self._loop
+            self.busy = LoopMoment.is_off
+            loop.depth -= 1
+            try:
+                if section is not None:
+                    section.__exit__(kind, error, traceback)
+            finally:
+                if self._shut:
+                    self._open_again()
             if loop.step.is_updating or loop.validation.is_open:
                 loop.over(_clock())
 
@@ -187,8 +192,6 @@ class Forward(LoopMoment):
         self._records = records
         self._losses = losses
         self._known: dict[type, bool] = {}
-        self._exchanges: tuple[Recorder | None, int] = None, 0
-        """Calls of modules whose gradients DDP exchanges, and in which run."""
 
     def _begins(self, subject: Any) -> None:
         kind = type(subject)
@@ -197,18 +200,7 @@ class Forward(LoopMoment):
             is_loss = self._known[kind] = self._is_loss(subject)
         if not is_loss:
             self._loop.forward_begins(subject, records=self._records())
-            if kind.__name__ == WRAPPER:
-                self._ask_exchange(subject)
         self._open(names.SPAN_LOSS if is_loss else names.FORWARD)
-
-    def _ask_exchange(self, wrapper: Any) -> None:
-        recorder, calls = self._exchanges
-        calls = calls + 1 if recorder is self._recorder else 1
-        self._exchanges = self._recorder, calls
-        if calls in ASKED and self._recorder is not None:
-            metric, taken_s = names.DDP_EXPOSED_COMMUNICATION, exposed_s(wrapper)
-            if taken_s is not None:
-                self._recorder.cells.set(metric.name, metric.unit, taken_s)
 
     def _is_loss(self, module: Any) -> bool:
         """One of torch's own, or what is called one and has nothing to learn itself."""
@@ -240,20 +232,30 @@ class Update(LoopMoment):
         self._optimizers: list[Any] = []
 
     def __enter__(self) -> None:
-        optimizer = self._subject
+        optimizer, depth = self._subject, self._loop.depth
         if self._optimizers:
-            self._subject = None
-        else:
+            self._subject, self._optimizers = None, [*self._optimizers, optimizer]
+            return
+        try:
             super().__enter__()
             self.busy = LoopMoment.is_off
-        self._optimizers.append(optimizer)
+            self._optimizers = [optimizer]
+        except BaseException as error:  # Ctrl-C: whoever enters is not told to leave
+            self._loop.depth = depth
+            self._open_again()
+            self._leave(error)
+            raise
 
+    @at_once
     def __exit__(self, kind: Any, error: Any, traceback: Any) -> None:
-        optimizer = self._optimizers.pop()
-        if kind is None and optimizer is not None:
-            safely(self._loop.updated, optimizer)
-        if not self._optimizers:
-            super().__exit__(kind, error, traceback)
+        try:
+            optimizer = self._optimizers[-1]
+            if kind is None and optimizer is not None:
+                safely(self._loop.updated, optimizer)
+        finally:
+            self._optimizers = self._optimizers[:-1]
+            if not self._optimizers:
+                LoopMoment.__exit__(self, kind, error, traceback)  # `super()` is a call
 
     def _begins(self, subject: Any) -> None:
         self._loop.update_begins(subject)
