@@ -63,7 +63,14 @@ def instance_of(ended):
     return row["instance_id"]
 
 
-def arrived(servers, instance, steps):
-    """Waits until Prometheus has the last metrics of a run."""
-    query = f'{names.STEPS.prometheus}{{instance="{instance}",ml_phase="train"}} == {steps}'
-    wait_until(lambda: servers.promql(query), what=f"{steps} steps")
+def arrived(servers, ended, steps):
+    """Waits until Prometheus has the last metrics of a run: of its rank, then of its node.
+
+    Those of the node, which say what was lost, are a request of their own, sent right after.
+    """
+    counted = f'{names.STEPS.prometheus}{{instance="{instance_of(ended)}",ml_phase="train"}}'
+    wait_until(lambda: servers.promql(f"{counted} == {steps}"), what=f"{steps} steps")
+    run = f'target_info{{ml_run_id="{read_run(ended.folder).facts.id}"}}'
+    of_node = f"max(timestamp({names.ITEMS.prometheus}) * on (instance) group_left () {run})"
+    node = f"{of_node} >= max(timestamp({counted}))"
+    wait_until(lambda: servers.promql(node), what="the node's metrics of that moment")

@@ -19,7 +19,7 @@ import pytest
 from kineto_traces import kernel, launch
 from runs import LIMIT_S, environment, run_program
 from servers.running import wait_until
-from shown import arrived, instance_of
+from shown import arrived
 
 from otel_mlperf import names
 from otel_mlperf.analysis.run.item_accounts import read_accounts
@@ -123,7 +123,7 @@ def told(servers, tmp_path_factory):
     )  # fmt: skip
     assert ended.code == 0, ended.errors
     ended.settled()
-    arrived(servers, instance_of(ended), STEPS)
+    arrived(servers, ended, STEPS)
     return Told(ended, servers, service, range(STEPS))
 
 
