@@ -17,6 +17,7 @@ from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol
 
 from otel_mlperf import names
+from otel_mlperf.pytorch.loop.gradient_exchange import ASKED, WRAPPER, exposed_s
 from otel_mlperf.pytorch.loop.graph_size import count_operations
 from otel_mlperf.recorder.api.span import active
 from otel_mlperf.recorder.core.faults import internal_error
@@ -192,6 +193,8 @@ class Forward(LoopMoment):
         self._records = records
         self._losses = losses
         self._known: dict[type, bool] = {}
+        self._exchanges: tuple[Recorder | None, int] = None, 0
+        """Calls of modules whose gradients DDP exchanges, and in which run."""
 
     def _begins(self, subject: Any) -> None:
         kind = type(subject)
@@ -200,7 +203,18 @@ class Forward(LoopMoment):
             is_loss = self._known[kind] = self._is_loss(subject)
         if not is_loss:
             self._loop.forward_begins(subject, records=self._records())
+            if kind.__name__ == WRAPPER:
+                self._ask_exchange(subject)
         self._open(names.SPAN_LOSS if is_loss else names.FORWARD)
+
+    def _ask_exchange(self, wrapper: Any) -> None:
+        recorder, calls = self._exchanges
+        calls = calls + 1 if recorder is self._recorder else 1
+        self._exchanges = self._recorder, calls
+        if calls in ASKED and self._recorder is not None:
+            metric, taken_s = names.DDP_EXPOSED_COMMUNICATION, exposed_s(wrapper)
+            if taken_s is not None:
+                self._recorder.cells.set(metric.name, metric.unit, taken_s)
 
     def _is_loss(self, module: Any) -> bool:
         """One of torch's own, or what is called one and has nothing to learn itself."""
