@@ -297,22 +297,33 @@ def test_8_operators_of_a_profiled_step(told):
     assert told.summary["profiled_steps"] == len(PROFILED)
 
 
+def read(told, metric, labels):
+    """All that was read of a metric whose labels have that text in them."""
+    rows = told.ended.rows(
+        f"SELECT value FROM readings WHERE name = '{metric.name}' AND labels LIKE '%{labels}%'"
+    )
+    return {row["value"] for row in rows}
+
+
 def test_9_most_memory_in_use(told):
-    """The most of all readings, each of which was sent: of the machine, or what may be used."""
+    """The most of all readings: of the machine, or what may be used.
+
+    The last before each export was sent; in its first seconds a run has more of them than exports.
+    """
     machine, limit = told.summary["machine"], told.ask(names.SYSTEM_MEMORY_LIMIT, MOST)
     if machine["memory_limit_bytes"] == limit:
-        used = limit - told.ask(names.SYSTEM_MEMORY_AVAILABLE, LEAST)
+        free = read(told, names.SYSTEM_MEMORY_AVAILABLE, "")
+        assert told.ask(names.SYSTEM_MEMORY_AVAILABLE, LEAST) in free
+        used = limit - min(free)
     else:
         limit = told.ask(names.CGROUP_MEMORY_LIMIT, LEAST)
-        used = told.ask(names.CGROUP_WORKING_SET, MOST)
+        used_then = read(told, names.CGROUP_WORKING_SET, "")
+        assert told.ask(names.CGROUP_WORKING_SET, MOST) in used_then
+        used = max(used_then)
 
     assert (machine["memory_bytes"], machine["memory_limit_bytes"]) == (used, limit)
-    rows = told.ended.rows(
-        f"SELECT max(value) AS most FROM readings WHERE name = '{names.PROCESS_MEMORY.name}' "
-        "AND labels LIKE '%main%'"
-    )
     main = {names.PROCESS_ROLE: "main"}
-    assert [row["most"] for row in rows] == [told.ask(names.PROCESS_MEMORY, MOST, **main)]
+    assert told.ask(names.PROCESS_MEMORY, MOST, **main) in read(told, names.PROCESS_MEMORY, "main")
 
 
 def test_8_kernels_of_a_device(on_device):
