@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from otel_mlperf.otlp.metric_encoding import Exemplar, ExponentialPoint, HistogramPoint
 
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
 
 MAX_SCALE = 20
 MAX_BUCKETS = 160
+FINEST_SENT = 8
+"""Prometheus has no finer buckets. It merges those that are, and moves counts beside empty ones by
+a bucket (3.15): the next point then looks as if the histogram had begun anew."""
 DEFAULT_BOUNDS = tuple(0.001 * 2**i for i in range(17))
 """From a millisecond to a minute, in seconds."""
 
@@ -98,18 +102,20 @@ class ExponentialBuckets(Struct, tag="exponential"):
         exemplars: Sequence[Exemplar] = (),
     ) -> ExponentialPoint:
         """The histogram as it is now, to be sent."""
+        sent = replace(self)
+        sent._downscale(max(0, self.scale - FINEST_SENT))
         return ExponentialPoint(
             attributes=attributes,
             start_ns=start_ns,
             time_ns=time_ns,
-            count=self.count,
-            sum=self.sum,
-            min=self.min,
-            max=self.max,
-            scale=self.scale,
-            zero_count=self.zero_count,
-            offset=self.offset,
-            counts=tuple(self.counts),
+            count=sent.count,
+            sum=sent.sum,
+            min=sent.min,
+            max=sent.max,
+            scale=sent.scale,
+            zero_count=sent.zero_count,
+            offset=sent.offset,
+            counts=tuple(sent.counts),
             exemplars=tuple(exemplars),
         )
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import random
 import shutil
 import subprocess
+import time
 import uuid
 
 import pytest
@@ -17,6 +19,7 @@ from opentelemetry.sdk.metrics.view import ExponentialBucketHistogramAggregation
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from servers.feed import Made, feed
 from servers.running import DEPLOY, wait_until
 
 from otel_mlperf import names
@@ -136,6 +139,22 @@ def test_a_histogram_is_native_in_prometheus_and_leads_to_its_trace(
     exemplar = wait_until(lambda: servers.promql_exemplars(series))[-1]
     assert exemplar.trace_id == hex_trace_id(span)
     assert wait_until(lambda: servers.jaeger_trace(exemplar.trace_id))
+
+
+def test_a_histogram_that_grows_has_no_resets(servers, run_name):
+    """Durations that are nearly alike, as steps are: each count stays in its bucket."""
+    end, length_s, chosen = time.time() // 15 * 15, 300, random.Random(1)
+
+    def near_70_ms(_age_s):
+        return 0.07 + chosen.expovariate(1000)
+
+    series = [Made(names.STEP_DURATION, {names.ML_PHASE: names.TRAIN}, near_70_ms)]
+    feed(servers.otlp_endpoint, {names.RUN_NAME: run_name}, series, end - length_s, end)
+    which = f'{names.STEP_DURATION.prometheus}{{ml_run_name="{run_name}"}}'
+
+    wait_until(lambda: servers.promql(f"histogram_count({which}) == {length_s}", end))
+    (resets,) = servers.promql(f"resets({which}[1h])", end)
+    assert resets.value == 0
 
 
 def test_spans_become_the_series_of_jaegers_monitor_tab(servers, tracing, resource):
