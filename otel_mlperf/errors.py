@@ -124,6 +124,18 @@ class NoSuchTable(OtelMlperfError):
     exit_code = 64
 
 
+class QueryError(OtelMlperfError):
+    """A query over a run's tables is refused, wrong, or takes longer than it may."""
+
+    exit_code = 65
+
+
+class NotAnswered(OtelMlperfError):
+    """A tool of an assistant has no answer; says why."""
+
+    exit_code = 70
+
+
 class MissingPackage(OtelMlperfError):
     """What was asked for needs a package that is not installed; names it."""
 

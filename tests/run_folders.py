@@ -204,3 +204,16 @@ def digits(runs: Path) -> RunFolderBuilder:
         metrics={},
     )
     return run
+
+
+def training(
+    runs: Path, name: str, run_id: str, *, forward: int = 10, waiting: int = 1
+) -> RunFolderBuilder:
+    """A run of a hundred steps with these times in ms; its parameter ``width`` is ``forward``."""
+    run = RunFolderBuilder(runs, name, run_id, params={"width": forward})
+    for n in range(100):
+        spent = {"data.load": waiting, "forward": forward + n % 7 / 10, "backward": 20}
+        parts = {part: int(ms * MS) for part, ms in spent.items()}
+        run.step(n, n * 80 * MS, parts, own=MS, samples=8)
+    run.process(10 * S)
+    return run

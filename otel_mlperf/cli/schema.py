@@ -45,6 +45,7 @@ def answers() -> dict[str, Any]:
     from otel_mlperf.loader_trial.trial_shapes import LoaderAnswer
     from otel_mlperf.report.import_notes import ImportedTraces
     from otel_mlperf.report.metric_pages import MetricList
+    from otel_mlperf.store.run_query import QueryAnswer
 
     return {
         "summary": Summary,
@@ -53,6 +54,7 @@ def answers() -> dict[str, Any]:
         "compare": Comparison | Comparisons,
         "check": Verdicts,
         "kernels": Kernels,
+        "query": QueryAnswer,
         "import": ImportedTraces,
         "runs": RunList | RunColumns,
         "top": Live,

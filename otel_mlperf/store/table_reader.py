@@ -67,7 +67,7 @@ class Store:
         Raises:
             StoreError: as of ``rows``.
         """
-        table: pa.Table = self._tried(lambda connection: connection.sql(sql).to_arrow_table())
+        table: pa.Table = self.tried(lambda connection: connection.sql(sql).to_arrow_table())
         return table
 
     def _answer(self, sql: str, values: dict[str, object]) -> _Answer:
@@ -75,10 +75,11 @@ class Store:
             answer = connection.execute(sql, values or None)
             return [column[0] for column in answer.description or ()], answer.fetchall()
 
-        found: _Answer = self._tried(ask)
+        found: _Answer = self.tried(ask)
         return found
 
-    def _tried(self, ask: Callable[[duckdb.DuckDBPyConnection], Any]) -> Any:
+    def tried(self, ask: Callable[[duckdb.DuckDBPyConnection], Any]) -> Any:
+        """What ``ask`` gives, asked again where the agent took a file away meanwhile."""
         import duckdb
 
         for last in (False,) * (_TRIES - 1) + (True,):

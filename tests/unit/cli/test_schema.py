@@ -14,7 +14,7 @@ import jsonschema
 import pytest
 from kineto_traces import training_step, write_trace
 from pages import DOCS
-from run_folders import MS, RunFolderBuilder, S, digits
+from run_folders import RunFolderBuilder, S, digits, training
 
 from otel_mlperf import ids
 from otel_mlperf.cli import commands, main
@@ -36,6 +36,7 @@ ASKED = [
     "check digits --write-baseline base.json",
     "kernels profiled",
     "kernels trace.json --by operator",
+    "query digits SELECT(max(number))FROM(steps)",
     "import trace.json",
     "runs",
     "runs --columns step,width",
@@ -103,17 +104,6 @@ def fill(runs):
     diverged.write()
     import_([write_trace(runs / "trace.json", training_step())], run="profiled")
     (runs / "loaders.py").write_text("numbers = [[1, 2], [3, 4]] * 50\n")
-
-
-def training(runs, name, run_id, *, forward=10, waiting=1):
-    """A run of a hundred steps."""
-    run = RunFolderBuilder(runs, name, run_id, params={"width": forward})
-    for n in range(100):
-        spent = {"data wait": waiting, "forward": forward + n % 7 / 10, "backward": 20}
-        parts = {part: int(ms * MS) for part, ms in spent.items()}
-        run.step(n, n * 80 * MS, parts, own=MS, samples=8)
-    run.process(10 * S)
-    return run
 
 
 @pytest.mark.parametrize("asked", ASKED)

@@ -1,0 +1,26 @@
+"""``otel-mlperf mcp``: how does an assistant get at the runs?"""
+
+from __future__ import annotations
+
+import sys
+
+
+def mcp() -> None:
+    """Answer an assistant by the Model Context Protocol, on standard input and output.
+
+    It can list, summarize and compare the runs in $OTEL_MLPERF_DIR, and query their tables; it can
+    change nothing. The assistant starts this command itself: docs/assistants.md says how.
+    """
+    from otel_mlperf.cli.output import warn
+    from otel_mlperf.errors import MissingPackage
+
+    try:
+        from otel_mlperf.assistant.server import serve
+    except ImportError as error:
+        raise MissingPackage(
+            f"answering an assistant: the package mcp is not installed, or too old ({error}); "
+            "'pip install otel-mlperf[mcp]'"
+        ) from error
+    if sys.stdin.isatty():
+        warn("waiting for an assistant, which would start this itself; Ctrl-C leaves")
+    serve()

@@ -1,0 +1,37 @@
+"""``otel-mlperf query``: what do a run's tables say to a question of one's own?"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from otel_mlperf.cli.arguments import JsonOption  # noqa: TC001 - typer reads it
+
+_Run = Annotated[
+    str, typer.Argument(metavar="RUN", help="Name, beginning of the id, path, or `latest`.")
+]
+_Sql = Annotated[str, typer.Argument(metavar="SQL", help="One SELECT, as DuckDB reads it.")]
+
+
+def query(
+    run: _Run,
+    sql: _Sql,
+    rows: Annotated[int, typer.Option(metavar="N", min=1, help="So many rows at most.")] = 200,
+    seconds: Annotated[float, typer.Option(min=0.0, help="Then it is stopped.")] = 30.0,
+    as_json: JsonOption = False,
+) -> None:
+    """Ask the tables of a run: steps, sections, spans, readings, values, totals and more.
+
+    Only this run's tables are in reach, and nothing is written. `SHOW TABLES` lists them, `DESCRIBE
+    steps` the columns of one.
+    """
+    from functools import partial
+
+    from otel_mlperf.cli.output import print_answer
+    from otel_mlperf.report.query_table import render_query
+    from otel_mlperf.store.run_folders import find_run
+    from otel_mlperf.store.run_query import ask
+
+    answer = ask(find_run(run), sql, rows, seconds)
+    print_answer(answer, partial(render_query, answer), as_json=as_json)
