@@ -208,6 +208,12 @@ class Config:
         "Sections of which each call is printed on stderr when it ends; given as ``leave_out`` is.",
         parse=_words_text,
     )
+    profiled_calls: int = set_by(
+        "OTEL_MLPERF_PROFILED_CALLS",
+        3,
+        "So many calls of each section of ``span(profile=…)`` are profiled, in each process and "
+        "phase.",
+    )
     request_within_s: str = set_by(
         "OTEL_MLPERF_REQUEST_WITHIN_S",
         "",

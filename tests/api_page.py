@@ -150,7 +150,8 @@ def short(value):
 
 def signature(name, thing):
     """``name(...)`` on one line, or a parameter a line where that is too long."""
-    shape = inspect.signature(thing)
+    # Of several ways to call it the fullest, which is the last.
+    shape = inspect.signature([thing, *typing.get_overloads(thing)][-1])
     quoted = [item.replace(annotation=Bare(item.annotation)) for item in shape.parameters.values()]
     result = Bare(shape.return_annotation)
     whole = f"{name}{inspect.Signature(quoted, return_annotation=result)}"

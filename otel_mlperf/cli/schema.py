@@ -36,6 +36,7 @@ def answers() -> dict[str, Any]:
     from otel_mlperf.analysis.comparison.comparison_shapes import Comparison, Comparisons
     from otel_mlperf.analysis.comparison.run_columns import RunColumns
     from otel_mlperf.analysis.live.live_view import Live
+    from otel_mlperf.analysis.profiles.hot_spots import HotRun
     from otel_mlperf.analysis.profiles.window_shapes import Kernels
     from otel_mlperf.analysis.steps.step_shapes import RunTrace, StepFindings
     from otel_mlperf.analysis.summary.run_list import RunList
@@ -54,6 +55,7 @@ def answers() -> dict[str, Any]:
         "compare": Comparison | Comparisons,
         "check": Verdicts,
         "kernels": Kernels,
+        "hot": HotRun,
         "query": QueryAnswer,
         "import": ImportedTraces,
         "runs": RunList | RunColumns,

@@ -128,12 +128,15 @@ def _slowest(summary: Summary, width: int) -> list[Line]:
 
 
 def _profiled(summary: Summary, width: int) -> list[Line]:
-    """Windows that were recorded, and those that were not."""
+    """Windows that were recorded, and those that were not; sections' profiled calls."""
     told = []
     if summary.windows:
         steps = f", {summary.profiled_steps:,} of the steps above" * bool(summary.profiled_steps)
         windows = plural(summary.windows, "window")
         told.append(f"{windows}{steps} · otel-mlperf kernels {summary.short_id}")
+    elif summary.profiled_steps:
+        steps = plural(summary.profiled_steps, "step")
+        told.append(f"calls in {steps} of the above · otel-mlperf hot {summary.short_id}")
     for reason, count in summary.windows_left_out.items():
         told.append(f"{plural(count, 'window')} left out: {reason}")
     return labelled_lines("profiled", [short(line, width - LABEL) for line in told])

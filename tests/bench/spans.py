@@ -86,6 +86,12 @@ def _loop_measured(n):
             pass
 
 
+def _loop_profiled(n):
+    for _ in range(n):
+        with om.span("forward", profile="calls"):
+            pass
+
+
 def _loop_request(n):
     for _ in range(n):
         with om.request("predict"):
@@ -133,6 +139,7 @@ def _rows(tracer) -> dict[str, tuple[Callable[[int], None], int, bool]]:
         "span with three attributes": (_loop_attributes, 5_000, True),
         "span, aggregate=True": (_loop_aggregate, 20_000, True),
         "span, resources=True": (_loop_measured, 2_000, True),
+        "span, profile=, later calls": (_loop_profiled, 2_000, True),
         "request": (_loop_request, 5_000, True),
         "request, A/A": (_loop_request, 5_000, True),
         "request with id and within_s": (_loop_identified, 5_000, True),

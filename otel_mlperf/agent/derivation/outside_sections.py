@@ -39,6 +39,8 @@ class OutsideSection(NamedTuple):
     track: int
     error: bool
     interrupted: bool
+    profiled: bool
+    """Whether a profiler slowed it down."""
     on_device: bool
     """Whether it will be told when a GPU was in it."""
     path: tuple[str, ...]
@@ -138,6 +140,7 @@ class OutsideSections:
             track=track,
             error=bool(flags & Flag.ERROR),
             interrupted=bool(flags & INTERRUPTED_FLAG),
+            profiled=bool(flags & Flag.PROFILED),
             on_device=bool(flags & Flag.ON_DEVICE),
             path=self._path(span),
             beside=self._is_beside(span),

@@ -83,7 +83,7 @@ def _reason(task: MarkTask, section: OutsideSection, name: str, category: str) -
     rank.seen[name] = index + 1
     reason = reason_to_keep(
         task.policy, rank, f"section {name}", index, section.duration_ns, section.end,
-        error=section.error, profiled=category == names.PROFILER,
+        error=section.error, profiled=section.profiled or category == names.PROFILER,
     )  # fmt: skip
     if section.interrupted:
         return INTERRUPTED

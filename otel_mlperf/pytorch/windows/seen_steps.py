@@ -5,8 +5,6 @@ from __future__ import annotations
 import weakref
 from typing import TYPE_CHECKING, Final
 
-from otel_mlperf.journal.layout import Flag
-
 if TYPE_CHECKING:
     from otel_mlperf.recorder.lifecycle.recorder import Recorder
     from otel_mlperf.recorder.sections.parents import OpenStep
@@ -31,7 +29,7 @@ class SeenSteps:
         recorder = self._recorder()
         if recorder is not None:
             self._seen, self._still_open, self._is_recording = {}, set(), True
-            recorder.stepping.flags |= Flag.PROFILED
+            recorder.stepping.note_profiler(self, is_on=True)
 
     def end(self) -> None:
         """It does no more; steps that are still open were profiled too."""
@@ -43,7 +41,7 @@ class SeenSteps:
             self._note(step)
         self._still_open = set(opened)
         if not opened:
-            recorder.stepping.flags &= ~Flag.PROFILED
+            recorder.stepping.note_profiler(self, is_on=False)
         self._is_recording = False  # last: who is interrupted before it does all of it again
 
     def take(self) -> dict[int, tuple[str, int, int]]:
@@ -59,7 +57,7 @@ class SeenSteps:
             assert recorder is not None
             self._still_open &= recorder.stepping.open.keys()
             if not self._still_open:
-                recorder.stepping.flags &= ~Flag.PROFILED
+                recorder.stepping.note_profiler(self, is_on=False)
 
     def _note(self, step: OpenStep) -> None:
         if len(self._seen) < _MOST_STEPS:

@@ -8,18 +8,20 @@ those, and decorated functions, begin to record when a run starts.
 from __future__ import annotations
 
 import functools
+import inspect
 import sys
-from typing import TYPE_CHECKING, Any, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast, overload
 
 from otel_mlperf.recorder.api.block import Invisible
 from otel_mlperf.recorder.api.decorate import decorate
 from otel_mlperf.recorder.api.unrecorded import note_use
 from otel_mlperf.recorder.core import recording
 from otel_mlperf.recorder.core.attribute_values import safe_attributes, safe_name_text
-from otel_mlperf.recorder.core.faults import internal_error, try_again
+from otel_mlperf.recorder.core.faults import internal_error, say_once, try_again
 from otel_mlperf.recorder.core.interrupts import at_once
 from otel_mlperf.recorder.core.name_registry import implied_category
 from otel_mlperf.recorder.instruments.aggregated_sections import AggregatedSection
+from otel_mlperf.recorder.sections.call_profile import PROFILES
 from otel_mlperf.recorder.sections.section import Section
 from otel_mlperf.recorder.sections.section_context import CURRENT, Attributes
 
@@ -94,7 +96,7 @@ class Handle:
     Its attributes are constant: they are registered with the name.
     """
 
-    __slots__ = ("_opened", "aggregate", "attributes", "category", "name", "resources")
+    __slots__ = ("_opened", "aggregate", "attributes", "category", "name", "profile", "resources")
 
     def __init__(
         self,
@@ -104,9 +106,10 @@ class Handle:
         *,
         aggregate: bool = False,
         resources: bool = False,
+        profile: str = "",
     ) -> None:
         self.name, self.category, self.aggregate = name, category, aggregate
-        self.attributes, self.resources = attributes, resources
+        self.attributes, self.resources, self.profile = attributes, resources, profile
         self._opened: list[Any] | None = None
 
     def __enter__(self) -> Any:
@@ -182,12 +185,16 @@ class Handle:
 
     def named(self, name: str, attributes: Mapping[str, Any]) -> Handle:
         """The same under a name of its own."""
-        how = {"aggregate": self.aggregate, "resources": self.resources}
-        return _Unused(name, self.category, attributes, **how)
+        how: dict[str, Any] = {"aggregate": self.aggregate, "resources": self.resources}
+        return _Unused(name, self.category, attributes, profile=self.profile, **how)
 
     def __call__(self, function: F) -> F:
         """Decorates a function; its section is named after it if no name was given."""
         try:
+            if self.profile and _yields(function):
+                say_once("span(profile=) is for blocks, functions and coroutines; %r is a "
+                         "generator: it is recorded without", function)  # fmt: skip
+                self.profile = ""
             decorated: F = decorate(self, function, wrap_function)
         except Exception as error:  # noqa: BLE001 - recording never raises
             internal_error(error)
@@ -240,6 +247,7 @@ def span(
     category: str | None = None,
     aggregate: bool = False,
     resources: bool = False,
+    profile: Literal["calls", "memory"] | None = None,
     **attributes: Any,
 ) -> Decorator: ...
 def span(  # noqa: C901, PLR0911 - one way out for each price
@@ -270,6 +278,9 @@ def span(  # noqa: C901, PLR0911 - one way out for each price
         resources: measures what each call uses, too: CPU time, context switches and bytes of its
             thread, memory of the process and of PyTorch's CUDA allocator; some 25 µs a call. Of
             what is only added up it is not measured.
+        profile: ``"calls"`` or ``"memory"``: the first few calls are profiled, by cProfile or by
+            tracemalloc; ``otel-mlperf hot`` shows functions and lines. How many is the setting
+            ``profiled_calls``. What cannot be profiled is recorded without, and said once.
         **attributes: recorded with the span.
     """
     if _is_compiling is not None and _is_compiling():
@@ -311,12 +322,14 @@ def while_idle(
     attributes: Mapping[str, Any],
     *,
     resources: bool = False,
+    profile: str = "",
 ) -> Any:
     """Something that does nothing now, and records when it is used during a run."""
+    how: dict[str, Any] = {"aggregate": aggregate, "resources": resources, "profile": profile}
     if callable(name):
-        return Handle(None, category, attributes, aggregate=aggregate, resources=resources)(name)
-    handle = _Unused(name, category, attributes, aggregate=aggregate, resources=resources)
-    if attributes or category is not None or aggregate or resources or type(name) is not str:
+        return Handle(None, category, attributes, **how)(name)
+    handle = _Unused(name, category, attributes, **how)
+    if attributes or category is not None or any(how.values()) or type(name) is not str:
         return handle
     return _idle.setdefault(name, handle) if len(_idle) < _MOST_IDLE else handle
 
@@ -356,16 +369,19 @@ def _instead(recorder: Recorder, name: Any, category: str | None) -> Any:
 def _with_more(
     name: Any,
     category: str | None,
-    attributes: Mapping[str, Any],
+    attributes: dict[str, Any],
     aggregate: bool,
     resources: bool,
 ) -> Any:
-    """A section with a category or attributes of its own, or one that is measured."""
+    """A section with a category or attributes of its own, one that is measured, or profiled."""
+    # Among the attributes: a parameter with a default costs each call that does not give it.
+    profile = _known_profile(attributes.pop("profile")) if "profile" in attributes else ""
     recorder = _active
     if recorder is not None and recorder.is_retired:
         recorder = active()
     if recorder is None or name is None or callable(name):
-        return while_idle(name, category, aggregate, attributes, resources=bool(resources))
+        how: dict[str, Any] = {"resources": bool(resources), "profile": profile}
+        return while_idle(name, category, aggregate, attributes, **how)
     if aggregate:
         return recorder.aggregated.make(name, category)
     text = name if type(name) is str else safe_name_text(name)
@@ -373,15 +389,32 @@ def _with_more(
     if instead is not None:
         return instead
     key: Any = text if category is None else (text, category)
-    key = (text, category, bool(resources)) if resources else key
-    section = recorder.sections.make(
-        recorder.registry.known.get(key)
-        or recorder.registry.entry(key, text, category, resources=bool(resources))
-    )
+    key = (text, category, bool(resources), profile) if resources or profile else key
+    entry = recorder.registry.known.get(key)
+    if entry is None:
+        how = {"resources": bool(resources), "profile": profile}
+        entry = recorder.registry.entry(key, text, category, **how)
+    section = recorder.sections.make(entry)
     if attributes:
         extra = section.extra = Attributes()
         extra.attributes = safe_attributes(attributes)
     return section
+
+
+def _known_profile(asked: Any) -> str:
+    """The kind of profile that is meant; empty, and said, where it is none."""
+    if asked is None:
+        return ""
+    if asked in PROFILES:
+        return str(asked)
+    kinds = ", ".join(PROFILES)
+    say_once("span(profile=%.40r): it is one of %s; recorded without", asked, kinds)
+    return ""
+
+
+def _yields(function: Any) -> bool:
+    plain = getattr(function, "__func__", function)  # of a static method, or of a class's
+    return inspect.isgeneratorfunction(plain) or inspect.isasyncgenfunction(plain)
 
 
 def wrap_function(handle: Handle, function: Any) -> Any:

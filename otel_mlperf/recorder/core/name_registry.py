@@ -38,6 +38,7 @@ class Nameable(Protocol):
     category: str | None
     attributes: Mapping[str, Any] | None
     resources: bool
+    profile: str
 
 
 class Registry:
@@ -77,6 +78,8 @@ class Registry:
         """Numbers of names of which each call is printed."""
         self.measured: set[int] = set()
         """Numbers of names of which is measured what each section uses."""
+        self.profiled: dict[int, str] = {}
+        """How calls of names are profiled, by number."""
         self.on_device: set[int] = set()
         """Numbers of names whose sections get stamps that a GPU passes."""
         self._device_kinds: Collection[str] = ()
@@ -90,10 +93,12 @@ class Registry:
         constant: Mapping[str, Any] | None = None,
         *,
         resources: bool = False,
+        profile: str = "",
     ) -> int:
         """The number of a name in the current phase; registers it under ``key`` if it is new.
 
-        ``resources``: what each of its sections uses is measured.
+        ``resources``: what each of its sections uses is measured; ``profile``: how its first calls
+        are profiled.
         """
         number = self.known.get(key) or self._slow_known.get((self.phase, key))
         if number is not None:
@@ -116,6 +121,9 @@ class Registry:
             if is_in:
                 group.add(number)
                 self.slow.add(number)
+        if profile:
+            self.profiled[number] = profile
+            self.slow.add(number)
         self.watch(number, kind, resources=resources)
         self._remember(key, number)
         return number
@@ -179,8 +187,9 @@ class Registry:
         constant = IN_PROCESS.values(safe_attributes(handle.attributes or {}))
         name = safe_name_text(handle.name)
         # By content: a function decorated anew in each call is still one name.
-        key = (name, handle.category, repr(constant), handle.resources)
-        number = self.entry(key, name, handle.category, constant, resources=handle.resources)
+        key = (name, handle.category, repr(constant), handle.resources, handle.profile)
+        how: dict[str, Any] = {"resources": handle.resources, "profile": handle.profile}
+        number = self.entry(key, name, handle.category, constant, **how)
         if number != OTHER and len(self.known) + len(self._slow_known) < 4 * MAX_ENTRIES:
             self._remember(handle, number)
         return number

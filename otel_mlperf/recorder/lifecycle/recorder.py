@@ -55,6 +55,7 @@ class Recorder(Recording):
         self.sections = RecordedSections(self, self.parents)
         self.stepping = Stepping(self, self.sections, self.parents)
         self.sections.steps = self.stepping  # before anything is recorded, so never missing
+        self.sections.profiles.steps = self.stepping
         self.cells = Cells(self)
         self.marks = Marks(journal, self.cells)
         self.aggregated = AggregatedSections(self, self.parents, self.cells, self.sections.new)

@@ -112,9 +112,11 @@ class Section(SectionContext):
         try:
             name, category, constant = self.recording.registry.described(self.entry)
             own = self.extra.attributes if self.extra is not None else None
-            resources = self.entry in self.recording.registry.measured
+            registry = self.recording.registry
+            how = {"resources": self.entry in registry.measured}
+            profile = registry.profiled.get(self.entry, "")
             given = {**(constant or {}), **(own or {})}
-            return self.decorate(name, category, given, resources=resources)(function)
+            return self.decorate(name, category, given, profile=profile, **how)(function)
         except Exception as error:  # noqa: BLE001 - recording never raises
             internal_error(error)
             return function
@@ -204,6 +206,10 @@ def bind(  # noqa: C901, PLR0915 - closures of one scope, by design
                 extra = self.extra
                 if kind is not None or extra is not None:
                     if kind is not None or extra.__class__ is not Attributes:
+                        if extra is not None and extra.profiled is not None and not extra.again:
+                            # Not below: CPython 3.11 finds no ``try`` at the first instruction of
+                            # a function while it is profiled, but of a closure like this one.
+                            extra.profiled.profile.end()
                         slot = BY_SLOW_PATH
                         exit_slow(self, t1, error)
                         return

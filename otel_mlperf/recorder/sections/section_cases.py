@@ -2,7 +2,7 @@
 
 One that belongs to the run's trace even inside a step, one that is entered again while it is open,
 one with attributes, an error, or steps inside, one of which is measured what it uses, or when a GPU
-is in it.
+is in it, or that is profiled.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from otel_mlperf.recorder.core.interrupts import at_once
 from otel_mlperf.recorder.core.scrub import describe_exception, is_failure
 from otel_mlperf.recorder.core.used_so_far import Counters
 from otel_mlperf.recorder.sections.printed_section import printed_line
+from otel_mlperf.recorder.sections.profiled_calls import ProfiledCalls
 from otel_mlperf.recorder.sections.section import Section, bind
 from otel_mlperf.recorder.sections.section_context import (
     CURRENT,
@@ -62,6 +63,7 @@ class RecordedSections(SlowPath):
         self._slow, self._outside = registry.slow, registry.outside
         self._requests, self._printed = registry.requests, registry.printed
         self._measured, self._on_device = registry.measured, registry.on_device
+        self.profiles = ProfiledCalls(recording, parents)
         self._counters = Counters()
         self.at_failure: list[Callable[[SectionContext, BaseException], None]] = []
         """Called when an exception leaves a section, which is still open; may not raise."""
@@ -102,6 +104,7 @@ class RecordedSections(SlowPath):
                 else:
                     section.sid = 0
                     section.__enter__()
+                self.profiles.begin(section)
             except BaseException as error:  # noqa: BLE001 - decided there
                 self.rescue_enter(section, error, above)
             return section
@@ -198,11 +201,8 @@ class RecordedSections(SlowPath):
 
     def _exit(self, section: Section, t1: int, error: BaseException | None) -> None:
         extra = section.extra
-        if extra is not None and extra.usage is not None:
-            extra.usage.end()  # first: what follows is our cost
-        if extra is not None and extra.stamp is not None and self.stamps is not None:
-            stamp, extra.stamp = extra.stamp, None
-            extra.flags |= self.stamps.end(stamp, section)
+        if extra is not None:
+            self._end_watching(section, extra)
         words = self.describe(section, error) if is_failure(error) else None
         # From inside out, as if each had been left by itself: readers take what has ended after
         # its parent for something that ran beside it.
@@ -214,10 +214,21 @@ class RecordedSections(SlowPath):
         self.close(section, t1, words)
         if section.entry in self._printed:
             self._print(section, t1)
+        if extra is not None and extra.profiled is not None:
+            self.profiles.write(section, extra.profiled)
         if extra is not None and extra.step is not None:
             self._exclude(section, extra.step, t1 - section.t0)
         if words is not None:
             self.steps.note_crossing(section, words)
+
+    def _end_watching(self, section: Section, extra: Extra) -> None:
+        if extra.profiled is not None:
+            extra.profiled.profile.end()  # first: what follows is our cost
+        if extra.usage is not None:
+            extra.usage.end()  # the same
+        if extra.stamp is not None and self.stamps is not None:
+            stamp, extra.stamp = extra.stamp, None
+            extra.flags |= self.stamps.end(stamp, section)
 
     def _print(self, section: Section, t1: int) -> None:
         try:

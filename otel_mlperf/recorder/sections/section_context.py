@@ -64,6 +64,8 @@ class Extra:
     """The aggregated section that it is directly in."""
     usage: Any = None
     """What it uses, while that is measured."""
+    profiled: Any = None
+    """The profiler that is, or was, on it."""
     stamp: Any = None
     """The stamp at its begin that a GPU passes, while it is open."""
     flags = 0

@@ -109,6 +109,7 @@ class SlowPath:
         **content: Any,
     ) -> None:
         """Writes an open section's row, with what does not fit into it, and clears its entry."""
+        switch_off(section)  # of a section that others end
         if self.recording.is_retired or not section.at:
             section.at = 0
             return
@@ -220,6 +221,7 @@ class SlowPath:
 
     def withdraw(self, section: SectionContext, above: Any) -> None:
         """Takes back that a section was entered: nothing was inside it."""
+        switch_off(section)
         if CURRENT.get() is section:
             CURRENT.set(above)  # not by its token, which may not have been stored yet
         section.at = getattr(section, "at", 0)  # interrupted before there was one
@@ -270,6 +272,7 @@ class SlowPath:
         self, section: SectionContext, t1: int, slot: int, error: BaseException | None
     ) -> None:
         """Leaves a section as far as it has not been left yet."""
+        switch_off(section)
         if getattr(section, "at", 0) and not self.recording.is_retired:
             self.leave(section)  # does nothing where the token has been used
             self.forget_published(section, slot)
@@ -286,9 +289,18 @@ def kind_of(error: BaseException | None) -> list[str] | None:
     return None if error is None else [type(error).__name__, "", ""]
 
 
+def switch_off(section: SectionContext) -> None:
+    """Leaves no profiler on that was on the section."""
+    extra = section.extra
+    if extra is not None and extra.profiled is not None:
+        extra.profiled.off()
+
+
 def _add_recorded(content: dict[str, Any], extra: Extra) -> None:
     if extra.attributes:
         content["a"] = {**extra.attributes, **content.get("a", {})}
+    if extra.profiled is not None and (told := extra.profiled.attributes()):
+        content["a"] = {**content.get("a", {}), **told}
     if extra.links:
         content["l"] = extra.links
     if extra.excluded_ns:

@@ -10,7 +10,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from otel_mlperf import names
-from otel_mlperf.journal.layout import Kind
+from otel_mlperf.journal.layout import Flag, Kind
 from otel_mlperf.recorder.core.faults import internal_error, try_again
 from otel_mlperf.recorder.core.interrupts import at_once
 from otel_mlperf.recorder.core.program_callbacks import STEP_BEGIN, STEP_END
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
 _MASK = (1 << 64) - 1
 _ATTEND_NS = 100_000_000
+_PROFILED = int(Flag.PROFILED)
 
 
 class _Count:
@@ -60,6 +61,7 @@ class OneStep:
         self.abandoned = AbandonedLoops(sections)
         self.flags = 0
         """Flags of the rows of steps that end."""
+        self._profilers: set[int] = set()
         self.before_step: list[Callable[[], None]] = []
         """Called before a step begins, outside its time."""
         self.after_step: list[Callable[[OpenStep], None]] = []
@@ -98,6 +100,11 @@ class OneStep:
             self._registry.watch(entry, names.STEP)
             count = self._counts.setdefault(phase, _Count(entry))
         return count
+
+    def note_profiler(self, profiler: object, *, is_on: bool) -> None:
+        """Steps that end from now on are slowed down by a profiler, or are no longer."""
+        (self._profilers.add if is_on else self._profilers.discard)(id(profiler))
+        self.flags = _PROFILED if self._profilers else 0
 
     # -- begin and end --------------------------------------------------------------------------
 

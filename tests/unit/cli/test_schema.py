@@ -14,12 +14,13 @@ import jsonschema
 import pytest
 from kineto_traces import training_step, write_trace
 from pages import DOCS
-from run_folders import RunFolderBuilder, S, digits, training
+from run_folders import MS, RunFolderBuilder, S, digits, training
 
 from otel_mlperf import ids
 from otel_mlperf.cli import commands, main
 from otel_mlperf.cli.import_ import import_
 from otel_mlperf.cli.schema import answers
+from otel_mlperf.hot_file import HotSpot, ProfiledCall, append_call
 
 ASKED = [
     "summary digits",
@@ -36,6 +37,7 @@ ASKED = [
     "check digits --write-baseline base.json",
     "kernels profiled",
     "kernels trace.json --by operator",
+    "hot digits",
     "query digits SELECT(max(number))FROM(steps)",
     "import trace.json",
     "runs",
@@ -85,7 +87,12 @@ def schema_of(*command):
 
 def fill(runs):
     """Runs, a trace and a loader."""
-    digits(runs).write()
+    run = digits(runs)
+    run.write()
+    spots = [HotSpot(name="attention", file="model.py", line=3, calls=4, own_ns=MS)]
+    about = {"section": "forward", "category": "forward", "phase": "train", "kind": "calls"}
+    call = ProfiledCall(**about, rank=0, restart=0, unix_ns=1, duration_ns=2 * MS, spots=spots)
+    append_call(str(run.path), 7, call)
     training(runs, "wide", "b" * 16, forward=13).write()
     training(runs, "starving", "c" * 16, waiting=30).write()
     sections = RunFolderBuilder(runs, "sections", "d" * 16)

@@ -6,6 +6,8 @@ Whatever is raised arrives, what was open is closed, and the same construct reco
 from __future__ import annotations
 
 import gc
+import sys
+import tracemalloc
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
@@ -121,6 +123,34 @@ def measured_outside() -> None:
 def measured_failing() -> None:
     try:
         with om.span("fails", resources=True):
+            raise ValueError("the program's")
+    except ValueError:
+        pass
+
+
+def profiled() -> None:
+    with om.span("outer", profile="calls"), om.span("inner", profile="memory", rows=1):
+        pass
+
+
+@om.span(profile="calls")
+async def profiled_coroutine() -> None:
+    pass
+
+
+def profiled_coroutines() -> None:
+    with pytest.raises(StopIteration):
+        profiled_coroutine().send(None)
+
+
+def profiled_allocations() -> None:
+    with om.step(), om.span("checkpoint", profile="memory"):
+        pass
+
+
+def profiled_failing() -> None:
+    try:
+        with om.span("fails", profile="calls"):
             raise ValueError("the program's")
     except ValueError:
         pass
@@ -253,6 +283,7 @@ def requests_in_step() -> None:
 CONSTRUCTS = [
     sections, with_attributes, failing, handle, function, generators, coroutines, async_generators,
     measured, measured_generators, measured_outside, measured_failing,
+    profiled, profiled_coroutines, profiled_allocations, profiled_failing,
     step, step_function, failing_step, steps, left_steps, accumulated, async_steps, epochs, epoch,
     phase, phase_in_step, outside, added_up, added_up_function, added_up_generators, logs, counts,
     marks, requests, requests_in_step,
@@ -271,6 +302,7 @@ def state(recording: Recording) -> dict[str, Any]:
         "phase": of.registry.phase,
         "epoch": of.stepping.epoch,
         "open": recording.open(),
+        "profilers": (of.stepping.flags, sys.getprofile(), tracemalloc.is_tracing()),
     }
 
 
@@ -319,6 +351,12 @@ def assert_as_new(
     finally:
         gc.enable()
     assert not wrong
+
+
+@pytest.fixture
+def recording(start: Callable[..., Recording]) -> Recording:
+    """An active run, in which each call is profiled that may be."""
+    return start(profiled_calls=1 << 20)
 
 
 @pytest.mark.fault("F95", "F96")

@@ -1,0 +1,117 @@
+"""Which functions took the time of a run's profiled sections, and which lines allocated?
+
+The calls that were profiled, on all ranks and in all processes, added up by section.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from otel_mlperf.hot_file import HotSpot, Kind, ProfiledCall, read_calls
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from otel_mlperf.store.run_folders import RunFolder
+
+
+class HotSection(msgspec.Struct, frozen=True, kw_only=True):
+    """What was seen of one section in one phase."""
+
+    section: str
+    category: str
+    phase: str
+    kind: Kind
+    calls: int
+    """Of the section, that were profiled."""
+    ranks: int
+    duration_ns: int
+    """Of those calls, with what the profiler took."""
+    kept_bytes: int
+    """That they allocated and had not freed at their end."""
+    peak_bytes: int
+    """The most of it at one time in one of them."""
+    spots: list[HotPart]
+    """The largest first."""
+    more: int
+    """Others, at least so many, that one of the processes left out."""
+    left_out: dict[str, int]
+    """Calls of which nothing is known, by the reason."""
+    passed_over: int
+    """Calls that ran while another section was profiled."""
+
+
+class HotPart(HotSpot, frozen=True, kw_only=True, omit_defaults=False):
+    """One function or line in all profiled calls of a section."""
+
+    share: float
+    """Of the calls' time, or of the bytes."""
+
+
+class HotRun(msgspec.Struct, frozen=True, kw_only=True, tag_field="schema", tag="hot/1"):
+    """The sections of a run that were profiled."""
+
+    id: str
+    """Of the run."""
+    short_id: str
+    sections: list[HotSection]
+    """The longest first; empty: none was profiled."""
+
+
+def find_hot(run: RunFolder, section: str | None = None, rank: int | None = None) -> HotRun:
+    """What was profiled in a run, of one section or one rank if they are given."""
+    groups: dict[tuple[str, str, Kind], list[ProfiledCall]] = defaultdict(list)
+    for call in read_calls(run.path):
+        if section in (None, call.section) and rank in (None, call.rank):
+            groups[call.section, call.phase, call.kind].append(call)
+    sections = [_added_up(calls) for calls in groups.values()]
+    sections.sort(key=lambda one: (-one.duration_ns, one.section))
+    return HotRun(id=run.facts.id, short_id=run.short_id, sections=sections)
+
+
+def _added_up(calls: Sequence[ProfiledCall]) -> HotSection:
+    seen = [call for call in calls if not call.left_out]
+    duration, grown = (
+        sum(getattr(call, of) for call in seen) for of in ("duration_ns", "kept_bytes")
+    )
+    return HotSection(
+        section=calls[0].section,
+        category=calls[0].category,
+        phase=calls[0].phase,
+        kind=calls[0].kind,
+        calls=len(seen),
+        ranks=len({call.rank for call in seen}),
+        duration_ns=duration,
+        kept_bytes=grown,
+        peak_bytes=max((call.peak_bytes for call in seen), default=0),
+        spots=_spots(seen, grown if calls[0].kind == "memory" else duration),
+        more=max((call.more for call in seen), default=0),
+        left_out=dict(Counter(call.left_out for call in calls if call.left_out)),
+        passed_over=sum(call.passed_over for call in calls),
+    )
+
+
+def _spots(calls: Sequence[ProfiledCall], whole: int) -> list[HotPart]:
+    sums: dict[tuple[str, str, int], Counter[str]] = defaultdict(Counter)
+    for spot in (spot for call in calls for spot in call.spots):
+        sums[spot.name, spot.file, spot.line].update(
+            calls=spot.calls,
+            own_ns=spot.own_ns,
+            total_ns=spot.total_ns,
+            kept_bytes=spot.kept_bytes,
+            blocks=spot.blocks,
+        )
+    parts = [
+        HotPart(
+            name=name,
+            file=file,
+            line=line,
+            share=(of["own_ns"] + of["kept_bytes"]) / whole if whole else 0.0,
+            **of,
+        )
+        for (name, file, line), of in sums.items()
+    ]
+    return sorted(parts, key=lambda part: -part.share)

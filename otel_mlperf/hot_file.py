@@ -1,0 +1,93 @@
+"""What do profiled calls of sections leave in a run folder?
+
+``hot/<rank>-<restart>-<pid>.jsonl``: a line for each of them, appended by the process whose call it
+was, once, when the call is over. So each line is there as a whole whatever ends the process next;
+readers pass over what is none.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from typing import TYPE_CHECKING, Final, Literal
+
+import msgspec
+
+from otel_mlperf.whole_file import open_private
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+FOLDER: Final = "hot"
+"""Of a run folder."""
+Kind = Literal["calls", "memory"]
+
+
+class HotSpot(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A function that was called, or a line that allocated what was not freed."""
+
+    name: str = ""
+    """The function; empty: a line."""
+    file: str = ""
+    """Empty: it is written in C."""
+    line: int = 0
+    calls: int = 0
+    own_ns: int = 0
+    """Without what it called."""
+    total_ns: int = 0
+    kept_bytes: int = 0
+    blocks: int = 0
+
+
+class ProfiledCall(msgspec.Struct, frozen=True, kw_only=True):
+    """One call of a section, seen by a profiler."""
+
+    section: str
+    category: str
+    phase: str
+    kind: Kind
+    rank: int
+    restart: int
+    unix_ns: int
+    """When it ended."""
+    duration_ns: int = 0
+    """With what the profiler took."""
+    spots: list[HotSpot] = []
+    """The largest."""
+    more: int = 0
+    """So many others."""
+    kept_bytes: int = 0
+    """That all lines together allocated and did not free."""
+    peak_bytes: int = 0
+    """The most of it at one time."""
+    left_out: str = ""
+    """Why there is nothing of it; empty: there is."""
+    passed_over: int = 0
+    """So many calls of the section, since its last line, ran while another one was profiled."""
+
+
+def append_call(run_folder: str, pid: int, call: ProfiledCall) -> None:
+    """Writes one call.
+
+    Raises:
+        OSError: the place refuses.
+    """
+    folder = os.path.join(run_folder, FOLDER)
+    os.makedirs(folder, mode=0o700, exist_ok=True)
+    path = os.path.join(folder, f"{call.rank}-{call.restart}-{pid}.jsonl")
+    content = msgspec.json.encode(call) + b"\n"
+    fd = open_private(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    try:
+        os.write(fd, content)
+    finally:
+        os.close(fd)
+
+
+def read_calls(run_folder: Path) -> Iterator[ProfiledCall]:
+    """All that were written so far, by process."""
+    decoder = msgspec.json.Decoder(ProfiledCall)
+    for path in sorted((run_folder / FOLDER).glob("*.jsonl")):
+        for line in path.read_bytes().splitlines():
+            with contextlib.suppress(msgspec.DecodeError):  # cut: the disk was full
+                yield decoder.decode(line)

@@ -1,0 +1,222 @@
+"""How is one call of a section profiled: the functions that it called, what it allocated?
+
+By cProfile and tracemalloc of the standard library. Neither is put in the place of a profiler that
+is on already. Whatever comes, ``off`` leaves none on; it may be called again.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections import Counter, defaultdict
+from itertools import chain
+from typing import TYPE_CHECKING, Any, ClassVar, Final
+
+from otel_mlperf.foreign_errors import is_foreign
+from otel_mlperf.hot_file import HotSpot, Kind
+from otel_mlperf.recorder.core.turns import current_turn, is_same_turn
+
+if TYPE_CHECKING:
+    from types import CodeType
+
+ANOTHER: Final = "another profiler was on"
+CAME_BETWEEN: Final = "another profiler took its place"
+OTHER_THREAD: Final = "it ended in another thread"
+GAVE_WAY: Final = "it awaited, and others ran in its thread"
+_OURS: Final = __file__.rpartition("/recorder/")[0]
+_ASKED_OF_TORCH: Final = ("is_dynamo_compiling", "is_compiling")
+"""Functions that ``span`` calls to know whether it is being compiled."""
+_PER_THREAD: Final = sys.version_info < (3, 12)
+"""Later a profiler is the interpreter's, not a thread's, and any thread ends it."""
+
+
+class CallProfile:
+    """A profiler on one call, from ``begin`` to ``end``."""
+
+    kind: ClassVar[Kind]
+
+    def __init__(self) -> None:
+        self.left_out = ""
+        self.has_begun = False
+        self.duration_ns = self.kept_bytes = self.peak_bytes = 0
+        self._thread, self._turn = threading.get_ident(), current_turn()
+        self._t0 = 0
+
+    def begin(self) -> None:
+        """Switches it on, if no other is."""
+        self._t0 = time.monotonic_ns()
+        self.has_begun = self._on()
+        if not self.has_begun:
+            self.left_out = ANOTHER
+
+    def end(self) -> None:
+        """Takes what there is to know and switches it off."""
+        if not self.has_begun or self.duration_ns:
+            return
+        self.duration_ns = time.monotonic_ns() - self._t0
+        try:
+            if not self._take():
+                self.left_out = CAME_BETWEEN
+        finally:
+            self.off()
+        if self._thread != threading.get_ident():
+            self.left_out = OTHER_THREAD
+        elif not is_same_turn(self._turn, current_turn()):
+            self.left_out = GAVE_WAY
+
+    def off(self) -> None:
+        """Switches it off, if it is on."""
+        raise NotImplementedError
+
+    def spots(self) -> list[HotSpot]:
+        """All that was seen, the largest first."""
+        raise NotImplementedError
+
+    def _on(self) -> bool:
+        raise NotImplementedError
+
+    def _take(self) -> bool:
+        raise NotImplementedError
+
+
+class FunctionProfile(CallProfile):
+    """Functions that were called, by cProfile."""
+
+    kind = "calls"
+
+    def __init__(self) -> None:
+        super().__init__()
+        import cProfile
+
+        self._profiler: Any = cProfile.Profile()
+
+    def _on(self) -> bool:
+        if sys.getprofile() is not None:
+            return False  # before 3.12 it would be replaced
+        try:
+            self._profiler.enable()
+        except ValueError as error:
+            if is_foreign(error):
+                raise
+            return False
+        return True
+
+    def _take(self) -> bool:
+        if not _PER_THREAD or sys.getprofile() is self._profiler:
+            self.off()
+            return True
+        if self._thread == threading.get_ident():
+            _replaced.append(self._profiler)
+        return False
+
+    def off(self) -> None:
+        """Before Python 3.12 in the thread in which it is on."""
+        if not _PER_THREAD or sys.getprofile() is self._profiler:
+            self._profiler.disable()
+        elif self._thread != threading.get_ident():
+            # No thread can end another's; that one does it by itself, at its next call.
+            self._profiler.__init__(_end_here)
+
+    def spots(self) -> list[HotSpot]:
+        """By the time in each function itself."""
+        entries = self._profiler.getstats()
+        ours = [entry for entry in entries if _is_ours(entry)]
+        # What is written in C and was called by ours is no more the section's than they are. Their
+        # calls of Python's functions are the program's: of those that are decorated.
+        called_by_ours = Counter[Any]()
+        seconds_by_ours = defaultdict[Any, float](float)
+        for called in chain.from_iterable(entry.calls or () for entry in ours):
+            if isinstance(called.code, str):
+                called_by_ours[called.code] += called.callcount
+                seconds_by_ours[called.code] += called.inlinetime
+        seen = [
+            _function(
+                entry, entry.callcount - called_by_ours[entry.code], seconds_by_ours[entry.code]
+            )
+            for entry in entries
+            if not _is_ours(entry) and entry.callcount > called_by_ours[entry.code]
+        ]
+        return sorted(seen, key=lambda spot: -spot.own_ns)
+
+
+_replaced: Final[list[Any]] = []
+"""Kept: where one goes that was not switched off, CPython takes off whatever is on."""
+
+
+def _end_here() -> int:
+    """Asked for the time by a profiler whose call is over: ends it in the thread that asks."""
+    sys.setprofile(None)
+    return 0
+
+
+def _is_ours(entry: Any) -> bool:
+    if isinstance(entry.code, str):
+        return "_lsprof.Profiler" in entry.code
+    code: CodeType = entry.code
+    return code.co_filename.startswith(_OURS) or code.co_name in _ASKED_OF_TORCH
+
+
+def _function(entry: Any, calls: int, not_its_s: float) -> HotSpot:
+    code: CodeType | str = entry.code
+    about: dict[str, Any] = (
+        {"name": code.strip("<>")}
+        if isinstance(code, str)
+        else {"name": code.co_qualname, "file": code.co_filename, "line": code.co_firstlineno}
+    )
+    own, total = (
+        max(0, round((seconds - not_its_s) * 1e9))
+        for seconds in (entry.inlinetime, entry.totaltime)
+    )
+    return HotSpot(**about, calls=calls, own_ns=own, total_ns=total)
+
+
+class AllocationProfile(CallProfile):
+    """Lines that allocated what was still there at the end, by tracemalloc."""
+
+    kind = "memory"
+
+    def __init__(self) -> None:
+        super().__init__()
+        import tracemalloc
+
+        self._tracer = tracemalloc
+        self._snapshot: Any = None
+        self._is_ours = False
+
+    def _on(self) -> bool:
+        if self._tracer.is_tracing():
+            return False
+        self._is_ours = True  # first: interrupted after it has started, it has to be stopped
+        self._tracer.start()
+        return True
+
+    def _take(self) -> bool:
+        if not self._tracer.is_tracing():
+            return False
+        self.kept_bytes, self.peak_bytes = self._tracer.get_traced_memory()
+        self._snapshot = self._tracer.take_snapshot()
+        return True
+
+    def off(self) -> None:
+        """Only if nobody had it on before."""
+        if self._is_ours and self._tracer.is_tracing():
+            self._tracer.stop()
+        self._is_ours = False
+
+    def spots(self) -> list[HotSpot]:
+        """By the bytes that were not freed."""
+        if self._snapshot is None:
+            return []
+        seen = [
+            HotSpot(file=frame.filename, line=frame.lineno, kept_bytes=one.size, blocks=one.count)
+            for one in self._snapshot.statistics("lineno")
+            if not (frame := one.traceback[0]).filename.startswith((_OURS, self._tracer.__file__))
+        ]
+        return sorted(seen, key=lambda spot: -spot.kept_bytes)
+
+
+PROFILES: Final[dict[str, type[CallProfile]]] = {
+    one.kind: one for one in (FunctionProfile, AllocationProfile)
+}
+"""By what ``span(profile=)`` calls them."""

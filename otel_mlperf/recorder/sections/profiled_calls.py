@@ -1,0 +1,167 @@
+"""Which calls of sections are profiled, and where does what was seen go?
+
+The first few of each section whose program asks for it, one at a time in a process. A call that is
+profiled takes longer, and so does the step that it is in: both are marked, and the steps count with
+those that a profiler slowed down.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from otel_mlperf import names
+from otel_mlperf.foreign_errors import raise_foreign
+from otel_mlperf.hot_file import ProfiledCall, append_call
+from otel_mlperf.journal.layout import Flag
+from otel_mlperf.recorder.core.faults import internal_error, say_once
+from otel_mlperf.recorder.sections.call_profile import PROFILES
+from otel_mlperf.recorder.sections.section_context import extra_of, root_of
+
+if TYPE_CHECKING:
+    from otel_mlperf.recorder.core.recording import Recording
+    from otel_mlperf.recorder.sections.parents import Parents
+    from otel_mlperf.recorder.sections.section_context import SectionContext
+
+_MOST_SPOTS: Final = 50
+_PROFILED: Final = int(Flag.PROFILED)
+_MOST_SECTIONS: Final = 100
+"""Of one process, with all their calls: some megabytes at most."""
+
+
+class SlowedSteps(Protocol):
+    """What is told that a profiler is on."""
+
+    def note_profiler(self, profiler: object, *, is_on: bool) -> None:
+        """Steps that end meanwhile are slowed down by it."""
+
+
+class Profiler:
+    """One call's profiler, from when it is switched on."""
+
+    __slots__ = ("_profiles", "entry", "number", "phase", "profile")
+
+    def __init__(self, profiles: ProfiledCalls, entry: int, number: int, about: Recording) -> None:
+        self._profiles, self.entry, self.number = profiles, entry, number
+        self.profile = PROFILES[about.registry.profiled[entry]]()
+        self.phase = about.registry.phase
+
+    def off(self) -> None:
+        """Leaves it off, whatever it was."""
+        self.profile.off()
+        self._profiles.release(self)
+
+    def attributes(self) -> dict[str, Any]:
+        """What the span says of it."""
+        if not self.profile.has_begun:
+            return {}
+        return {names.SECTION_PROFILER: self.profile.kind, names.SECTION_PROFILED: self.number}
+
+
+class ProfiledCalls:
+    """The profiled calls of one recording."""
+
+    def __init__(self, recording: Recording, parents: Parents) -> None:
+        self._recording, self._parents = recording, parents
+        self._asked_for = recording.registry.profiled
+        self._begun: dict[int, int] = {}
+        """So many calls of a section, by its number."""
+        self._passed_over: dict[int, int] = {}
+        self._room = _MOST_SECTIONS * recording.config.profiled_calls
+        self._now: Profiler | None = None
+        self.steps: SlowedSteps | None = None
+        recording.at_retire.append(self._stop)
+
+    def begin(self, section: SectionContext) -> None:
+        """Profiles what follows, if the section has calls left for it; it was just opened."""
+        if section.entry not in self._asked_for:
+            return
+        place = None
+        try:
+            place = self._place(section.entry)
+            if place is None:
+                return
+            # Known before it is on: who is interrupted in between finds it, and ends it.
+            extra_of(section).profiled = self._now = place
+            place.profile.begin()
+            if place.profile.has_begun:
+                self._mark(section, place)
+        except Exception as error:  # noqa: BLE001 - recording never raises
+            internal_error(error)
+            if place is not None:
+                place.off()
+
+    def _place(self, entry: int) -> Profiler | None:
+        begun = self._begun.get(entry, 0)
+        if begun >= self._recording.config.profiled_calls or self._room <= 0:
+            return None
+        if self._now is not None:
+            if self._now.entry == entry:
+                return None  # it calls itself, and is seen with that
+            self._passed_over[entry] = self._passed_over.get(entry, 0) + 1
+            say_once("a call of %s is not profiled: another section is at the time, around it or "
+                     "in another thread; a later call will be", self._name(entry))  # fmt: skip
+            return None
+        self._begun[entry] = begun + 1
+        self._room -= 1
+        return Profiler(self, entry, begun + 1, self._recording)
+
+    def _mark(self, section: SectionContext, place: Profiler) -> None:
+        extra = extra_of(section)
+        extra.flags |= _PROFILED
+        step = extra.step or self._parents.steps.get(root_of(section))
+        if step is not None and step.section.track == section.track:
+            extra_of(step.section).flags |= _PROFILED
+        if self.steps is not None:
+            self.steps.note_profiler(place, is_on=True)
+
+    def release(self, place: Profiler) -> None:
+        """Another one may be profiled; again does nothing."""
+        if self.steps is not None:
+            self.steps.note_profiler(place, is_on=False)
+        if self._now is place:
+            self._now = None
+
+    def write(self, section: SectionContext, place: Profiler) -> None:
+        """Writes what was seen of a call that has ended."""
+        if self._recording.is_retired:
+            return
+        try:
+            call = self._told(section, place)
+            append_call(self._recording.meta.run_folder, self._recording.meta.pid, call)
+        except OSError as error:
+            raise_foreign(error)
+            say_once("the profile of a section is not written: %s", error)
+        except Exception as error:  # noqa: BLE001 - recording never raises
+            internal_error(error)
+
+    def _told(self, section: SectionContext, place: Profiler) -> ProfiledCall:
+        profile, meta = place.profile, self._recording.meta
+        name, category = self._recording.registry.about(section.entry)
+        if profile.left_out:
+            say_once("a call of %s is not profiled: %s", name, profile.left_out)
+        spots = [] if profile.left_out else profile.spots()
+        return ProfiledCall(
+            section=name,
+            category=category,
+            phase=place.phase,
+            kind=profile.kind,
+            rank=meta.rank,
+            restart=meta.restart,
+            unix_ns=time.time_ns(),
+            duration_ns=profile.duration_ns,
+            spots=spots[:_MOST_SPOTS],
+            more=len(spots[_MOST_SPOTS:]),
+            kept_bytes=profile.kept_bytes,
+            peak_bytes=profile.peak_bytes,
+            left_out=profile.left_out,
+            passed_over=self._passed_over.pop(section.entry, 0),
+        )
+
+    def _name(self, entry: int) -> str:
+        return self._recording.registry.about(entry)[0]
+
+    def _stop(self) -> None:
+        """Nothing is recorded any more; in a forked child there is nobody else to end it."""
+        if self._now is not None:
+            self._now.off()

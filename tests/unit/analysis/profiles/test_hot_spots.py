@@ -1,0 +1,94 @@
+"""Do profiled calls of all ranks add up, and what do tables of them look like?"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from otel_mlperf.analysis.profiles.hot_spots import find_hot
+from otel_mlperf.hot_file import HotSpot, ProfiledCall, append_call
+from otel_mlperf.report.hot_table import render_hot
+from otel_mlperf.run_file import RunFile
+from otel_mlperf.store.run_folders import RunFolder
+
+MS = 1_000_000
+
+
+def call(**more):
+    about = {"section": "forward", "category": "forward", "phase": "train", "kind": "calls"}
+    return ProfiledCall(**(about | {"rank": 0, "restart": 0, "unix_ns": 1} | more))
+
+
+def function(name, own_ms, calls, file="model.py"):
+    times = {"own_ns": own_ms * MS, "total_ns": 2 * own_ms * MS}
+    return HotSpot(name=name, file=file, line=3, calls=calls, **times)
+
+
+@pytest.fixture
+def run(tmp_path):
+    """The folder of a run that has nothing yet."""
+    return RunFolder(tmp_path, RunFile(id="0123abcd", name="digits", started_ns=1))
+
+
+def test_ranks_add_up(run):
+    """A function's calls and times are those of all ranks, its share is of all their time."""
+    for rank, own in ((0, 10), (1, 30)):
+        spots = [function("attention", own, 4), function("norm", 5, 2)]
+        append_call(str(run.path), 7, call(rank=rank, duration_ns=50 * MS, spots=spots))
+    (section,) = find_hot(run).sections
+    first, second = section.spots
+    assert (section.calls, section.ranks, section.duration_ns) == (2, 2, 100 * MS)
+    assert (first.name, first.calls, first.own_ns, first.share) == ("attention", 8, 40 * MS, 0.4)
+    assert (second.name, second.total_ns, second.share) == ("norm", 20 * MS, 0.1)
+    assert find_hot(run, rank=1).sections[0].calls == 1
+    assert not find_hot(run, section="backward").sections
+
+
+def test_left_out(run):
+    """Calls of which nothing is known are counted by their reason, and in no figure."""
+    append_call(str(run.path), 7, call(duration_ns=MS, passed_over=2))
+    append_call(str(run.path), 7, call(duration_ns=MS, left_out="another profiler was on"))
+    (section,) = find_hot(run).sections
+    assert (section.calls, section.duration_ns, section.passed_over) == (1, MS, 2)
+    assert section.left_out == {"another profiler was on": 1}
+
+
+def test_cut_line(run):
+    """A line that is cut, because the disk was full, takes no other with it."""
+    append_call(str(run.path), 7, call(duration_ns=MS))
+    (file,) = (run.path / "hot").iterdir()
+    whole = file.read_bytes()
+    file.write_bytes(whole + whole[: len(whole) // 2])
+    append_call(str(run.path), 8, call(duration_ns=MS))
+    (section,) = find_hot(run).sections
+    assert section.calls == 2
+
+
+def test_private(run):
+    """Nobody else may read what was profiled."""
+    append_call(str(run.path), 7, call())
+    (file,) = (run.path / "hot").iterdir()
+    assert (file.stat().st_mode & 0o77, file.parent.stat().st_mode & 0o77) == (0, 0)
+
+
+def test_tables(run):
+    """A table fits its width, tells of paths the end, and shows no character that would command."""
+    deep = str(Path("/venv", *(["folder"] * 30), "layer.py"))
+    spots = [function("a" * 90 + "\x1b[31m", 30, 4, deep), function("norm", 1, 2)]
+    append_call(str(run.path), 7, call(duration_ns=50 * MS, spots=spots))
+    kept = HotSpot(file="cache.py", line=9, kept_bytes=1000, blocks=3)
+    told = {"kind": "memory", "kept_bytes": 1000, "peak_bytes": 4000, "spots": [kept]}
+    append_call(str(run.path), 7, call(**told))
+    text = render_hot(find_hot(run))
+    assert "layer.py:3" in text
+    assert "\x1b" not in text
+    assert max(map(len, text.splitlines())) <= 80
+    assert "  1.00 kB    100 %        3  cache.py:9" in text
+    assert msgspec.json.encode(find_hot(run))
+
+
+def test_nothing_profiled(run):
+    """A run without a profiled call says how to ask for one."""
+    assert "span(name, profile='calls')" in render_hot(find_hot(run))

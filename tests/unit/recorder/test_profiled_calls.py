@@ -1,0 +1,294 @@
+"""Which calls does ``span(profile=)`` profile, what is seen, and what does it leave alone?"""
+
+from __future__ import annotations
+
+import asyncio
+import cProfile
+import os
+import random
+import sys
+import threading
+import tracemalloc
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+import otel_mlperf as om
+from otel_mlperf import names
+from otel_mlperf.hot_file import ProfiledCall, read_calls
+from otel_mlperf.journal.layout import Flag
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from recorder.conftest import Recording
+
+
+def inner(n: int) -> int:
+    return n + 1
+
+
+def work(n: int) -> int:
+    return sum(inner(i) for i in range(n))
+
+
+def calls(recording: Recording) -> list[ProfiledCall]:
+    """What was written of the process's own calls."""
+    return list(read_calls(Path(recording.run.path)))
+
+
+def is_nothing_on() -> bool:
+    return sys.getprofile() is None and not tracemalloc.is_tracing()
+
+
+def test_functions_of_a_call(recording):
+    """Each function that a call made is there, with how often, how long, and where it stands."""
+    with om.span("forward", profile="calls"):
+        work(10)
+    (call,) = calls(recording)
+    found = {spot.name: spot for spot in call.spots}
+    assert (call.section, call.category, call.kind) == ("forward", "forward", "calls")
+    assert (found["inner"].calls, found["work"].calls) == (10, 1)
+    assert (found["inner"].file, found["inner"].line) == (__file__, inner.__code__.co_firstlineno)
+    assert found["inner"].own_ns <= found["work"].total_ns <= call.duration_ns
+    assert "built-in method builtins.sum" in found
+    assert is_nothing_on()
+
+
+def test_nothing_of_ours(recording, monkeypatch):
+    """Neither our own functions are in it, nor what they call, whatever is recorded inside."""
+    compiler = pytest.importorskip("torch.compiler")
+    monkeypatch.setattr("otel_mlperf.recorder.api.span._is_compiling", compiler.is_dynamo_compiling)
+    with om.span("forward", profile="calls"), om.span("inside", rows=1):
+        om.log(loss=1.0)
+        inner(1)
+    (call,) = calls(recording)
+    assert [spot.name for spot in call.spots] == ["inner"]
+
+
+def test_allocations_of_a_call(recording):
+    """Each line is there that allocated what its call kept, by its bytes, and the most at once."""
+    with om.span("load", profile="memory"):
+        kept = [bytearray(100_000) for _ in range(3)]
+        del [bytearray(1_000_000)][:]
+    (call,) = calls(recording)
+    assert len(kept) == 3
+    line = test_allocations_of_a_call.__code__.co_firstlineno + 3
+    assert (call.spots[0].file, call.spots[0].line) == (__file__, line)
+    assert 300_000 <= call.spots[0].kept_bytes < 310_000
+    assert call.kept_bytes < 400_000
+    assert call.peak_bytes >= 1_300_000
+    assert is_nothing_on()
+
+
+def test_first_calls_only(start):
+    """So many calls are profiled as the setting says, in each phase; those after it are plain."""
+    recording = start(profiled_calls=2)
+    for _ in range(5):
+        with om.span("forward", profile="calls"):
+            assert (sys.getprofile() is not None) == (len(calls(recording)) < 2)
+    with om.phase("validate"), om.span("forward", profile="calls"):
+        pass
+    assert [call.phase for call in calls(recording)] == ["train", "train", "validate"]
+
+
+def test_profiled_span_says_so(recording):
+    """A profiled call's span tells by what and its number; the calls after it tell nothing."""
+    for _ in range(4):
+        with om.span("forward", profile="memory"):
+            pass
+    told = [
+        (row.attributes.get(names.SECTION_PROFILER), row.attributes.get(names.SECTION_PROFILED))
+        for row in recording.sections("forward")
+    ]
+    assert told == [("memory", 1), ("memory", 2), ("memory", 3), (None, None)]
+
+
+def test_steps_are_marked(start):
+    """Steps around and inside a profiled call count as slowed down by a profiler, others not."""
+    recording = start(profiled_calls=1)
+    for _ in om.steps(range(3)):
+        with om.span("forward", profile="calls"):
+            pass
+    with om.span("all of them", profile="calls"):
+        for _ in om.steps(range(2)):
+            pass
+    with om.step():
+        pass
+    steps = recording.sections("train.step")
+    slowed = [bool(row.flags & Flag.PROFILED) for row in steps]
+    assert slowed == [True, False, False, True, True, False]
+
+
+@om.span("decorated", profile="calls")
+def decorated(n: int) -> int:
+    return decorated(n - 1) if n else work(2)
+
+
+def test_decorated_function(recording):
+    """A decorated function is profiled, the calls of itself with it and not as calls of theirs."""
+    assert decorated(3) == 3
+    decorated(0)
+    first, second = calls(recording)
+    assert {spot.name: spot.calls for spot in first.spots}["decorated"] == 4
+    assert (second.passed_over, second.section) == (0, "decorated")
+
+
+def test_coroutine(recording):
+    """One that never waits is profiled; of one that gave way to others nothing is told."""
+
+    @om.span("quick", profile="calls")
+    async def quick() -> int:
+        return inner(1)
+
+    @om.span("slow", profile="calls")
+    async def slow() -> int:
+        await asyncio.sleep(0)
+        return 1
+
+    async def both() -> None:
+        await quick()
+        await slow()
+
+    asyncio.run(both())
+    first, second = calls(recording)
+    assert "inner" in {spot.name for spot in first.spots}
+    assert (second.section, second.spots) == ("slow", [])
+    assert "awaited" in second.left_out
+    assert is_nothing_on()
+
+
+def test_generator(recording, said):
+    """A generator, whose consumer runs in between, is recorded without, which is said."""
+
+    @om.span("batches", profile="calls")
+    def batches() -> Iterator[int]:
+        yield 1
+        assert sys.getprofile() is None
+
+    assert list(batches()) == [1]
+    assert recording.one("batches")
+    assert not calls(recording)
+    assert "generator" in said()[0]
+
+
+def test_another_profiler(recording, said):
+    """Where the program's own profiler is on, it stays on and sees all; that is told and said."""
+    profiler = cProfile.Profile()
+    profiler.enable()
+    with om.span("forward", profile="calls"):
+        inner(1)
+    profiler.disable()
+    tracemalloc.start()
+    with om.span("load", profile="memory"):
+        pass
+    assert tracemalloc.is_tracing()
+    tracemalloc.stop()
+    assert any(getattr(entry.code, "co_name", "") == "inner" for entry in profiler.getstats())
+    assert [call.left_out for call in calls(recording)] == ["another profiler was on"] * 2
+    assert len(said()) == 1
+    assert names.SECTION_PROFILER not in recording.one("forward").attributes
+
+
+def test_one_at_a_time(recording):
+    """A section inside a profiled one has its turn in later calls, and tells what it missed."""
+    for _ in range(4):
+        with om.span("outer", profile="calls"), om.span("inside", profile="memory"):
+            pass
+    found = [(call.section, call.passed_over) for call in calls(recording)]
+    assert found == [("outer", 0), ("outer", 0), ("outer", 0), ("inside", 3)]
+    assert is_nothing_on()
+
+
+def test_replaced_inside(recording):
+    """A profiler that the program puts in its place stays on; nothing is told of the call."""
+
+    def theirs(*_: object) -> None:
+        pass
+
+    with om.span("forward", profile="calls"):
+        sys.setprofile(theirs)
+    assert sys.getprofile() is theirs
+    sys.setprofile(None)
+    assert [call.left_out for call in calls(recording)] == ["another profiler took its place"]
+
+
+def test_exception_and_value(recording):
+    """What a profiled call raises and returns is its own, and so is the random stream."""
+    random.seed(1)
+    plain = random.random()
+    random.seed(1)
+
+    @om.span("fails", profile="calls")
+    def failing() -> None:
+        assert random.random() == plain
+        raise ValueError("the program's")
+
+    with pytest.raises(ValueError, match="the program's"):
+        failing()
+    assert recording.one("fails").error[0] == "ValueError"
+    assert calls(recording)[0].section == "fails"
+    assert is_nothing_on()
+
+
+def test_ended_in_another_thread(recording):
+    """A profiler ends with its section, also where another thread ends that."""
+    opened, left, done = threading.Event(), threading.Event(), []
+    section = om.span("handed on", profile="calls")
+
+    def opens() -> None:
+        section.__enter__()
+        opened.set()
+        left.wait()
+        inner(1)  # at the next call
+        done.append(sys.getprofile())
+
+    thread = threading.Thread(target=opens)
+    thread.start()
+    opened.wait()
+    section.__exit__(None, None, None)
+    left.set()
+    thread.join()
+    assert done == [None]
+    assert [call.left_out for call in calls(recording)] == ["it ended in another thread"]
+
+
+def test_stopped_inside(recording):
+    """Where the run ends inside a profiled call, the profiler does, too."""
+    with om.span("forward", profile="calls"):
+        om.stop()
+        assert is_nothing_on()
+    assert not calls(recording)
+
+
+@pytest.mark.parametrize("kind", ["calls", "memory"])
+def test_forked_inside(recording, kind):
+    """A child that is forked in a profiled call has no profiler on, and writes nothing of it."""
+    with om.span("forward", profile=kind):
+        child = os.fork()
+        if not child:
+            os._exit(0 if is_nothing_on() else 1)
+        _, status = os.waitpid(child, 0)
+        assert not is_nothing_on()
+    assert status == 0
+    assert len(calls(recording)) == 1
+
+
+def test_unknown_kind(recording, said):
+    """A word that is no kind of profile is said once; the span is recorded without."""
+    for _ in range(2):
+        with om.span("forward", profile="call"):
+            assert is_nothing_on()
+    assert len(recording.sections("forward")) == 2
+    assert len(said()) == 1
+    assert "it is one of calls, memory" in said()[0]
+
+
+def test_folder_refuses(recording, said):
+    """Where the run folder cannot be written it is said, and the span is recorded."""
+    (Path(recording.run.path) / "hot").write_text("in the way")
+    with om.span("forward", profile="calls"):
+        pass
+    assert recording.one("forward")
+    assert "is not written" in said()[0]
