@@ -23,6 +23,18 @@ SAMPLED_ROWS: Final[tuple[FindingRow, ...]] = (
         of_ended=True,
     ),
     FindingRow(
+        id="blocked_loop",
+        name="BlockedLoop",
+        severity="warning",
+        threshold=0.1,
+        summary="for {value:.0%} of a step the loop stands still in no section: likely {doing}",
+        action=(
+            "Write, log, send and save what has been collected every so many steps, or in another "
+            "thread, and flush seldom. With OTEL_MLPERF_READINGS=detailed the line is named."
+        ),
+        of_ended=True,
+    ),
+    FindingRow(
         id="conversions",
         name="Conversions",
         severity="warning",

@@ -101,6 +101,12 @@ MAIN_THREAD_RUN_DELAY: Final = Metric(
     "counter",
     "Time for which that thread was ready to run and got no CPU.",
 )
+PROCESS_WRITE_CALLS: Final = Metric(
+    "ml.process.write_calls",
+    "{call}",
+    "counter",
+    "System calls by which the training process wrote to files, pipes and terminals.",
+)
 PROCESS_FAULTS: Final = Metric(
     "process.paging.faults",
     "{fault}",

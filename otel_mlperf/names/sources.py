@@ -61,6 +61,7 @@ SOURCES: Final[Mapping[str, Mapping[str, tuple[Metric, ...]]]] = {
             process.PROCESS_RUN_DELAY,
             process.MAIN_THREAD_CPU_TIME,
             process.MAIN_THREAD_RUN_DELAY,
+            process.PROCESS_WRITE_CALLS,
             process.PROCESS_UPTIME,
             process.CGROUP_CPU_LIMIT,
             process.CGROUP_CPU_TIME,

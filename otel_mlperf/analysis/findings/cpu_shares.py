@@ -26,6 +26,7 @@ _GROWING: Final = (
     names.MAIN_THREAD_CPU_TIME,
     names.MAIN_THREAD_RUN_DELAY,
     names.SYSTEM_CPU_TIME,
+    names.PROCESS_WRITE_CALLS,
 )
 _LEVELS: Final = (names.CGROUP_CPU_LIMIT, names.SYSTEM_CPU_COUNT, names.PROCESS_THREADS)
 # A process that begins anew counts from zero again: only its last life is looked at.
@@ -56,6 +57,8 @@ class OfRank(NamedTuple):
     """By role: threads that had none."""
     threads: float
     """That the training process has, whatever they do."""
+    writes: float | None
+    """Times a second that the training process called the kernel to write; None: not counted."""
     over_s: float
     """Between the readings by which all this is known."""
 
@@ -169,5 +172,6 @@ def _rank(
             if name == names.PROCESS_RUN_DELAY.name
         },
         threads=levels.get((names.PROCESS_THREADS.name, MAIN), 0.0),
+        writes=rates.get((names.PROCESS_WRITE_CALLS.name, "")),
         over_s=over_s,
     )

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from msgspec.structs import replace
 
+from otel_mlperf.analysis.findings.blocked_loop import find_blocked_loop
 from otel_mlperf.analysis.findings.cold_start import find_cold_start
 from otel_mlperf.analysis.findings.collectives import find_collectives
 from otel_mlperf.analysis.findings.contention import find_contention
@@ -64,6 +65,7 @@ OWN: Final[tuple[Find, ...]] = (
     find_gpu_idle,
     find_contention,
     find_sampled_lines,
+    find_blocked_loop,
     find_recompilation,
     find_small_operators,
     find_uneven_shards,

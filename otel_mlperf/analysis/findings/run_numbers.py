@@ -44,6 +44,12 @@ class RunNumbers:
             return []
         return read_section_series(self.store, steps.phase, has_warm_up=self._has_warm_up)
 
+    @cached_property
+    def uses_gpu(self) -> bool:
+        """Whether some process of the run does, or a GPU of it was read."""
+        ((gpus,),) = self.store.rows("SELECT count(*) FROM processes WHERE has_gpu")
+        return bool(gpus) or self.summary.gpu is not None
+
     @property
     def _has_warm_up(self) -> bool:
         return self.summary.warm_up is not None

@@ -56,19 +56,13 @@ def find_sampled_lines(numbers: RunNumbers) -> list[Finding]:
         return []
     uncovered = sum(one.share for one in steps.rows if one.name == NOT_IN_A_SPAN)
     ranks = read_stack_lines(numbers.store, uncovered)
-    has_gpu = numbers.summary.gpu is not None or _uses_gpu(numbers)
     found = []
     for kind in _KINDS:
-        judged = [_judge(kind, rank, numbers, has_gpu=has_gpu) for rank in ranks]
+        judged = [_judge(kind, rank, numbers, has_gpu=numbers.uses_gpu) for rank in ranks]
         known = [(share, finding) for share, finding in judged if finding is not None]
         if known:
             found.append(max(known, key=lambda one: one[0])[1])
     return found
-
-
-def _uses_gpu(numbers: RunNumbers) -> bool:
-    ((gpus,),) = numbers.store.rows("SELECT count(*) FROM processes WHERE has_gpu")
-    return bool(gpus)
 
 
 def _judge(

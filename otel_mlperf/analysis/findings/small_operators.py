@@ -36,7 +36,7 @@ def find_small_operators(numbers: RunNumbers) -> list[Finding]:
     """One, of the first rank whose operations are so small; none where a GPU runs them."""
     summary, row = numbers.summary, row_of("small_operators")
     steps = summary.steps
-    if steps is None or steps.count < _FEWEST or _uses_gpu(numbers):
+    if steps is None or steps.count < _FEWEST or numbers.uses_gpu:
         return []
     taken = dict(numbers.store.rows(_BACKWARD, name=names.BACKWARD, phase=steps.phase))
     shares = read_cpu_shares(numbers)
@@ -53,11 +53,6 @@ def find_small_operators(numbers: RunNumbers) -> list[Finding]:
         if row.holds(share):
             return [_finding(numbers, rank, nodes, each_ns, share)]
     return []
-
-
-def _uses_gpu(numbers: RunNumbers) -> bool:
-    ((gpus,),) = numbers.store.rows("SELECT count(*) FROM processes WHERE has_gpu")
-    return bool(gpus)
 
 
 def _finding(numbers: RunNumbers, rank: int, nodes: float, each_ns: float, share: float) -> Finding:

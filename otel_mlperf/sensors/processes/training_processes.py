@@ -68,6 +68,10 @@ class _Member:
         """What its first thread has got of the CPUs."""
         return self._reader.main_thread()
 
+    def write_calls(self) -> int | None:
+        """How often it has called the kernel to write."""
+        return self._reader.write_calls()
+
     def close(self) -> None:
         self._reader.close()
 
@@ -100,20 +104,23 @@ class Family:
                     figures[key] = figures.get(key, 0.0) + value
             figures[names.PROCESS_COUNT, ""] = len(members)
             measured += self._measured(role, members, figures, now, elapsed_s)
-        measured += self._of_main_thread()
+        measured += self._of_main_process()
         if now.uptime_s is not None:
             age_s = max(0.0, now.uptime_s - self._main.start_s)
             measured.append(Measurement(names.PROCESS_UPTIME.name, {}, age_s, self._pid))
         return measured
 
-    def _of_main_thread(self) -> list[Measurement]:
-        scheduled = self._main.main_thread()
-        if scheduled is None:
-            return []
-        cpu_s, delay_s = scheduled
+    def _of_main_process(self) -> list[Measurement]:
+        scheduled, write_calls = self._main.main_thread(), self._main.write_calls()
+        values = {
+            names.MAIN_THREAD_CPU_TIME: scheduled and scheduled.cpu_s,
+            names.MAIN_THREAD_RUN_DELAY: scheduled and scheduled.run_delay_s,
+            names.PROCESS_WRITE_CALLS: write_calls,
+        }
         return [
-            Measurement(names.MAIN_THREAD_CPU_TIME.name, {}, cpu_s, self._pid),
-            Measurement(names.MAIN_THREAD_RUN_DELAY.name, {}, delay_s, self._pid),
+            Measurement(metric.name, {}, value, self._pid)
+            for metric, value in values.items()
+            if value is not None
         ]
 
     def _look_for_children(self, now: Circumstances, never: Collection[int]) -> None:

@@ -209,6 +209,10 @@ class ProcessFiles:
         """What its first thread has got of the CPUs; None where the kernel does not say."""
         return parse_scheduled(self._scheduled.read())
 
+    def write_calls(self) -> int | None:
+        """How often it has called the kernel to write; None where that is not counted."""
+        return field(self._io.read(), b"syscw:")
+
     def _seldom_wanted(self) -> Figures:
         io, switches = self._io.read(), self._switches.read()
         values: dict[tuple[Metric, str], float | None] = {

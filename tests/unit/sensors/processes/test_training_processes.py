@@ -257,6 +257,7 @@ def test_real_processes_are_as_psutil_says(training, tmp_path):
     sensor.close()
 
     assert found[names.PROCESS_COUNT.name, "worker"] == 2
+    assert found[names.PROCESS_WRITE_CALLS.name,] == psutil.Process(pid).io_counters().write_count
     for role, pids in roles.items():
         for (metric, label), low in before[role].items():
             assert (

@@ -1,0 +1,99 @@
+"""Is it found that the main thread stands still in a step, where no section has it wait?"""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from run_folders import MS, START, RunFolderBuilder, S
+
+from otel_mlperf import names
+from otel_mlperf.analysis.findings.finding_sources import judge_run
+from otel_mlperf.store.run_folders import read_run
+
+PARTS = {"forward": 40 * MS, "backward": 30 * MS}
+
+
+def judged(tmp_path, *, parts=PARTS, own=30 * MS, on_cpu=0.72, waits=0.02, **more):
+    """The finding of 20 s of steps of 100 ms; of the main thread what it ran, and had no CPU."""
+    run = RunFolderBuilder(tmp_path)
+    for n in range(200):
+        run.step(n, n * 100 * MS, parts, own=own)
+    run.process(20 * S, has_gpu=more.get("has_gpu", False))
+    for at_s in range(0, 21, 5):
+        values = {
+            names.CGROUP_CPU_LIMIT: 2,
+            names.MAIN_THREAD_CPU_TIME: 3 + on_cpu * at_s,
+            names.MAIN_THREAD_RUN_DELAY: 1 + waits * at_s,
+        }
+        if "writes" in more:
+            values[names.PROCESS_WRITE_CALLS] = 50 + more["writes"] * at_s
+        if "line" in more:
+            values[names.STACK_SAMPLES] = 20 * at_s
+        for metric, value in values.items():
+            run.row(
+                "readings", rank=0, restart=0, name=metric.name,
+                labels=json.dumps(more["line"] if metric is names.STACK_SAMPLES else {}),
+                time_ns=START + at_s * S, value=float(value),
+            )  # fmt: skip
+    found = judge_run(read_run(run.write())).findings
+    return next((one for one in found if one.id == "blocked_loop"), None)
+
+
+def test_a_loop_that_waits_for_what_it_writes_is_found(tmp_path):
+    """Of 30 % in no section it stands still for 26 %, and it writes once a step."""
+    one = judged(tmp_path, writes=10)
+
+    assert one.evidence["share"] == pytest.approx(0.26)
+    assert one.evidence["writes"] == pytest.approx(1.0, rel=0.01)
+    assert "for what it writes, 1.0 times a step" in one.summary
+    assert (one.gain.low, one.gain.high) == pytest.approx((0.195, 0.39))
+    assert one.where.section == "not in a span"
+
+
+@pytest.mark.parametrize("writes", [{}, {"writes": 0.1}])
+def test_a_loop_that_writes_nothing_waits_for_something_else(tmp_path, writes):
+    """A lock, a network, a sleep: from outside these look alike."""
+    assert "a network, a lock" in judged(tmp_path, **writes).summary
+
+
+def test_never_more_than_what_is_in_no_section(tmp_path):
+    """It may stand still in forward and backward, too: that is not the loop's own."""
+    one = judged(tmp_path, parts={"forward": 50 * MS, "backward": 35 * MS}, own=15 * MS, on_cpu=0.5)
+
+    assert one.evidence["share"] == pytest.approx(0.15)
+
+
+def test_a_loop_that_works_is_none(tmp_path):
+    """Whatever of it is in no section."""
+    assert judged(tmp_path, on_cpu=0.97) is None
+
+
+def test_who_has_no_cpu_does_not_stand_still(tmp_path):
+    """It is ready to run."""
+    assert judged(tmp_path, on_cpu=0.6, waits=0.38) is None
+
+
+def test_a_wait_in_a_section_is_that_sections(tmp_path):
+    """All of a wait for data, and of a section of the program's own, may be standing still."""
+    parts = {"data.load": 25 * MS, "forward": 25 * MS, "backward": 20 * MS}
+    assert judged(tmp_path, parts=parts, on_cpu=0.7) is None
+    parts = {"log": 25 * MS, "forward": 25 * MS, "backward": 20 * MS}
+    assert judged(tmp_path / "own", parts=parts, on_cpu=0.7) is None
+
+
+def test_with_a_gpu_any_section_may_wait_for_it(tmp_path):
+    """A backward pass for one is worked on elsewhere."""
+    assert judged(tmp_path, has_gpu=True) is None
+
+
+def test_what_is_beside_the_steps_is_not_in_them(tmp_path):
+    """A fifth of the time lies between the steps: the main thread may have slept there."""
+    parts = {"forward": 32 * MS, "backward": 24 * MS}
+    assert judged(tmp_path, parts=parts, own=24 * MS, on_cpu=0.75) is None
+
+
+def test_where_lines_are_known_these_are_named_instead(tmp_path):
+    """Samples of the main thread say more than that it stands still."""
+    line = {names.CODE_FILE: "train.py", names.CODE_LINE: "7", names.CODE_FUNCTION: "<module>"}
+    assert judged(tmp_path, writes=10, line=line) is None
