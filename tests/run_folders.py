@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
+from otel_mlperf.hot_file import HotSpot, ProfiledCall, append_call
 from otel_mlperf.store.part_writer import write_part
 from otel_mlperf.store.schema import TABLES
 
@@ -28,6 +29,7 @@ class RunFolderBuilder:
         self._facts = {"id": run_id, "name": name, "started_ns": START} | facts
         self._rows: dict[str, list[dict[str, Any]]] = {table: [] for table in TABLES}
         self._accounts: dict[str, Any] = {}
+        self._profiled: list[ProfiledCall] = []
 
     def process(self, end: int = 0, outcome: str = "finished", **fields: Any) -> None:
         """A process from START on; ``end`` in ns after it, 0 while it runs."""
@@ -141,6 +143,12 @@ class RunFolderBuilder:
         """A row as it is."""
         self._rows[table].append(fields)
 
+    def profiled(self, section: str, *spots: HotSpot, **fields: Any) -> None:
+        """A call of a section into which a profiler looked."""
+        about = {"category": "", "phase": "train", "kind": "calls", "rank": 0, "restart": 0}
+        call = ProfiledCall(section=section, spots=list(spots), unix_ns=START, **(about | fields))
+        self._profiled.append(call)
+
     def accounting(self, **signals: Any) -> None:
         """What the agent of ``node1`` counted."""
         self._accounts |= signals
@@ -158,6 +166,8 @@ class RunFolderBuilder:
             if rows:
                 columns = {name: [row[name] for row in rows] for name in rows[0]}
                 write_part(self.path, table, "node1", 1, columns)
+        for call in self._profiled:
+            append_call(str(self.path), 100 + call.rank, call)
         if self._accounts:
             folder = self.path / "accounting"
             folder.mkdir()

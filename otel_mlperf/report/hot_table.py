@@ -34,8 +34,8 @@ def render_hot(
 def _table(section: HotSection, top: int, width: int) -> list[Line]:
     lines: list[Line] = [[(short(part, width), style)] for part, style in _head(section)]
     if section.spots:
-        titles = _TITLES[section.kind]
-        lines.append([("".join(f"{title:>{_COLUMN}}" for title in titles) + "  where", "dim")])
+        head = "".join(f"{title:>{_COLUMN}}" for title in titles(section))
+        lines.append([(f"{head}  where", "dim")])
     lines += [_row(section, part, width) for part in section.spots[:top]]
     if (more := len(section.spots) + section.more - top) > 0:
         lines.append([(f"  {plural(more, 'other')}: --top, or --json", "dim")])
@@ -49,33 +49,55 @@ _TITLES: Final = {
 
 
 def _head(section: HotSection) -> Line:
-    ranks = f" on {plural(section.ranks, 'rank')}" if section.ranks > 1 else ""
-    phase = f" in {section.phase}" if section.phase != "train" else ""
-    calls = plural(section.calls, "profiled call") + ranks
-    if section.kind == "memory":
-        grown, peak = size(section.kept_bytes), size(section.peak_bytes)
-        what = f"{calls} kept {grown} of what they allocated, peak {peak}"
-    else:
-        what = f"{calls} took {duration(section.duration_ns)}, the profiler's cost included"
-    told: Line = [(f"{section.section}{phase}: {what}", "bold")]
-    told += [
-        (f"  {plural(count, 'call')} left out: {why}", "yellow")
-        for why, count in section.left_out.items()
-    ]
+    told: Line = [(f"{section_text(section)}: {calls_text(section)}", "bold")]
+    told += [(f"  {why}", "yellow") for why in left_out_texts(section)]
     if section.passed_over:
-        calls = plural(section.passed_over, "call")
-        told.append((f"  {calls} passed over while another section was profiled", "dim"))
+        told.append((f"  {passed_over_text(section)}", "dim"))
     return told
 
 
-def _row(section: HotSection, part: HotPart, width: int) -> Line:
+def section_text(section: HotSection) -> str:
+    """Its name, and the phase where that is not training."""
+    phase = f" in {section.phase}" if section.phase != "train" else ""
+    return f"{section.section}{phase}"
+
+
+def calls_text(section: HotSection) -> str:
+    """How many calls were profiled, and what they came to."""
+    ranks = f" on {plural(section.ranks, 'rank')}" if section.ranks > 1 else ""
+    calls = plural(section.calls, "profiled call") + ranks
+    if section.kind == "memory":
+        grown, peak = size(section.kept_bytes), size(section.peak_bytes)
+        return f"{calls} kept {grown} of what they allocated, peak {peak}"
+    return f"{calls} took {duration(section.duration_ns)}, the profiler's cost included"
+
+
+def left_out_texts(section: HotSection) -> list[str]:
+    """Calls of which nothing is known, by the reason."""
+    return [f"{plural(count, 'call')} left out: {why}" for why, count in section.left_out.items()]
+
+
+def passed_over_text(section: HotSection) -> str:
+    """Calls that had to wait for others."""
+    return f"{plural(section.passed_over, 'call')} passed over while another section was profiled"
+
+
+def titles(section: HotSection) -> tuple[str, ...]:
+    """Of the numbers in a row."""
+    return _TITLES[section.kind]
+
+
+def numbers(section: HotSection, part: HotPart) -> list[str]:
+    """What a row says of one function or line, as ``titles`` names it."""
     share = percent(part.share)
     if section.kind == "memory":
-        cells = [size(part.kept_bytes), share, f"{part.blocks:,}"]
-    else:
-        cells = [duration(part.own_ns), share, duration(part.total_ns), f"{part.calls:,}"]
-    numbers = "".join(f"{cell:>{_COLUMN}}" for cell in cells)
-    return [(numbers, ""), ("  " + _where(part, width - len(numbers) - 2), "")]
+        return [size(part.kept_bytes), share, f"{part.blocks:,}"]
+    return [duration(part.own_ns), share, duration(part.total_ns), f"{part.calls:,}"]
+
+
+def _row(section: HotSection, part: HotPart, width: int) -> Line:
+    cells = "".join(f"{cell:>{_COLUMN}}" for cell in numbers(section, part))
+    return [(cells, ""), ("  " + _where(part, width - len(cells) - 2), "")]
 
 
 def _where(part: HotPart, room: int) -> str:

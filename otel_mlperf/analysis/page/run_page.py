@@ -20,6 +20,7 @@ from otel_mlperf.analysis.page.line_buckets import (
 from otel_mlperf.analysis.page.rank_map import RankMap, read_rank_map
 from otel_mlperf.analysis.page.run_moments import Moment, read_moments
 from otel_mlperf.analysis.page.step_buckets import StepBuckets, read_step_buckets
+from otel_mlperf.analysis.profiles.hot_spots import HotSection, find_hot
 from otel_mlperf.analysis.profiles.kernel_totals import find_kernels, read_rows
 from otel_mlperf.analysis.profiles.window_shapes import Kernels  # noqa: TC001 - msgspec reads it
 from otel_mlperf.analysis.summary.summary_shapes import Summary  # noqa: TC001 - msgspec reads it
@@ -47,6 +48,8 @@ class RunPage(msgspec.Struct, frozen=True, kw_only=True):
     moments: list[Moment]
     kernels: Kernels | None
     """None: no profiler window has been read."""
+    hot: list[HotSection]
+    """Sections that were profiled, the longest first."""
     comparisons: list[Comparison]
     """Of each other run with the first, in the order in which they were given."""
 
@@ -73,6 +76,7 @@ def read_page(runs: Sequence[RunFolder]) -> RunPage:
         ],
         moments=read_moments(store, summary),
         kernels=_read_kernels(run) if summary.windows else None,
+        hot=find_hot(run).sections,
         comparisons=_compare(runs) if others else [],
     )
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from otel_mlperf.report.finding_lines import finding_text
-from otel_mlperf.report.page import tables
+from otel_mlperf.report.page import hot_part, tables
 from otel_mlperf.report.page.chart_data import chart_data, points_text
 from otel_mlperf.report.page.chart_library import ASSETS, FOLDER, SCRIPT, STYLE
 from otel_mlperf.report.page.headline import headline, tiles
@@ -46,6 +46,7 @@ def render_page(page: RunPage) -> str:
             headline=headline(page),
             tiles=tiles(page),
             tables=tables,
+            hot=hot_part,
             points=page.steps and points_text(page.steps),
             unit=column_unit(summary.steps.mean_ns) if summary.steps else None,
             # Markup: our own files, and JSON in which nothing can end the element around it.

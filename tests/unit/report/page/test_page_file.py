@@ -10,10 +10,12 @@ from html.parser import HTMLParser
 import pytest
 from msgspec.structs import replace
 from report_run import ENDING, HOSTILE, report_run
-from run_folders import MS, RunFolderBuilder, digits
+from run_folders import MS, RunFolderBuilder, S, digits
 
 from otel_mlperf.analysis.page.run_page import read_page
 from otel_mlperf.analysis.profiles.window_shapes import KernelRow, Kernels
+from otel_mlperf.hot_file import HotSpot
+from otel_mlperf.report.page.hot_part import MOST_PARTS
 from otel_mlperf.report.page.page_file import render_page
 from otel_mlperf.store.run_folders import read_run
 
@@ -145,6 +147,36 @@ def test_names_of_kernels_fit_a_line(tmp_path):
 
     assert html.count(escape(name)) == 1
     assert "vectorized_elementwise" in "".join(Elements(html).texts)
+
+
+def test_functions_and_lines_of_profiled_sections(hostile):
+    """With the numbers of all ranks, as ``otel-mlperf hot`` shows them; paths by their end."""
+    texts = Elements(hostile).texts
+
+    assert {"2 profiled calls on 2 ranks took 80.0 ms, the profiler's cost included"} <= set(texts)
+    assert {"48.0 ms", "60 %", "60.0 ms", "80", "4 calls passed over while another section was "
+            "profiled"} <= set(texts)  # fmt: skip
+    assert {"project/loaders/history.py:33", "6.00 kB", "75 %", "24"} <= set(texts)
+    assert 'title="/srv/team/project/loaders/history.py:33"' in hostile
+
+
+def test_a_page_has_the_largest_of_many_functions(tmp_path):
+    """And says how many others there are, and what shows them."""
+    run = RunFolderBuilder(tmp_path)
+    many = [HotSpot(name=f"f{at}", calls=1, own_ns=(50 - at) * MS) for at in range(MOST_PARTS + 3)]
+    run.profiled("forward", *many, duration_ns=S)
+
+    html = page_of(run)
+
+    assert f"f{MOST_PARTS - 1}" in Elements(html).texts
+    assert f"f{MOST_PARTS}" not in Elements(html).texts
+    assert "3 more rows" in html
+    assert "otel-mlperf hot 3f2a --top 1000" in html
+
+
+def test_a_run_without_profiled_sections_has_no_such_part(tmp_path):
+    """Nor a way to it."""
+    assert "Functions and lines" not in page_of(digits(tmp_path))
 
 
 def test_a_run_of_which_nothing_is_known_is_a_page(tmp_path):

@@ -1,0 +1,82 @@
+"""What does a page say of the functions and lines of profiled sections?
+
+As the terminal does, in the same words; the template asks these functions.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Final
+
+from otel_mlperf.report.hot_table import (
+    calls_text,
+    left_out_texts,
+    numbers,
+    passed_over_text,
+    section_text,
+    titles,
+)
+from otel_mlperf.report.quantities import plural
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from otel_mlperf.analysis.profiles.hot_spots import HotPart, HotSection
+
+__all__ = [
+    "asides",
+    "calls_text",
+    "first",
+    "more",
+    "numbers",
+    "parts",
+    "place",
+    "section_text",
+    "sections",
+    "titles",
+    "what",
+]
+
+MOST_SECTIONS: Final = 12
+MOST_PARTS: Final = 12
+_MOST_FOLDERS: Final = 2
+"""Of a path: its end tells more than its beginning, which the browser shows on request."""
+
+
+def sections(hot: Sequence[HotSection]) -> Sequence[HotSection]:
+    """Those with most time."""
+    return hot[:MOST_SECTIONS]
+
+
+def parts(section: HotSection) -> Sequence[HotPart]:
+    """Its largest functions or lines."""
+    return section.spots[:MOST_PARTS]
+
+
+def asides(section: HotSection) -> list[str]:
+    """What the figures do not know of."""
+    return left_out_texts(section) + [passed_over_text(section)] * bool(section.passed_over)
+
+
+def what(section: HotSection) -> str:
+    """What its rows are."""
+    return "line" if section.kind == "memory" else "function"
+
+
+def first(part: HotPart) -> str:
+    """What a row begins with: a function by its name, a line by its place."""
+    return part.name or place(part)
+
+
+def place(part: HotPart) -> str:
+    """The end of its path, and the line."""
+    *folders, file = part.file.split(os.sep)
+    return f"{'/'.join([*folders[-_MOST_FOLDERS:], file])}:{part.line}"
+
+
+def more(hot: Sequence[HotSection]) -> str:
+    """How much is not on the page; empty: nothing."""
+    rows = sum(max(0, len(one.spots) + one.more - MOST_PARTS) for one in sections(hot))
+    others = len(hot) - len(sections(hot))
+    told = [plural(others, "more section")] * bool(others) + [plural(rows, "more row")] * bool(rows)
+    return ", ".join(told)
