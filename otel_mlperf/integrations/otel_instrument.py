@@ -13,7 +13,8 @@ import sys
 from importlib import import_module
 from typing import Any, Final
 
-from otel_mlperf.integrations.autostart import begin, detect_program, record
+from otel_mlperf.integrations.autostart import begin, record
+from otel_mlperf.integrations.started_program import detect_program
 from otel_mlperf.integrations.told_start import VARIABLE, Autostart, read_autostart
 
 NAME: Final = "otel_mlperf"

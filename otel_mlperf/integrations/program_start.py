@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
 from otel_mlperf.config import LEVEL, PROFILE, load_config
 from otel_mlperf.errors import NoSuchProgram, UsageError
+from otel_mlperf.integrations.started_program import Program
 from otel_mlperf.integrations.told_start import Autostart
 
 if TYPE_CHECKING:
@@ -49,7 +50,7 @@ def become_program(request: ProgramRequest) -> NoReturn:
         raise NoSuchProgram(f"run: no command {command[0]!r} on PATH; check its spelling")
     load_config()
     told = Autostart(
-        scope="programs" if request.is_command else "this",
+        scope="programs" if request.is_command or _is_launcher(request.command) else "this",
         name=request.name,
         python_path=os.environ.get("PYTHONPATH"),
     )
@@ -62,6 +63,13 @@ def become_program(request: ProgramRequest) -> NoReturn:
     if request.level:
         environ[LEVEL] = request.level
     os.execve(path, command, environ)
+
+
+def _is_launcher(program: Sequence[str]) -> bool:
+    """Whether a script or module only starts those that are to be recorded."""
+    is_module = program[0] == "-m"
+    named = Program("module", program[1]) if is_module else Program("script", program[0])
+    return not named.is_recorded
 
 
 def _python(program: Sequence[str]) -> list[str]:
@@ -94,6 +102,11 @@ def _check_script(script: str) -> None:
     path = Path(script)
     if path.exists():
         return
+    if shutil.which(script) is not None:
+        raise NoSuchProgram(
+            f"run: no script {script} in {Path.cwd()}; a command stands behind --: "
+            f"otel-mlperf run -- {script}"
+        )
     scripts = sorted(Path().glob("*.py"))[:5]
     listed = ", ".join(map(str, scripts))
     here = f"scripts here: {listed}" if scripts else "there are no scripts here"

@@ -125,8 +125,12 @@ STEPS = (
 
 @pytest.mark.parametrize(
     "words",
-    [(*TORCHRUN, *RUN, "train.py"), (*RUN, "--", sys.executable, *TORCHRUN, "train.py")],
-    ids=["torchrun starts run", "run starts torchrun"],
+    [
+        (*TORCHRUN, *RUN, "train.py"),
+        (*RUN, "--", sys.executable, *TORCHRUN, "train.py"),
+        (*RUN, *TORCHRUN, "train.py"),
+    ],
+    ids=["torchrun starts run", "run starts torchrun", "run becomes torchrun"],
 )
 def test_ranks_of_torchrun_are_one_run(tmp_path, words):
     """Both ranks store their steps in one run; a step has one trace id on both."""

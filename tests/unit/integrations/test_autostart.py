@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from otel_mlperf.integrations.autostart import Program, detect_program
+from otel_mlperf.integrations.started_program import Program, detect_program
 from otel_mlperf.integrations.told_start import FOLDER, Autostart, read_autostart
 
 
