@@ -21,10 +21,12 @@ from otel_mlperf.errors import ConfigError
 from otel_mlperf.levels import LEVELS
 from otel_mlperf.profile_schedule import schedule_text
 from otel_mlperf.request_bounds import bounds_text
+from otel_mlperf.tracker_list import trackers_text
 
 _log = logging.getLogger("otel_mlperf")
 PREFIX = "OTEL_MLPERF_"
 ENDPOINT = "OTEL_EXPORTER_OTLP_ENDPOINT"
+DESTINATIONS = "OTEL_MLPERF_DESTINATIONS"
 PROFILE = "OTEL_MLPERF_PROFILE"
 LEVEL = "OTEL_MLPERF_LEVEL"
 READING_SOURCES = ("host", "process", "gpu", "filesystem", "gc", "allocator", "stacks")
@@ -89,6 +91,12 @@ class Config:
         "",
         "Headers of each request, ``name=value`` separated by commas.",
         secret=True,
+    )
+    destinations: str = set_by(
+        DESTINATIONS,
+        "",
+        "Trackers of experiments that are told of the run, by commas: ``tensorboard``.",
+        parse=trackers_text,
     )
     resource: str = set_by(
         "OTEL_RESOURCE_ATTRIBUTES",

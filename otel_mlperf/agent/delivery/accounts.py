@@ -86,9 +86,9 @@ class Accounts:
         self.delivered(account, -spans)
         self.lost(account, "store_full", spans)
 
-    def collected(self, points: int) -> None:
-        """Metric points made."""
-        for account in self._of("metrics"):
+    def collected(self, points: int, signal: Signal = "metrics") -> None:
+        """Metric points made, or scalars."""
+        for account in self._of(signal):
             account.created += points
 
     def settled(self, outcome: SettledRequest) -> None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from otel_mlperf.agent.delivery.destination import Batch, PointItem, SpanItem
+from otel_mlperf.agent.model.scalar_item import ScalarItem
 from otel_mlperf.otlp.metric_encoding import GaugePoints, NumberPoint
 from otel_mlperf.otlp.span_content import EXCEPTION
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
 _INT64_MOST: Final = (1 << 63) - 1
 _BODY: Final = tuple[dict[str, Any], list[SpanItem], list[PointItem]]
+_SCALARS: Final = tuple[dict[str, Any], list[ScalarItem]]
 _ENCODE: Final = msgspec.msgpack.Encoder(enc_hook=str).encode
 """What programs give as attributes and no format knows is sent as its text."""
 
@@ -110,11 +112,19 @@ def encode_batch(
     return _ENCODE([resource, spans, points])
 
 
+def encode_scalars(resource: Mapping[str, object], scalars: Sequence[ScalarItem]) -> bytes:
+    """The same of scalars."""
+    return _ENCODE([resource, scalars])
+
+
 def decode_batch(form: Form, signal: Signal, request: WaitingRequest, body: bytes) -> Batch:
     """The batch that waited, in the form that its destination asks for."""
     number, items = request.number, request.items
     if form == "otlp":
         return Batch(number=number, signal=signal, items=items, otlp=body)
+    if signal == "scalars":
+        resource, scalars = msgspec.msgpack.decode(body, type=_SCALARS)
+        return Batch(number=number, signal=signal, items=items, resource=resource, scalars=scalars)
     # Of the version that wrote it: a field that it did not have has its default.
     resource, spans, points = msgspec.msgpack.decode(body, type=_BODY)
     return Batch(

@@ -20,9 +20,11 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from otel_mlperf.agent.model.agent_options import Options
+    from otel_mlperf.agent.model.scalar_item import ScalarItem
     from otel_mlperf.agent.model.table_rows import TableRows
 
-Signal = Literal["spans", "metrics"]
+Signal = Literal["spans", "metrics", "scalars"]
+"""Scalars are points of curves by step, for trackers of experiments."""
 Form = Literal["items", "otlp"]
 SpanKind = Literal["section", "rollup", "segment"]
 Instrument = Literal["gauge", "sum", "histogram"]
@@ -86,7 +88,10 @@ class PointItem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Batch(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What is offered at once: spans, or metric points, of one rank or of the node's agent."""
+    """What is offered at once.
+
+    Spans or metric points of one rank, or of the node's agent; or scalars, of all ranks together.
+    """
 
     number: int
     """The same batch has the same one when it is offered again, perhaps by another agent."""
@@ -97,6 +102,7 @@ class Batch(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Who speaks: service, run, rank; the resource attributes of OpenTelemetry."""
     spans: list[SpanItem] = []
     points: list[PointItem] = []
+    scalars: list[ScalarItem] = []
     otlp: bytes = b""
     """For a destination of form ``otlp`` instead of the lists: the encoded export request."""
 

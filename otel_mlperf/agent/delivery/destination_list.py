@@ -7,17 +7,25 @@ import re
 from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Final, get_args
 
-from otel_mlperf.agent.delivery import otlp_destination, store_destination
+from otel_mlperf.agent.delivery import (
+    otlp_destination,
+    store_destination,
+    tensorboard_destination,
+)
 from otel_mlperf.agent.delivery.destination import Destination, Refused, Signal
 from otel_mlperf.ids import safe_name
+from otel_mlperf.tracker_list import not_installed
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from importlib.metadata import EntryPoint
 
     from otel_mlperf.agent.delivery.destination import Batch, Site
 
 _log = logging.getLogger("otel_mlperf.agent")
 BUILT_IN: Final = (store_destination.make, otlp_destination.make)
+TRACKERS: Final = {tensorboard_destination.NAME: tensorboard_destination.make}
+"""Those of ``tracker_list``, made where they are chosen."""
 GROUP: Final = "otel_mlperf.destinations"
 """Entry points that name a factory, as those of ``BUILT_IN`` are."""
 NOT_LOADED: Final = "not_loaded"
@@ -27,13 +35,11 @@ _NAME: Final = re.compile("[a-z][a-z0-9_]*")
 class NotLoaded(Destination):
     """In the place of a destination that could not be made: what it would have got is lost.
 
-    Which signals it would have taken nobody knows; it counts both, so that the accounts show it.
+    Which signals it would have taken nobody knows; it counts all, so that the accounts show it.
     """
 
-    signals = ("spans", "metrics")
-
-    def __init__(self, name: str) -> None:
-        self.name = name
+    def __init__(self, name: str, signals: tuple[Signal, ...] = get_args(Signal)) -> None:
+        self.name, self.signals = name, signals
 
     def accept(self, batch: Batch) -> Refused:
         """Refuses it."""
@@ -43,12 +49,27 @@ class NotLoaded(Destination):
 def make_destinations(site: Site) -> list[Destination]:
     """Those that are asked for: ours, then those of other packages by the names of entry points."""
     made: list[Destination] = [new for make in BUILT_IN if (new := make(site)) is not None]
+    made += [
+        _tracker(name, make, site)
+        for name, make in TRACKERS.items()
+        if name in site.options.trackers
+    ]
     # In an order of their own, whatever was installed first: a replay numbers its batches by it.
     for point in sorted(entry_points(group=GROUP), key=lambda point: point.name):
         destination = _load(point, site, {known.name for known in made})
         if destination is not None:
             made.append(destination)
     return made
+
+
+def _tracker(name: str, make: Callable[[Site], Destination], site: Site) -> Destination:
+    try:
+        if missing := not_installed(name):
+            raise ImportError(*missing)
+        return make(site)
+    except Exception as error:  # noqa: BLE001 - what is wrong with one costs no other
+        _log.error("destination %r cannot be used, what it would get is lost: %s", name, error)
+        return NotLoaded(name, ("scalars",))
 
 
 def _load(point: EntryPoint, site: Site, taken: set[str]) -> Destination | None:
@@ -71,5 +92,5 @@ def _check(destination: Destination, taken: set[str]) -> None:
         )
     if not signals or not set(signals) <= set(get_args(Signal)):
         raise ValueError(
-            f"making destination {name!r}: it takes {signals!r}; signals are 'spans' and 'metrics'"
+            f"making destination {name!r}: it takes {signals!r}; signals are {get_args(Signal)}"
         )

@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from otel_mlperf.agent.delivery.batches import count_items, encode_batch, point_items, span_items
+from otel_mlperf.agent.delivery.batches import (
+    count_items,
+    encode_batch,
+    encode_scalars,
+    point_items,
+    span_items,
+)
 from otel_mlperf.agent.delivery.destination import Batch, TryLater, account_of
 from otel_mlperf.agent.delivery.otlp_destination import metric_request, span_requests
 from otel_mlperf.agent.derivation.cell_values import user_metric
@@ -13,7 +19,7 @@ from otel_mlperf.agent.model.agent_state import MetricSeries
 from otel_mlperf.errors import StoreError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
     from otel_mlperf.agent.delivery.accounts import Accounts
     from otel_mlperf.agent.delivery.destination import SpanItem
@@ -22,6 +28,7 @@ if TYPE_CHECKING:
     from otel_mlperf.agent.model.agent_state import AgentState, RankState
     from otel_mlperf.agent.model.events import Mark, WindowConverted
     from otel_mlperf.agent.model.kept_span import Kept
+    from otel_mlperf.agent.model.scalar_item import ScalarItem
     from otel_mlperf.names import Metric
 
 _MOST_SPANS: Final = 2000
@@ -66,6 +73,15 @@ class Emitter:
                     part = spans[at : at + _MOST_SPANS]
                     body = encode_batch(resource, spans=span_items(part))
                     self._queue(account, count_items(part), body)
+
+    def keep_scalars(self, scalars: Sequence[ScalarItem]) -> None:
+        """Points of all ranks of the node, for the outbox."""
+        self._accounts.collected(len(scalars), "scalars")
+        for taker in self._accounts.takers("scalars"):
+            account = account_of("scalars", taker.name)
+            for at in range(0, len(scalars), _MOST_SPANS):
+                part = scalars[at : at + _MOST_SPANS]
+                self._queue(account, len(part), encode_scalars(self._state.resource, part))
 
     def flush(self, part: int) -> None:
         """Offers what waits in the log of events; ``part`` is the number of the batch.

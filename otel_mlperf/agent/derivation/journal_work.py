@@ -97,18 +97,17 @@ def _add_values(task: MarkTask) -> None:
     for row, value in zip(values.tolist(), numbers.tolist(), strict=True):
         time, _, _, number, _, _, entry = row[:7]
         _, name, _, phase, _ = task.entry(entry)
-        task.tables.add(
-            "values",
-            {
-                "rank": meta.rank,
-                "restart": meta.restart,
-                "phase": phase,
-                "name": name,
-                "number": signed(number),
-                "time_ns": time + task.journal.meta.shift_ns,
-                "value": value,
-            },
-        )
+        logged = {
+            "rank": meta.rank,
+            "restart": meta.restart,
+            "phase": phase,
+            "name": name,
+            "number": signed(number),
+            "time_ns": time + task.journal.meta.shift_ns,
+            "value": value,
+        }
+        task.tables.add("values", logged)
+        task.outcome.values.append(logged)
         metric = names.LOGGED.get(name)
         labels = {names.ML_PHASE: phase} if phase else {}
         task.meter.set(metric.name if metric else names.user_metric(name), labels, value)

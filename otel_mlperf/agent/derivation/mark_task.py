@@ -23,6 +23,9 @@ class MarkOutcome:
         self.created, self.failed, self.damaged = created, failed, damaged
         self.unselected = self.rolled_up = 0
         self.kept: list[Kept] = []
+        self.steps: list[dict[str, Any]] = []
+        """Rows that it added to this table, and to the next."""
+        self.values: list[dict[str, Any]] = []
 
 
 class MarkTask:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from otel_mlperf.agent.derivation.cell_values import CellValue
+    from otel_mlperf.agent.derivation.scalars import Scalars
     from otel_mlperf.agent.model.agent_state import AgentState, RankState
     from otel_mlperf.agent.model.events import Mark
     from otel_mlperf.agent.model.journal_state import JournalState
@@ -47,8 +48,10 @@ _LOST: Final = {
 class MarkTotals:
     """Series that are not added to row by row, but set to what is so."""
 
-    def __init__(self, state: AgentState, rows: TableRows, *, explicit: bool) -> None:
-        self._state, self._rows, self._explicit = state, rows, explicit
+    def __init__(
+        self, state: AgentState, rows: TableRows, scalars: Scalars | None, *, explicit: bool
+    ) -> None:
+        self._state, self._rows, self._scalars, self._explicit = state, rows, scalars, explicit
 
     def publish(self, mark: Mark) -> None:
         """Sets every series; now and then the tables get the program's own values."""
@@ -69,7 +72,10 @@ class MarkTotals:
         # After all journals: a series is the sum over the processes of its rank.
         for instance, reading in totals.readings():
             if instance in told:
-                self._rows.add_reading(state.ranks[instance].meta, reading, mark.unix_ns)
+                meta = state.ranks[instance].meta
+                self._rows.add_reading(meta, reading, mark.unix_ns)
+                if self._scalars:
+                    self._scalars.read(meta, reading, mark.unix_ns)
         self._tell_counted()
 
     def _describe(self, rank: RankState, metric: Metric) -> None:

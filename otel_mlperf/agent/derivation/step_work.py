@@ -134,7 +134,9 @@ def _end(task: MarkTask, step: EndedStepFacts) -> None:
         mark = (step.end + task.journal.meta.shift_ns, root.trace, step.span)
         task.meter.exemplar(names.STEP_DURATION, labels, step.duration_ns, mark)
     _count(task, step, labels)
-    task.tables.add("steps", step_row(step, journal, kept))
+    row = step_row(step, journal, kept)
+    task.tables.add("steps", row)
+    task.outcome.steps.append(row)
     journal.ended[step.span] = RecentStep(root, kept, step.end)
 
 

@@ -20,6 +20,7 @@ from otel_mlperf.agent.derivation.mark_task import MarkOutcome, MarkTask
 from otel_mlperf.agent.derivation.mark_totals import MarkTotals, keep_counted
 from otel_mlperf.agent.derivation.metric_series import Meter
 from otel_mlperf.agent.derivation.running_sums import add_rows
+from otel_mlperf.agent.derivation.scalars import Scalars
 from otel_mlperf.agent.model.agent_state import AgentState, RankState
 from otel_mlperf.agent.model.events import (
     Event,
@@ -67,7 +68,8 @@ class EventProcessor:
         self._state, self._tables, self._options = state, tables, options
         self._outbox, self._results = outbox, results
         self.accounts = Accounts(state, destinations)
-        self._totals = MarkTotals(state, tables, explicit=options.explicit)
+        self._scalars = Scalars(state) if self.accounts.takers("scalars") else None
+        self._totals = MarkTotals(state, tables, self._scalars, explicit=options.explicit)
         self.emitter = Emitter(state, options, outbox, self.accounts)
 
     def settle(self) -> None:
@@ -140,6 +142,8 @@ class EventProcessor:
         begun = begin_finding(self._state, held)
         if begun is not None:
             self._keep_moments([begun])
+            if self._scalars:
+                self._scalars.begin_finding(journal.meta if journal else None, held)
 
     def _mark(self, mark: Mark) -> None:
         state = self._state
@@ -156,6 +160,8 @@ class EventProcessor:
         tell_findings(state, mark)
         for instance, spans in kept.items():
             self.emitter.keep(state.ranks[instance], spans)
+        if self._scalars and (due := self._scalars.take_due(mark)):
+            self.emitter.keep_scalars(due)
         # After the spans: exemplars point at traces that are then on their way.
         self.emitter.export_if_due(mark)
         # Last: what it counted was just published, and from now on stays with its rank.
@@ -167,6 +173,9 @@ class EventProcessor:
         dropped = journal.words.get(Word.LOST_RING_FULL, 0) - journal.ring_full
         journal.ring_full += dropped
         self.accounts.measured(outcome, dropped)
+        if self._scalars:
+            self._scalars.add_steps(outcome.steps)
+            self._scalars.add_values(outcome.values)
         if journal.left and not journal.meta.is_child:
             if journal.outcome == "running":
                 journal.outcome = _outcome(journal)
@@ -213,6 +222,8 @@ class EventProcessor:
                 journal = state.journals.get(reading.journal)
                 meta = journal.meta if journal else None
                 self._tables.add_reading(meta, reading, read.unix_ns)
+                if self._scalars:
+                    self._scalars.read(meta, reading, read.unix_ns)
         self._keep_moments(device_spans(state, read))
 
     def _keep_moments(self, moments: Sequence[tuple[JournalState, Kept]]) -> None:

@@ -35,6 +35,8 @@ class Options:
     outbox_bytes: int = 1 << 30
     store_bytes: int = 1 << 30
     drain_s: float = 30.0
+    trackers: frozenset[str] = frozenset()
+    """Trackers of experiments that are told of the run."""
     readings: Level | Literal["none"] = "none"
     sources: frozenset[str] = frozenset(READING_SOURCES)
     readings_s: float = 5.0
@@ -68,6 +70,7 @@ def read_options(environ: Mapping[str, str]) -> Options:
         outbox_bytes=config.outbox_bytes,
         store_bytes=config.store_bytes,
         drain_s=config.drain_s,
+        trackers=frozenset(config.destinations.split(",")) - {""},
         readings=config.readings,
         sources=frozenset(READING_SOURCES).difference(config.readings_off.split(",")),
         readings_s=_readings_s(config),

@@ -15,6 +15,7 @@ from otel_mlperf import ids, names
 from otel_mlperf.agent.model.distribution import SeriesTotal
 from otel_mlperf.agent.model.events import WarningHeld
 from otel_mlperf.agent.model.journal_state import JournalState
+from otel_mlperf.agent.model.scalar_item import ScalarItem
 from otel_mlperf.errors import StoreError
 from otel_mlperf.journal.meta import JournalMeta
 from otel_mlperf.names import Metric
@@ -132,6 +133,12 @@ class AgentState(msgspec.Struct):
     totalled_ns: int = 0
     """When the totals of the program's own metrics were stored last."""
     flushed_ns: int = 0
+    scalars: list[ScalarItem] = []
+    """Points for trackers that wait for their batch."""
+    scalars_ns: int = 0
+    """When the last batch of them was made."""
+    last_steps: dict[int, int] = {}
+    """By rank the number of the step that ended last; -1: of any rank."""
 
     def rank_of(self, journal: JournalState) -> RankState:
         """What is summed up for the rank of a journal."""

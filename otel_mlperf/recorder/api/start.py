@@ -86,7 +86,7 @@ def start(
     from otel_mlperf.recorder.lifecycle.begin import begin
     from otel_mlperf.recorder.lifecycle.environment_check import check_environ
 
-    check_environ(os.environ, settings.endpoint)
+    check_environ(os.environ, settings.endpoint, settings.destinations)
     try:
         _current = begin(text, settings, given, words, number)
     except JournalError as error:

@@ -6,10 +6,11 @@ from itertools import chain
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from otel_mlperf.config import ENDPOINT, PREFIX, known_variables
+from otel_mlperf.config import DESTINATIONS, ENDPOINT, PREFIX, known_variables
 from otel_mlperf.declared_config import declare
 from otel_mlperf.errors import ConfigError
 from otel_mlperf.recorder.core.faults import say_once
+from otel_mlperf.tracker_list import not_installed
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -21,17 +22,20 @@ _OF_CONFIG = "OTEL_METRIC_EXPORT_INTERVAL"
 _EXAMPLE = "http://localhost:4318"
 
 
-def check_environ(environ: Mapping[str, str], endpoint: str) -> None:
+def check_environ(environ: Mapping[str, str], endpoint: str, destinations: str) -> None:
     """Says once what is wrong with the environment.
 
     Args:
         environ: the environment.
         endpoint: the one in force.
+        destinations: those in force.
 
     Raises:
-        ConfigError: the endpoint is no URL, and is not the environment's.
+        ConfigError: the endpoint is no URL, or a tracker is not installed, and it is not the
+            environment's.
     """
     _check_names(environ)
+    _check_trackers(environ, destinations)
     environ, warnings = declare(environ)
     for warning in warnings:
         say_once(warning)
@@ -46,6 +50,13 @@ def check_environ(environ: Mapping[str, str], endpoint: str) -> None:
         say_once(f"{name}: {_no_url(value)}; nothing is sent there")
     if not bad and (argument or any(name.startswith(_STANDARD) for name in environ)):
         _check_standard(environ, argument)
+
+
+def _check_trackers(environ: Mapping[str, str], destinations: str) -> None:
+    for missing in not_installed(destinations):
+        if DESTINATIONS not in environ:
+            raise ConfigError(f"destinations: {missing}")
+        say_once(f"{DESTINATIONS}: {missing}; what it would get is lost")
 
 
 def _check_standard(environ: Mapping[str, str], endpoint: str | None) -> None:

@@ -1,0 +1,147 @@
+"""How do points get into event files that TensorBoard shows, each once?
+
+A folder for each rank, so that TensorBoard draws the ranks as lines of one chart. How much of each
+file is whole is noted after each batch: what an agent that was killed, or a full disk, left behind
+that is cut off before the batch is written again.
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import ExitStack
+from io import BytesIO
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from otel_mlperf.agent.delivery.destination import Delivered, Destination, TryLater
+from otel_mlperf.agent.delivery.tracker_tags import rank_of, tag_of
+from otel_mlperf.ids import safe_name
+from otel_mlperf.whole_file import open_private, write_whole
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from otel_mlperf.agent.delivery.destination import Batch, Site, Verdict
+    from otel_mlperf.agent.model.scalar_item import ScalarItem
+
+NAME: Final = "tensorboard"
+_VERSION: Final = "brain.Event:2"
+
+
+class Written(msgspec.Struct):
+    """What is in the event files for good."""
+
+    batch: int = 0
+    files: dict[str, int] = {}
+    """Size by path below the folder."""
+
+
+class TensorBoardDestination(Destination):
+    """The event files of one host in a run folder."""
+
+    name = NAME
+    signals = ("scalars",)
+
+    def __init__(self, folder: Path, host: str, noted: Path) -> None:
+        """``noted`` is the file that says what is written."""
+        self._folder, self._host, self._noted = folder, host, noted
+        self._encode = _encoder()
+
+    def accept(self, batch: Batch) -> Verdict:
+        """Appends its points to the files of their ranks."""
+        try:
+            written = self._load()
+            if batch.number > written.batch:
+                self._append(batch, written)
+        except OSError as error:
+            return TryLater(f"writing {error.filename or self._folder}: {error.strerror}")
+        return Delivered()
+
+    def _load(self) -> Written:
+        try:
+            return msgspec.json.decode(self._noted.read_bytes(), type=Written)
+        except FileNotFoundError:
+            return Written()
+
+    def _append(self, batch: Batch, written: Written) -> None:
+        for rank, scalars in _by_rank(batch).items():
+            known = (path for path in written.files if path.startswith(f"{rank}/"))
+            path = next(known, "") or f"{rank}/{self._file_name(scalars[0])}"
+            size = written.files.get(path, 0)
+            body = b"".join(map(self._encode, scalars))
+            start = b"" if size else self._encode(None)
+            written.files[path] = _write_at(self._folder / path, size, start + body)
+        # After the files: until then their new ends do not count.
+        written.batch = batch.number
+        write_whole(self._noted, msgspec.json.encode(written), is_durable=True)
+
+    def _file_name(self, first: ScalarItem) -> str:
+        # TensorBoard reads the files of a folder in the order of their names, and never goes back.
+        return f"events.out.tfevents.{first.time_ns // 10**9:010d}.{self._host}"
+
+
+def _by_rank(batch: Batch) -> dict[str, list[ScalarItem]]:
+    found: dict[str, list[ScalarItem]] = {}
+    for scalar in batch.scalars:
+        found.setdefault(safe_name(rank_of(scalar, batch)), []).append(scalar)
+    return found
+
+
+def _write_at(path: Path, size: int, body: bytes) -> int:
+    """Makes ``body`` what follows the first ``size`` bytes of a file; returns its size then.
+
+    Raises:
+        OSError: the disk refuses.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    with ExitStack() as closing:
+        file = closing.enter_context(open(path, "ab", buffering=0, opener=open_private))
+        # Somebody may have removed it meanwhile, or cut it: what is there stays.
+        size = min(size, file.seek(0, os.SEEK_END))
+        file.truncate(size)
+        rest = memoryview(body)
+        while rest:
+            rest = rest[file.write(rest) :]
+        os.fsync(file.fileno())
+    return size + len(body)
+
+
+def _encoder() -> Callable[[ScalarItem | None], bytes]:
+    """What makes a record of a point; of None the one that begins a file.
+
+    Raises:
+        ImportError: TensorBoard is not installed.
+    """
+    from tensorboard.compat.proto.event_pb2 import Event
+    from tensorboard.compat.proto.summary_pb2 import Summary
+    from tensorboard.compat.proto.tensor_pb2 import TensorProto
+    from tensorboard.compat.proto.types_pb2 import DT_STRING
+    from tensorboard.plugins.text.metadata import create_summary_metadata
+    from tensorboard.summary.writer.record_writer import RecordWriter
+
+    def event(scalar: ScalarItem | None) -> Any:
+        if scalar is None:
+            return Event(wall_time=0.0, file_version=_VERSION)
+        tag = tag_of(scalar)
+        values = [Summary.Value(tag=tag, simple_value=scalar.value)]
+        if scalar.text:
+            text = TensorProto(dtype=DT_STRING, string_val=[scalar.text.encode()])
+            about = create_summary_metadata("", "")
+            values.append(Summary.Value(tag=f"{tag}/text", tensor=text, metadata=about))
+        summary = Summary(value=values)
+        return Event(wall_time=scalar.time_ns / 1e9, step=scalar.number, summary=summary)
+
+    def encode(scalar: ScalarItem | None) -> bytes:
+        record = BytesIO()
+        RecordWriter(record).write(event(scalar).SerializeToString())
+        return record.getvalue()
+
+    return encode
+
+
+def make(site: Site) -> TensorBoardDestination:
+    """The event files in the run folder."""
+    noted = site.run_folder / "agent" / site.host / f"{NAME}.json"
+    return TensorBoardDestination(site.run_folder / NAME, site.host, noted)

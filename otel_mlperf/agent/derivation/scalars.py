@@ -1,0 +1,119 @@
+"""Which points of curves follow from steps, logged values, readings and findings?
+
+One for each row of the run's tables, so that a tracker shows what they hold. What belongs to no
+step is put at the last one that had ended by then. They wait in the agent's state for their batch.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from typing import TYPE_CHECKING, Any, Final
+
+from msgspec.structs import replace
+
+from otel_mlperf import names
+from otel_mlperf.agent.model.scalar_item import ScalarItem
+from otel_mlperf.findings.finding_table import RULES
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from otel_mlperf.agent.model.agent_state import AgentState
+    from otel_mlperf.agent.model.events import Mark, SensorReading, WarningHeld
+    from otel_mlperf.journal.meta import JournalMeta
+
+STEP_DURATION_S: Final = "step_duration_s"
+_RULES: Final = {rule.id: rule for rule in RULES}
+_EVERY_NS: Final = 5 * 10**9
+"""Between two batches: trackers look about as often, and each batch is a file that is synced."""
+_MOST: Final = 2_000
+"""Points that wait for the next batch."""
+_NODE: Final = -1
+_ON_AXIS: Final = (names.TRAIN, names.PREDICT)
+"""Phases whose steps number the axis: validation counts for itself."""
+
+
+class Scalars:
+    """The points of a node that wait for their batch."""
+
+    def __init__(self, state: AgentState) -> None:
+        self._state = state
+        self._ended: dict[int, list[tuple[int, int]]] = {}
+
+    def read(self, meta: JournalMeta | None, reading: SensorReading, time_ns: int) -> None:
+        """A reading of a rank; of the node where there is no ``meta``."""
+        self._put("reading", reading.name, meta, time_ns, reading.value, labels=reading.labels)
+
+    def begin_finding(self, meta: JournalMeta | None, held: WarningHeld) -> None:
+        """A finding that begins to hold."""
+        rule = _RULES[held.id]
+        text = f"**{rule.severity}**: {rule.told(held.value, held.labels)}. {rule.action}"
+        self._put("finding", held.id, meta, held.end_unix_ns, held.value,
+                  labels=held.labels, text=text)  # fmt: skip
+
+    def add_steps(self, rows: Iterable[dict[str, Any]]) -> None:
+        """Rows of table ``steps``."""
+        for row in rows:
+            scalar = _of_row(row, "step", STEP_DURATION_S, row["end_ns"], row["duration_ns"] / 1e9)
+            self._state.scalars.append(scalar)
+            if row["phase"] in _ON_AXIS:
+                for whose in (row["rank"], _NODE):
+                    self._ended.setdefault(whose, []).append((row["end_ns"], row["number"]))
+
+    def add_values(self, rows: Iterable[dict[str, Any]]) -> None:
+        """Rows of table ``values``."""
+        self._state.scalars += [
+            _of_row(row, "value", row["name"], row["time_ns"], row["value"]) for row in rows
+        ]
+
+    def take_due(self, mark: Mark) -> list[ScalarItem]:
+        """Those of the next batch, if it is time for one; once for each mark."""
+        state = self._state
+        self._place()
+        waited = mark.unix_ns - state.scalars_ns
+        if not (mark.last or waited >= _EVERY_NS or len(state.scalars) >= _MOST):
+            return []
+        state.scalars_ns = mark.unix_ns
+        due, state.scalars = state.scalars, []
+        return due
+
+    def _put(
+        self,
+        kind: Any,
+        name: str,
+        meta: JournalMeta | None,
+        time_ns: int,
+        value: float,
+        **more: Any,
+    ) -> None:
+        where = {"rank": meta.rank, "restart": meta.restart} if meta else {"rank": None}
+        scalar = ScalarItem(kind=kind, name=name, time_ns=time_ns, value=value, **where, **more)
+        self._state.scalars.append(scalar)
+
+    def _place(self) -> None:
+        """Gives those without a step the last one that had ended by then."""
+        state, ended = self._state, self._ended
+        for steps in ended.values():
+            steps.sort()
+        for i, scalar in enumerate(state.scalars):
+            if scalar.number is None:
+                whose = _NODE if scalar.rank is None else scalar.rank
+                steps = ended.get(whose, [])
+                at = bisect_right(steps, scalar.time_ns, key=lambda step: step[0])
+                number = steps[at - 1][1] if at else state.last_steps.get(whose, 0)
+                state.scalars[i] = replace(scalar, number=number)
+        state.last_steps.update((whose, steps[-1][1]) for whose, steps in ended.items())
+        self._ended = {}
+
+
+def _of_row(row: dict[str, Any], kind: Any, name: str, time_ns: int, value: float) -> ScalarItem:
+    return ScalarItem(
+        kind=kind,
+        name=name,
+        rank=row["rank"],
+        restart=row["restart"],
+        phase=row["phase"],
+        number=row["number"],
+        time_ns=time_ns,
+        value=value,
+    )
