@@ -25,7 +25,6 @@ from otel_mlperf.recorder.core.faults import count_in, log
 from otel_mlperf.recorder.core.held_contexts import hold_contexts
 from otel_mlperf.recorder.core.scrub import clean
 from otel_mlperf.recorder.instruments.garbage_collection import watch_garbage
-from otel_mlperf.recorder.instruments.stack_samples import watch_stacks
 from otel_mlperf.recorder.lifecycle.agent_launch import AgentWatch, agent_environ
 from otel_mlperf.recorder.lifecycle.process_use import ProcessUse, tell_imports
 from otel_mlperf.recorder.lifecycle.recorder import Recorder, make_recorder, watch_forks
@@ -94,6 +93,8 @@ def begin(name: str, config: Config, params: dict[str, Any], tags: list[str], st
         watch_garbage(recorder, recorder.cells)
     # The only thread of ours in the training process: for who asks for more than the usual.
     if config.reads("stacks") and config.readings != "basic":
+        from otel_mlperf.recorder.instruments.stack_samples import watch_stacks
+
         watch_stacks(recorder, recorder.cells, lambda: bool(recorder.stepping.open))
     watch.start()
     return run
