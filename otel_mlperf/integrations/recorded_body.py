@@ -78,12 +78,13 @@ def record_body(name: str) -> Iterator[RecordedBody]:
 
 def _end(run: Run) -> None:
     """Ends the run, and takes away the journal that nobody else is to read."""
-    journal = run._recorder.journal.path if run._recorder else None
+    journal = run._recorder.journal if run._recorder else None
     run.stop()
     if journal is not None:
         with suppress(OSError):
-            Path(journal).unlink()
-            Path(journal).parent.rmdir()
+            Path(journal.path).unlink()
+            Path(journal.path).parent.rmdir()
+        journal.release()
 
 
 def _measure(run: Run, name: str, duration_ns: int) -> RunMeasures:

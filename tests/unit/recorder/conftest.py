@@ -120,6 +120,11 @@ class Recording:
     def word(self, word: Word) -> int:
         return self.reader.word(word)
 
+    def release(self) -> None:
+        """Gives up the journal, which without an agent stays with its process, thousands of MB."""
+        if self.recorder.config.agent == "none":
+            self.journal.release()
+
     def _row(self, start, end, span, parent, root, track, name, flags, _seq) -> Row:
         kind = Kind(flags & 15)
         row = Row(kind, start, end, span, parent, root, track, flags)
@@ -168,6 +173,7 @@ def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[
         if not recording.may_fail:
             errors = recording.word(Word.INTERNAL_ERRORS)
             assert not errors, "the recorder failed inside: see the log"
+        recording.release()
 
 
 @pytest.fixture
