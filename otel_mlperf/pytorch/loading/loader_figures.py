@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import weakref
-from functools import cache
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any, Final
 
 from otel_mlperf import names
@@ -107,18 +107,22 @@ class Loaders:
     """The iterators of this process."""
 
     def __init__(self) -> None:
-        self._known: weakref.WeakKeyDictionary[Any, LoaderFigures] = weakref.WeakKeyDictionary()
+        self._known: dict[int, tuple[weakref.ref[Any], LoaderFigures]] = {}
         self._untold: list[tuple[weakref.ref[Any], LoaderFigures]] = []
         self._due_ns = 0
 
     def add(self, iterator: Any, figures: LoaderFigures) -> None:
         """An iterator was made."""
-        self._known[iterator] = figures
+        number = id(iterator)
+        # Forgotten by a function of C: the interpreter drops what is raised in one of Python's, as
+        # those of a WeakKeyDictionary are.
+        self._known[number] = weakref.ref(iterator, partial(self._known.pop, number)), figures
         self._untold.append((weakref.ref(iterator), figures))
 
     def of(self, iterator: Any) -> LoaderFigures | None:
         """Its figures; None of one that was made before anybody looked."""
-        return self._known.get(iterator)
+        known = self._known.get(id(iterator))
+        return known[1] if known is not None else None
 
     def look(self, now_ns: int) -> None:
         """Counts what has come, twice a second at most."""

@@ -7,7 +7,10 @@ from __future__ import annotations
 
 import os
 import time
+from contextlib import suppress
 from typing import Final, NamedTuple
+
+from otel_mlperf.recorder.core.interrupts import raises_afterwards
 
 _PATH: Final = "/proc/thread-self/schedstat"
 """CPU time, time in which it was ready to run and did not, turns; kernels may be without it."""
@@ -29,13 +32,11 @@ class Used(NamedTuple):
 class ThreadUse:
     """Reads the thread that made it: 2 µs."""
 
-    __slots__ = ("_file",)
+    _file = -1
 
     def __init__(self, path: str = _PATH) -> None:
-        try:
+        with suppress(OSError):
             self._file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        except OSError:
-            self._file = -1
 
     def read(self) -> Used:
         """Up to now."""
@@ -49,6 +50,11 @@ class ThreadUse:
         except (OSError, ValueError, IndexError):
             return 0
 
-    def __del__(self) -> None:
-        if self._file >= 0:
-            os.close(self._file)
+    def close(self) -> None:
+        """Gives the descriptor back."""
+        file, self._file = self._file, -1
+        if file >= 0:
+            os.close(file)
+
+    # A thread's goes with it.
+    __del__ = raises_afterwards(close)

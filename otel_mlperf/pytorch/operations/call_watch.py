@@ -10,6 +10,7 @@ from __future__ import annotations
 import threading
 import weakref
 from contextlib import nullcontext
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from otel_mlperf.recorder.core.faults import internal_error
@@ -51,8 +52,7 @@ class CallWatch:
             OSError: this torch cannot be woven.
             TypeError: this torch cannot be woven.
         """
-        key = id(module)
-        self._of[key] = weakref.ref(module, lambda _: self._of.pop(key, None)), watcher
+        self._tell(module, watcher)
         self.begin(torch)
 
     def begin(self, torch: Any) -> None:
@@ -98,9 +98,13 @@ class CallWatch:
         watcher = self.find(module)
         if watcher is not None:
             self._found += 1
-            key = id(module)
-            self._of[key] = weakref.ref(module, lambda _: self._of.pop(key, None)), watcher
+            self._tell(module, watcher)
         return watcher
+
+    def _tell(self, module: Any, watcher: Watcher) -> None:
+        number = id(module)
+        # Forgotten by a function of C: the interpreter drops what is raised in one of Python's.
+        self._of[number] = weakref.ref(module, partial(self._of.pop, number)), watcher
 
     def __enter__(self) -> None:
         self.busy = True

@@ -14,6 +14,7 @@ import sys
 import threading
 import weakref
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 from otel_mlperf.recorder.core.faults import internal_error
@@ -38,7 +39,8 @@ class _Ours(threading.local):
 _ours = _Ours()
 _owners: dict[None, Owner] = {}
 """At most one. Put there by one call of C: an interrupt leaves no doubt whose it is."""
-_others: weakref.WeakSet[Any] = weakref.WeakSet()
+_others: dict[int, weakref.ref[Any]] = {}
+"""Forgotten by a function of C: the interpreter drops what is raised in a WeakSet's own."""
 _is_installed = False
 watchers: list[Callable[[bool], None]] = []
 """Called when somebody else's profiler begins to record (True), and when it ends (False)."""
@@ -52,7 +54,8 @@ def install() -> None:
     _is_installed = True
     backend = sys.modules["torch.autograd.profiler"].profile
     frontend = sys.modules["torch.profiler.profiler"].profile
-    _others.update(_left_running(frontend))
+    for profiler in _left_running(frontend):
+        _note(profiler)
     _wrap(frontend, "start", before=_arrives)
     _wrap(frontend, "stop", after=_leaves)
     _wrap(backend, "_prepare_trace", before=_arrives)
@@ -67,7 +70,7 @@ def claim(owner: Owner) -> bool:
         return False
     # A profiler of another thread that starts between this look and the note below is not seen:
     # torch then empties ours, and `has_begun` tells before the export, which would crash.
-    if len(_others) or sys.modules["torch.autograd.profiler"]._is_profiler_enabled:
+    if _others or sys.modules["torch.autograd.profiler"]._is_profiler_enabled:
         release(owner)
         return False
     return True
@@ -81,7 +84,7 @@ def release(owner: Owner) -> None:
 
 def is_alone() -> bool:
     """Whether nobody else runs a profiler."""
-    return not len(_others)
+    return not _others
 
 
 @contextmanager
@@ -134,19 +137,24 @@ def _wrap(
     setattr(kind, name, call)
 
 
+def _note(profiler: Any) -> None:
+    number = id(profiler)
+    _others[number] = weakref.ref(profiler, partial(_others.pop, number))
+
+
 def _arrives(profiler: Any) -> None:
-    _others.add(profiler)  # first: from here on nobody of ours begins
+    _note(profiler)  # first: from here on nobody of ours begins
     owner = _owners.get(None)
     if owner is not None:
         owner.give_way()
 
 
 def _leaves(profiler: Any) -> None:
-    _others.discard(profiler)
+    _others.pop(id(profiler), None)
 
 
 def _leaves_for_good(profiler: Any) -> None:
-    _others.discard(profiler)
+    _others.pop(id(profiler), None)
     _tell(is_recording=False)
 
 

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
+from interrupted_calls import interruptions
+from open_files import open_files
+
+from otel_mlperf.pytorch import loading
 from otel_mlperf.pytorch.loading.thread_use import ThreadUse, Used
 
 
@@ -30,3 +35,29 @@ def test_a_kernel_that_does_not_say(tmp_path):
 def test_between_two_moments():
     """What was used meanwhile."""
     assert Used(9, 5).since(Used(4, 2)) == Used(5, 3)
+
+
+@pytest.mark.fault("F95")
+def test_interrupt_as_a_thread_ends(tmp_path):
+    """What comes as its reader is given up arrives, and no descriptor stays open."""
+    file = tmp_path / "schedstat"
+    file.write_text("1 2 3\n")
+    readers = [ThreadUse(str(file)) for _ in range(50)]
+
+    def end() -> None:
+        readers.pop()
+
+    for moment, raised, arrived in interruptions(loading, KeyboardInterrupt, end):
+        assert arrived is raised, moment.where
+        assert open_files()[str(file)] == len(readers), moment.where
+
+
+@pytest.mark.fault("F95")
+def test_interrupt_as_a_reader_is_made():
+    """What comes then arrives, and no other exception with it."""
+
+    def make() -> None:
+        ThreadUse()
+
+    for moment, raised, arrived in interruptions(loading, KeyboardInterrupt, make):
+        assert arrived is raised, moment.where

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import threading
+import weakref
 
 import pytest
 import torch
+from interrupted_calls import interruptions
 from torch.profiler import ProfilerActivity, profile, schedule
 
 import otel_mlperf as om
+from otel_mlperf.pytorch import windows
 from otel_mlperf.pytorch.windows import profiler_lock
 
 CPU = [ProfilerActivity.CPU]
@@ -186,3 +189,23 @@ def test_program_is_not_hindered_by_a_failing_guard(train, monkeypatch):
 
 def _refuse(*_args, **_kwargs):
     raise OSError(30, "Read-only file system")
+
+
+class Theirs:
+    """A profiler of the program."""
+
+
+def forget_profiler() -> None:
+    """A profiler starts and is gone without a stop."""
+    profiler_lock._arrives(Theirs())
+    assert profiler_lock.is_alone()
+
+
+@pytest.mark.fault("F95")
+@pytest.mark.parametrize("package", [windows, weakref])
+def test_interrupt_as_a_profiler_is_forgotten(package):
+    """What comes as its weak reference calls back arrives, and no window waits for it."""
+    forget_profiler()
+    for moment, raised, arrived in interruptions(package, KeyboardInterrupt, forget_profiler):
+        assert arrived is raised, moment.where
+        assert profiler_lock.is_alone()
