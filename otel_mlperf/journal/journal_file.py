@@ -50,6 +50,21 @@ def create_mapped(path: str, size: int) -> tuple[int, mmap.mmap]:
         raise _no_room(path, size, error) from error
 
 
+def map_scratch(path: str, size: int) -> mmap.mmap:
+    """As much memory that nobody reads, for what still writes when the recording is over.
+
+    Taken with the journal: at the end of a run, or in a forked child, there may be none left. Until
+    something is written there it costs addresses alone.
+
+    Raises:
+        JournalError: there is no room.
+    """
+    try:
+        return mmap.mmap(-1, size)
+    except OSError as error:
+        raise _no_room(path, size, error) from error
+
+
 def move_to_new(path: str, mapped: mmap.mmap) -> int:
     """Puts a new file with the same content under ``mapped`` and gives it the name ``path``.
 

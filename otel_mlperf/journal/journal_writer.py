@@ -25,7 +25,7 @@ import msgspec
 
 from otel_mlperf.errors import JournalError
 from otel_mlperf.foreign_errors import raise_foreign
-from otel_mlperf.journal.journal_file import create_mapped, move_to_new
+from otel_mlperf.journal.journal_file import create_mapped, map_scratch, move_to_new
 from otel_mlperf.journal.layout import (
     CELL_BYTES,
     CHUNK_BYTES,
@@ -77,8 +77,8 @@ class Journal:
     """The writing side of one journal file.
 
     ``words`` and ``floats`` are the whole file as 8-byte integers and floats (index = byte
-    offset >> 3), ``buffer`` the same memory for ``pack_into``, ``free`` the byte offsets of the
-    open table's free entries.
+    offset >> 3), ``buffer`` the same memory for ``pack_into``, ``scratch`` as much of which nobody
+    hears, ``free`` the byte offsets of the open table's free entries.
 
     Raises:
         JournalError: the file exists, or the file system has no room for it.
@@ -87,6 +87,7 @@ class Journal:
     def __init__(self, path: str, rows: int, meta: JournalMeta) -> None:
         self.path = path
         self.shape = Shape.of_rows(rows)
+        self.scratch = map_scratch(path, self.shape.size)
         self._fd, self.buffer = create_mapped(path, self.shape.size)
         self._former_fd = -1
         self.words = memoryview(self.buffer).cast("Q")

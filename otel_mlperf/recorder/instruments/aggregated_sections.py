@@ -8,7 +8,6 @@ the sections inside are children of the one around it.
 
 from __future__ import annotations
 
-import mmap
 import time
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -184,7 +183,7 @@ def _bind(  # noqa: C901 - closures of one scope, by design
     def retire() -> None:
         nonlocal words, reset_current
         # Of the same size: what is still open adds to cells of it.
-        words = memoryview(mmap.mmap(-1, recording.journal.shape.size)).cast("Q")
+        words = memoryview(recording.journal.scratch).cast("Q")
         reset_current = reset_and_surface
 
     def watch_asyncio() -> None:

@@ -16,7 +16,6 @@ leaving is done.
 
 from __future__ import annotations
 
-import mmap
 import struct
 import threading
 import time
@@ -327,7 +326,7 @@ def bind(  # noqa: C901, PLR0915 - closures of one scope, by design
         nonlocal buffer, words, ring, reset_current
         # Of the same size, so that the offsets that open sections hold are good in it. The lease
         # has been taken away before: a slot that is drawn now finds its end at 0.
-        buffer = mmap.mmap(-1, journal.shape.size)
+        buffer = journal.scratch
         words = memoryview(buffer).cast("Q")
         ring = memoryview(buffer)[journal.shape.ring_at :]
         reset_current = reset_and_surface

@@ -390,6 +390,37 @@ def test_start_without_room(tmp_path, limit):
 
 
 @pytest.mark.fault("F29")
+def test_no_memory_is_left(tmp_path):
+    """A program that may map no more records to its end, and its child writes nothing of its."""
+    after = After(
+        """
+        import resource
+        with open("/proc/self/statm") as file:
+            used = int(file.read().split()[0]) * resource.getpagesize()
+        hard = resource.getrlimit(resource.RLIMIT_AS)[1]
+        resource.setrlimit(resource.RLIMIT_AS, (used + (4 << 20), hard))
+        with om.span("around"):
+            for _ in om.steps([1, 2, 3]):
+                with om.span("forward", rows=2): om.log(loss=0.5)
+            pid = os.fork()
+            if pid == 0:
+                with om.span("child"): pass
+                os._exit(6)
+            print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+        run.stop()
+        """,
+        tmp_path,
+    )
+
+    assert after.out.splitlines()[1:] == ["6"]
+    assert after.status == 0
+    assert after.main["names"].count("forward") == 3
+    assert "child" not in after.main["names"]
+    assert after.main["is_closed"]
+    assert after.main["internal"] == 0
+
+
+@pytest.mark.fault("F29")
 def test_no_descriptors_are_left(tmp_path):
     """A program that has used up all records on, to its end; a child that cannot says so."""
     after = After(
