@@ -23,35 +23,46 @@ def within_budget(spans: Sequence[Kept], budget: int) -> list[Kept]:
     # Longest first with all that is above them: the tree stays whole, and what is left out is
     # short.
     kept = _longest(spans, budget)
-    parents = {span.span: span.parent for span in spans}
+    parents = {span.span: span.parent for span in spans if span.span not in kept}
+    nearest: dict[int, int] = {}
     groups: dict[tuple[int, int], list[Kept]] = {}
     for span in spans:
         if span.span not in kept:
             # The nearest one kept: a roll-up under a span that is not sent would be an orphan.
-            above = span.parent
-            for _ in parents:  # no more often: ids may name each other
-                if above not in parents or above in kept:
-                    break
-                above = parents[above]
+            above = _nearest_kept(span.parent, parents, nearest)
             groups.setdefault((above, span.name), []).append(span)
     return [span for span in spans if span.span in kept] + [
         _roll_up(above, members) for (above, _), members in groups.items()
     ]
 
 
+def _nearest_kept(above: int, parents: dict[int, int], nearest: dict[int, int]) -> int:
+    """The first above that is not in ``parents``; each way there is walked once, then known."""
+    way = []
+    while above in parents and above not in nearest:
+        way.append(above)
+        nearest[above] = above  # until it is known: ids may name each other
+        above = parents[above]
+    found = nearest.get(above, above)
+    nearest.update(dict.fromkeys(way, found))
+    return found
+
+
 def _longest(spans: Sequence[Kept], budget: int) -> set[int]:
     """Ids of the longest spans whose parents are kept too, half of the budget left for the rest."""
     by_id = {span.span: span for span in spans}
     kept: set[int] = set()
+    most = max(1, budget // 2)
     for span in sorted(spans, key=lambda s: s.start - s.end):
         chain: dict[int, None] = {}
         at = span
-        while at.span not in kept:
+        # As far as there is room: a recursion may be deeper than anything that is kept.
+        while at.span not in kept and len(kept) + len(chain) <= most:
             chain[at.span] = None
             if at.parent not in by_id or at.parent in chain:
                 break
             at = by_id[at.parent]
-        if len(kept) + len(chain) <= max(1, budget // 2):
+        if len(kept) + len(chain) <= most:
             kept.update(chain)
     return kept
 

@@ -6,8 +6,12 @@ import json
 
 import pytest
 from by_hand import accounts, adds_up, table
+from journal_model import META
 
 from otel_mlperf import names
+from otel_mlperf.agent.derivation.rollup import within_budget
+from otel_mlperf.agent.model.journal_state import JournalState
+from otel_mlperf.agent.model.kept_span import Kept
 from otel_mlperf.agent.model.sampling import Policy
 
 
@@ -53,3 +57,47 @@ def test_late_rows_are_rolled_up_apart(program, agent_of, run_folder) -> None:
     assert len(rolled) == 2
     assert sum(rolled) + sum(s["name"] == "read" and s["kind"] == "section" for s in spans) == 20
     assert len({s["span_id"] for s in spans}) == len(spans)
+
+
+class Id(int):
+    """A span's id that counts how often one is looked up."""
+
+    lookups = 0
+
+    def __hash__(self) -> int:
+        Id.lookups += 1
+        return super().__hash__()
+
+
+def inside(span: Id, parent: int) -> Kept:
+    """A span in another, which takes longer."""
+    journal = JournalState(META)
+    return Kept(
+        journal=journal, span=span, parent=parent, trace=b"", start=span, end=1_000_000 - span,
+        name=1, track=1, root=0, reason="",
+    )  # fmt: skip
+
+
+@pytest.mark.fault("F56")
+@pytest.mark.parametrize("depth", [2000, 4000])
+def test_deep_recursion_costs_each_span_the_same(depth: int) -> None:
+    """However many are around it, a span is looked up some times; all count, none is an orphan."""
+    ids = [Id(n) for n in range(depth)]
+    spans = [inside(ids[n], ids[n - 1] if n else -1) for n in reversed(range(depth))]
+    Id.lookups = 0
+    sent = within_budget(spans, 1000)
+
+    assert Id.lookups < 25 * depth
+    assert len(sent) <= 1000
+    assert sum(span.rolled_up or 1 for span in sent) == depth
+    assert {span.parent for span in sent} <= {span.span for span in sent} | {-1}
+
+
+@pytest.mark.fault("F94")
+def test_spans_that_name_each_other_are_rolled_up() -> None:
+    """Rows that were written over may be each other's parents: each counts, and nothing hangs."""
+    ids = [Id(n) for n in range(9)]
+    spans = [inside(ids[n], ids[n - 1]) for n in range(9)]
+    sent = within_budget(spans, 4)
+
+    assert sum(span.rolled_up or 1 for span in sent) == 9
