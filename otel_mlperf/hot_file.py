@@ -21,20 +21,21 @@ if TYPE_CHECKING:
 
 FOLDER: Final = "hot"
 """Of a run folder."""
-Kind = Literal["calls", "memory"]
+Kind = Literal["calls", "lines", "memory"]
 
 
 class HotSpot(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A function that was called, or a line that allocated what was not freed."""
+    """A function that was called, a line of one, or a line that allocated what was not freed."""
 
     name: str = ""
-    """The function; empty: a line."""
+    """The function; empty: a line that allocated."""
     file: str = ""
     """Empty: it is written in C."""
     line: int = 0
     calls: int = 0
+    """Of a line, how often it ran."""
     own_ns: int = 0
-    """Without what it called."""
+    """Without what it called; of a line with that."""
     total_ns: int = 0
     kept_bytes: int = 0
     blocks: int = 0

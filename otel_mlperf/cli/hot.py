@@ -20,7 +20,7 @@ def hot(
 ) -> None:
     """Show the functions that took the time of profiled sections, and the lines that allocated.
 
-    A program asks for it by `span(name, profile="calls")`, or "memory".
+    A program asks for it by `span(name, profile="calls")`, "lines" or "memory".
     """
     from functools import partial
 

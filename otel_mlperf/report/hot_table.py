@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 
 TOP: Final = 10
 _NONE: Final = (
-    "no call of a section was profiled: span(name, profile='calls') asks for it, 'memory' for what "
-    "is allocated"
+    "no call of a section was profiled: span(name, profile='calls') asks for it, 'lines' for the "
+    "lines of a function, 'memory' for what is allocated"
 )
 _COLUMN: Final = 9
 _NAME_PART: Final = 0.5
@@ -44,6 +44,7 @@ def _table(section: HotSection, top: int, width: int) -> list[Line]:
 
 _TITLES: Final = {
     "calls": ("own", "share", "total", "calls"),
+    "lines": ("time", "share", "runs"),
     "memory": ("grown", "share", "blocks"),
 }
 
@@ -92,6 +93,8 @@ def numbers(section: HotSection, part: HotPart) -> list[str]:
     share = percent(part.share)
     if section.kind == "memory":
         return [size(part.kept_bytes), share, f"{part.blocks:,}"]
+    if section.kind == "lines":
+        return [duration(part.own_ns), share, f"{part.calls:,}"]
     return [duration(part.own_ns), share, duration(part.total_ns), f"{part.calls:,}"]
 
 

@@ -21,7 +21,8 @@ from otel_mlperf.recorder.core.faults import internal_error, say_once, try_again
 from otel_mlperf.recorder.core.interrupts import at_once
 from otel_mlperf.recorder.core.name_registry import implied_category
 from otel_mlperf.recorder.instruments.aggregated_sections import AggregatedSection
-from otel_mlperf.recorder.sections.call_profile import PROFILES
+from otel_mlperf.recorder.sections.line_profile import LineProfile, why_no_lines
+from otel_mlperf.recorder.sections.profile_kinds import PROFILES
 from otel_mlperf.recorder.sections.section import Section
 from otel_mlperf.recorder.sections.section_context import CURRENT, Attributes
 
@@ -195,7 +196,13 @@ class Handle:
                 say_once("span(profile=) is for blocks, functions and coroutines; %r is a "
                          "generator: it is recorded without", function)  # fmt: skip
                 self.profile = ""
-            decorated: F = decorate(self, function, wrap_function)
+            has_lines = self.profile == LineProfile.kind
+            if has_lines and not _has_lines(function):
+                say_once("span(profile='lines') is for functions written in Python; %r is none: it "
+                         "is recorded without", function)  # fmt: skip
+                self.profile, has_lines = "", False
+            wrap = _wrap_lines if has_lines else wrap_function
+            decorated: F = decorate(self, function, wrap)
         except Exception as error:  # noqa: BLE001 - recording never raises
             internal_error(error)
             return function
@@ -247,7 +254,7 @@ def span(
     category: str | None = None,
     aggregate: bool = False,
     resources: bool = False,
-    profile: Literal["calls", "memory"] | None = None,
+    profile: Literal["calls", "lines", "memory"] | None = None,
     **attributes: Any,
 ) -> Decorator: ...
 def span(  # noqa: C901, PLR0911 - one way out for each price
@@ -278,8 +285,9 @@ def span(  # noqa: C901, PLR0911 - one way out for each price
         resources: measures what each call uses, too: CPU time, context switches and bytes of its
             thread, memory of the process and of PyTorch's CUDA allocator; some 25 µs a call. Of
             what is only added up it is not measured.
-        profile: ``"calls"`` or ``"memory"``: the first few calls are profiled, by cProfile or by
-            tracemalloc; ``otel-mlperf hot`` shows functions and lines. How many is the setting
+        profile: ``"calls"``, ``"lines"`` or ``"memory"``: the first few calls are profiled, by
+            cProfile, line_profiler (the extra ``lines``; functions only) or tracemalloc;
+            ``otel-mlperf hot`` shows functions and lines. How many is the setting
             ``profiled_calls``. What cannot be profiled is recorded without, and said once.
         **attributes: recorded with the span.
     """
@@ -405,6 +413,9 @@ def _known_profile(asked: Any) -> str:
     """The kind of profile that is meant; empty, and said, where it is none."""
     if asked is None:
         return ""
+    if asked == LineProfile.kind and (why := why_no_lines()):
+        say_once("span(profile='lines') is recorded without: %s", why)
+        return ""
     if asked in PROFILES:
         return str(asked)
     kinds = ", ".join(PROFILES)
@@ -415,6 +426,31 @@ def _known_profile(asked: Any) -> str:
 def _yields(function: Any) -> bool:
     plain = getattr(function, "__func__", function)  # of a static method, or of a class's
     return inspect.isgeneratorfunction(plain) or inspect.isasyncgenfunction(plain)
+
+
+def _has_lines(function: Any) -> bool:
+    plain = getattr(function, "__func__", function)
+    return inspect.isfunction(plain) and not inspect.iscoroutinefunction(plain)
+
+
+def _wrap_lines(handle: Handle, function: Any) -> Any:
+    @functools.wraps(function)
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        if _live._is_compiling is not None and _live._is_compiling():
+            return function(*args, **kwargs)
+        section = handle.short_way()
+        if section is None:
+            return function(*args, **kwargs)
+        recorder = _live._active
+        if recorder is None or not isinstance(section, Section):
+            with section:
+                return function(*args, **kwargs)
+        profiles = recorder.sections.profiles
+        profiles.announce_call(section)
+        with section:
+            return profiles.in_place_of(section, function)(*args, **kwargs)
+
+    return wrapper
 
 
 def wrap_function(handle: Handle, function: Any) -> Any:

@@ -1,8 +1,9 @@
 """How is one call of a section profiled: the functions that it called, what it allocated?
 
-By cProfile and tracemalloc of the standard library. Neither is put in the place of a profiler that
-is on already. Whatever comes, ``off`` leaves none on; it may be called again. What is written of a
-call is loaded with the first one: importing the package loads no msgspec.
+By cProfile and tracemalloc of the standard library; its lines: ``line_profile``. None is put in the
+place of a profiler that is on already. Whatever comes, ``off`` leaves none on; it may be called
+again. What is written of a call is loaded with the first one: importing the package loads no
+msgspec.
 """
 
 from __future__ import annotations
@@ -37,6 +38,8 @@ class CallProfile:
     """A profiler on one call, from ``begin`` to ``end``."""
 
     kind: ClassVar[Kind]
+    another: ClassVar[str] = ANOTHER
+    """What is said where it cannot be switched on."""
 
     def __init__(self) -> None:
         self.left_out = ""
@@ -50,7 +53,7 @@ class CallProfile:
         self._t0 = time.monotonic_ns()
         self.has_begun = self._on()
         if not self.has_begun:
-            self.left_out = ANOTHER
+            self.left_out = self.another
 
     def end(self) -> None:
         """Takes what there is to know and switches it off."""
@@ -70,6 +73,10 @@ class CallProfile:
     def off(self) -> None:
         """Switches it off, if it is on."""
         raise NotImplementedError
+
+    def in_place_of(self, function: Any) -> Any:
+        """What is to be called instead of the function whose call is profiled."""
+        return function
 
     def spots(self) -> list[HotSpot]:
         """All that was seen, the largest first."""
@@ -220,9 +227,3 @@ class AllocationProfile(CallProfile):
             if not (frame := one.traceback[0]).filename.startswith((_OURS, self._tracer.__file__))
         ]
         return sorted(seen, key=lambda spot: -spot.kept_bytes)
-
-
-PROFILES: Final[dict[str, type[CallProfile]]] = {
-    one.kind: one for one in (FunctionProfile, AllocationProfile)
-}
-"""By what ``span(profile=)`` calls them."""

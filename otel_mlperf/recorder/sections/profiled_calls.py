@@ -15,7 +15,8 @@ from otel_mlperf.foreign_errors import raise_foreign
 from otel_mlperf.hot_file import ProfiledCall, append_call
 from otel_mlperf.journal.layout import Flag
 from otel_mlperf.recorder.core.faults import internal_error, say_once
-from otel_mlperf.recorder.sections.call_profile import PROFILES
+from otel_mlperf.recorder.sections.line_profile import LineProfile
+from otel_mlperf.recorder.sections.profile_kinds import PROFILES
 from otel_mlperf.recorder.sections.section_context import extra_of, root_of
 
 if TYPE_CHECKING:
@@ -78,7 +79,7 @@ class ProfiledCalls:
             return
         place = None
         try:
-            place = self._place(section.entry)
+            place = self._place(section)
             if place is None:
                 return
             # Known before it is on: who is interrupted in between finds it, and ends it.
@@ -91,9 +92,29 @@ class ProfiledCalls:
             if place is not None:
                 place.off()
 
-    def _place(self, entry: int) -> Profiler | None:
-        begun = self._begun.get(entry, 0)
-        if begun >= self._recording.config.profiled_calls or self._room <= 0:
+    def announce_call(self, section: SectionContext) -> None:
+        """A function is about to be called in a section, which is not entered yet."""
+        if self._has_left(section.entry):  # else it would have an ``Extra`` for nothing
+            extra_of(section).is_call = True
+
+    def in_place_of(self, section: SectionContext, function: Any) -> Any:
+        """What is to be called in an open section instead of the function that it decorates."""
+        place = self._now
+        if place is None or place.entry != section.entry:
+            return function
+        try:
+            return place.profile.in_place_of(function)
+        except Exception as error:  # noqa: BLE001 - recording never raises
+            internal_error(error)
+            return function
+
+    def _place(self, section: SectionContext) -> Profiler | None:
+        entry = section.entry
+        if not self._has_left(entry):
+            return None
+        if self._asked_for[entry] == LineProfile.kind and not extra_of(section).is_call:
+            say_once("span(%r, profile='lines') is for functions: a block is recorded without",
+                     self._name(entry))  # fmt: skip
             return None
         if self._now is not None:
             if self._now.entry == entry:
@@ -102,9 +123,12 @@ class ProfiledCalls:
             say_once("a call of %s is not profiled: another section is at the time, around it or "
                      "in another thread; a later call will be", self._name(entry))  # fmt: skip
             return None
-        self._begun[entry] = begun + 1
+        number = self._begun[entry] = self._begun.get(entry, 0) + 1
         self._room -= 1
-        return Profiler(self, entry, begun + 1, self._recording)
+        return Profiler(self, entry, number, self._recording)
+
+    def _has_left(self, entry: int) -> bool:
+        return self._room > 0 and self._begun.get(entry, 0) < self._recording.config.profiled_calls
 
     def _mark(self, section: SectionContext, place: Profiler) -> None:
         extra = extra_of(section)

@@ -66,6 +66,8 @@ class Extra:
     """What it uses, while that is measured."""
     profiled: Any = None
     """The profiler that is, or was, on it."""
+    is_call = False
+    """Whether it is a function's, which asks what to call in its place."""
     stamp: Any = None
     """The stamp at its begin that a GPU passes, while it is open."""
     flags = 0

@@ -60,7 +60,7 @@ def asides(section: HotSection) -> list[str]:
 
 def what(section: HotSection) -> str:
     """What its rows are."""
-    return "line" if section.kind == "memory" else "function"
+    return "function" if section.kind == "calls" else "line"
 
 
 def first(part: HotPart) -> str:

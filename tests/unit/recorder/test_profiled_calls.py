@@ -282,7 +282,7 @@ def test_unknown_kind(recording, said):
             assert is_nothing_on()
     assert len(recording.sections("forward")) == 2
     assert len(said()) == 1
-    assert "it is one of calls, memory" in said()[0]
+    assert "it is one of calls, lines, memory" in said()[0]
 
 
 def test_folder_refuses(recording, said):

@@ -89,6 +89,16 @@ def test_tables(run):
     assert msgspec.json.encode(find_hot(run))
 
 
+def test_table_of_lines(run):
+    """Lines of a function say how long they took, how often they ran and where they stand."""
+    line = HotSpot(name="collate", file="data.py", line=7, calls=1200, own_ns=30 * MS)
+    append_call(str(run.path), 7, call(kind="lines", duration_ns=40 * MS, spots=[line]))
+    head, titles, row = render_hot(find_hot(run)).splitlines()
+    assert head.startswith("forward: 1 profiled call took 40.0 ms")
+    assert titles.split() == ["time", "share", "runs", "where"]
+    assert row.split() == ["30.0", "ms", "75", "%", "1,200", "collate", "data.py:7"]
+
+
 def test_nothing_profiled(run):
     """A run without a profiled call says how to ask for one."""
     assert "span(name, profile='calls')" in render_hot(find_hot(run))

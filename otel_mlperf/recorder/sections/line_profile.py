@@ -1,0 +1,116 @@
+"""How is one call of a function profiled by its lines?
+
+By the package ``line_profiler``, where it is installed. It would put other code into the function
+that it looks at; so the call runs a copy, and the program's function is left as it is.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import sys
+import threading
+from types import FunctionType
+from typing import TYPE_CHECKING, Any, Final
+
+from otel_mlperf.foreign_errors import raise_foreign
+from otel_mlperf.recorder.sections.call_profile import CallProfile
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from otel_mlperf.hot_file import HotSpot
+
+_TRACED: Final = "a debugger or another tracer was on"
+_PACKAGE: Final = "line_profiler"
+
+
+@functools.cache
+def why_no_lines() -> str:
+    """Why no lines can be profiled, and what to do; empty: they can. Loads what it needs."""
+    try:
+        importlib.import_module(_PACKAGE)
+    except Exception as error:  # noqa: BLE001 - whatever a package does while it is loaded
+        raise_foreign(error)
+        return f"{_PACKAGE} cannot be loaded ({error}): pip install 'otel-mlperf[lines]'"
+    return ""
+
+
+class LineProfile(CallProfile):
+    """Lines of one function, by line_profiler."""
+
+    kind = "lines"
+    another = _TRACED
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._profiler: Any = importlib.import_module(_PACKAGE).LineProfiler()
+        self._function: Callable[..., Any] | None = None
+        self._copy: Any = None
+        self._tracer: Any = None
+        self._is_on = False
+
+    def in_place_of(self, function: Any) -> Any:
+        """A copy, whose lines are seen; of any but the first function itself."""
+        if not self._is_on or self._thread != threading.get_ident():
+            return function
+        if self._copy is None:
+            copy = _copied(function)
+            self._profiler.add_function(copy)
+            self._function, self._copy = function, copy
+        return self._copy if function is self._function else function
+
+    def _on(self) -> bool:
+        if _is_traced():
+            return False
+        self._is_on = True  # first: interrupted after it is on, it has to be switched off
+        self._profiler.enable()
+        self._tracer = sys.gettrace()
+        return True
+
+    def _take(self) -> bool:
+        return sys.gettrace() is self._tracer
+
+    def off(self) -> None:
+        """In the thread in which it is on; no other can, and that one does it as the call ends."""
+        if not self._is_on or self._thread != threading.get_ident():
+            return
+        theirs = sys.gettrace()
+        self._profiler.disable()
+        if theirs is not None and theirs is not self._tracer and self._tracer is not None:
+            sys.settrace(theirs)  # that the program has put in its place meanwhile
+        self._is_on = False
+
+    def spots(self) -> list[HotSpot]:
+        """By the time in each line, with what it called."""
+        from otel_mlperf.hot_file import HotSpot
+
+        stats = self._profiler.get_stats()
+        seen = []
+        for (file, _, name), lines in stats.timings.items():
+            for line, runs, spent in lines:
+                ns = round(spent * stats.unit * 1e9)
+                about = {"name": name, "file": file, "line": line}
+                seen.append(HotSpot(**about, calls=runs, own_ns=ns, total_ns=ns))
+        return sorted(seen, key=lambda spot: -spot.own_ns)
+
+
+def _is_traced() -> bool:
+    """Whether somebody follows lines, or from Python 3.12 on holds what line_profiler needs."""
+    monitoring: Any = getattr(sys, "monitoring", None)
+    if monitoring is not None and monitoring.get_tool(monitoring.PROFILER_ID) is not None:
+        return True
+    return sys.gettrace() is not None
+
+
+def _copied(function: FunctionType) -> FunctionType:
+    copy = FunctionType(
+        function.__code__,
+        function.__globals__,
+        function.__name__,
+        function.__defaults__,
+        function.__closure__,
+    )
+    copy.__kwdefaults__ = function.__kwdefaults__
+    copy.__qualname__ = function.__qualname__
+    return copy
