@@ -30,7 +30,7 @@ def summary(  # noqa: PLR0913, PLR0917 - one for each option
     epochs: Annotated[bool, typer.Option("--epochs", help="Also each epoch.")] = False,
     as_json: JsonOption = False,
     as_html: Annotated[
-        bool, typer.Option("--html", help="Print a piece of HTML for notebooks.")
+        bool, typer.Option("--html", help="Print a piece of HTML for notebooks, with charts.")
     ] = False,
     closing: Annotated[bool, typer.Option("--closing", hidden=True)] = False,
     cell: Annotated[bool, typer.Option("--cell", hidden=True)] = False,
@@ -41,7 +41,6 @@ def summary(  # noqa: PLR0913, PLR0917 - one for each option
     from otel_mlperf.analysis.run.run_processes import RUNNING
     from otel_mlperf.journal.stored_wait import CELL_PATIENCE_S, PATIENCE_S
     from otel_mlperf.report.lines import shown_in, width_of
-    from otel_mlperf.report.notebook import render_html
     from otel_mlperf.report.summary_table import render_summary
     from otel_mlperf.store.run_folders import find_run
 
@@ -54,12 +53,13 @@ def summary(  # noqa: PLR0913, PLR0917 - one for each option
         answer = _ended(answer, wait_stored)
     if cell:
         plain = render_summary(answer)
-        print(to_json({"text/plain": plain, "text/html": render_html(answer)}))
+        print(to_json({"text/plain": plain, "text/html": _html(folder, answer)}))
         return
     # The closing text belongs to the program's messages, not to its output.
     stream = sys.stderr if closing else sys.stdout
     if as_json or as_html:
-        print(to_json(answer) if as_json else render_html(answer), file=stream)
+        whole = rank is None and phase is None
+        print(to_json(answer) if as_json else _html(folder, answer, whole=whole), file=stream)
         return
     color, unicode = shown_in(stream)
     width = width_of(stream)
@@ -67,6 +67,17 @@ def summary(  # noqa: PLR0913, PLR0917 - one for each option
         answer, width=width, color=color, unicode=unicode, calls=calls, epochs=epochs
     )
     print(drawn, end="", file=stream)
+
+
+def _html(folder: RunFolder, answer: Summary, *, whole: bool = True) -> str:
+    """With the charts of the run, unless the answer is about a part of it."""
+    from otel_mlperf.analysis.page.run_page import read_course
+    from otel_mlperf.report.notebook import render_cell, render_html
+    from otel_mlperf.store.table_reader import Store
+
+    if not whole:
+        return render_html(answer)
+    return render_cell(read_course(Store(folder.path), answer))
 
 
 def _wait_for_end(journals: list[str], patience_s: float) -> list[str]:

@@ -1,21 +1,35 @@
-"""How does a summary look in a notebook?"""
+"""How does a run look in a notebook: its summary, what was found, its charts?
+
+The charts are those of the page, in a frame of their own: nothing of theirs meets the notebook's
+scripts and styles. Where frames are taken out (on GitHub, in a notebook that is not trusted) or no
+script runs, the table is there all the same.
+"""
 
 from __future__ import annotations
 
 from html import escape
 from typing import TYPE_CHECKING
 
+from otel_mlperf.analysis.findings.finding_sources import judge_run
+from otel_mlperf.analysis.page.run_page import read_course
 from otel_mlperf.analysis.steps.step_shares import NOT_IN_A_SPAN
+from otel_mlperf.report.page.page_file import render_charts
 from otel_mlperf.report.quantities import column_unit, duration, percent
 from otel_mlperf.report.summary_notes import closing_lines
 from otel_mlperf.report.summary_table import failure_text, heading_text, steps_text
+from otel_mlperf.store.run_folders import read_run
+from otel_mlperf.store.table_reader import Store
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+    from pathlib import Path
 
+    from otel_mlperf.analysis.page.run_page import RunCourse
     from otel_mlperf.analysis.steps.step_shapes import Row
     from otel_mlperf.analysis.summary.summary_shapes import Branch, Summary
 
+_FRAME_PX = 680
+"""For the two charts of steps; the others are below, to be scrolled to."""
 _CELL = "text-align:right;padding:0 .8em"
 _BAR = "background:#4c78a8;height:.7em;display:inline-block"
 
@@ -33,6 +47,30 @@ def render_html(summary: Summary) -> str:
         parts += _tree(summary.tree)
     parts += (f"<div>{escape(line)}</div>" for line in closing_lines(summary))
     return "".join([*parts, "</div>"])
+
+
+def render_cell(course: RunCourse) -> str:
+    """The summary, and below it the charts, if there are any."""
+    charts = render_charts(course)
+    if not charts:
+        return render_html(course.summary)
+    # Its origin is none: it can neither read nor change the notebook around it.
+    frame = (
+        f"<iframe title='charts of the run' sandbox='allow-scripts allow-downloads' "
+        f"style='width:100%;height:{_FRAME_PX}px;border:0;margin-top:.6em' "
+        f'srcdoc="{escape(charts)}"></iframe>'
+    )
+    return render_html(course.summary) + frame
+
+
+def render_run(path: Path) -> str:
+    """The same of a run folder, as far as it is stored.
+
+    Raises:
+        StoreError: a file of the run cannot be read.
+    """
+    store = Store(path)
+    return render_cell(read_course(store, judge_run(read_run(path), store=store)))
 
 
 def _steps(rows: list[Row], mean_ns: float, has_gpu: bool) -> Iterable[str]:

@@ -10,6 +10,7 @@ from report_run import ENDING, HOSTILE, report_run
 from servers.build import REQUIRE
 
 from otel_mlperf.cli.report import report
+from otel_mlperf.report.notebook import render_run
 
 # How many pixels of a chart are not its background: its lines, bands and axes.
 MARKS = """() => Object.fromEntries([...otelMlperf.plots].map(([id, { plot, canvas }]) => {
@@ -75,6 +76,51 @@ def show(browser, page_file):
     yield open_page
     for context in contexts:
         context.close()
+
+
+@pytest.fixture
+def show_cell(browser, page_file):
+    """Opens a page that has what a notebook shows of the run, with scripts or without."""
+    contexts = []
+    (run,) = page_file.parent.glob("*bbbb")
+    notebook = page_file.with_name("notebook.html")
+    notebook.write_text(f"<!doctype html><meta charset=utf-8>{render_run(run)}")
+
+    def open_cell(**how):
+        context = browser.new_context(viewport={"width": 900, "height": 900}, offline=True, **how)
+        contexts.append(context)
+        page = context.new_page()
+        page.set_default_timeout(READY_MS)
+        page.said = []
+        page.on("console", lambda message: page.said.append(message.text))
+        page.on("pageerror", lambda error: page.said.append(str(error)))
+        page.goto(notebook.as_uri())
+        return page
+
+    yield open_cell
+    for context in contexts:
+        context.close()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_a_cell_of_a_notebook_has_its_charts(show_cell, scheme):
+    """By day and by night, in a frame that fits; nothing is said."""
+    page = show_cell(color_scheme=scheme)
+    page.frame_locator("iframe").locator("html[data-charts]").wait_for()
+    (frame,) = page.frames[1:]
+
+    marks = frame.evaluate(MARKS)
+    assert set(marks) == {"steps", "sections", "memory", "gpu-busy", "gpu-memory", "value-0"}
+    assert min(marks.values()) > 100, marks
+    assert frame.evaluate(TOO_WIDE) <= 0
+    assert page.said == []
+
+
+def test_a_cell_without_scripts_has_its_table(show_cell):
+    """As on GitHub, or in a notebook that is not trusted."""
+    page = show_cell(java_script_enabled=False)
+
+    assert page.get_by_text("data wait", exact=True).is_visible()
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import msgspec
+from msgspec.structs import asdict
 
 from otel_mlperf.analysis.comparison.comparison import compare_runs
 from otel_mlperf.analysis.comparison.comparison_shapes import (  # noqa: TC001 - msgspec reads it
@@ -33,19 +34,24 @@ if TYPE_CHECKING:
     from otel_mlperf.store.run_folders import RunFolder
 
 
-class RunPage(msgspec.Struct, frozen=True, kw_only=True):
-    """All that a page about a run shows."""
+class RunCourse(msgspec.Struct, frozen=True, kw_only=True):
+    """A run over time."""
 
     summary: Summary
     begin_ns: int
     """Unix time at which its charts begin."""
     steps: StepBuckets | None
     """None of a run without steps."""
-    ranks: RankMap | None
-    """None of a run of one rank."""
     charts: list[Chart]
     """Readings, then what the program logged."""
     moments: list[Moment]
+
+
+class RunPage(RunCourse, frozen=True, kw_only=True):
+    """All that a page about a run shows."""
+
+    ranks: RankMap | None
+    """None of a run of one rank."""
     kernels: Kernels | None
     """None: no profiler window has been read."""
     hot: list[HotSection]
@@ -63,21 +69,33 @@ def read_page(runs: Sequence[RunFolder]) -> RunPage:
     *others, run = runs
     store = Store(run.path)
     summary = judge_run(run, store=store)
-    begin, end = summary.started_ns, summary.started_ns + summary.duration_ns
     steps, has_warm_up = summary.steps, summary.warm_up is not None
     return RunPage(
+        **asdict(read_course(store, summary)),
+        ranks=read_rank_map(store, steps, has_warm_up=has_warm_up) if steps else None,
+        kernels=_read_kernels(run) if summary.windows else None,
+        hot=find_hot(run).sections,
+        comparisons=_compare(runs) if others else [],
+    )
+
+
+def read_course(store: Store, summary: Summary) -> RunCourse:
+    """What the charts of a run draw.
+
+    Raises:
+        StoreError: a file of the run cannot be read.
+    """
+    begin, end = summary.started_ns, summary.started_ns + summary.duration_ns
+    steps, has_warm_up = summary.steps, summary.warm_up is not None
+    return RunCourse(
         summary=summary,
         begin_ns=begin,
         steps=read_step_buckets(store, steps, has_warm_up=has_warm_up) if steps else None,
-        ranks=read_rank_map(store, steps, has_warm_up=has_warm_up) if steps else None,
         charts=[
             *read_reading_charts(store, begin, end),
             *read_value_charts(store, begin, end),
         ],
         moments=read_moments(store, summary),
-        kernels=_read_kernels(run) if summary.windows else None,
-        hot=find_hot(run).sections,
-        comparisons=_compare(runs) if others else [],
     )
 
 

@@ -79,6 +79,12 @@ class StoredRun:
     def __repr__(self) -> str:
         return f"<StoredRun {self.name!r} {self.path}>"
 
+    def _repr_html_(self) -> str:
+        """What a notebook shows: the summary, what was found, and charts."""
+        # By name: what draws lies above the analysis.
+        draw = importlib.import_module("otel_mlperf.report.notebook").render_run
+        return str(draw(self.path))
+
     def steps(self) -> RunTable:
         """One row for each step that ended."""
         return self.table("steps")

@@ -188,14 +188,14 @@ class Run:
         return empty
 
     def _repr_html_(self) -> str:
-        """What a notebook shows: the table of ``stats()`` while it goes on, then the summary."""
+        """What a notebook shows: the table of ``stats()`` while it goes on, then all of the run."""
         import html
 
         if self.is_active:
             return self.stats()._repr_html_()
 
         try:
-            return f"<pre>{html.escape(self._read())}</pre>"
+            return self._read("--html")
         except OtelMlperfError as error:
             return f"<pre>{html.escape(str(error))}</pre>"
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from otel_mlperf.analysis.page.line_buckets import Chart, Line
     from otel_mlperf.analysis.page.rank_map import RankMap
-    from otel_mlperf.analysis.page.run_page import RunPage
+    from otel_mlperf.analysis.page.run_page import RunCourse, RunPage
     from otel_mlperf.analysis.page.step_buckets import StepBuckets
 
 _COLORS: Final = 8
@@ -24,19 +24,25 @@ _COLORS: Final = 8
 
 def chart_data(page: RunPage) -> dict[str, Any]:
     """All charts of the page by their id, and what happened when."""
-    begin = page.begin_ns
-    charts: dict[str, Any] = {}
-    if page.steps is not None:
-        charts |= _step_charts(page.steps, begin, section_colors(page.summary))
+    data = course_data(page)
     if page.ranks is not None:
-        charts["rank-map"] = _rank_map(page.ranks, begin)
-    for chart in page.charts:
+        data["charts"]["rank-map"] = _rank_map(page.ranks, page.begin_ns)
+    return data
+
+
+def course_data(course: RunCourse) -> dict[str, Any]:
+    """The charts over time alone."""
+    begin = course.begin_ns
+    charts: dict[str, Any] = {}
+    if course.steps is not None:
+        charts |= _step_charts(course.steps, begin, section_colors(course.summary))
+    for chart in course.charts:
         charts[chart.id] = _line_chart(chart, begin)
     moments = [
         [moment.kind, moment.name, *_seconds([moment.time_ns], begin), moment.duration_ns / 1e9]
-        for moment in page.moments
+        for moment in course.moments
     ]
-    return {"charts": charts, "moments": moments, "wall_s": page.summary.duration_ns / 1e9}
+    return {"charts": charts, "moments": moments, "wall_s": course.summary.duration_ns / 1e9}
 
 
 def points_text(steps: StepBuckets) -> str:

@@ -17,7 +17,7 @@ import msgspec
 
 from otel_mlperf.report.finding_lines import finding_text
 from otel_mlperf.report.page import hot_part, tables
-from otel_mlperf.report.page.chart_data import chart_data, points_text
+from otel_mlperf.report.page.chart_data import chart_data, course_data, points_text
 from otel_mlperf.report.page.chart_library import ASSETS, FOLDER, SCRIPT, STYLE
 from otel_mlperf.report.page.headline import headline, tiles
 from otel_mlperf.report.quantities import column_unit, duration, figures, percent, plural, size
@@ -26,34 +26,49 @@ from otel_mlperf.report.summary_table import failure_text, heading_text
 if TYPE_CHECKING:
     from jinja2 import Environment
 
-    from otel_mlperf.analysis.page.run_page import RunPage
+    from otel_mlperf.analysis.page.run_page import RunCourse, RunPage
 
 
 def render_page(page: RunPage) -> str:
     """The whole file."""
+    return _rendered(
+        "page.html.jinja",
+        page,
+        chart_data(page),
+        heading=heading_text(page.summary),
+        failure=failure_text(page.summary),
+        headline=headline(page),
+        tiles=tiles(page),
+        tables=tables,
+        hot=hot_part,
+        unit=column_unit(page.summary.steps.mean_ns) if page.summary.steps else None,
+    )
+
+
+def render_charts(course: RunCourse) -> str:
+    """A file with the charts over time and nothing else; empty: the run has none."""
+    if not (course.steps or course.charts):
+        return ""
+    return _rendered("charts.html.jinja", course, course_data(course))
+
+
+def _rendered(template: str, course: RunCourse, data: dict[str, Any], **more: Any) -> str:
     from markupsafe import Markup
 
     scripts = [(FOLDER / SCRIPT).read_text(), (ASSETS / "page.js").read_text()]
-    summary = page.summary
     return (
         _environment()
-        .get_template("page.html.jinja")
+        .get_template(template)
         .render(
-            page=page,
-            summary=summary,
-            heading=heading_text(summary),
-            failure=failure_text(summary),
-            headline=headline(page),
-            tiles=tiles(page),
-            tables=tables,
-            hot=hot_part,
-            points=page.steps and points_text(page.steps),
-            unit=column_unit(summary.steps.mean_ns) if summary.steps else None,
+            page=course,
+            summary=course.summary,
+            points=course.steps and points_text(course.steps),
             # Markup: our own files, and JSON in which nothing can end the element around it.
             styles=[Markup(_read(STYLE)), Markup((ASSETS / "page.css").read_text())],
             scripts=[Markup(script) for script in scripts],
             policy=_policy(scripts),
-            data=Markup(_safe_json(chart_data(page))),
+            data=Markup(_safe_json(data)),
+            **more,
         )
     )
 

@@ -252,7 +252,11 @@ def test_summary_and_notebook(start):
     wait_until(lambda: list(recording.run.path.glob("tables/steps/*")))
 
     assert "forward" in json.dumps(recording.run.summary())
-    assert recording.run._repr_html_().startswith("<pre>digits")
+    html = recording.run._repr_html_()
+    assert html.startswith("<div")
+    assert {"digits", "3 steps", "<table>", "<iframe"} <= {
+        word for word in ("digits", "3 steps", "<table>", "<iframe") if word in html
+    }
 
 
 def test_summary_of_nothing(start, monkeypatch):
