@@ -65,7 +65,7 @@ TRAINING = {
     "status": "Cpus_allowed_list:\t0-3\n",
     "cgroup": "0::/job\n",
     "mountinfo": "30 23 0:26 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n",
-    "io": "read_bytes: 4096\nwrite_bytes: 512\n",
+    "io": "syscw: 3\nread_bytes: 4096\nwrite_bytes: 512\n",
     f"task/{PID}/children": f"{PID + 1} ",
     "schedstat": "5000000 3000000 7\n",
     f"task/{PID}/schedstat": "5000000 3000000 7\n",
