@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from otel_mlperf import names
 from otel_mlperf.analysis.findings.cpu_shares import read_cpu_shares
-from otel_mlperf.analysis.findings.stack_lines import read_stack_lines
+from otel_mlperf.analysis.findings.stack_lines import lifted_stack_lines
 from otel_mlperf.analysis.steps.step_shares import NOT_IN_A_SPAN
 from otel_mlperf.findings.finding import Finding, Gain, Where
 from otel_mlperf.findings.finding_table import row_of
@@ -38,10 +38,9 @@ def find_blocked_loop(numbers: RunNumbers) -> list[Finding]:
     steps, row = numbers.summary.steps, row_of("blocked_loop")
     if steps is None or steps.count < _FEWEST or len(steps.rows) < 2:
         return []
-    uncovered = sum(one.share for one in steps.rows if one.name == NOT_IN_A_SPAN)
-    if not row.holds(uncovered) or read_stack_lines(numbers.store, uncovered):
+    if not row.holds(numbers.uncovered) or lifted_stack_lines(numbers):
         return []
-    still = [_standing(rank, numbers, uncovered) for rank in read_cpu_shares(numbers).ranks]
+    still = [_standing(rank, numbers) for rank in read_cpu_shares(numbers).ranks]
     most = max(still, default=None, key=lambda one: one.share)
     return [_finding(most, numbers)] if most is not None and row.holds(most.share) else []
 
@@ -54,7 +53,7 @@ class _Standing(NamedTuple):
     """Times a step that the process wrote."""
 
 
-def _standing(rank: OfRank, numbers: RunNumbers, uncovered: float) -> _Standing:
+def _standing(rank: OfRank, numbers: RunNumbers) -> _Standing:
     steps = numbers.summary.steps
     assert steps is not None
     ((sum_ns, from_to_ns, count),) = numbers.store.rows(_COVERED, phase=steps.phase, rank=rank.rank)
@@ -63,17 +62,17 @@ def _standing(rank: OfRank, numbers: RunNumbers, uncovered: float) -> _Standing:
     in_steps = min(1.0, sum_ns / from_to_ns)
     # All that is beside the steps, and in sections that wait, may be standing still, too.
     of_steps = (1 - rank.main_on_cpu - rank.main_waits - (1 - in_steps)) / in_steps
-    share = min(uncovered, of_steps - _may_wait(numbers, uncovered))
+    share = min(numbers.uncovered, of_steps - _may_wait(numbers))
     writes = None if rank.writes is None else rank.writes * from_to_ns / 1e9 / count
     return _Standing(rank, share, writes)
 
 
-def _may_wait(numbers: RunNumbers, uncovered: float) -> float:
+def _may_wait(numbers: RunNumbers) -> float:
     """Share of a step in sections in which the main thread may stand still."""
     steps = numbers.summary.steps
     assert steps is not None
     if numbers.uses_gpu or len(steps.ranks) > 1:
-        return 1 - uncovered
+        return 1 - numbers.uncovered
     return sum(
         one.share
         for one in steps.rows

@@ -8,7 +8,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from otel_mlperf import names
-from otel_mlperf.analysis.findings.stack_lines import read_stack_lines
+from otel_mlperf.analysis.findings.stack_lines import lifted_stack_lines
 from otel_mlperf.analysis.steps.step_shares import NOT_IN_A_SPAN
 from otel_mlperf.findings.finding import Finding, Gain, Where
 from otel_mlperf.findings.finding_table import row_of
@@ -37,14 +37,13 @@ def find_large_shares(numbers: RunNumbers) -> list[Finding]:
             for row in steps.rows
             if row.category == names.GARBAGE_COLLECTION and not row.beside
         )
-        unseen = sum(row.share for row in steps.rows if row.name == NOT_IN_A_SPAN)
         if _collecting_steps(numbers) >= _FEWEST_COLLECTING:
             found += _finding("garbage_collection", collected, "step", summary)
         # Where nothing at all was named there is nothing that could be uncovered.
         if len(steps.rows) > 1:
             found += [
-                replace(one, summary=one.summary + _where_uncovered(numbers, unseen))
-                for one in _finding("uncovered", unseen, "step", summary)
+                replace(one, summary=one.summary + _where_uncovered(numbers))
+                for one in _finding("uncovered", numbers.uncovered, "step", summary)
             ]
     if summary.duration_ns >= _SHORTEST_NS and steps is not None:
         for id, name in (("validation", names.VALIDATE), ("checkpoint", names.SPAN_CHECKPOINT)):
@@ -62,13 +61,9 @@ def _collecting_steps(numbers: RunNumbers) -> int:
     )
 
 
-def _where_uncovered(numbers: RunNumbers, uncovered: float) -> str:
+def _where_uncovered(numbers: RunNumbers) -> str:
     """The line of the program at which the main thread likely was for most of it; or nothing."""
-    lines = [
-        (rank, line)
-        for rank in read_stack_lines(numbers.store, uncovered)
-        for line in rank.own_lines()
-    ]
+    lines = [(rank, line) for rank in lifted_stack_lines(numbers) for line in rank.own_lines()]
     if not lines:
         return ""
     rank, line = max(lines, key=lambda one: one[0].share([one[1]]))

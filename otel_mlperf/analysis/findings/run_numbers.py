@@ -6,6 +6,7 @@ from functools import cached_property, wraps
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from otel_mlperf.analysis.steps.step_series import read_section_series, read_step_series
+from otel_mlperf.analysis.steps.step_shares import NOT_IN_A_SPAN
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -43,6 +44,12 @@ class RunNumbers:
         if steps is None:
             return []
         return read_section_series(self.store, steps.phase, has_warm_up=self._has_warm_up)
+
+    @cached_property
+    def uncovered(self) -> float:
+        """Share of a step of the main phase that is in no section, 0.0 to 1.0."""
+        steps = self.summary.steps
+        return sum(one.share for one in steps.rows if one.name == NOT_IN_A_SPAN) if steps else 0.0
 
     @cached_property
     def uses_gpu(self) -> bool:

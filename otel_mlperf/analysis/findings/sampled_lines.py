@@ -9,8 +9,7 @@ from __future__ import annotations
 from math import sqrt
 from typing import TYPE_CHECKING, Final, Literal
 
-from otel_mlperf.analysis.findings.stack_lines import read_stack_lines
-from otel_mlperf.analysis.steps.step_shares import NOT_IN_A_SPAN
+from otel_mlperf.analysis.findings.stack_lines import lifted_stack_lines
 from otel_mlperf.findings.finding import Finding, Gain, Where
 from otel_mlperf.findings.finding_table import row_of
 
@@ -54,8 +53,7 @@ def find_sampled_lines(numbers: RunNumbers) -> list[Finding]:
     steps = numbers.summary.steps
     if steps is None or steps.count < _FEWEST:
         return []
-    uncovered = sum(one.share for one in steps.rows if one.name == NOT_IN_A_SPAN)
-    ranks = read_stack_lines(numbers.store, uncovered)
+    ranks = lifted_stack_lines(numbers)
     found = []
     for kind in _KINDS:
         judged = [_judge(kind, rank, numbers, has_gpu=numbers.uses_gpu) for rank in ranks]

@@ -8,10 +8,12 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from otel_mlperf import names
+from otel_mlperf.analysis.findings.run_numbers import once_a_run
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from otel_mlperf.analysis.findings.run_numbers import RunNumbers
     from otel_mlperf.store.table_reader import Store
 
 _FEWEST: Final = 30
@@ -101,6 +103,12 @@ class StackLines:
 def _function(qualified: str) -> str:
     """The function that a comprehension is written in: it is one line with what is around it."""
     return _INLINE.sub("", qualified) or "<module>"
+
+
+@once_a_run
+def lifted_stack_lines(numbers: RunNumbers) -> list[StackLines]:
+    """Those of each rank, where own lines count for what is in no section."""
+    return read_stack_lines(numbers.store, numbers.uncovered)
 
 
 def read_stack_lines(store: Store, uncovered: float = 0.0) -> list[StackLines]:
