@@ -15,13 +15,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any, Literal
 
-from otel_mlperf.config_field import checked, set_by
+from otel_mlperf.config_field import checked, set_by, some_of
 from otel_mlperf.declared_config import declare
 from otel_mlperf.errors import ConfigError
 from otel_mlperf.levels import LEVELS
 from otel_mlperf.profile_schedule import schedule_text
 from otel_mlperf.request_bounds import bounds_text
-from otel_mlperf.tracker_list import trackers_text
+from otel_mlperf.tracker_list import TRACKERS
 
 _log = logging.getLogger("otel_mlperf")
 PREFIX = "OTEL_MLPERF_"
@@ -39,20 +39,6 @@ _NOT_SETTINGS = (
     "OTEL_MLPERF_REQUIRE_SERVERS",
     "OTEL_MLPERF_TRACES",
 )
-
-
-def _sources_text(given: Any) -> str:
-    """Names of sources, each once and in one order, separated by commas.
-
-    Raises:
-        ConfigError: there is no such source.
-    """
-    words = given.split(",") if isinstance(given, str) else list(given)
-    wanted = {word.strip() for word in words} - {""}
-    if unknown := wanted.difference(READING_SOURCES):
-        known = ", ".join(READING_SOURCES)
-        raise ConfigError(f"found {min(unknown)!r}, expected some of {known}")
-    return ",".join(source for source in READING_SOURCES if source in wanted)
 
 
 def _words_text(given: Any) -> str:
@@ -96,7 +82,7 @@ class Config:
         DESTINATIONS,
         "",
         "Trackers of experiments that are told of the run, by commas: ``tensorboard``.",
-        parse=trackers_text,
+        parse=some_of(TRACKERS),
     )
     resource: str = set_by(
         "OTEL_RESOURCE_ATTRIBUTES",
@@ -259,7 +245,7 @@ class Config:
         "",
         "What is not read, by commas: ``host``, ``process``, ``gpu``, ``filesystem``, ``gc``, "
         "``allocator``, ``stacks``.",
-        parse=_sources_text,
+        parse=some_of(READING_SOURCES),
     )
     readings_interval_ms: int = set_by(
         "OTEL_MLPERF_READINGS_INTERVAL",

@@ -13,9 +13,25 @@ from typing import TYPE_CHECKING, Any
 from otel_mlperf.errors import ConfigError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
 _TRUE, _FALSE = ("true", "1", "yes", "on"), ("false", "0", "no", "off")
+
+
+def some_of(known: Sequence[str]) -> Callable[[Any], str]:
+    """What makes a value of names, given as text or in a list, of which only these are right.
+
+    It holds each once and in one order, separated by commas.
+    """
+
+    def parse(given: Any) -> str:
+        words = given.split(",") if isinstance(given, str) else list(given)
+        wanted = {word.strip() for word in words} - {""}
+        if unknown := wanted.difference(known):
+            raise ConfigError(f"found {min(unknown)!r}, expected some of {', '.join(known)}")
+        return ",".join(name for name in known if name in wanted)
+
+    return parse
 
 
 def set_by(
