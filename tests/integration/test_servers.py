@@ -26,6 +26,9 @@ from otel_mlperf import names
 
 pytestmark = pytest.mark.servers
 
+TOO_SLOW_S = 8.0
+"""Longer than an exporter of the Collector waits for an answer unless it is told."""
+
 
 @pytest.fixture
 def run_name():
@@ -209,6 +212,24 @@ def test_what_a_collector_accepted_survives_its_death(servers, collector, tracin
 
     for span in (before, after):
         assert wait_until(lambda span=span: servers.jaeger_trace(hex_trace_id(span)))
+
+
+def test_what_jaeger_takes_late_is_not_sent_again(servers, collector, tracing):
+    """Else a Jaeger that is too slow for a burst gets all of it again and again, and more of it."""
+    own = collector()
+    own.start()
+    with tracing(own.otlp_endpoint).start_as_current_span("train.step") as early:
+        pass
+    wait_until(lambda: servers.jaeger_trace(hex_trace_id(early)))
+
+    with servers.jaeger_server.stopped():
+        with tracing(own.otlp_endpoint).start_as_current_span("train.step") as late:
+            pass
+        time.sleep(TOO_SLOW_S)
+
+    assert wait_until(lambda: servers.jaeger_trace(hex_trace_id(late)))
+    own.stop()
+    assert "retry" not in own.log.read_text()
 
 
 def test_the_compose_file_loads(go, tmp_path):

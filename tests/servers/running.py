@@ -9,9 +9,11 @@ from __future__ import annotations
 import os
 import random
 import shutil
+import signal
 import socket
 import subprocess
 import time
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -19,7 +21,7 @@ import urllib3
 from servers import build
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
 DEPLOY = Path(__file__).resolve().parents[2] / "deploy"
 PATIENCE_S = 300.0
@@ -114,6 +116,16 @@ class Server:
             self._process.kill()
             self._process.wait()
         self._process = None
+
+    @contextmanager
+    def stopped(self) -> Iterator[None]:
+        """It stands still meanwhile: it takes connections, as its kernel does, and answers none."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            self._process.send_signal(signal.SIGCONT)
 
     def said(self) -> str:
         """The end of its log."""
