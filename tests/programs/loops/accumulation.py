@@ -22,9 +22,11 @@ ACCUMULATE = 4
 def main():
     torch.manual_seed(0)
     torch.set_num_threads(1)
-    data = TensorDataset(torch.randn(640, 256), torch.randint(0, 10, (640,)))
-    loader = DataLoader(data, batch_size=64, shuffle=True)
-    model = nn.Sequential(nn.Linear(256, 512), nn.ReLU(), nn.Linear(512, 512), nn.Linear(512, 10))
+    data = TensorDataset(torch.randn(2560, 256), torch.randint(0, 10, (2560,)))
+    loader = DataLoader(data, batch_size=256, shuffle=True)
+    model = nn.Sequential(
+        nn.Linear(256, 1024), nn.ReLU(), nn.Linear(1024, 1024), nn.Linear(1024, 10)
+    )
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
     criterion = nn.CrossEntropyLoss()
     for epoch in range(2):

@@ -21,9 +21,11 @@ TRUE = {
 def main():
     torch.manual_seed(0)
     torch.set_num_threads(1)
-    data = TensorDataset(torch.randn(384, 256), torch.randint(0, 10, (384,)))
-    loader = DataLoader(data, batch_size=64, shuffle=True)
-    model = nn.Sequential(nn.Linear(256, 512), nn.ReLU(), nn.Linear(512, 512), nn.Linear(512, 10))
+    data = TensorDataset(torch.randn(1536, 256), torch.randint(0, 10, (1536,)))
+    loader = DataLoader(data, batch_size=256, shuffle=True)
+    model = nn.Sequential(
+        nn.Linear(256, 1024), nn.ReLU(), nn.Linear(1024, 1024), nn.Linear(1024, 10)
+    )
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
     number = 0
     for _epoch in range(2):

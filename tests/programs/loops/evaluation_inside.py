@@ -30,11 +30,11 @@ def evaluate(model, loader):
 def main():
     torch.manual_seed(0)
     torch.set_num_threads(1)
-    data = TensorDataset(torch.randn(576, 256), torch.randint(0, 10, (576,)))
-    training, held_out = torch.utils.data.random_split(data, [384, 192])
-    loader = DataLoader(training, batch_size=64, shuffle=True)
-    evaluation_loader = DataLoader(held_out, batch_size=64)
-    model = nn.Sequential(nn.Linear(256, 512), nn.ReLU(), nn.Dropout(0.1), nn.Linear(512, 10))
+    data = TensorDataset(torch.randn(2304, 256), torch.randint(0, 10, (2304,)))
+    training, held_out = torch.utils.data.random_split(data, [1536, 768])
+    loader = DataLoader(training, batch_size=256, shuffle=True)
+    evaluation_loader = DataLoader(held_out, batch_size=256)
+    model = nn.Sequential(nn.Linear(256, 2048), nn.ReLU(), nn.Dropout(0.1), nn.Linear(2048, 10))
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
     number = 0
     for _epoch in range(2):

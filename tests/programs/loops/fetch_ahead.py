@@ -44,9 +44,11 @@ class FetchAhead:
 def main():
     torch.manual_seed(0)
     torch.set_num_threads(1)
-    data = TensorDataset(torch.randn(384, 256), torch.randint(0, 10, (384,)))
-    loader = FetchAhead(DataLoader(data, batch_size=64, shuffle=True))
-    model = nn.Sequential(nn.Linear(256, 512), nn.ReLU(), nn.Linear(512, 512), nn.Linear(512, 10))
+    data = TensorDataset(torch.randn(1536, 256), torch.randint(0, 10, (1536,)))
+    loader = FetchAhead(DataLoader(data, batch_size=256, shuffle=True))
+    model = nn.Sequential(
+        nn.Linear(256, 1024), nn.ReLU(), nn.Linear(1024, 1024), nn.Linear(1024, 10)
+    )
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
     schedule = torch.optim.lr_scheduler.LinearLR(optimizer, total_iters=12)
     for epoch in range(2):

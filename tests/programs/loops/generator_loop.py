@@ -44,8 +44,10 @@ def train(model, loader):
 def main():
     torch.manual_seed(0)
     torch.set_num_threads(1)
-    model = nn.Sequential(nn.Linear(256, 512), nn.ReLU(), nn.Linear(512, 512), nn.Linear(512, 10))
-    for number, loss in enumerate(train(model, DataLoader(Stream(), batch_size=64))):
+    model = nn.Sequential(
+        nn.Linear(256, 1024), nn.ReLU(), nn.Linear(1024, 1024), nn.Linear(1024, 10)
+    )
+    for number, loss in enumerate(train(model, DataLoader(Stream(), batch_size=256))):
         print(f"step {number}: loss {loss:.6f}")
         if number == 9:
             break

@@ -26,8 +26,10 @@ CHECKPOINT = "checkpoint.pt"
 def main():
     torch.manual_seed(0)
     torch.set_num_threads(1)
-    data = TensorDataset(torch.randn(768, 256), torch.randint(0, 10, (768,)))
-    model = nn.Sequential(nn.Linear(256, 512), nn.ReLU(), nn.Linear(512, 512), nn.Linear(512, 10))
+    data = TensorDataset(torch.randn(3072, 256), torch.randint(0, 10, (3072,)))
+    model = nn.Sequential(
+        nn.Linear(256, 1024), nn.ReLU(), nn.Linear(1024, 1024), nn.Linear(1024, 10)
+    )
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
     first = 0
     if os.path.exists(CHECKPOINT):
@@ -35,7 +37,7 @@ def main():
         model.load_state_dict(state["model"])
         optimizer.load_state_dict(state["optimizer"])
         first = state["step"]
-    loader = DataLoader(Subset(data, range(first * 64, len(data))), batch_size=64)
+    loader = DataLoader(Subset(data, range(first * 256, len(data))), batch_size=256)
     with run(step=first):
         for number, (x, y) in enumerate(steps(loader), start=first + 1):
             optimizer.zero_grad()

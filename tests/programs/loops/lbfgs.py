@@ -20,9 +20,9 @@ TRUE = {
 def main():
     torch.manual_seed(0)
     torch.set_num_threads(1)
-    x = torch.rand(256, 128)
+    x = torch.rand(1024, 128)
     y = torch.sin(x.sum(1, keepdim=True))
-    model = nn.Sequential(nn.Linear(128, 256), nn.Tanh(), nn.Linear(256, 256), nn.Linear(256, 1))
+    model = nn.Sequential(nn.Linear(128, 512), nn.Tanh(), nn.Linear(512, 512), nn.Linear(512, 1))
     criterion = nn.MSELoss()
     optimizer = torch.optim.LBFGS(model.parameters(), lr=0.1, max_iter=4)
 
@@ -39,7 +39,7 @@ def main():
         with step(), section("optimizer"):
             loss = optimizer.step(closure)
         with torch.no_grad(), section("validate"):
-            error = criterion(model(x[:64]), y[:64])
+            error = criterion(model(x[:512]), y[:512])
         print(f"step {number}: loss {loss.item():.6f}, error {error.item():.6f}")
 
 

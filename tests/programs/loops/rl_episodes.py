@@ -16,7 +16,7 @@ TRUE = {
     "checkpoints": 0,
 }
 LENGTHS = [6, 9, 3, 12]
-PLAYERS = 64
+PLAYERS = 256
 
 
 class Game:
@@ -52,7 +52,7 @@ def play(policy, length):
 def main():
     torch.manual_seed(0)
     torch.set_num_threads(1)
-    policy = nn.Sequential(nn.Linear(128, 512), nn.ReLU(), nn.Linear(512, 2))
+    policy = nn.Sequential(nn.Linear(128, 2048), nn.ReLU(), nn.Linear(2048, 2))
     optimizer = torch.optim.Adam(policy.parameters(), lr=1e-2)
     for episode in range(8):
         with step():

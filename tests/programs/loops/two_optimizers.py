@@ -19,16 +19,16 @@ TRUE = {
     "validations": 0,
     "checkpoints": 0,
 }
-BATCH = 64
+BATCH = 256
 
 
 def main():
     torch.manual_seed(0)
     torch.set_num_threads(1)
-    data = TensorDataset(torch.randn(384, 256))
+    data = TensorDataset(torch.randn(1536, 256))
     loader = DataLoader(data, batch_size=BATCH, shuffle=True)
-    maker = nn.Sequential(nn.Linear(32, 512), nn.ReLU(), nn.Linear(512, 256))
-    judge = nn.Sequential(nn.Linear(256, 512), nn.ReLU(), nn.Linear(512, 1))
+    maker = nn.Sequential(nn.Linear(32, 2048), nn.ReLU(), nn.Linear(2048, 256))
+    judge = nn.Sequential(nn.Linear(256, 2048), nn.ReLU(), nn.Linear(2048, 1))
     maker_optimizer = torch.optim.Adam(maker.parameters(), lr=2e-4, betas=(0.5, 0.999))
     judge_optimizer = torch.optim.Adam(judge.parameters(), lr=2e-4, betas=(0.5, 0.999))
     criterion = nn.BCEWithLogitsLoss()

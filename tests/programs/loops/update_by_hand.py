@@ -19,14 +19,16 @@ TRUE = {
     "checkpoints": 0,
 }
 UNSEEN = ["steps", "updates"]
-BATCH, RATE = 64, 0.1
+BATCH, RATE = 256, 0.1
 
 
 def main():
     torch.manual_seed(0)
     torch.set_num_threads(1)
-    x, y = torch.randn(384, 256), torch.randint(0, 10, (384,))
-    model = nn.Sequential(nn.Linear(256, 512), nn.ReLU(), nn.Linear(512, 512), nn.Linear(512, 10))
+    x, y = torch.randn(1536, 256), torch.randint(0, 10, (1536,))
+    model = nn.Sequential(
+        nn.Linear(256, 1024), nn.ReLU(), nn.Linear(1024, 1024), nn.Linear(1024, 10)
+    )
     for epoch in range(2):
         for at in range(0, len(x), BATCH):
             with step():

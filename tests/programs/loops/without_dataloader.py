@@ -18,7 +18,7 @@ TRUE = {
     "validations": 3,
     "checkpoints": 2,
 }
-BLOCK, BATCH, MICRO_STEPS = 32, 16, 2
+BLOCK, BATCH, MICRO_STEPS = 32, 64, 2
 
 
 class Model(nn.Module):
@@ -26,8 +26,8 @@ class Model(nn.Module):
 
     def __init__(self):
         super().__init__()
-        self.embedding = nn.Embedding(64, 256)
-        self.layers = nn.Sequential(nn.Linear(256, 256), nn.GELU(), nn.Linear(256, 64))
+        self.embedding = nn.Embedding(64, 512)
+        self.layers = nn.Sequential(nn.Linear(512, 512), nn.GELU(), nn.Linear(512, 64))
 
     def forward(self, x, y):
         guesses = self.layers(self.embedding(x))
