@@ -8,21 +8,24 @@ those, and decorated functions, begin to record when a run starts.
 from __future__ import annotations
 
 import functools
-import inspect
 import sys
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast, overload
 
 from otel_mlperf.recorder.api.block import Invisible
 from otel_mlperf.recorder.api.decorate import decorate
+from otel_mlperf.recorder.api.profiled_function import (
+    has_lines,
+    known_profile,
+    profile_for,
+    wrap_lines,
+)
 from otel_mlperf.recorder.api.unrecorded import note_use
 from otel_mlperf.recorder.core import recording
 from otel_mlperf.recorder.core.attribute_values import safe_attributes, safe_name_text
-from otel_mlperf.recorder.core.faults import internal_error, say_once, try_again
+from otel_mlperf.recorder.core.faults import internal_error, try_again
 from otel_mlperf.recorder.core.interrupts import at_once
 from otel_mlperf.recorder.core.name_registry import implied_category
 from otel_mlperf.recorder.instruments.aggregated_sections import AggregatedSection
-from otel_mlperf.recorder.sections.line_profile import LineProfile, why_no_lines
-from otel_mlperf.recorder.sections.profile_kinds import PROFILES
 from otel_mlperf.recorder.sections.section import Section
 from otel_mlperf.recorder.sections.section_context import CURRENT, Attributes
 
@@ -192,16 +195,8 @@ class Handle:
     def __call__(self, function: F) -> F:
         """Decorates a function; its section is named after it if no name was given."""
         try:
-            if self.profile and _yields(function):
-                say_once("span(profile=) is for blocks, functions and coroutines; %r is a "
-                         "generator: it is recorded without", function)  # fmt: skip
-                self.profile = ""
-            has_lines = self.profile == LineProfile.kind
-            if has_lines and not _has_lines(function):
-                say_once("span(profile='lines') is for functions written in Python; %r is none: it "
-                         "is recorded without", function)  # fmt: skip
-                self.profile, has_lines = "", False
-            wrap = _wrap_lines if has_lines else wrap_function
+            self.profile = profile_for(function, self.profile)
+            wrap = wrap_lines if has_lines(self.profile) else wrap_function
             decorated: F = decorate(self, function, wrap)
         except Exception as error:  # noqa: BLE001 - recording never raises
             internal_error(error)
@@ -383,7 +378,7 @@ def _with_more(
 ) -> Any:
     """A section with a category or attributes of its own, one that is measured, or profiled."""
     # Among the attributes: a parameter with a default costs each call that does not give it.
-    profile = _known_profile(attributes.pop("profile")) if "profile" in attributes else ""
+    profile = known_profile(attributes.pop("profile")) if "profile" in attributes else ""
     recorder = _active
     if recorder is not None and recorder.is_retired:
         recorder = active()
@@ -407,50 +402,6 @@ def _with_more(
         extra = section.extra = Attributes()
         extra.attributes = safe_attributes(attributes)
     return section
-
-
-def _known_profile(asked: Any) -> str:
-    """The kind of profile that is meant; empty, and said, where it is none."""
-    if asked is None:
-        return ""
-    if asked == LineProfile.kind and (why := why_no_lines()):
-        say_once("span(profile='lines') is recorded without: %s", why)
-        return ""
-    if asked in PROFILES:
-        return str(asked)
-    kinds = ", ".join(PROFILES)
-    say_once("span(profile=%.40r): it is one of %s; recorded without", asked, kinds)
-    return ""
-
-
-def _yields(function: Any) -> bool:
-    plain = getattr(function, "__func__", function)  # of a static method, or of a class's
-    return inspect.isgeneratorfunction(plain) or inspect.isasyncgenfunction(plain)
-
-
-def _has_lines(function: Any) -> bool:
-    plain = getattr(function, "__func__", function)
-    return inspect.isfunction(plain) and not inspect.iscoroutinefunction(plain)
-
-
-def _wrap_lines(handle: Handle, function: Any) -> Any:
-    @functools.wraps(function)
-    def wrapper(*args: Any, **kwargs: Any) -> Any:
-        if _live._is_compiling is not None and _live._is_compiling():
-            return function(*args, **kwargs)
-        section = handle.short_way()
-        if section is None:
-            return function(*args, **kwargs)
-        recorder = _live._active
-        if recorder is None or not isinstance(section, Section):
-            with section:
-                return function(*args, **kwargs)
-        profiles = recorder.sections.profiles
-        profiles.announce_call(section)
-        with section:
-            return profiles.in_place_of(section, function)(*args, **kwargs)
-
-    return wrapper
 
 
 def wrap_function(handle: Handle, function: Any) -> Any:

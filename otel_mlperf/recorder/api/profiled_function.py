@@ -1,0 +1,73 @@
+"""What does ``span(profile=)`` mean for a function, and what cannot be profiled so?"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from typing import TYPE_CHECKING, Any
+
+from otel_mlperf.recorder.core import recording
+from otel_mlperf.recorder.core.faults import say_once
+from otel_mlperf.recorder.sections.line_profile import LineProfile, why_no_lines
+from otel_mlperf.recorder.sections.profile_kinds import PROFILES
+from otel_mlperf.recorder.sections.section import Section
+
+if TYPE_CHECKING:
+    from otel_mlperf.recorder.api.span import Handle
+
+
+def known_profile(asked: Any) -> str:
+    """The kind of profile that is meant; empty, and said, where it is none."""
+    if asked is None:
+        return ""
+    if asked == LineProfile.kind and (why := why_no_lines()):
+        say_once("span(profile='lines') is recorded without: %s", why)
+        return ""
+    if asked in PROFILES:
+        return str(asked)
+    kinds = ", ".join(PROFILES)
+    say_once("span(profile=%.40r): it is one of %s; recorded without", asked, kinds)
+    return ""
+
+
+def profile_for(function: Any, profile: str) -> str:
+    """That kind, if calls of a function can be profiled so; else empty, and said."""
+    plain = getattr(function, "__func__", function)  # of a static method, or of a class's
+    if profile and (inspect.isgeneratorfunction(plain) or inspect.isasyncgenfunction(plain)):
+        say_once("span(profile=) is for blocks, functions and coroutines; %r is a generator: it is "
+                 "recorded without", function)  # fmt: skip
+        return ""
+    if has_lines(profile) and not _is_plain_python(plain):
+        say_once("span(profile='lines') is for functions written in Python; %r is none: it is "
+                 "recorded without", function)  # fmt: skip
+        return ""
+    return profile
+
+
+def has_lines(profile: str) -> bool:
+    """Whether a kind tells lines, for which another function is called in place of the given."""
+    return profile == LineProfile.kind
+
+
+def wrap_lines(handle: Handle, function: Any) -> Any:
+    """Decorates a function of which the first calls are profiled by their lines."""
+
+    @functools.wraps(function)
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        section = handle.short_way()
+        if section is None:
+            return function(*args, **kwargs)
+        recorder = recording.active()
+        if recorder is None or not isinstance(section, Section):
+            with section:
+                return function(*args, **kwargs)
+        profiles = recorder.sections.profiles
+        profiles.announce_call(section)
+        with section:
+            return profiles.in_place_of(section, function)(*args, **kwargs)
+
+    return wrapper
+
+
+def _is_plain_python(function: Any) -> bool:
+    return inspect.isfunction(function) and not inspect.iscoroutinefunction(function)
