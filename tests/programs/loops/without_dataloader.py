@@ -68,8 +68,9 @@ def main():
                 losses = estimate_loss(model, splits)
             print(f"step {number}: train {losses['train']:.6f}, val {losses['val']:.6f}")
             if number > 0:
+                states = {"model": model.state_dict(), "optimizer": optimizer.state_dict()}
                 with section("checkpoint"):
-                    torch.save({"model": model.state_dict(), "step": number}, "checkpoint.pt")
+                    torch.save({**states, "step": number}, "checkpoint.pt")
         with step():
             for _ in range(MICRO_STEPS):
                 with section("forward"):
