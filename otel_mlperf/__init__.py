@@ -43,6 +43,7 @@ from otel_mlperf.recorder.api.file_watch import watch_files
 from otel_mlperf.recorder.api.instruments import counter, gauge, histogram
 from otel_mlperf.recorder.api.log_ids import log_ids
 from otel_mlperf.recorder.api.memory import Memory, memory
+from otel_mlperf.recorder.api.memory_growth import MemoryPoint, memory_growth, memory_point
 from otel_mlperf.recorder.api.readings import Readings, readings
 from otel_mlperf.recorder.api.request import request
 from otel_mlperf.recorder.api.span import span
@@ -54,14 +55,18 @@ from otel_mlperf.recorder.lifecycle.run import Run
 
 if _TYPE_CHECKING:
     from otel_mlperf.analysis.run.stored_run import RunTable, StoredRun, read_run
+    from otel_mlperf.growth_file import GrowthRow, MemoryGrowth
     from otel_mlperf.journal.bulletin import RunWarning
     from otel_mlperf.recorder.lifecycle.section_stats import SectionStats, Stats
 
 __all__ = [
     "Config",
     "ConfigError",
+    "GrowthRow",
     "JournalError",
     "Memory",
+    "MemoryGrowth",
+    "MemoryPoint",
     "OtelMlperfError",
     "Readings",
     "Run",
@@ -84,6 +89,8 @@ __all__ = [
     "log_ids",
     "mark_step",
     "memory",
+    "memory_growth",
+    "memory_point",
     "memory_snapshot",
     "model_work",
     "on_phase",
@@ -114,6 +121,8 @@ def __dir__() -> list[str]:
 
 
 _LATER = {
+    "GrowthRow": "otel_mlperf.growth_file",
+    "MemoryGrowth": "otel_mlperf.growth_file",
     "RunTable": "otel_mlperf.analysis.run.stored_run",
     "RunWarning": "otel_mlperf.journal.bulletin",
     "SectionStats": "otel_mlperf.recorder.lifecycle.section_stats",

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, Literal
 
 import msgspec
 
-from otel_mlperf.whole_file import open_private
+from otel_mlperf.whole_file import append_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -74,15 +74,8 @@ def append_call(run_folder: str, pid: int, call: ProfiledCall) -> None:
     Raises:
         OSError: the place refuses.
     """
-    folder = os.path.join(run_folder, FOLDER)
-    os.makedirs(folder, mode=0o700, exist_ok=True)
-    path = os.path.join(folder, f"{call.rank}-{call.restart}-{pid}.jsonl")
-    content = msgspec.json.encode(call) + b"\n"
-    fd = open_private(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-    try:
-        os.write(fd, content)
-    finally:
-        os.close(fd)
+    name = f"{call.rank}-{call.restart}-{pid}.jsonl"
+    append_line(os.path.join(run_folder, FOLDER), name, msgspec.json.encode(call))
 
 
 def read_calls(run_folder: Path) -> Iterator[ProfiledCall]:

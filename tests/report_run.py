@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from run_folders import MS, START, RunFolderBuilder, S
 
 from otel_mlperf import names
+from otel_mlperf.growth_file import GrowthRow
 from otel_mlperf.hot_file import HotSpot
 
 if TYPE_CHECKING:
@@ -40,6 +41,7 @@ def report_run(
             has_gpu=True,
         )
         _profiled(run, rank)
+        _grown(run, rank)
         for at in range(0, 60, 5):
             _readings(run, rank, at)
     for at in range(0, 60, 2):
@@ -80,6 +82,21 @@ def _profiled(run: RunFolderBuilder, rank: int) -> None:
         "remember", kept, rank=rank, kind="memory", duration_ns=9 * MS, kept_bytes=4000,
         peak_bytes=9000,
     )  # fmt: skip
+
+
+def _grown(run: RunFolderBuilder, rank: int) -> None:
+    rows = [
+        GrowthRow(what="type", name=HOSTILE, count=40, bytes=4000, now_count=50, now_bytes=5000),
+        GrowthRow(
+            what="site", file=f"/srv/team/{ENDING}/keep.py", line=7, count=3, bytes=3000,
+            now_count=3, now_bytes=3000,
+        ),
+        GrowthRow(
+            what="tensor", name="float32 [64] on cuda:0, with its graph", count=9, bytes=2304,
+            now_count=9, now_bytes=2304,
+        ),
+    ]  # fmt: skip
+    run.grown(*rows, rank=rank, bytes=4000, tensor_bytes=2304, resident_bytes=5000, steps=9)
 
 
 def _readings(run: RunFolderBuilder, rank: int, at: int) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
+from otel_mlperf.growth_file import GrowthRow, MemoryGrowth, append_growth
 from otel_mlperf.hot_file import HotSpot, ProfiledCall, append_call
 from otel_mlperf.store.part_writer import write_part
 from otel_mlperf.store.schema import TABLES
@@ -30,6 +31,7 @@ class RunFolderBuilder:
         self._rows: dict[str, list[dict[str, Any]]] = {table: [] for table in TABLES}
         self._accounts: dict[str, Any] = {}
         self._profiled: list[ProfiledCall] = []
+        self._grown: list[MemoryGrowth] = []
 
     def process(self, end: int = 0, outcome: str = "finished", **fields: Any) -> None:
         """A process from START on; ``end`` in ns after it, 0 while it runs."""
@@ -149,6 +151,11 @@ class RunFolderBuilder:
         call = ProfiledCall(section=section, spots=list(spots), unix_ns=START, **(about | fields))
         self._profiled.append(call)
 
+    def grown(self, *rows: GrowthRow, **fields: Any) -> None:
+        """What memory had grown between two points."""
+        times = {"begin_ns": START, "end_ns": START + S}
+        self._grown.append(MemoryGrowth(rows=list(rows), **(times | fields)))
+
     def accounting(self, **signals: Any) -> None:
         """What the agent of ``node1`` counted."""
         self._accounts |= signals
@@ -168,6 +175,8 @@ class RunFolderBuilder:
                 write_part(self.path, table, "node1", 1, columns)
         for call in self._profiled:
             append_call(str(self.path), 100 + call.rank, call)
+        for growth in self._grown:
+            append_growth(str(self.path), 100 + growth.rank, growth)
         if self._accounts:
             folder = self.path / "accounting"
             folder.mkdir()

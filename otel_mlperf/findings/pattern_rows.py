@@ -94,7 +94,8 @@ PATTERN_ROWS: Final[tuple[FindingRow, ...]] = (
         ),
         action=(
             "Look for what keeps objects: losses that are added up with their graph "
-            "(use .item() or .detach()), lists of outputs, caches without a limit."
+            "(use .item() or .detach()), lists of outputs, caches without a limit; "
+            "om.memory_growth() tells what has grown between two points."
         ),
         of_ended=True,
     ),

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING, Final
 
-from otel_mlperf.report.lines import WIDTH, Line, left, short, text
+from otel_mlperf.report.growth_table import all_growth_lines
+from otel_mlperf.report.lines import WIDTH, Line, left, place_text, short, text
 from otel_mlperf.report.quantities import duration, percent, plural, size
 
 if TYPE_CHECKING:
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 TOP: Final = 10
 _NONE: Final = (
     "no call of a section was profiled: span(name, profile='calls') asks for it, 'lines' for the "
-    "lines of a function, 'memory' for what is allocated"
+    "lines of a function, 'memory' for what is allocated; memory_growth() tells what has grown"
 )
 _COLUMN: Final = 9
 _NAME_PART: Final = 0.5
@@ -24,10 +24,13 @@ _NAME_PART: Final = 0.5
 def render_hot(
     hot: HotRun, *, top: int = TOP, width: int = WIDTH, color: bool = False, unicode: bool = True
 ) -> str:
-    """A table for each profiled section."""
+    """A table for each profiled section, then what memory has grown."""
     lines: list[Line] = []
     for section in hot.sections:
         lines += [*([[]] if lines else []), *_table(section, top, width)]
+    if hot.growths:
+        grown = all_growth_lines(hot.growths, top=top, width=width)
+        lines += [*([[]] if lines else []), *grown]
     return text(lines or [[(_NONE, "")]], color=color, unicode=unicode)
 
 
@@ -106,16 +109,7 @@ def _row(section: HotSection, part: HotPart, width: int) -> Line:
 def _where(part: HotPart, room: int) -> str:
     if not part.file:
         return short(part.name, room)
-    # The end of a path tells more than its beginning.
-    place = f"{part.file.removeprefix(os.getcwd() + os.sep)}:{part.line}"
     if not part.name:
-        return _end(place, room)
+        return place_text(part.file, part.line, room)
     name = round(room * _NAME_PART)
-    return f"{left(part.name, name)} {_end(place, room - name - 1)}"
-
-
-def _end(place: str, room: int) -> str:
-    folders = place.split(os.sep)
-    while len(folders) > 1 and len(os.sep.join(folders)) > room:
-        folders.pop(0)
-    return short(os.sep.join(folders), room)
+    return f"{left(part.name, name)} {place_text(part.file, part.line, room - name - 1)}"

@@ -86,6 +86,14 @@ def left(raw: str, width: int) -> str:
     return cut + " " * (width - columns(cut))
 
 
+def place_text(file: str, line: int, room: int) -> str:
+    """A line of a file; of a long path the end, which tells more than its beginning."""
+    folders = f"{file.removeprefix(os.getcwd() + os.sep)}:{line}".split(os.sep)
+    while len(folders) > 1 and len(os.sep.join(folders)) > room:
+        folders.pop(0)
+    return short(os.sep.join(folders), room)
+
+
 def columns(line: str) -> int:
     """How many columns a terminal takes for ``line``."""
     # Chinese takes two columns a character, and an accent set on top of one none.

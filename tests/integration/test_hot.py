@@ -76,3 +76,21 @@ def test_spans_say_so(ended):
     told = ended.rows("SELECT name, attributes FROM spans WHERE name IN ('collate', 'remember')")
     by = [(span["name"], "ml.section.profiler" in str(span["attributes"])) for span in told]
     assert sorted(name for name, is_told in by if is_told) == ["collate"] * 3 + ["remember"] * 3
+
+
+def test_growth_of_the_page(tmp_path):
+    """Each tensor and line that the page shows has grown by as many as it says."""
+    (tmp_path / "leak.py").write_text(files(PAGE)["leak.py"])
+    done = subprocess.run(
+        [sys.executable, "leak.py"], cwd=tmp_path,
+        env=environment(tmp_path / "runs", OTEL_MLPERF_AGENT="none"),
+        capture_output=True, text=True, timeout=LIMIT_S, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    found, shown = (
+        {line.split("  ")[-1]: line.split()[2] for line in text.splitlines() if " cpu" in line}
+        for text in (done.stdout, PAGE[PAGE.index("memory in ") :])
+    )
+    assert len(found) == 2
+    assert found == shown
+    assert " leak.py:14" in done.stdout

@@ -12,11 +12,12 @@ import pytest
 import otel_mlperf as om
 
 ROOT = Path(__file__).parents[2]
-NAMES = ["Config", "ConfigError", "JournalError", "Memory", "OtelMlperfError", "Readings", "Run",
-         "RunActive", "RunTable", "RunWarning", "SectionStats", "Span", "Stats", "StoredRun",
+NAMES = ["Config", "ConfigError", "GrowthRow", "JournalError", "Memory", "MemoryGrowth",
+         "MemoryPoint", "OtelMlperfError", "Readings", "Run", "RunActive", "RunTable",
+         "RunWarning", "SectionStats", "Span", "Stats", "StoredRun",
          "counter", "cuda_memory", "epoch", "epochs",
          "find_batch_size", "gauge", "histogram", "integrate", "log", "log_ids", "mark_step",
-         "memory", "memory_snapshot",
+         "memory", "memory_growth", "memory_point", "memory_snapshot",
          "model_work",
          "on_phase", "on_step_begin", "on_step_end", "on_warning", "phase", "read_run",
          "readings",

@@ -26,6 +26,7 @@ from otel_mlperf.analysis.profiles.kernel_totals import find_kernels, read_rows
 from otel_mlperf.analysis.profiles.window_shapes import Kernels  # noqa: TC001 - msgspec reads it
 from otel_mlperf.analysis.summary.summary_shapes import Summary  # noqa: TC001 - msgspec reads it
 from otel_mlperf.errors import NoSuchWindow
+from otel_mlperf.growth_file import MemoryGrowth  # noqa: TC001 - msgspec reads it
 from otel_mlperf.store.table_reader import Store
 
 if TYPE_CHECKING:
@@ -56,6 +57,8 @@ class RunPage(RunCourse, frozen=True, kw_only=True):
     """None: no profiler window has been read."""
     hot: list[HotSection]
     """Sections that were profiled, the longest first."""
+    growths: list[MemoryGrowth]
+    """What the program had more of between two points, in the order in which it asked."""
     comparisons: list[Comparison]
     """Of each other run with the first, in the order in which they were given."""
 
@@ -70,11 +73,13 @@ def read_page(runs: Sequence[RunFolder]) -> RunPage:
     store = Store(run.path)
     summary = judge_run(run, store=store)
     steps, has_warm_up = summary.steps, summary.warm_up is not None
+    hot = find_hot(run)
     return RunPage(
         **asdict(read_course(store, summary)),
         ranks=read_rank_map(store, steps, has_warm_up=has_warm_up) if steps else None,
         kernels=_read_kernels(run) if summary.windows else None,
-        hot=find_hot(run).sections,
+        hot=hot.sections,
+        growths=hot.growths,
         comparisons=_compare(runs) if others else [],
     )
 

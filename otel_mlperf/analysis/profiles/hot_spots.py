@@ -1,6 +1,7 @@
-"""Which functions took the time of a run's profiled sections, and which lines allocated?
+"""Which functions took the time of profiled sections, which lines allocated, and what has grown?
 
-The calls that were profiled, on all ranks and in all processes, added up by section.
+The calls that were profiled, on all ranks and in all processes, added up by section; and what each
+process had more of between two points.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from otel_mlperf.growth_file import MemoryGrowth, read_growths
 from otel_mlperf.hot_file import HotSpot, Kind, ProfiledCall, read_calls
 
 if TYPE_CHECKING:
@@ -59,6 +61,8 @@ class HotRun(msgspec.Struct, frozen=True, kw_only=True, tag_field="schema", tag=
     short_id: str
     sections: list[HotSection]
     """The longest first; empty: none was profiled."""
+    growths: list[MemoryGrowth] = []
+    """What programs had more of between two points, in the order in which they asked."""
 
 
 def find_hot(run: RunFolder, section: str | None = None, rank: int | None = None) -> HotRun:
@@ -69,7 +73,14 @@ def find_hot(run: RunFolder, section: str | None = None, rank: int | None = None
             groups[call.section, call.phase, call.kind].append(call)
     sections = [_added_up(calls) for calls in groups.values()]
     sections.sort(key=lambda one: (-one.duration_ns, one.section))
-    return HotRun(id=run.facts.id, short_id=run.short_id, sections=sections)
+    # What has grown is the process's, and no section's.
+    growths = [
+        growth
+        for growth in (read_growths(run.path) if section is None else ())
+        if rank in (None, growth.rank)
+    ]
+    growths.sort(key=lambda one: one.end_ns)
+    return HotRun(id=run.facts.id, short_id=run.short_id, sections=sections, growths=growths)
 
 
 def _added_up(calls: Sequence[ProfiledCall]) -> HotSection:

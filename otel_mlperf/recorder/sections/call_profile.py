@@ -27,7 +27,7 @@ ANOTHER: Final = "another profiler was on"
 CAME_BETWEEN: Final = "another profiler took its place"
 OTHER_THREAD: Final = "it ended in another thread"
 GAVE_WAY: Final = "it awaited, and others ran in its thread"
-_OURS: Final = __file__.rpartition("/recorder/")[0]
+OURS: Final = __file__.rpartition("/recorder/")[0]
 _ASKED_OF_TORCH: Final = ("is_dynamo_compiling", "is_compiling")
 """Functions that ``span`` calls to know whether it is being compiled."""
 _PER_THREAD: Final = sys.version_info < (3, 12)
@@ -163,7 +163,7 @@ def _is_ours(entry: Any) -> bool:
     if isinstance(entry.code, str):
         return "_lsprof.Profiler" in entry.code
     code: CodeType = entry.code
-    return code.co_filename.startswith(_OURS) or code.co_name in _ASKED_OF_TORCH
+    return code.co_filename.startswith(OURS) or code.co_name in _ASKED_OF_TORCH
 
 
 def _function(entry: Any, calls: int, not_its_s: float) -> HotSpot:
@@ -224,6 +224,6 @@ class AllocationProfile(CallProfile):
         seen = [
             HotSpot(file=frame.filename, line=frame.lineno, kept_bytes=one.size, blocks=one.count)
             for one in self._snapshot.statistics("lineno")
-            if not (frame := one.traceback[0]).filename.startswith((_OURS, self._tracer.__file__))
+            if not (frame := one.traceback[0]).filename.startswith((OURS, self._tracer.__file__))
         ]
         return sorted(seen, key=lambda spot: -spot.kept_bytes)

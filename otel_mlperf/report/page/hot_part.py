@@ -5,7 +5,6 @@ As the terminal does, in the same words; the template asks these functions.
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING, Final
 
 from otel_mlperf.report.hot_table import (
@@ -16,6 +15,7 @@ from otel_mlperf.report.hot_table import (
     section_text,
     titles,
 )
+from otel_mlperf.report.page.file_place import file_place
 from otel_mlperf.report.quantities import plural
 
 if TYPE_CHECKING:
@@ -39,8 +39,6 @@ __all__ = [
 
 MOST_SECTIONS: Final = 12
 MOST_PARTS: Final = 12
-_MOST_FOLDERS: Final = 2
-"""Of a path: its end tells more than its beginning, which the browser shows on request."""
 
 
 def sections(hot: Sequence[HotSection]) -> Sequence[HotSection]:
@@ -69,9 +67,8 @@ def first(part: HotPart) -> str:
 
 
 def place(part: HotPart) -> str:
-    """The end of its path, and the line."""
-    *folders, file = part.file.split(os.sep)
-    return f"{'/'.join([*folders[-_MOST_FOLDERS:], file])}:{part.line}"
+    """Where it is written."""
+    return file_place(part.file, part.line)
 
 
 def more(hot: Sequence[HotSection]) -> str:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from otel_mlperf.report.finding_lines import finding_text
-from otel_mlperf.report.page import hot_part, tables
+from otel_mlperf.report.page import growth_part, hot_part, tables
 from otel_mlperf.report.page.chart_data import chart_data, course_data, points_text
 from otel_mlperf.report.page.chart_library import ASSETS, FOLDER, SCRIPT, STYLE
 from otel_mlperf.report.page.headline import headline, tiles
@@ -41,6 +41,7 @@ def render_page(page: RunPage) -> str:
         tiles=tiles(page),
         tables=tables,
         hot=hot_part,
+        growth=growth_part,
         unit=column_unit(page.summary.steps.mean_ns) if page.summary.steps else None,
     )
 

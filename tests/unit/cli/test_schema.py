@@ -20,6 +20,7 @@ from otel_mlperf import ids
 from otel_mlperf.cli import commands, main
 from otel_mlperf.cli.import_ import import_
 from otel_mlperf.cli.schema import answers
+from otel_mlperf.growth_file import GrowthRow
 from otel_mlperf.hot_file import HotSpot, ProfiledCall, append_call
 
 ASKED = [
@@ -88,6 +89,8 @@ def schema_of(*command):
 def fill(runs):
     """Runs, a trace and a loader."""
     run = digits(runs)
+    row = GrowthRow(what="type", name="Batch", count=1, bytes=48, now_count=2, now_bytes=96)
+    run.grown(row, bytes=48)
     run.write()
     spots = [HotSpot(name="attention", file="model.py", line=3, calls=4, own_ns=MS)]
     about = {"section": "forward", "category": "forward", "phase": "train", "kind": "calls"}

@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from otel_mlperf.analysis.profiles.hot_spots import find_hot
+from otel_mlperf.growth_file import GrowthRow, MemoryGrowth, append_growth
 from otel_mlperf.hot_file import HotSpot, ProfiledCall, append_call
 from otel_mlperf.report.hot_table import render_hot
 from otel_mlperf.run_file import RunFile
@@ -102,3 +103,44 @@ def test_table_of_lines(run):
 def test_nothing_profiled(run):
     """A run without a profiled call says how to ask for one."""
     assert "span(name, profile='calls')" in render_hot(find_hot(run))
+
+
+def grown(name="model.Batch", at=1, **about):
+    row = GrowthRow(what="type", name=name, count=4, bytes=2000, now_count=9, now_bytes=4500)
+    return MemoryGrowth(rows=[row], begin_ns=at * MS, end_ns=2 * at * MS, bytes=2000, **about)
+
+
+def test_growth_of_all_ranks(run):
+    """What grew is there in the order in which it was asked for; of one section there is none."""
+    for rank, at in ((1, 3), (0, 2)):
+        append_growth(str(run.path), 7, grown(at=at, rank=rank))
+    assert [one.rank for one in find_hot(run).growths] == [0, 1]
+    assert [one.rank for one in find_hot(run, rank=1).growths] == [1]
+    assert find_hot(run, section="forward").growths == []
+
+
+def test_table_of_growth(run):
+    """It stands below the sections, says what all came to, and shows nothing that would command."""
+    append_call(str(run.path), 7, call(duration_ns=MS))
+    about = {"resident_bytes": -3_000_000, "steps": 12, "rank": 2, "missing": ["sites: off"]}
+    append_growth(str(run.path), 7, grown("a" * 90 + "\x1b[31m", **about))
+    above, below = render_hot(find_hot(run)).split("\n\n")
+    head, rest, missing, titles, row = below.splitlines()
+    assert above.startswith("forward: ")
+    assert head == "memory of rank 2 in 1.00 ms, 12 steps: process -3.00 MB, tensors 0 B, objects"
+    assert rest == "+2.00 kB"
+    assert missing == "  missing: sites: off"
+    assert titles.split() == ["grown", "more", "now", "objects"]
+    assert row.split()[:4] == ["+2.00", "kB", "+4", "9"]
+    assert "\x1b" not in below
+    assert max(map(len, below.splitlines())) <= 80
+
+
+def test_many_growths(run):
+    """The last ones are shown, and how many others there are."""
+    for at in range(1, 9):
+        append_growth(str(run.path), 7, grown(f"model.Batch{at}", at))
+    shown = render_hot(find_hot(run))
+    assert "3 earlier points" in shown
+    assert "model.Batch8" in shown
+    assert "model.Batch3" not in shown

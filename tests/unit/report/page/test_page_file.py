@@ -160,6 +160,15 @@ def test_functions_and_lines_of_profiled_sections(hostile):
     assert 'title="/srv/team/project/loaders/history.py:33"' in hostile
 
 
+def test_memory_that_has_grown(hostile):
+    """What all of it came to, and the largest of tensors, objects and lines."""
+    texts = Elements(hostile).texts
+
+    assert {"float32 [64] on cuda:0, with its graph", "+2.30 kB", "+40", "50"} <= set(texts)
+    assert any(text.startswith("memory of rank 1 in 1.00 s, 9 steps: process") for text in texts)
+    assert "/keep.py:7" in hostile
+
+
 def test_a_page_has_the_largest_of_many_functions(tmp_path):
     """And says how many others there are, and what shows them."""
     run = RunFolderBuilder(tmp_path)
@@ -176,7 +185,9 @@ def test_a_page_has_the_largest_of_many_functions(tmp_path):
 
 def test_a_run_without_profiled_sections_has_no_such_part(tmp_path):
     """Nor a way to it."""
-    assert "Functions and lines" not in page_of(digits(tmp_path))
+    html = page_of(digits(tmp_path))
+    assert "Functions and lines" not in html
+    assert "Memory grown" not in html
 
 
 def test_a_run_of_which_nothing_is_known_is_a_page(tmp_path):

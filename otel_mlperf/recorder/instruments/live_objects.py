@@ -1,0 +1,119 @@
+"""Which objects are alive in this process, how many of each type, and how large?
+
+Those that the garbage collector knows, and what they refer to that it does not: text, numbers,
+arrays of NumPy. Nothing of the program is called: types are compared by identity and named by what
+the interpreter itself keeps of them, sizes are asked of code in C alone. Nothing stays referred to.
+"""
+
+from __future__ import annotations
+
+import gc
+import sys
+from types import MethodDescriptorType
+from typing import TYPE_CHECKING, Any, Final
+
+from otel_mlperf.foreign_errors import raise_foreign
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+_ATTRIBUTES: Final = type.__dict__["__dict__"].__get__
+_BASES: Final = type.__dict__["__mro__"].__get__
+_MODULE: Final = type.__dict__["__module__"].__get__
+_QUALIFIED: Final = type.__dict__["__qualname__"].__get__
+_CHUNK: Final = 1000
+"""Objects whose references are asked for together: one at a time takes twice as long."""
+
+
+class _Kind:
+    """One type, while the objects are counted."""
+
+    __slots__ = ("bytes", "count", "is_array", "is_tensor", "name", "size_of")
+
+    def __init__(self, kind: type, tensor: type | None, array: type | None) -> None:
+        self.name = _name(kind)
+        self.size_of = _size_of(kind)
+        self.is_tensor = tensor is not None and type.__subclasscheck__(tensor, kind)
+        self.is_array = array is not None and type.__subclasscheck__(array, kind)
+        self.count = self.bytes = 0
+
+
+class LiveObjects:
+    """The objects of this moment.
+
+    Args:
+        hidden: a type whose objects do not count, nor what they alone refer to.
+    """
+
+    def __init__(self, hidden: type) -> None:
+        self._kinds: dict[int, _Kind] = {}
+        self._seen: set[int] = set()
+        self._hidden = hidden
+        self._tensor = _class_of("torch", "Tensor")
+        self._array: Any = _class_of("numpy", "ndarray")
+        self.tensors: list[Any] = []
+        """Those of PyTorch: to be let go by whoever looks at them."""
+
+    def count(self) -> dict[str, list[int]]:
+        """How many there are of each type, and how large they are by themselves, by its name."""
+        known = gc.get_objects()
+        for at in range(0, len(known), _CHUNK):
+            some = [one for one in known[at : at + _CHUNK] if type(one) is not self._hidden]
+            while some:
+                some = self._unseen([*gc.get_referents(*some), *self._add(some)])
+                self._seen.update(map(id, some))
+        found: dict[str, list[int]] = {}
+        for kind in self._kinds.values():
+            total = found.setdefault(kind.name, [0, 0])
+            total[0] += kind.count
+            total[1] += kind.bytes
+        return found
+
+    def _unseen(self, referents: Iterable[Any]) -> list[Any]:
+        """Those that the collector does not list, each once."""
+        found = {id(one): one for one in referents if not gc.is_tracked(one)}
+        for known in found.keys() & self._seen:
+            del found[known]
+        return [*found.values()]
+
+    def _add(self, some: list[Any]) -> list[Any]:
+        """Counts them; gives the arrays whose memory some of them only look into."""
+        bases = []
+        for one in some:
+            key = id(type(one))
+            kind = self._kinds.get(key)
+            if kind is None:
+                kind = self._kinds[key] = _Kind(type(one), self._tensor, self._array)
+            kind.count += 1
+            try:
+                kind.bytes += kind.size_of(one)
+            except Exception as error:  # noqa: BLE001 - it counts all the same
+                raise_foreign(error)
+            if kind.is_tensor:
+                self.tensors.append(one)
+            elif kind.is_array:
+                bases.append(self._array.base.__get__(one))
+        return bases
+
+
+def _class_of(module: str, name: str) -> type | None:
+    """A class of a package, if the program has loaded it whole."""
+    found = getattr(sys.modules.get(module), name, None)
+    return found if isinstance(found, type) else None
+
+
+def _name(kind: type) -> str:
+    module, name = _MODULE(kind), str(_QUALIFIED(kind))
+    # A class may have anything of its own as its ``__module__``.
+    return name if type(module) is not str or module == "builtins" else f"{module}.{name}"
+
+
+def _size_of(kind: type) -> Callable[[Any], int]:
+    """What tells the size of such objects without calling a function of the program."""
+    is_own = True
+    for base in _BASES(kind):
+        found = _ATTRIBUTES(base).get("__sizeof__")
+        if type(found) is MethodDescriptorType:
+            return sys.getsizeof if is_own else found
+        is_own = is_own and found is None
+    return sys.getsizeof

@@ -1,0 +1,50 @@
+"""How much memory do PyTorch's tensors hold, on which device, and what are they?
+
+Each piece of memory counts once, however many tensors look into it. What a class of the program has
+put in the place of PyTorch's own answers is not asked; nothing waits for a device.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any, Final
+
+from otel_mlperf.foreign_errors import raise_foreign
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+HANDLE: Final = "torch.storage.UntypedStorage"
+"""Python's handle of a tensor's memory: PyTorch makes one as it is asked, and keeps it."""
+
+
+def count_tensors(tensors: Iterable[Any]) -> dict[str, list[int]]:
+    """Pieces of memory and their bytes, by what they hold; of several tensors, by the largest."""
+    torch = sys.modules["torch"]
+    plain = (torch.Tensor, torch.nn.Parameter)
+    held: dict[int, tuple[int, str, int]] = {}
+    with torch._C.DisableTorchFunctionSubclass():
+        for tensor in tensors:
+            try:
+                storage = torch.Tensor.__base__.untyped_storage(tensor)
+                place, size = storage._cdata, storage.nbytes()
+                about = _about(tensor, storage, is_plain=type(tensor) in plain)
+            except Exception as error:  # noqa: BLE001 - a sparse one, or of a device of its own
+                raise_foreign(error)
+                continue
+            held[place] = max(held.get(place, (-1, "", 0)), (*about, size))
+    found: dict[str, list[int]] = {}
+    for _, name, size in held.values():
+        total = found.setdefault(name, [0, 0])
+        total[0] += 1
+        total[1] += size
+    return found
+
+
+def _about(tensor: Any, storage: Any, *, is_plain: bool) -> tuple[int, str]:
+    """How many numbers it has, and what is said of it."""
+    if not is_plain:
+        return 0, f"{type.__dict__['__qualname__'].__get__(type(tensor))} on {storage.device}"
+    numbers = str(tensor.dtype).removeprefix("torch.")
+    graph = ", with its graph" if tensor.requires_grad and not tensor.is_leaf else ""
+    return tensor.numel(), f"{numbers} {[*tensor.shape]} on {storage.device}{graph}"

@@ -1,0 +1,37 @@
+"""What does a page say of what memory has grown between two points?
+
+As the terminal does, in the same words; the template asks these functions.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from otel_mlperf.report.growth_table import head_text, numbers, rows_of, titles
+from otel_mlperf.report.page.file_place import file_place
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from otel_mlperf.growth_file import GrowthRow, MemoryGrowth, What
+
+__all__ = ["first", "head_text", "numbers", "shown", "tables", "titles"]
+
+_MOST_POINTS: Final = 4
+_MOST_ROWS: Final = 12
+
+
+def shown(growths: Sequence[MemoryGrowth]) -> Sequence[MemoryGrowth]:
+    """The last ones."""
+    return growths[-_MOST_POINTS:]
+
+
+def tables(growth: MemoryGrowth) -> list[tuple[What, list[GrowthRow]]]:
+    """Of each kind that there is, the rows with most bytes."""
+    kinds: tuple[What, ...] = ("tensor", "type", "site")
+    return [(what, rows[:_MOST_ROWS]) for what in kinds if (rows := rows_of(growth, what))]
+
+
+def first(row: GrowthRow) -> str:
+    """What a row begins with: a name, or the place of a line."""
+    return file_place(row.file, row.line) if row.file else row.name
