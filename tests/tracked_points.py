@@ -46,6 +46,13 @@ def in_event_files(folder: Path) -> Counter[tuple]:
     return found
 
 
+def of_the_program(points: Counter[tuple]) -> Counter[tuple]:
+    """Without findings, which depend on who else uses the machine."""
+    return Counter(
+        {point: count for point, count in points.items() if not point[1].startswith("findings/")}
+    )
+
+
 def rounded(points: Counter[tuple]) -> Counter[tuple]:
     """As an event file holds them."""
     found: Counter[tuple] = Counter()
