@@ -1,8 +1,9 @@
 """Is each number the same wherever somebody reads it?
 
-A training is read in all places: ``summary``, ``show``, ``kernels``, the real Jaeger and the real
-Prometheus. What is counted in nanoseconds is the same to the nanosecond; Prometheus has seconds as
-floating point.
+A training is read in all places: ``stats`` in the program, ``summary``, ``show``, ``kernels``, the
+page of ``report``, data frames, CSV, Parquet, ``query``, tools of an assistant, TensorBoard, the
+real Jaeger and the real Prometheus. What is counted in nanoseconds is the same to the nanosecond;
+Prometheus and TensorBoard have seconds as floating point, and a chart six figures.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ from kineto_traces import kernel, launch
 from runs import LIMIT_S, environment, run_program
 from servers.running import wait_until
 from shown import arrived
+from table_readers import READERS, by_tools, charts_of, command
+from tracked_points import in_event_files, in_tables, of_the_program, rounded
 
 from otel_mlperf import names
 from otel_mlperf.analysis.run.item_accounts import read_accounts
@@ -120,6 +123,7 @@ def told(servers, tmp_path_factory):
         tmp_path_factory.mktemp("ten") / "runs", "--steps", str(STEPS), program="ten_numbers.py",
         OTEL_EXPORTER_OTLP_ENDPOINT=servers.otlp_endpoint, OTEL_METRIC_EXPORT_INTERVAL="400",
         OTEL_MLPERF_KEEP_EVERY="1", OTEL_MLPERF_READINGS_INTERVAL="2000", OTEL_SERVICE_NAME=service,
+        OTEL_MLPERF_DESTINATIONS="tensorboard",
     )  # fmt: skip
     assert ended.code == 0, ended.errors
     ended.settled()
@@ -359,3 +363,96 @@ def test_10_nothing_is_lost(told):
         for account in destinations.values():
             assert account.adds_up
             assert (account.lost, account.pending) == ({}, 0)
+
+
+OF_STEP = """SELECT number, sum(count)::BIGINT, sum(sum_ns)::BIGINT, sum(self_ns)::BIGINT
+FROM sections WHERE phase = 'train' AND name = '{name}' AND number >= 0
+GROUP BY number ORDER BY number"""
+QUESTIONS = {
+    "steps": "SELECT number, duration_ns, samples::BIGINT FROM steps WHERE phase = 'train' "
+    "ORDER BY number",
+    "forward": OF_STEP.format(name="forward"),
+    "data wait": OF_STEP.format(name="data.load"),
+    "operators": "SELECT name, sum(count)::BIGINT, sum(self_ns)::BIGINT FROM totals "
+    "WHERE what = 'operator' GROUP BY name ORDER BY name",
+    "memory": f"SELECT max(value)::BIGINT FROM readings WHERE name = '{names.PROCESS_MEMORY.name}' "
+    "AND contains(labels, '\"main\"')",
+}
+"""What holds the ten numbers, but for what was lost, in the tables."""
+
+
+@pytest.fixture(scope="module")
+def expected(told):
+    """What commands say that the ones above hold to Jaeger and Prometheus."""
+    shown = [step["ranks"][0] for step in told.steps.values()]
+    sections = {
+        name: [
+            [n, *(told.section(n, name)[of] for of in ("count", "sum_ns", "self_ns"))]
+            for n in range(STEPS)
+        ]
+        for name in ("forward", "data wait")
+    }
+    operators = told.command("kernels", "--by", "operator")["rows"]
+    return sections | {
+        "steps": [[n, of["duration_ns"], of["samples"]] for n, of in enumerate(shown)],
+        "operators": sorted([row["name"], row["calls"], row["self_ns"]] for row in operators),
+        "memory": [[max(read(told, names.PROCESS_MEMORY, "main"))]],
+    }
+
+
+@pytest.mark.parametrize("reader", READERS)
+def test_the_same_in_tables(told, expected, reader, tmp_path):
+    """Steps and their time, calls, time and own time of sections, samples, operators, memory."""
+    assert READERS[reader](told.ended.folder, tmp_path, QUESTIONS) == expected
+
+
+def test_the_same_to_an_assistant(told):
+    """Summary and steps are those of the commands, what was lost among it."""
+    asked = {"summary": ("summary", {})}
+    asked |= {str(n): ("show", {"step": n, "operators": True}) for n in PROFILED}
+
+    answers = by_tools(told.ended.folder, asked)
+
+    assert answers.pop("summary") == told.summary
+    assert answers == {str(n): told.steps[n] for n in PROFILED}
+
+
+def test_the_same_in_the_program(told):
+    """Calls, total and own time of all sections that ``run.stats()`` told of at its end."""
+    stats = json.loads(told.ended.output.splitlines()[-1])
+    shown = [told.section(n, "forward") for n in range(STEPS)]
+    of_forward = [sum(of[key] for of in shown) for key in ("count", "sum_ns", "self_ns")]
+
+    assert stats["forward"] == of_forward
+    count, total_ns, _ = stats["train.step"]
+    spans = [told.spans(n, "train.step")[0] for n in range(STEPS)]
+    assert (count, total_ns) == (STEPS, sum(map(duration, spans)))
+
+
+def test_the_same_on_the_page(told, tmp_path):
+    """Each point of the chart of steps is a step's time, to six figures; so are its sections'."""
+    command(told.ended.folder, "report", "-o", str(tmp_path / "report.html"))
+    page = (tmp_path / "report.html").read_text()
+    charts = charts_of(page)
+    numbers = [int(label.removeprefix("step ")) for label in charts["steps"]["labels"]]
+
+    assert numbers == told.usual
+    (band,) = charts["steps"]["series"]
+    shown = [told.steps[n]["ranks"][0]["duration_ns"] for n in numbers]
+    assert band["mean"] == band["low"] == band["high"] == [float(f"{ns:.6g}") for ns in shown]
+    (own,) = (one["mean"] for one in charts["sections"]["series"] if one["name"] == "forward")
+    assert own == [float(f"{told.section(n, 'forward')['self_ns']:.6g}") for n in numbers]
+
+
+def test_the_same_in_tensorboard(told):
+    """Every step, value and reading of the tables is a point, once, and the accounts say so."""
+    points = in_event_files(told.ended.folder / "tensorboard")
+
+    assert of_the_program(points) == rounded(in_tables(told.ended.folder))
+    steps = {point[4]: point[2] for point in points if point[1] == "train/step_duration_s"}
+    assert steps == {
+        n: pytest.approx(step["ranks"][0]["duration_ns"] / 1e9, rel=1e-7)
+        for n, step in told.steps.items()
+    }
+    account = read_accounts(told.ended.folder)["scalars"]["tensorboard"]
+    assert account.delivered == account.created == points.total()

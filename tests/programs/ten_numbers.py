@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import time
 from typing import TYPE_CHECKING
 
@@ -33,7 +34,7 @@ def main() -> None:
     given = parser.parse_args()
     first, last = nn.Linear(64, 64), nn.Linear(64, 10)
     optimizer = torch.optim.SGD([*first.parameters(), *last.parameters()], lr=0.1)
-    with om.start("ten-numbers"), om.torch_profile(wait=3, warmup=1, active=2, repeat=1):
+    with om.start("ten-numbers") as run, om.torch_profile(wait=3, warmup=1, active=2, repeat=1):
         for number, inputs in enumerate(om.steps(batches(given.steps, given.pause))):
             # For half of the time: the most that is in use is not what is in use at the end.
             held = torch.ones(HELD_BYTES // 4) if number < given.steps // 2 else None
@@ -51,6 +52,8 @@ def main() -> None:
                 with torch.no_grad(), om.phase("validate"):
                     for others in om.steps(batches(1, given.pause)):
                         last(first(others).relu())
+    stats = run.stats().values()
+    print(json.dumps({one.name: [one.count, one.total_ns, one.self_ns] for one in stats}))
 
 
 if __name__ == "__main__":
