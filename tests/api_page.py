@@ -77,6 +77,7 @@ METHODS = {
         "sections",
         "readings",
         "values",
+        "marks",
         "kernels",
         "table",
     ],

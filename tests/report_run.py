@@ -41,6 +41,8 @@ def report_run(
             has_gpu=True,
         )
         _profiled(run, rank)
+        run.mark(f"mark {ENDING}", 2 * S, 20, rank=rank)
+        run.mark("lr halved", 3 * S, 30, rank=rank)
         _grown(run, rank)
         for at in range(0, 60, 5):
             _readings(run, rank, at)

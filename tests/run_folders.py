@@ -145,6 +145,11 @@ class RunFolderBuilder:
         """A row as it is."""
         self._rows[table].append(fields)
 
+    def mark(self, name: str, at: int, number: int, **fields: Any) -> None:
+        """A point that the program marked ``at`` ns after START."""
+        row = {"rank": 0, "restart": 0, "phase": "train", "name": name, "number": number}
+        self.row("marks", **(row | {"time_ns": START + at} | fields))
+
     def profiled(self, section: str, *spots: HotSpot, **fields: Any) -> None:
         """A call of a section into which a profiler looked."""
         about = {"category": "", "phase": "train", "kind": "calls", "rank": 0, "restart": 0}

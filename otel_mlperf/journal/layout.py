@@ -20,7 +20,7 @@ CANCEL     start       end          its id    enclosing id    trace root  track 
 VALUE      time        float bits   its id    number          trace root  track section entry
 FOREIGN    id, high    id, low      root key  0               0           0     0
 PAYLOAD    44 bytes of text at 0:16 and 24:52, span id at 16
-MARK       time        0            number    0               0           0     0
+MARK       time        0            number    step            0           0     mark entry
 =========  ==========  ===========  ========  ==============  ==========  ===== ==============
 
 Times are nanoseconds of CLOCK_MONOTONIC. ``root`` is the span that makes the trace: a step, the
@@ -28,7 +28,7 @@ run, or a key that a FOREIGN row has bound to a trace of somebody else. A root w
 anything inside it; *number* is the user's step number, *n* counts from 0 in this process and phase
 (both signed). A VALUE row's ``span`` is the section in which ``log()`` was called. A MARK is
 a point from which on the program may ask what its sections took; a later one of its number replaces
-it.
+it. Those that the program sets have a name and say which step it was; of others the entry is 0.
 
 **Payloads.** What does not fit a row (attributes, an exception) is a MessagePack map, written as
 PAYLOAD rows of the same span id *before* the row that they belong to, whose flag HAS_PAYLOAD is
@@ -158,7 +158,7 @@ class Word(IntEnum):
     INTERNAL_ERRORS = 22
     """Exceptions inside the recorder that were kept from the program."""
     LOST_FRAME = 23
-    """Begin, cancel and foreign rows for which the ring had no room: no items."""
+    """Begin, cancel, foreign and mark rows for which the ring had no room: no items."""
     CALLBACK_ERRORS = 24
     """Exceptions of callbacks that the program gave: faults of its own."""
     REDACTED = 25

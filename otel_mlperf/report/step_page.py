@@ -49,6 +49,7 @@ def render_step(
         lines.append([(f"{_NOT_KEPT}; kept nearby: {near}", "yellow")])
     for rank in step.ranks[:_RANKS]:
         lines += folded(_heading(rank, step.is_kept), width)
+        lines += _marks(rank, width)
         if rank.spans:
             lines += [*span_lines(rank.spans, width), *_added_up(rank.sections)]
         elif not step.is_kept:
@@ -89,6 +90,14 @@ def _heading(rank: RankStep, others_kept: bool) -> Line:
         facts.append(f"kept: {rank.kept}" if rank.kept else "measured, not kept")
     line: Line = [(f"rank {rank.rank}", "bold"), *((f" · {fact}", "") for fact in facts)]
     return [*line, (" · failed", "red")] if rank.is_error else line
+
+
+def _marks(rank: RankStep, width: int) -> list[Line]:
+    """What the program marked in it, on a line of its own."""
+    if not rank.marks:
+        return []
+    told = ", ".join(f"{mark.name} at {duration(mark.after_ns)}" for mark in rank.marks)
+    return [[("  ", ""), (short(f"marked {told}", width - 2), "dim")]]
 
 
 def _outside(rank: RankStep) -> str:

@@ -70,6 +70,7 @@ def around_lines(summary: Summary, width: int) -> list[Line]:
         lines.append(labelled("files", line))
     lines += [*_beside(summary, width), *_slowest(summary, width), *machine_lines(summary, width)]
     lines += work_lines(summary.work, width)
+    lines += labelled_lines("marks", _marks(summary, width - LABEL))
     return [*lines, *_profiled(summary, width), *_said(summary, width)]
 
 
@@ -98,6 +99,17 @@ def _ranks(steps: StepFigures, width: int) -> list[Line]:
     if (others := len(steps.stand_outs) - _MOST_RANKS) > 0:
         lines.append(f"{plural(others, 'more rank')}: summary --json has all of them")
     return labelled_lines("ranks", lines)
+
+
+def _marks(summary: Summary, room: int) -> list[str]:
+    """What the program marked, on the first rank that marked any."""
+    rank = min((mark.rank for mark in summary.marks), default=0)
+    told = [
+        f"{short(mark.name, _LONGEST_NAME)} at step {mark.number:,}"
+        for mark in summary.marks
+        if mark.rank == rank
+    ]
+    return _few(wrapped("", told, room)) if told else []
 
 
 def _beside(summary: Summary, width: int) -> list[Line]:
@@ -136,7 +148,7 @@ def _profiled(summary: Summary, width: int) -> list[Line]:
         told.append(f"{windows}{steps} · otel-mlperf kernels {summary.short_id}")
     elif summary.profiled_steps:
         steps = plural(summary.profiled_steps, "step")
-        told.append(f"calls in {steps} of the above · otel-mlperf hot {summary.short_id}")
+        told.append(f"{steps} of the above · otel-mlperf hot {summary.short_id}")
     for reason, count in summary.windows_left_out.items():
         told.append(f"{plural(count, 'window')} left out: {reason}")
     return labelled_lines("profiled", [short(line, width - LABEL) for line in told])

@@ -184,6 +184,16 @@ VALUES: Final = (
 )
 """One row for each value given to ``log()``."""
 
+MARKS: Final = (
+    Column("rank", "int32"),
+    Column("restart", "int32"),
+    Column("phase", "word"),
+    Column("name", "word"),
+    Column("number", "int64"),  # of the step, or the one that came next
+    Column("time_ns", "int64"),
+)
+"""One row for each call of ``run.mark()``."""
+
 READINGS: Final = (
     Column("rank", "int32", null=True),  # null: of the node
     Column("restart", "int32"),
@@ -368,6 +378,7 @@ TABLES: Final[dict[str, tuple[Column, ...]]] = {
     "gpu_steps": GPU_STEPS,
     "spans": SPANS,
     "values": VALUES,
+    "marks": MARKS,
     "readings": READINGS,
     "instruments": INSTRUMENTS,
     "warnings": WARNINGS,

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from otel_mlperf.store.parts import TablePart
 
-_ORDER: Final = ("spans", "readings", "sections", "values", "durations", "steps")
+_ORDER: Final = ("spans", "readings", "sections", "values", "marks", "durations", "steps")
 _SPANS: Final = 1
 """Windows and the first table: of them what is removed is counted."""
 

@@ -229,3 +229,23 @@ def test_paper_is_light(show):
     assert page.evaluate(INK) == by_night
     assert min(page.evaluate(MARKS).values()) > 100
     assert page.said == []
+
+
+def test_marks_are_on_the_charts(show):
+    """Under the cursor by their name, and in the legend beside what else happened."""
+    page = show()
+    chart = page.locator('[data-chart="steps"]')
+    marks = "moment => moment[0] === 'mark' && moment[1] === 'lr halved'"
+    at = page.evaluate(f"""() => {{
+        const {{ moments }} = JSON.parse(document.getElementById("data").textContent);
+        const {{ plot }} = window.otelMlperf.plots.get("steps");
+        return plot.valToPos(moments.find({marks})[2], "x");
+    }}""")
+
+    chart.locator(".u-over").hover(position={"x": at + 1, "y": 60})
+
+    tip = chart.locator(".tip")
+    tip.wait_for()
+    assert "lr halved" in tip.inner_text()
+    assert "mark" in chart.locator(".legend").inner_text().split()
+    assert page.said == []

@@ -37,7 +37,7 @@ def test_stats_equal_the_stored_numbers(tmp_path):
     settings = {"agent": "thread", "console": False, "dir": tmp_path, "rows": 2048}
     with om.start("stats", **settings) as run:
         for _ in om.epochs(4):
-            mark = run.mark()
+            mark = run.mark("turn")
             for _ in om.steps(range(2)):
                 thread = threading.Thread(target=_record, args=(100,))
                 thread.start()
@@ -50,6 +50,7 @@ def test_stats_equal_the_stored_numbers(tmp_path):
     # The agent removes the journal when tables hold all that was in it.
     wait_until(lambda: not Path(run._recorder.journal.path).exists(), what="the end of the journal")
     stored = {row[0]: row[1:] for row in Store(run.path).rows(STORED)}
+    marks = om.read_run(run.path).marks().to_arrow().to_pylist()
 
     for stats in (live, after):
         assert stats.complete, stats.missing
@@ -61,3 +62,6 @@ def test_stats_equal_the_stored_numbers(tmp_path):
     assert live["inner"].count == 4 * 2 * 200
     assert epoch["inner"].count == marked["inner"].count == 2 * 200
     assert live["inner"].total_ns == after["inner"].total_ns
+    assert [(row["name"], row["number"]) for row in marks if row["name"] == "turn"] == [
+        ("turn", number) for number in (0, 2, 4, 6)
+    ]

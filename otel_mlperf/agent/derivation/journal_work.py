@@ -32,6 +32,7 @@ def work_out(task: MarkTask) -> MarkOutcome:
     _follow_errors(task)
     add_outside(task)
     _add_values(task)
+    _add_marks(task)
     _note_end(task)
     # Steps first: they cover part of the sections around them.
     work_out_outside(task, work_out_steps(task))
@@ -111,6 +112,24 @@ def _add_values(task: MarkTask) -> None:
         metric = names.LOGGED.get(name)
         labels = {names.ML_PHASE: phase} if phase else {}
         task.meter.set(metric.name if metric else names.user_metric(name), labels, value)
+
+
+def _add_marks(task: MarkTask) -> None:
+    meta = task.journal.meta
+    for row in task.batch.marks.tolist():
+        time, _, _, number, _, _, entry = row[:7]
+        _, name, _, phase, _ = task.entry(entry)
+        task.tables.add(
+            "marks",
+            {
+                "rank": meta.rank,
+                "restart": meta.restart,
+                "phase": phase,
+                "name": name,
+                "number": signed(number),
+                "time_ns": time + meta.shift_ns,
+            },
+        )
 
 
 def process_row(journal: JournalState) -> dict[str, Any]:

@@ -55,6 +55,8 @@ class NewRows:
         values = rows_of_kind(fresh, Kind.VALUE)
         self.values = values[_begun(values, journal)]
         journal.damaged += len(values) - len(self.values)
+        marks = rows_of_kind(fresh, Kind.MARK)
+        self.marks = marks[_begun(marks, journal) & (marks["name"] != 0)]
         sections = rows_of_kind(fresh, Kind.SECTION)
         # Rows that somebody has written over: one time of the year 2500 would stop every table.
         can_be = _begun(sections, journal) & (sections["end"] >= sections["start"])

@@ -1,4 +1,4 @@
-"""What happened when in a run: epochs, validations, checkpoints, restarts, warnings?"""
+"""What happened when in a run: epochs, validations, checkpoints, marks, restarts, warnings?"""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Moment(msgspec.Struct, frozen=True, kw_only=True):
     """Something that began at a time."""
 
     kind: str
-    """``epoch``, ``validation``, ``checkpoint``, ``restart``, ``warning`` or ``end``."""
+    """``epoch``, ``validation``, ``checkpoint``, ``mark``, ``restart`` or ``warning``."""
     name: str
     time_ns: int
     """Unix time."""
@@ -61,7 +61,9 @@ def read_moments(store: Store, summary: Summary) -> list[Moment]:
         Moment(kind="restart", name=f"restart {restart}", time_ns=begin, duration_ns=0)
         for restart, begin in store.rows(_RESTARTS)[:_MOST]
     ]
-    return sorted([*found, *_warnings(summary)], key=lambda moment: moment.time_ns)
+    return sorted(
+        [*found, *_marks(summary), *_warnings(summary)], key=lambda moment: moment.time_ns
+    )
 
 
 def _outside(store: Store, kind: str, category: str) -> list[Moment]:
@@ -75,6 +77,16 @@ def _outside(store: Store, kind: str, category: str) -> list[Moment]:
         )
         for name, begin, spent, count in store.rows(_OUTSIDE, category=category)[:_MOST]
     ]
+
+
+def _marks(summary: Summary) -> list[Moment]:
+    """Of the first rank that set any: the others do the same at about the same time."""
+    rank = min((mark.rank for mark in summary.marks), default=0)
+    return [
+        Moment(kind="mark", name=mark.name, time_ns=mark.time_ns, duration_ns=0)
+        for mark in summary.marks
+        if mark.rank == rank
+    ][:_MOST]
 
 
 def _warnings(summary: Summary) -> list[Moment]:

@@ -101,6 +101,10 @@ class StoredRun:
         """One row for each value given to ``log()``."""
         return self.table("values")
 
+    def marks(self) -> RunTable:
+        """One row for each call of ``run.mark()``."""
+        return self.table("marks")
+
     def kernels(self) -> RunTable:
         """One row for each profiler window and kernel in it."""
         return self._ask("SELECT * FROM totals WHERE what = 'kernel' ORDER BY total_ns DESC")

@@ -9,7 +9,13 @@ from otel_mlperf.analysis.profiles.section_operators import read_operators
 from otel_mlperf.analysis.steps.annotated_step import has_recorded_steps, read_annotated
 from otel_mlperf.analysis.steps.span_tree import draw_tree
 from otel_mlperf.analysis.steps.step_selection import nearby_steps, no_such_step
-from otel_mlperf.analysis.steps.step_shapes import RankStep, StepFindings, StepOnGpu, StepSection
+from otel_mlperf.analysis.steps.step_shapes import (
+    RankStep,
+    StepFindings,
+    StepMark,
+    StepOnGpu,
+    StepSection,
+)
 from otel_mlperf.analysis.steps.step_shares import (
     NOT_IN_A_SPAN,
     main_phase,
@@ -34,6 +40,7 @@ _BEGUN = """WITH begun AS (
 )"""
 """The steps that ended, and those that were open when their process died: they have only spans."""
 _LISTED = 10
+_MOST_MARKS = 100
 
 
 def read_step(
@@ -162,6 +169,7 @@ def _rank_step(store: Store, step: dict[str, Any], *, operators: bool) -> RankSt
         sections=sections,
         spans=read_spans(store, step, operators=operators),
         gpu=_on_gpu(store, key),
+        marks=_marks(store, step),
     )
 
 
@@ -175,6 +183,20 @@ def _on_gpu(store: Store, key: dict[str, Any]) -> StepOnGpu | None:
         by = "host" if is_host else "device" if is_device else ""
         return StepOnGpu(gpu_ns=gpu_ns, idle_ns=idle_ns, paced_by=by)
     return None
+
+
+def _marks(store: Store, step: dict[str, Any]) -> list[StepMark]:
+    rows = store.rows(
+        "SELECT name, time_ns - $start FROM marks WHERE rank = $rank AND restart = $restart "
+        "AND phase = $phase AND time_ns BETWEEN $start AND $end ORDER BY time_ns LIMIT $most",
+        rank=step["rank"],
+        restart=step["restart"],
+        phase=step["phase"],
+        start=step["start_ns"],
+        end=step["end_ns"],
+        most=_MOST_MARKS,
+    )
+    return [StepMark(name=name, after_ns=after) for name, after in rows]
 
 
 def _names_outside(store: Store, step: dict[str, Any]) -> list[str]:

@@ -64,6 +64,14 @@ class StepOnGpu(msgspec.Struct, frozen=True, kw_only=True):
     """``host`` or ``device``: who set most of the pace; empty: it is not known."""
 
 
+class StepMark(msgspec.Struct, frozen=True, kw_only=True):
+    """A point in a step that the program marked."""
+
+    name: str
+    after_ns: int
+    """From the begin of the step."""
+
+
 class RankStep(msgspec.Struct, frozen=True, kw_only=True):
     """The step on one rank."""
 
@@ -83,6 +91,8 @@ class RankStep(msgspec.Struct, frozen=True, kw_only=True):
     spans: list[Span]
     gpu: StepOnGpu | None = None
     """None: it is not known when a GPU was in it."""
+    marks: list[StepMark] = []
+    """Points in it that the program marked by ``run.mark()``."""
 
 
 class StepFindings(msgspec.Struct, frozen=True, kw_only=True, tag_field="schema", tag="step/1"):

@@ -38,6 +38,7 @@ from otel_mlperf.analysis.summary.gpu_use import read_steps_on_gpu
 from otel_mlperf.analysis.summary.loader_use import read_loaders
 from otel_mlperf.analysis.summary.logged import add_up, read_last, read_series
 from otel_mlperf.analysis.summary.machine_use import read_losses, read_machine
+from otel_mlperf.analysis.summary.marks import read_marks
 from otel_mlperf.analysis.summary.outside_time import (
     outside_ns,
     outside_steps,
@@ -143,6 +144,7 @@ def summarize(
         ledger=read_ledger(store, processes),
         progress=read_progress(store) if processes.outcome == RUNNING else None,
         epochs=read_epochs(store, phase),
+        marks=read_marks(store, run.facts.started_ns),
         calls=calls,
         work=read_work(store, phase, warm_up),
         losses=read_losses(store, run.facts.started_ns),

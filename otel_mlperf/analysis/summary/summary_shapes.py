@@ -22,6 +22,7 @@ from otel_mlperf.analysis.summary.epochs import EpochFigures  # noqa: TC001 - ms
 from otel_mlperf.analysis.summary.goodput_shapes import Ledger  # noqa: TC001 - msgspec reads it
 from otel_mlperf.analysis.summary.gpu_use import StepsOnGpu  # noqa: TC001 - msgspec reads it
 from otel_mlperf.analysis.summary.loader_shapes import LoaderUse  # noqa: TC001 - msgspec reads it
+from otel_mlperf.analysis.summary.marks import MarkedPoint  # noqa: TC001 - msgspec reads it
 from otel_mlperf.analysis.summary.progress import Progress  # noqa: TC001 - msgspec reads it
 from otel_mlperf.analysis.summary.use_shapes import (  # noqa: TC001 - msgspec reads them
     ProcessUse,
@@ -194,6 +195,8 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True, tag_field="schema", tag
     progress: Progress | None
     """Of a training that goes on; None: it has ended, or nobody said how many steps there are."""
     epochs: list[EpochFigures]
+    marks: list[MarkedPoint]
+    """Points that the program marked by ``run.mark()``, the first 1,000."""
     calls: list[CallFigures]
     """How long calls of sections took: requests first, then what took most time."""
     work: WorkFigures | None

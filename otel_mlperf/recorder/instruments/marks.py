@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from otel_mlperf.journal.journal_writer import Journal
     from otel_mlperf.recorder.instruments.cells import Cells
 
+_MASK = (1 << 64) - 1
+
 
 class Mark:
     """A point in a run, for ``run.stats(since=mark)``."""
@@ -41,9 +43,9 @@ class Marks:
         self.epoch = self.asked = self.start
         """Of the open epoch, or the one before; of the last question."""
 
-    def set_own(self) -> Mark:
-        """One that the program asks for."""
-        return self._set(self._number())
+    def set_own(self, entry: int = 0, step: int = 0) -> Mark:
+        """One that the program asks for, with the entry of its name; without, the end's."""
+        return self._set(self._number(), step & _MASK, entry)
 
     def begin_epoch(self) -> None:
         """An epoch begins here."""
@@ -54,10 +56,10 @@ class Marks:
         before, self.asked = self.asked, self._set(self._asked())
         return self.asked, before
 
-    def _set(self, number: int) -> Mark:
+    def _set(self, number: int, step: int = 0, entry: int = 0) -> Mark:
         journal = self._journal
-        now, slot = time.monotonic_ns(), journal.draw(lost=0)
-        journal.store(slot, now, 0, number, 0, 0, 0, 0, Kind.MARK)
+        now, slot = time.monotonic_ns(), journal.draw(Word.LOST_FRAME if entry else 0)
+        journal.store(slot, now, 0, number, step, 0, 0, entry, Kind.MARK)
         # In a full ring nothing more comes below the end of the lease.
         mark = Mark(journal, number, slot or journal.lease.end - 1, now)
         mark.dropped = journal.words[Word.LOST_RING_FULL]

@@ -168,9 +168,13 @@ class Run:
         """
         return self._told().read(since)
 
-    def mark(self) -> Mark:
-        """A point from which on ``stats(since=…)`` counts; the newest 16 are kept."""
-        return self._told().mark()
+    def mark(self, name: str = "mark") -> Mark:
+        """A point in the run: on its charts, and for ``stats(since=…)``, which knows the newest 16.
+
+        Args:
+            name: what happens here; one of few, not a text with a number in it.
+        """
+        return self._told().mark(name)
 
     def _told(self) -> RunStats:
         from otel_mlperf.recorder.lifecycle.run_stats import RunStats

@@ -9,7 +9,9 @@ import os
 import time
 from typing import TYPE_CHECKING, Any, Final
 
+from otel_mlperf import names
 from otel_mlperf.recorder.core import recording
+from otel_mlperf.recorder.core.attribute_values import safe_name_text
 from otel_mlperf.recorder.core.faults import internal_error, say_once
 from otel_mlperf.recorder.instruments.marks import Mark
 from otel_mlperf.recorder.lifecycle.section_stats import Stats
@@ -36,12 +38,12 @@ class RunStats:
         """``pid`` is of the process that began the run; ``at_end`` is known of one that ended."""
         self._name, self._recorder, self._pid, self._at_end = name, recorder, pid, at_end
 
-    def mark(self) -> Mark:
+    def mark(self, name: Any) -> Mark:
         """A mark at this moment; where nothing is recorded, one after which nothing comes."""
         try:
             recorder = self._now()
             if recorder is not None and not recorder.is_retired:
-                return recorder.marks.set_own()
+                return _set_mark(recorder, name)
         except Exception as error:  # noqa: BLE001 - recording never raises
             internal_error(error)
         return Mark(None, 0, 0, time.monotonic_ns())
@@ -87,6 +89,16 @@ class RunStats:
             elapsed_ns=max(0, known.now_ns - mark.time_ns),
             missing=tuple(_missing(known, mark)),
         )
+
+
+def _set_mark(recorder: Recorder, name: Any) -> Mark:
+    registry, stepping = recorder.registry, recorder.stepping
+    text = safe_name_text(name)
+    entry = registry.entry(("mark", text), text, names.OTHER)
+    step = recorder.parents.current_step(registry.phase)
+    return recorder.marks.set_own(
+        entry, step.number if step else stepping.next_number(registry.phase)
+    )
 
 
 def _missing(known: Known, mark: Mark) -> list[str]:

@@ -10,7 +10,7 @@ from pages import DOCS
 from otel_mlperf.store.schema import TABLES
 
 TABLE_OF = {"steps": "steps", "sections": "sections", "readings": "readings", "values": "values",
-            "kernels": "totals"}  # fmt: skip
+            "marks": "marks", "kernels": "totals"}  # fmt: skip
 ROW = re.compile(r"^\| `(\w+)` \| (\w+) \| (yes|) ?\| (.*) ?\|$", re.MULTILINE)
 
 

@@ -174,3 +174,13 @@ def test_a_wide_terminal_has_longer_names_and_charts(tmp_path):
         assert max(map(len, lines)) <= width
         assert (name in lines[5]) == (width == 200)
         assert lines[4].count("▇") == {60: 12, 70: 17, 80: 22, 100: 32, 200: 60}[width]
+
+
+def test_what_the_program_marked_stands_below_the_heading(tmp_path):
+    """With how long after the begin of the step it was."""
+    run = digits(tmp_path)
+    begin = run.steps[2]["start_ns"] - START
+    run.mark("lr halved", begin + 3 * MS, 2)
+    run.mark("warm", begin + 4 * MS, 2)
+
+    assert "\n  marked lr halved at 3.00 ms, warm at 4.00 ms\n" in rendered(run, 2)

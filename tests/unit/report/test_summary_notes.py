@@ -97,3 +97,15 @@ def test_a_slowest_step_that_was_not_kept_names_one_that_was(runs, monkeypatch):
     page = rendered(run, monkeypatch)
 
     assert "slowest   step 15, 100 ms (not kept; step 12 was): forward 100" in page
+
+
+def test_marks_have_a_line(runs, monkeypatch):
+    """What the program marked, and at which step, of the first rank that marked any."""
+    run = RunFolderBuilder(runs)
+    run.step(0, 0, {"forward": 10 * MS})
+    run.process(S)
+    for rank in (1, 0):
+        run.mark("warm", 3 * MS, 0, rank=rank)
+        run.mark("lr halved", 8 * MS, 1200, rank=rank)
+
+    assert "marks     warm at step 0, lr halved at step 1,200" in rendered(run, monkeypatch)

@@ -13,7 +13,7 @@
   const SECONDS = [...[-4, -3, -2, -1].flatMap(power => [1, 2, 5].map(part => part * 10 ** power)), ...CLOCK, ...[1, 2, 5, 10, 20, 50].map(days => days * 86400)];
   const PAPER_WIDTH = 690;
   const STRIPES = ["epoch"];
-  const KINDS = { validation: "--c-backward", checkpoint: "--c-optimizer", restart: "--red", warning: "--amber" };
+  const KINDS = { validation: "--c-backward", checkpoint: "--c-optimizer", mark: "--c-own7", restart: "--red", warning: "--amber" };
   let zoom = null;
   let onPaper = false;
 
@@ -97,7 +97,7 @@
     ctx.save();
     ctx.font = `${11 * scale}px system-ui, sans-serif`;
     ctx.textBaseline = "bottom";
-    let stripes = 0, free = 0;
+    let stripes = 0, free = 0, marked = 0;
     for (const [kind, name, begin, lasted] of moments) {
       const left = at(begin), right = at(begin + lasted);
       if (right <= bbox.left || left >= bbox.left + bbox.width) { stripes += STRIPES.includes(kind); continue; }
@@ -117,6 +117,13 @@
       ctx.fillRect(left, bbox.top, right - left, bbox.height);
       ctx.fillStyle = faint(paint, 0.75);
       ctx.fillRect(left, bbox.top, scale, bbox.height);
+      if (kind !== "mark") continue;
+      // Below the line of the epochs, where there is room behind the mark before.
+      const past = left + ctx.measureText(name).width + 8 * scale;
+      if (left < marked || past > bbox.left + bbox.width) continue;
+      ctx.fillStyle = paint;
+      ctx.fillText(name, left + 4 * scale, bbox.top + 14 * scale);
+      marked = past;
     }
     ctx.restore();
   }
@@ -141,8 +148,11 @@
       if (hasBand) row("", chart.unit === "ns" ? "shortest" : "smallest", written(one.low[idx], chart.unit));
     }
     const reach = (plot.scales.x.max - plot.scales.x.min) / plot.bbox.width * 6;
+    // What happened nearer to this point than to its neighbours.
+    const halfway = other => (chart.x[idx] + (chart.x[other] ?? chart.x[idx])) / 2;
+    const from = halfway(idx - 1) - reach, until = halfway(idx + 1) + reach;
     for (const [kind, name, begin, lasted] of moments) {
-      if (chart.x[idx] >= begin - reach && chart.x[idx] <= begin + lasted + reach) row("", kind === "epoch" ? name : kind, kind === "epoch" ? "" : name);
+      if (begin <= until && begin + lasted >= from) row("", kind === "epoch" ? name : kind, kind === "epoch" ? "" : name);
     }
     const room = plot.over.clientWidth, wide = tip.offsetWidth;
     tip.style.left = `${plot.over.offsetLeft + (left + wide + 24 > room ? Math.max(0, left - wide - 14) : left + 14)}px`;

@@ -66,3 +66,13 @@ def test_a_restart_is_where_its_first_process_began(tmp_path):
     run.process(200 * MS, restart=1, start_ns=START + 80 * MS)
 
     assert moments_of(run, "restart") == [("restart", "restart 1", 80, 0)]
+
+
+def test_marks_of_the_first_rank_that_set_any(tmp_path):
+    """By their names, at their times; those of other ranks would stand on the same places."""
+    run = digits(tmp_path)
+    for rank in (2, 1):
+        run.mark("warm", 500 * MS + rank, 3, rank=rank)
+        run.mark("lr halved", 900 * MS, 9, rank=rank)
+
+    assert moments_of(run, "mark") == [("mark", "warm", 500, 0), ("mark", "lr halved", 900, 0)]

@@ -177,3 +177,17 @@ def test_a_collection_of_garbage_says_what_it_fell_into(tmp_path):
         ("garbage collection", 1, "no span"),
         ("data wait", 17, ""),
     ]
+
+
+def test_marks_in_a_step(tmp_path):
+    """Those of its own rank, phase and time, by how long after its begin they were set."""
+    run = digits(tmp_path)
+    begin = run.steps[2]["start_ns"] - START
+    run.mark("inside", begin + 3 * MS, 2)
+    run.mark("other phase", begin + 3 * MS, 2, phase="validate")
+    run.mark("other rank", begin + 3 * MS, 2, rank=1)
+    run.mark("before", begin - MS, 2)
+
+    (rank,) = step_of(run, 2).ranks
+
+    assert [(mark.name, mark.after_ns) for mark in rank.marks] == [("inside", 3 * MS)]

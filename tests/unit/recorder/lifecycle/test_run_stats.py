@@ -9,7 +9,8 @@ import threading
 import pytest
 
 import otel_mlperf as om
-from otel_mlperf.journal.layout import Word
+from otel_mlperf.journal.layout import Kind, Word
+from otel_mlperf.journal.ring_scan import rows_of_kind
 
 
 def told(stats):
@@ -190,3 +191,32 @@ def test_p95_of_few_calls_is_exact(recording, count):
     durations = sorted(row.end - row.start for row in recording.sections("forward"))
 
     assert recording.run.stats()["forward"].p95_ns == durations[-(-95 * count // 100) - 1]
+
+
+def marks_of(recording):
+    """Name and step of each mark in the journal, the package's own included."""
+    entries, rows = recording.reader.new_entries(), recording.reader.take()
+    names = {0: ""} | {number: content[1] for number, content in entries.items()}
+    return [(names[int(row["name"])], int(row["parent"])) for row in rows_of_kind(rows, Kind.MARK)]
+
+
+def test_a_mark_has_its_name_and_its_step(recording):
+    """The step that is open, else the one that comes next; a word that is none is told as text."""
+    run = recording.run
+    for n in om.steps(range(3)):
+        if n == 1:
+            run.mark("lr halved")
+    run.mark()
+    run.mark(name=("odd", 1))
+
+    assert marks_of(recording)[:2] == [("lr halved", 1), ("mark", 3)]
+    assert marks_of(recording) == []
+
+
+def test_what_the_package_marks_has_no_name(recording):
+    """Epochs, questions and the end are no points that a program has marked."""
+    with om.epoch(4):
+        recording.run.stats(since="last")
+    recording.run.stop()
+
+    assert marks_of(recording) == [("", 0)] * 3

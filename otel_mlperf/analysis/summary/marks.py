@@ -1,0 +1,39 @@
+"""Which points of a run did its program mark?"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+if TYPE_CHECKING:
+    from otel_mlperf.store.table_reader import Store
+
+
+class MarkedPoint(msgspec.Struct, frozen=True, kw_only=True):
+    """One call of ``run.mark()`` on one rank."""
+
+    rank: int
+    restart: int
+    phase: str
+    name: str
+    """As the program called it; ``mark`` where it said nothing."""
+    number: int
+    """The step that it is in, or before; of its phase."""
+    time_ns: int
+    """Unix time."""
+    after_ns: int
+    """From the start of the run."""
+
+
+MOST: Final = 1000
+_MARKS: Final = """SELECT rank, restart, phase, name, number, time_ns, time_ns - $started FROM marks
+ORDER BY time_ns, rank LIMIT $most"""
+
+
+def read_marks(store: Store, started_ns: int) -> list[MarkedPoint]:
+    """The first ones, in the order of their times."""
+    rows = store.rows(_MARKS, started=started_ns, most=MOST)
+    return [
+        MarkedPoint(**dict(zip(MarkedPoint.__struct_fields__, row, strict=True))) for row in rows
+    ]
