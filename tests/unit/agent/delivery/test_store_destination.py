@@ -37,7 +37,10 @@ def test_full_store_gives_up_the_oldest_spans_and_counts_them(
 
     account = accounts(run_folder)["spans"]["store"]
     stored = [s for s in table(run_folder, "spans") if s["kind"] == "section"]
+    # Where this takes long enough it is found that spans are lost: a span that nobody recorded.
+    found = {(row["id"], row["start_ns"]) for row in table(run_folder, "warnings")}
+    assert account["created"] == program.sections + len(found)
     assert len(stored) == account["delivered"] < program.sections
-    assert account["lost"] == {"store_full": program.sections - len(stored)}
+    assert account["lost"] == {"store_full": account["created"] - len(stored)}
     assert adds_up(account)
     assert len(table(run_folder, "steps")) == 3000
