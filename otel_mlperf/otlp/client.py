@@ -8,17 +8,14 @@ from __future__ import annotations
 
 import gzip
 import random
-import re
-import ssl
 import time
 from dataclasses import dataclass
-from email.utils import parsedate_to_datetime
 from enum import StrEnum
-from http.client import BadStatusLine, HTTPException
+from http.client import HTTPException
 from typing import TYPE_CHECKING, Final
 
 from otel_mlperf.otlp import wire
-from otel_mlperf.otlp.endpoint_settings import grpc_hint
+from otel_mlperf.otlp.exchange_words import WORDS_MOST, Words, retry_after
 from otel_mlperf.otlp.transport import Reply, Transport
 
 if TYPE_CHECKING:
@@ -30,10 +27,6 @@ _FIRST_S: Final = 1.0
 _FACTOR: Final = 1.5
 _MOST_S: Final = 5.0
 _LEAST_SHARE: Final = 0.4
-_WAIT_MOST_S: Final = 60.0
-_WORDS_MOST: Final = 200
-_SECRET_LEAST: Final = 4
-_UNPRINTABLE = re.compile(r"[^\x20-\x7e\u00a0-\ud7ff\ue000-\ufffd]+")
 
 
 class Outcome(StrEnum):
@@ -94,7 +87,7 @@ class Client:
         }
         if settings.gzip:
             self._headers["content-encoding"] = "gzip"
-        self._secrets = _secrets(settings)
+        self._words = Words(settings)
 
     def post(self, body: bytes) -> ServerAnswer:
         """Send one encoded request and say what became of it; raises nothing."""
@@ -106,7 +99,8 @@ class Client:
         # Whether the server has taken it is not known. Sent again it is the same bytes, and spans
         # have the same ids: servers know them.
         except (OSError, HTTPException, ValueError) as error:
-            return ServerAnswer(Outcome.RETRY, f"{self._settings.endpoint}: {self._why(error)}")
+            why = self._words.why(error)
+            return ServerAnswer(Outcome.RETRY, f"{self._settings.endpoint}: {why}")
         if 200 <= reply.status < 300:
             return self._accepted(reply)
         return self._refused(reply)
@@ -124,41 +118,19 @@ class Client:
                 f"{self._settings.endpoint} answered {reply.status} with something that is no "
                 "OTLP: is it an OTLP/HTTP receiver?",
             )
-        return ServerAnswer(Outcome.DELIVERED, self._clean(message), rejected)
+        return ServerAnswer(Outcome.DELIVERED, self._words.clean(message), rejected)
 
     def _refused(self, reply: Reply) -> ServerAnswer:
         advice = _ADVICE.get(reply.status, "")
         if 300 <= reply.status < 400:
             advice = "redirects are not followed, set the endpoint to where it leads"
-        words = self._clean(_error_message(reply))
+        words = self._words.clean(_error_message(reply))
         told = ": ".join(part for part in (advice, words) if part)
         return ServerAnswer(
             _BY_STATUS.get(reply.status, Outcome.RETRY),
             f"{self._settings.endpoint} answered {reply.status}" + (f": {told}" if told else ""),
-            after_s=_retry_after(reply.headers.get("retry-after"), self._now()),
+            after_s=retry_after(reply.headers.get("retry-after"), self._now()),
         )
-
-    def _why(self, error: Exception) -> str:
-        match error:
-            case TimeoutError():
-                why = f"no complete answer within {self._settings.timeout_s:g} s"
-            case ssl.SSLCertVerificationError():
-                why = f"certificate refused: {error.verify_message}"
-            case OSError():
-                why = error.strerror or str(error) or type(error).__name__
-            case BadStatusLine():
-                why = "the answer is not HTTP/1.1"
-            case _:
-                why = type(error).__name__
-        hint = grpc_hint(self._settings.endpoint)
-        return self._clean(f"{why} ({hint})" if hint else why)
-
-    def _clean(self, words: str) -> str:
-        """A stranger's words, short, on one line, and with none of our secrets echoed."""
-        # Longest first, so that a part that is a secret too leaves no rest of the whole.
-        for secret in self._secrets:
-            words = words.replace(secret, "***")
-        return _UNPRINTABLE.sub(" ", words)[:_WORDS_MOST].strip()
 
 
 class Backoff:
@@ -212,30 +184,9 @@ def _partial_success(reply: Reply) -> tuple[int, str]:
 def _error_message(reply: Reply) -> str:
     """The words of a refusal: a google.rpc.Status, or text."""
     if "protobuf" not in reply.headers.get("content-type", ""):
-        return reply.body[: 2 * _WORDS_MOST].decode("utf-8", "replace")
+        return reply.body[: 2 * WORDS_MOST].decode("utf-8", "replace")
     try:
         words = [value for field, _, value in wire.fields(reply.body) if field == 2]
     except ValueError:
         return ""
     return b"".join(word for word in words if isinstance(word, bytes)).decode("utf-8", "replace")
-
-
-def _retry_after(value: str | None, now: float) -> float | None:
-    """Seconds to wait, of a number of seconds or an HTTP date."""
-    if value is None:
-        return None
-    try:
-        seconds = (
-            int(value) if value.isdecimal() else parsedate_to_datetime(value).timestamp() - now
-        )
-    except (ValueError, OverflowError):
-        return None
-    # Bounded before it is a float: there is none of four hundred digits.
-    return float(min(max(seconds, 0), _WAIT_MOST_S))
-
-
-def _secrets(settings: SignalSettings) -> list[str]:
-    """What must not show, longest first: header values, their parts, and the URL's query."""
-    values = [*settings.headers.values(), settings.query]
-    parts = [part for value in values for part in (value, *value.split(), *value.split("="))]
-    return sorted({part for part in parts if len(part) >= _SECRET_LEAST}, key=len, reverse=True)

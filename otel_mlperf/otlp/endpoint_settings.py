@@ -35,21 +35,29 @@ _HEADER_VALUE = re.compile(r"[\t\x20-\x7e\x80-\xff]*")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SignalSettings:
-    """How one signal is sent."""
+class ServerSettings:
+    """How one server is reached."""
 
-    signal: Signal
     endpoint: str
-    """The signal's URL without login and query: safe to show."""
+    """A URL without login and query: safe to show."""
     query: str = field(default="", repr=False)
     headers: dict[str, str] = field(default_factory=dict, repr=False)
     timeout_s: float = _TIMEOUT_S
     """For a whole request, from connecting to the last byte of the answer."""
-    gzip: bool = True
     certificate: str | None = None
     """File with the authorities to trust instead of the system's."""
     client_certificate: str | None = None
     client_key: str | None = None
+    is_verified: bool = True
+    """Whether its certificate is looked at."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SignalSettings(ServerSettings):
+    """How one signal is sent; ``endpoint`` is the signal's."""
+
+    signal: Signal
+    gzip: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,6 +115,11 @@ def read_metric_settings(environ: Mapping[str, str]) -> tuple[MetricSettings, li
         warnings.append(f"{_INTERVAL}={environ[_INTERVAL]} is not a number of milliseconds: unused")
     interval_s = None if interval_ms is None else interval_ms / 1000
     return MetricSettings(explicit_buckets=explicit, interval_s=interval_s), warnings
+
+
+def basic_login(name: str, password: str) -> str:
+    """The value of the header that says who asks."""
+    return f"Basic {base64.b64encode(f'{name}:{password}'.encode()).decode()}"
 
 
 def grpc_hint(endpoint: str) -> str:
@@ -187,8 +200,8 @@ class _SettingReader:
         variable, value = self._find("HEADERS")
         headers = self._parse_headers(variable, value)
         if url.username is not None:
-            login = f"{unquote(url.username)}:{unquote(url.password or '')}".encode()
-            headers.setdefault("authorization", f"Basic {base64.b64encode(login).decode()}")
+            login = unquote(url.username), unquote(url.password or "")
+            headers.setdefault("authorization", basic_login(*login))
         if not headers or url.scheme == "https" or _is_loopback(url.hostname or ""):
             return headers
         switch, insecure = self._find("INSECURE")

@@ -21,10 +21,10 @@ from urllib.parse import urlsplit
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from otel_mlperf.otlp.endpoint_settings import SignalSettings
+    from otel_mlperf.otlp.endpoint_settings import ServerSettings
 
 ANSWER_MOST: Final = 64 * 1024
-"""Bytes of an answer's body that are read."""
+"""Bytes of an answer's body that are read, unless it is said otherwise."""
 _HEAD_MOST: Final = 64 * 1024
 _PIECE: Final = 256 * 1024
 
@@ -40,10 +40,10 @@ class Reply:
 
 
 class Transport:
-    """Posts to one URL over one connection, kept open between requests; for one thread."""
+    """Asks one server over one connection, kept open between requests; for one thread."""
 
-    def __init__(self, settings: SignalSettings) -> None:
-        self._settings = settings
+    def __init__(self, settings: ServerSettings, answer_most: int = ANSWER_MOST) -> None:
+        self._settings, self._answer_most = settings, answer_most
         url = urlsplit(settings.endpoint)
         self._host = url.hostname or ""
         self._secure = url.scheme == "https"
@@ -53,7 +53,11 @@ class Transport:
         self._socket: _BoundedSocket | None = None
 
     def post(self, body: bytes, headers: Mapping[str, str]) -> Reply:
-        """One exchange.
+        """One exchange, with the endpoint itself; raises what ``ask`` does."""
+        return self.ask("POST", self._target, body, headers)
+
+    def ask(self, method: str, target: str, body: bytes, headers: Mapping[str, str]) -> Reply:
+        """One exchange; ``target`` is a path of the server, with its query.
 
         Raises:
             OSError: network, TLS and deadline (``TimeoutError``).
@@ -62,7 +66,7 @@ class Transport:
         """
         deadline = time.monotonic() + self._settings.timeout_s
         try:
-            reply = self._exchange(body, headers, deadline)
+            reply = self._exchange(method, target, body, headers, deadline)
         # Half an exchange leaves the rest of its answer in the connection, and the next request
         # would take that for its own.
         except BaseException:
@@ -72,15 +76,17 @@ class Transport:
             self.close()
         return reply
 
-    def _exchange(self, body: bytes, headers: Mapping[str, str], deadline: float) -> Reply:
+    def _exchange(
+        self, method: str, target: str, body: bytes, headers: Mapping[str, str], deadline: float
+    ) -> Reply:
         http = self._connection(deadline)
         # A server that will not read all of it may still say why: 413.
         with suppress(BrokenPipeError, ConnectionResetError):
-            http.request("POST", self._target, body, dict(headers))
+            http.request(method, target, body or None, dict(headers))
         response = http.getresponse()
         # One read with a bound: a length that the answer announces is not believed.
-        content = response.read(ANSWER_MOST)
-        complete = len(content) < ANSWER_MOST and not response.length
+        content = response.read(self._answer_most)
+        complete = len(content) < self._answer_most and not response.length
         replied = {name.lower(): value for name, value in response.getheaders()}
         return Reply(response.status, replied, content, complete)
 
@@ -99,7 +105,7 @@ class Transport:
         raw = _connect(self._host, self._port, deadline)
         if self._secure:
             raw = self._encrypt(raw, deadline)
-        self._socket = _BoundedSocket(raw, deadline)
+        self._socket = _BoundedSocket(raw, deadline, self._answer_most)
         self._http = HTTPConnection(self._host, self._port)
         self._http.sock = cast("socket.socket", self._socket)
         return self._http
@@ -108,6 +114,8 @@ class Transport:
         settings = self._settings
         try:
             context = ssl.create_default_context(cafile=settings.certificate)
+            if not settings.is_verified:
+                context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
             if settings.client_certificate:
                 # The password keeps OpenSSL from asking a terminal for one.
                 context.load_cert_chain(settings.client_certificate, settings.client_key, "")
@@ -121,8 +129,8 @@ class Transport:
 class _BoundedSocket:
     """What ``http.client`` takes for a socket: every call ends at the deadline."""
 
-    def __init__(self, raw: socket.socket, deadline: float) -> None:
-        self._raw = raw
+    def __init__(self, raw: socket.socket, deadline: float, answer_most: int) -> None:
+        self._raw, self._answer_most = raw, answer_most
         self._readers = 0
         self._closed = False
         self.renew(deadline)
@@ -139,7 +147,7 @@ class _BoundedSocket:
     def renew(self, deadline: float) -> None:
         """Begin an exchange that ends at ``deadline``."""
         self._deadline = deadline
-        self._readable = _HEAD_MOST + ANSWER_MOST
+        self._readable = _HEAD_MOST + self._answer_most
 
     def sendall(self, data: bytes) -> None:
         """Send everything; piece by piece, since TLS sockets count their timeout per call."""
@@ -153,7 +161,7 @@ class _BoundedSocket:
         # The bound counts what arrives, headers and chunk sizes included, so that no framing gets
         # around it.
         if not self._readable:
-            raise OSError(f"the answer is longer than {ANSWER_MOST // 1024} KiB")
+            raise OSError(f"the answer is longer than {self._answer_most // 1024} KiB")
         self._raw.settimeout(_left(self._deadline))
         count = self._raw.recv_into(buffer[: self._readable])
         self._readable -= count

@@ -197,6 +197,15 @@ def test_tls_trusts_the_given_authority_alone(certificates, tmp_path, client_of)
     assert got == 2
 
 
+def test_certificate_that_nobody_looks_at_is_taken(certificates, tmp_path, client_of):
+    """Where that was asked for in as many words: the way is still encrypted."""
+    pem, key = certificates / "server.pem", certificates / "server.key"
+    with FaultServer(tmp_path, pem, key) as server:
+        answer = client_of(server, is_verified=False).post(spans())
+
+    assert answer.outcome is Outcome.DELIVERED
+
+
 @pytest.mark.fault("S7")
 def test_a_client_key_that_needs_a_password_asks_nobody(certificates, tmp_path, client_of):
     """An agent without a terminal is not stopped by a question."""

@@ -1,0 +1,71 @@
+"""What may be said of an exchange with a server: short, and with no secret of ours?"""
+
+from __future__ import annotations
+
+import re
+import ssl
+from email.utils import parsedate_to_datetime
+from http.client import BadStatusLine
+from typing import TYPE_CHECKING, Final
+
+from otel_mlperf.otlp.endpoint_settings import grpc_hint
+
+if TYPE_CHECKING:
+    from otel_mlperf.otlp.endpoint_settings import ServerSettings
+
+WORDS_MOST: Final = 200
+_WAIT_MOST_S: Final = 60.0
+_SECRET_LEAST: Final = 4
+_UNPRINTABLE = re.compile(r"[^\x20-\x7e\u00a0-\ud7ff\ue000-\ufffd]+")
+
+
+class Words:
+    """Of exchanges with one server."""
+
+    def __init__(self, settings: ServerSettings) -> None:
+        self._settings = settings
+        self._secrets = _secrets(settings)
+
+    def why(self, error: Exception) -> str:
+        """Why there was no answer."""
+        match error:
+            case TimeoutError():
+                why = f"no complete answer within {self._settings.timeout_s:g} s"
+            case ssl.SSLCertVerificationError():
+                why = f"certificate refused: {error.verify_message}"
+            case OSError():
+                why = error.strerror or str(error) or type(error).__name__
+            case BadStatusLine():
+                why = "the answer is not HTTP/1.1"
+            case _:
+                why = type(error).__name__
+        hint = grpc_hint(self._settings.endpoint)
+        return self.clean(f"{why} ({hint})" if hint else why)
+
+    def clean(self, words: str) -> str:
+        """A stranger's words, short, on one line, and with none of our secrets echoed."""
+        # Longest first, so that a part that is a secret too leaves no rest of the whole.
+        for secret in self._secrets:
+            words = words.replace(secret, "***")
+        return _UNPRINTABLE.sub(" ", words)[:WORDS_MOST].strip()
+
+
+def retry_after(value: str | None, now: float) -> float | None:
+    """Seconds to wait, of a number of seconds or an HTTP date; a minute at most."""
+    if value is None:
+        return None
+    try:
+        seconds = (
+            int(value) if value.isdecimal() else parsedate_to_datetime(value).timestamp() - now
+        )
+    except (ValueError, OverflowError):
+        return None
+    # Bounded before it is a float: there is none of four hundred digits.
+    return float(min(max(seconds, 0), _WAIT_MOST_S))
+
+
+def _secrets(settings: ServerSettings) -> list[str]:
+    """What must not show, longest first: header values, their parts, and the URL's query."""
+    values = [*settings.headers.values(), settings.query]
+    parts = [part for value in values for part in (value, *value.split(), *value.split("="))]
+    return sorted({part for part in parts if len(part) >= _SECRET_LEAST}, key=len, reverse=True)
