@@ -68,6 +68,8 @@ requirements:
 		--quiet --custom-compile-command "make requirements" -o requirements/dev.txt
 	uv pip compile --group cluster --constraints requirements/dev.txt --universal --python-version 3.11 \
 		--generate-hashes --quiet --custom-compile-command "make requirements" -o requirements/cluster.txt
+	uv pip compile --group mlflow --universal --python-version 3.11 --generate-hashes \
+		--quiet --custom-compile-command "make requirements" -o requirements/mlflow.txt
 
 clean:
 	rm -rf $(VENV) otel-runs

@@ -81,7 +81,7 @@ class Config:
     destinations: str = set_by(
         DESTINATIONS,
         "",
-        "Trackers of experiments that are told of the run, by commas: ``tensorboard``.",
+        "Trackers of experiments that are told of the run, by commas: ``tensorboard``, ``mlflow``.",
         parse=some_of(TRACKERS),
     )
     resource: str = set_by(

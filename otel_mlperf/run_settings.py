@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from otel_mlperf.redaction import is_secret_key
+from otel_mlperf.tracker_list import MLFLOW_URI
 from otel_mlperf.whole_file import write_whole
 
 if TYPE_CHECKING:
@@ -23,6 +24,15 @@ FILE: Final = "settings.json"
 _OURS: Final = "OTEL_"
 _EXPORTER: Final = "OTEL_EXPORTER_"
 _ATTRIBUTES: Final = "OTEL_RESOURCE_ATTRIBUTES"
+_OF_MLFLOW: Final = (
+    MLFLOW_URI,
+    "MLFLOW_EXPERIMENT_NAME",
+    "MLFLOW_RUN_ID",
+    "MLFLOW_TRACKING_INSECURE_TLS",
+    "MLFLOW_TRACKING_SERVER_CERT_PATH",
+)
+_MLFLOW_LOGIN: Final = ("MLFLOW_TRACKING_TOKEN", "MLFLOW_TRACKING_USERNAME",
+                        "MLFLOW_TRACKING_PASSWORD")  # fmt: skip
 
 
 def write_settings(folder: str, environ: Mapping[str, str]) -> None:
@@ -34,6 +44,9 @@ def write_settings(folder: str, environ: Mapping[str, str]) -> None:
     path = os.path.join(folder, FILE)
     ours = {name: value for name, value in environ.items() if name.startswith(_OURS)}
     known = {name: value for name, value in ours.items() if _is_kept(name, value)}
+    known |= {name: environ[name] for name in _OF_MLFLOW if name in environ}
+    if MLFLOW_URI in known:
+        known[MLFLOW_URI] = _without_login(known[MLFLOW_URI])
     text = msgspec.json.format(msgspec.json.encode(known), indent=1)
     write_whole(path, text, temporary=f"{folder}/.settings-{os.getpid()}-{os.urandom(4).hex()}")
 
@@ -44,6 +57,12 @@ def _is_kept(name: str, value: str) -> bool:
         return False
     # Of a URL: a login, or a query. Taking it apart would load ten modules into the training.
     return not (name.endswith("ENDPOINT") and ("@" in value or "?" in value))
+
+
+def _without_login(uri: str) -> str:
+    scheme, mark, rest = uri.partition("?")[0].partition("://")
+    host, slash, path = rest.partition("/")
+    return f"{scheme}{mark}{host.rpartition('@')[2]}{slash}{path}"
 
 
 def as_recorded(folder: Path, environ: Mapping[str, str]) -> dict[str, str]:
@@ -64,6 +83,11 @@ def as_recorded(folder: Path, environ: Mapping[str, str]) -> dict[str, str]:
         exporter = {
             name: value for name, value in exporter.items() if is_same and name.endswith("HEADERS")
         }
+    meant = recorded.get(MLFLOW_URI)
+    if meant and _without_login(rest.get(MLFLOW_URI, meant)) != meant:
+        rest = {name: value for name, value in rest.items() if name not in _MLFLOW_LOGIN}
+    elif meant and MLFLOW_URI in rest:
+        recorded |= {MLFLOW_URI: rest[MLFLOW_URI]}  # the same server, with whose login it may have
     return rest | exporter | recorded
 
 

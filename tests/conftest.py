@@ -16,6 +16,7 @@ from fault_server import FaultServer
 from hypothesis import HealthCheck, settings
 from nvml import scripted
 from servers import build
+from servers.running import Mlflow
 from servers.stack import Stack
 
 from otel_mlperf.errors import JournalError
@@ -92,6 +93,20 @@ def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
         yield stack
     finally:
         stack.stop()
+
+
+@pytest.fixture(scope="session")
+def mlflow_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mlflow]:
+    """A running MLflow server; the runs of all tests are in its database."""
+    try:
+        server = Mlflow(tmp_path_factory.mktemp("mlflow"))
+    except build.ServersMissingError as reason:
+        _missing(str(reason))
+    server.start()
+    try:
+        yield server
+    finally:
+        server.stop()
 
 
 @pytest.fixture

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 _ALL = {"scalars": 0, "tensors": 0}
+_WITHOUT_STEP = ("readings/", "run/", "result/")
+_OUTCOMES = ["running", "finished", "interrupted", "killed", "failed"]
 
 
 def in_tables(run_folder: Path) -> Counter[tuple]:
@@ -30,6 +32,11 @@ def in_tables(run_folder: Path) -> Counter[tuple]:
     for row in store.records("SELECT * FROM readings"):
         name = "/".join(("readings", row["name"], *json.loads(row["labels"]).values()))
         found[row["rank"], name, row["value"], row["time_ns"], None] += 1
+    for row in store.records("SELECT * FROM processes WHERE outcome != 'running'"):
+        ended = {f"result/{name}": value for name, value in json.loads(row["result"]).items()}
+        ended["run/outcome"] = _OUTCOMES.index(row["outcome"])
+        for name, value in ended.items():
+            found[row["rank"], name, value, row["end_ns"], None] += 1
     return found
 
 
@@ -41,7 +48,7 @@ def in_event_files(folder: Path) -> Counter[tuple]:
         shown = loaded(place)
         for tag in shown.Tags()["scalars"]:
             for event in shown.Scalars(tag):
-                number = None if tag.startswith("readings/") else event.step
+                number = None if tag.startswith(_WITHOUT_STEP) else event.step
                 found[rank, tag, event.value, event.wall_time, number] += 1
     return found
 

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import os
+from typing import TYPE_CHECKING
 
 import typer
 
 from otel_mlperf.cli.arguments import OneRunArgument  # noqa: TC001 - typer reads it
+from otel_mlperf.config import DESTINATIONS, ENDPOINT
 from otel_mlperf.errors import JournalError, Unreachable
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 
 def recover(run: OneRunArgument = None) -> None:
@@ -21,7 +26,6 @@ def recover(run: OneRunArgument = None) -> None:
         folders_to_read,
         recover_journals,
     )
-    from otel_mlperf.otlp.endpoint_settings import read_settings
     from otel_mlperf.report.quantities import plural
     from otel_mlperf.run_settings import as_recorded
     from otel_mlperf.store.run_folders import find_run
@@ -44,12 +48,20 @@ def recover(run: OneRunArgument = None) -> None:
         typer.echo(f"{plural(rest.windows, 'profiler window')} converted")
     typer.echo(f"{plural(rest.delivered, 'request')} delivered, {rest.waiting:,} still waiting")
     if rest.waiting:
-        server, _ = read_settings(as_recorded(meant.path, os.environ), "traces")
-        remedy = (
-            f"not taken by {server.endpoint}; start that server, or send its spans to another: "
-            f"otel-mlperf send {meant.short_id} --endpoint URL"
-            if server
-            else "kept, for no server is named here; set OTEL_EXPORTER_OTLP_ENDPOINT, and try again"
-        )
+        remedy = _remedy(as_recorded(meant.path, os.environ), meant.short_id)
         what = plural(rest.waiting, "request")
         raise Unreachable(f"delivering what waits of run {run}: {what} {remedy}")
+
+
+def _remedy(settings: Mapping[str, str], run: str) -> str:
+    from otel_mlperf.otlp.endpoint_settings import read_settings
+
+    server, _ = read_settings(settings, "traces")
+    if server:
+        return (
+            f"not taken by {server.endpoint}; start that server, or send its spans to another: "
+            f"otel-mlperf send {run} --endpoint URL"
+        )
+    if trackers := settings.get(DESTINATIONS):
+        return f"not taken by {trackers} yet; try again once it answers"
+    return f"kept, for no server is named here; set {ENDPOINT}, and try again"

@@ -122,6 +122,11 @@ def basic_login(name: str, password: str) -> str:
     return f"Basic {base64.b64encode(f'{name}:{password}'.encode()).decode()}"
 
 
+def is_in_the_clear(url: SplitResult) -> bool:
+    """Whether others can read on the way what is sent there."""
+    return url.scheme != "https" and not _is_loopback(url.hostname or "")
+
+
 def grpc_hint(endpoint: str) -> str:
     """What to do where an endpoint names the port of gRPC; empty where it does not."""
     url = urlsplit(endpoint)
@@ -202,7 +207,7 @@ class _SettingReader:
         if url.username is not None:
             login = unquote(url.username), unquote(url.password or "")
             headers.setdefault("authorization", basic_login(*login))
-        if not headers or url.scheme == "https" or _is_loopback(url.hostname or ""):
+        if not headers or not is_in_the_clear(url):
             return headers
         switch, insecure = self._find("INSECURE")
         if insecure.lower() == "true":

@@ -2,7 +2,8 @@
 
 Each server is a recipe: a folder beside this file that pins its versions, and the Go commands that
 turn it into programs. A recipe is built once and kept in the user's cache folder under the hash of
-its content. As a script it builds all of them, so that the first test run need not wait in silence.
+its content. MLflow is an environment of Python, made from the pins in ``requirements``. As a script
+it builds all of them, so that the first test run need not wait in silence.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ STRIP = "-ldflags=-s -w"
 
 
 class ServersMissingError(Exception):
-    """There is neither a build in the cache nor a Go toolchain to make one."""
+    """There is neither a build in the cache nor what makes one."""
 
 
 class Recipe(NamedTuple):
@@ -75,6 +76,9 @@ PROMETHEUS = Recipe(
     2,
 )
 RECIPES = (COLLECTOR, JAEGER, PROMETHEUS)
+
+
+MLFLOW = HERE.parents[1] / "requirements" / "mlflow.txt"
 
 
 def cache_folder() -> Path:
@@ -138,6 +142,46 @@ def _build(recipe: Recipe, target: Path) -> None:
         finished.rename(target)
 
 
+def mlflow_python() -> Path:
+    """The Python of an environment with an MLflow server, which is made when it is not there.
+
+    Raises:
+        ServersMissingError: It is not there, and what it needs cannot be had.
+    """
+    content = MLFLOW.read_bytes() + repr((sys.version_info[:2], platform.machine())).encode()
+    target = cache_folder() / f"mlflow-{hashlib.sha256(content).hexdigest()[:16]}"
+    if not target.exists():
+        with _locked(target.with_suffix(".lock")):
+            if not target.exists():
+                _make_environment(target)
+    return target / "bin" / "python"
+
+
+def _make_environment(target: Path) -> None:
+    print("making an environment for MLflow, once, up to 2 minutes", file=sys.stderr)
+    with tempfile.TemporaryDirectory(dir=target.parent, prefix="mlflow-") as folder:
+        finished = Path(folder, "finished")
+        python, uv = finished / "bin" / "python", shutil.which("uv")
+        pinned = ["--quiet", "--require-hashes", "-r", str(MLFLOW)]
+        if uv:
+            commands = [[uv, "venv", "--quiet", "--python", sys.executable, str(finished)],
+                        [uv, "pip", "install", "--python", str(python), *pinned]]  # fmt: skip
+        else:
+            commands = [[sys.executable, "-m", "venv", str(finished)],
+                        [str(python), "-m", "pip", "install", *pinned]]  # fmt: skip
+        # What it needs is seen at once, and compiled for whoever starts it.
+        commands.append([str(python), "-c", "import mlflow.server; mlflow.server.app"])
+        for command in commands:
+            done = subprocess.run(command, capture_output=True, text=True, check=False)
+            if done.returncode:
+                said = "\n".join((done.stdout + done.stderr).splitlines()[-20:])
+                raise ServersMissingError(
+                    f"MLflow is not in {cache_folder()} and cannot be installed there by "
+                    f"{' '.join(command)}, it said:\n{said}"
+                )
+        finished.rename(target)
+
+
 def main() -> int:
     """Builds every server; without Go it says so, which is a failure only where they are required.
 
@@ -147,6 +191,7 @@ def main() -> int:
     try:
         for recipe in RECIPES:
             print(program(recipe, recipe.programs[0]).parent)
+        print(mlflow_python().parents[1])
     except ServersMissingError as reason:
         print(reason, file=sys.stderr)
         return 1 if os.environ.get(REQUIRE) else 0

@@ -223,6 +223,37 @@ class Collector(Server):
         )
 
 
+class Mlflow(Server):
+    """MLflow's tracking server before a database of its own.
+
+    As ``mlflow server`` starts it, without the processes around it, which would outlive a kill.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        (port,) = free_ports(1)
+        self.url = f"http://127.0.0.1:{port}"
+        database = f"sqlite:///{folder}/mlflow.db"
+        super().__init__(
+            [build.mlflow_python(), "-m", "uvicorn", "--interface=wsgi", "--host=127.0.0.1",
+             f"--port={port}", "mlflow.server:app"],
+            {
+                "_MLFLOW_SERVER_FILE_STORE": database,
+                "_MLFLOW_SERVER_REGISTRY_STORE": database,
+                "_MLFLOW_SERVER_ARTIFACT_ROOT": str(folder / "artifacts"),
+                "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",
+                "MLFLOW_DISABLE_TELEMETRY": "true",
+            },
+            f"{self.url}/health",
+            folder,
+        )  # fmt: skip
+
+    def start(self) -> None:
+        """Starts it; ready when its database has its tables, which it makes when first asked."""
+        super().start()
+        known = f"{self.url}/api/2.0/mlflow/experiments/get?experiment_id=0"
+        urllib3.request("GET", known, retries=False, timeout=PATIENCE_S)
+
+
 def _write_targets(path: Path, targets: Mapping[str, str]) -> None:
     path.write_text(
         "".join(

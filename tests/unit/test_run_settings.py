@@ -63,3 +63,25 @@ def test_a_run_without_a_server_is_sent_where_the_shell_says(tmp_path):
 
     assert before == shell
     assert as_recorded(tmp_path, shell) == quiet | shell
+
+
+def test_a_tracking_server_is_kept_without_its_login(tmp_path):
+    """What waits for it later goes there, with the login of whoever delivers."""
+    experiment = {"MLFLOW_EXPERIMENT_NAME": "digits"}
+    address = {"MLFLOW_TRACKING_URI": "https://me:word@mlflow/path?key=abc"}
+    write_settings(str(tmp_path), experiment | address | {"MLFLOW_TRACKING_TOKEN": "abc"})
+
+    kept = experiment | {"MLFLOW_TRACKING_URI": "https://mlflow/path"}
+    assert json.loads((tmp_path / FILE).read_text()) == kept
+    token = {"MLFLOW_TRACKING_TOKEN": "of-now"}
+    same = {"MLFLOW_TRACKING_URI": "https://you:now@mlflow/path"}
+    assert as_recorded(tmp_path, token) == kept | token
+    assert as_recorded(tmp_path, same) == kept | same
+
+
+def test_a_login_goes_to_no_other_tracking_server(tmp_path):
+    """It is that of the server that the shell names."""
+    write_settings(str(tmp_path), {"MLFLOW_TRACKING_URI": "https://mlflow"})
+    shell = {"MLFLOW_TRACKING_URI": "https://elsewhere", "MLFLOW_TRACKING_PASSWORD": "abc"}
+
+    assert as_recorded(tmp_path, shell) == {"MLFLOW_TRACKING_URI": "https://mlflow"}

@@ -1,4 +1,4 @@
-"""Is a tracker chosen by its name, and one that is not installed said before any work is done?"""
+"""Is a tracker chosen by its name, and what one lacks said before any work is done?"""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from runs import environment
 
 import otel_mlperf as om
 from otel_mlperf.config import Config
+from otel_mlperf.tracker_list import unusable
 
 
 @pytest.mark.parametrize("given", [" tensorboard,, tensorboard", ["tensorboard"]])
@@ -31,6 +32,39 @@ def test_argument_that_asks_for_what_is_not_installed_is_an_error(tmp_path, monk
         om.start(destinations="tensorboard", dir=str(tmp_path))
 
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("uri", "found"),
+    [
+        (None, "is none"),
+        (" ", "is none"),
+        ("sqlite:///mlflow.db", "is 'sqlite:///mlflow.db'"),
+        ("file:///mlruns", "is 'file:///mlruns'"),
+        ("databricks", "is 'databricks'"),
+        ("http:///path", "is 'http:///path'"),
+        ("ftp://me:hunter2@host?key=hunter3", "is 'host'"),
+    ],
+)
+def test_mlflow_without_a_server_is_refused(tmp_path, monkeypatch, uri, found):
+    """It says which variable, what was found, and how a server is started; never a login."""
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    if uri is not None:
+        monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
+    with pytest.raises(om.ConfigError) as error:
+        om.start(destinations="mlflow", dir=str(tmp_path))
+
+    assert f"MLFLOW_TRACKING_URI {found}, expected one like http://localhost:5000" in str(
+        error.value
+    )
+    assert "hunter" not in str(error.value)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("uri", ["http://host:5000", "https://me:word@host/mlflow/"])
+def test_mlflow_with_a_server_lacks_nothing(uri):
+    """Whether it answers is seen when it is told something."""
+    assert unusable("mlflow", {"MLFLOW_TRACKING_URI": uri}) == []
 
 
 PROGRAM = """

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 import msgspec
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from otel_mlperf.agent.model.agent_options import Options
@@ -142,6 +143,8 @@ class Site(msgspec.Struct, frozen=True):
     """With ``environ``, the variables that the agent was started with."""
     rows: TableRows
     """Rows of the run folder's tables that wait: for the run folder alone."""
+    ranks: Callable[[], dict[int, bool]]
+    """The ranks of this host that were seen until now, and whether each still runs."""
 
 
 class Destination(Protocol):

@@ -8,13 +8,15 @@ from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Final, get_args
 
 from otel_mlperf.agent.delivery import (
+    mlflow_destination,
     otlp_destination,
     store_destination,
     tensorboard_destination,
 )
 from otel_mlperf.agent.delivery.destination import Destination, Refused, Signal
+from otel_mlperf.errors import ConfigError
 from otel_mlperf.ids import safe_name
-from otel_mlperf.tracker_list import not_installed
+from otel_mlperf.tracker_list import MLFLOW, TENSORBOARD, unusable
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -24,7 +26,10 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("otel_mlperf.agent")
 BUILT_IN: Final = (store_destination.make, otlp_destination.make)
-TRACKERS: Final = {tensorboard_destination.NAME: tensorboard_destination.make}
+TRACKERS: Final = {
+    TENSORBOARD: tensorboard_destination.make,
+    MLFLOW: mlflow_destination.make,
+}
 """Those of ``tracker_list``, made where they are chosen."""
 GROUP: Final = "otel_mlperf.destinations"
 """Entry points that name a factory, as those of ``BUILT_IN`` are."""
@@ -64,8 +69,8 @@ def make_destinations(site: Site) -> list[Destination]:
 
 def _tracker(name: str, make: Callable[[Site], Destination], site: Site) -> Destination:
     try:
-        if missing := not_installed(name):
-            raise ImportError(*missing)
+        if lacks := unusable(name, site.options.environ):
+            raise ConfigError(*lacks)
         return make(site)
     except Exception as error:  # noqa: BLE001 - what is wrong with one costs no other
         _log.error("destination %r cannot be used, what it would get is lost: %s", name, error)

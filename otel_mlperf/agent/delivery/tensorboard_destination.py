@@ -17,6 +17,7 @@ import msgspec
 from otel_mlperf.agent.delivery.destination import Delivered, Destination, TryLater
 from otel_mlperf.agent.delivery.tracker_tags import rank_of, tag_of
 from otel_mlperf.ids import safe_name
+from otel_mlperf.tracker_list import TENSORBOARD
 from otel_mlperf.whole_file import open_private, write_whole
 
 if TYPE_CHECKING:
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
     from otel_mlperf.agent.delivery.destination import Batch, Site, Verdict
     from otel_mlperf.agent.model.scalar_item import ScalarItem
 
-NAME: Final = "tensorboard"
 _VERSION: Final = "brain.Event:2"
 
 
@@ -41,7 +41,7 @@ class Written(msgspec.Struct):
 class TensorBoardDestination(Destination):
     """The event files of one host in a run folder."""
 
-    name = NAME
+    name = TENSORBOARD
     signals = ("scalars",)
 
     def __init__(self, folder: Path, host: str, noted: Path) -> None:
@@ -143,5 +143,5 @@ def _encoder() -> Callable[[ScalarItem | None], bytes]:
 
 def make(site: Site) -> TensorBoardDestination:
     """The event files in the run folder."""
-    noted = site.run_folder / "agent" / site.host / f"{NAME}.json"
-    return TensorBoardDestination(site.run_folder / NAME, site.host, noted)
+    noted = site.run_folder / "agent" / site.host / f"{TENSORBOARD}.json"
+    return TensorBoardDestination(site.run_folder / TENSORBOARD, site.host, noted)

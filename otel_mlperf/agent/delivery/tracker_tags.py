@@ -10,7 +10,12 @@ if TYPE_CHECKING:
     from otel_mlperf.agent.delivery.destination import Batch
     from otel_mlperf.agent.model.scalar_item import ScalarItem
 
-_GROUPS: Final = {"reading": "readings", "finding": "findings"}
+_GROUPS: Final = {
+    "reading": "readings",
+    "finding": "findings",
+    "result": "result",
+    "outcome": "run",
+}
 
 
 def tag_of(scalar: ScalarItem) -> str:

@@ -1,4 +1,4 @@
-"""Which points of curves follow from steps, logged values, readings and findings?
+"""Which points of curves follow from steps, logged values, readings, findings and ends?
 
 One for each row of the run's tables, so that a tracker shows what they hold. What belongs to no
 step is put at the last one that had ended by then. They wait in the agent's state for their batch.
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from otel_mlperf.agent.model.agent_state import AgentState
     from otel_mlperf.agent.model.events import Mark, SensorReading, WarningHeld
+    from otel_mlperf.agent.model.journal_state import JournalState
     from otel_mlperf.journal.meta import JournalMeta
 
 STEP_DURATION_S: Final = "step_duration_s"
@@ -28,6 +29,8 @@ _EVERY_NS: Final = 5 * 10**9
 """Between two batches: trackers look about as often, and each batch is a file that is synced."""
 _MOST: Final = 2_000
 """Points that wait for the next batch."""
+OUTCOMES: Final = ("running", "finished", "interrupted", "killed", "failed")
+"""How a process may have ended, the worst last: one that failed has others killed."""
 _NODE: Final = -1
 _ON_AXIS: Final = (names.TRAIN, names.PREDICT)
 """Phases whose steps number the axis: validation counts for itself."""
@@ -65,6 +68,16 @@ class Scalars:
         self._state.scalars += [
             _of_row(row, "value", row["name"], row["time_ns"], row["value"]) for row in rows
         ]
+
+    def end(self, journal: JournalState) -> None:
+        """A process that has ended: its results that are numbers, then how it ended."""
+        meta = journal.meta
+        time_ns = (journal.ended_ns or journal.alive_ns) + meta.shift_ns
+        for name, value in journal.result.items():
+            if isinstance(value, int | float):
+                self._put("result", name, meta, time_ns, float(value))
+        outcome = journal.outcome
+        self._put("outcome", "outcome", meta, time_ns, OUTCOMES.index(outcome), text=outcome)
 
     def take_due(self, mark: Mark) -> list[ScalarItem]:
         """Those of the next batch, if it is time for one; once for each mark."""

@@ -181,6 +181,8 @@ class EventProcessor:
                 journal.outcome = _outcome(journal)
             self._tables.add("processes", process_row(journal))
             rank.live = False
+            if self._scalars:
+                self._scalars.end(journal)
         return outcome.kept + segment_spans(journal, mark.monotonic_ns)
 
     def _worked_out(self, journal: JournalState, rank: RankState) -> MarkOutcome:

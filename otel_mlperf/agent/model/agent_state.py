@@ -144,6 +144,11 @@ class AgentState(msgspec.Struct):
         """What is summed up for the rank of a journal."""
         return self.ranks[journal.instance]
 
+    def seen_ranks(self) -> dict[int, bool]:
+        """The ranks of this node, and whether each still runs; may be asked by any thread."""
+        ranks = sorted([*self.ranks.values()], key=lambda rank: rank.meta.restart)
+        return {rank.meta.rank: rank.live for rank in ranks}
+
     @property
     def resource(self) -> dict[str, Any]:
         """Who speaks where the agent of the node does: what it counts belongs to no rank."""

@@ -6,11 +6,14 @@ from typing import Literal
 
 import msgspec
 
-ScalarKind = Literal["step", "value", "reading", "finding"]
+ScalarKind = Literal["step", "value", "reading", "finding", "result", "outcome"]
 
 
 class ScalarItem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One value at one step: how long that took, what was logged, read or found by then."""
+    """One value at one step: how long that took, what was logged, read or found by then.
+
+    At a process's end also what came out of it, and how it ended.
+    """
 
     kind: ScalarKind
     name: str
@@ -26,4 +29,4 @@ class ScalarItem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Unix time."""
     value: float
     text: str = ""
-    """Of a finding: what is the case, and what to do."""
+    """Of a finding: what is the case, and what to do. Of an outcome: its word."""

@@ -10,7 +10,7 @@ from otel_mlperf.config import DESTINATIONS, ENDPOINT, PREFIX, known_variables
 from otel_mlperf.declared_config import declare
 from otel_mlperf.errors import ConfigError
 from otel_mlperf.recorder.core.faults import say_once
-from otel_mlperf.tracker_list import not_installed
+from otel_mlperf.tracker_list import unusable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -31,7 +31,7 @@ def check_environ(environ: Mapping[str, str], endpoint: str, destinations: str) 
         destinations: those in force.
 
     Raises:
-        ConfigError: the endpoint is no URL, or a tracker is not installed, and it is not the
+        ConfigError: the endpoint is no URL, or a tracker lacks something, and it is not the
             environment's.
     """
     _check_names(environ)
@@ -53,10 +53,10 @@ def check_environ(environ: Mapping[str, str], endpoint: str, destinations: str) 
 
 
 def _check_trackers(environ: Mapping[str, str], destinations: str) -> None:
-    for missing in not_installed(destinations):
+    for lack in unusable(destinations, environ):
         if DESTINATIONS not in environ:
-            raise ConfigError(f"destinations: {missing}")
-        say_once(f"{DESTINATIONS}: {missing}; what it would get is lost")
+            raise ConfigError(f"destinations: {lack}")
+        say_once(f"{DESTINATIONS}: {lack}; what it would get is lost")
 
 
 def _check_standard(environ: Mapping[str, str], endpoint: str | None) -> None:

@@ -68,7 +68,7 @@ def test_two_ranks_are_lines_of_one_chart(journals, run_folder, agent_of):
 
     shown = in_event_files(run_folder / "tensorboard")
     assert shown == rounded(in_tables(run_folder))
-    assert sum(shown.values()) == 30 * 2 + 31 * 2 + 2
+    assert sum(shown.values()) == 30 * 2 + 31 * 2 + 2 + 2
     account = accounts(run_folder)["scalars"]["tensorboard"]
     assert account["created"] == account["delivered"] == sum(shown.values())
     for program in programs:
@@ -98,7 +98,7 @@ def test_agent_that_dies_leaves_no_point_twice(program, agent_of, run_folder):
     assert [path.name for path in (run_folder / "tensorboard" / "rank0").iterdir()] == [file.name]
     assert in_event_files(run_folder / "tensorboard") == rounded(in_tables(run_folder))
     account = accounts(run_folder)["scalars"]["tensorboard"]
-    assert account["delivered"] == account["created"] == 12
+    assert account["delivered"] == account["created"] == 13
 
 
 def test_batch_that_comes_twice_is_written_once(destination, tmp_path):
@@ -140,8 +140,8 @@ def test_folder_that_cannot_be_written_costs_the_rest_nothing(
     assert "scalars/tensorboard: writing" in caplog.text
     account = accounts(run_folder)["scalars"]["tensorboard"]
     assert adds_up(account)
-    assert (account["created"], account["pending"], account["lost"]) == (6, 6, {})
-    assert sum(in_tables(run_folder).values()) == 6
+    assert (account["created"], account["pending"], account["lost"]) == (7, 7, {})
+    assert sum(in_tables(run_folder).values()) == 7
 
 
 def test_tracker_that_is_not_installed_is_said_and_counted(
@@ -155,7 +155,7 @@ def test_tracker_that_is_not_installed_is_said_and_counted(
 
     assert "pip install 'otel-mlperf[tensorboard]'" in caplog.text
     account = accounts(run_folder)["scalars"]["tensorboard"]
-    assert (account["created"], account["lost"]) == (6, {"not_loaded": 6})
+    assert (account["created"], account["lost"]) == (7, {"not_loaded": 7})
     assert accounts(run_folder)["spans"]["store"]["delivered"] == program.sections
 
 

@@ -1,0 +1,110 @@
+"""What does an MLflow server answer to a call of its REST API, and is asking again of any use?"""
+
+from __future__ import annotations
+
+import time
+from http.client import HTTPException
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlencode, urlsplit
+
+import msgspec
+
+from otel_mlperf.otlp.exchange_words import Words, retry_after
+from otel_mlperf.otlp.transport import Transport
+
+if TYPE_CHECKING:
+    from otel_mlperf.otlp.endpoint_settings import ServerSettings
+    from otel_mlperf.otlp.transport import Reply
+
+_API: Final = "/api/2.0/mlflow/"
+_ANSWER_MOST: Final = 32 << 20
+"""A run is answered with the last value of each of its metrics."""
+_LOCKED_OUT_S: Final = 30.0
+"""Rest after an answer that somebody has to change something: it will not pass by itself."""
+_OF_CONTENT: Final = (400, 409, 413, 422)
+"""Statuses that say something of the very request, whoever answers."""
+_FOR_NOW: Final = (408, 425, 429)
+_ADVICE: Final = {
+    401: "check MLFLOW_TRACKING_TOKEN, or MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD",
+    403: "the login may not do that",
+    404: "is MLFLOW_TRACKING_URI an MLflow server?",
+    405: "is MLFLOW_TRACKING_URI an MLflow server?",
+}
+
+
+class Unavailable(Exception):
+    """Nothing was answered that counts: the same may be asked again."""
+
+    def __init__(self, reason: str, after_s: float | None = None) -> None:
+        """``reason`` is for people, ``after_s`` the least rest before the next try."""
+        super().__init__(reason)
+        self.reason, self.after_s = reason, after_s
+
+
+class Rejected(Exception):
+    """The server says that it will never do that."""
+
+    def __init__(self, code: str, words: str) -> None:
+        """``code`` is MLflow's own word for why, empty if it was not MLflow that answered."""
+        super().__init__(words)
+        self.code, self.words = code, words
+
+
+class MlflowClient:
+    """One server; for one thread. Each call raises ``Unavailable`` or ``Rejected``."""
+
+    def __init__(self, settings: ServerSettings) -> None:
+        self._endpoint = settings.endpoint
+        self._path = urlsplit(settings.endpoint).path + _API
+        self._transport = Transport(settings, _ANSWER_MOST)
+        self._headers = settings.headers | {"user-agent": "otel-mlperf"}
+        self._words = Words(settings)
+
+    def get(self, call: str, **asked: str) -> dict[str, Any]:
+        """What the server knows."""
+        return self._call("GET", f"{call}?{urlencode(asked)}", b"")
+
+    def post(self, call: str, **said: object) -> dict[str, Any]:
+        """What the server answers to what it is told, or to a question that is a body."""
+        return self._call("POST", call, msgspec.json.encode(said))
+
+    def close(self) -> None:
+        """Closes the connection; the next call opens another."""
+        self._transport.close()
+
+    def _call(self, method: str, call: str, body: bytes) -> dict[str, Any]:
+        headers = self._headers | ({"content-type": "application/json"} if body else {})
+        try:
+            reply = self._transport.ask(method, self._path + call, body, headers)
+        except (OSError, HTTPException, ValueError) as error:
+            raise Unavailable(f"{self._endpoint}: {self._words.why(error)}") from error
+        content = _content(reply)
+        if reply.status == 200 and content is not None:
+            return content
+        raise self._refusal(call.partition("?")[0], reply, content)
+
+    def _refusal(
+        self, call: str, reply: Reply, content: dict[str, Any] | None
+    ) -> Unavailable | Rejected:
+        status, code = reply.status, str((content or {}).get("error_code", ""))
+        words = self._words.clean(str((content or {}).get("message", "")))
+        advice = "" if code and status == 404 else _ADVICE.get(status, "")
+        if status < 400:
+            advice = "that is no answer of an MLflow server; redirects are not followed"
+        told = ": ".join(part for part in (advice, words) if part)
+        answered = f"{self._endpoint} answered {status} to {call}" + (f": {told}" if told else "")
+        if status in _OF_CONTENT or (code and status == 404):
+            return Rejected(code, answered)
+        after_s = retry_after(reply.headers.get("retry-after"), time.time())
+        if status < 500 and status not in _FOR_NOW:
+            after_s = max(after_s or 0.0, _LOCKED_OUT_S)
+        return Unavailable(answered, after_s)
+
+
+def _content(reply: Reply) -> dict[str, Any] | None:
+    """The JSON object that was answered; None where it is none."""
+    try:
+        content = msgspec.json.decode(reply.body) if reply.complete else None
+    except ValueError:  # msgspec's errors are
+        return None
+    return content if isinstance(content, dict) else None

@@ -1,0 +1,109 @@
+"""How do points get to an MLflow server, each once?
+
+MLflow keeps one of several points that are equal in key, value, step and time: what is not known to
+have arrived is sent again. Of points that it refuses the rest arrive, by halves.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any, Final
+
+from otel_mlperf.agent.delivery.destination import Delivered, Destination, Refused, TryLater
+from otel_mlperf.agent.delivery.mlflow_client import MlflowClient, Rejected, Unavailable
+from otel_mlperf.agent.delivery.mlflow_points import key_of, metric_of, tag_text
+from otel_mlperf.agent.delivery.mlflow_run import MlflowRun
+from otel_mlperf.agent.delivery.mlflow_settings import read_mlflow_settings
+from otel_mlperf.errors import StoreError
+from otel_mlperf.tracker_list import MLFLOW
+
+if TYPE_CHECKING:
+    from otel_mlperf.agent.delivery.destination import Batch, Signal, Site, Verdict
+    from otel_mlperf.agent.model.scalar_item import ScalarItem
+
+_log = logging.getLogger("otel_mlperf.agent")
+_MOST_METRICS: Final = 1000
+"""In one call."""
+RUN_DELETED: Final = "run_deleted"
+REFUSED: Final = "refused"
+
+
+class MlflowDestination(Destination):
+    """One run at a tracking server."""
+
+    name = MLFLOW
+    signals = ("scalars",)
+
+    def __init__(self, client: MlflowClient, run: MlflowRun) -> None:
+        self._client, self._run = client, run
+
+    def accept(self, batch: Batch) -> Verdict:
+        """Logs its points, then what they say of the run itself."""
+        try:
+            run_id = self._run.ready()
+            is_alone = self._run.facts().world_size == 1
+            keys = [key_of(scalar, batch, is_alone=is_alone) for scalar in batch.scalars]
+            lost = self._log_points(run_id, [*map(metric_of, keys, batch.scalars)])
+            self._tell(batch.scalars, keys)
+        except Unavailable as error:
+            return TryLater(error.reason, error.after_s)
+        except (OSError, StoreError) as error:
+            return TryLater(f"reading the run folder: {error}")
+        except _RunDeleted:
+            return Refused(RUN_DELETED)
+        return Delivered(lost)
+
+    def close(self, signal: Signal) -> None:
+        """Closes the connection."""
+        del signal  # there is one
+        self._client.close()
+
+    def _log_points(self, run_id: str, points: list[dict[str, Any]]) -> dict[str, int]:
+        refused: list[str] = []
+        for at in range(0, len(points), _MOST_METRICS):
+            refused += self._log(run_id, points[at : at + _MOST_METRICS])
+        if not refused:
+            return {}
+        _log.warning("mlflow: %d points were refused, one of them: %s", len(refused), refused[0])
+        return {REFUSED: len(refused)}
+
+    def _log(self, run_id: str, points: list[dict[str, Any]]) -> list[str]:
+        """What the server said of each point that it refused."""
+        try:
+            self._client.post("runs/log-batch", run_id=run_id, metrics=points)
+        except Rejected as error:
+            if self._run.is_gone():
+                raise _RunDeleted from error
+            if len(points) > 1:
+                middle = len(points) // 2
+                return self._log(run_id, points[:middle]) + self._log(run_id, points[middle:])
+            return [error.words]
+        return []
+
+    def _tell(self, scalars: list[ScalarItem], keys: list[str]) -> None:
+        found = {
+            key: tag_text(scalar.text)
+            for key, scalar in zip(keys, scalars, strict=True)
+            if scalar.kind == "finding"
+        }
+        ended = [scalar for scalar in scalars if scalar.kind == "outcome"]
+        try:
+            self._run.tag(found)
+            if ended:
+                self._run.end(ended)
+        except Rejected as error:  # the points are there
+            _log.warning("mlflow: tags or the status were refused: %s", error.words)
+
+
+class _RunDeleted(Exception):
+    """Somebody has deleted the run: no point of it will be taken any more."""
+
+
+def make(site: Site) -> MlflowDestination:
+    """The server that the agent's environment names."""
+    settings = read_mlflow_settings(site.options.environ)
+    if settings.is_login_readable:
+        where = settings.server.endpoint
+        _log.warning("mlflow: the login goes over plain http to %s: use https", where)
+    client = MlflowClient(settings.server)
+    return MlflowDestination(client, MlflowRun(client, site, settings))

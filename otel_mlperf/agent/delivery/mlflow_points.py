@@ -1,0 +1,87 @@
+"""How does a point of a run look in MLflow: under which key, with which value?
+
+MLflow takes letters, digits, ``_``, ``-``, ``.``, ``:``, spaces and slashes in a key, 250 of them,
+and no key that would be another if it were a path.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from otel_mlperf.agent.delivery.tracker_tags import rank_of, tag_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from otel_mlperf.agent.delivery.destination import Batch
+    from otel_mlperf.agent.model.scalar_item import ScalarItem
+
+_KEY_MOST: Final = 250
+_PARAM_MOST: Final = 6000
+_TAG_MOST: Final = 5000
+_FOREIGN: Final = re.compile(r"[^/\w.\- :]")
+_NEVER_A_PART: Final = ("", ".", "..")
+
+
+def metric_of(key: str, scalar: ScalarItem) -> dict[str, Any]:
+    """A metric of ``runs/log-batch``."""
+    return {
+        "key": key,
+        "value": _value(scalar.value),
+        "timestamp": scalar.time_ns // 10**6,
+        "step": scalar.number or 0,
+    }
+
+
+def key_of(scalar: ScalarItem, batch: Batch, *, is_alone: bool) -> str:
+    """The name of its curve; behind it whose it is, unless ``is_alone``: the run's one rank."""
+    tag = tag_of(scalar)
+    return safe_key(tag if is_alone else f"{tag}/{rank_of(scalar, batch)}")
+
+
+def safe_key(key: str) -> str:
+    """A key that MLflow takes: the same one where it does; others stay different ones."""
+    parts = [part for part in _FOREIGN.sub("_", key).split("/") if part not in _NEVER_A_PART]
+    safe = "/".join(parts) or "_"
+    if len(safe) <= _KEY_MOST and not _FOREIGN.search(key):
+        return safe
+    mark = blake2b(key.encode("utf-8", "replace"), digest_size=3).hexdigest()
+    return f"{safe[: _KEY_MOST - len(mark) - 1]}-{mark}"
+
+
+def params_of(params: Mapping[str, Any]) -> dict[str, str]:
+    """Parameters by key, those inside others under ``outer.inner``, as text."""
+    return {safe_key(key): text[:_PARAM_MOST] for key, text in _flat(params, "")}
+
+
+def tags_of(tags: list[str]) -> dict[str, str]:
+    """Tags by key: ``name=value``, or a name alone."""
+    parts = [tag.partition("=") for tag in tags]
+    return {safe_key(key): tag_text(value if sign else "true") for key, sign, value in parts}
+
+
+def tag_text(text: str) -> str:
+    """As much of a text as a tag holds."""
+    return text[:_TAG_MOST]
+
+
+def _flat(params: Mapping[str, Any], before: str) -> Iterator[tuple[str, str]]:
+    for name, value in params.items():
+        if isinstance(value, dict) and value:
+            yield from _flat(value, f"{before}{name}.")
+        elif isinstance(value, dict | list):
+            yield f"{before}{name}", msgspec.json.encode(value).decode()
+        else:
+            yield f"{before}{name}", str(value)
+
+
+def _value(value: float) -> float | str:
+    """JSON has no word for these, the protocol's JSON has."""
+    if math.isfinite(value):
+        return value
+    return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"

@@ -1,0 +1,219 @@
+"""Which run of the server is ours, and what is said of it beside its points?
+
+All agents of a run tell one run of MLflow, which has no way to make one only if there is none: so
+the agent with rank 0 makes it, and the others wait for it. Which one is meant says a tag that it
+gets afterwards: where two were made, because the first answer was late, all still tell the same
+one, and the other is taken away at the end.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any, Final
+
+from otel_mlperf.agent.delivery.mlflow_client import Rejected, Unavailable
+from otel_mlperf.agent.delivery.mlflow_points import params_of, safe_key, tags_of
+from otel_mlperf.agent.derivation.scalars import OUTCOMES
+from otel_mlperf.run_file import RUN_FILE, read_run_file
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from otel_mlperf.agent.delivery.destination import Site
+    from otel_mlperf.agent.delivery.mlflow_client import MlflowClient
+    from otel_mlperf.agent.delivery.mlflow_settings import MlflowSettings
+    from otel_mlperf.agent.model.scalar_item import ScalarItem
+    from otel_mlperf.run_file import RunFile
+
+_log = logging.getLogger("otel_mlperf.agent")
+RUN_TAG: Final = "otel_mlperf.run_id"
+MADE_TAG: Final = "otel_mlperf.made_for"
+OUTCOME_TAG: Final = "otel_mlperf.outcome."
+_STATUS: Final = {"running": "RUNNING", "finished": "FINISHED", "failed": "FAILED",
+                  "killed": "KILLED", "interrupted": "KILLED"}  # fmt: skip
+_ASK_AGAIN_S: Final = 30.0
+_MOST_ENTRIES: Final = 100
+"""Parameters, or tags, in one call."""
+
+
+class MlflowRun:
+    """The run of MLflow that one run of ours is; every call raises what the client's do."""
+
+    def __init__(self, client: MlflowClient, site: Site, settings: MlflowSettings) -> None:
+        self._client, self._settings = client, settings
+        self._folder, self._ranks = site.run_folder, site.ranks
+        self._outcome = safe_key(OUTCOME_TAG + site.host)
+        self._id = ""
+        self._told: tuple[int, int] | None = None
+        self._has_ended = False
+
+    def facts(self) -> RunFile:
+        """What ``run.json`` says of it by now."""
+        return read_run_file(self._folder)
+
+    def ready(self) -> str:
+        """The id of the run, which is then there, open, and described."""
+        if not self._id:
+            try:
+                self._id = self._settings.run_id or self._found_or_made()
+            # Somebody has to change a name, or restore what was deleted: points wait for that.
+            except Rejected as error:
+                raise Unavailable(error.words, _ASK_AGAIN_S) from error
+        if self._is_makers:
+            try:
+                self._describe()
+                self._reopen()
+            except Rejected as error:  # points go on without
+                _log.warning("mlflow: what the run is was refused: %s", error.words)
+        return self._id
+
+    def is_gone(self) -> bool:
+        """Whether somebody has deleted it."""
+        try:
+            return bool(self._get()["info"].get("lifecycle_stage") == "deleted")
+        except Rejected as error:
+            return error.code == "RESOURCE_DOES_NOT_EXIST"
+
+    def tag(self, tags: dict[str, str]) -> None:
+        """Sets tags."""
+        self._log_entries("tags", tags)
+
+    @property
+    def _is_makers(self) -> bool:
+        return 0 in self._ranks()
+
+    # -- which one it is ---------------------------------------------------------------------------
+
+    def _found_or_made(self) -> str:
+        experiment, run_id = self._experiment(), self.facts().id
+        if meant := self._search(experiment, RUN_TAG, run_id):
+            self._has_ended = meant[0]["info"]["status"] != _STATUS["running"]
+            return str(meant[0]["info"]["run_id"])
+        if not self._is_makers:
+            raise Unavailable(
+                f"the run is not at {self._settings.server.endpoint} yet: the agent of rank 0 "
+                "makes it"
+            )
+        # One that an agent made before it was killed, or before the answer came.
+        made = self._search(experiment, MADE_TAG, run_id)
+        chosen = str((made[0] if made else self._make(experiment))["info"]["run_id"])
+        self._client.post("runs/set-tag", run_id=chosen, key=RUN_TAG, value=run_id)
+        return chosen
+
+    def _experiment(self) -> str:
+        name = self._settings.experiment
+        for _ in range(2):
+            try:
+                found = self._client.get("experiments/get-by-name", experiment_name=name)
+                return str(found["experiment"]["experiment_id"])
+            except Rejected as error:
+                if error.code != "RESOURCE_DOES_NOT_EXIST":
+                    raise
+            try:
+                return str(self._client.post("experiments/create", name=name)["experiment_id"])
+            except Rejected as error:  # another agent was first
+                if error.code != "RESOURCE_ALREADY_EXISTS":
+                    raise
+        raise Unavailable(f"experiment {name!r} can be neither found nor made", _ASK_AGAIN_S)
+
+    def _search(self, experiment: str, tag: str, run_id: str) -> list[dict[str, Any]]:
+        quote = '"' if "'" in run_id else "'"
+        found = self._client.post(
+            "runs/search",
+            experiment_ids=[experiment],
+            filter=f"tags.`{tag}` = {quote}{run_id}{quote}",
+            order_by=["attributes.start_time ASC"],
+            max_results=10,
+        )
+        return list(found.get("runs", []))
+
+    def _make(self, experiment: str) -> dict[str, Any]:
+        facts = self.facts()
+        made = self._client.post(
+            "runs/create",
+            experiment_id=experiment,
+            run_name=facts.name,
+            start_time=facts.started_ns // 10**6,
+            tags=[{"key": MADE_TAG, "value": facts.id}],
+        )
+        return dict(made["run"])
+
+    # -- what it is --------------------------------------------------------------------------------
+
+    def _describe(self) -> None:
+        """Parameters and tags, whenever the file that has them is another."""
+        about = (self._folder / RUN_FILE).stat()
+        if self._told == (about.st_mtime_ns, about.st_size):
+            return
+        facts, known = self.facts(), self._get().get("data", {}).get("params", [])
+        there = {param["key"]: param.get("value", "") for param in known}
+        params = params_of(facts.params)
+        for key in params.keys() & there.keys():
+            if params[key] != there[key]:
+                _log.warning("mlflow: parameter %s stays what it was at the server", key)
+        new = {key: text for key, text in params.items() if key not in there}
+        try:
+            self._log_entries("params", new)
+            self._log_entries("tags", tags_of(facts.tags))
+        finally:
+            self._told = about.st_mtime_ns, about.st_size
+
+    def _log_entries(self, kind: str, entries: dict[str, str]) -> None:
+        listed = [{"key": key, "value": value} for key, value in entries.items()]
+        for at in range(0, len(listed), _MOST_ENTRIES):
+            part = {kind: listed[at : at + _MOST_ENTRIES]}
+            self._client.post("runs/log-batch", run_id=self._id, **part)
+
+    # -- its end -----------------------------------------------------------------------------------
+
+    def end(self, ended: Sequence[ScalarItem]) -> None:
+        """Processes of this host have ended: says so, and of the run once it has.
+
+        Each host has a tag of its own, and whoever changes the status looks at all tags again
+        afterwards: whichever host is last sets the worst of all.
+        """
+        if self._settings.run_id:  # somebody else ends it
+            return
+        run = self._get()
+        here = [(item.restart, OUTCOMES.index(item.text)) for item in ended]
+        here += _outcomes(run, self._outcome)
+        restart, worst = max(here)
+        self.tag({self._outcome: f"{OUTCOMES[worst]} (restart {restart})"})
+        # A host that does not have rank 0 has a say in the status only if it went wrong there.
+        is_good = OUTCOMES[worst] == "finished" and not self._is_makers
+        if is_good or any(self._ranks().values()):
+            return
+        end_ms = max(item.time_ns for item in ended) // 10**6
+        said = ""
+        while (status := self._status()) != said:
+            self._client.post("runs/update", run_id=self._id, status=status, end_time=end_ms)
+            said = status
+        self._has_ended = True
+        if self._is_makers:
+            self._drop_others(str(run["info"]["experiment_id"]))
+
+    def _status(self) -> str:
+        _, worst = max(_outcomes(self._get(), OUTCOME_TAG), default=(0, 1))
+        return _STATUS[OUTCOMES[worst]]
+
+    def _reopen(self) -> None:
+        if not self._has_ended or not any(self._ranks().values()):
+            return
+        self._client.post("runs/update", run_id=self._id, status=_STATUS["running"])
+        self._has_ended = False
+
+    def _drop_others(self, experiment: str) -> None:
+        for run in self._search(experiment, MADE_TAG, self.facts().id):
+            if run["info"]["run_id"] != self._id:
+                self._client.post("runs/delete", run_id=run["info"]["run_id"])
+
+    def _get(self) -> dict[str, Any]:
+        return dict(self._client.get("runs/get", run_id=self._id)["run"])
+
+
+def _outcomes(run: dict[str, Any], tag: str) -> Iterable[tuple[int, int]]:
+    """Restart and place in the list of outcomes, by the tags whose key begins with ``tag``."""
+    for entry in run.get("data", {}).get("tags", []):
+        word, _, restart = entry.get("value", "").rstrip(")").partition(" (restart ")
+        if entry["key"].startswith(tag) and word in OUTCOMES and restart.isdecimal():
+            yield int(restart), OUTCOMES.index(word)

@@ -1,0 +1,63 @@
+"""Which MLflow server do its own variables name, and how is it reached?"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+from urllib.parse import unquote, urlsplit
+
+from otel_mlperf.otlp.endpoint_settings import ServerSettings, basic_login, is_in_the_clear
+from otel_mlperf.tracker_list import MLFLOW_URI
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from urllib.parse import SplitResult
+
+TOKEN: Final = "MLFLOW_TRACKING_TOKEN"
+USERNAME: Final = "MLFLOW_TRACKING_USERNAME"
+PASSWORD: Final = "MLFLOW_TRACKING_PASSWORD"
+_EXPERIMENT: Final = "MLFLOW_EXPERIMENT_NAME"
+_RUN: Final = "MLFLOW_RUN_ID"
+_INSECURE: Final = "MLFLOW_TRACKING_INSECURE_TLS"
+_CERTIFICATE: Final = "MLFLOW_TRACKING_SERVER_CERT_PATH"
+_TIMEOUT_S: Final = 60.0
+"""A thousand points in a database of files take seconds on a busy machine."""
+
+
+@dataclass(frozen=True, slots=True)
+class MlflowSettings:
+    """The server, and which experiment and run of it are told."""
+
+    server: ServerSettings
+    experiment: str
+    run_id: str
+    """Of a run that somebody else has made; empty: one is found or made."""
+    is_login_readable: bool
+    """Whether a login goes over plain http to another machine, as MLflow lets it."""
+
+
+def read_mlflow_settings(environ: Mapping[str, str]) -> MlflowSettings:
+    """What the variables say, as MLflow documents them."""
+    said = {name: value.strip() for name, value in environ.items() if name.startswith("MLFLOW_")}
+    url = urlsplit(said[MLFLOW_URI])
+    server = ServerSettings(
+        endpoint=f"{url.scheme}://{url.netloc.rpartition('@')[2]}{url.path.rstrip('/')}",
+        headers=_login(said, url),
+        timeout_s=_TIMEOUT_S,
+        certificate=said.get(_CERTIFICATE) or None,
+        is_verified=said.get(_INSECURE, "").lower() not in ("true", "1"),
+    )
+    readable = bool(server.headers) and is_in_the_clear(url)
+    return MlflowSettings(server, said.get(_EXPERIMENT) or "Default", said.get(_RUN, ""), readable)
+
+
+def _login(said: Mapping[str, str], url: SplitResult) -> dict[str, str]:
+    name, password, token = (said.get(variable, "") for variable in (USERNAME, PASSWORD, TOKEN))
+    if name and password:
+        return {"authorization": basic_login(name, password)}
+    if token:
+        return {"authorization": f"Bearer {token}"}
+    if url.username is not None:
+        login = basic_login(unquote(url.username), unquote(url.password or ""))
+        return {"authorization": login}
+    return {}
