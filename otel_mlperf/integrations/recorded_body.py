@@ -96,7 +96,7 @@ def _measure(run: Run, name: str, duration_ns: int) -> RunMeasures:
     journal = recorder.journal
     # Through the writer's own mapping: to open and close its file again would drop its lock.
     reader = JournalReader(journal.path, journal.buffer)
-    if lost := reader.word(Word.LOST_RING_FULL):
+    if lost := journal.said[Word.LOST_RING_FULL]:
         raise OtelMlperfError(
             f"recording {name}: {lost:,} spans more than the {ROWS:,} that are kept; measure fewer"
         )

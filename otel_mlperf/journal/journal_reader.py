@@ -8,6 +8,7 @@ from __future__ import annotations
 import mmap
 import os
 import struct
+import time
 import zlib
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
@@ -29,8 +30,9 @@ from otel_mlperf.journal.layout import (
     Shape,
     State,
     Word,
+    is_closed,
 )
-from otel_mlperf.journal.meta import JournalMeta, has_owner
+from otel_mlperf.journal.meta import LONGEST_RUN_NS, JournalMeta, has_owner
 from otel_mlperf.journal.moved_rows import count_moved, drop_moved, read_moved
 from otel_mlperf.journal.ring_scan import ROW_TYPE, PayloadParts, RingScan
 
@@ -42,10 +44,10 @@ if TYPE_CHECKING:
     from otel_mlperf.journal.ring_scan import Rows
 
 _TIMES: Final = (Word.STEP_TIME, Word.END_TIME, Word.BEAT)
-_STATES: Final = (Word.STATE, Word.FAILED)
-_MOST_STATE: Final = 3
-_MOST_COUNTED: Final = 1 << 48
-"""A million a second for nine years."""
+_LEAST_NS: Final = 100
+"""What anything takes that is counted: Python code comes to it one at a time."""
+_AT_ONCE: Final = 1 << 20
+"""So many are believed at any time."""
 OPEN_TYPE: Final = np.dtype(
     [(field, "<u8") for field in ("span", "parent", "root", "track", "start", "name")]
 )
@@ -152,7 +154,7 @@ class JournalReader:
         # Read before the rows: CLOSED is stored after the last of them, so a look that begins
         # when it is there has seen all. Read afterwards, rows stored in between would be given
         # up.
-        self._was_closed = self.word(Word.STATE) == State.CLOSED
+        self._was_closed = is_closed(self.words)
         if self.ring.next > self._moved:
             return self.ring.take(final=final)
         moved = self._take_moved()
@@ -211,7 +213,7 @@ class JournalReader:
 
     def take_gone(self) -> int:
         """How many more rows were cut off the file, or removed, before a look reached them."""
-        head = self.word(Word.HEAD) if self.word(Word.STATE) == State.CLOSED else 0
+        head = self.word(Word.HEAD) if is_closed(self.words) else 0
         gone, self._moved_gone = self._moved_gone, 0
         return gone + self.ring.take_gone(min(head, self.ring.next))
 
@@ -237,7 +239,16 @@ class JournalReader:
     def _limit(self, word: Word) -> int:
         if word in _TIMES:
             return self.meta.latest_ns
-        return _MOST_STATE if word in _STATES else _MOST_COUNTED
+        if word == Word.STATE:
+            return State.CLOSED + is_closed(self.words)
+        return 2 if word == Word.FAILED else self._most_counted
+
+    @property
+    def _most_counted(self) -> int:
+        lasted_ns = time.monotonic_ns() - self.meta.monotonic_ns
+        if lasted_ns < 0:  # written before the machine was started
+            lasted_ns = LONGEST_RUN_NS
+        return lasted_ns // _LEAST_NS + _AT_ONCE
 
     def set_word(self, word: Word, value: int) -> None:
         """Stores one of the words that belong to the reader."""
@@ -261,7 +272,7 @@ class JournalReader:
     @property
     def is_running(self) -> bool:
         """Whether its process still records: it lives, and has not closed the journal."""
-        return self.is_owned and self.word(Word.STATE) == State.RUNNING
+        return self.is_owned and not is_closed(self.words)
 
     @property
     def is_owned(self) -> bool:

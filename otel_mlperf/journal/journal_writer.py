@@ -9,6 +9,9 @@ twice. No room: the row is dropped and counted.
 Counters are words of a cast memoryview, one 8-byte store each. ``struct.pack_into`` zeroes its
 target first, and a reader or a SIGKILL in between would see zero: fine for a row, whose last word
 publishes it, wrong for a counter.
+
+What the header says is known here too, and is said again now and then: a stray store of the program
+may have hit it.
 """
 
 from __future__ import annotations
@@ -57,6 +60,11 @@ _LENGTH = struct.Struct("<I")
 _PIECE = struct.Struct("16s28s")
 assert _PIECE.size == PAYLOAD_BYTES
 _PAYLOAD = int(Kind.PAYLOAD)
+# Not those that steps and profiler windows store as they go. MAGIC last: a reader takes the file
+# for a journal only when all the rest is there; and HEAD before STATE, where it counts.
+_SAID = tuple(
+    word for word in reversed(range(Word.META_CHECK + 1)) if not Word.STEP <= word <= Word.ANSWER
+)
 
 Pieces = Sequence[tuple[bytes, bytes]]
 """A payload's text, cut into the two halves of each of its rows."""
@@ -78,7 +86,8 @@ class Journal:
 
     ``words`` and ``floats`` are the whole file as 8-byte integers and floats (index = byte
     offset >> 3), ``buffer`` the same memory for ``pack_into``, ``scratch`` as much of which nobody
-    hears, ``free`` the byte offsets of the open table's free entries.
+    hears, ``free`` the byte offsets of the open table's free entries, ``said`` the header's words
+    as they should be.
 
     Raises:
         JournalError: the file exists, or the file system has no room for it.
@@ -92,6 +101,7 @@ class Journal:
         self._former_fd = -1
         self.words = memoryview(self.buffer).cast("Q")
         self.floats = memoryview(self.buffer).cast("B").cast("d")
+        self.said = [0] * (Word.META_CHECK + 1)
         self.lease = Lease(1, 1 + rows)
         shape = self.shape
         table = range(shape.table_at, shape.table_at + shape.open * OPEN_BYTES, OPEN_BYTES)
@@ -116,16 +126,24 @@ class Journal:
                 f"creating the journal {self.path}: its metadata is {len(text)} bytes, room is for "
                 f"{META_BYTES}: the path of the run folder is too long, shorten OTEL_MLPERF_DIR"
             )
-        self.buffer[META_AT + 4 : META_AT + 4 + len(text)] = text
-        struct.pack_into("<I", self.buffer, META_AT, len(text))
-        self.words[Word.META_CHECK] = zlib.crc32(text)
-        words, shape = self.words, self.shape
-        words[Word.ROWS], words[Word.CELLS] = shape.rows, shape.cells
-        words[Word.OPEN], words[Word.CHUNKS] = shape.open, shape.chunks
-        words[Word.PID], words[Word.STATE] = os.getpid(), State.RUNNING
-        words[Word.TAIL] = 1
-        # Last: a reader takes the file for a journal only when all the rest is there.
-        words[Word.MAGIC] = MAGIC
+        self._meta, said, shape = _LENGTH.pack(len(text)) + text, self.said, self.shape
+        said[Word.META_CHECK] = zlib.crc32(text)
+        said[Word.ROWS], said[Word.CELLS] = shape.rows, shape.cells
+        said[Word.OPEN], said[Word.CHUNKS] = shape.open, shape.chunks
+        said[Word.PID], said[Word.STATE] = os.getpid(), State.RUNNING
+        said[Word.MAGIC] = MAGIC
+        self.words[Word.TAIL] = 1
+        self.say_again()
+
+    def say_again(self) -> None:
+        """Stores the header as it should be: something may have written over it."""
+        self.buffer[META_AT : META_AT + len(self._meta)] = self._meta
+        for word in _SAID:
+            self.words[word] = self.said[word]
+
+    def say(self, word: int, value: int) -> None:
+        """Stores one of the header's words."""
+        self.said[word] = self.words[word] = value
 
     def renew(self, lease: Lease, lost: int = Word.LOST_RING_FULL) -> int:
         """A slot under a later lease; 0 in a full ring, counted in ``lost`` (0: nowhere)."""
@@ -258,23 +276,22 @@ class Journal:
 
     def count(self, word: int, by: int = 1) -> None:
         """Adds to one of the header's counters; nothing in between gives up the GIL."""
-        self.words[word] += by
+        self.said[word] += by
+        self.words[word] = self.said[word]
 
     def close(self) -> int:
         """Says that all rows are written; returns the last slot, which the agent must reach."""
-        words = self.words
-        if words[Word.STATE] == State.RUNNING:
+        if self.said[Word.STATE] == State.RUNNING:
             # A row of nothing at the last slot: all that was drawn before it is in front of it,
             # and a reader that has passed it has seen everything. In a full ring the last slot of
             # the lease is the last one.
             head = self.draw(lost=0) or self.lease.end - 1
             at = self.shape.ring_at + ((head & self._mask) << 6)
-            if head < self.lease.end and words[(at >> 3) + 7] != head:
+            if head < self.lease.end and self.words[(at >> 3) + 7] != head:
                 ROW.pack_into(self.buffer, at, 0, 0, 0, 0, 0, 0, 0, 0, head)
-            # In this order: HEAD counts only where STATE says CLOSED.
-            words[Word.HEAD] = head
-            words[Word.STATE] = State.CLOSED
-        return int(words[Word.HEAD])
+            self.said[Word.HEAD], self.said[Word.STATE] = head, State.CLOSED
+            self.say_again()
+        return self.said[Word.HEAD]
 
     @property
     def is_removed(self) -> bool:

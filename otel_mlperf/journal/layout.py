@@ -126,7 +126,7 @@ class Word(IntEnum):
     STATE = 6
     """One of State."""
     HEAD = 7
-    """Last slot that was drawn, valid once STATE is CLOSED."""
+    """Last slot that was drawn, never 0 once STATE is CLOSED."""
     STEP = 8
     """The user's number of the step that began last (signed)."""
     STEP_TIME = 9
@@ -273,6 +273,11 @@ def stores_in_order() -> bool:
     import platform  # not in the training process
 
     return platform.machine() in ("x86_64", "AMD64", "i686")
+
+
+def is_closed(words: memoryview) -> bool:
+    """Whether a header says that all rows are written; it has to say how many, too."""
+    return bool(words[Word.STATE] == State.CLOSED and words[Word.HEAD])
 
 
 def signed(word: int) -> int:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 
 from otel_mlperf.errors import JournalError
 from otel_mlperf.journal.journal_folder import rank_of
-from otel_mlperf.journal.layout import HEADER_BYTES, MAGIC, WORD, State, Word
+from otel_mlperf.journal.layout import HEADER_BYTES, MAGIC, WORD, Word, is_closed
 from otel_mlperf.journal.meta import has_owner
 
 if TYPE_CHECKING:
@@ -150,7 +150,7 @@ class WindowControl:
     @property
     def is_running(self) -> bool:
         """Whether the process still records its run: it holds a lock on the file."""
-        return has_owner(self._fd) and self.word(Word.STATE) == State.RUNNING
+        return has_owner(self._fd) and not is_closed(self._words)
 
     def word(self, word: Word) -> int:
         """One header word."""

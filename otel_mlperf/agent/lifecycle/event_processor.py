@@ -170,7 +170,9 @@ class EventProcessor:
 
     def _work(self, journal: JournalState, rank: RankState, mark: Mark) -> list[Kept]:
         outcome = self._worked_out(journal, rank)
-        dropped = journal.words.get(Word.LOST_RING_FULL, 0) - journal.ring_full
+        # No word where it says what cannot be. It may be less than before: the process has said
+        # again how many there were.
+        dropped = journal.words.get(Word.LOST_RING_FULL, journal.ring_full) - journal.ring_full
         journal.ring_full += dropped
         self.accounts.measured(outcome, dropped)
         if self._scalars:

@@ -62,6 +62,6 @@ class Marks:
         journal.store(slot, now, 0, number, step, 0, 0, entry, Kind.MARK)
         # In a full ring nothing more comes below the end of the lease.
         mark = Mark(journal, number, slot or journal.lease.end - 1, now)
-        mark.dropped = journal.words[Word.LOST_RING_FULL]
+        mark.dropped = journal.said[Word.LOST_RING_FULL]
         mark.added_up = self._cells.added_up()
         return mark

@@ -111,7 +111,7 @@ class AgentWatch:
         if now < self._next_look:
             return
         self._next_look = now + _SILENT_NS
-        self._keep_file()
+        self._keep_journal()
         if self._config.agent != "process" or not self._is_silent(now, _SILENT_NS):
             return
         # The last one stays, however old: the next look counts from it.
@@ -126,13 +126,17 @@ class AgentWatch:
 
     def ensure(self) -> None:
         """At the end, which nobody looks at later: starts an agent if there is none any more."""
-        self._keep_file()
+        self._keep_journal()
         if self._config.agent == "process" and self._is_silent(time.monotonic_ns(), _END_SILENT_NS):
             self._restart()
 
-    def _keep_file(self) -> None:
-        """Makes the journal's file again where somebody has removed it: no agent would find it."""
+    def _keep_journal(self) -> None:
+        """Writes the journal's header again, and its file where somebody has removed it.
+
+        Else no agent would find it, or believe it.
+        """
         try:
+            self._journal.say_again()
             if self._journal.is_removed:
                 make_private(os.path.dirname(self._journal.path))
                 self._journal.make_file_again()

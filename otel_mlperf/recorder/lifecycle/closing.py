@@ -37,8 +37,9 @@ def close_sections(
 ) -> None:
     """Ends everything that is open: the caller's sections from inside out, the run last."""
     # The header first: killed from here on, the agent still knows when and how the run ended.
-    now, header = time.monotonic_ns(), recorder.journal.words
-    header[Word.END_TIME], header[Word.FAILED] = now, int(words is not None)
+    now = time.monotonic_ns()
+    recorder.journal.say(Word.END_TIME, now)
+    recorder.journal.say(Word.FAILED, int(words is not None))
     _await_room(recorder)
     recorder.stepping.end_all(now, words)
     current: Any = CURRENT.get()
@@ -60,7 +61,7 @@ def close_sections(
 def _await_room(recorder: Recorder) -> None:
     """Where rows were dropped for want of room, those that say how the run ended wait for some."""
     journal, deadline = recorder.journal, time.monotonic() + _ROOM_S
-    if recorder.config.agent == "none" or not journal.words[Word.LOST_RING_FULL]:
+    if recorder.config.agent == "none" or not journal.said[Word.LOST_RING_FULL]:
         return
     while journal.words[Word.TAIL] + journal.shape.rows <= journal.lease.end:
         if time.monotonic() >= deadline:

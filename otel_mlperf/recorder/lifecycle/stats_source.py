@@ -59,7 +59,7 @@ def copy_known(recorder: Recorder, last: int, now_ns: int) -> Known:
             break
     if published is not None:
         rows = _late(journal, published.holes) + rows
-    dropped = int(journal.words[Word.LOST_RING_FULL])
+    dropped = journal.said[Word.LOST_RING_FULL]
     return Known(published, rows, first, _cells(recorder), dropped, now_ns)
 
 

@@ -30,6 +30,8 @@ from otel_mlperf.journal.layout import (
     HistogramCell,
     Kind,
     Shape,
+    State,
+    Word,
 )
 
 STEPS = 12
@@ -185,3 +187,41 @@ def look(path: Path) -> None:
         return
     look_at(reader, 0)
     reader.close()
+
+
+@pytest.mark.fault("F94")
+def test_losses_that_were_written_over_are_not_believed(program, agent_of, run_folder) -> None:
+    """The account says what the program has counted, whatever the word said in between."""
+    agent, journal = agent_of(program), program.journal
+    program.step(0)
+    journal.count(Word.LOST_RING_FULL, 3)
+    for said in (3, 1 << 62, 0, 77):
+        journal.words[Word.LOST_RING_FULL] = said
+        agent.tick()
+        agent.mark()
+    journal.close()
+    agent.run()
+
+    account = accounts(run_folder)["spans"]["store"]
+    assert (account["lost"], account["created"]) == ({"ring_full": 3}, program.sections + 3)
+    assert adds_up(account)
+
+
+@pytest.mark.fault("F94")
+@pytest.mark.parametrize("state", [State.CLOSED, 7])
+def test_a_state_that_was_written_over_ends_no_journal(
+    program, agent_of, run_folder, state
+) -> None:
+    """What comes after is read too, and the run has finished where its process says so."""
+    agent, journal = agent_of(program), program.journal
+    journal.words[Word.STATE] = state
+    program.step(0)
+    agent.tick()
+    agent.mark()
+    program.step(10)
+    program.section("run", 0, 20, span=program.run)
+    journal.close()
+    agent.run()
+
+    assert accounts(run_folder)["spans"]["store"]["delivered"] == program.sections
+    assert table(run_folder, "processes")[-1]["outcome"] == "finished"

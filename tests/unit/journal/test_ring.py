@@ -8,6 +8,7 @@ import struct
 import subprocess
 import sys
 import threading
+import time
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -20,7 +21,7 @@ from open_files import open_files
 from otel_mlperf.errors import JournalError
 from otel_mlperf.journal.journal_reader import JournalReader
 from otel_mlperf.journal.journal_writer import Journal, _pieces
-from otel_mlperf.journal.layout import MAGIC, META_AT, OTHER, Kind, Word
+from otel_mlperf.journal.layout import HEADER_BYTES, MAGIC, META_AT, OTHER, WORD, Kind, State, Word
 from otel_mlperf.journal.meta import JournalMeta
 from otel_mlperf.journal.ring_scan import PayloadParts, RingScan, rows_of_kind
 
@@ -401,3 +402,57 @@ def test_newest_rows_are_found_beside_one_that_was_written_over(pair, place) -> 
     writer.words[(writer.shape.ring_at >> 3) + place * 8 + 7] = (1 << 64) - 1
 
     assert reader.ring.newest(5)["span"].tolist() == [5, 6, 7, 8, 9]
+
+
+@pytest.mark.fault("F94")
+@pytest.mark.parametrize("state", [0, State.CLOSED, 3, (1 << 64) - 1])
+def test_a_state_that_was_written_over_ends_nothing(pair, state) -> None:
+    """The journal is in use until its process closes it, and is closed then."""
+    writer, reader = pair
+    writer.words[Word.STATE] = state
+    put(writer, 1)
+    before = reader.take()["span"].tolist(), reader.is_closed, reader.is_running
+    put(writer, 2)
+    head = writer.close()
+
+    assert before == ([1], False, True)
+    assert reader.take()["span"].tolist() == [2, 0]
+    assert (head, reader.word(Word.HEAD), reader.is_closed, reader.is_running) == (
+        3, 3, True, False
+    )  # fmt: skip
+
+
+@pytest.mark.fault("F94")
+def test_what_a_process_says_in_its_header_is_said_again(tmp_path: Path) -> None:
+    """Words that were written over are right again at its next look, and at its end."""
+    writer = Journal(str(tmp_path / "a.journal"), 2048, META)
+    for span in range(2051):
+        put(writer, span)
+    parts = [slice(0, Word.STEP * WORD), slice(Word.END_TIME * WORD, (Word.META_CHECK + 1) * WORD),
+             slice(META_AT, HEADER_BYTES - 8)]  # fmt: skip
+    whole = [bytes(writer.buffer[part]) for part in parts]
+    for part in parts:
+        writer.buffer[part] = b"\7" * (part.stop - part.start)
+    writer.say_again()
+    reader = JournalReader(writer.path, writer.buffer)
+
+    assert [bytes(writer.buffer[part]) for part in parts[:2]] == whole[:2]
+    assert (reader.meta, reader.word(Word.LOST_RING_FULL)) == (META, 3)
+    reader.close()
+    writer.release()
+
+
+@pytest.mark.fault("F94")
+def test_more_was_never_lost_than_there_was_time_for(tmp_path: Path) -> None:
+    """A counter that was written over says nothing; one that can be is believed."""
+    meta = msgspec.structs.replace(META, monotonic_ns=time.monotonic_ns())
+    writer = Journal(str(tmp_path / "a.journal"), 2048, meta)
+    reader = JournalReader(writer.path, writer.buffer)
+    writer.words[Word.LOST_RING_FULL] = 1 << 47
+    absurd = reader.counted([Word.LOST_RING_FULL])
+    writer.words[Word.LOST_RING_FULL] = 1 << 16
+
+    assert absurd == {}
+    assert reader.counted([Word.LOST_RING_FULL]) == {Word.LOST_RING_FULL: 1 << 16}
+    reader.close()
+    writer.release()

@@ -78,8 +78,8 @@ def test_run_whose_own_row_found_no_room_ended_as_its_header_says(
     """A full ring costs what it had no room for, not how the run ended, and when."""
     program = Program(journals, run_folder)
     program.step(10)
-    program.journal.words[Word.END_TIME] = 50 * MS
-    program.journal.words[Word.FAILED] = failed
+    program.journal.say(Word.END_TIME, 50 * MS)
+    program.journal.say(Word.FAILED, failed)
     program.journal.close()
     read_when_dead(program, journals)
 

@@ -41,7 +41,7 @@ class Recorded:
             0, end, program.run, 0, program.run, 11, program.name("run", "run", ""), 1
         )
         program.sections += 1
-        program.journal.words[Word.END_TIME] = end
+        program.journal.say(Word.END_TIME, end)
         program.journal.close()
 
     def step(self, parent: int) -> None:

@@ -294,9 +294,9 @@ def test_totals_that_began_before_start_where_they_are(program, agent_with) -> N
 def test_what_a_journal_lost_beside_rows_is_told(program, journals, run_folder, agent_of) -> None:
     """By reason, over all processes of the rank, also those that have ended."""
     child = Program(journals, run_folder, name="0-2-1", is_child=True)
-    program.journal.words[Word.LOST_CELLS] = 3
-    child.journal.words[Word.LOST_CELLS] = 2
-    child.journal.words[Word.INTERNAL_ERRORS] = 1
+    program.journal.count(Word.LOST_CELLS, 3)
+    child.journal.count(Word.LOST_CELLS, 2)
+    child.journal.count(Word.INTERNAL_ERRORS, 1)
     agent = agent_of(program, child)
     look(agent)
     child.journal.close()

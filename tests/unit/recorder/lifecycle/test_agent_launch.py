@@ -343,6 +343,17 @@ def test_summary_in_a_child_process(served):
     assert (summary["id"], summary["steps"]["count"]) == (served.run.id, 1)
 
 
+@pytest.mark.fault("F94")
+def test_end_of_a_run_whose_state_was_written_over(served):
+    """Its agent reads it to the end and leaves, while the process goes on."""
+    pid = agent_of(served)
+    served.journal.words[Word.STATE] = 0
+    served.run.stop()
+
+    wait_until(lambda: is_gone(pid), what="the agent to leave")
+    assert not Path(served.journal.path).exists()
+
+
 @pytest.mark.fault("F29")
 def test_process_that_cannot_start(tmp_path, monkeypatch):
     """A launcher that fails is an error with the place of its log."""
