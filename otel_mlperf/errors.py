@@ -64,6 +64,12 @@ class RunServed(OtelMlperfError):
     exit_code = 75
 
 
+class NoRoom(OtelMlperfError):
+    """A process may not map as much as it has to load."""
+
+    exit_code = 71
+
+
 class UsageError(OtelMlperfError):
     """A command line that cannot be meant."""
 

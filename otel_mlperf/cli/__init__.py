@@ -11,7 +11,7 @@ import sys
 from contextlib import suppress
 from typing import NoReturn
 
-from otel_mlperf.errors import OtelMlperfError
+from otel_mlperf.errors import NoRoom, OtelMlperfError
 
 _INTERRUPTED = 130
 _NOT_WRITTEN = 74
@@ -75,6 +75,20 @@ def _dispatch(arguments: list[str]) -> None:
         from otel_mlperf.cli.run import main as run
 
         run(arguments[1:])
+    _make_room()
     from otel_mlperf.cli.commands import call
 
     call(arguments)
+
+
+def _make_room() -> None:
+    """Sees to it that what commands load may be mapped.
+
+    Raises:
+        NoRoom: it may not.
+    """
+    from otel_mlperf.address_space import AGENT_BYTES, lift_limit, room_of_next, shortage
+
+    lift_limit()
+    if lack := shortage(room_of_next(), AGENT_BYTES):
+        raise NoRoom(f"loading what a command needs: {lack}")

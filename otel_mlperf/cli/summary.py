@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import sys
 from typing import TYPE_CHECKING, Annotated
 
@@ -83,8 +82,9 @@ def _html(folder: RunFolder, answer: Summary, *, whole: bool = True) -> str:
 def _wait_for_end(journals: list[str], patience_s: float) -> list[str]:
     """What of the ``JOURNAL:SLOT`` that their processes ended with is not stored in time."""
     from otel_mlperf.journal.stored_wait import find_losses, wait_until_stored
+    from otel_mlperf.store.table_reader import load_duckdb
 
-    importlib.import_module("duckdb")  # its loading and the agent's storing overlap
+    load_duckdb()  # which overlaps with the agent's storing
     missing = wait_until_stored(journals, patience_s)
     return missing + find_losses(journals) if missing else []
 
@@ -104,10 +104,11 @@ def _wait_for_now(folder: RunFolder) -> list[str]:
     """What of all that is recorded by now is not stored in time."""
     from otel_mlperf.journal.journal_folder import folders_of_run
     from otel_mlperf.journal.stored_wait import ask_for_tables, find_left, wait_for_tables
+    from otel_mlperf.store.table_reader import load_duckdb
 
     asked = ask_for_tables(*folders_of_run(folder.facts.id, folder.path))
     if not asked:
         return []
-    importlib.import_module("duckdb")
+    load_duckdb()
     left = find_left(folder.facts.id, folder.path, folder.short_id)
     return left or wait_for_tables(asked)

@@ -5,11 +5,14 @@ DuckDB is loaded here, when a store is opened, and nowhere else.
 
 from __future__ import annotations
 
+import importlib
+import sys
 from itertools import pairwise
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
+from otel_mlperf.address_space import TABLES_BYTES, room_here, shortage
 from otel_mlperf.errors import StoreError
 from otel_mlperf.store.parts import live_parts, table_folder
 from otel_mlperf.store.schema import TABLES
@@ -47,6 +50,7 @@ class Store:
         self._folder = folder
         self._rank = rank
         self._connection: duckdb.DuckDBPyConnection | None = None
+        self._files: dict[str, list[str]] = {}
 
     def rows(self, sql: str, **values: object) -> list[tuple[Any, ...]]:
         """The rows of a query; ``$name`` stands for ``values["name"]``.
@@ -80,6 +84,7 @@ class Store:
 
     def tried(self, ask: Callable[[duckdb.DuckDBPyConnection], Any]) -> Any:
         """What ``ask`` gives, asked again where the agent took a file away meanwhile."""
+        load_duckdb()
         import duckdb
 
         for last in (False,) * (_TRIES - 1) + (True,):
@@ -111,6 +116,10 @@ class Store:
 
     def _explained(self, error: Exception) -> StoreError:
         """The error as one that names the file at fault."""
+        import duckdb
+
+        if isinstance(error, duckdb.OutOfMemoryException):  # no file is
+            return StoreError(f"reading the tables in {self._folder}: {error}")
         for table, files in self._files.items():
             for file in files:
                 if (reason := _fault(table, file)) is not None:
@@ -119,6 +128,18 @@ class Store:
                         "move it away to read the rest"
                     )
         return StoreError(f"reading the tables in {self._folder}: {error}")
+
+
+def load_duckdb() -> None:
+    """Loads DuckDB, where it may map what it needs: else it would end the process.
+
+    Raises:
+        StoreError: it may not.
+    """
+    if "duckdb" not in sys.modules:
+        if lack := shortage(room_here(), TABLES_BYTES):
+            raise StoreError(f"loading DuckDB, which reads the tables: {lack}")
+        importlib.import_module("duckdb")
 
 
 def time_ranges(

@@ -8,6 +8,7 @@ import sys
 from typing import TYPE_CHECKING
 
 import pytest
+from runs import Ended, environment, run_program
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -24,6 +25,19 @@ except (OSError, AttributeError):
 """
 GONE = "import os; os.rmdir(os.getcwd())\n" + TRAIN
 CLOSED = "import sys; sys.stdout = sys.stderr = None\n" + TRAIN
+LIMITED = """
+import resource, sys
+import otel_mlperf as om
+used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
+limits = used + (100 << 20), resource.getrlimit(resource.RLIMIT_AS)[1]
+if "hard" in sys.argv:
+    limits = limits[0], limits[0]
+resource.setrlimit(resource.RLIMIT_AS, limits)
+with om.start("limited"):
+    for _ in om.steps(range(3)):
+        with om.span("work"): pass
+assert resource.getrlimit(resource.RLIMIT_AS) == limits
+"""
 BESIDE = f"""
 import importlib
 for name in ("_interpreters", "_xxsubinterpreters"):
@@ -34,6 +48,58 @@ for name in ("_interpreters", "_xxsubinterpreters"):
     made.destroy(other)
     break
 """
+
+
+def run_limited(runs: Path, *arguments: str) -> Ended:
+    """A program that may map 100 MiB more than it has mapped when it starts to record."""
+    done = subprocess.run(
+        [sys.executable, "-c", LIMITED, *arguments],
+        env=environment(runs), capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    return Ended(done.returncode, done.stdout, done.stderr, runs, runs)
+
+
+@pytest.mark.fault("F29")
+def test_a_limit_of_addresses_is_the_programs_alone(tmp_path):
+    """Its agent lifts the soft one, and so does what prints the summary; the program's stays."""
+    ended = run_limited(tmp_path / "runs")
+
+    assert ended.code == 0, ended.errors
+    account = ended.settled().accounts()["spans"]["store"]
+    assert (account["created"], account["lost"], account["pending"]) == (10, {}, 0)
+    assert "limited" in ended.summary
+    assert "mapped" not in ended.errors
+
+
+@pytest.mark.fault("F29")
+def test_an_agent_that_may_not_map_enough_is_not_started(tmp_path):
+    """One sentence says why and what to do, and ``recover`` reads all of it."""
+    ended = run_limited(tmp_path / "runs", "hard")
+
+    assert ended.code == 0, ended.errors
+    assert len(ended.errors.splitlines()) == 1
+    assert "cannot be started at all" in ended.errors
+    assert "350 are needed: raise RLIMIT_AS" in ended.errors
+    command = [sys.executable, "-m", "otel_mlperf", "recover", "latest"]
+    subprocess.run(command, env=environment(ended.runs), check=True, capture_output=True)
+    assert ended.settled().accounts()["spans"]["store"]["created"] == 10
+
+
+@pytest.mark.fault("F29")
+@pytest.mark.parametrize("limit_mib", [200, 600])
+def test_a_command_that_may_not_map_enough_says_so(tmp_path, limit_mib):
+    """Neither a traceback, nor a file that is called damaged: one sentence with what helps."""
+    runs = tmp_path / "runs"
+    assert run_program(runs, "--steps", "3").settled().code == 0
+    line = f"ulimit -v {limit_mib << 10}; exec {sys.executable} -m otel_mlperf summary"
+    done = subprocess.run(
+        ["bash", "-c", line], env=environment(runs), capture_output=True, text=True, check=False
+    )
+
+    assert done.returncode in (65, 71)
+    assert done.stdout == ""
+    assert len(done.stderr.splitlines()) == 1
+    assert "are needed: raise RLIMIT_AS with ulimit -H -v" in done.stderr
 
 
 def go_on(program: str, place: Path, **variables: str) -> list[str]:

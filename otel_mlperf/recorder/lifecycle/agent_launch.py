@@ -16,6 +16,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
+from otel_mlperf.address_space import AGENT_BYTES, room_here, room_of_next, shortage
 from otel_mlperf.config import LEVEL
 from otel_mlperf.declared_config import declare
 from otel_mlperf.foreign_errors import raise_foreign
@@ -73,6 +74,8 @@ class AgentWatch:
         self._next_look = 0
         self.thread: threading.Thread | None = None
         """The agent, where it is not a process."""
+        self.is_impossible = False
+        """Whether there can be none; it has been said why."""
 
     def start(self) -> None:
         """Starts the agent: in a thread, which is said, where no process can be started."""
@@ -81,7 +84,7 @@ class AgentWatch:
         self._next_look = now + _SILENT_NS
         if self._config.agent == "thread":
             self._start_thread()
-        elif self._config.agent == "process":
+        elif self._config.agent == "process" and self._has_room(room_of_next()):
             try:
                 start_process(
                     self._journal.path,
@@ -95,7 +98,20 @@ class AgentWatch:
                 )
                 self._start_thread()
 
+    def _has_room(self, room_bytes: int) -> bool:
+        """Whether an agent may map what it loads; else it would end without a word."""
+        if lack := shortage(room_bytes, AGENT_BYTES):
+            self._give_up(lack)
+        return not lack
+
+    def _give_up(self, why: object) -> None:
+        self.is_impossible = True
+        say_once("the agent cannot be started at all: %s; what is recorded stays in shared "
+                 "memory until 'otel-mlperf recover' reads it", why)  # fmt: skip
+
     def _start_thread(self) -> None:
+        if not self._has_room(room_here()):
+            return
         # By name: the recorder must not import the agent (numpy, the run folder, OTLP) unless the
         # program has asked for it to run in this very process.
         module = importlib.import_module("otel_mlperf.agent.lifecycle.agent_process")
@@ -103,8 +119,7 @@ class AgentWatch:
         try:
             self.thread = module.run_in_thread(self._journal, self._meta, environ)
         except RuntimeError as error:  # as many threads as the job may have
-            say_once("the agent cannot be started at all (%s): what is recorded stays in shared "
-                     "memory until 'otel-mlperf recover' reads it", error)  # fmt: skip
+            self._give_up(error)
 
     def look(self, now: int) -> None:
         """Starts the agent again if it has died; costs a comparison until five seconds are over."""

@@ -109,6 +109,8 @@ def await_end(recorder: Recorder, watch: AgentWatch | None, head: int, deadline:
         return
     if watch is not None:
         watch.ensure()
+        if watch.is_impossible:
+            return  # nobody stores anything that could be waited for, or shown
     child = None
     is_first = recorder.meta.local_rank == 0 and recorder.meta.rank == 0
     if recorder.config.console and is_first and recorder.shows_summary:

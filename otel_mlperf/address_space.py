@@ -1,0 +1,49 @@
+"""May a process map what it loads, where its addresses are limited (RLIMIT_AS, ``ulimit -v``)?
+
+Libraries map far more than they use, and some end the process without a word where they may not. A
+limit is mostly set for the program that is recorded: what we start beside it lifts its own, as far
+as it may, and looks whether that is enough. The program keeps the one that it has.
+"""
+
+from __future__ import annotations
+
+import resource
+from typing import Final
+
+AGENT_BYTES: Final = 350 << 20
+"""What an agent maps in all: with 300 MiB it could not start its threads."""
+TABLES_BYTES: Final = 768 << 20
+"""What is mapped by DuckDB, for two cores: 740 MiB."""
+_UNLIMITED: Final = 1 << 64
+
+
+def lift_limit() -> None:
+    """This process may map as much as whoever started it could allow."""
+    _, most = resource.getrlimit(resource.RLIMIT_AS)
+    resource.setrlimit(resource.RLIMIT_AS, (most, most))
+
+
+def room_of_next() -> int:
+    """Bytes that a process may map which this one starts, and which lifts its limit."""
+    return _bytes(resource.getrlimit(resource.RLIMIT_AS)[1])
+
+
+def room_here() -> int:
+    """Bytes that this process may still map."""
+    with open("/proc/self/statm", encoding="ascii") as file:
+        used = int(file.read().split()[0]) * resource.getpagesize()
+    return max(0, _bytes(resource.getrlimit(resource.RLIMIT_AS)[0]) - used)
+
+
+def shortage(room_bytes: int, needed_bytes: int) -> str:
+    """What to tell where there is too little room; nothing where there is enough."""
+    if room_bytes >= needed_bytes:
+        return ""
+    return (
+        f"{room_bytes >> 20} MiB of addresses may be mapped, {needed_bytes >> 20} are needed: "
+        "raise RLIMIT_AS with ulimit -H -v"
+    )
+
+
+def _bytes(limit: int) -> int:
+    return _UNLIMITED if limit == resource.RLIM_INFINITY else limit
