@@ -15,6 +15,7 @@ from otel_mlperf.recorder.api.span import active, is_compiling, note_unrecorded
 from otel_mlperf.recorder.core.faults import internal_error, say_once, try_again
 from otel_mlperf.recorder.core.interrupts import at_once
 from otel_mlperf.recorder.core.scrub import is_failure
+from otel_mlperf.recorder.sections.slow_path import EXPECTED
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -94,8 +95,27 @@ class StepBlock:
             t1 = time.monotonic_ns()  # first: what it takes to end a step is no part of it
             self._leave(t1, error)
         except BaseException as problem:  # noqa: BLE001 - what is not ours goes on
-            try_again(self._leave, 0, error)
-            internal_error(problem)
+            opened = self._opened
+            try:
+                try_again(self._leave, 0, error)
+                internal_error(problem)
+            except RecursionError as deeper:  # as in ``sections.section``
+                if deeper is problem or problem.__class__ not in EXPECTED:
+                    raise problem from None
+            if problem.__class__ is RecursionError and self._opened is opened is not None:
+                sections = opened[0].sections
+                sections.unfinished = self._leave_late, (opened, kind), sections.unfinished
+
+    def _leave_late(self, now: int, opened: _Opened, kind: type[BaseException] | None) -> None:
+        """Ends what there was no stack left for, as far as it has not ended."""
+        recorder, step, section, before = opened
+        if self._opened is opened:
+            self._opened = before
+        words = None if kind is None else [kind.__name__, "", ""]
+        if step is None:
+            recorder.sections.finish_late(now, section, section.at, now, 0, kind)
+        else:
+            recorder.stepping.end_rest(step, now, words)
 
     def _leave(self, t1: int, error: BaseException | None) -> None:
         """Ends what was entered last; what has ended already does not end again."""

@@ -166,8 +166,9 @@ def _open_run(recorder: Recorder) -> Section:
 
 
 def _look_around(recorder: Recorder) -> None:
-    """Publishes late values, and notices what the program has imported since."""
+    """Publishes late values, ends late sections, notices what was imported since."""
     recorder.values.publish()
+    recorder.sections.finish_rest(time.monotonic_ns())
     recorder.sections.binding.watch_asyncio()
     recording.refresh()
 

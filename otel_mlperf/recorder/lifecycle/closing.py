@@ -41,6 +41,7 @@ def close_sections(
     recorder.journal.say(Word.END_TIME, now)
     recorder.journal.say(Word.FAILED, int(words is not None))
     _await_room(recorder)
+    recorder.sections.finish_rest(now)
     recorder.stepping.end_all(now, words)
     current: Any = CURRENT.get()
     while isinstance(current, SectionContext) and current is not run:

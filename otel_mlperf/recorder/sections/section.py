@@ -11,7 +11,9 @@ class (the run was stopped, or the process is a fork) points it at scratch memor
 which are still open become inert without a test on the hot path.
 
 Whatever a signal handler raises finds a ``try`` around it: entering has then opened nothing, and
-leaving is done.
+leaving is done. At the end of the program's stack (``sys.setrecursionlimit``), where leaving can
+call nothing, the rest of it is left to whoever comes by with more of it: nothing of ours is raised
+in place of what the program has raised.
 """
 
 from __future__ import annotations
@@ -36,7 +38,7 @@ from otel_mlperf.recorder.sections.section_context import (
     surface,
 )
 from otel_mlperf.recorder.sections.section_span import span_of
-from otel_mlperf.recorder.sections.slow_path import BY_SLOW_PATH, IS_NATIVE, OPEN_ENTRY
+from otel_mlperf.recorder.sections.slow_path import BY_SLOW_PATH, EXPECTED, IS_NATIVE, OPEN_ENTRY
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -192,7 +194,7 @@ def bind(  # noqa: C901, PLR0915 - closures of one scope, by design
             return self
 
         @at_once
-        def __exit__(
+        def __exit__(  # noqa: C901, PLR0912 - no calls
             self,
             kind: type[BaseException] | None,
             error: BaseException | None,
@@ -243,7 +245,20 @@ def bind(  # noqa: C901, PLR0915 - closures of one scope, by design
                     end, drawn = t1, slot
                 except UnboundLocalError:  # at the first instruction
                     end = drawn = 0
-                slow_path.rescue_exit(self, end, drawn, problem, error)
+                try:
+                    slow_path.rescue_exit(self, end, drawn, problem, error)
+                except RecursionError as deeper:
+                    if deeper is problem or problem.__class__ not in EXPECTED:
+                        raise problem from None
+                if problem.__class__ is RecursionError:
+                    # No call from here on: there is no stack left.
+                    left, extra = self, self.extra
+                    if extra is not None and extra.again:
+                        for one in extra.again:
+                            left = one if one.at else left
+                    rest = left, left.at, end, drawn, kind
+                    slow_path.unfinished = slow_path.finish_late, rest, slow_path.unfinished
+                    left.at = 0
 
         def as_span(self) -> Span:
             return span_of(self, parents.trace_of)

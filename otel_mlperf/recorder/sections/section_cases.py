@@ -28,7 +28,7 @@ from otel_mlperf.recorder.sections.section_context import (
     extra_of,
     sections_above,
 )
-from otel_mlperf.recorder.sections.slow_path import SlowPath, kind_of
+from otel_mlperf.recorder.sections.slow_path import EXPECTED, SlowPath, kind_of
 from otel_mlperf.recorder.sections.usage import Usage
 
 if TYPE_CHECKING:
@@ -197,7 +197,15 @@ class RecordedSections(SlowPath):
                 left, end = chosen, t1
             except UnboundLocalError:  # at the first instruction; asked without a call
                 left, end = section, 0
-            self.rescue_exit(left, end, 0, problem, error)
+            try:
+                self.rescue_exit(left, end, 0, problem, error)
+            except RecursionError as deeper:  # as in ``section``
+                if deeper is problem or problem.__class__ not in EXPECTED:
+                    raise problem from None
+            if problem.__class__ is RecursionError:
+                rest = left, left.at, end, 0, None if error is None else error.__class__
+                self.unfinished = self.finish_late, rest, self.unfinished
+                left.at = 0
 
     def _exit(self, section: Section, t1: int, error: BaseException | None) -> None:
         extra = section.extra
@@ -206,6 +214,7 @@ class RecordedSections(SlowPath):
         words = self.describe(section, error) if is_failure(error) else None
         # From inside out, as if each had been left by itself: readers take what has ended after
         # its parent for something that ran beside it.
+        self.finish_rest(t1)
         if error is not None:
             self._close_leaked(section, t1, words)
         if extra is not None:

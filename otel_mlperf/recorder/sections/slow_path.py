@@ -39,6 +39,9 @@ OPEN_ENTRY = struct.Struct("@L24sLL" if IS_NATIVE else "<Q24sQQ")
 assert OPEN_ENTRY.size == OPEN.size
 _OPEN_START = 4
 """The word of an entry of the open table that says when it began."""
+EXPECTED = (RecursionError, IndexError, AttributeError, ValueError, RuntimeError)
+"""What leaving is expected to fail with: a stack that is too short, NO_ENTRY as an index, an exit
+without an entering, a token of another context. Anything else is a fault of ours."""
 BY_SLOW_PATH = -1
 """Instead of a slot: the slow path leaves the section, and has left it when it raises."""
 
@@ -70,6 +73,9 @@ class SlowPath:
 
     def __init__(self, recording: Recording) -> None:
         self.recording, self._journal = recording, recording.journal
+        self.unfinished: Any = None
+        """What could not be done for want of stack: a function, its arguments, and the same of what
+        came before."""
 
     # -- opening and closing ---------------------------------------------------------------------
 
@@ -250,11 +256,9 @@ class SlowPath:
         except BaseException as another:  # noqa: BLE001 - decided there
             try_again(self._finish_rest, section, t1, slot, error)
             internal_error(another)
-        # What the short way is expected to fail with: a token of another context, NO_ENTRY as an
-        # index, an exit without an entering. Anything else is a fault of ours.
         if is_foreign(problem):
             raise problem
-        if not isinstance(problem, ValueError | RuntimeError | IndexError | AttributeError):
+        if not isinstance(problem, EXPECTED):
             internal_error(problem)
 
     def _finish_rest(
@@ -277,6 +281,37 @@ class SlowPath:
             self.leave(section)  # does nothing where the token has been used
             self.forget_published(section, slot)
             self.close(section, t1, kind_of(error))
+
+    def finish_rest(self, now: int) -> None:
+        """Does what could not be done for want of stack, in the order in which it should have been.
+
+        Raises:
+            RecursionError: there is too little of it here, too; the rest waits on.
+        """
+        rest: Any = None  # the other way round, without a call
+        while self.unfinished is not None:
+            finish, arguments, self.unfinished = self.unfinished
+            rest = finish, arguments, rest
+        try:
+            while rest is not None:
+                finish, arguments, _ = rest
+                finish(now, *arguments)
+                rest = rest[2]
+        except RecursionError:
+            while rest is not None:
+                finish, arguments, rest = rest
+                self.unfinished = finish, arguments, self.unfinished
+            raise
+
+    def finish_late(
+        self, now: int, section: SectionContext, at: int, t1: int, slot: int, kind: Any
+    ) -> None:
+        """Leaves a section that was not left; it ended ``now`` where it is not known when."""
+        section.at = at
+        if CURRENT.get() is section:
+            self.leave(section)
+        self.forget_published(section, max(slot, 0))
+        self.close(section, t1 or now, None if kind is None else [kind.__name__, "", ""])
 
     def _is_published(self, slot: int) -> bool:
         shape = self._journal.shape

@@ -155,10 +155,17 @@ class OneStep:
                 self._attend(section.t0)
             if STEP_BEGIN.all or STEP_END.all:
                 self._tell_begun(step)
-        except BaseException:
+        except BaseException as problem:
+            if problem.__class__ is RecursionError:  # as in ``sections.section``
+                sections = self._sections
+                sections.unfinished = self._take_back_late, (step, above), sections.unfinished
             try_again(self._take_back, step, above)
             raise
         return step
+
+    def _take_back_late(self, _: int, step: OpenStep, above: Any) -> None:
+        self._take_back(step, above)
+        self._leave_cancelled(step)
 
     def _take_back(self, step: OpenStep, above: Any) -> None:
         self.cancel(step)
@@ -210,12 +217,13 @@ class OneStep:
             else:
                 self._end_slowly(step, t1, error)
         except BaseException:
-            try_again(self._end_rest, step, t1, error)
+            try_again(self.end_rest, step, t1, error)
             raise
         for call in self.after_step:
             call(step)
 
-    def _end_rest(self, step: OpenStep, t1: int, error: list[str] | None) -> None:
+    def end_rest(self, step: OpenStep, t1: int, error: list[str] | None) -> None:
+        """Ends a step as far as it has not ended yet; nobody is told."""
         section = step.section
         self.open.pop(section.sid, None)
         if section.at:

@@ -7,6 +7,7 @@ cannot see why: see ``abandoned_loops``.
 from __future__ import annotations
 
 import threading
+import time
 from typing import TYPE_CHECKING
 
 from otel_mlperf.recorder.core.tracks import is_in_task
@@ -44,6 +45,8 @@ class Stepping(OneStep):
         """
         if self.abandoned:
             self.abandoned.settle(None)
+        if self._sections.unfinished is not None:
+            self._sections.finish_rest(time.monotonic_ns())
         above, track = CURRENT.get(), threading.get_ident()
         outer = self._parents.outer
         if outer and above is outer[-1] and above.at and above.track == track and not is_in_task():
