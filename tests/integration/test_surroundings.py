@@ -10,6 +10,9 @@ from typing import TYPE_CHECKING
 import pytest
 from runs import Ended, environment, run_program
 
+from otel_mlperf.recorder.lifecycle.start_time import EARLIEST_NS
+from otel_mlperf.store.run_folders import list_runs
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -38,6 +41,10 @@ with om.start("limited"):
         with om.span("work"): pass
 assert resource.getrlimit(resource.RLIMIT_AS) == limits
 """
+EARLY = """
+import time
+begun, time.time_ns = time.monotonic_ns(), lambda: time.monotonic_ns() - begun - 86400 * 10**9
+""" + TRAIN.replace('agent="none", ', "")
 BESIDE = f"""
 import importlib
 for name in ("_interpreters", "_xxsubinterpreters"):
@@ -102,6 +109,22 @@ def test_a_command_that_may_not_map_enough_says_so(tmp_path, limit_mib):
     assert "are needed: raise RLIMIT_AS with ulimit -H -v" in done.stderr
 
 
+@pytest.mark.fault("F30")
+def test_a_clock_before_1970_costs_no_duration(tmp_path):
+    """Spans last as long as they did, in the first hours of 1970."""
+    runs = tmp_path / "runs"
+    done = subprocess.run(
+        [sys.executable, "-c", EARLY], env=environment(runs, OTEL_MLPERF_KEEP_EVERY="1"),
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    ended = Ended(0, done.stdout, done.stderr, runs, runs).settled()
+    spans = ended.rows("SELECT start_ns, end_ns FROM spans")
+
+    assert len(spans) == ended.accounts()["spans"]["store"]["delivered"] == 10
+    assert all(0 < row["start_ns"] <= row["end_ns"] for row in spans)
+    assert list_runs(runs)[0].facts.started_ns == EARLIEST_NS
+
+
 def go_on(program: str, place: Path, **variables: str) -> list[str]:
     """What a program says that is started there with these variables alone, and ends well."""
     place.mkdir()
@@ -131,6 +154,8 @@ def go_on(program: str, place: Path, **variables: str) -> list[str]:
             "OTEL_MLPERF_DIR; nothing is recorded"], id="no directory"),
         pytest.param(BESIDE, {}, ["otel_mlperf records in a process's main interpreter only"],
                      id="subinterpreter"),
+        pytest.param(EARLY.replace("console", 'agent="none", console'), {}, [
+            "the system's clock stands at 1970 or before"], id="no date"),
         pytest.param(TRAIN, {"OTEL_MLPERF_DIR": "/sys{folder}"}, ["writing the run folder: "],
                      id="no disk"),
     ],

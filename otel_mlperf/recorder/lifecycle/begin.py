@@ -35,6 +35,7 @@ from otel_mlperf.recorder.lifecycle.run_identity import (
     parse_resource,
     take_identity,
 )
+from otel_mlperf.recorder.lifecycle.start_time import start_time_ns
 from otel_mlperf.recorder.lifecycle.warning_watch import WarningWatch
 from otel_mlperf.recorder.sections.section_context import PARENTS
 from otel_mlperf.run_settings import write_settings
@@ -125,7 +126,7 @@ def _describe(name: str, config: Config, params: dict[str, Any], tags: list[str]
         restart=count_restart(folder, who.rank, who.restart),
         run_span=int.from_bytes(os.urandom(8)) | 1,
         monotonic_ns=time.monotonic_ns(),
-        unix_ns=time.time_ns(),
+        unix_ns=start_time_ns(),
         cost_ns=measure_cost(config),
         resource=resource,
         visible=_visible_devices(),

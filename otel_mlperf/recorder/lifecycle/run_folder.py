@@ -7,7 +7,6 @@ import errno
 import math
 import os
 import re
-import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +16,7 @@ from otel_mlperf.ids import safe_name
 from otel_mlperf.recorder.core.attribute_values import safe_value
 from otel_mlperf.recorder.core.faults import say_once
 from otel_mlperf.recorder.core.scrub import clean
+from otel_mlperf.recorder.lifecycle.start_time import start_time_ns
 from otel_mlperf.redaction import IN_PROCESS
 from otel_mlperf.run_file import RUN_FILE, extend_run_file, write_run_file
 
@@ -52,7 +52,7 @@ def prepare_folder(parent: str, run_id: str, name: str, facts: Mapping[str, Any]
         raise JournalError(
             f"creating a run folder in {parent}: the working directory is gone; set OTEL_MLPERF_DIR"
         ) from error
-    about = plain({"id": run_id, "name": name, "started_ns": time.time_ns(),
+    about = plain({"id": run_id, "name": name, "started_ns": start_time_ns(),
                    "host": os.uname().nodename}) | IN_PROCESS.values(plain(facts))  # fmt: skip
     for short in short_ids(run_id):
         folder = os.path.join(parent, f"{safe_name(name)}-{short}")
