@@ -7,14 +7,12 @@ next; readers pass over what is none.
 
 from __future__ import annotations
 
-import contextlib
 import importlib
-import os
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 import msgspec
 
-from otel_mlperf.whole_file import append_line
+from otel_mlperf.process_lines import append_process_line, read_process_lines
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -91,14 +89,9 @@ def append_growth(run_folder: str, pid: int, growth: MemoryGrowth) -> None:
     Raises:
         OSError: the place refuses.
     """
-    name = f"{growth.rank}-{growth.restart}-{pid}.jsonl"
-    append_line(os.path.join(run_folder, FOLDER), name, msgspec.json.encode(growth))
+    append_process_line(run_folder, FOLDER, pid, growth)
 
 
 def read_growths(run_folder: Path) -> Iterator[MemoryGrowth]:
     """All that were written so far, by process."""
-    decoder = msgspec.json.Decoder(MemoryGrowth)
-    for path in sorted((run_folder / FOLDER).glob("*.jsonl")):
-        for line in path.read_bytes().splitlines():
-            with contextlib.suppress(msgspec.DecodeError):  # cut: the disk was full
-                yield decoder.decode(line)
+    return read_process_lines(run_folder, FOLDER, MemoryGrowth)

@@ -7,13 +7,11 @@ readers pass over what is none.
 
 from __future__ import annotations
 
-import contextlib
-import os
 from typing import TYPE_CHECKING, Final, Literal
 
 import msgspec
 
-from otel_mlperf.whole_file import append_line
+from otel_mlperf.process_lines import append_process_line, read_process_lines
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -74,14 +72,9 @@ def append_call(run_folder: str, pid: int, call: ProfiledCall) -> None:
     Raises:
         OSError: the place refuses.
     """
-    name = f"{call.rank}-{call.restart}-{pid}.jsonl"
-    append_line(os.path.join(run_folder, FOLDER), name, msgspec.json.encode(call))
+    append_process_line(run_folder, FOLDER, pid, call)
 
 
 def read_calls(run_folder: Path) -> Iterator[ProfiledCall]:
     """All that were written so far, by process."""
-    decoder = msgspec.json.Decoder(ProfiledCall)
-    for path in sorted((run_folder / FOLDER).glob("*.jsonl")):
-        for line in path.read_bytes().splitlines():
-            with contextlib.suppress(msgspec.DecodeError):  # cut: the disk was full
-                yield decoder.decode(line)
+    return read_process_lines(run_folder, FOLDER, ProfiledCall)

@@ -100,20 +100,6 @@ def new_file(path: Path, *, is_replaced: bool = False) -> Iterator[BinaryIO]:
         raise OutputError(f"writing {path}: {why}; --out names another place") from error
 
 
-def append_line(folder: str, name: str, content: bytes) -> None:
-    """Adds a line to a file, which is made with its folder if need be, by one write.
-
-    Raises:
-        OSError: the place refuses.
-    """
-    os.makedirs(folder, mode=0o700, exist_ok=True)
-    fd = open_private(os.path.join(folder, name), os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-    try:
-        os.write(fd, content + b"\n")
-    finally:
-        os.close(fd)
-
-
 def open_private(path: str, flags: int) -> int:
     """As ``opener`` of ``open()``: nobody else may read the file, whatever the umask.
 

@@ -1,0 +1,58 @@
+"""How does a process add lines of JSON to a run folder, and who reads those of all?
+
+``<part>/<rank>-<restart>-<pid>.jsonl``: each line is appended by the process itself, by one write,
+so it is there as a whole whatever ends the process next; readers pass over what is none.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from typing import TYPE_CHECKING, Protocol, TypeVar
+
+import msgspec
+
+from otel_mlperf.whole_file import open_private
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+T = TypeVar("T")
+
+
+class OfProcess(Protocol):
+    """What a line is made of: it says whose it is."""
+
+    @property
+    def rank(self) -> int:
+        """The process's rank."""
+
+    @property
+    def restart(self) -> int:
+        """How often that was started before."""
+
+
+def append_process_line(run_folder: str, part: str, pid: int, said: OfProcess) -> None:
+    """Writes one line.
+
+    Raises:
+        OSError: the place refuses.
+    """
+    folder = os.path.join(run_folder, part)
+    os.makedirs(folder, mode=0o700, exist_ok=True)
+    path = os.path.join(folder, f"{said.rank}-{said.restart}-{pid}.jsonl")
+    fd = open_private(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    try:
+        os.write(fd, msgspec.json.encode(said) + b"\n")
+    finally:
+        os.close(fd)
+
+
+def read_process_lines(run_folder: Path, part: str, kind: type[T]) -> Iterator[T]:
+    """All that were written so far, by process."""
+    decoder = msgspec.json.Decoder(kind)
+    for path in sorted((run_folder / part).glob("*.jsonl")):
+        for line in path.read_bytes().splitlines():
+            with contextlib.suppress(msgspec.DecodeError):  # cut: the disk was full
+                yield decoder.decode(line)
