@@ -10,6 +10,7 @@ from otel_mlperf import names
 from otel_mlperf.analysis.run.run_processes import IMPORTED, RUNNING
 from otel_mlperf.analysis.steps.step_shares import COLLECTION, shown
 from otel_mlperf.analysis.summary.logged import GAUGE
+from otel_mlperf.analysis.summary.marks import of_first_rank
 from otel_mlperf.journal.journal_folder import ROOM
 from otel_mlperf.report.finding_lines import finding_lines
 from otel_mlperf.report.goodput_lines import goodput_lines
@@ -102,12 +103,10 @@ def _ranks(steps: StepFigures, width: int) -> list[Line]:
 
 
 def _marks(summary: Summary, room: int) -> list[str]:
-    """What the program marked, on the first rank that marked any."""
-    rank = min((mark.rank for mark in summary.marks), default=0)
+    """What the program marked."""
     told = [
         f"{short(mark.name, _LONGEST_NAME)} at step {mark.number:,}"
-        for mark in summary.marks
-        if mark.rank == rank
+        for mark in of_first_rank(summary.marks)
     ]
     return _few(wrapped("", told, room)) if told else []
 

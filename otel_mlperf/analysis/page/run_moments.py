@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from otel_mlperf import names
+from otel_mlperf.analysis.summary.marks import of_first_rank
 
 if TYPE_CHECKING:
     from otel_mlperf.analysis.summary.summary_shapes import Summary
@@ -80,12 +81,9 @@ def _outside(store: Store, kind: str, category: str) -> list[Moment]:
 
 
 def _marks(summary: Summary) -> list[Moment]:
-    """Of the first rank that set any: the others do the same at about the same time."""
-    rank = min((mark.rank for mark in summary.marks), default=0)
     return [
         Moment(kind="mark", name=mark.name, time_ns=mark.time_ns, duration_ns=0)
-        for mark in summary.marks
-        if mark.rank == rank
+        for mark in of_first_rank(summary.marks)
     ][:_MOST]
 
 

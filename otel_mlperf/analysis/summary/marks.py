@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from otel_mlperf.store.table_reader import Store
 
 
@@ -37,3 +39,9 @@ def read_marks(store: Store, started_ns: int) -> list[MarkedPoint]:
     return [
         MarkedPoint(**dict(zip(MarkedPoint.__struct_fields__, row, strict=True))) for row in rows
     ]
+
+
+def of_first_rank(marks: Sequence[MarkedPoint]) -> list[MarkedPoint]:
+    """Those of the first rank that set any: the others do the same at about the same time."""
+    first = min((mark.rank for mark in marks), default=0)
+    return [mark for mark in marks if mark.rank == first]
