@@ -24,6 +24,10 @@ _HEADS: Final[dict[What, tuple[str, ...]]] = {
 }
 
 
+KINDS: Final = tuple(_HEADS)
+"""Of rows, in the order in which they are shown."""
+
+
 def growth_text(growth: MemoryGrowth) -> str:
     """As ``print`` shows it."""
     return text(growth_lines(growth), color=False, unicode=True).removesuffix("\n")
@@ -50,7 +54,7 @@ def growth_lines(growth: MemoryGrowth, *, top: int = TOP, width: int = WIDTH) ->
     lines: list[Line] = [[(line, "bold")] for line in broken(head_text(growth), width)]
     lines += [[(f"  missing: {why}", "yellow")] for why in growth.missing]
     shown = 0
-    for what in _HEADS:
+    for what in KINDS:
         rows = rows_of(growth, what)
         shown += len(rows[:top])
         lines += _table(what, rows[:top], width) if rows else []

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from otel_mlperf.report.growth_table import head_text, numbers, rows_of, titles
+from otel_mlperf.report.growth_table import KINDS, head_text, numbers, rows_of, titles
 from otel_mlperf.report.page.file_place import file_place
 
 if TYPE_CHECKING:
@@ -28,8 +28,7 @@ def shown(growths: Sequence[MemoryGrowth]) -> Sequence[MemoryGrowth]:
 
 def tables(growth: MemoryGrowth) -> list[tuple[What, list[GrowthRow]]]:
     """Of each kind that there is, the rows with most bytes."""
-    kinds: tuple[What, ...] = ("tensor", "type", "site")
-    return [(what, rows[:_MOST_ROWS]) for what in kinds if (rows := rows_of(growth, what))]
+    return [(what, rows[:_MOST_ROWS]) for what in KINDS if (rows := rows_of(growth, what))]
 
 
 def first(row: GrowthRow) -> str:
