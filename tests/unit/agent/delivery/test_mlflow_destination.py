@@ -8,15 +8,14 @@ import socket
 import threading
 import uuid
 
-import numpy as np
 import pytest
 from by_hand import MS, Program, accounts, adds_up
 from mlflow_proxy import Answer, MlflowProxy, Unanswered
 from mlflow_shown import ask, entries, expected, history, in_mlflow, runs
 from servers.running import wait_until
+from tracked_by_hand import batch, train
 
 from otel_mlperf.agent.delivery.destination import (
-    Batch,
     Delivered,
     Refused,
     Site,
@@ -27,7 +26,6 @@ from otel_mlperf.agent.model.agent_options import Options
 from otel_mlperf.agent.model.sampling import Policy
 from otel_mlperf.agent.model.scalar_item import ScalarItem
 from otel_mlperf.agent.model.table_rows import TableRows
-from otel_mlperf.journal.layout import Kind
 from otel_mlperf.run_file import extend_run_file, write_run_file
 
 pytestmark = pytest.mark.servers
@@ -88,23 +86,6 @@ def ended(outcome, **more):
     order = ["running", "finished", "interrupted", "killed", "failed"]
     given = {"kind": "outcome", "phase": "", "text": outcome} | more
     return scalar(9, order.index(outcome), "outcome", **given)
-
-
-def batch(number, *scalars):
-    return Batch(number=number, signal="scalars", items=len(scalars), scalars=[*scalars])
-
-
-def log(program, time_ms, value, number):
-    """What ``log(loss=value)`` writes in a step."""
-    bits = int(np.float64(value).view(np.uint64))
-    row = (time_ms * MS, bits, 0, number, program.run, 11, program.name("loss"), Kind.VALUE)
-    program.journal.put(*row)
-
-
-def train(program, steps):
-    for i in steps:
-        program.step(i * 10, length=5 + i % 4)
-        log(program, i * 10 + 9, 1 / (i + 1), 100 + i)
 
 
 def only_run(proxy, experiment):

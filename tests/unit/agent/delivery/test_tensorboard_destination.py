@@ -8,38 +8,20 @@ import signal
 import sys
 import threading
 
-import numpy as np
 import pytest
 from by_hand import MS, Program, accounts, adds_up
+from tracked_by_hand import batch, train
 from tracked_points import in_event_files, in_tables, loaded, rounded
 
 from otel_mlperf import names
-from otel_mlperf.agent.delivery.destination import Batch, Delivered, TryLater
+from otel_mlperf.agent.delivery.destination import Delivered, TryLater
 from otel_mlperf.agent.delivery.tensorboard_destination import TensorBoardDestination
 from otel_mlperf.agent.model.events import WarningHeld
 from otel_mlperf.agent.model.scalar_item import ScalarItem
-from otel_mlperf.journal.layout import Kind
 
 FOR_EVER_S = 900
 KILLS, LAST, POINTS = 20, 60, 40
 CHOSEN = {"trackers": frozenset({"tensorboard"})}
-
-
-def log(program, time_ms, value, number):
-    """What ``log(loss=value)`` writes in a step."""
-    bits = int(np.float64(value).view(np.uint64))
-    row = (time_ms * MS, bits, 0, number, program.run, 11, program.name("loss"), Kind.VALUE)
-    program.journal.put(*row)
-
-
-def train(program, steps):
-    for i in steps:
-        program.step(i * 10, length=5 + i % 4)
-        log(program, i * 10 + 9, 1 / (i + 1), 100 + i)
-
-
-def batch(number, *scalars):
-    return Batch(number=number, signal="scalars", items=len(scalars), scalars=[*scalars])
 
 
 def scalar(number):
