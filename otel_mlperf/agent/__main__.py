@@ -67,12 +67,17 @@ def _live_beside(journal: Path, lock: OnlyOne | None, take_over: Callable[[], No
         first_meta,
         leave_the_job,
         lower_priority,
+        remove_if_empty,
         serve,
     )
     from otel_mlperf.ids import safe_name
 
     meta = first_meta(journal.parent)
     if meta is None:
+        # All has been read while this one waited for the lock, which it may have made again just
+        # when the one before wanted to remove the folder.
+        if lock is not None:
+            remove_if_empty(journal.parent)
         return 0
     leave_the_job(Path(meta.run_folder), safe_name(meta.host))
     quieten = partial(lower_priority, os.getpriority(os.PRIO_PROCESS, 0))

@@ -1,9 +1,11 @@
-"""Does the agent go out of the job's way, and its most urgent thread not?"""
+"""Does the agent go out of the job's way, and its most urgent thread not? What does it leave?"""
 
 from __future__ import annotations
 
 import subprocess
 import sys
+
+from otel_mlperf.isolated_process import command
 
 PROGRAM = """
 import os, threading
@@ -26,3 +28,16 @@ def test_who_makes_room_keeps_its_priority():
     output = subprocess.check_output([sys.executable, "-c", PROGRAM], text=True)
 
     assert output.split() == ["10", "0", "10"]
+
+
+def test_an_agent_that_comes_after_the_last_journal_leaves_nothing(tmp_path):
+    """Its lock keeps the one that has read all from removing the folder, so it does that itself."""
+    folder = tmp_path / "journals"
+    folder.mkdir(mode=0o700)
+
+    ended = subprocess.run(
+        command("otel_mlperf.agent.__main__", str(folder / "0-17-1.journal")), check=False
+    )
+
+    assert ended.returncode == 0
+    assert not folder.exists()
