@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _FEWEST: Final = 10
 """Steps from which on there is anything to say about a usual one."""
 _COMPUTES: Final = frozenset({names.FORWARD, names.BACKWARD, names.OPTIMIZER})
-"""Categories in which the main thread works, unless a GPU or another rank does it for it."""
+"""Categories in which the main thread works, unless a GPU does it for it."""
 _WRITES: Final = 0.5
 """Times a step from which on it is the loop that writes, not its surroundings."""
 _LEAST_SAVED: Final = 0.75
@@ -34,15 +34,20 @@ _COVERED: Final = """SELECT sum(duration_ns), max(end_ns) - min(start_ns), count
 
 
 def find_blocked_loop(numbers: RunNumbers) -> list[Finding]:
-    """Of the rank that stands still most; silent where lines of the program are known."""
+    """Of a run of one rank; silent where lines of the program are known.
+
+    Of several, each may wait for the others anywhere: a collective that the loop calls by itself is
+    in no section.
+    """
     steps, row = numbers.summary.steps, row_of("blocked_loop")
     if steps is None or steps.count < _FEWEST or len(steps.rows) < 2:
         return []
+    if numbers.summary.world_size > 1:
+        return []
     if not row.holds(numbers.uncovered) or lifted_stack_lines(numbers):
         return []
-    still = [_standing(rank, numbers) for rank in read_cpu_shares(numbers).ranks]
-    most = max(still, default=None, key=lambda one: one.share)
-    return [_finding(most, numbers)] if most is not None and row.holds(most.share) else []
+    still = (_standing(rank, numbers) for rank in read_cpu_shares(numbers).ranks)
+    return [_finding(one, numbers) for one in still if row.holds(one.share)]
 
 
 class _Standing(NamedTuple):
@@ -71,7 +76,7 @@ def _may_wait(numbers: RunNumbers) -> float:
     """Share of a step in sections in which the main thread may stand still."""
     steps = numbers.summary.steps
     assert steps is not None
-    if numbers.uses_gpu or len(steps.ranks) > 1:
+    if numbers.uses_gpu:
         return 1 - numbers.uncovered
     return sum(
         one.share

@@ -19,7 +19,7 @@ def judged(tmp_path, *, parts=PARTS, own=30 * MS, on_cpu=0.72, waits=0.02, **mor
     run = RunFolderBuilder(tmp_path)
     for n in range(200):
         run.step(n, n * 100 * MS, parts, own=own)
-    run.process(20 * S, has_gpu=more.get("has_gpu", False))
+    run.process(20 * S, has_gpu=more.get("has_gpu", False), world_size=more.get("world_size", 1))
     for at_s in range(0, 21, 5):
         values = {
             names.CGROUP_CPU_LIMIT: 2,
@@ -85,6 +85,11 @@ def test_a_wait_in_a_section_is_that_sections(tmp_path):
 def test_with_a_gpu_any_section_may_wait_for_it(tmp_path):
     """A backward pass for one is worked on elsewhere."""
     assert judged(tmp_path, has_gpu=True) is None
+
+
+def test_with_another_rank_any_time_may_wait_for_it(tmp_path):
+    """In no section, too: a collective that the loop calls itself is in none."""
+    assert judged(tmp_path, writes=10, world_size=2) is None
 
 
 def test_what_is_beside_the_steps_is_not_in_them(tmp_path):
