@@ -28,12 +28,12 @@ def main():
     torch.manual_seed(0)
     torch.set_num_threads(1)
     accelerator = accelerate.Accelerator(cpu=True, gradient_accumulation_steps=2)
-    data = TensorDataset(torch.randn(384, 256), torch.randint(0, 10, (384,)))
-    model = nn.Sequential(nn.Linear(256, 512), nn.ReLU(), nn.Linear(512, 10))
+    data = TensorDataset(torch.randn(3072, 256), torch.randint(0, 10, (3072,)))
+    model = nn.Sequential(nn.Linear(256, 1024), nn.ReLU(), nn.Linear(1024, 10))
     model, optimizer, loader = accelerator.prepare(
         model,
         torch.optim.Adam(model.parameters(), lr=1e-3),
-        DataLoader(data, batch_size=32, shuffle=True),
+        DataLoader(data, batch_size=256, shuffle=True),
     )
     for epoch in range(2):
         for x, y in steps(loader, accumulate=2):

@@ -34,8 +34,8 @@ class Adversaries(pytorch_lightning.LightningModule):
     def __init__(self):
         super().__init__()
         self.automatic_optimization = False
-        self.generator = nn.Sequential(nn.Linear(64, 256), nn.ReLU(), nn.Linear(256, 256))
-        self.discriminator = nn.Sequential(nn.Linear(256, 256), nn.ReLU(), nn.Linear(256, 1))
+        self.generator = nn.Sequential(nn.Linear(64, 1024), nn.ReLU(), nn.Linear(1024, 256))
+        self.discriminator = nn.Sequential(nn.Linear(256, 1024), nn.ReLU(), nn.Linear(1024, 1))
 
     def training_step(self, batch, _batch_idx):
         (real,) = batch
@@ -73,7 +73,7 @@ def main():
             enable_model_summary=False,
             default_root_dir=folder,
         )
-        trainer.fit(model, DataLoader(TensorDataset(torch.randn(384, 256)), batch_size=32))
+        trainer.fit(model, DataLoader(TensorDataset(torch.randn(3072, 256)), batch_size=256))
     print(f"{trainer.global_step} updates, {model.generator[0].weight.sum().item():.6f}")
 
 

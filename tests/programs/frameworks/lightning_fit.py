@@ -34,7 +34,7 @@ class Classifier(lightning.LightningModule):
 
     def __init__(self):
         super().__init__()
-        self.net = nn.Sequential(nn.Linear(256, 512), nn.ReLU(), nn.Linear(512, 10))
+        self.net = nn.Sequential(nn.Linear(256, 1024), nn.ReLU(), nn.Linear(1024, 10))
 
     def training_step(self, batch, _batch_idx):
         x, y = batch
@@ -82,8 +82,8 @@ def main():
             enable_model_summary=False,
             default_root_dir=folder,
         )
-        training = DataLoader(examples(384), batch_size=32, shuffle=True)
-        trainer.fit(Classifier(), training, DataLoader(examples(128), batch_size=32))
+        training = DataLoader(examples(3072), batch_size=256, shuffle=True)
+        trainer.fit(Classifier(), training, DataLoader(examples(1024), batch_size=256))
     print(f"{trainer.global_step} steps, loss {trainer.callback_metrics['loss'].item():.6f}")
 
 
