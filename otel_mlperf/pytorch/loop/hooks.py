@@ -29,6 +29,7 @@ from otel_mlperf.pytorch.loop.moments import (
     LoopMoment,
     OptimizerMade,
     Update,
+    WrappedBackward,
     WrappedUpdate,
     safely,
 )
@@ -48,11 +49,13 @@ if TYPE_CHECKING:
 
 _loop = Loop(RecordedSteps())
 _moments: list[LoopMoment] = []
+_backward: Final = Backward(names.BACKWARD, _loop)
 _update: Final = Update(_loop)
 _of_libraries: Final = {
     "save": Checkpoint(names.SPAN_CHECKPOINT, names.CHECKPOINT_WRITE, _loop),
     "load": Checkpoint(names.SPAN_CHECKPOINT_LOAD, names.CHECKPOINT_READ, _loop),
     "transfer": Transfer(_loop),
+    "backward": WrappedBackward(_backward),
     "update": WrappedUpdate(_update),
     "validate": Evaluation("evaluation", _loop),
     "prepare": OptimizerPrepared("prepare", _loop),
@@ -78,7 +81,7 @@ def _install() -> None:
     made = IteratorMade("iterator", _loop)
     wait = BatchWait(_loop, torch.is_grad_enabled, made)
     forward = Forward(_loop, torch.is_grad_enabled, losses)
-    backward, update = Backward(names.BACKWARD, _loop), _update
+    backward, update = _backward, _update
     backward.holds([forward])
     _of_libraries["prepare"].holds([update])
     wait.holds([forward, backward, update, *_of_libraries.values()])

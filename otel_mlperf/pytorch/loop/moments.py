@@ -293,6 +293,23 @@ class WrappedUpdate(LoopMoment):
         return self._update.of(optimizer)
 
 
+class WrappedBackward(LoopMoment):
+    """A call of accelerate around the backward pass, if there is nothing else in it."""
+
+    def __init__(self, backward: Backward) -> None:
+        super().__init__("wrapped_backward", backward._loop)
+        self._backward = backward
+
+    def of(self, subject: Any = None) -> Any:
+        """The gate for a call with this accelerator and loss."""
+        accelerator, loss = subject or (None, None)
+        backend = getattr(accelerator, "distributed_type", None)
+        # DeepSpeed's updates, too; that of Megatron does nothing.
+        if self._backward.busy or backend in (None, "DEEPSPEED", "MEGATRON_LM"):
+            return UNSEEN
+        return self._backward.of(loss)
+
+
 class OptimizerMade(LoopMoment):
     """An optimizer is constructed: no section, the loop only hears of it."""
 

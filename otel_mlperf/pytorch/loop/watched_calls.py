@@ -16,10 +16,13 @@ class WatchedCall(NamedTuple):
 
     name: str
     """In its module, or in a class of that."""
-    does: Literal["save", "load", "transfer", "update", "validate", "prepare", "interrupt"]
+    does: Literal[
+        "save", "load", "transfer", "backward", "update", "validate", "prepare", "interrupt"
+    ]
     subject: str
     """An expression of its parameters: a checkpoint's file or files; what a transfer moves, and
-    where to; what steps an optimizer; the exception of an interrupt."""
+    where to; who goes back from what loss; what steps an optimizer; the exception of an
+    interrupt."""
 
     def subject_in(self, function: FunctionType) -> str:
         """The subject, if the function has all parameters that it is of; else nothing.
@@ -73,6 +76,7 @@ WATCHED_CALLS: Final[dict[str, tuple[WatchedCall, ...]]] = {
         WatchedCall("PreTrainedModel._load_pretrained_model", "load", "checkpoint_files"),
     ),
     "transformers.trainer": (WatchedCall("Trainer.evaluate", "validate", NOTHING),),
+    "accelerate.accelerator": (WatchedCall("Accelerator.backward", "backward", "(self, loss)"),),
     "accelerate.optimizer": (WatchedCall("AcceleratedOptimizer.step", "update", "self"),),
     "accelerate.utils.operations": (WatchedCall("send_to_device", "transfer", "(tensor, device)"),),
     "lightning.fabric.utilities.cloud_io": _LIGHTNING_FILES,

@@ -11,6 +11,7 @@ import lightning
 import pytest
 import torch
 import transformers
+from accelerate import DistributedType
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
@@ -301,6 +302,40 @@ def test_update_of_accelerate_is_as_long_as_its_call(watched, monkeypatch):
     for update in updates:
         inside = [s for s in watched.sections("first") if update.start < s.start < update.end]
         assert inside
+
+
+def test_backward_of_accelerate_is_as_long_as_its_call(watched, monkeypatch):
+    """It divides the loss before that."""
+    accelerator = accelerate.Accelerator(cpu=True)
+
+    def one_after_a_look(_):
+        with om.span("first"):
+            return 1
+
+    steps = property(one_after_a_look)
+    monkeypatch.setattr(accelerate.Accelerator, "gradient_accumulation_steps", steps)
+    accelerator.backward(nn.Linear(4, 1)(torch.ones(2, 4)).sum())
+
+    (backward,), (first,) = watched.sections("backward"), watched.sections("first")
+    assert backward.start < first.start < first.end < backward.end
+
+
+def test_backward_of_accelerate_that_updates_too_is_not_all_backward(watched, monkeypatch):
+    """By DeepSpeed, the engine goes back and steps in that one call."""
+    accelerator, model = accelerate.Accelerator(cpu=True), nn.Linear(4, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+
+    class Engine:
+        def backward(self, loss, **_):
+            loss.backward()
+            optimizer.step()
+
+    monkeypatch.setattr(accelerator.state, "distributed_type", DistributedType.DEEPSPEED)
+    monkeypatch.setattr(accelerator, "deepspeed_engine_wrapped", Engine(), raising=False)
+    accelerator.backward(model(torch.ones(2, 4)).sum())
+
+    (backward,), (update,) = watched.sections("backward"), watched.sections("optimizer")
+    assert backward.end <= update.start
 
 
 def test_trainer_that_is_resumed(watched, tmp_path):
