@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 
 NAME: Final = "otel-mlperf"
 _COMMANDS: Final = (
-    "summary", "findings", "show", "compare", "check", "kernels", "hot", "query", "report",
-    "export", "import", "runs", "top", "profile", "loader", "metrics", "doctor", "schema", "mcp",
-    "send", "recover", "agent",
+    "summary", "periods", "findings", "show", "compare", "check", "kernels", "hot", "query",
+    "report", "export", "import", "runs", "top", "profile", "loader", "metrics", "doctor", "schema",
+    "mcp", "send", "recover", "agent",
 )  # fmt: skip
 """In the order of ``--help``; each is a module here that has a function of its name."""
 _RUN: Final = "run"

@@ -36,6 +36,7 @@ def answers() -> dict[str, Any]:
     from otel_mlperf.analysis.comparison.comparison_shapes import Comparison, Comparisons
     from otel_mlperf.analysis.comparison.run_columns import RunColumns
     from otel_mlperf.analysis.live.live_view import Live
+    from otel_mlperf.analysis.periods.period_shapes import Periods
     from otel_mlperf.analysis.profiles.hot_spots import HotRun
     from otel_mlperf.analysis.profiles.window_shapes import Kernels
     from otel_mlperf.analysis.steps.step_shapes import RunTrace, StepFindings
@@ -50,6 +51,7 @@ def answers() -> dict[str, Any]:
 
     return {
         "summary": Summary,
+        "periods": Periods,
         "findings": FindingList,
         "show": StepFindings | RunTrace,
         "compare": Comparison | Comparisons,

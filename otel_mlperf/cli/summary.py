@@ -38,6 +38,7 @@ def summary(  # noqa: PLR0913, PLR0917 - one for each option
     """Show where the time of a run went."""
     from otel_mlperf.analysis.findings.finding_sources import judge_run
     from otel_mlperf.analysis.run.run_processes import RUNNING
+    from otel_mlperf.cli.stored_now import wait_for_now
     from otel_mlperf.journal.stored_wait import CELL_PATIENCE_S, PATIENCE_S
     from otel_mlperf.report.lines import shown_in, width_of
     from otel_mlperf.report.summary_table import render_summary
@@ -46,7 +47,7 @@ def summary(  # noqa: PLR0913, PLR0917 - one for each option
     folder = find_run(run)
     # In a notebook nobody waits for it: the cell says meanwhile that the run has ended.
     patience_s = CELL_PATIENCE_S if cell else PATIENCE_S
-    missing = _wait_for_end(wait_stored, patience_s) if wait_stored else _wait_for_now(folder)
+    missing = _wait_for_end(wait_stored, patience_s) if wait_stored else wait_for_now(folder)
     answer = replace(judge_run(folder, rank, phase=phase), missing=missing)
     if wait_stored and answer.outcome == RUNNING:
         answer = _ended(answer, wait_stored)
@@ -98,17 +99,3 @@ def _ended(answer: Summary, journals: list[str]) -> Summary:
     if duration_ns is None:
         return answer
     return replace(answer, outcome=ENDED, duration_ns=max(duration_ns, answer.duration_ns))
-
-
-def _wait_for_now(folder: RunFolder) -> list[str]:
-    """What of all that is recorded by now is not stored in time."""
-    from otel_mlperf.journal.journal_folder import folders_of_run
-    from otel_mlperf.journal.stored_wait import ask_for_tables, find_left, wait_for_tables
-    from otel_mlperf.store.table_reader import load_duckdb
-
-    asked = ask_for_tables(*folders_of_run(folder.facts.id, folder.path))
-    if not asked:
-        return []
-    load_duckdb()
-    left = find_left(folder.facts.id, folder.path, folder.short_id)
-    return left or wait_for_tables(asked)

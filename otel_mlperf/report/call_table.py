@@ -48,7 +48,7 @@ def _lines(
     for one, label in zip(told, labels, strict=True):
         cells = "".join(f"{_written(one, column):>{_COLUMN}}" for column in shown)
         line = f"  {left(label, name)}{one.count:>{_CALLS},}{cells}"
-        lines.append([(line, ""), (f"{_share(one):>{_WITHIN}}" * has_bound, "")])
+        lines.append([(line, ""), (f"{exact_share(one):>{_WITHIN}}" * has_bound, "")])
     return [*lines, *_notes(calls, told)]
 
 
@@ -61,7 +61,7 @@ def _written(one: CallFigures, column: str) -> str:
     return duration(getattr(one, _FIELDS.get(column, f"{column}_ns")))
 
 
-def _share(one: CallFigures) -> str:
+def exact_share(one: CallFigures) -> str:
     """As exact as what is promised to others is: 99.95 % is not 100 %."""
     if one.within_share is None:
         return "–"

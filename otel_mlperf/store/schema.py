@@ -118,6 +118,8 @@ DURATIONS: Final = (
     Column("beside", "bool"),
     Column("in_step", "bool"),
     Column("bound_s", "double", null=True),  # how long it is to take at most; null: not said
+    # Of requests: when the minute began in which they ended.
+    Column("minute_ns", "int64", null=True, added=True),
     Column("count", "int64"),
     Column("errors", "int64"),
     Column("within", "int64"),  # those that took no longer than the bound and did not fail
@@ -130,7 +132,10 @@ DURATIONS: Final = (
     Column("first_bucket", "int64"),
     Column("counts", "text"),  # JSON: of its buckets, from that one on
 )
-"""One row for each flush, section and place: how long its calls took meanwhile."""
+"""One row for each flush, section and place: how long its calls took meanwhile.
+
+Of requests one for each minute in it: no other table has the time of each.
+"""
 
 GPU_STEPS: Final = (
     Column("rank", "int32"),

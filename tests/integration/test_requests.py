@@ -22,7 +22,7 @@ METRIC = names.SECTION_DURATION.prometheus
 
 @pytest.fixture(scope="module")
 def served(servers, tmp_path_factory):
-    """How long each request took, what the summary says of them, and under which name."""
+    """How long each took, what summary and periods say of them, and under which name."""
     place, service = tmp_path_factory.mktemp("serving"), uuid.uuid4().hex
     ended = run_program(
         place / "runs", program="serving.py",
@@ -31,10 +31,15 @@ def served(servers, tmp_path_factory):
     )  # fmt: skip
     assert ended.code == 0, ended.errors
     ended.settled()
-    command = [sys.executable, "-m", "otel_mlperf", "summary", str(ended.folder), "--json"]
-    summary = subprocess.check_output(command, env=environment(place / "runs"), text=True)
-    (told,) = (call for call in json.loads(summary)["calls"] if call["name"] == "predict")
-    return sorted(json.loads(ended.count.read_text())), told, service
+    (told,) = (call for call in answer(ended, "summary")["calls"] if call["name"] == "predict")
+    cut = answer(ended, "periods", "--every", "1m")["periods"]
+    return sorted(json.loads(ended.count.read_text())), told, cut, service
+
+
+def answer(ended, *command):
+    """What a command says of the run, as JSON."""
+    asked = [sys.executable, "-m", "otel_mlperf", *command, str(ended.folder), "--json"]
+    return json.loads(subprocess.check_output(asked, env=environment(ended.runs), text=True))
 
 
 def exact(took, share):
@@ -44,7 +49,7 @@ def exact(took, share):
 
 def test_terminal(served):
     """Requests in threads and tasks: quantiles within the error that is said, the rest exact."""
-    took, told, _ = served
+    took, told, *_ = served
     shares = {"p50_ns": 0.5, "p95_ns": 0.95, "p99_ns": 0.99}
 
     assert len(took) == told["count"] == REQUESTS
@@ -55,10 +60,21 @@ def test_terminal(served):
     assert told["within"] == sum(length <= BOUND_NS for length in took)
 
 
+def test_by_the_minute(served):
+    """They took minutes, and all minutes together have each of them."""
+    took, told, cut, _ = served
+    minutes = [one for period in cut for one in period["requests"]]
+
+    assert len(minutes) > 5
+    for figure in ("count", "sum_ns", "within", "errors"):
+        assert sum(one[figure] for one in minutes) == told[figure], figure
+    assert max(one["max_ns"] for one in minutes) == took[-1]
+
+
 @pytest.mark.parametrize("share", [0.5, 0.95, 0.99])
 def test_prometheus(served, servers, share):
     """A native histogram of the same buckets gives the same quantiles."""
-    took, told, service = served
+    took, told, _, service = served
     which = f'{METRIC}{{service_name="{service}",ml_section_category="request"}}'
     counted = f"histogram_count(last_over_time({which}[1h]))"
     asked = f"histogram_quantile({share}, last_over_time({which}[1h]))"
@@ -74,7 +90,7 @@ def test_prometheus(served, servers, share):
 
 def test_share_within_the_bound_in_prometheus(served, servers):
     """The counter over the histogram's count is the share that the terminal has."""
-    _, told, service = served
+    _, told, _, service = served
     which = f'{names.SECTION_WITHIN.prometheus}{{service_name="{service}"}}'
 
     (counted,) = wait_until(lambda: servers.promql(f"last_over_time({which}[1h])"), what=which)

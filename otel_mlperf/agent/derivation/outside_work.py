@@ -57,7 +57,9 @@ def _measure(task: MarkTask, sections: list[OutsideSection]) -> None:
         row = _section_row(same, task.journal)
         place = CallPlace(name, row["path"], row["beside"], in_step=False)
         took = np.array([section.duration_ns for section in same], np.int64)
-        add_calls(task, place, took, np.array([section.error for section in same]))
+        failed = np.array([section.error for section in same])
+        ends = np.array([section.end for section in same], np.int64)
+        add_calls(task, place, took, failed, ends)
         task.tables.add_outside(row, era)
         task.self_time(task.labels(name, phase=""), row["self_ns"])
     for name, same in by_name.items():

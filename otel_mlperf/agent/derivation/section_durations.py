@@ -6,12 +6,13 @@ call is to take is held against each of them, so that the share within it is exa
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import numpy as np
 
 from otel_mlperf import names
 
 if TYPE_CHECKING:
-    import numpy as np
     from numpy.typing import NDArray
 
     from otel_mlperf.agent.derivation.mark_task import MarkTask
@@ -33,10 +34,11 @@ def add_calls(
     place: CallPlace,
     durations_ns: NDArray[np.int64],
     failed: NDArray[np.bool_],
+    ends: NDArray[np.int64],
 ) -> None:
     """Adds the calls of one place to the tables, and those that have a bound to its counters.
 
-    At least one.
+    At least one; ``ends`` are times of the journal.
     """
     meta = task.journal.meta
     _, name, category, phase, constant = task.entry(place.name)
@@ -52,13 +54,26 @@ def add_calls(
         "in_step": place.in_step,
         "bound_s": bound_s,
     }
-    within = 0
+    is_within = np.zeros(len(failed), np.bool_)
     if bound_s is not None:
-        within = int(((durations_ns <= round(bound_s * 1e9)) & ~failed).sum())
+        is_within = (durations_ns <= round(bound_s * 1e9)) & ~failed
         labels = task.labels(place.name, phase=None if place.in_step else "")
         task.meter.add(names.SECTION_BOUNDED, labels, len(durations_ns))
-        task.meter.add(names.SECTION_WITHIN, labels, within)
-    task.tables.durations.add(row, durations_ns, int(failed.sum()), within)
+        task.meter.add(names.SECTION_WITHIN, labels, int(is_within.sum()))
+    minutes = _minutes(ends + meta.shift_ns) if category == names.REQUEST else {None: ...}
+    for minute_ns, mine in minutes.items():
+        task.tables.durations.add(
+            row | {"minute_ns": minute_ns},
+            durations_ns[mine],
+            int(failed[mine].sum()),
+            int(is_within[mine].sum()),
+        )
+
+
+def _minutes(ends_ns: NDArray[np.int64]) -> dict[int | None, Any]:
+    """Which calls ended in each minute, by its begin; Unix times."""
+    begins = ends_ns - ends_ns % _MINUTE_NS
+    return {minute: begins == minute for minute in np.unique(begins).tolist()}
 
 
 def _bound_s(constant: dict[str, Any] | None) -> float | None:
@@ -67,4 +82,5 @@ def _bound_s(constant: dict[str, Any] | None) -> float | None:
     return float(bound) if isinstance(bound, int | float) and 0 < bound < _LONGEST_S else None
 
 
-_LONGEST_S = 1e9
+_LONGEST_S: Final = 1e9
+_MINUTE_NS: Final = 60 * 10**9

@@ -197,6 +197,7 @@ def _measure(task: MarkTask, ended: EndedStepRows, steps: list[tuple[int, Root]]
     inner = ended.rows["span"] != ended.rows["root"]
     name, duration = ended.rows["name"][inner], ended.duration_ns[inner]
     own, beside = ended.self_ns[inner], ended.beside[inner]
+    ends = ended.rows["end"][inner].astype(np.int64)
     failed = ended.rows["flags"][inner] & Flag.ERROR != 0
     for number in np.unique(name).tolist():
         of_name = name == number
@@ -205,7 +206,7 @@ def _measure(task: MarkTask, ended: EndedStepRows, steps: list[tuple[int, Root]]
         for apart in np.unique(beside[of_name]).tolist():
             mine = of_name & (beside == apart)
             place = CallPlace(number, "", apart, in_step=True)
-            add_calls(task, place, duration[mine], failed[mine])
+            add_calls(task, place, duration[mine], failed[mine], ends[mine])
         task.self_time(labels, int(own[of_name & ~beside].sum()))
 
 

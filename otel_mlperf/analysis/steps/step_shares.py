@@ -115,7 +115,7 @@ def read_steps(store: Store, phase: str, warm_up: WarmUp | None) -> StepFigures:
     (chosen, mean, p50, p95, own, own_p95, samples, tokens), *_ = store.rows(
         f"{CHOSEN} SELECT count(*), avg(duration_ns), quantile_disc(duration_ns, 0.5), "
         "quantile_disc(duration_ns, 0.95), avg(self_ns), quantile_disc(self_ns, 0.95), "
-        f"{_rate('samples')}, {_rate('tokens')} FROM chosen",
+        f"{per_second('samples')}, {per_second('tokens')} FROM chosen",
         **values,
     )
     rows = _section_rows(store, values, chosen, mean)
@@ -177,8 +177,8 @@ def read_slowest(store: Store, steps: StepFigures, warm_up: WarmUp | None) -> Sl
     )
 
 
-def _rate(column: str) -> str:
-    """Per second over all ranks: they step together."""
+def per_second(column: str) -> str:
+    """SQL: how much of it a second, over all ranks: they step together."""
     return (
         f"sum({column}) * 1e9 / sum(duration_ns) FILTER ({column} IS NOT NULL) "
         f"* count(DISTINCT rank) FILTER ({column} IS NOT NULL)"

@@ -49,14 +49,38 @@ class _Part(NamedTuple):
 
 def read_calls(store: Store) -> list[CallFigures]:
     """One for each section and place: requests first, then what took most time."""
+    return _read(store, "category <> $category", names.RUN, "0").get(0, [])
+
+
+def read_requests_by_period(
+    store: Store, origin_ns: int, every_ns: int
+) -> dict[int | None, list[CallFigures]]:
+    """The same of requests, by how many periods after ``origin_ns`` they ended.
+
+    Under None are those of parts that an earlier version wrote. Periods are whole minutes.
+    """
+    period = f"(minute_ns - {origin_ns:d}) // {every_ns:d}"
+    return _read(store, "category = $category", names.REQUEST, period)
+
+
+def _read(
+    store: Store, where: str, category: str, period: str
+) -> dict[int | None, list[CallFigures]]:
     columns = ", ".join((*_PLACE, "count", *_Part._fields[1:]))
-    found: dict[tuple[Any, ...], list[_Part]] = {}
-    for row in store.rows(f"SELECT {columns} FROM durations WHERE category <> $run", run=names.RUN):
+    found: dict[int | None, dict[tuple[Any, ...], list[_Part]]] = {}
+    for of_period, *row in store.rows(
+        f"SELECT {period}, {columns} FROM durations WHERE {where}", category=category
+    ):
         place = dict(zip(_PLACE, row, strict=False))
         if place["category"] == names.REQUEST and not place["in_step"]:
             place["path"] = ""  # one kind of request is one, whatever it was handled below
         place["beside"] &= place["in_step"]  # outside steps nothing else tells threads apart
-        found.setdefault(tuple(place.values()), []).append(_Part(*row[len(_PLACE) :]))
+        of_place = found.setdefault(of_period, {})
+        of_place.setdefault(tuple(place.values()), []).append(_Part(*row[len(_PLACE) :]))
+    return {of_period: _sorted(of_place) for of_period, of_place in found.items()}
+
+
+def _sorted(found: dict[tuple[Any, ...], list[_Part]]) -> list[CallFigures]:
     calls = [_figures(dict(zip(_PLACE, place, strict=True)), of) for place, of in found.items()]
     return sorted(calls, key=lambda one: (one.category != names.REQUEST, -one.sum_ns))
 

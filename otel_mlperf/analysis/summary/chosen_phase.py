@@ -8,19 +8,20 @@ from otel_mlperf import names
 from otel_mlperf.errors import NoSuchPhase
 
 if TYPE_CHECKING:
-    from otel_mlperf.analysis.summary.call_shapes import CallFigures
     from otel_mlperf.store.run_folders import RunFolder
     from otel_mlperf.store.table_reader import Store
 
 
-def chosen_phase(run: RunFolder, store: Store, calls: list[CallFigures], asked: str) -> str | None:
+def chosen_phase(run: RunFolder, store: Store, asked: str) -> str | None:
     """The phase that is meant; None: requests.
 
     Raises:
         NoSuchPhase: the run has no steps of that phase, or no requests.
     """
     phase = names.PHASE_OF.get(asked, asked)
-    has_requests = any(call.category == names.REQUEST for call in calls)
+    ((has_requests,),) = store.rows(
+        "SELECT count(*) > 0 FROM durations WHERE category = $request", request=names.REQUEST
+    )
     if phase == names.REQUEST and has_requests:
         return None
     there = [row[0] for row in store.rows("SELECT DISTINCT phase FROM steps ORDER BY phase")]

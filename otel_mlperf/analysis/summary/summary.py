@@ -85,7 +85,7 @@ def summarize(
         raise no_such_rank(run, rank)
     calls, nodes, aggregates = read_calls(store), read_nodes(store), read_aggregates(store)
     is_main = phase is None
-    phase = main_phase(store) if phase is None else chosen_phase(run, store, calls, phase)
+    phase = main_phase(store) if phase is None else chosen_phase(run, store, phase)
     only_requests = phase is None and not is_main
     used = read_section_uses(store)
     if only_requests:

@@ -27,6 +27,7 @@ ASKED = [
     "summary digits",
     "summary sections",
     "summary diverged",
+    "periods digits",
     "findings digits",
     "findings starving",
     "show digits",
@@ -171,7 +172,7 @@ def test_the_schema_in_the_docs_is_that_of_the_code():
 
 def test_a_command_without_json_has_no_schema():
     """It says which have one."""
-    assert "summary, findings" in said("schema", "run")[1]
+    assert "summary, periods, findings" in said("schema", "run")[1]
 
 
 def test_json_and_messages_do_not_share_an_output(folder):

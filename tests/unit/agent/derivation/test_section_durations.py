@@ -75,3 +75,30 @@ def test_within_the_bound_is_counted_call_by_call(program, agent_of, run_folder)
     assert of[names.SECTION_WITHIN.name].labels == of[names.SECTION_BOUNDED.name].labels == {
         names.SECTION_NAME: "predict", names.SECTION_CATEGORY: "request", names.ML_PHASE: "",
     }  # fmt: skip
+
+
+def test_requests_have_the_minute_in_which_each_ended(program, agent_of, run_folder) -> None:
+    """Also those of one look of the agent; what is no request has none."""
+    first = program.meta.unix_ns // (60_000 * MS) * 60_000  # ms
+    until_next = 60_000 - (program.meta.unix_ns // MS - first)
+    bound = {names.SECTION_BOUND: 1.0}
+    entry = program.journal.entry(["section", "predict", names.REQUEST, "", bound])
+    ends = [until_next - 500, until_next - 1, until_next, until_next + 300]
+    for i, end in enumerate(ends):
+        span, error = 700 + i, Flag.ERROR if i == 2 else 0
+        row = (span, program.run, span, TRACK, entry, Kind.SECTION | error)
+        program.journal.put((end - 3 - i) * MS, end * MS, *row)
+    program.section("load", until_next - 5, until_next + 5)
+    program.stop(until_next + 900)
+    agent_of(program).run()
+
+    rows = [row for row in table(run_folder, "durations") if row["name"] == "predict"]
+    found = sorted(
+        (row["minute_ns"], row["count"], row["errors"], row["within"], row["sum_ns"])
+        for row in rows
+    )
+    assert found == [
+        (first * MS, 2, 0, 2, 7 * MS),
+        ((first + 60_000) * MS, 2, 1, 1, 11 * MS),
+    ]
+    assert calls(run_folder, name="load")["minute_ns"] is None

@@ -1,0 +1,1 @@
+"""What did a run do in each hour, or other period?"""

@@ -1,0 +1,65 @@
+"""Into which periods of wall-clock time is a run cut?
+
+They begin at midnight, by the local clock, of the day on which the run began, and at every multiple
+of their length after it: an hour's at full hours. The clock is that of the run's begin throughout,
+so that all are equally long when summer time begins or ends.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from typing import Final, NamedTuple
+
+from otel_mlperf.errors import UsageError
+
+MINUTE_NS: Final = 60 * 10**9
+_DAY_S: Final = 86_400
+_LENGTH: Final = re.compile(r"([1-9]\d{0,5})(m|h|d)")
+_MINUTES: Final = {"m": 1, "h": 60, "d": 1440}
+_MOST: Final = 10_000
+
+
+class Grid(NamedTuple):
+    """Periods of equal length, one after the other."""
+
+    origin_ns: int
+    every_ns: int
+    utc_offset_s: int
+    periods: int
+
+    def begin_ns(self, number: int) -> int:
+        """When the period of that number begins."""
+        return self.origin_ns + number * self.every_ns
+
+
+def parse_length(text: str) -> int:
+    """``15m``, ``1h`` or ``1d`` in nanoseconds.
+
+    Raises:
+        UsageError: it is none of these.
+    """
+    found = _LENGTH.fullmatch(text)
+    if not found:
+        raise UsageError(f"--every {text}: whole minutes, hours or days, such as 15m, 1h, 1d")
+    return int(found[1]) * _MINUTES[found[2]] * MINUTE_NS
+
+
+def lay_grid(first_ns: int, last_ns: int, every_ns: int) -> Grid:
+    """The periods from ``first_ns`` to ``last_ns``, both included.
+
+    Raises:
+        UsageError: these are too many to be looked at.
+    """
+    offset_s = time.localtime(first_ns // 10**9).tm_gmtoff
+    local_s = first_ns // 10**9 + offset_s
+    midnight_ns = (local_s - local_s % _DAY_S - offset_s) * 10**9
+    origin_ns = midnight_ns + (first_ns - midnight_ns) // every_ns * every_ns
+    count = (last_ns - origin_ns) // every_ns + 1
+    if count > _MOST:
+        minutes = every_ns // MINUTE_NS
+        raise UsageError(
+            f"--every {minutes}m: {count:,} periods from the run's begin to its end, and {_MOST:,} "
+            "are the most: give a longer one"
+        )
+    return Grid(origin_ns, every_ns, offset_s, count)

@@ -1,0 +1,43 @@
+"""``otel-mlperf periods``: what did a run do in each hour?"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from otel_mlperf.cli.arguments import JsonOption, RunArgument  # noqa: TC001 - typer reads them
+
+
+def periods(
+    run: RunArgument = "latest",
+    every: Annotated[
+        str, typer.Option(metavar="TIME", help="How long a period is: 15m, 1h, 1d.")
+    ] = "1h",
+    phase: Annotated[
+        str | None,
+        typer.Option(help="Steps of this phase: train, validate, test, predict; or request."),
+    ] = None,
+    rank: Annotated[int | None, typer.Option(help="Only this rank.")] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Show what a run did in each hour: steps, requests, how long they took, CPUs and memory.
+
+    Periods begin at midnight of the local clock, and at multiples of their length from there on. A
+    step or request is in the one in which it ended. Also of a run that goes on.
+    """
+    from functools import partial
+
+    from msgspec.structs import replace
+
+    from otel_mlperf.analysis.periods.period_grid import parse_length
+    from otel_mlperf.analysis.periods.periods import read_periods
+    from otel_mlperf.cli.output import print_answer
+    from otel_mlperf.cli.stored_now import wait_for_now
+    from otel_mlperf.report.period_tables import render_periods
+    from otel_mlperf.store.run_folders import find_run
+
+    every_ns, folder = parse_length(every), find_run(run)
+    missing = wait_for_now(folder)
+    answer = replace(read_periods(folder, every_ns, rank, phase), missing=missing)
+    print_answer(answer, partial(render_periods, answer), as_json=as_json)

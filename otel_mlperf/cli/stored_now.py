@@ -1,0 +1,22 @@
+"""How does a command get what a run has recorded up to now?"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from otel_mlperf.store.run_folders import RunFolder
+
+
+def wait_for_now(folder: RunFolder) -> list[str]:
+    """What of all that is recorded by now is not stored in time."""
+    from otel_mlperf.journal.journal_folder import folders_of_run
+    from otel_mlperf.journal.stored_wait import ask_for_tables, find_left, wait_for_tables
+    from otel_mlperf.store.table_reader import load_duckdb
+
+    asked = ask_for_tables(*folders_of_run(folder.facts.id, folder.path))
+    if not asked:
+        return []
+    load_duckdb()
+    left = find_left(folder.facts.id, folder.path, folder.short_id)
+    return left or wait_for_tables(asked)
