@@ -198,7 +198,8 @@ def _joined(values: dict[str, Any], more: tuple[Any, ...]) -> dict[str, Any]:
         if isinstance(given, Mapping):
             values = {**given, **values}
         else:
-            say_once(f"log(): values are given by name, loss=0.1; {given!r:.40} is none")
+            # Its type alone: to show a tensor of a GPU is to wait for it.
+            say_once(f"log(): values are given by name, loss=0.1; a {type(given).__name__} is none")
     return values
 
 

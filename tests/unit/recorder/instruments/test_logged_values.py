@@ -46,6 +46,15 @@ def test_where_it_was_logged(recording):
     assert row.phase == "validate"
 
 
+def test_a_value_without_a_name_is_said_once(recording, said):
+    """Whatever it is in each step; a tensor is not read for it."""
+    for step in om.steps(range(3)):
+        om.log(torch.tensor(0.5 + step))
+
+    assert logged(recording) == []
+    assert said() == ["log(): values are given by name, loss=0.1; a Tensor is none"]
+
+
 def test_outside_steps(recording):
     """Outside steps a value gets the number of the next step."""
     recording.run.step = 7
