@@ -35,7 +35,7 @@ _COPIES = (
     "each worker has a copy of an IterableDataset: with more workers the same samples come again, "
     "unless it asks get_worker_info() for its part"
 )
-_NOISY = "the fastest was {workers} workers; the difference to the best is within the noise"
+_NOISY = "the fastest was {setting}; the difference to the best is within the noise"
 
 
 def try_loader(
@@ -156,7 +156,7 @@ def _answer(
         best=best.setting if best else None,
         line=pasted(best.setting) if best and best.setting else None,
         gain=as_it_is.batch_ns / best.batch_ns if best and as_it_is else None,
-        notes=_notes(loader, trials, best),
+        notes=read_notes(loader, trials, best),
     )
 
 
@@ -165,13 +165,14 @@ def _is_now(trial: Trial, now: Setting) -> bool:
     return setting is not None and setting == Setting(num_workers=now.num_workers)
 
 
-def _notes(loader: Any, trials: list[Trial], best: Trial | None) -> list[str]:
+def read_notes(loader: Any, trials: list[Trial], best: Trial | None) -> list[str]:
+    """What is to be known of a loader, and of the choice among its trials."""
     if best is None:
         return []
     fastest = min(trials, key=lambda trial: trial.batch_ns)
     notes = [_COPIES] if is_iterable_dataset(loader) else []
     if fastest is not best and fastest.setting and is_as_fast(best, fastest):
-        notes.append(_NOISY.format(workers=fastest.setting.num_workers))
+        notes.append(_NOISY.format(setting=fastest.setting.words))
     return notes
 
 

@@ -70,11 +70,10 @@ def _named(trial: Trial, answer: LoaderAnswer) -> str:
     setting = trial.setting
     if setting is None:
         return "as it is"
-    name = plural(setting.num_workers, "worker")
-    if setting.prefetch_factor is not None:
-        return f"{name}, prefetch {setting.prefetch_factor}"
-    is_now = answer.now is not None and answer.now.num_workers == setting.num_workers
-    return f"{name} (now)" if is_now else name
+    if setting.prefetch_factor is not None or answer.now is None:
+        return setting.words
+    is_now = answer.now.num_workers == setting.num_workers
+    return f"{setting.words} (now)" if is_now else setting.words
 
 
 def _inside(inside: Inside, width: int) -> list[Line]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
+from otel_mlperf.report.quantities import plural
+
 
 class Setting(msgspec.Struct, frozen=True, kw_only=True):
     """Arguments of a DataLoader that are tried; the others stay as the program gave them."""
@@ -11,6 +13,13 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True):
     num_workers: int
     prefetch_factor: int | None = None
     """None: as the program gave it."""
+
+    @property
+    def words(self) -> str:
+        """``2 workers, prefetch 4``."""
+        workers = plural(self.num_workers, "worker")
+        deeper = self.prefetch_factor
+        return workers if deeper is None else f"{workers}, prefetch {deeper}"
 
 
 class Trial(msgspec.Struct, frozen=True, kw_only=True):

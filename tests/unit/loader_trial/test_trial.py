@@ -10,8 +10,8 @@ from otel_mlperf.errors import LoaderError
 from otel_mlperf.loader_trial.batch_content import count_bytes
 from otel_mlperf.loader_trial.process_memory import read_memory
 from otel_mlperf.loader_trial.torch_loader import made_again
-from otel_mlperf.loader_trial.trial import look_inside, try_loader
-from otel_mlperf.loader_trial.trial_shapes import Setting
+from otel_mlperf.loader_trial.trial import look_inside, read_notes, try_loader
+from otel_mlperf.loader_trial.trial_shapes import Setting, Trial
 
 MS = 1_000_000
 
@@ -115,6 +115,20 @@ def test_the_same_batches_come_with_another_setting(loader):
     for workers in (0, 1):
         again = made_again(loader, Setting(num_workers=workers))
         assert [batch.tolist() for batch in again] == given
+
+
+def test_the_fastest_is_named_whole_where_it_is_not_the_best():
+    """Two settings may have the same number of workers."""
+    best, fastest = (
+        Trial(
+            setting=Setting(num_workers=2, prefetch_factor=prefetch), batches=100, batch_ns=spent,
+            noise=0.2, samples_per_s=None, first_batch_ns=0,
+        )
+        for prefetch, spent in ((None, 1.1 * MS), (4, MS))
+    )  # fmt: skip
+
+    (note,) = read_notes(DataLoader([1, 2]), [best, fastest], best)
+    assert note.startswith("the fastest was 2 workers, prefetch 4; ")
 
 
 def test_a_loader_without_batches():
