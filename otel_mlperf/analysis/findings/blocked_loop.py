@@ -16,7 +16,7 @@ from otel_mlperf.findings.finding import Finding, Gain, Where
 from otel_mlperf.findings.finding_table import row_of
 
 if TYPE_CHECKING:
-    from otel_mlperf.analysis.findings.cpu_shares import OfRank
+    from otel_mlperf.analysis.findings.cpu_shares import OfHost, OfRank
     from otel_mlperf.analysis.findings.run_numbers import RunNumbers
 
 _FEWEST: Final = 10
@@ -25,11 +25,16 @@ _COMPUTES: Final = frozenset({names.FORWARD, names.BACKWARD, names.OPTIMIZER})
 """Categories in which the main thread works, unless a GPU does it for it."""
 _WRITES: Final = 0.5
 """Times a step from which on it is the loop that writes, not its surroundings."""
+_LEAST_WRITING: Final = 0.05
+"""Of a step, where it writes that often: less could be what nobody counts."""
 _LEAST_SAVED: Final = 0.75
 """Of the share; some of what is waited for may be needed."""
 _MOST_SAVED: Final = 1.5
 """Of the share: who has waited begins again with cold caches and a slow clock."""
-_COVERED: Final = """SELECT sum(duration_ns), max(end_ns) - min(start_ns), count(*)
+_MOST_WRITTEN: Final = 1.25
+"""Of what is in no section, for the same reason: what the kernel computes to write is in there."""
+_COVERED: Final = """SELECT sum(duration_ns) FILTER (WHERE n >= $first),
+    max(end_ns) - min(start_ns), count(*)
     FROM steps WHERE phase = $phase AND rank = $rank"""
 
 
@@ -46,8 +51,13 @@ def find_blocked_loop(numbers: RunNumbers) -> list[Finding]:
         return []
     if not row.holds(numbers.uncovered) or lifted_stack_lines(numbers):
         return []
-    still = (_standing(rank, numbers) for rank in read_cpu_shares(numbers).ranks)
-    return [_finding(one, numbers) for one in still if row.holds(one.share)]
+    shares = read_cpu_shares(numbers)
+    still = (_standing(rank, shares.host, numbers) for rank in shares.ranks)
+    return [
+        _finding(one, numbers)
+        for one in still
+        if row.holds(one.share) or (one.is_writing and one.share > _LEAST_WRITING)
+    ]
 
 
 class _Standing(NamedTuple):
@@ -57,19 +67,36 @@ class _Standing(NamedTuple):
     writes: float | None
     """Times a step that the process wrote."""
 
+    @property
+    def is_writing(self) -> bool:
+        """Whether it is likely that it stands still for that."""
+        return self.writes is not None and self.writes >= _WRITES
 
-def _standing(rank: OfRank, numbers: RunNumbers) -> _Standing:
+
+def _standing(rank: OfRank, host: OfHost | None, numbers: RunNumbers) -> _Standing:
     steps = numbers.summary.steps
     assert steps is not None
-    ((sum_ns, from_to_ns, count),) = numbers.store.rows(_COVERED, phase=steps.phase, rank=rank.rank)
+    first = 1 if numbers.summary.warm_up else 0
+    ((sum_ns, from_to_ns, count),) = numbers.store.rows(
+        _COVERED, phase=steps.phase, rank=rank.rank, first=first
+    )
     if not sum_ns or not from_to_ns:
         return _Standing(rank, 0.0, None)
     in_steps = min(1.0, sum_ns / from_to_ns)
     # All that is beside the steps, and in sections that wait, may be standing still, too.
-    of_steps = (1 - rank.main_on_cpu - rank.main_waits - (1 - in_steps)) / in_steps
+    moved = rank.main_on_cpu + rank.main_waits + _stolen(rank, host)
+    of_steps = (1 - moved - (1 - in_steps)) / in_steps
     share = min(numbers.uncovered, of_steps - _may_wait(numbers))
     writes = None if rank.writes is None else rank.writes * from_to_ns / 1e9 / count
     return _Standing(rank, share, writes)
+
+
+def _stolen(rank: OfRank, host: OfHost | None) -> float:
+    """Share of the time in which a hypervisor had the CPU that the main thread was running on.
+
+    Linux counts it for no thread: each has lost as it ran.
+    """
+    return host.stolen * rank.main_on_cpu / host.busy if host is not None and host.busy else 0.0
 
 
 def _may_wait(numbers: RunNumbers) -> float:
@@ -93,10 +120,12 @@ def _finding(still: _Standing, numbers: RunNumbers) -> Finding:
         "over_ns": rank.over_s * 1e9,
     }
     doing = "for a disk, a network, a lock, or asleep"
+    most = _MOST_SAVED * still.share
     if still.writes is not None:
         evidence["writes"] = still.writes
-        if still.writes >= _WRITES:
-            doing = f"for what it writes, {still.writes:.1f} times a step"
+    if still.is_writing:
+        doing = f"for what it writes, {still.writes:.1f} times a step"
+        most = max(most, _MOST_WRITTEN * numbers.uncovered)
     return Finding(
         id=row.id,
         severity=row.severity,
@@ -104,6 +133,6 @@ def _finding(still: _Standing, numbers: RunNumbers) -> Finding:
         action=row.action,
         evidence=evidence,
         where=Where(section=NOT_IN_A_SPAN, rank=rank.rank),
-        gain=Gain(low=_LEAST_SAVED * still.share, high=min(1.0, _MOST_SAVED * still.share)),
+        gain=Gain(low=_LEAST_SAVED * still.share, high=min(1.0, most)),
         command=f"otel-mlperf show {numbers.summary.short_id}",
     )

@@ -19,7 +19,9 @@ if TYPE_CHECKING:
 MAIN: Final = "main"
 _SHORTEST_S: Final = 1.4
 """Between first and last reading: what happened in less may be anything."""
-_BUSY: Final = ("user", "nice", "system", "interrupt")
+BUSY: Final = ("user", "nice", "system", "interrupt")
+"""Modes in which a CPU works."""
+STOLEN: Final = "steal"
 _GROWING: Final = (
     names.PROCESS_CPU_TIME,
     names.PROCESS_RUN_DELAY,
@@ -142,8 +144,8 @@ def _host(grown: dict[int, _Rates], levels: dict[int, _Rates], hosts: int) -> Of
         return None
     return OfHost(
         cpus=cpus,
-        busy=sum(rates.get((time, mode), 0.0) for mode in _BUSY),
-        stolen=rates.get((time, "steal"), 0.0),
+        busy=sum(rates.get((time, mode), 0.0) for mode in BUSY),
+        stolen=rates.get((time, STOLEN), 0.0),
     )
 
 

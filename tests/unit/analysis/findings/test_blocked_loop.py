@@ -16,11 +16,24 @@ PARTS = {"forward": 40 * MS, "backward": 30 * MS}
 
 def judged(tmp_path, *, parts=PARTS, own=30 * MS, on_cpu=0.72, waits=0.02, **more):
     """The finding of 20 s of steps of 100 ms; of the main thread what it ran, and had no CPU."""
-    run = RunFolderBuilder(tmp_path)
+    run, late = RunFolderBuilder(tmp_path), more.get("warm_up", 0)
     for n in range(200):
-        run.step(n, n * 100 * MS, parts, own=own)
-    run.process(20 * S, has_gpu=more.get("has_gpu", False), world_size=more.get("world_size", 1))
-    for at_s in range(0, 21, 5):
+        run.step(n, n * 100 * MS + late * bool(n), parts, own=own + late * (not n))
+    run.process(
+        20 * S + late, has_gpu=more.get("has_gpu", False), world_size=more.get("world_size", 1)
+    )
+    for at_s in range(0, 21 + late // S, 5):
+        of_host = {
+            (names.SYSTEM_CPU_COUNT, ""): 2.0,
+            (names.SYSTEM_CPU_TIME, "user"): 7.0 + at_s,
+            (names.SYSTEM_CPU_TIME, "steal"): 1 + more.get("steal", 0.0) * at_s,
+        }
+        for (metric, mode), value in of_host.items():
+            run.row(
+                "readings", rank=None, restart=0, name=metric.name, value=value,
+                labels=json.dumps({names.CPU_MODE: mode} if mode else {}),
+                time_ns=START + at_s * S,
+            )  # fmt: skip
         values = {
             names.CGROUP_CPU_LIMIT: 2,
             names.MAIN_THREAD_CPU_TIME: 3 + on_cpu * at_s,
@@ -48,6 +61,13 @@ def test_a_loop_that_waits_for_what_it_writes_is_found(tmp_path):
     assert one.evidence["writes"] == pytest.approx(1.0, rel=0.01)
     assert "for what it writes, 1.0 times a step" in one.summary
     assert (one.gain.low, one.gain.high) == pytest.approx((0.195, 0.39))
+
+
+def test_what_is_computed_to_write_is_saved_too(tmp_path):
+    """It stands still for 14 %, and what is in no section is 30 %."""
+    one = judged(tmp_path, on_cpu=0.84, writes=10)
+
+    assert (one.gain.low, one.gain.high) == pytest.approx((0.105, 0.375))
     assert one.where.section == "not in a span"
 
 
@@ -55,6 +75,12 @@ def test_a_loop_that_waits_for_what_it_writes_is_found(tmp_path):
 def test_a_loop_that_writes_nothing_waits_for_something_else(tmp_path, writes):
     """A lock, a network, a sleep: from outside these look alike."""
     assert "a network, a lock" in judged(tmp_path, **writes).summary
+
+
+def test_less_is_enough_of_a_loop_that_writes(tmp_path):
+    """It stands still for 8 %: who writes nothing may do so for many a reason."""
+    assert judged(tmp_path, on_cpu=0.9, writes=10).evidence["share"] == pytest.approx(0.08)
+    assert judged(tmp_path / "silent", on_cpu=0.9, writes=0.1) is None
 
 
 def test_never_more_than_what_is_in_no_section(tmp_path):
@@ -72,6 +98,16 @@ def test_a_loop_that_works_is_none(tmp_path):
 def test_who_has_no_cpu_does_not_stand_still(tmp_path):
     """It is ready to run."""
     assert judged(tmp_path, on_cpu=0.6, waits=0.38) is None
+
+
+def test_who_lost_the_cpu_to_another_guest_does_not_stand_still(tmp_path):
+    """The hypervisor took 0.36 of the CPUs that were busy for 1.0, so a quarter of its time."""
+    assert judged(tmp_path, steal=0.36) is None
+
+
+def test_what_it_waits_for_in_the_warm_up_is_no_loops(tmp_path):
+    """As long as it is compiled for, the main thread may sleep."""
+    assert judged(tmp_path, on_cpu=0.79, waits=0.0, warm_up=5 * S) is None
 
 
 def test_a_wait_in_a_section_is_that_sections(tmp_path):
