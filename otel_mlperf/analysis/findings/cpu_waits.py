@@ -1,6 +1,7 @@
 """How much of some steps did a rank wait for CPUs that others, or too many threads, had?
 
-A step that takes longer while it waits more has not become slower itself.
+A step that takes longer while it waits more has not become slower itself. What a hypervisor took
+for other guests is such a wait, too; Linux counts it for the machine alone.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from otel_mlperf import names
-from otel_mlperf.analysis.findings.cpu_shares import MAIN
+from otel_mlperf.analysis.findings.cpu_shares import BUSY, MAIN, STOLEN
 from otel_mlperf.analysis.findings.run_numbers import once_a_run
 
 if TYPE_CHECKING:
@@ -23,9 +24,13 @@ _CPU: Final = names.PROCESS_CPU_TIME.name
 _DELAY: Final = names.PROCESS_RUN_DELAY.name
 _MAIN_CPU: Final = names.MAIN_THREAD_CPU_TIME.name
 _MAIN_DELAY: Final = names.MAIN_THREAD_RUN_DELAY.name
+_HOST_CPU: Final = names.SYSTEM_CPU_TIME.name
 _READ: Final = """SELECT rank, restart, name, labels, list(time_ns ORDER BY time_ns),
     list(value ORDER BY time_ns) FROM readings
     WHERE name IN (SELECT unnest($names)) AND rank IS NOT NULL GROUP BY ALL ORDER BY ALL"""
+_READ_HOST: Final = """SELECT labels, list(time_ns ORDER BY time_ns), list(value ORDER BY time_ns)
+    FROM readings WHERE name = $name AND rank IS NULL
+    AND (SELECT count(DISTINCT host) FROM processes) = 1 GROUP BY ALL ORDER BY ALL"""
 _BETWEEN: Final = """SELECT min(start_ns), max(end_ns) FROM steps
     WHERE phase = $phase AND number BETWEEN $first AND $last"""
 
@@ -45,7 +50,27 @@ def waits_of_steps(numbers: RunNumbers, first: int, last: int) -> float | None:
     if begin_ns is None:
         return None
     known = (_waits(curves, begin_ns, end_ns) for curves in _read_curves(numbers).values())
-    return max((waits for waits in known if waits is not None), default=None)
+    waits = max((waits for waits in known if waits is not None), default=None)
+    if waits is None:
+        return None
+    return 1 - (1 - waits) * (1 - _stolen(_read_host(numbers), begin_ns, end_ns))
+
+
+@once_a_run
+def _read_host(numbers: RunNumbers) -> dict[str, list[_Curve]]:
+    """CPU time of the machine by mode, a curve for each CPU; of several machines nothing."""
+    modes: dict[str, list[_Curve]] = {}
+    for labels, times, values in numbers.store.rows(_READ_HOST, name=_HOST_CPU):
+        mode = json.loads(labels or "{}").get(names.CPU_MODE, "")
+        modes.setdefault(mode, []).append(_curve(times, values))
+    return modes
+
+
+def _stolen(modes: dict[str, list[_Curve]], begin_ns: float, end_ns: float) -> float:
+    """Share that was stolen of what the machine's CPUs would have worked."""
+    grown = {mode: _grown(curves, begin_ns, end_ns) for mode, curves in modes.items()}
+    wanted = sum(grown.get(mode, 0.0) for mode in (*BUSY, STOLEN))
+    return grown.get(STOLEN, 0.0) / wanted if wanted > 0 else 0.0
 
 
 @once_a_run
@@ -55,9 +80,13 @@ def _read_curves(numbers: RunNumbers) -> dict[tuple[int, int], dict[str, list[_C
     wanted = [_CPU, _DELAY, _MAIN_CPU, _MAIN_DELAY]
     for rank, restart, name, labels, times, values in numbers.store.rows(_READ, names=wanted):
         if json.loads(labels or "{}").get(names.PROCESS_ROLE, MAIN) == MAIN:
-            curve = np.array(times, dtype=np.float64), np.array(values, dtype=np.float64)
-            processes.setdefault((rank, restart), {}).setdefault(name, []).append(curve)
+            of_process = processes.setdefault((rank, restart), {})
+            of_process.setdefault(name, []).append(_curve(times, values))
     return processes
+
+
+def _curve(times: list[int], values: list[float]) -> _Curve:
+    return np.array(times, dtype=np.float64), np.array(values, dtype=np.float64)
 
 
 def _waits(curves: dict[str, list[_Curve]], begin_ns: int, end_ns: int) -> float | None:

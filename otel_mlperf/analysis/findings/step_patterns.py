@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 _FEWEST: Final = 60
 """Steps from which on a trend or a pattern is one."""
 _CONFIDENCE: Final = 0.999
+_LEAST_SURE: Final = 0.1
+"""By which late steps must surely take longer: a machine that others share is that uneven."""
 _MOST_WAITED: Final = 0.9
 """Share of the time in which threads wait for CPUs, beyond which the rest tells nothing."""
 _LONG: Final = 1.5
@@ -43,7 +45,7 @@ def find_step_drift(numbers: RunNumbers) -> list[Finding]:
     early, late = series.durations_ns[:third], series.durations_ns[-third:]
     first, last = estimate_mean(early, TRIMMED), estimate_mean(late, TRIMMED)
     change = compare_estimates(first, last, _CONFIDENCE)
-    if change is None or change.low <= 0 or not row.holds(1 + change.ratio):
+    if change is None or change.low <= _LEAST_SURE or not row.holds(1 + change.ratio):
         return []
     own = (1 + change.ratio) * _more_pace(numbers, series, third)
     if not row.holds(own):
