@@ -12,12 +12,14 @@ from otel_mlperf.analysis.findings.finding_sources import judge_run
 from otel_mlperf.store.run_folders import read_run
 
 
-def judged(tmp_path, nodes, backward_ns=8 * MS, gpu=False, on_cpu=None):
+def judged(tmp_path, nodes, backward_ns=8 * MS, gpu=False, on_cpu=None, calls=1):
     """Findings of a run of steps of 20 ms with so many operations in a backward pass."""
     run = RunFolderBuilder(tmp_path)
     for n in range(400):
-        parts = {"data.load": 10 * MS - backward_ns // 2, "forward": 10 * MS - backward_ns // 2}
-        run.step(n, n * 20 * MS, parts | {"backward": backward_ns})
+        half_ns = 10 * MS - backward_ns // 2
+        run.step(n, n * 20 * MS, {"data.load": half_ns, "backward": backward_ns}, own=half_ns)
+        step = {"rank": 0, "restart": 0, "phase": "train", "n": n, "number": n}
+        run.section(step, "forward", half_ns, count=calls)
     for at in (1, 2):
         run.row(
             "readings", rank=0, restart=0, name=names.GRAPH_NODES.name,
@@ -50,6 +52,15 @@ def test_many_operations_of_a_few_microseconds_are_found(tmp_path):
 def test_operations_that_compute_something_are_no_finding(tmp_path):
     """A deep model has a thousand, too: of 20 µs each."""
     assert judged(tmp_path, 1000, backward_ns=18 * MS)[:1] == []
+
+
+def test_a_model_that_is_called_for_each_item_is_found(tmp_path):
+    """Of 18 µs each, too; a healthy one is called a few times for each backward pass."""
+    (one,) = judged(tmp_path, 1000, backward_ns=18 * MS, calls=64)
+
+    assert "the model is called 64 times for each" in one.summary
+    assert (one.gain.low, one.gain.high) == pytest.approx((0.75 * 19 / 20, 19 / 20))
+    assert judged(tmp_path / "accumulated", 1000, backward_ns=18 * MS, calls=8) == []
 
 
 def test_a_small_model_is_no_finding(tmp_path):
