@@ -98,6 +98,31 @@ def test_steps_that_wait_for_a_cpu_do_not_drift(tmp_path, of_main, own):
     assert (found and found.evidence["without_cpu_waits"]) == (own and pytest.approx(own, abs=0.05))
 
 
+def test_what_another_guest_of_the_host_takes_is_no_drift(tmp_path):
+    """In the last third the hypervisor takes a third of what the machine would work."""
+    run = steady(tmp_path, of_step=lambda n: {"forward": 10 * MS if n >= 200 else 0})
+    cpu_read(run, lambda s: (s, 0))
+    for second in range(10):
+        late = max(second - 5, 0)
+        for mode, value in (("user", second - late / 3), ("steal", late / 3)):
+            run.row(
+                "readings", rank=None, restart=0, name=names.SYSTEM_CPU_TIME.name,
+                labels=json.dumps({names.CPU_MODE: mode}), time_ns=START + second * S, value=value,
+            )  # fmt: skip
+
+    assert "step_drift" not in found_in(run)
+
+
+def test_a_drift_that_may_be_the_machines_is_none(tmp_path):
+    """Late steps take 1.2 times as long, of a mean that is known to a fifth."""
+    uneven = np.random.default_rng(3).exponential(1.5, 300)
+    run = steady(
+        tmp_path, of_step=lambda n: {"forward": int((uneven[n] * 15 + 8 * (n >= 200)) * MS)}
+    )
+
+    assert "step_drift" not in found_in(run)
+
+
 def test_a_section_of_very_different_times_is_found(tmp_path):
     """A tenth of the steps takes 30 ms more: told with the spread and the slowest step."""
     chosen = np.random.default_rng(7).random(300) < 0.1
@@ -116,6 +141,14 @@ def test_a_section_of_very_different_times_is_found(tmp_path):
     assert found.evidence["times"] == pytest.approx(38 / 8, rel=0.1)
     assert found.evidence["most_ns"] == pytest.approx(48 * MS, rel=0.05)
     assert found.gain.low == 0.0 < found.gain.high == found.evidence["share"]
+
+
+def test_a_section_as_uneven_as_a_shared_machine_is_not_found(tmp_path):
+    """A tenth of the steps takes 13 ms more, 2.6 times the middle one."""
+    chosen = np.random.default_rng(7).random(300) < 0.2
+
+    run = steady(tmp_path, of_step=lambda n: {"forward": 13 * MS} if chosen[n] else {})
+    assert "uneven_section" not in found_in(run)
 
 
 @pytest.mark.parametrize("name", ["data.load", "compile", "tiny"])
@@ -176,6 +209,7 @@ def test_garbage_collections_are_found_by_their_share(tmp_path):
     found = found_in(steady(tmp_path, of_step=lambda n: {"gc.collect": 4 * MS}))
 
     assert found["garbage_collection"].evidence["share"] == pytest.approx(4 / 25, rel=0.05)
+    assert found["garbage_collection"].gain.low == pytest.approx(0.8 * 4 / 25, rel=0.05)
     assert "gc.freeze()" in found["garbage_collection"].action
 
 
