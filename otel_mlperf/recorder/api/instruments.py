@@ -69,9 +69,7 @@ class Counter(Instrument, CounterSeries):
     def add(self, value: float = 1, more: Any = None, /, **labels: Any) -> None:
         """Adds ``value``, which must not be negative: ``tokens.add(512, lang="de")``.
 
-        Labels may be given as OpenTelemetry has them, too: ``tokens.add(512, {"lang": "de"})``,
-        as long as the counter has not been used without any: its own series then records so fast
-        because it takes nothing but a value.
+        Labels may be given as OpenTelemetry has them, too: ``tokens.add(512, {"lang": "de"})``.
         """
         if labels or more is not None:
             self._sets.find(labels, more).add(value)
@@ -84,18 +82,22 @@ class Counter(Instrument, CounterSeries):
         total, low, limit, find = 0.0, 0, MOST, self._sets.find
 
         # What a series does, with labels: calling that would cost a third more.
-        def add(_: InstrumentSeries, value: Any = 1, /, **labels: Any) -> None:
+        def add(_: InstrumentSeries, value: Any = 1, more: Any = None, /, **labels: Any) -> None:
             nonlocal total
             try:
                 kind = value.__class__
-                if not labels and (
-                    (kind is int and value >= low)
-                    or (kind is float and value >= 0.0 and value <= limit)
+                if (
+                    not labels
+                    and more is None
+                    and (
+                        (kind is int and value >= low)
+                        or (kind is float and value >= 0.0 and value <= limit)
+                    )
                 ):
                     total += value
                     floats[at] = total
-                elif labels:
-                    find(labels).add(value)
+                elif labels or more is not None:
+                    find(labels, more).add(value)
                 else:
                     slowly(value)
             except (OverflowError, ValueError) as error:  # too large, or the memory is given up
@@ -139,16 +141,20 @@ class Gauge(Instrument, GaugeSeries):
         least, low, limit, find = -MOST, -HUGE, MOST, self._sets.find
 
         # What a series does, with labels: calling that would cost a third more.
-        def set_value(_: InstrumentSeries, value: Any, /, **labels: Any) -> None:
+        def set_value(_: InstrumentSeries, value: Any, more: Any = None, /, **labels: Any) -> None:
             try:
                 kind = value.__class__
-                if not labels and (
-                    (kind is float and value >= least and value <= limit)
-                    or (kind is int and value >= low)
+                if (
+                    not labels
+                    and more is None
+                    and (
+                        (kind is float and value >= least and value <= limit)
+                        or (kind is int and value >= low)
+                    )
                 ):
                     floats[at] = value
-                elif labels:
-                    find(labels).set(value)
+                elif labels or more is not None:
+                    find(labels, more).set(value)
                 else:
                     slowly(value)
             except (OverflowError, ValueError) as error:  # too large, or the memory is given up

@@ -154,7 +154,7 @@ class HistogramSeries(InstrumentSeries):
         return self.bind_with(run, word, _no_labels)
 
     def bind_with(  # noqa: C901 - closures of one scope
-        self, run: SeriesInUse, word: int, find: Callable[[dict[str, Any]], HistogramSeries]
+        self, run: SeriesInUse, word: int, find: Callable[[dict[str, Any], Any], HistogramSeries]
     ) -> Bound:
         """The same, with what finds the series where labels are given."""
         floats, at, slowly = run.recording.journal.floats, word + 1, self.record_slowly
@@ -164,10 +164,12 @@ class HistogramSeries(InstrumentSeries):
         total, limit = 0.0, MOST
         seen: Any = None
 
-        def record(_: InstrumentSeries, value: Any, /, **labels: Any) -> None:  # noqa: C901 - no calls
+        def record(  # noqa: C901 - no calls
+            _: InstrumentSeries, value: Any, more: Any = None, /, **labels: Any
+        ) -> None:
             nonlocal total, least, most, seen
-            if labels:
-                find(labels).record(value)
+            if labels or more is not None:
+                find(labels, more).record(value)
                 return
             try:
                 kind = value.__class__
@@ -209,5 +211,5 @@ for _class in (CounterSeries, UpDownSeries, GaugeSeries, HistogramSeries):
     _class.usual = _class
 
 
-def _no_labels(labels: dict[str, Any]) -> HistogramSeries:
-    raise TypeError(f"a series has its labels: {', '.join(labels)} came too late")
+def _no_labels(labels: dict[str, Any], more: Any) -> HistogramSeries:
+    raise TypeError(f"a series has its labels: {', '.join(labels) or more!r} came too late")

@@ -70,8 +70,12 @@ def test_labels(recording):
 
 
 def test_labels_as_opentelemetry_has_them(recording, said):
-    """A mapping behind the value means the same labels; what is none is left out and said."""
+    """A mapping behind the value means the same labels; what is none is left out and said.
+
+    Also once the instrument has been used without any.
+    """
     counter, gauge, histogram = om.counter("c"), om.gauge("g"), om.histogram("h")
+    counter.add(0), gauge.set(0), histogram.record(0)
     for _ in range(2):
         counter.add(2, {"lang": "de"})
         counter.add(4, {"lang": "en"}, size="s")
