@@ -135,7 +135,10 @@ FILESYSTEM_STATE: Final = "system.filesystem.state"
 MOUNTPOINT: Final = "system.filesystem.mountpoint"
 CONTEXT_SWITCH: Final = "process.context_switch.type"
 PROCESS_ROLE: Final = "ml.process.role"
-"""``main``: the training process; ``worker``, ``other``: its children, summed."""
+"""``main``: the training process; ``worker``, ``other``: its children, summed.
+
+``ended`` (of the CPU time alone): what children used that no reading saw.
+"""
 PSI_RESOURCE: Final = "linux.psi.resource"
 PSI_KIND: Final = "linux.psi.kind"
 """``some``: at least one task waited; ``full``: all of them did at once."""

@@ -17,7 +17,8 @@ PROCESS_CPU_TIME: Final = Metric(
     "process.cpu.time",
     "s",
     "counter",
-    "CPU time; children that ended count with what they had used when last read.",
+    "CPU time; children that ended count with what they had used when last read, "
+    "and with the rest under ended.",
     (CPU_MODE, PROCESS_ROLE),
 )
 PROCESS_CPU_UTILIZATION: Final = Metric(

@@ -11,6 +11,7 @@ from otel_mlperf.sensors.cgroups.cgroup import CgroupSensor
 from otel_mlperf.sensors.kernel_files import PROC, SYS, KeptFile, kibibytes, parse_uptime, read_once
 from otel_mlperf.sensors.measurement import Measurement
 from otel_mlperf.sensors.processes.children import ChildFinder
+from otel_mlperf.sensors.processes.ended_children import EndedChildren
 from otel_mlperf.sensors.processes.usage import Figures, ProcessFiles
 
 if TYPE_CHECKING:
@@ -19,9 +20,10 @@ if TYPE_CHECKING:
 
     from otel_mlperf.names import Metric
     from otel_mlperf.sensors.measurement import Level
-    from otel_mlperf.sensors.processes.usage import Scheduled
+    from otel_mlperf.sensors.processes.usage import Scheduled, Stat
 
 MAIN: Final = "main"
+_ENDED: Final = "ended"
 _LABELS: Final = {
     names.PROCESS_CPU_TIME: names.CPU_MODE,
     names.PROCESS_DISK_IO: names.DISK_DIRECTION,
@@ -48,21 +50,19 @@ class _Member:
     def __init__(self, reader: ProcessFiles, role: str) -> None:
         self._reader, self.role = reader, role
         self.figures: Figures = {}
-        self.start_s = 0.0
+        self.stat: Stat | None = None
+        """As last read."""
         self.worked_s: float | None = None
         """CPU time since the reading before; None at the first: since when is not known."""
-        self._cpu_s: float | None = None
 
-    def read(self) -> bool:
-        """Whether it is still there."""
-        stat = self._reader.stat()
+    def read(self) -> Stat | None:
+        """None: it is not there any more."""
+        stat, before = self._reader.stat(), self.stat
         if stat is None:
-            return False
-        self.figures, self.start_s = self._reader.figures(stat), stat.start_s
-        used_s = stat.user_s + stat.system_s
-        self.worked_s = None if self._cpu_s is None else used_s - self._cpu_s
-        self._cpu_s = used_s
-        return True
+            return None
+        self.figures, self.stat = self._reader.figures(stat), stat
+        self.worked_s = before and stat.user_s + stat.system_s - before.user_s - before.system_s
+        return stat
 
     def main_thread(self) -> Scheduled | None:
         """What its first thread has got of the CPUs."""
@@ -86,11 +86,13 @@ class Family:
         self._children: dict[int, _Member] = {}
         self._base: dict[str, Figures] = {}
         """By role of children: what those that ended had counted; zero for what is no count."""
+        self._ended = EndedChildren()
         self._read_s: float | None = None
 
     def read(self, now: Circumstances, never: Collection[int]) -> list[Measurement]:
         """Of the process and, by role, of its children; nothing once the process is gone."""
-        if not self._main.read():
+        stat = self._main.read()
+        if stat is None:
             return []
         self._look_for_children(now, never)
         elapsed_s = None if self._read_s is None else now.clock_s - self._read_s
@@ -104,9 +106,9 @@ class Family:
                     figures[key] = figures.get(key, 0.0) + value
             figures[names.PROCESS_COUNT, ""] = len(members)
             measured += self._measured(role, members, figures, now, elapsed_s)
-        measured += self._of_main_process()
+        measured += self._of_main_process() + self._of_ended_children()
         if now.uptime_s is not None:
-            age_s = max(0.0, now.uptime_s - self._main.start_s)
+            age_s = max(0.0, now.uptime_s - stat.start_s)
             measured.append(Measurement(names.PROCESS_UPTIME.name, {}, age_s, self._pid))
         return measured
 
@@ -123,12 +125,23 @@ class Family:
             if value is not None
         ]
 
+    def _of_ended_children(self) -> list[Measurement]:
+        members = (self._main, *self._children.values())
+        user_s, system_s = self._ended.unread(
+            member.stat for member in members if member.stat is not None
+        )
+        cpu_time = names.PROCESS_CPU_TIME
+        return [
+            self._of(_ENDED, cpu_time, "user", user_s),
+            self._of(_ENDED, cpu_time, "system", system_s),
+        ]
+
     def _look_for_children(self, now: Circumstances, never: Collection[int]) -> None:
         for pid in self._finder.find(self._children, never):
             self._adopt(pid, now)
         for pid, child in list(self._children.items()):
             base = self._base[child.role]
-            gone = not child.read()
+            gone = child.read() is None
             # Of a child that has gone these are the last that were read: they stay in the sum,
             # which as a counter must not fall.
             for (metric, label), value in child.figures.items():
@@ -137,6 +150,8 @@ class Family:
                     base[metric, label] += value
             if gone:
                 self._children.pop(pid).close()
+                if child.stat is not None:
+                    self._ended.leave_out(child.stat.user_s, child.stat.system_s)
 
     def _adopt(self, pid: int, now: Circumstances) -> None:
         reader = ProcessFiles(pid, self._level, self._proc)
@@ -173,6 +188,18 @@ class Family:
         labels = {_LABELS[metric]: label} if label else {}
         return Measurement(metric.name, {**labels, names.PROCESS_ROLE: role}, value, self._pid)
 
+    def leave_out(self, other: Family) -> None:
+        """What the process of another family used has been counted there, if it was ours too."""
+        stat = other.last_stat()
+        if stat is not None and stat.parent in (self._pid, *self._children):
+            self._ended.leave_out(
+                stat.user_s + stat.waited_user_s, stat.system_s + stat.waited_system_s
+            )
+
+    def last_stat(self) -> Stat | None:
+        """Of the process, once it is gone; None as long as it is there, or if it never was."""
+        return self._main.stat if self._main.read() is None else None
+
     def close(self) -> None:
         """Closes all files."""
         self._finder.close()
@@ -208,7 +235,10 @@ class ProcessSensor:
         """
         self._cgroups.follow(pids)
         for pid in [pid for pid in self._families if pid not in pids]:
-            self._families.pop(pid).close()
+            ended = self._families.pop(pid)
+            for family in self._families.values():
+                family.leave_out(ended)
+            ended.close()
         for pid in pids:
             if pid not in self._families:
                 self._families[pid] = Family(pid, self._level, self._proc)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
 _LEAST_FIELDS: Final = 22
 _SCHEDSTAT_FIELDS: Final = 3
-_WANTED: Final = (1, 7, 9, 11, 12, 17, 19, 20, 21)
+_WANTED: Final = (1, 7, 9, 11, 12, 13, 14, 17, 19, 20, 21)
 """Places of the fields below, from ``parent`` on, behind the command."""
 
 
@@ -39,6 +39,9 @@ class Stat(NamedTuple):
     major_faults: int
     user_s: float
     system_s: float
+    waited_user_s: float
+    """Of the children that ended and were waited for, and of theirs."""
+    waited_system_s: float
     threads: int
     start_s: float
     """After the start of the host."""
@@ -55,7 +58,8 @@ def parse_stat(text: bytes) -> Stat | None:
     fields = numbers([words[place] for place in _WANTED])
     if not fields:
         return None
-    parent, minor, major, user, system, threads, start, virtual, resident = fields
+    parent, minor, major, user, system, waited_user, waited_system, *rest = fields
+    threads, start, virtual, resident = rest
     return Stat(
         text[first + 1 : last],
         parent,
@@ -63,6 +67,8 @@ def parse_stat(text: bytes) -> Stat | None:
         major,
         user / TICKS_A_SECOND,
         system / TICKS_A_SECOND,
+        waited_user / TICKS_A_SECOND,
+        waited_system / TICKS_A_SECOND,
         threads,
         start / TICKS_A_SECOND,
         virtual,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import shutil
 import subprocess
 import sys
@@ -32,8 +33,9 @@ sys.stdin.read()
 """
 
 
-def stat(pid, command, parent, user, system, resident, start=1000):
-    numbers = f"0 0 0 0 0 50 0 5 0 {user} {system} 0 0 20 0 3 0 {int(start * TICK)} 9000 {resident}"
+def stat(pid, command, parent, user, system, resident, start=1000, waited=(0, 0)):
+    times = f"{user} {system} {waited[0] * TICK} {waited[1] * TICK}"
+    numbers = f"0 0 0 0 0 50 0 5 0 {times} 20 0 3 0 {int(start * TICK)} 9000 {resident}"
     return f"{pid} ({command}) S {parent} {numbers} 0 0\n"
 
 
@@ -99,6 +101,7 @@ def test_children_are_summed_by_what_they_are_for(follow):
         ("user", "main"): 10, ("system", "main"): 0,
         ("user", "worker"): 20, ("system", "worker"): 0,
         ("user", "other"): 5, ("system", "other"): 0,
+        ("user", "ended"): 0, ("system", "ended"): 0,
     }  # fmt: skip
     sizes = {"main": 100, "worker": 50, "other": 5}
     assert of(names.PROCESS_MEMORY, found) == {(k,): v * PAGE_BYTES for k, v in sizes.items()}
@@ -144,6 +147,64 @@ def test_counts_of_a_child_that_ended_stay(follow, tree, clock):
     assert after[names.PROCESS_MEMORY.name, "worker"] == 0
     assert after[names.PROCESS_COUNT.name, "worker"] == 0
     assert before.keys() <= after.keys()
+
+
+def test_what_no_reading_saw_of_children_that_ended_is_counted_once(follow, tree):
+    """The parent's sum, without what was read of them; it stays where a sum is behind."""
+    sensor = follow()
+    ended = [of(names.PROCESS_CPU_TIME, sensor.read())]
+    # Of the worker 20 s were read. It used 3 s more, and another child of 7 s was never met.
+    for waited in ((0, 0), (23 + 7, 2)):
+        write_files(
+            tree,
+            {
+                f"proc/{WORKER}/stat": "",
+                f"proc/{TRAIN}/stat": stat(TRAIN, "python", 1, 10 * TICK, 0, 100, waited=waited),
+                f"proc/{TRAIN}/task/{TRAIN}/children": f"{TOOL} ",
+            },
+        )
+        ended.append(of(names.PROCESS_CPU_TIME, sensor.read()))
+
+    assert [found["user", "ended"] for found in ended] == [0, 0, 3 + 7]
+    assert [found["system", "ended"] for found in ended] == [0, 0, 2]
+    assert [found["user", "worker"] for found in ended] == [20, 20, 20]
+
+
+def test_children_that_no_reading_met_used_what_the_kernel_says():
+    """As ``getrusage`` has it for this process, which has waited for all that ended."""
+    work = "import time\nwhile time.process_time() < 0.3: pass"
+    sensor = ProcessSensor(pids=lambda: (os.getpid(),))
+    sensor.read()
+    subprocess.run([sys.executable, "-c", work], check=True)
+    found = of(names.PROCESS_CPU_TIME, sensor.read())
+    sensor.close()
+
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    assert found["user", "ended"] == pytest.approx(used.ru_utime, abs=2 / TICK)
+    assert found["system", "ended"] == pytest.approx(used.ru_stime, abs=2 / TICK)
+    assert used.ru_utime + used.ru_stime >= 0.3
+
+
+def test_a_training_process_that_another_waited_for_is_counted_in_its_own_family(follow, tree):
+    """With all that it had waited for itself."""
+    sensor = follow(pids=(TRAIN, WORKER))
+    write_files(
+        tree,
+        {f"proc/{WORKER}/stat": stat(WORKER, "python", TRAIN, 20 * TICK, 0, 50, waited=(4, 1))},
+    )
+    sensor.read()
+    write_files(
+        tree,
+        {
+            f"proc/{WORKER}/stat": "",
+            f"proc/{TRAIN}/stat": stat(TRAIN, "python", 1, 10 * TICK, 0, 100, waited=(24, 1)),
+            f"proc/{TRAIN}/task/{TRAIN}/children": f"{TOOL} ",
+        },
+    )
+    sensor.follow((TRAIN,))
+
+    found = of(names.PROCESS_CPU_TIME, sensor.read())
+    assert (found["user", "ended"], found["system", "ended"]) == (0, 0)
 
 
 def test_a_child_that_has_just_begun_is_not_judged_yet(follow, tree):

@@ -41,6 +41,8 @@ def test_a_command_may_hold_anything(command):
         major_faults=20,
         user_s=1500 / TICK,
         system_s=250 / TICK,
+        waited_user_s=1 / TICK,
+        waited_system_s=2 / TICK,
         threads=12,
         start_s=88000 / TICK,
         virtual_bytes=4096000,

@@ -1,0 +1,48 @@
+"""What CPU time did children use that no reading saw?
+
+Those that begin and end between two readings, as workers do that are started anew each pass, are
+never met; of others the last moments are missed. Once a process has waited for a child, the kernel
+adds what the child used to the process's own ``cutime`` and ``cstime`` (proc_pid_stat(5)), and with
+it what the child had waited for.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from otel_mlperf.sensors.processes.usage import Stat
+
+
+class CpuTimes(NamedTuple):
+    """CPU time by mode."""
+
+    user_s: float = 0.0
+    system_s: float = 0.0
+
+
+class EndedChildren:
+    """Of one training process and all that it started."""
+
+    def __init__(self) -> None:
+        self._read = self._unread = CpuTimes()
+
+    def leave_out(self, user_s: float, system_s: float) -> None:
+        """This much of what a child that has gone used stands in another count."""
+        self._read = CpuTimes(self._read.user_s + user_s, self._read.system_s + system_s)
+
+    def unread(self, living: Iterable[Stat]) -> CpuTimes:
+        """So far, given the processes that are there; never less than before.
+
+        What nobody waits for (an orphan, where the program ignores ``SIGCHLD``) stays unknown.
+        """
+        user_s, system_s = -self._read.user_s, -self._read.system_s
+        for stat in living:
+            user_s += stat.waited_user_s
+            system_s += stat.waited_system_s
+        self._unread = CpuTimes(
+            max(self._unread.user_s, user_s), max(self._unread.system_s, system_s)
+        )
+        return self._unread
