@@ -7,6 +7,7 @@ the outermost counts on a thread: a dataset may have a loader of its own.
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
 from contextlib import nullcontext
@@ -65,6 +66,7 @@ class LoaderGates:
         self.loaders, self.labels = Loaders(), LoaderLabels()
         self.inherited: WorkerCounts | None = None
         """In a worker: where it counts."""
+        self._pid = os.getpid()
         self.all: tuple[_Gate, ...] = (
             Made(self),
             Passed(self),
@@ -81,10 +83,14 @@ class LoaderGates:
 
     def in_child(self) -> None:
         """This process was forked: if it is a worker it counts for its parent, and no more."""
-        self.inherited, is_on = self.thread.started, not self.fetching.busy
-        self.thread, self.loaders = _Thread(), Loaders()
+        pid = os.getpid()
+        if self._pid != pid:
+            started = None if self.fetching.busy else self.thread.started
+            thread, loaders = _Thread(), Loaders()
+            # No call in between: whoever is interrupted does either all of it again, or nothing.
+            self.inherited, self.thread, self.loaders, self._pid = started, thread, loaders, pid
         self.switch(is_off=True)
-        self.fetching.busy = not (is_on and self.inherited is not None)
+        self.fetching.busy = self.inherited is None
 
 
 class _Gate:

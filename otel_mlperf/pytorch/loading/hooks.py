@@ -9,14 +9,13 @@ left out and said once. Workers are seen where they are forked: a process that i
 from __future__ import annotations
 
 import importlib
-import os
 import sys
 from typing import TYPE_CHECKING, Any
 
 from otel_mlperf.pytorch.loading.gates import CollateMoment, LoaderGates
 from otel_mlperf.pytorch.loop.weave import see, weave
 from otel_mlperf.recorder.api import start
-from otel_mlperf.recorder.core.faults import internal_error
+from otel_mlperf.recorder.core.forks import call_in_children
 
 if TYPE_CHECKING:
     from otel_mlperf.recorder.lifecycle.run import Run
@@ -67,20 +66,12 @@ def _install() -> None:
     run = start.current()
     if run is not None:
         _end_with(run)
-    # Nothing takes this hook off again, one more reason to be here once in a process.
-    os.register_at_fork(after_in_child=_in_child)
+    # Nothing takes this off again, one more reason to be here once in a process.
+    call_in_children(gates.in_child)
 
 
 def _see_collate(fetcher: Any, gates: LoaderGates) -> None:
     fetcher.collate_fn = CollateMoment(gates)
-
-
-def _in_child() -> None:
-    try:
-        assert _gates is not None
-        _gates.in_child()
-    except Exception as error:  # noqa: BLE001 - recording never raises
-        internal_error(error)
 
 
 def _begin_with(run: Run) -> None:

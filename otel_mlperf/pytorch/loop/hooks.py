@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import importlib
 import inspect
-import os
 import sys
 from functools import partial
 from types import FunctionType
@@ -40,6 +39,7 @@ from otel_mlperf.pytorch.loop.watched_calls import WATCHED_CALLS
 from otel_mlperf.pytorch.loop.weave import see, weave
 from otel_mlperf.recorder.api import start
 from otel_mlperf.recorder.api.span import watch_torch
+from otel_mlperf.recorder.core.forks import call_in_children
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -104,8 +104,8 @@ def _install() -> None:
     if run is not None:
         _end_with(run)
     # Workers of a loader call modules too; what they do is the wait of the process that asks.
-    # Nothing takes this hook off again, one more reason to be here once in a process.
-    os.register_at_fork(after_in_child=switch_off)
+    # Nothing takes this off again, one more reason to be here once in a process.
+    call_in_children(switch_off)
 
 
 def _weave_optimizers(optimizer: Any, update: Update) -> None:

@@ -24,6 +24,7 @@ from otel_mlperf.journal.journal_folder import (
 from otel_mlperf.journal.journal_writer import Journal
 from otel_mlperf.recorder.core import recording
 from otel_mlperf.recorder.core.faults import count_in, internal_error, say_once
+from otel_mlperf.recorder.core.forks import call_in_children
 from otel_mlperf.recorder.core.held_contexts import hold_contexts
 from otel_mlperf.recorder.core.recording import Recording
 from otel_mlperf.recorder.instruments.aggregated_sections import AggregatedSections
@@ -49,6 +50,8 @@ class Recorder(Recording):
 
     shows_summary = True
     """At its end, as the run's first rank; not where another process does it."""
+    is_left = False
+    """To the parent, of which this process is a child."""
 
     def __init__(self, journal: Journal, meta: JournalMeta, config: Config) -> None:
         super().__init__(journal, meta, config)
@@ -126,22 +129,20 @@ def watch_forks() -> None:
     global _hooked
     if not _hooked:
         _hooked = True
-        os.register_at_fork(after_in_child=_after_fork)
+        call_in_children(_leave_to_parent)
 
 
-def _after_fork() -> None:
-    try:
-        recorder: Recorder | None = recording.unreplaced()
-        if recorder is None or recorder.is_retired:
-            return
-        # The journal is the parent's and shared: it must not be written from here on, and is not
-        # unmapped either, because sections that are open here still point into it.
-        recorder.retire()
-        recorder.replacement = lambda: _begin_in_child(recorder)
-        recording.refresh()  # the short way knows no name any more: the first one comes to active()
-        count_in(None)
-    except Exception as error:  # noqa: BLE001 - recording never raises
-        internal_error(error)
+def _leave_to_parent() -> None:
+    recorder: Recorder | None = recording.unreplaced()
+    if recorder is None or recorder.is_left:
+        return
+    # The journal is the parent's and shared: it must not be written from here on, and is not
+    # unmapped either, because sections that are open here still point into it.
+    recorder.retire()
+    recorder.replacement = lambda: _begin_in_child(recorder)
+    recording.refresh()  # the short way knows no name any more: the first one comes to active()
+    count_in(None)
+    recorder.is_left = True
 
 
 def _begin_in_child(parent: Recorder) -> Recorder | None:

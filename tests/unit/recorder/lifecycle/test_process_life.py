@@ -176,6 +176,56 @@ def test_collection_before_a_child_is_known_as_one(tmp_path):
     assert set(after.main["names"]) == {"parent", "gc.collect", "run"}
 
 
+@pytest.mark.fault("F25", "F95")
+def test_a_child_that_is_interrupted_as_it_begins(tmp_path):
+    """At every moment in which it leaves the parent's journal: it is told, and is as any other."""
+    after = After(
+        """
+        import itertools, json
+        from interrupted_calls import Interruption
+        from otel_mlperf import recorder
+
+        def interrupted_child(*moment):
+            interruption, arrived = Interruption(recorder, *moment), False
+            try:
+                interruption.call(lambda: os.fork())
+            except KeyboardInterrupt:
+                arrived = True
+            if os.getpid() != parent:
+                with om.span("child"): pass
+                report = [interruption.where, arrived, interruption.begins]
+                os.write(to_parent, json.dumps(report).encode() + b"\\n")
+                os._exit(0)
+            assert os.wait()[1] == 0
+            where, arrived, begins = json.loads(reports.readline())
+            print(where, arrived, sep=": ")
+            return where, begins
+
+        parent = os.getpid()
+        from_child, to_parent = os.pipe()
+        reports = os.fdopen(from_child)
+        for at in itertools.count():
+            where, begins = interrupted_child(at, KeyboardInterrupt())
+            if where is None:
+                break
+        # What comes before the first function of ours is dropped by Python in those of others.
+        for begin in begins[1:]:
+            interrupted_child(-1, KeyboardInterrupt(), tuple(begin))
+        """,
+        tmp_path,
+        first="import sys; sys.path.insert(0, 'tests')\n",
+    )
+    _, *told = after.out.splitlines()
+
+    assert after.status == 0, after.err
+    assert [line for line in told if not line.endswith(": True")] == ["None: False"]
+    assert len(told) > 20
+    assert "child" not in after.main["names"]
+    children = [j for name, j in after.journals.items() if name != after.path.name]
+    assert [child["names"] for child in children] == [["child"]] * len(told)
+    assert not after.err
+
+
 @pytest.mark.fault("F25")
 def test_fork_without_sections(tmp_path):
     """A child that records nothing makes no file; its exit ends nothing of the parent's."""

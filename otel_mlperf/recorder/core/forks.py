@@ -1,0 +1,36 @@
+"""How does a forked child do at once what it must, whatever interrupts it?
+
+The interpreter calls the functions that are registered for a fork by itself: what a signal handler
+raises in one of them is printed and dropped, and the rest of the function with it.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from otel_mlperf.recorder.core.faults import internal_error, try_again
+from otel_mlperf.recorder.core.interrupts import at_once, raises_afterwards
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+def call_in_children(function: Callable[[], object]) -> None:
+    """From now on each forked child calls it before ``fork`` returns; nothing takes it off again.
+
+    Args:
+        function: does nothing more once it has been done. Who is interrupted in it does it again,
+            and is told when ``fork`` returns; what is our own fault is counted.
+    """
+
+    @raises_afterwards
+    @at_once
+    def call() -> None:
+        try:
+            function()
+        except BaseException as problem:  # noqa: BLE001 - decided below
+            try_again(function)
+            internal_error(problem)
+
+    os.register_at_fork(after_in_child=call)
