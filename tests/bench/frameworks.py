@@ -6,7 +6,9 @@ A plain loop, Lightning and the Trainer of Hugging Face train the same network. 
 processes: two that nobody records and one under ``otel-mlperf run``. They take turns, in shuffled
 order: a block of the first plain process stands right before and right after each block of the
 others, so that the second one (A/A) shows how much two equal processes differ on this machine. A
-step's time is that between two batches asked for, without the first of a block.
+step's time is that between two batches asked for, without the first of a block: by the wall's
+clock, and by that of the loop's own thread, which does all of the work here and stands still while
+others, or a hypervisor, have its CPU.
 """
 
 from __future__ import annotations
@@ -34,29 +36,33 @@ from torch.utils.data import DataLoader, Dataset
 ROUNDS = 10
 STEPS, WARM = 120, 10
 BATCH, WIDTH = 64, 512
+CLOCKS = ("wall", "thread")
 RECORDED = ("-m", "otel_mlperf", "run", "--name", "frameworks")
 
 
 class Rows(Dataset):
-    """Random rows that note when each was asked for."""
+    """Random rows that note when the first of each batch was asked for."""
 
     def __init__(self):
         self.x = torch.randn(STEPS * BATCH, WIDTH)
         self.labels = torch.randint(0, 10, (STEPS * BATCH,))
-        self.asked = []
+        self.rows, self.asked = 0, []
 
     def __len__(self):
         return len(self.x)
 
     def __getitem__(self, i):
-        self.asked.append(time.perf_counter())
+        if self.rows % BATCH == 0:
+            self.asked.append((time.perf_counter(), time.thread_time()))
+        self.rows += 1
         return {"x": self.x[i], "labels": self.labels[i]}
 
     @property
     def step_s(self):
-        """Seconds of a step, from its first row to that of the next."""
-        began = self.asked[WARM * BATCH :: BATCH]
-        return (began[-1] - began[0]) / (len(began) - 1)
+        """Seconds of a step by each clock, from its first row to that of the next."""
+        first, last = self.asked[WARM], self.asked[-1]
+        steps = len(self.asked) - WARM - 1
+        return [(end - begin) / steps for begin, end in zip(first, last, strict=True)]
 
 
 class Net(nn.Module):
@@ -144,7 +150,7 @@ def serve(loop):
         gc.collect()
         rows = Rows()
         LOOPS[loop](rows)
-        print(rows.step_s, file=answers, flush=True)
+        print(*rows.step_s, file=answers, flush=True)
 
 
 @contextmanager
@@ -162,7 +168,7 @@ def served(loop, words, runs):
     def block():
         process.stdin.write("\n")
         process.stdin.flush()
-        return float(process.stdout.readline())
+        return tuple(map(float, process.stdout.readline().split()))
 
     try:
         yield block
@@ -172,21 +178,23 @@ def served(loop, words, runs):
 
 
 def measure(loop, rounds, runs):
-    """Ratios to the plain blocks around, by variant, and the seconds of a plain step."""
+    """Ratios to the plain blocks around by variant and clock, and the seconds of a plain step."""
     with (
         served(loop, (), runs) as plain,
         served(loop, (), runs) as again,
         served(loop, RECORDED, runs) as recorded,
     ):
         variants = {"nothing (A/A)": again, "otel-mlperf run": recorded}
-        ratios, plain_s = {name: [] for name in variants}, []
+        ratios, plain_s = {(name, clock): [] for name in variants for clock in CLOCKS}, []
         for block in (plain, *variants.values()):
             block()
         for _ in range(rounds):
             for name in random.sample(list(variants), len(variants)):
                 blocks = [block() for block in (plain, variants[name], plain)]
-                ratios[name].append(2 * blocks[1] / (blocks[0] + blocks[2]))
-                plain_s.append(blocks[0])
+                for clock, *of_clock in zip(CLOCKS, *blocks, strict=True):
+                    before, during, after = of_clock
+                    ratios[name, clock].append(2 * during / (before + after))
+                plain_s.append(blocks[0][0])
     return ratios, statistics.median(plain_s)
 
 
@@ -198,17 +206,17 @@ def recorded_steps(runs):
 
 
 def print_table(rounds):
-    print("\n| loop, step | | overhead | middle half | a step |")
-    print("|---|---|---:|---:|---:|")
+    print("\n| loop, step | | clock | overhead | middle half | a step |")
+    print("|---|---|---|---:|---:|---:|")
     for loop in LOOPS:
         with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
             ratios, step_s = measure(loop, rounds, Path(folder))
             steps, expected = recorded_steps(Path(folder)), STEPS * (rounds + 1)
         assert steps == expected, f"{loop}: {steps} steps recorded, {expected} trained"
-        for name, values in ratios.items():
+        for (name, clock), values in ratios.items():
             low, middle, high = (100 * (q - 1) for q in statistics.quantiles(values, n=4))
             print(
-                f"| {loop}, {step_s * 1e3:.2f} ms | {name} | {middle:+.2f} % "
+                f"| {loop}, {step_s * 1e3:.2f} ms | {name} | {clock} | {middle:+.2f} % "
                 f"| {low:+.2f} … {high:+.2f} % | {middle / 100 * step_s * 1e6:+.1f} µs |"
             )
     print(f"\nload of the machine at the end: {os.getloadavg()[0]:.1f}", file=sys.stderr)
