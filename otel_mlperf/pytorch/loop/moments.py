@@ -59,6 +59,8 @@ class LoopMoment:
     """When a model was switched to evaluation last."""
     switched_id: ClassVar[int] = 0
     """The id that was drawn then: the next one says that nothing was recorded since."""
+    depth: ClassVar[int] = 1
+    """What it adds to the loop's: nothing, if steps may begin and end inside."""
 
     def __init__(self, name: str, loop: Loop) -> None:
         self.name = name
@@ -108,7 +110,7 @@ class LoopMoment:
             self._open_again()
             self._leave(error)
             raise
-        self._loop.depth += 1
+        self._loop.depth += self.depth
 
     @at_once
     def __exit__(self, kind: Any, error: Any, traceback: Any) -> None:
@@ -121,7 +123,7 @@ class LoopMoment:
             section, self._section = self._section, None
             self._recorder, loop = None, self._loop
             self.busy = LoopMoment.is_off
-            loop.depth -= 1
+            loop.depth -= self.depth
             try:
                 if section is not None:
                     section.__exit__(kind, error, traceback)
@@ -308,6 +310,22 @@ class WrappedBackward(LoopMoment):
         if self._backward.busy or backend in (None, "DEEPSPEED", "MEGATRON_LM"):
             return UNSEEN
         return self._backward.of(loss)
+
+
+class TrainingStep(LoopMoment):
+    """What the program wrote of a step that Lightning makes: its own time is the program's own.
+
+    It runs in the closure of an update, whose time it would be else.
+    """
+
+    depth = 0
+
+    def of(self, subject: Any = None) -> Any:
+        """The gate for a call by this strategy."""
+        module = getattr(subject, "lightning_module", None)
+        # By hand it updates inside, and may begin a step there.
+        is_automatic = getattr(module, "automatic_optimization", False)
+        return super().of() if is_automatic and self._loop.step.is_open else UNSEEN
 
 
 class OptimizerMade(LoopMoment):

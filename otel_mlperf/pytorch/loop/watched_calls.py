@@ -17,12 +17,20 @@ class WatchedCall(NamedTuple):
     name: str
     """In its module, or in a class of that."""
     does: Literal[
-        "save", "load", "transfer", "backward", "update", "validate", "prepare", "interrupt"
+        "save",
+        "load",
+        "transfer",
+        "training_step",
+        "backward",
+        "update",
+        "validate",
+        "prepare",
+        "interrupt",
     ]
     subject: str
     """An expression of its parameters: a checkpoint's file or files; what a transfer moves, and
-    where to; who goes back from what loss; what steps an optimizer; the exception of an
-    interrupt."""
+    where to; who goes back from what loss; what steps an optimizer; whose training step it is; the
+    exception of an interrupt."""
 
     def subject_in(self, function: FunctionType) -> str:
         """The subject, if the function has all parameters that it is of; else nothing.
@@ -51,6 +59,7 @@ _LIGHTNING_VALIDATES: Final = (
     WatchedCall("_EvaluationLoop.setup_data", "validate", NOTHING),
     WatchedCall("_EvaluationLoop.on_run_end", "validate", NOTHING),
 )
+_LIGHTNING_STEPS: Final = (WatchedCall("Strategy.training_step", "training_step", "self"),)
 _LIGHTNING_INTERRUPTED: Final = (WatchedCall("_interrupt", "interrupt", "exception"),)
 WATCHED_CALLS: Final[dict[str, tuple[WatchedCall, ...]]] = {
     "torch.serialization": (
@@ -85,6 +94,8 @@ WATCHED_CALLS: Final[dict[str, tuple[WatchedCall, ...]]] = {
     "lightning_fabric.plugins.io.torch_io": _LIGHTNING_IO,
     "lightning.fabric.utilities.apply_func": _LIGHTNING_MOVES,
     "lightning_fabric.utilities.apply_func": _LIGHTNING_MOVES,
+    "lightning.pytorch.strategies.strategy": _LIGHTNING_STEPS,
+    "pytorch_lightning.strategies.strategy": _LIGHTNING_STEPS,
     "lightning.pytorch.core.optimizer": _LIGHTNING_UPDATES,
     "pytorch_lightning.core.optimizer": _LIGHTNING_UPDATES,
     "lightning.pytorch.loops.evaluation_loop": _LIGHTNING_VALIDATES,

@@ -22,6 +22,7 @@ from otel_mlperf.recorder.api.span import active
 transformers.logging.set_verbosity_error()
 transformers.logging.disable_progress_bar()
 STEP = {"data.load": 1, "forward": 1, "backward": 1, "optimizer": 1}
+LIGHTNING = STEP | {"training_step": 1}
 
 
 @pytest.fixture(autouse=True)
@@ -32,13 +33,13 @@ def quiet():
         yield
 
 
-def parts_of(watched):
-    """Calls of each part in each step, once the run is over."""
+def parts_of(watched, parts=STEP):
+    """Calls of each of these parts in each step, once the run is over."""
     om.stop()
     sections = watched.sections()
     roots = [section.span for section in sections if section.name == "train.step"]
     counts = Counter((section.root, section.name) for section in sections)
-    return [{name: counts[root, name] for name in STEP} for root in roots]
+    return [{name: counts[root, name] for name in parts} for root in roots]
 
 
 class Failure(Exception):
@@ -93,6 +94,42 @@ def test_lightning_ends_in_the_middle_of_an_epoch(watched, tmp_path):
     lightning_trainer(tmp_path, max_steps=6).fit(Module(), loader(), loader())
 
     assert parts_of(watched) == [STEP] * 6
+
+
+def test_lightning_training_step_is_the_programs_own(watched, tmp_path):
+    """It runs in the closure of an update, whose own time it is not; or before one."""
+    lightning_trainer(tmp_path, max_steps=2, accumulate_grad_batches=2).fit(Module(), loader())
+
+    two = {"data.load": 2, "training_step": 2, "forward": 2, "backward": 2, "optimizer": 1}
+    assert parts_of(watched, LIGHTNING) == [two] * 2
+    own, updates = watched.sections("training_step"), watched.sections("optimizer")
+    assert [lies_in(*pair) for pair in zip(own[1::2], updates, strict=True)] == [True] * 2
+    assert [one.end <= update.start for one, update in zip(own[::2], updates, strict=True)] == [
+        True
+    ] * 2
+    forwards = watched.sections("forward")
+    assert [lies_in(*pair) for pair in zip(forwards, own, strict=True)] == [True] * 4
+
+
+def lies_in(inner, outer):
+    return outer.start <= inner.start and inner.end <= outer.end
+
+
+class ByHand(Module):
+    """Updates in its training step."""
+
+    automatic_optimization = False
+
+    def training_step(self, batch, _):
+        self.manual_backward(self.net(batch[0]).sum())
+        self.optimizers().step()
+
+
+def test_lightning_training_step_that_updates_by_hand_is_none(watched, tmp_path):
+    """A step may end in it."""
+    lightning_trainer(tmp_path, max_steps=4).fit(ByHand(), loader())
+
+    assert parts_of(watched, LIGHTNING) == [STEP | {"training_step": 0}] * 4
 
 
 class WithAdam(Module):
