@@ -100,6 +100,8 @@ def interpreter_options(argv: Sequence[str], original: Sequence[str]) -> list[st
 
 def _check_script(script: str) -> None:
     path = Path(script)
+    if path.is_dir() and not (path / "__main__.py").exists():
+        raise NoSuchProgram(f"run: {script} is a folder without __main__.py; {_scripts_in(path)}")
     if path.exists():
         return
     if shutil.which(script) is not None:
@@ -107,10 +109,13 @@ def _check_script(script: str) -> None:
             f"run: no script {script} in {Path.cwd()}; a command stands behind --: "
             f"otel-mlperf run -- {script}"
         )
-    scripts = sorted(Path().glob("*.py"))[:5]
+    raise NoSuchProgram(f"run: no script {script} in {Path.cwd()}; {_scripts_in(Path())}")
+
+
+def _scripts_in(folder: Path) -> str:
+    scripts = sorted(folder.glob("*.py"))[:5]
     listed = ", ".join(map(str, scripts))
-    here = f"scripts here: {listed}" if scripts else "there are no scripts here"
-    raise NoSuchProgram(f"run: no script {script} in {Path.cwd()}; {here}")
+    return f"scripts here: {listed}" if scripts else "there are no scripts here"
 
 
 def _check_module(module: str) -> None:

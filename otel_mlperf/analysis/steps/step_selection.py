@@ -119,7 +119,10 @@ def no_such_step(
     if not phases:
         return f"{tried}: no step has ended in this run; see otel-mlperf summary {run.short_id}"
     if all(name != phase for name, *_ in phases):
-        return f"{tried}: its phases are {', '.join(name for name, *_ in phases)}"
+        return (
+            f"{tried}: its steps are of {', '.join(name for name, *_ in phases)}; what happened "
+            f"outside steps is in otel-mlperf summary {run.short_id}"
+        )
     there = ", ".join(
         f"{name} {first} to {last} on {ranks} rank{'s' * (ranks != 1)}"
         for name, first, last, ranks in phases

@@ -138,8 +138,8 @@ def test_runs_are_cut_at_twenty_unless_all_are_wanted(runs, command):
     ("arguments", "code", "said"),
     [
         (["bogus"], 2, "No such command 'bogus'"),
-        (["show", "--phase", "trian"], 66, "a kept trian step of run 3f2a: its phases are train"),
-        (["show", "--step", "2", "--phase", "trian"], 66, "of run 3f2a: its phases are train"),
+        (["show", "--phase", "trian"], 66, "trian step of run 3f2a: its steps are of train;"),
+        (["show", "--step", "2", "--phase", "trian"], 66, "of run 3f2a: its steps are of train;"),
         (["summary", "--bogus"], 2, "No such option"),
         (["show", "--step", "x"], 2, "Invalid value for '--step'"),
         (["run"], 2, "run: nothing to run; name a script, -m MODULE or -- COMMAND"),

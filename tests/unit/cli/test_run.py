@@ -241,6 +241,7 @@ def test_program_runs_without_its_standard_streams(tmp_path, closed):
     ("arguments", "code", "said"),
     [
         (["missing.py"], 66, "no script missing.py in {here}; scripts here: fit.py, train.py"),
+        (["."], 66, "run: . is a folder without __main__.py; scripts here: fit.py, train.py"),
         (["env"], 66, "a command stands behind --: otel-mlperf run -- env"),
         (["-m", "missing.part"], 66, "no module 'missing' in {here}"),
         (["--", "missing-command"], 66, "no command 'missing-command' on PATH"),
