@@ -80,9 +80,12 @@ def growth_bytes(seen: list[int]) -> int:
     return int(statistics.median(seen[-quarter:]) - statistics.median(seen[quarter : 2 * quarter]))
 
 
-def segments(one) -> int:
-    """Finished children that the agent adds to a run that is open for long; no account has them."""
-    sql = f"SELECT count(*) AS n FROM spans WHERE attributes LIKE '%{names.SEGMENT_OF}%'"
+def made_by_agent(one) -> int:
+    """Finished children of a run that is open for long, and findings: the program made none."""
+    sql = (
+        f"SELECT count(*) AS n FROM spans WHERE attributes LIKE '%{names.SEGMENT_OF}%' "
+        f"OR name = '{names.SPAN_FINDING}'"
+    )
     return Ended(0, "", "", one.runs, one.folder).rows(sql)[0]["n"]
 
 
@@ -120,7 +123,7 @@ def main() -> int:
             if recorder == "sdk":
                 claimed = 0  # it takes no notice of what is rejected
             else:
-                one.beside = segments(one)
+                one.beside = made_by_agent(one)
             arrived = loads.arrived(sink) - claimed
             rows.append(
                 one.row(f"{given.minutes:g} min, a fault every {given.every_s:g} s", arrived)
