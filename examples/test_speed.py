@@ -26,9 +26,10 @@ def test_a_step_takes_many_samples():
 
 
 # Written by `pytest --ml-performance-write`, and committed: slower by over half is a failure.
+# Of few steps, some of them held up by a busy machine, nobody could tell.
 @pytest.mark.ml_performance(baseline="baselines/train.json", tolerance=0.5)
 def test_a_step_is_no_slower_than_it_was():
-    train(40)
+    train(200)
 
 
 def test_a_bound_may_follow_from_the_body(ml_performance):
