@@ -28,6 +28,8 @@ from fault_server import FaultServer  # noqa: E402 - found by the line above
 from load import job  # noqa: E402
 from runs import Ended, agent_of, ending, environment  # noqa: E402
 
+from otel_mlperf import names  # noqa: E402
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -182,6 +184,16 @@ def busy(count: int) -> Iterator[None]:
 def arrived(sink: FaultServer) -> int:
     """How many spans the server has, each counted once."""
     return len(set(sink.ids()))
+
+
+def made_by_agent(one: Any) -> int:
+    """Finished children of a run that is open for long, and findings: the program made none."""
+    sql = (
+        f"SELECT count(*) AS n FROM spans WHERE attributes LIKE '%{names.SEGMENT_OF}%' "
+        f"OR name = '{names.SPAN_FINDING}'"
+    )
+    (row,) = Ended(0, "", "", one.runs, one.folder).rows(sql)
+    return int(row["n"])
 
 
 def show(*rows: list[str]) -> None:

@@ -27,6 +27,8 @@ def main() -> None:
             sink.start()
             one.wait()
             one.settle()
+            if recorder == "ours":
+                one.beside = loads.made_by_agent(one)
             rows.append(one.row(name, loads.arrived(sink)))
     loads.show(*rows)
 

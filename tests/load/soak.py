@@ -18,9 +18,7 @@ from contextlib import suppress
 
 import loads
 import psutil
-from runs import Ended, adds_up, agent_of
-
-from otel_mlperf import names
+from runs import adds_up, agent_of
 
 REJECTED = 3
 
@@ -80,15 +78,6 @@ def growth_bytes(seen: list[int]) -> int:
     return int(statistics.median(seen[-quarter:]) - statistics.median(seen[quarter : 2 * quarter]))
 
 
-def made_by_agent(one) -> int:
-    """Finished children of a run that is open for long, and findings: the program made none."""
-    sql = (
-        f"SELECT count(*) AS n FROM spans WHERE attributes LIKE '%{names.SEGMENT_OF}%' "
-        f"OR name = '{names.SPAN_FINDING}'"
-    )
-    return Ended(0, "", "", one.runs, one.folder).rows(sql)[0]["n"]
-
-
 def strike(one, sink, minutes: float, every_s: float) -> tuple[int, list[int]]:
     """One fault after the other; how many spans were said to be rejected, and the job's memory."""
     claimed, memory, until = 0, [], time.monotonic() + 60 * minutes
@@ -123,7 +112,7 @@ def main() -> int:
             if recorder == "sdk":
                 claimed = 0  # it takes no notice of what is rejected
             else:
-                one.beside = made_by_agent(one)
+                one.beside = loads.made_by_agent(one)
             arrived = loads.arrived(sink) - claimed
             rows.append(
                 one.row(f"{given.minutes:g} min, a fault every {given.every_s:g} s", arrived)
