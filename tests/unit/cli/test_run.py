@@ -197,6 +197,21 @@ def test_run_is_named_by_option(execute, tmp_path):
     assert names_of_runs(tmp_path) == ["first"]
 
 
+@pytest.mark.parametrize("switch", ["OTEL_SDK_DISABLED", "nothing"])
+def test_nothing_is_watched_where_nothing_is_recorded(execute, tmp_path, switch):
+    """With recording off a framework is what its author made, and costs what that costs."""
+    write(tmp_path, "torch.py", "")
+    write(
+        tmp_path,
+        "train.py",
+        "import sys, torch; print('otel_mlperf.pytorch.loop.hooks' in sys.modules)",
+    )
+
+    done = execute("-m", "otel_mlperf", "run", "train.py", **{switch: "true"})
+
+    assert done.stdout == f"{switch == 'nothing'}\n"
+
+
 def test_programs_of_a_launcher_are_recorded(execute, tmp_path):
     """Behind a command each Python program is a run; the workers that it starts are not."""
     write(tmp_path, "prepare.py", "print('prepared')")
