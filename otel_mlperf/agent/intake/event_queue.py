@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from otel_mlperf.agent.intake.pieces import MOST_ROWS
 from otel_mlperf.agent.intake.write_ahead_log import Place
-from otel_mlperf.agent.model.events import Mark, Polled
+from otel_mlperf.agent.model.events import Left, Mark, Polled
 from otel_mlperf.journal.layout import ROW_BYTES
 
 if TYPE_CHECKING:
@@ -147,12 +147,16 @@ class EventQueue:
             before = self._tail.seen()
             new = poll()
             seen = self._tail.seen(before)
+            # Journals that have ended are read to their end: they are in the first alone.
+            halfway = before | seen
             for event in new:
                 rows = len(event.rows) // ROW_BYTES if isinstance(event, Polled) else 0
                 if self._rows and self._rows + rows > MARK_ROWS:
-                    # Journals that have ended are read to their end: they are in the first alone.
-                    self._store([Mark(time.monotonic_ns(), time.time_ns(), before | seen)])
+                    self._store([Mark(time.monotonic_ns(), time.time_ns(), dict(halfway))])
                     self._rows = 0
+                if isinstance(event, Left):
+                    # It says itself what was seen last, and the next mark is its last.
+                    halfway.pop(event.journal, None)
                 self._store([event])
             # Once, behind all of it: what is freed may be written over.
             self._free()

@@ -7,7 +7,7 @@ import signal
 from itertools import islice
 
 import pytest
-from by_hand import accounts, adds_up, table
+from by_hand import Program, accounts, adds_up, table
 from servers.running import wait_until
 
 from otel_mlperf.agent.intake.event_queue import MARK_ROWS, EventQueue
@@ -83,6 +83,26 @@ def test_a_mark_follows_many_rows(program, queue) -> None:
     assert sum(at_once) == 6 * STEPS * 4 + 1
     assert len(at_once) == 12
     assert max(at_once) <= MARK_ROWS
+
+
+def test_ranks_that_end_with_many_rows_each_end_one_by_one(
+    journals, agent_of, run_folder
+) -> None:
+    """Some are worked out and gone before the rest of the same look is: all of each arrives."""
+    programs = [Program(journals, run_folder, rank, 4) for rank in range(4)]
+    for program in programs:
+        rounds(program, lambda: None, 1)
+        program.stop(STEPS * 10 + 100)
+
+    agent_of(*programs).run()
+
+    steps = [(s["rank"], s["n"]) for s in table(run_folder, "steps")]
+    assert sorted(steps) == [(rank, n) for rank in range(4) for n in range(STEPS)]
+    ended = [p["outcome"] for p in table(run_folder, "processes")]
+    assert ended.count("finished") == 4
+    account = accounts(run_folder)["spans"]["store"]
+    assert account["created"] == sum(program.sections for program in programs)
+    assert adds_up(account)
 
 
 def test_what_was_spilled_outlives_the_agent(program, agent_of, run_folder) -> None:
