@@ -33,11 +33,11 @@ if TYPE_CHECKING:
     from otel_mlperf.pytorch.loading.worker_counts import WorkerCounts
 
 _UNSEEN = nullcontext()
-_FIRST: Final = 32
+_FIRST: Final = 16
 """So many batches of an iterator, or of a worker, are looked at, what their samples hold."""
 _EVERY: Final = 16
 """Then one in so many."""
-_MOST_SAMPLES: Final = 64
+_MOST_SAMPLES: Final = 16
 """Of a batch; more of them are looked at in steps."""
 
 
