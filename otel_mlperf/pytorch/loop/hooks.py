@@ -86,7 +86,8 @@ def _install() -> None:
     backward, update = _backward, _update
     backward.holds([forward])
     _of_libraries["prepare"].holds([update])
-    wait.holds([forward, backward, update, *_of_libraries.values()])
+    # The others see for themselves that a moment is open, or are none in a loader.
+    wait.holds([forward, backward, update, _of_libraries["save"], _of_libraries["load"]])
     _moments.extend((made, wait, forward, backward, update))
     see("iterators of loaders", lambda: _weave(loader.DataLoader.__iter__, made))
     see("data wait", lambda: _weave(loader._BaseDataLoaderIter.__next__, wait, subject="self"))

@@ -26,7 +26,7 @@ from otel_mlperf.recorder.core.name_registry import implied_category
 from otel_mlperf.recorder.sections.section_context import CURRENT
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
 
     from otel_mlperf.pytorch.loop.loop_finder import Loop
     from otel_mlperf.recorder.lifecycle.recorder import Recorder
@@ -68,7 +68,7 @@ class LoopMoment:
         """Whether it passes unseen: one is open that it is part of, or seeing is switched off."""
         self._loop = loop
         self._parts: tuple[LoopMoment, ...] = ()
-        self._shut: list[LoopMoment] = []
+        self._shut: Sequence[LoopMoment] = ()
         self._subject: Any = None
         self._began_ns = self._first_id = 0
         self._recorder: Recorder | None = None
@@ -89,15 +89,18 @@ class LoopMoment:
 
     def __enter__(self) -> None:
         subject, self._subject = self._subject, None
-        self._loop.step.now_ns = self._began_ns
+        loop = self._loop
+        loop.step.now_ns = self._began_ns
         self._recorder = recorder = active()
         self._first_id = first_id = 0 if recorder is None else recorder.next_id()
         is_next = first_id == LoopMoment.switched_id + 1
-        self._loop.switched_ns = LoopMoment.switched_ns if is_next else 0
+        loop.switched_ns = LoopMoment.switched_ns if is_next else 0
         try:
             self.busy = True
             if self._parts:
-                self._shut = [part for part in self._parts if not part.busy]
+                # With no moment open none of its parts is.
+                inside = loop.depth
+                self._shut = [one for one in self._parts if not one.busy] if inside else self._parts
                 for part in self._shut:
                     part.busy = True
             try:
@@ -110,7 +113,7 @@ class LoopMoment:
             self._open_again()
             self._leave(error)
             raise
-        self._loop.depth += self.depth
+        loop.depth += self.depth
 
     @at_once
     def __exit__(self, kind: Any, error: Any, traceback: Any) -> None:
@@ -184,7 +187,7 @@ class LoopMoment:
         if self._shut:
             for part in self._shut:
                 part.busy = is_off
-            self._shut = []
+            self._shut = ()
 
 
 class Forward(LoopMoment):
