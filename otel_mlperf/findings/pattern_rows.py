@@ -11,10 +11,10 @@ PATTERN_ROWS: Final[tuple[FindingRow, ...]] = (
         id="periodic_stall",
         name="PeriodicStall",
         severity="warning",
-        threshold=0.05,
+        threshold=0.005,
         summary=(
             "every {period} steps one takes {times:.1f} × the others, most of it in {section}: "
-            "{value:.0%} of the steps' time"
+            "{value:.1%} of the steps' time"
         ),
         action=(
             "Look at what the loop does every {period} steps (logging, printing, saving, "

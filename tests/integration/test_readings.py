@@ -155,7 +155,9 @@ def test_all_that_the_processes_give_is_in_prometheus(job) -> None:
     def roles():
         return {labels.get(names.PROCESS_ROLE) for _, labels, _ in measured()}
 
-    wait_until(lambda: roles() == {"main", "worker", "ended", None}, what="workers that are told apart")
+    wait_until(
+        lambda: roles() == {"main", "worker", "ended", None}, what="workers that are told apart"
+    )
     found = measured()
     sensor.close()
 

@@ -25,12 +25,13 @@ from otel_mlperf.analysis.findings.live_warnings import with_warnings
 from otel_mlperf.analysis.findings.loader_causes import find_loader_causes
 from otel_mlperf.analysis.findings.losses import find_losses
 from otel_mlperf.analysis.findings.memory_growth import find_memory_growth
+from otel_mlperf.analysis.findings.periodic_stalls import find_periodic_stall
 from otel_mlperf.analysis.findings.recompilation import find_recompilation
 from otel_mlperf.analysis.findings.run_numbers import RunNumbers
 from otel_mlperf.analysis.findings.run_time import find_late_requests, find_low_goodput
 from otel_mlperf.analysis.findings.sampled_lines import find_sampled_lines
 from otel_mlperf.analysis.findings.small_operators import find_small_operators
-from otel_mlperf.analysis.findings.step_patterns import find_periodic_stall, find_step_drift
+from otel_mlperf.analysis.findings.step_drift import find_step_drift
 from otel_mlperf.analysis.findings.stragglers import find_stragglers
 from otel_mlperf.analysis.findings.transfers import find_transfers
 from otel_mlperf.analysis.findings.uneven_batches import find_uneven_batches

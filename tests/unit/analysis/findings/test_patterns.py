@@ -194,6 +194,27 @@ def test_what_comes_every_tenth_step_is_found_among_shorter_ones(tmp_path):
     assert found_in(steady(tmp_path, of_step=of_step))["periodic_stall"].evidence["period"] == 10
 
 
+def test_a_stall_of_a_hundredth_is_information(tmp_path):
+    """12 ms every fifty steps of 21 are no reason to warn of anything."""
+    run = steady(tmp_path, count=500, of_step=lambda n: {"log": 12 * MS} if n % 50 == 49 else {})
+
+    found = found_in(run)["periodic_stall"]
+
+    assert (found.severity, found.where.section, found.where.steps) == ("info", "log", (49, 499))
+    assert found.evidence["share"] == pytest.approx(12 / (50 * 21 + 12), rel=0.1)
+    assert found.evidence["chance"] < 1e-6
+    assert "every 50 steps one takes 1.6 × the others" in found.summary
+    assert found.summary.endswith("in log: 1.1% of the steps' time")
+
+
+@pytest.mark.parametrize("name", ["data.load", "checkpoint", "gc.collect", "compile"])
+def test_a_small_stall_that_has_a_finding_of_its_own_is_none(tmp_path, name):
+    """A pass begins, a checkpoint is written: every so many steps, for good reason."""
+    run = steady(tmp_path, count=500, of_step=lambda n: {name: 12 * MS} if n % 50 == 49 else {})
+
+    assert "periodic_stall" not in found_in(run)
+
+
 def test_stalls_at_odd_distances_are_no_pattern(tmp_path):
     """Somebody else's work comes when it comes."""
     rng = np.random.default_rng(2)

@@ -1,0 +1,117 @@
+"""Is one step in so many longer than the others, and what is it that takes longer in it?
+
+A step is long against limits of which the clearest counts: nearer to the longest few than to the
+usual one, where what the machine adds now and then is shorter; and beyond what the shorter half of
+the steps differ by, where a stall is not much more than that.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from otel_mlperf import names
+from otel_mlperf.analysis.findings.equal_distances import FEWEST, find_comb
+from otel_mlperf.analysis.findings.run_numbers import once_a_run
+from otel_mlperf.analysis.steps.step_shares import NOT_IN_A_SPAN, shown
+from otel_mlperf.findings.finding import Finding, Gain, Where
+from otel_mlperf.findings.finding_table import row_of
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from otel_mlperf.analysis.findings.equal_distances import Comb
+    from otel_mlperf.analysis.findings.run_numbers import RunNumbers
+    from otel_mlperf.analysis.steps.step_series import StepSeries
+
+_FEWEST_STEPS: Final = 60
+"""From which on there is a pattern."""
+_LONG: Final = 1.3
+"""Times the median, from which on the mean of the stalls is long."""
+_LONGEST: Final = 1.5
+"""Times the median, from which on a step that is nearer to the longest few is."""
+_BEYOND: Final = ((0.3, 2.0), (0.25, 1.5))
+"""Of a usual step, and of the standard deviation of the shorter half: by which a step is beyond."""
+_DEVIATION: Final = 0.16
+"""Quantile that is a standard deviation below the median."""
+_GRAVE: Final = 0.05
+"""Share of the steps' time from which on it is a warning, whatever it is that takes longer."""
+_LEAST_NS: Final = 1_000_000
+"""Of a stall that takes a smaller share: a loop of steps that short does more than its steps."""
+_ELSEWHERE: Final = (
+    names.DATA_LOADING, names.GARBAGE_COLLECTION, names.COMPILE, names.CHECKPOINT,
+)  # fmt: skip
+"""Kinds that come every so many steps for good reason, and have findings of their own."""
+
+
+@once_a_run
+def find_periodic_stall(numbers: RunNumbers) -> list[Finding]:
+    """One, if every so many steps one is far longer than the others."""
+    row, series = row_of("periodic_stall"), numbers.steps
+    comb = find_stalls(series) if series is not None else None
+    if series is None or comb is None:
+        return []
+    stalls = comb.teeth(series.numbers)
+    usual, stall = float(np.median(series.durations_ns)), float(series.durations_ns[stalls].mean())
+    share = float((series.durations_ns[stalls] - usual).sum() / series.durations_ns.sum())
+    section, is_elsewhere = _longer_section(numbers, series, stalls)
+    is_small = share < _GRAVE
+    if stall < _LONG * usual or not row.holds(share):
+        return []
+    if is_small and (is_elsewhere or stall - usual < _LEAST_NS):
+        return []
+    words = {"period": comb.period, "times": stall / usual, "section": section, "value": share}
+    last = int(series.numbers[stalls].max())
+    return [
+        Finding(
+            id=row.id,
+            severity="info" if is_small else row.severity,
+            summary=row.summary.format(**words),
+            action=row.action.format(**words),
+            evidence={
+                "share": share,
+                "period": float(comb.period),
+                "stalls": float(stalls.sum()),
+                "usual_ns": usual,
+                "stall_ns": stall,
+                "chance": comb.chance,
+            },
+            where=Where(section=section, steps=(comb.first, comb.last)),
+            gain=Gain(low=share / 2, high=share),
+            command=f"otel-mlperf show {numbers.summary.short_id} --step {last}",
+        )
+    ]
+
+
+def find_stalls(series: StepSeries) -> Comb | None:
+    """The equal distances at which long steps come, by whichever limit they are clearer."""
+    if len(series.numbers) < _FEWEST_STEPS:
+        return None
+    combs = (find_comb(series.numbers, series.durations_ns > ns) for ns in _limits(series))
+    known = (comb for comb in combs if comb is not None)
+    return min(known, key=lambda one: one.chance, default=None)
+
+
+def _limits(series: StepSeries) -> list[float]:
+    """Beyond which a step is long, in nanoseconds."""
+    times = series.durations_ns
+    below, usual = (float(value) for value in np.quantile(times, (_DEVIATION, 0.5)))
+    longest = float(np.partition(times, -FEWEST)[-FEWEST])
+    apart = max(_LONGEST * usual, (usual + longest) / 2)
+    return [apart, *(usual + max(part * usual, many * (usual - below)) for part, many in _BEYOND)]
+
+
+def _longer_section(
+    numbers: RunNumbers, series: StepSeries, stalls: NDArray[np.bool_]
+) -> tuple[str, bool]:
+    """Where most of what these steps take longer is, and whether it is elsewhere judged."""
+    more = {one.name: _more_ns(one.own_ns, stalls) for one in numbers.sections}
+    more[NOT_IN_A_SPAN] = _more_ns(series.own_ns, stalls)
+    most = max(more, key=lambda name: more[name])
+    kinds = {one.name: one.category for one in numbers.sections}
+    return shown(most), kinds.get(most) in _ELSEWHERE
+
+
+def _more_ns(own_ns: NDArray[np.float64], stalls: NDArray[np.bool_]) -> float:
+    return float(own_ns[stalls].mean() - np.median(own_ns))

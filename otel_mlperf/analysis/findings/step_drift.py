@@ -1,0 +1,86 @@
+"""Do steps become longer with time?"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from otel_mlperf.analysis.findings.cpu_waits import waits_of_steps
+from otel_mlperf.analysis.steps.estimates import TRIMMED, compare_estimates, estimate_mean
+from otel_mlperf.findings.finding import Finding, Gain, Where
+from otel_mlperf.findings.finding_table import row_of
+
+if TYPE_CHECKING:
+    from otel_mlperf.analysis.findings.run_numbers import RunNumbers
+    from otel_mlperf.analysis.steps.step_series import StepSeries
+
+_FEWEST: Final = 60
+"""Steps from which on a trend is one."""
+_CONFIDENCE: Final = 0.999
+_LEAST_SURE: Final = 0.1
+"""By which late steps must surely take longer: a machine that others share is that uneven."""
+_MOST_WAITED: Final = 0.9
+"""Share of the time in which threads wait for CPUs, beyond which the rest tells nothing."""
+
+
+def find_step_drift(numbers: RunNumbers) -> list[Finding]:
+    """One, if the last third of the steps surely takes longer than the first.
+
+    Not where it merely waits longer for CPUs: that is a finding of its own.
+    """
+    row, series = row_of("step_drift"), _series(numbers)
+    if series is None:
+        return []
+    third = len(series.numbers) // 3
+    early, late = series.durations_ns[:third], series.durations_ns[-third:]
+    first, last = estimate_mean(early, TRIMMED), estimate_mean(late, TRIMMED)
+    change = compare_estimates(first, last, _CONFIDENCE)
+    if change is None or change.low <= _LEAST_SURE or not row.holds(1 + change.ratio):
+        return []
+    own = (1 + change.ratio) * _more_pace(numbers, series, third)
+    if not row.holds(own):
+        return []
+    whole = float(series.durations_ns.mean())
+    return [
+        Finding(
+            id=row.id,
+            severity=row.severity,
+            summary=row.summary.format(value=1 + change.ratio),
+            action=row.action,
+            evidence={
+                "early_ns": first.value,
+                "late_ns": last.value,
+                "low": 1 + change.low,
+                "high": 1 + change.high,
+                "without_cpu_waits": own,
+            },
+            where=Where(steps=_steps(series, slice(len(series.numbers) - third, None))),
+            # Inputs may have grown as well: then nothing is won.
+            gain=Gain(low=0.0, high=max(0.0, 1 - first.value / whole)),
+            command=f"otel-mlperf show {numbers.summary.short_id}",
+        )
+    ]
+
+
+def _more_pace(numbers: RunNumbers, series: StepSeries, third: int) -> float:
+    """By what late steps got on better or worse than early ones, for want of a CPU; 0.0: not known.
+
+    Squared: two threads that compute together get on while both have a CPU.
+    """
+    early = waits_of_steps(numbers, *_steps(series, slice(third)))
+    late = waits_of_steps(numbers, *_steps(series, slice(len(series.numbers) - third, None)))
+    if early is None or late is None:
+        return 1.0
+    if max(early, late) > _MOST_WAITED:
+        return 0.0
+    return ((1 - late) / (1 - early)) ** 2
+
+
+def _series(numbers: RunNumbers) -> StepSeries | None:
+    """The steps of the main phase; None where they are too few."""
+    series = numbers.steps
+    return series if series is not None and len(series.numbers) >= _FEWEST else None
+
+
+def _steps(series: StepSeries, chosen: slice) -> tuple[int, int]:
+    numbers = series.numbers[chosen]
+    return int(numbers[0]), int(numbers[-1])
