@@ -32,11 +32,12 @@ class Where(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Gain(msgspec.Struct, frozen=True, kw_only=True):
-    """Which share of the time would be won: 0.0 to 1.0, between ``low`` and ``high``."""
+    """Which share would be won: 0.0 to 1.0, between ``low`` and ``high``."""
 
     low: float
     high: float
-    of: Literal["step", "run"] = "step"
+    of: Literal["step", "run", "memory"] = "step"
+    """The time of a step or of the run, or the memory that a process has at its end."""
 
 
 class Warned(msgspec.Struct, frozen=True, kw_only=True):

@@ -106,6 +106,13 @@ GRAPH_NODES: Final = Metric(
     "gauge",
     "Operations of the graph of a backward pass, at the 2nd, 20th and 200th pass; 20,000 at most.",
 )
+OPTIMIZER_HISTORY: Final = Metric(
+    "pytorch.optimizer.history.limit",
+    "By",
+    "gauge",
+    "Host memory that the history of an optimizer such as L-BFGS may come to, by its history_size "
+    "and parameters; read at the 2nd, 20th and 200th update.",
+)
 DDP_EXPOSED_COMMUNICATION: Final = Metric(
     "pytorch.ddp.backward.exposed_communication",
     "s",

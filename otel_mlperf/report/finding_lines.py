@@ -114,10 +114,11 @@ def _warned(finding: Finding) -> list[str]:
 
 
 def _gain(gain: Gain) -> str:
+    of = " of its memory" if gain.of == "memory" else ""
     if not round(100 * gain.low):
-        return f"could save up to {percent(gain.high)}"
+        return f"could save up to {percent(gain.high)}{of}"
     low = f"{gain.low * 100:.0f}–" if round(100 * (gain.high - gain.low)) else ""
-    return f"could save {low}{percent(gain.high)}"
+    return f"could save {low}{percent(gain.high)}{of}"
 
 
 def render_checks(

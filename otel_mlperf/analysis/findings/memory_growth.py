@@ -2,19 +2,26 @@
 
 A line through the resident memory of the last two thirds of the run, from the end of its first step
 on: what is set up and warmed up lies before. It must explain nearly all of what is read (r²), the
-more so the fewer readings there are: steps, saws and noise are no growth.
+more so the fewer readings there are: steps, saws and noise are no growth. And it must go on to the
+end, beyond what the history of an optimizer may come to: what fills up and stays has a bound.
 """
 
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Final
+import math
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import numpy as np
 
 from otel_mlperf import names
-from otel_mlperf.findings.finding import Finding, Where
+from otel_mlperf.analysis.steps.estimates import student
+from otel_mlperf.findings.finding import Finding, Gain, Where
 from otel_mlperf.findings.finding_table import row_of
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from otel_mlperf.analysis.findings.run_numbers import RunNumbers
     from otel_mlperf.store.table_reader import Store
 
@@ -26,10 +33,15 @@ _FEW: Final = 8
 _STRAIGHT: Final = 0.9
 _STRAIGHT_OF_FEW: Final = 0.97
 """Through a jump between two of four readings there is a line that explains 0.8 of them."""
+_PARTS: Final = 8
+"""Of equal time, by which it is judged how sure the slope is and whether it goes on."""
+_GOES_ON: Final = 0.5
+"""Part of the mean pace that the last quarter must have at least."""
+_CONFIDENCE: Final = 0.95
 _MINUTE_S: Final = 60.0
 _LEAST_BYTES: Final = 32 << 20
 """A small process may grow by a fifth for good reasons."""
-_GROWTH: Final = """WITH read AS (
+_LATE: Final = """WITH read AS (
     SELECT rank, restart, time_ns, sum(value) AS bytes FROM readings
     WHERE name = $name AND list_contains($labels, labels) GROUP BY ALL),
 bounds AS (
@@ -38,26 +50,50 @@ begun AS (SELECT rank, restart, min(end_ns) AS began FROM steps GROUP BY ALL),
 late AS (SELECT read.*, (time_ns - first) / 1e9 AS at_s
     FROM read JOIN bounds USING (rank, restart) LEFT JOIN begun USING (rank, restart)
     WHERE time_ns >= greatest(first + (last - first) / 3, coalesce(began, 0)))
-SELECT rank, regr_slope(bytes, at_s), regr_r2(bytes, at_s), max(at_s) - min(at_s),
-    regr_intercept(bytes, at_s) + regr_slope(bytes, at_s) * min(at_s), count(*)
+SELECT rank, list(at_s ORDER BY time_ns), list(bytes ORDER BY time_ns)
 FROM late GROUP BY rank, restart HAVING count(*) >= $fewest ORDER BY rank, restart"""
+_MAY_FILL: Final = "SELECT rank, max(value) FROM readings WHERE name = $name GROUP BY rank"
+
+
+class _Growth(NamedTuple):
+    """A line through the memory of a process."""
+
+    before: float
+    """Bytes at its begin."""
+    per_s: float
+    low_per_s: float
+    high_per_s: float
+    over_s: float
+    straight: float
+    """Share of what is read that it explains (r²)."""
+    goes_on: bool
+
+    @property
+    def grown(self) -> float:
+        """Bytes."""
+        return self.per_s * self.over_s
 
 
 def find_memory_growth(numbers: RunNumbers) -> list[Finding]:
     """One for each rank whose process grows by more than the row's share of what it was."""
-    found = {}
-    for rank, slope, straight, over_s, before, readings in numbers.store.rows(
-        _GROWTH,
+    found, may_fill = {}, dict(numbers.store.rows(_MAY_FILL, name=names.OPTIMIZER_HISTORY.name))
+    for rank, at_s, read in numbers.store.rows(
+        _LATE,
         name=names.PROCESS_MEMORY.name,
         labels=_of_main(numbers.store),
         fewest=_FEWEST,
     ):
-        enough = _STRAIGHT if readings >= _FEW else _STRAIGHT_OF_FEW
-        if slope is not None and before is not None and (straight or 0.0) >= enough:
-            grown = slope * over_s
-            if before > 0 and grown >= _LEAST_BYTES and _ROW.holds(grown / before):
-                found[rank] = _finding(rank, grown, before, over_s, straight)
+        growth = _growth(np.array(at_s), np.array(read))
+        if growth is not None and _is_leak(growth, may_fill.get(rank, 0.0)):
+            found[rank] = _finding(rank, growth)
     return [*found.values()]
+
+
+def _is_leak(growth: _Growth, may_fill: float) -> bool:
+    """Whether it goes on to the end, and what is no history of an optimizer is enough."""
+    unbound = growth.grown - may_fill
+    is_much = unbound >= _LEAST_BYTES and growth.before > 0
+    return growth.goes_on and is_much and _ROW.holds(unbound / growth.before)
 
 
 def _of_main(store: Store) -> list[str]:
@@ -68,19 +104,50 @@ def _of_main(store: Store) -> list[str]:
     return [text for (text,) in known if json.loads(text).get(names.PROCESS_ROLE) == _MAIN]
 
 
-def _finding(rank: int, grown: float, before: float, over_s: float, straight: float) -> Finding:
+def _growth(at_s: NDArray[np.float64], read: NDArray[np.float64]) -> _Growth | None:
+    """The line, where it explains enough and surely rises; None else."""
+    over_s = float(at_s[-1] - at_s[0])
+    if over_s <= 0 or not read.std():
+        return None
+    straight = float(np.corrcoef(at_s, read)[0, 1]) ** 2
+    if straight < (_STRAIGHT if len(read) >= _FEW else _STRAIGHT_OF_FEW):
+        return None
+    per_s, before = (float(value) for value in np.polyfit(at_s - at_s[0], read, 1))
+    paces = _paces(at_s, read)
+    reach = student(_CONFIDENCE, len(paces) - 1) * float(paces.std(ddof=1)) / math.sqrt(len(paces))
+    if per_s - reach <= 0:
+        return None
+    late = float(paces[-max(1, len(paces) // 4) :].mean())
+    goes_on = late >= _GOES_ON * per_s
+    return _Growth(before, per_s, per_s - reach, per_s + reach, over_s, straight, goes_on)
+
+
+def _paces(at_s: NDArray[np.float64], read: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Bytes a second in parts of equal time, as many as there are readings for."""
+    edges = np.linspace(at_s[0], at_s[-1], min(_PARTS, len(read) - 1) + 1)
+    paces: NDArray[np.float64] = np.diff(np.interp(edges, at_s, read)) / np.diff(edges)
+    return paces
+
+
+def _finding(rank: int, growth: _Growth) -> Finding:
+    over_s, before = growth.over_s, growth.before
     time = f"{over_s:.0f} s" if over_s < 2 * _MINUTE_S else f"{over_s / _MINUTE_S:.0f} min"
-    words = {"grown": f"{grown / 2**20:,.0f} MiB", "value": grown / before, "time": time}
+    grown = f"{growth.grown / 2**20:,.0f} MiB"
+    words = {"grown": grown, "value": growth.grown / before, "time": time}
+    least, most = growth.low_per_s * over_s, growth.high_per_s * over_s
     return Finding(
         id=_ROW.id,
         severity=_ROW.severity,
         summary=_ROW.summary.format(**words),
         action=_ROW.action,
         evidence={
-            "bytes_per_s": grown / over_s,
-            "grown_bytes": grown,
+            "bytes_per_s": growth.per_s,
+            "bytes_per_s_low": growth.low_per_s,
+            "bytes_per_s_high": growth.high_per_s,
+            "grown_bytes": growth.grown,
             "before_bytes": before,
-            "r_squared": straight,
+            "r_squared": growth.straight,
         },
         where=Where(rank=rank),
+        gain=Gain(low=least / (before + least), high=most / (before + most), of="memory"),
     )

@@ -92,7 +92,7 @@ def compare_estimates(before: Estimate, after: Estimate, confidence: float) -> I
     first, second = before.error / before.value, after.error / after.value
     ratio = math.log(after.value / before.value)
     error = math.hypot(first, second)
-    reach = error * _student(confidence, _freedom(first, before.blocks, second, after.blocks))
+    reach = error * student(confidence, _freedom(first, before.blocks, second, after.blocks))
     return Interval(math.expm1(ratio), math.expm1(ratio - reach), math.expm1(ratio + reach))
 
 
@@ -152,7 +152,7 @@ def _freedom(first: float, blocks: float, second: float, other_blocks: float) ->
     return (first**2 + second**2) ** 2 / parts
 
 
-def _student(confidence: float, freedom: float) -> float:
+def student(confidence: float, freedom: float) -> float:
     """The quantile of Student's t on both sides; Cornish and Fisher's expansion around a normal."""
     normal = NormalDist().inv_cdf((1 + confidence) / 2)
     first = (normal**3 + normal) / 4

@@ -1,4 +1,4 @@
-"""Are patterns of steps and of memory found where there are some, and nowhere else?"""
+"""Are patterns of steps found where there are some, and nowhere else?"""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from otel_mlperf.store.run_folders import read_run
 
 _PATTERNS = {
     "step_drift", "periodic_stall", "garbage_collection", "uncovered", "validation", "checkpoint",
-    "memory_growth", "uneven_section",
+    "uneven_section",
 }  # fmt: skip
 
 
@@ -260,92 +260,3 @@ def test_long_validations_and_checkpoints_are_shares_of_the_run(tmp_path):
     assert found["validation"].gain.of == found["checkpoint"].gain.of == "run"
     assert found["validation"].evidence["share"] == pytest.approx(5 / 13.8, rel=0.05)
     assert found["checkpoint"].evidence["share"] == pytest.approx(3 / 13.8, rel=0.05)
-
-
-def memory(run, of_second, role="main", seconds=60, every_s=1.0):
-    """Readings of a process's memory, each second."""
-    labels = json.dumps({names.PROCESS_ROLE: role})
-    for second in np.arange(0, seconds, every_s):
-        value = float(of_second(second))
-        time_ns = START + int(second * S)
-        row = {"name": names.PROCESS_MEMORY.name, "labels": labels, "time_ns": time_ns}
-        run.row("readings", rank=0, restart=0, value=value, **row)
-
-
-def test_memory_that_grows_steadily_is_found_with_its_slope(tmp_path):
-    """10 MiB a second from 400 MiB on."""
-    run = steady(tmp_path)
-    memory(run, lambda second: (400 + 10 * second) * 2**20)
-
-    found = found_in(run)["memory_growth"]
-
-    assert found.evidence["bytes_per_s"] == pytest.approx(10 * 2**20)
-    assert found.evidence["r_squared"] == pytest.approx(1.0)
-
-
-@pytest.mark.parametrize(
-    "of_second",
-    [
-        lambda second: (400 + min(20 * second, 300)) * 2**20,
-        lambda second: (400 + 200 * (second % 5)) * 2**20,
-        lambda second: (4000 + second) * 2**20,
-        lambda second: (400 if second < 45 else 900) * 2**20,
-    ],
-    ids=["set-up", "saw", "little", "one jump"],
-)
-def test_other_memory_is_no_growth(tmp_path, of_second):
-    """Set-up ends, a saw comes back, little is little, a jump is one."""
-    run = steady(tmp_path)
-    memory(run, of_second)
-
-    assert found_in(run) == {}
-
-
-def test_memory_that_grows_is_found_in_three_seconds(tmp_path):
-    """100 MiB a second; two readings a second, after an import as long."""
-    run = RunFolderBuilder(tmp_path)
-    for n in range(30):
-        run.step(n, 3 * S + n * 100 * MS, {"forward": 90 * MS}, own=MS)
-    memory(run, lambda s: (400 + 100 * max(s - 3, 0)) * 2**20, seconds=6, every_s=0.5)
-
-    found = found_in(run)["memory_growth"]
-
-    assert "by 200 MiB" in found.summary
-    assert found.summary.endswith(" in 2 s")
-
-
-@pytest.mark.parametrize(
-    "of_second",
-    [
-        lambda s: 400 + 300 * min(max(s - 3, 0) * 4, 1),
-        lambda s: 400 + 300 * (s >= 4),
-        lambda s: 400 + 300 * (s >= 5),
-    ],
-    ids=["first steps", "early jump", "late jump"],
-)
-def test_memory_of_a_short_run_that_grows_once_is_no_growth(tmp_path, of_second):
-    """Of few readings a line must explain nearly all."""
-    run = RunFolderBuilder(tmp_path)
-    for n in range(30):
-        run.step(n, 3 * S + n * 100 * MS, {"forward": 90 * MS}, own=MS)
-    memory(run, lambda s: of_second(s) * 2**20, seconds=6, every_s=0.5)
-
-    assert "memory_growth" not in found_in(run)
-
-
-def test_memory_of_a_long_set_up_is_no_growth(tmp_path):
-    """A line is looked for from the first step on."""
-    run = RunFolderBuilder(tmp_path)
-    for n in range(20):
-        run.step(n, 51 * S + n * 100 * MS, {"forward": 90 * MS}, own=MS)
-    memory(run, lambda second: (400 + 10 * min(second, 51)) * 2**20)
-
-    assert "memory_growth" not in found_in(run)
-
-
-def test_growth_of_workers_is_not_the_programs(tmp_path):
-    """They come and go."""
-    run = steady(tmp_path)
-    memory(run, lambda second: (400 + 10 * second) * 2**20, role="worker")
-
-    assert found_in(run) == {}
