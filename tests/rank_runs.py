@@ -35,6 +35,14 @@ def exposed(run, *ranks_ms):
         )  # fmt: skip
 
 
+def counted(run, metric, *of_ranks):
+    """What each rank has read of a metric last."""
+    for rank, value in enumerate(of_ranks):
+        row = {"rank": rank, "restart": 0, "name": metric.name, "labels": "{}"}
+        run.row("readings", **row, time_ns=START, value=float(value) / 2)
+        run.row("readings", **row, time_ns=START + S, value=float(value))
+
+
 def on_cpus(run, ranks=2, waits=0.02):
     """How long main threads ran and waited for a CPU, in the first five seconds."""
     row = {"restart": 0, "labels": "{}"}

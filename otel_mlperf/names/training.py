@@ -121,6 +121,26 @@ DDP_EXPOSED_COMMUNICATION: Final = Metric(
     "it computed nothing: mean of the passes that DDP times itself (the first ten, then each "
     "hundredth), read at the 20th, 200th and 2,000th.",
 )
+DDP_BUCKETS: Final = Metric(
+    "pytorch.ddp.backward.buckets",
+    "{bucket}",
+    "gauge",
+    "Buckets in which DDP exchanges the gradients of a backward pass, each a collective; read at "
+    "the 20th, 200th and 2,000th pass.",
+)
+DDP_GRADIENTS: Final = Metric(
+    "pytorch.ddp.backward.gradients.size",
+    "By",
+    "gauge",
+    "Size of these gradients, before a communication hook makes it smaller.",
+)
+COLLECTIVES: Final = Metric(
+    "pytorch.distributed.collectives",
+    "{collective}",
+    "gauge",
+    "Collectives for each update of an optimizer, those inside of DDP and FSDP too, as the process "
+    "groups count them (Gloo, NCCL): mean from the 2nd update to the 20th, then to the 200th.",
+)
 FINDING: Final = Metric(
     "ml.finding",
     "",

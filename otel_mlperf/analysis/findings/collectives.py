@@ -9,7 +9,7 @@ it takes more than all else.
 from __future__ import annotations
 
 from statistics import mean
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from otel_mlperf import names
 from otel_mlperf.analysis.findings.cpu_shares import read_cpu_shares
@@ -27,6 +27,46 @@ _LEAST_NS: Final = 5_000_000
 """Of a step: each collective has its latency, which is much of a step that does little."""
 _TOO_MUCH: Final = 0.5
 """Share of a step from which on the exchange of gradients is."""
+_MANY: Final = 4.0
+"""Collectives for an update that are not of gradients, from which on they are worth a word."""
+_LAST: Final = """SELECT name, avg(value) FROM (
+    SELECT name, rank, arg_max(value, time_ns) AS value FROM readings
+    WHERE name IN (SELECT unnest($names)) AND rank IS NOT NULL GROUP BY ALL) GROUP BY name"""
+
+
+class _Counted(NamedTuple):
+    """What is known of them without a profiler; means of the ranks, None what is not."""
+
+    collectives: float | None
+    """For each update of an optimizer, wherever they are asked for."""
+    buckets: float | None
+    """Of them, those in which DDP exchanges gradients."""
+    gradients_bytes: float | None
+
+    @property
+    def words(self) -> str:
+        """That end the summary."""
+        said = []
+        if self.collectives is not None:
+            said.append(f"{self.collectives:,.0f} for each update")
+        if self.buckets is not None and self.gradients_bytes is not None:
+            said.append(
+                f"{self.gradients_bytes / 2**20:,.1f} MiB of gradients in {self.buckets:.0f}"
+            )
+        return "".join(f", {one}" for one in said)
+
+    @property
+    def advice(self) -> str:
+        """What to begin with: those that need not be, or nothing."""
+        others = (self.collectives or 0.0) - (self.buckets or 0.0)
+        if others < _MANY:
+            return ""
+        return f"{others:,.0f} of them for each update are not DDP's gradients: begin there. "
+
+    @property
+    def evidence(self) -> dict[str, float]:
+        """What is known, by name."""
+        return {name: value for name, value in self._asdict().items() if value is not None}
 
 
 def find_collectives(numbers: RunNumbers) -> list[Finding]:
@@ -48,25 +88,33 @@ def find_collectives(numbers: RunNumbers) -> list[Finding]:
     share = min(1.0, waiting + moving)
     if not row.holds(share) or share * step_ns < _LEAST_NS:
         return []
+    counted = _read_counted(numbers)
     return [
         Finding(
             id=row.id,
             severity=row.severity,
             summary=f"{row.summary.format(value=share)}: {moving:.0%} likely moving data, "
-            f"{waiting:.0%} waiting for whichever rank is late",
-            action=row.action,
+            f"{waiting:.0%} waiting for whichever rank is late{counted.words}",
+            action=counted.advice + row.action,
             evidence={
                 "share": share,
                 "waiting": waiting,
                 "moving": moving,
                 "in_backward": exchanged,
-            },
+            }
+            | counted.evidence,
             where=Where(section=_largest(numbers) if 2 * apart >= share else names.BACKWARD),
             # Ranks have to agree somewhere: only what is asked for without need can all be won.
             gain=Gain(low=0.0, high=share),
             command=f"otel-mlperf show {numbers.summary.short_id}",
         )
     ]
+
+
+def _read_counted(numbers: RunNumbers) -> _Counted:
+    known = (names.COLLECTIVES.name, names.DDP_BUCKETS.name, names.DDP_GRADIENTS.name)
+    read = dict(numbers.store.rows(_LAST, names=list(known)))
+    return _Counted(*(read.get(name) for name in known))
 
 
 def _have_cpus(numbers: RunNumbers) -> bool:

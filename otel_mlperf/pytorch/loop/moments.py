@@ -17,9 +17,9 @@ from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol
 
 from otel_mlperf import names
-from otel_mlperf.pytorch.loop.gradient_exchange import ASKED, WRAPPER, exposed_s
+from otel_mlperf.pytorch.loop.few_updates import FewUpdates
+from otel_mlperf.pytorch.loop.gradient_exchange import ASKED, WRAPPER, read_exchange
 from otel_mlperf.pytorch.loop.graph_size import count_operations
-from otel_mlperf.pytorch.loop.optimizer_history import history_bytes
 from otel_mlperf.recorder.api.span import active
 from otel_mlperf.recorder.core.faults import internal_error
 from otel_mlperf.recorder.core.interrupts import at_once
@@ -39,8 +39,7 @@ _clock = time.monotonic_ns
 _OWN_IDS: Final = 2
 """Of sections that a moment opens: of a step or validation, and its own."""
 _COUNTED: Final = (2, 20, 200)
-"""Backward passes whose operations are counted, and updates whose optimizer is asked: the first
-one may be another."""
+"""Backward passes whose operations are counted: the first one may be another."""
 UNSEEN = nullcontext()
 
 
@@ -219,9 +218,8 @@ class Forward(LoopMoment):
         calls = calls + 1 if recorder is self._recorder else 1
         self._exchanges = self._recorder, calls
         if calls in ASKED and self._recorder is not None:
-            metric, taken_s = names.DDP_EXPOSED_COMMUNICATION, exposed_s(wrapper)
-            if taken_s is not None:
-                self._recorder.cells.set(metric.name, metric.unit, taken_s)
+            for metric, value in read_exchange(wrapper):
+                self._recorder.cells.set(metric.name, metric.unit, value)
 
     def _is_loss(self, module: Any) -> bool:
         """One of torch's own, or what is called one and has nothing to learn itself."""
@@ -246,16 +244,12 @@ class Backward(LoopMoment):
 
 
 class Update(LoopMoment):
-    """The step of an optimizer, or of a scaler that may leave it out; seen inside one another.
-
-    Of a few it is asked what the optimizer's history may come to.
-    """
+    """The step of an optimizer, or of a scaler that may leave it out; seen inside one another."""
 
     def __init__(self, loop: Loop) -> None:
         super().__init__(names.OPTIMIZER, loop)
         self._optimizers: list[Any] = []
-        self._updates: tuple[Recorder | None, int] = None, 0
-        """How many there were, and in which run."""
+        self._few = FewUpdates()
 
     def __enter__(self) -> None:
         optimizer, depth = self._subject, self._loop.depth
@@ -285,17 +279,8 @@ class Update(LoopMoment):
 
     def _begins(self, subject: Any) -> None:
         self._loop.update_begins(subject)
-        self._ask_history(subject)
+        self._few.begins(self._recorder, subject)
         super()._begins(subject)
-
-    def _ask_history(self, optimizer: Any) -> None:
-        recorder, updates = self._updates
-        updates = updates + 1 if recorder is self._recorder else 1
-        self._updates = self._recorder, updates
-        if updates in _COUNTED and self._recorder is not None:
-            metric, may_fill = names.OPTIMIZER_HISTORY, history_bytes(optimizer)
-            if may_fill:
-                self._recorder.cells.set(metric.name, metric.unit, may_fill)
 
 
 class WrappedUpdate(LoopMoment):

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from rank_runs import exposed, found_in, on_cpus, stepping
+from rank_runs import counted, exposed, found_in, on_cpus, stepping
 
+from otel_mlperf import names
 from otel_mlperf.findings.finding import Gain, Where
 
 IDS = ("collectives", "straggler", "uneven_shards")
@@ -89,6 +90,33 @@ def test_what_ddp_exchanges_in_the_backward_pass(tmp_path):
         "waiting": 0.0,
         "in_backward": pytest.approx(0.6),
     }
+
+
+def test_how_many_there_are_and_what_ddp_moves_is_said(tmp_path):
+    """As each rank has read it last; those that are not of gradients are to be looked at first."""
+    run = wrapped(tmp_path, 24, 26)
+    on_cpus(run)
+    counted(run, names.COLLECTIVES, 12, 12)
+    counted(run, names.DDP_BUCKETS, 2, 2)
+    counted(run, names.DDP_GRADIENTS, 24 << 20, 24 << 20)
+    one = found_in(run, *IDS)["collectives"]
+
+    assert one.summary.endswith(
+        "0% waiting for whichever rank is late, 12 for each update, 24.0 MiB of gradients in 2"
+    )
+    assert one.action.startswith("10 of them for each update are not DDP's gradients: begin there.")
+    assert one.evidence["collectives"] == 12
+    assert one.evidence["gradients_bytes"] == 24 << 20
+
+
+def test_an_exchange_of_gradients_alone_is_advised_of_them(tmp_path):
+    """Two buckets, and one for the buffers of the model."""
+    run = wrapped(tmp_path, 24, 26)
+    on_cpus(run)
+    counted(run, names.COLLECTIVES, 3, 3)
+    counted(run, names.DDP_BUCKETS, 2, 2)
+
+    assert found_in(run, *IDS)["collectives"].action.startswith("Ask for fewer and larger ones")
 
 
 @pytest.mark.parametrize("ms", [0, 2, 12, 20])

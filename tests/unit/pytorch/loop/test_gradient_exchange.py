@@ -1,4 +1,4 @@
-"""Is it recorded how long backward passes wait for DDP's collectives?"""
+"""Is it recorded what DDP exchanges in a backward pass, and how long that waits for it?"""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import torch
 from torch import distributed
 
 from otel_mlperf import names
-from otel_mlperf.pytorch.loop.gradient_exchange import ASKED, exposed_s
+from otel_mlperf.pytorch.loop.gradient_exchange import ASKED, read_exchange
 
 EXPOSED = names.DDP_EXPOSED_COMMUNICATION.name
 
@@ -19,6 +19,8 @@ class DistributedDataParallel(torch.nn.Linear):
         return {
             "avg_backward_comm_time": 30_000_000,
             "avg_backward_compute_comm_overlap_time": 10_000,
+            "bucket_sizes": "7000",
+            "rebuilt_bucket_sizes": "4000, 3000",
         }
 
 
@@ -30,14 +32,16 @@ def train(model, steps):
         optimizer.step()
 
 
-def test_what_ddp_has_timed_is_recorded(watched):
-    """As a reading, from the 20th call of the model on."""
+def test_what_ddp_has_timed_and_moves_is_recorded(watched):
+    """As readings, from the 20th call of the model on; buckets as they were made anew."""
     model = DistributedDataParallel(4, 1)
     train(model, ASKED[0] - 1)
     before = watched.counted(EXPOSED)
     train(model, 1)
 
     assert (before, watched.counted(EXPOSED)) == (0.0, pytest.approx(0.02999))
+    assert watched.counted(names.DDP_BUCKETS.name) == 2
+    assert watched.counted(names.DDP_GRADIENTS.name) == 7000
 
 
 def test_a_usual_model_is_not_asked(watched):
@@ -48,15 +52,19 @@ def test_a_usual_model_is_not_asked(watched):
 
 
 def test_what_torch_itself_tells(tmp_path):
-    """Nothing before the first pass, a time after ten."""
+    """No time before the first pass, one after ten; the buckets hold all gradients."""
     meet = f"file://{tmp_path}/meet"
     distributed.init_process_group("gloo", init_method=meet, rank=0, world_size=1)
     try:
-        model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(4, 1))
-        before = exposed_s(model)
+        layers = torch.nn.Sequential(torch.nn.Linear(4, 1024), torch.nn.Linear(1024, 1024))
+        model = torch.nn.parallel.DistributedDataParallel(layers, bucket_cap_mb=2)
+        before = {metric.name: value for metric, value in read_exchange(model)}
         train(model, 12)
-
-        assert before is None
-        assert exposed_s(model) >= 0.0
+        after = {metric.name: value for metric, value in read_exchange(model)}
     finally:
         distributed.destroy_process_group()
+
+    assert EXPOSED not in before
+    assert after[EXPOSED] >= 0.0
+    assert after[names.DDP_BUCKETS.name] == 2
+    assert after[names.DDP_GRADIENTS.name] == 4 * sum(one.numel() for one in layers.parameters())
