@@ -81,7 +81,8 @@ class Config:
     destinations: str = set_by(
         DESTINATIONS,
         "",
-        "Trackers of experiments that are told of the run, by commas: ``tensorboard``, ``mlflow``.",
+        "Trackers of experiments that are told of the run, by commas: ``tensorboard``, ``mlflow``, "
+        "``wandb``.",
         parse=some_of(TRACKERS),
     )
     resource: str = set_by(

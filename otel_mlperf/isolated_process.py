@@ -7,7 +7,7 @@ from its file.
 
 The public names of the package come from half of its modules, and are loaded once somebody asks for
 one. Nor does it load pandas, where that is installed: pyarrow would, to ask whether a list is a
-Series, and that takes 50 MB.
+Series, and that takes 50 MB. Others (W&B) look for it and load it later, if ever: it can be found.
 """
 
 from __future__ import annotations
@@ -23,8 +23,11 @@ import importlib.util, sys
 sys.path += sys.argv[2:]
 class NoPandas:
     def find_spec(name, path=None, target=None):
-        if name == "pandas":
-            raise ModuleNotFoundError(name)
+        return importlib.machinery.ModuleSpec(name, NoPandas) if name == "pandas" else None
+    def create_module(spec):
+        return None
+    def exec_module(module):
+        raise ModuleNotFoundError("pandas")
 sys.meta_path.insert(0, NoPandas)
 file = sys.argv[2] + "/otel_mlperf/__init__.py"
 spec = importlib.util.spec_from_file_location("otel_mlperf", file)

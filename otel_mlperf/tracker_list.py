@@ -12,24 +12,22 @@ if TYPE_CHECKING:
 
 TENSORBOARD: Final = "tensorboard"
 MLFLOW: Final = "mlflow"
-TRACKERS: Final = (TENSORBOARD, MLFLOW)
+WANDB: Final = "wandb"
+TRACKERS: Final = (TENSORBOARD, MLFLOW, WANDB)
 MLFLOW_URI: Final = "MLFLOW_TRACKING_URI"
 """One of those that MLflow itself reads."""
+WANDB_MODE: Final = "WANDB_MODE"
 
 
 def unusable(names: str, environ: Mapping[str, str]) -> list[str]:
     """What to tell of each tracker among ``names``, separated by commas, that lacks something."""
-    looked_at = {TENSORBOARD: _of_tensorboard, MLFLOW: _of_mlflow}
+    looked_at = {TENSORBOARD: _of_tensorboard, MLFLOW: _of_mlflow, WANDB: _of_wandb}
     told = [looked_at[name](environ) for name in filter(None, names.split(","))]
     return [*filter(None, told)]
 
 
 def _of_tensorboard(_: Mapping[str, str]) -> str:
-    from importlib.util import find_spec
-
-    if find_spec(TENSORBOARD) is not None:
-        return ""
-    return "tensorboard is not installed: pip install 'otel-mlperf[tensorboard]'"
+    return _not_installed(TENSORBOARD)
 
 
 def _of_mlflow(environ: Mapping[str, str]) -> str:
@@ -44,3 +42,24 @@ def _of_mlflow(environ: Mapping[str, str]) -> str:
         f"mlflow needs the address of a tracking server: {MLFLOW_URI} is {found}, expected one "
         "like http://localhost:5000 (mlflow server --backend-store-uri sqlite:///mlflow.db)"
     )
+
+
+def _of_wandb(environ: Mapping[str, str]) -> str:
+    mode = environ.get(WANDB_MODE, "").strip()
+    if mode == "offline":
+        return _not_installed(WANDB)
+    return (
+        f"wandb is written to a file, which `wandb sync` uploads: {WANDB_MODE} is "
+        f"{repr(mode) if mode else 'none'}, expected offline"
+    )
+
+
+def _not_installed(package: str) -> str:
+    from importlib.util import find_spec
+
+    spec = find_spec(package)
+    # A folder of that name in the working directory is a package too, as long as there is no other:
+    # W&B makes one for its files.
+    if spec is not None and spec.origin is not None:
+        return ""
+    return f"{package} is not installed: pip install 'otel-mlperf[{package}]'"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import sys
 from contextlib import closing, suppress
 from glob import glob
 from pathlib import Path
@@ -107,6 +108,18 @@ def mlflow_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mlflow]:
         yield server
     finally:
         server.stop()
+
+
+@pytest.fixture(scope="session")
+def wandb_package() -> Iterator[Path]:
+    """The folder that W&B's library is installed in, which this process may load from too."""
+    try:
+        folder = build.packages_of(build.WANDB)
+    except build.ServersMissingError as reason:
+        _missing(str(reason))
+    sys.path.append(str(folder))
+    yield folder
+    sys.path.remove(str(folder))
 
 
 @pytest.fixture

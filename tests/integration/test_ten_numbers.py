@@ -1,9 +1,10 @@
 """Is each number the same wherever somebody reads it?
 
 A training is read in all places: ``stats`` in the program, ``summary``, ``show``, ``kernels``, the
-page of ``report``, data frames, CSV, Parquet, ``query``, tools of an assistant, TensorBoard, a real
-MLflow, the real Jaeger and the real Prometheus. What is counted in nanoseconds is the same to the
-nanosecond; Prometheus, MLflow and TensorBoard have seconds as floating point, a chart six figures.
+page of ``report``, data frames, CSV, Parquet, ``query``, tools of an assistant, TensorBoard, a file
+of W&B, a real MLflow, the real Jaeger and the real Prometheus. What is counted in nanoseconds is
+the same to the nanosecond; Prometheus and the trackers have seconds as floating point, a chart six
+figures.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from collections import Counter
 from contextlib import redirect_stdout
 
 import pytest
+import wandb_shown
 from kineto_traces import kernel, launch
 from mlflow_shown import expected as in_tables_of_mlflow
 from mlflow_shown import in_mlflow, runs
@@ -118,14 +120,15 @@ class Told:
 
 
 @pytest.fixture(scope="module")
-def told(servers, mlflow_server, tmp_path_factory):
+def told(servers, mlflow_server, wandb_package, tmp_path_factory):
     """All is read once: nothing changes any more."""
     service = uuid.uuid4().hex
     ended = run_program(
         tmp_path_factory.mktemp("ten") / "runs", "--steps", str(STEPS), program="ten_numbers.py",
         OTEL_EXPORTER_OTLP_ENDPOINT=servers.otlp_endpoint, OTEL_METRIC_EXPORT_INTERVAL="400",
         OTEL_MLPERF_KEEP_EVERY="1", OTEL_MLPERF_READINGS_INTERVAL="2000", OTEL_SERVICE_NAME=service,
-        OTEL_MLPERF_DESTINATIONS="tensorboard,mlflow", OTEL_MLPERF_DRAIN_S=str(LIMIT_S),
+        OTEL_MLPERF_DESTINATIONS="tensorboard,mlflow,wandb", OTEL_MLPERF_DRAIN_S=str(LIMIT_S),
+        PYTHONPATH=str(wandb_package), WANDB_MODE="offline",
         MLFLOW_TRACKING_URI=mlflow_server.url, MLFLOW_EXPERIMENT_NAME=service,
     )  # fmt: skip
     assert ended.code == 0, ended.errors
@@ -474,4 +477,16 @@ def test_the_same_in_mlflow(told, mlflow_server):
     shown = {n: step["ranks"][0]["duration_ns"] for n, step in told.steps.items()}
     assert steps == {n: near(ns / 1e9) for n, ns in shown.items()}
     account = read_accounts(told.ended.folder)["scalars"]["mlflow"]
+    assert account.delivered == account.created == points.total()
+
+
+def test_the_same_in_wandb(told):
+    """In the same way, every digit and moment of it."""
+    points = wandb_shown.points(wandb_shown.rows(wandb_shown.the_file(told.ended.folder)))
+
+    assert wandb_shown.of_the_program(points) == wandb_shown.expected(told.ended.folder)
+    steps = {point[3]: point[1] for point in points if point[0] == "train/step_duration_s"}
+    shown = {n: step["ranks"][0]["duration_ns"] for n, step in told.steps.items()}
+    assert steps == {n: ns / 1e9 for n, ns in shown.items()}
+    account = read_accounts(told.ended.folder)["scalars"]["wandb"]
     assert account.delivered == account.created == points.total()

@@ -2,8 +2,8 @@
 
 Each server is a recipe: a folder beside this file that pins its versions, and the Go commands that
 turn it into programs. A recipe is built once and kept in the user's cache folder under the hash of
-its content. MLflow is an environment of Python, made from the pins in ``requirements``. As a script
-it builds all of them, so that the first test run need not wait in silence.
+its content. MLflow and W&B are environments of Python, made from the pins in ``requirements``. As a
+script it builds all of them, so that the first test run need not wait in silence.
 """
 
 from __future__ import annotations
@@ -78,7 +78,21 @@ PROMETHEUS = Recipe(
 RECIPES = (COLLECTOR, JAEGER, PROMETHEUS)
 
 
-MLFLOW = HERE.parents[1] / "requirements" / "mlflow.txt"
+class Environment(NamedTuple):
+    """What is installed apart, by the pins of its file in ``requirements``."""
+
+    name: str
+    check: str
+    """Shows that all of it is there, and compiles it for whoever starts it."""
+
+    @property
+    def pins(self) -> Path:
+        return HERE.parents[1] / "requirements" / f"{self.name}.txt"
+
+
+MLFLOW = Environment("mlflow", "import mlflow.server; mlflow.server.app")
+WANDB = Environment("wandb", "import wandb.cli.cli")
+ENVIRONMENTS = (MLFLOW, WANDB)
 
 
 def cache_folder() -> Path:
@@ -142,41 +156,48 @@ def _build(recipe: Recipe, target: Path) -> None:
         finished.rename(target)
 
 
-def mlflow_python() -> Path:
-    """The Python of an environment with an MLflow server, which is made when it is not there.
+def python_of(environment: Environment) -> Path:
+    """The Python of an environment, which is made when it is not there.
 
     Raises:
         ServersMissingError: It is not there, and what it needs cannot be had.
     """
-    content = MLFLOW.read_bytes() + repr((sys.version_info[:2], platform.machine())).encode()
-    target = cache_folder() / f"mlflow-{hashlib.sha256(content).hexdigest()[:16]}"
+    known = repr((sys.version_info[:2], platform.machine())).encode()
+    content = hashlib.sha256(environment.pins.read_bytes() + known)
+    target = cache_folder() / f"{environment.name}-{content.hexdigest()[:16]}"
     if not target.exists():
         with _locked(target.with_suffix(".lock")):
             if not target.exists():
-                _make_environment(target)
+                _make_environment(environment, target)
     return target / "bin" / "python"
 
 
-def _make_environment(target: Path) -> None:
-    print("making an environment for MLflow, once, up to 2 minutes", file=sys.stderr)
-    with tempfile.TemporaryDirectory(dir=target.parent, prefix="mlflow-") as folder:
+def packages_of(environment: Environment) -> Path:
+    """The folder of its packages, for the path of a Python of the same version."""
+    version = "python{}.{}".format(*sys.version_info)
+    return python_of(environment).parents[1] / "lib" / version / "site-packages"
+
+
+def _make_environment(environment: Environment, target: Path) -> None:
+    name = environment.name
+    print(f"making an environment for {name}, once, up to 2 minutes", file=sys.stderr)
+    with tempfile.TemporaryDirectory(dir=target.parent, prefix=f"{name}-") as folder:
         finished = Path(folder, "finished")
         python, uv = finished / "bin" / "python", shutil.which("uv")
-        pinned = ["--quiet", "--require-hashes", "-r", str(MLFLOW)]
+        pinned = ["--quiet", "--require-hashes", "-r", str(environment.pins)]
         if uv:
             commands = [[uv, "venv", "--quiet", "--python", sys.executable, str(finished)],
                         [uv, "pip", "install", "--python", str(python), *pinned]]  # fmt: skip
         else:
             commands = [[sys.executable, "-m", "venv", str(finished)],
                         [str(python), "-m", "pip", "install", *pinned]]  # fmt: skip
-        # What it needs is seen at once, and compiled for whoever starts it.
-        commands.append([str(python), "-c", "import mlflow.server; mlflow.server.app"])
+        commands.append([str(python), "-c", environment.check])
         for command in commands:
             done = subprocess.run(command, capture_output=True, text=True, check=False)
             if done.returncode:
                 said = "\n".join((done.stdout + done.stderr).splitlines()[-20:])
                 raise ServersMissingError(
-                    f"MLflow is not in {cache_folder()} and cannot be installed there by "
+                    f"{name} is not in {cache_folder()} and cannot be installed there by "
                     f"{' '.join(command)}, it said:\n{said}"
                 )
         finished.rename(target)
@@ -191,7 +212,8 @@ def main() -> int:
     try:
         for recipe in RECIPES:
             print(program(recipe, recipe.programs[0]).parent)
-        print(mlflow_python().parents[1])
+        for environment in ENVIRONMENTS:
+            print(python_of(environment).parents[1])
     except ServersMissingError as reason:
         print(reason, file=sys.stderr)
         return 1 if os.environ.get(REQUIRE) else 0

@@ -234,7 +234,7 @@ class Mlflow(Server):
         self.url = f"http://127.0.0.1:{port}"
         database = f"sqlite:///{folder}/mlflow.db"
         super().__init__(
-            [build.mlflow_python(), "-m", "uvicorn", "--interface=wsgi", "--host=127.0.0.1",
+            [build.python_of(build.MLFLOW), "-m", "uvicorn", "--interface=wsgi", "--host=127.0.0.1",
              f"--port={port}", "mlflow.server:app"],
             {
                 "_MLFLOW_SERVER_FILE_STORE": database,

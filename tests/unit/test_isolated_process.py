@@ -46,3 +46,21 @@ def test_public_names_are_loaded_when_asked_for():
     assert subprocess.check_output(line, text=True).split() == [
         "False", "span", otel_mlperf.__version__, "False",
     ]  # fmt: skip
+
+
+def test_pandas_is_not_loaded_and_may_be_looked_for():
+    """A process of ours does without it, though pyarrow and W&B's library ask for it."""
+    line = command("otel_mlperf.__main__", "--version")
+    place = line.index("-c") + 1
+    text, _, _ = line[place].partition("from otel_mlperf.__main__")
+    line[place] = text + (
+        "import pyarrow\n"
+        "importlib.util.find_spec('pandas')\n"
+        "print(pyarrow.array([1.5]).type, 'pandas' in sys.modules)\n"
+        "try:\n"
+        "    import pandas\n"
+        "except ModuleNotFoundError as error:\n"
+        "    print(error)\n"
+    )
+
+    assert subprocess.check_output(line, text=True).split() == ["double", "False", "pandas"]

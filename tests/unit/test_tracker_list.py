@@ -67,6 +67,29 @@ def test_mlflow_with_a_server_lacks_nothing(uri):
     assert unusable("mlflow", {"MLFLOW_TRACKING_URI": uri}) == []
 
 
+@pytest.mark.parametrize(("mode", "found"), [(None, "none"), ("online", "'online'")])
+def test_wandb_in_another_mode_is_refused(tmp_path, monkeypatch, mode, found):
+    """It says which variable, what was found, and what uploads the file."""
+    monkeypatch.delenv("WANDB_MODE", raising=False)
+    if mode:
+        monkeypatch.setenv("WANDB_MODE", mode)
+    with pytest.raises(om.ConfigError, match=f"`wandb sync` .* is {found}, expected offline"):
+        om.start(destinations="wandb", dir=str(tmp_path))
+
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_folder_of_a_trackers_files_is_no_package(tmp_path, monkeypatch):
+    """W&B leaves ``wandb`` in the working directory, which Python could import."""
+    (tmp_path / "wandb").mkdir()
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(sys, "path", [path for path in sys.path if "wandb-" not in path])
+    monkeypatch.delitem(sys.modules, "wandb", raising=False)
+
+    (lack,) = unusable("wandb", {"WANDB_MODE": "offline"})
+    assert lack == "wandb is not installed: pip install 'otel-mlperf[wandb]'"
+
+
 PROGRAM = """
 import sys
 import otel_mlperf as om

@@ -12,11 +12,12 @@ from otel_mlperf.agent.delivery import (
     otlp_destination,
     store_destination,
     tensorboard_destination,
+    wandb_destination,
 )
 from otel_mlperf.agent.delivery.destination import Destination, Refused, Signal
 from otel_mlperf.errors import ConfigError
 from otel_mlperf.ids import safe_name
-from otel_mlperf.tracker_list import MLFLOW, TENSORBOARD, unusable
+from otel_mlperf.tracker_list import MLFLOW, TENSORBOARD, WANDB, unusable
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -29,6 +30,7 @@ BUILT_IN: Final = (store_destination.make, otlp_destination.make)
 TRACKERS: Final = {
     TENSORBOARD: tensorboard_destination.make,
     MLFLOW: mlflow_destination.make,
+    WANDB: wandb_destination.make,
 }
 """Those of ``tracker_list``, made where they are chosen."""
 GROUP: Final = "otel_mlperf.destinations"

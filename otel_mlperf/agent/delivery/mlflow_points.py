@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from otel_mlperf.agent.delivery.tracker_tags import rank_of, tag_of
+from otel_mlperf.agent.delivery.tracker_tags import curve_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -39,9 +39,8 @@ def metric_of(key: str, scalar: ScalarItem) -> dict[str, Any]:
 
 
 def key_of(scalar: ScalarItem, batch: Batch, *, is_alone: bool) -> str:
-    """The name of its curve; behind it whose it is, unless ``is_alone``: the run's one rank."""
-    tag = tag_of(scalar)
-    return safe_key(tag if is_alone else f"{tag}/{rank_of(scalar, batch)}")
+    """The name of its curve, as MLflow takes it."""
+    return safe_key(curve_of(scalar, batch, is_alone=is_alone))
 
 
 def safe_key(key: str) -> str:

@@ -7,18 +7,17 @@ that is cut off before the batch is written again.
 
 from __future__ import annotations
 
-import os
-from contextlib import ExitStack
 from io import BytesIO
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from otel_mlperf.agent.delivery.appended_file import write_at
 from otel_mlperf.agent.delivery.destination import Delivered, Destination, TryLater
 from otel_mlperf.agent.delivery.tracker_tags import rank_of, tag_of
 from otel_mlperf.ids import safe_name
 from otel_mlperf.tracker_list import TENSORBOARD
-from otel_mlperf.whole_file import open_private, write_whole
+from otel_mlperf.whole_file import write_whole
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -72,7 +71,7 @@ class TensorBoardDestination(Destination):
             size = written.files.get(path, 0)
             body = b"".join(map(self._encode, scalars))
             start = b"" if size else self._encode(None)
-            written.files[path] = _write_at(self._folder / path, size, start + body)
+            written.files[path] = write_at(self._folder / path, size, start + body)
         # After the files: until then their new ends do not count.
         written.batch = batch.number
         write_whole(self._noted, msgspec.json.encode(written), is_durable=True)
@@ -87,25 +86,6 @@ def _by_rank(batch: Batch) -> dict[str, list[ScalarItem]]:
     for scalar in batch.scalars:
         found.setdefault(safe_name(rank_of(scalar, batch)), []).append(scalar)
     return found
-
-
-def _write_at(path: Path, size: int, body: bytes) -> int:
-    """Makes ``body`` what follows the first ``size`` bytes of a file; returns its size then.
-
-    Raises:
-        OSError: the disk refuses.
-    """
-    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    with ExitStack() as closing:
-        file = closing.enter_context(open(path, "ab", buffering=0, opener=open_private))
-        # Somebody may have removed it meanwhile, or cut it: what is there stays.
-        size = min(size, file.seek(0, os.SEEK_END))
-        file.truncate(size)
-        rest = memoryview(body)
-        while rest:
-            rest = rest[file.write(rest) :]
-        os.fsync(file.fileno())
-    return size + len(body)
 
 
 def _encoder() -> Callable[[ScalarItem | None], bytes]:

@@ -29,3 +29,9 @@ def rank_of(scalar: ScalarItem, batch: Batch) -> str:
     if scalar.rank is None:
         return str(batch.resource.get(names.HOST_NAME, "node"))
     return f"rank{scalar.rank}"
+
+
+def curve_of(scalar: ScalarItem, batch: Batch, *, is_alone: bool) -> str:
+    """Where all ranks are in one run, its name says whose it is, unless it has one rank alone."""
+    tag = tag_of(scalar)
+    return tag if is_alone else f"{tag}/{rank_of(scalar, batch)}"

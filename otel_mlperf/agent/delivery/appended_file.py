@@ -1,0 +1,34 @@
+"""How does a file grow by what belongs together, so that a kill or a full disk leaves nothing half?
+
+Whoever writes it notes how much of it is whole, after it was written: the rest is cut off.
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import ExitStack
+from typing import TYPE_CHECKING
+
+from otel_mlperf.whole_file import open_private
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def write_at(path: Path, size: int, body: bytes) -> int:
+    """Makes ``body`` what follows the first ``size`` bytes of a file; returns its size then.
+
+    Raises:
+        OSError: the disk refuses.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    with ExitStack() as closing:
+        file = closing.enter_context(open(path, "ab", buffering=0, opener=open_private))
+        # Somebody may have removed it meanwhile, or cut it: what is there stays.
+        size = min(size, file.seek(0, os.SEEK_END))
+        file.truncate(size)
+        rest = memoryview(body)
+        while rest:
+            rest = rest[file.write(rest) :]
+        os.fsync(file.fileno())
+    return size + len(body)

@@ -1,0 +1,156 @@
+"""How do points get into a file of Weights & Biases, each once?
+
+One file for each host, whatever becomes of agents and processes: what ``wandb sync`` uploads is the
+same again each time. How much of it is whole is noted after each batch; that all have ended stands
+behind that, and is cut off where the run goes on.
+"""
+
+from __future__ import annotations
+
+import time
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final
+from zlib import crc32
+
+import msgspec
+
+from otel_mlperf.agent.delivery.appended_file import write_at
+from otel_mlperf.agent.delivery.destination import Delivered, Destination, TryLater
+from otel_mlperf.agent.delivery.tracker_tags import curve_of
+from otel_mlperf.agent.delivery.wandb_file import framed
+from otel_mlperf.agent.delivery.wandb_records import WandbRecords
+from otel_mlperf.agent.derivation.scalars import OUTCOMES
+from otel_mlperf.errors import StoreError
+from otel_mlperf.ids import safe_name
+from otel_mlperf.run_file import read_run_file
+from otel_mlperf.tracker_list import WANDB
+from otel_mlperf.whole_file import write_whole
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from otel_mlperf.agent.delivery.destination import Batch, Site, Verdict
+    from otel_mlperf.run_file import RunFile
+
+_EXIT_CODES: Final = {"finished": 0, "failed": 1, "interrupted": 130, "killed": 137}
+"""As a shell has them; W&B tells 0 from the others."""
+_SYNCED: Final = ".synced"
+"""Beside a file that ``wandb sync`` has uploaded; it leaves that out from then on."""
+
+
+class Written(msgspec.Struct):
+    """What is in the file for good."""
+
+    batch: int = 0
+    size: int = 0
+    rows: int = 0
+    about: int = 0
+    """Checksum of the facts that it tells of the run."""
+    ended: dict[int, tuple[int, int]] = {}
+    """By rank: in which restart, and the place of its outcome."""
+
+
+class WandbDestination(Destination):
+    """The file of one host in a run folder."""
+
+    name = WANDB
+    signals = ("scalars",)
+
+    def __init__(self, site: Site) -> None:
+        self._site = site
+        self._noted = site.run_folder / "agent" / site.host / f"{WANDB}.json"
+        self._records = WandbRecords()
+        self._curves: set[str] = set()
+        """Those whose axis the file tells."""
+
+    def accept(self, batch: Batch) -> Verdict:
+        """Appends its points, and the end where there is nobody left."""
+        try:
+            written = self._load()
+            if batch.number > written.batch:
+                self._append(batch, written, read_run_file(self._site.run_folder))
+        except OSError as error:
+            return TryLater(f"writing {error.filename or self._noted}: {error.strerror}")
+        except StoreError as error:
+            return TryLater(f"reading the run folder: {error}")
+        return Delivered()
+
+    def _load(self) -> Written:
+        try:
+            return msgspec.json.decode(self._noted.read_bytes(), type=Written)
+        except FileNotFoundError:
+            return Written()
+
+    def _append(self, batch: Batch, written: Written, facts: RunFile) -> None:
+        run_id = self._run_id(facts)
+        path = self._path(run_id, facts)
+        if _size(path) < written.size:  # somebody has removed it: another one begins
+            written.size = 0
+        if not written.size:
+            self._curves.clear()
+        records = self._about(run_id, written, facts)
+        named = [
+            (curve_of(scalar, batch, is_alone=facts.world_size == 1), scalar)
+            for scalar in batch.scalars
+        ]
+        new = [
+            name for name in dict.fromkeys(name for name, _ in named) if name not in self._curves
+        ]
+        records += map(self._records.curve, new)
+        points, written.rows = self._records.points(named, facts, written.rows)
+        body = framed(written.size, records + points)
+        end = framed(written.size + len(body), self._end(batch, written))
+        write_at(path, written.size, body + end)
+        # After the file: until then its new end does not count.
+        written.batch, written.size = batch.number, written.size + len(body)
+        write_whole(self._noted, msgspec.json.encode(written), is_durable=True)
+        self._curves.update(new)
+        with suppress(OSError):
+            path.with_name(path.name + _SYNCED).unlink()
+
+    def _about(self, run_id: str, written: Written, facts: RunFile) -> list[bytes]:
+        """What the run is, where the file does not say it, or says something else."""
+        about = crc32(msgspec.json.encode(facts))
+        if written.size and written.about == about:
+            return []
+        written.about = about
+        said = self._site.options.environ
+        # Of a host each is a run of W&B, which takes all of one from a single place.
+        group = said.get("WANDB_RUN_GROUP") or (facts.id if facts.world_size > 1 else "")
+        where = {
+            "entity": said.get("WANDB_ENTITY", ""),
+            "project": said.get("WANDB_PROJECT", ""),
+            "run_group": group,
+        }
+        return self._records.about(run_id, where, facts)
+
+    def _end(self, batch: Batch, written: Written) -> list[bytes]:
+        for scalar in batch.scalars:
+            if scalar.kind == "outcome" and scalar.rank is not None:
+                written.ended[scalar.rank] = scalar.restart, OUTCOMES.index(scalar.text)
+        if not written.ended or any(self._site.ranks().values()):
+            return []
+        _, worst = max(written.ended.values())
+        return [self._records.end(_EXIT_CODES[OUTCOMES[worst]])]
+
+    def _run_id(self, facts: RunFile) -> str:
+        """The run's own id; with the host behind it on others than where the run began."""
+        is_first = self._site.host == safe_name(facts.host)
+        return safe_name(facts.id if is_first else f"{facts.id}-{self._site.host}", limit=128)
+
+    def _path(self, run_id: str, facts: RunFile) -> Path:
+        began = time.strftime("%Y%m%d_%H%M%S", time.gmtime(facts.started_ns // 10**9))
+        folder = self._site.run_folder / WANDB / f"offline-run-{began}-{run_id}"
+        return folder / f"run-{run_id}.wandb"
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:
+        return 0
+
+
+def make(site: Site) -> WandbDestination:
+    """The file in the run folder."""
+    return WandbDestination(site)

@@ -1,0 +1,110 @@
+"""Which records of Weights & Biases say what a run is, what its points are, and how it ended?
+
+They are those of W&B's own library, which keeps them readable for good. Nothing is in them but what
+is given here: neither code nor host, console or measurements of W&B's own.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from otel_mlperf.agent.model.scalar_item import ScalarItem
+    from otel_mlperf.run_file import RunFile
+
+STEP: Final = "step"
+"""The axis of all curves: W&B's own counts rows and may only grow."""
+Row = tuple[int, int, dict[str, float]]
+"""A step's number, a time, and what was so then."""
+Named = tuple[str, "ScalarItem"]
+"""A point, and the name of its curve."""
+
+
+class WandbRecords:
+    """Makes records; each is the bytes of one.
+
+    Raises:
+        ImportError: W&B is not installed.
+    """
+
+    def __init__(self) -> None:
+        from wandb.proto.wandb_internal_pb2 import Record
+
+        self._record = Record
+
+    def about(self, run_id: str, where: Mapping[str, str], facts: RunFile) -> list[bytes]:
+        """What the run is; the first records of a file, and again when there is more to say.
+
+        ``where`` has entity, project and group, as far as they are known.
+        """
+        run = {
+            "run_id": run_id,
+            "display_name": facts.name,
+            "tags": facts.tags,
+            "start_time": {"seconds": facts.started_ns // 10**9, "nanos": facts.started_ns % 10**9},
+            **where,
+        }
+        update = [{"key": key, "value_json": json.dumps(facts.params[key])} for key in facts.params]
+        axis = {"name": STEP, "options": {"defined": True}}
+        return [
+            self._encoded(run=run),
+            self._encoded(config={"update": update}),
+            self._encoded(metric=axis),
+        ]
+
+    def points(self, named: Sequence[Named], facts: RunFile, rows: int) -> tuple[list[bytes], int]:
+        """Those of a batch, and how many rows there are then, where ``rows`` were before."""
+        found: list[bytes] = []
+        for number, time_ns, values in _rows(named):
+            of_row = {
+                **values,
+                STEP: number,
+                "_step": rows,
+                "_timestamp": time_ns / 1e9,
+                "_runtime": (time_ns - facts.started_ns) / 1e9,
+            }
+            found.append(self._encoded(history={"item": _items(of_row), "step": {"num": rows}}))
+            rows += 1
+        latest: dict[str, Any] = {}
+        for name, scalar in named:
+            latest[name] = scalar.value
+            if scalar.text:
+                latest[f"{name}/text"] = scalar.text
+        found.append(self._encoded(summary={"update": _items(latest)}))
+        return found, rows
+
+    def curve(self, name: str) -> bytes:
+        """What its axis is."""
+        # A dot would be a place inside another value.
+        escaped = name.replace(".", "\\.")
+        options = {"step_sync": True, "defined": True}
+        return self._encoded(metric={"name": escaped, "step_metric": STEP, "options": options})
+
+    def end(self, exit_code: int) -> bytes:
+        """That all processes have ended: nothing is read behind it."""
+        return self._encoded(exit={"exit_code": exit_code})
+
+    def _encoded(self, **content: Any) -> bytes:
+        return bytes(self._record(**content).SerializeToString(deterministic=True))
+
+
+def _rows(named: Sequence[tuple[str, ScalarItem]]) -> list[Row]:
+    """Points of one step and one moment are a row; a curve has one value in each."""
+    rows: list[Row] = []
+    newest: dict[tuple[int, int], dict[str, float]] = {}
+    for name, scalar in named:
+        place = scalar.number or 0, scalar.time_ns
+        values = newest.get(place)
+        if values is None or name in values:
+            values = newest[place] = {}
+            rows.append((*place, values))
+        values[name] = scalar.value
+    return rows
+
+
+def _items(values: Mapping[str, Any]) -> list[dict[str, str]]:
+    """W&B's JSON has ``NaN`` and ``Infinity``, as Python's."""
+    return [{"key": key, "value_json": json.dumps(value)} for key, value in values.items()]
