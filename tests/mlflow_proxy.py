@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import urllib3
 
 if TYPE_CHECKING:
+    import ssl
     from collections.abc import Callable, Mapping
 
 
@@ -31,8 +32,8 @@ class Unanswered(NamedTuple):
 class MlflowProxy:
     """Listens while it is entered."""
 
-    def __init__(self, behind: str) -> None:
-        self.behind = behind
+    def __init__(self, behind: str, tls: ssl.SSLContext | None = None) -> None:
+        self.behind, self._tls = behind, tls
         self.calls: list[str] = []
         self.headers: list[dict[str, str]] = []
         self.fail: Callable[[str, bytes], Answer | Unanswered | None] = lambda *_: None
@@ -42,7 +43,10 @@ class MlflowProxy:
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), _Handler)
         self._server.daemon_threads = True
         self._server.proxy = self  # type: ignore[attr-defined]
-        self.url = f"http://127.0.0.1:{self._server.server_port}"
+        if self._tls:
+            self._server.socket = self._tls.wrap_socket(self._server.socket, server_side=True)
+        scheme = "https" if self._tls else "http"
+        self.url = f"{scheme}://127.0.0.1:{self._server.server_port}"
         threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True).start()
         return self
 

@@ -67,7 +67,8 @@ def test_a_run_without_a_server_is_sent_where_the_shell_says(tmp_path):
 
 def test_a_tracking_server_is_kept_without_its_login(tmp_path):
     """What waits for it later goes there, with the login of whoever delivers."""
-    experiment = {"MLFLOW_EXPERIMENT_NAME": "digits"}
+    experiment = {"MLFLOW_EXPERIMENT_NAME": "digits", "MLFLOW_EXPERIMENT_ID": "7"}
+    experiment |= {"MLFLOW_TRACKING_CLIENT_CERT_PATH": "/me.pem"}
     address = {"MLFLOW_TRACKING_URI": "https://me:word@mlflow/path?key=abc"}
     write_settings(str(tmp_path), experiment | address | {"MLFLOW_TRACKING_TOKEN": "abc"})
 

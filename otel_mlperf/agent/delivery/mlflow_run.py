@@ -101,7 +101,20 @@ class MlflowRun:
         return chosen
 
     def _experiment(self) -> str:
-        name = self._settings.experiment
+        name, known = self._settings.experiment, self._settings.experiment_id
+        if not name:
+            self._client.get("experiments/get", experiment_id=known)  # refused if there is none
+            return known
+        found = self._experiment_of(name)
+        if known and known != found:  # MLflow itself refuses to begin a run then
+            raise Unavailable(
+                f"MLFLOW_EXPERIMENT_ID is {known}, but experiment {name!r} of "
+                f"MLFLOW_EXPERIMENT_NAME has the id {found}",
+                _ASK_AGAIN_S,
+            )
+        return found
+
+    def _experiment_of(self, name: str) -> str:
         for _ in range(2):
             try:
                 found = self._client.get("experiments/get-by-name", experiment_name=name)

@@ -17,9 +17,12 @@ TOKEN: Final = "MLFLOW_TRACKING_TOKEN"
 USERNAME: Final = "MLFLOW_TRACKING_USERNAME"
 PASSWORD: Final = "MLFLOW_TRACKING_PASSWORD"
 _EXPERIMENT: Final = "MLFLOW_EXPERIMENT_NAME"
+_EXPERIMENT_ID: Final = "MLFLOW_EXPERIMENT_ID"
 _RUN: Final = "MLFLOW_RUN_ID"
 _INSECURE: Final = "MLFLOW_TRACKING_INSECURE_TLS"
 _CERTIFICATE: Final = "MLFLOW_TRACKING_SERVER_CERT_PATH"
+_CLIENT_CERTIFICATE: Final = "MLFLOW_TRACKING_CLIENT_CERT_PATH"
+"""One file with the certificate and its key."""
 _TIMEOUT_S: Final = 60.0
 """A thousand points in a database of files take seconds on a busy machine."""
 
@@ -30,6 +33,8 @@ class MlflowSettings:
 
     server: ServerSettings
     experiment: str
+    """By its name; empty: by its id alone."""
+    experiment_id: str
     run_id: str
     """Of a run that somebody else has made; empty: one is found or made."""
     is_login_readable: bool
@@ -45,10 +50,17 @@ def read_mlflow_settings(environ: Mapping[str, str]) -> MlflowSettings:
         headers=_login(said, url),
         timeout_s=_TIMEOUT_S,
         certificate=said.get(_CERTIFICATE) or None,
+        client_certificate=said.get(_CLIENT_CERTIFICATE) or None,
         is_verified=said.get(_INSECURE, "").lower() not in ("true", "1"),
     )
-    readable = bool(server.headers) and is_in_the_clear(url)
-    return MlflowSettings(server, said.get(_EXPERIMENT) or "Default", said.get(_RUN, ""), readable)
+    experiment, experiment_id = said.get(_EXPERIMENT, ""), said.get(_EXPERIMENT_ID, "")
+    return MlflowSettings(
+        server=server,
+        experiment=experiment or ("" if experiment_id else "Default"),
+        experiment_id=experiment_id,
+        run_id=said.get(_RUN, ""),
+        is_login_readable=bool(server.headers) and is_in_the_clear(url),
+    )
 
 
 def _login(said: Mapping[str, str], url: SplitResult) -> dict[str, str]:

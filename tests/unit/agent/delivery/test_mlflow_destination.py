@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import math
 import socket
+import ssl
+import subprocess
 import threading
 import uuid
 
@@ -431,3 +433,53 @@ def test_server_that_is_away_to_the_end_leaves_points_pending(
     account = accounts(run_folder)["scalars"]["mlflow"]
     assert adds_up(account)
     assert (account["created"], account["pending"], account["lost"]) == (7, 7, {})
+
+
+def test_experiment_can_be_named_by_its_id(destination, proxy, experiment):
+    """Alone, as MLflow has it; nothing is made where there is none of that id."""
+    known = ask(proxy.behind, "experiments/create", {"name": experiment})["experiment_id"]
+    by_id = {"MLFLOW_EXPERIMENT_NAME": "", "MLFLOW_EXPERIMENT_ID": known}
+    unknown = destination(**by_id | {"MLFLOW_EXPERIMENT_ID": "987654321"})
+
+    assert destination(**by_id).accept(batch(1, scalar(1))) == Delivered()
+    assert history(proxy.behind, only_run(proxy, experiment), "train/loss") == [(1, 0.5)]
+    verdict = unknown.accept(batch(1, scalar(1)))
+    assert isinstance(verdict, TryLater)
+    assert "987654321" in verdict.reason
+
+
+def test_experiment_whose_name_and_id_disagree_is_not_chosen(destination, proxy, experiment):
+    """Points wait until somebody has changed one of the two."""
+    known = ask(proxy.behind, "experiments/create", {"name": experiment})["experiment_id"]
+    right, wrong = destination(MLFLOW_EXPERIMENT_ID=known), destination(MLFLOW_EXPERIMENT_ID="0")
+
+    verdict = wrong.accept(batch(1, scalar(1)))
+    assert isinstance(verdict, TryLater)
+    assert f"MLFLOW_EXPERIMENT_ID is 0, but experiment {experiment!r}" in verdict.reason
+    assert right.accept(batch(1, scalar(1))) == Delivered()
+
+
+def test_server_that_asks_who_we_are_is_shown_a_certificate(
+    destination, mlflow_server, experiment, tmp_path
+):
+    """The one that MLflow's own variable names; without it points wait."""
+    own, key, both = (tmp_path / name for name in ("own.pem", "own.key", "both.pem"))
+    made = f"-keyout {key} -out {own} -subj /CN=me -addext subjectAltName=IP:127.0.0.1"
+    subprocess.run(
+        f"openssl req -x509 -newkey rsa:2048 -nodes -days 2 {made}".split(),
+        check=True,
+        capture_output=True,
+    )
+    both.write_text(own.read_text() + key.read_text())
+    asking = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=own)
+    asking.verify_mode = ssl.CERT_REQUIRED
+    asking.load_cert_chain(both)
+    with MlflowProxy(mlflow_server.url, asking) as proxy:
+        there = {"MLFLOW_TRACKING_URI": proxy.url, "MLFLOW_TRACKING_SERVER_CERT_PATH": str(own)}
+        shown = {"MLFLOW_TRACKING_CLIENT_CERT_PATH": str(both)}
+        verdict = destination(**there).accept(batch(1, scalar(1)))
+        assert destination(**there, **shown).accept(batch(1, scalar(1))) == Delivered()
+        run = only_run(proxy, experiment)
+
+    assert isinstance(verdict, TryLater)
+    assert history(mlflow_server.url, run, "train/loss") == [(1, 0.5)]

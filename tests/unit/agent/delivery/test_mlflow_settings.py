@@ -50,10 +50,22 @@ def test_certificate_is_looked_at_unless_somebody_says_no(said, is_verified):
     assert settings(MLFLOW_TRACKING_SERVER_CERT_PATH="/ca.pem").server.certificate == "/ca.pem"
 
 
+def test_client_shows_the_certificate_of_mlflows_own_variable():
+    """One file, in which the key is too."""
+    server = settings(MLFLOW_TRACKING_CLIENT_CERT_PATH="/me.pem").server
+
+    assert (server.client_certificate, server.client_key) == ("/me.pem", None)
+    assert settings().server.client_certificate is None
+
+
 def test_experiment_is_mlflows_own_where_none_is_named():
     """As for whoever uses MLflow itself."""
-    assert settings().experiment == "Default"
-    assert settings(MLFLOW_EXPERIMENT_NAME="digits").experiment == "digits"
+    name, number = {"MLFLOW_EXPERIMENT_NAME": "digits"}, {"MLFLOW_EXPERIMENT_ID": "7"}
+
+    asked = [settings(**said) for said in ({}, name, number, name | number)]
+    assert [(one.experiment, one.experiment_id) for one in asked] == [
+        ("Default", ""), ("digits", ""), ("", "7"), ("digits", "7"),
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize(
