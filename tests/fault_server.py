@@ -173,6 +173,11 @@ def plain_spans(body: bytes) -> list[dict[str, Any]]:
             "attributes": plain_attributes(span.attributes),
             "links": [[link.trace_id.hex(), link.span_id.hex()] for link in span.links],
             "events": [event.name for event in span.events],
+            "points": [
+                [event.time_unix_nano, event.name, plain_attributes(event.attributes)]
+                for event in span.events
+            ],
+            "events_left_out": span.dropped_events_count,
             "error": span.status.message if span.status.code == 2 else None,
             "resource": plain_attributes(group.resource.attributes),
         }

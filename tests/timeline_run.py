@@ -54,6 +54,7 @@ RANK_1 = [
 ]
 LINES = {
     "rank 0 · node1": [
+        "marks",
         "MainThread",
         "MainThread · rolled up",
         "loader",
@@ -78,6 +79,8 @@ ARROWS = [
     ("train.step", "prefetch"),
 ]
 """From what on one track to what it caused on another."""
+MARKS = [("marks", None, "lr halved", 120, 0)]
+"""The same of what was marked on rank 0, without a duration."""
 CPUS = [(0, 2.0), (50, 0.5)]
 """When so many processors were busy, as the growth of their time says."""
 
@@ -97,6 +100,7 @@ def timeline_run(runs: Path) -> Path:
         _reading(run, names.PROCESS_MEMORY.name, {}, at, memory)
     logged = {"phase": "train", "name": "loss", "number": 1}
     run.row("values", rank=0, restart=0, time_ns=START + 190 * MS, value=0.5, **logged)
+    run.mark("lr halved", 120 * MS, 1)
     return run.write()
 
 

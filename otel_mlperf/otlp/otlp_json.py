@@ -94,6 +94,8 @@ def _span(row: Mapping[str, Any]) -> _Json:
         span["status"] = {"message": _text(own.error), "code": _ERROR}
     if own.events:
         span["events"] = [_event(event) for event in own.events]
+    if own.events_left_out:
+        span["droppedEventsCount"] = own.events_left_out
     if own.links:
         span["links"] = [_link(link) for link in own.links]
     return span

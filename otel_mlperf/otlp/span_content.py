@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 _ERROR: Final = 2
 """The status code of a span that failed."""
 _LINK_FLAGS: Final = 0x101
+MOST_MARKS: Final = 128
+"""Told of one run: as many events as a span may have where OpenTelemetry's own limits hold."""
 
 EXCEPTION: Final = (
     names.EXCEPTION_TYPE,
@@ -54,6 +56,8 @@ class OwnFields(NamedTuple):
     links: list[SpanLink]
     error: str | None
     """The words of an error, maybe none; None: there was no error."""
+    events_left_out: int
+    """How many there were beside ``events``."""
 
 
 def shared_attributes(row: Mapping[str, Any]) -> dict[str, Any]:
@@ -74,11 +78,21 @@ def exception_events(time_ns: int, words: Mapping[str, str]) -> list[SpanEvent]:
     return [SpanEvent(time_ns, "exception", given)] if words else []
 
 
+def mark_event(time_ns: int, name: str, phase: str, number: int) -> SpanEvent:
+    """What tells of a point that the program marked in its run, at the step of that number."""
+    about: dict[str, object] = {names.TRAINING_STEP: number}
+    return SpanEvent(time_ns, name, about | ({names.ML_PHASE: phase} if phase else {}))
+
+
 def own_fields(row: Mapping[str, Any]) -> OwnFields:
-    """The rest of a row: the words of an exception become an event, as servers expect it."""
+    """The rest of a row: the words of an exception become an event, as servers expect it.
+
+    That of a run has ``marks`` besides, each the arguments of ``mark_event``.
+    """
     attributes = json.loads(row["attributes"] or "{}")
     words = {key: attributes.pop(key) for key in EXCEPTION if key in attributes}
     events = exception_events(row["end_ns"], words)
+    events += [mark_event(*mark) for mark in row.get("marks", ())]
     links = [
         SpanLink(bytes.fromhex(trace), int(span, 16))
         for trace, span in json.loads(row["links"] or "[]")
@@ -87,7 +101,7 @@ def own_fields(row: Mapping[str, Any]) -> OwnFields:
     if row["status"] == "error":
         told = str(words.get(names.EXCEPTION_MESSAGE, ""))
         error = names.INTERRUPTED_WORDS if row["interrupted"] else told
-    return OwnFields(attributes, events, links, error)
+    return OwnFields(attributes, events, links, error, row.get("marks_left_out", 0))
 
 
 def span_tail(name: str, attributes: Mapping[str, object] = {}) -> bytes:
@@ -100,10 +114,13 @@ def span_extra(
     links: Iterable[SpanLink] = (),
     events: Iterable[SpanEvent] = (),
     error: str | None = None,
+    events_left_out: int = 0,
 ) -> bytes:
     """What one span has on top of its tail; ``error`` (``""``: without words) sets the status."""
     parts = [wire.encode_attributes(attributes)]
     parts += [wire.block(11, _event(event)) for event in events]
+    if events_left_out:
+        parts.append(wire.number(12, events_left_out))
     parts += [wire.block(13, _link(link)) for link in links]
     if error is not None:
         parts.append(wire.block(15, wire.text(2, error) + wire.number(3, _ERROR)))

@@ -64,10 +64,11 @@ def _write_timeline(selected: Selected, file: BinaryIO, form: Format) -> str:
 
     counts = write_timeline(selected, form, file.write)
     # The file has not got its name yet: an empty one would look like a run in which nothing was.
-    if not (counts.slices or counts.points):
+    if not (counts.slices or counts.points or counts.instants):
         raise _nothing(selected, "nothing is stored of it yet")
+    marks = f"{plural(counts.instants, 'mark')}, " if counts.instants else ""
     return (
-        f"{plural(counts.slices, 'slice')} and {plural(counts.points, 'value')} "
+        f"{marks}{plural(counts.slices, 'slice')} and {plural(counts.points, 'value')} "
         f"on {plural(counts.lines, 'track')}"
     )
 

@@ -14,7 +14,13 @@ from otel_mlperf.analysis.steps.step_selection import Selected
 from otel_mlperf.otlp import wire
 from otel_mlperf.otlp.otlp_json import encode_lines
 from otel_mlperf.otlp.span_columns import SpanColumns
-from otel_mlperf.otlp.span_content import own_fields, shared_attributes, span_extra, span_tail
+from otel_mlperf.otlp.span_content import (
+    MOST_MARKS,
+    own_fields,
+    shared_attributes,
+    span_extra,
+    span_tail,
+)
 from otel_mlperf.otlp.span_encoding import cut, encode_spans
 from otel_mlperf.store.table_reader import time_ranges
 
@@ -27,6 +33,11 @@ if TYPE_CHECKING:
 REQUEST_BYTES: Final = 1 << 20
 SENT: Final = "(kind <> 'event' OR kept <> '')"
 """Of a profiler window all events are stored, and those go out that its budget has room for."""
+_MARKS: Final = (
+    "SELECT time_ns, name, phase, number, count(*) OVER () FROM marks "
+    "WHERE rank = $rank AND restart = $restart AND time_ns <= $end_ns "
+    f"ORDER BY time_ns, name LIMIT {MOST_MARKS}"
+)
 _Row = dict[str, Any]
 
 
@@ -62,7 +73,17 @@ def _pages(selected: Selected) -> Iterator[tuple[dict[str, Any], list[_Row]]]:
         for low, high in time_ranges(store, "spans", "start_ns", where, values):
             sql = f"SELECT * FROM spans WHERE {where} AND start_ns >= $low AND start_ns < $high "
             rows = store.records(f"{sql} ORDER BY start_ns, span_id", low=low, high=high, **values)
+            _add_marks(store, rows)
             yield resource, rows
+
+
+def _add_marks(store: Store, rows: list[_Row]) -> None:
+    """What the program marked in a run, to the row of the run."""
+    for row in rows:
+        if row["category"] == names.RUN and row["span_id"] == row["root_id"]:
+            found = store.rows(_MARKS, **{key: row[key] for key in ("rank", "restart", "end_ns")})
+            row["marks"] = [mark for *mark, _ in found]
+            row["marks_left_out"] = found[0][-1] - len(found) if found else 0
 
 
 def resource_of(run: RunFolder, store: Store, rank: int, restart: int) -> dict[str, Any]:
@@ -116,4 +137,4 @@ def _extra(row: _Row) -> bytes:
     own = own_fields(row)
     if not (own.attributes or own.events or own.links) and own.error is None:
         return b""
-    return span_extra(own.attributes, own.links, own.events, own.error)
+    return span_extra(own.attributes, own.links, own.events, own.error, own.events_left_out)

@@ -16,6 +16,7 @@ from otel_mlperf.report.timeline_files import line_name, line_place
 
 if TYPE_CHECKING:
     from otel_mlperf.analysis.timeline.timeline_tracks import (
+        Instant,
         Point,
         Slice,
         TimelineProcess,
@@ -80,6 +81,20 @@ class ChromeFormat:
     def ended(self, line: int, end_ns: int) -> bytes:
         """Nothing: events are complete."""
         return b""
+
+    def instant(self, line: int, instant: Instant) -> bytes:
+        """An instant event, drawn on its line alone."""
+        event = {
+            "ph": "i",
+            "s": "t",
+            "pid": instant.track.process.pid,
+            "tid": line,
+            "ts": self._time(instant.time_ns),
+            "name": instant.name,
+            "cat": instant.category,
+            "args": instant.arguments,
+        }
+        return self._event(event)
 
     def point(self, line: int, point: Point) -> bytes:
         """A counter's event; viewers know counters by their names."""

@@ -17,6 +17,7 @@ from otel_mlperf.report.timeline_files import line_name, line_place
 
 if TYPE_CHECKING:
     from otel_mlperf.analysis.timeline.timeline_tracks import (
+        Instant,
         Point,
         Slice,
         TimelineProcess,
@@ -29,7 +30,7 @@ _MOST_NAMES: Final = 100_000
 """Interned at most: a reader holds all of them at once."""
 _EXPLICIT: Final = 3
 _BYTES: Final = 3
-_BEGIN, _END, _COUNTER = 1, 2, 4
+_BEGIN, _END, _INSTANT, _COUNTER = 1, 2, 3, 4
 _CLEARED, _NEEDED = 1, 2
 _EVENT_CATEGORIES, _EVENT_NAMES, _ANNOTATION_NAMES = 1, 2, 3
 _INT64: Final = range(-(1 << 63), 1 << 63)
@@ -69,11 +70,7 @@ class PerfettoFormat:
 
     def slice(self, line: int, piece: Slice) -> bytes:
         """The begin of a slice; an arrow has the id of the slice that it points to."""
-        event = wire.number(9, _BEGIN) + self._on(line)
-        event += self._named(_EVENT_NAMES, 10, 23, piece.name)
-        event += self._named(_EVENT_CATEGORIES, 3, 22, piece.category)
-        for key, value in piece.arguments.items():
-            event += wire.block(4, self._annotation(key, value))
+        event = wire.number(9, _BEGIN) + self._on(line) + self._about(piece)
         for effect in (*piece.leads_to, *((piece.span,) if piece.is_led else ())):
             event += wire.fixed64(47, effect)
         return self._event(piece.start_ns, event)
@@ -81,6 +78,11 @@ class PerfettoFormat:
     def ended(self, line: int, end_ns: int) -> bytes:
         """The end of the innermost slice on a line."""
         return self._event(end_ns, wire.number(9, _END) + self._on(line))
+
+    def instant(self, line: int, instant: Instant) -> bytes:
+        """A point on a line."""
+        event = wire.number(9, _INSTANT) + self._on(line) + self._about(instant)
+        return self._event(instant.time_ns, event)
 
     def point(self, line: int, point: Point) -> bytes:
         """A value of a counter."""
@@ -94,6 +96,13 @@ class PerfettoFormat:
     def _process(self, process: TimelineProcess) -> bytes:
         descriptor = wire.number(1, self._processes[process]) + wire.text(2, process.name)
         return _packet(wire.block(60, descriptor + wire.number(11, _EXPLICIT)))
+
+    def _about(self, piece: Slice | Instant) -> bytes:
+        event = self._named(_EVENT_NAMES, 10, 23, piece.name)
+        event += self._named(_EVENT_CATEGORIES, 3, 22, piece.category)
+        for key, value in piece.arguments.items():
+            event += wire.block(4, self._annotation(key, value))
+        return event
 
     def _on(self, line: int) -> bytes:
         return wire.number(11, self._uuids.get(line, line))

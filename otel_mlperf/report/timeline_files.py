@@ -5,6 +5,7 @@ from __future__ import annotations
 from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
+from otel_mlperf.analysis.timeline.run_marks import read_marks
 from otel_mlperf.analysis.timeline.run_timeline import read_points, read_spans, read_steps, start_of
 from otel_mlperf.analysis.timeline.timeline_tracks import Lanes, TimelineTracks
 
@@ -12,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from otel_mlperf.analysis.steps.step_selection import Selected
-    from otel_mlperf.analysis.timeline.timeline_tracks import Point, Slice, TimelineTrack
+    from otel_mlperf.analysis.timeline.timeline_tracks import Instant, Point, Slice, TimelineTrack
 
 _LANES = 1000
 _TRACKS = 100_000
@@ -37,6 +38,10 @@ class Format(Protocol):
         """The end of the slice that began last on a line, of those that are open."""
         ...
 
+    def instant(self, line: int, instant: Instant) -> bytes:
+        """Something without a duration."""
+        ...
+
     def point(self, line: int, point: Point) -> bytes:
         """A value of a counter."""
         ...
@@ -52,6 +57,7 @@ class Counts(NamedTuple):
     lines: int
     slices: int
     points: int
+    instants: int
 
 
 def line_name(track: TimelineTrack, lane: int) -> str:
@@ -69,17 +75,20 @@ def write_timeline(selected: Selected, form: Format, write: Callable[[bytes], ob
     """Writes the timeline piece by piece; what is in it."""
     tracks = TimelineTracks(selected.store)
     lines = _Lines(form, write)
-    slices = points = 0
+    slices = points = instants = 0
     write(form.begin(start_of(selected)))
     for piece in chain(read_steps(selected, tracks), read_spans(selected, tracks)):
         slices += 1
         lines.slice(piece)
     lines.close()
+    for instant in read_marks(selected, tracks):
+        instants += 1
+        write(form.instant(lines.number(instant.track, 0), instant))
     for point in read_points(selected, tracks):
         points += 1
         write(form.point(lines.number(point.track, 0), point))
     write(form.end())
-    return Counts(len(lines), slices, points)
+    return Counts(len(lines), slices, points, instants)
 
 
 class _Lines:

@@ -9,7 +9,7 @@ from chromium import BrowserMissingError
 from perfetto_ui import perfetto_ui
 from run_folders import MS, START
 from servers.build import REQUIRE
-from timeline_run import ARROWS, CPUS, LINES, RANK_0, RANK_1, timeline_run
+from timeline_run import ARROWS, CPUS, LINES, MARKS, RANK_0, RANK_1, timeline_run
 
 from otel_mlperf.cli.export import export
 
@@ -74,7 +74,7 @@ def test_a_perfetto_trace_is_shown(shown):
 
     # Its numbers in the page are doubles: nanoseconds of today are exact to 256.
     slices = [(*one, round((at - START) / MS), lasted // MS) for *one, at, lasted in found]
-    assert sorted(map(str, slices)) == sorted(map(str, RANK_0 + RANK_1))
+    assert sorted(map(str, slices)) == sorted(map(str, RANK_0 + RANK_1 + MARKS))
     assert sorted(flows) == ARROWS
 
 
@@ -108,8 +108,9 @@ def test_a_chrome_trace_is_shown(shown):
 
     slices = [(*one, at // MS, lasted // MS) for *one, at, lasted in found]
     wanted = [
-        ("steps" if line.startswith("rank ") else line, *one) for line, *one in RANK_0 + RANK_1
+        ("steps" if line.startswith("rank ") else line, *one)
+        for line, *one in RANK_0 + RANK_1 + MARKS
     ]
     assert sorted(map(str, slices)) == sorted(map(str, wanted))
-    assert processes == [("rank 0 · node1", len(RANK_0)), ("rank 1 · node2", len(RANK_1))]
+    assert processes == [("rank 0 · node1", len(RANK_0 + MARKS)), ("rank 1 · node2", len(RANK_1))]
     assert sorted(flows) == ARROWS

@@ -24,6 +24,7 @@ from otel_mlperf.otlp.span_content import (
     EXCEPTION,
     SpanLink,
     exception_events,
+    mark_event,
     shared_attributes,
     span_extra,
     span_tail,
@@ -161,10 +162,12 @@ def _tail(kept: Kept) -> bytes:
 
 def _extra(kept: Kept) -> bytes:
     attributes, linked = kept.attributes(), kept.all_links()
-    if not (attributes or linked or kept.error or kept.interrupted or kept.rolled_up):
+    own = attributes or linked or kept.marks
+    if not (own or kept.error or kept.interrupted or kept.rolled_up):
         return b""
     words = kept.error_words
     events = exception_events(kept.unix(kept.end), dict(zip(EXCEPTION, words, strict=False)))
+    events += [mark_event(*mark) for mark in kept.marks]
     error = names.INTERRUPTED_WORDS if kept.interrupted else words[1] if words else None
     links = [SpanLink(trace, span) for trace, span in linked]
-    return span_extra(attributes, links, events, error)
+    return span_extra(attributes, links, events, error, kept.marks_left_out)

@@ -15,6 +15,7 @@ from otel_mlperf.agent.derivation.new_rows import INTERRUPTED_FLAG, remember_end
 from otel_mlperf.agent.derivation.outside_work import work_out_outside
 from otel_mlperf.agent.derivation.step_work import spans_of_step, work_out_steps
 from otel_mlperf.journal.layout import Flag, signed
+from otel_mlperf.otlp.span_content import MOST_MARKS
 
 if TYPE_CHECKING:
     from otel_mlperf.agent.derivation.mark_task import MarkOutcome, MarkTask
@@ -130,6 +131,10 @@ def _add_marks(task: MarkTask) -> None:
                 "time_ns": time + meta.shift_ns,
             },
         )
+        if len(task.rank.marks) < MOST_MARKS:
+            task.rank.marks.append((time + meta.shift_ns, name, phase, signed(number)))
+        else:
+            task.rank.marks_left_out += 1
 
 
 def process_row(journal: JournalState) -> dict[str, Any]:

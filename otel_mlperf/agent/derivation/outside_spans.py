@@ -93,6 +93,13 @@ def _reason(task: MarkTask, section: OutsideSection, name: str, category: str) -
 
 
 def _kept(task: MarkTask, section: OutsideSection, reason: str) -> Kept:
+    kept = _span(task, section, reason)
+    if section.span == task.journal.meta.run_span:
+        kept.marks, kept.marks_left_out = sorted(task.rank.marks), task.rank.marks_left_out
+    return kept
+
+
+def _span(task: MarkTask, section: OutsideSection, reason: str) -> Kept:
     return Kept(
         journal=task.journal,
         span=section.span,

@@ -73,6 +73,9 @@ class RankState(msgspec.Struct):
     """How many sections of a name were seen outside steps: first and every hundredth are kept."""
     run_spans: int = 0
     """Spans sent of the run's trace."""
+    marks: list[tuple[int, str, str, int]] = []
+    """The first of what the program marked, for the run's span: Unix time, name, phase and step."""
+    marks_left_out: int = 0
     lately: dict[str, list[int]] = {}
     """Times at which a trace was kept for being slow or in error, over the last minute."""
     live: bool = True

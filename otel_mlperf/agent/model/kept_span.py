@@ -36,6 +36,9 @@ class Kept:
     """Attributes that tell of its time on a GPU."""
     links: list[tuple[bytes, int]] = field(default_factory=list)
     """Those of the agent: a step's to what its run's trace has around it."""
+    marks: list[tuple[int, str, str, int]] = field(default_factory=list)
+    """Of a run what the program marked in it: Unix time, name, phase and step."""
+    marks_left_out: int = 0
     kind: Literal["section", "rollup", "segment"] = "section"
     rolled_up: int = 0
     """How many items a roll-up stands for; 0 for a section."""

@@ -55,6 +55,7 @@ def start_of(selected: Selected) -> int:
     ((first,),) = selected.store.rows(
         f"SELECT min(t) FROM (SELECT min(start_ns) t FROM steps WHERE {selected.wanted} "
         f"UNION ALL SELECT min(start_ns) FROM spans WHERE {selected.wanted} "
+        "UNION ALL SELECT min(time_ns) FROM marks WHERE time_ns >= $from "
         "UNION ALL SELECT min(time_ns) FROM readings WHERE time_ns >= $from "
         "UNION ALL SELECT min(time_ns) FROM values WHERE time_ns >= $from)",
         **{**selected.values, "from": selected.start_ns},

@@ -24,10 +24,11 @@ class TrackKind(enum.IntEnum):
     """What a track holds; in the order in which a process shows its tracks."""
 
     STEPS = 0
-    THREAD = 1
-    DEVICE = 2
-    UNKNOWN = 3
-    COUNTER = 4
+    MARKS = 1
+    THREAD = 2
+    DEVICE = 3
+    UNKNOWN = 4
+    COUNTER = 5
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -70,6 +71,16 @@ class Slice(NamedTuple):
     """Ids of the slices on other tracks that it caused."""
     is_led: bool = False
     """Whether its parent is on another track."""
+
+
+class Instant(NamedTuple):
+    """Something that lasted no time."""
+
+    track: TimelineTrack
+    time_ns: int
+    name: str
+    category: str
+    arguments: dict[str, Any]
 
 
 class Point(NamedTuple):

@@ -45,7 +45,7 @@ def test_without_a_format_it_is_perfettos(run, capsys):
     [counts, _] = capsys.readouterr().out.splitlines()
     assert os.listdir() == ["digits-3f2a.perfetto-trace"]
     slices = len(RANK_0) + len(RANK_1)
-    assert counts.endswith(f" kB, {slices} slices and 10 values on 14 tracks")
+    assert counts.endswith(f" kB, 1 mark, {slices} slices and 10 values on 15 tracks")
 
 
 def test_otlp_json_holds_the_spans_that_servers_get(run):

@@ -6,7 +6,7 @@ import json
 
 import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
-from run_folders import MS, RunFolderBuilder, S
+from run_folders import MS, START, RunFolderBuilder, S
 
 from otel_mlperf.analysis.steps.step_selection import Selected
 from otel_mlperf.replay.span_requests import count_spans, lines, requests, resource_of
@@ -83,3 +83,28 @@ def test_lines_hold_the_same_spans_as_requests(run):
     ]
     assert sum(count for count, _ in told) == len(spans) == 4
     assert sorted(spans) == sorted(name for _, of in decoded(run) for name, _ in of)
+
+
+def test_lines_and_requests_have_the_marks_of_the_run(tmp_path):
+    """Those of its rank alone, as events of the run's span."""
+    builder = RunFolderBuilder(tmp_path)
+    builder.span(None, "run", 0, S, category="run", rank=1)
+    builder.mark("lr halved", 7 * MS, 3, rank=1)
+    builder.mark("frozen", 8 * MS, 4)
+    run = read_run(builder.write())
+
+    [(_, body)] = requests(run, Store(run.path))
+    [resource] = ExportTraceServiceRequest.FromString(body).resource_spans
+    [(_, text)] = lines(Selected(run, Store(run.path)))
+    [told] = json.loads(text)["resourceSpans"][0]["scopeSpans"][0]["spans"]
+    at = START + 7 * MS
+    assert [(e.time_unix_nano, e.name) for e in resource.scope_spans[0].spans[0].events] == [
+        (at, "lr halved")
+    ]
+    assert told["events"] == [
+        {"timeUnixNano": str(at), "name": "lr halved", "attributes": [
+            {"key": "ml.training.step", "value": {"intValue": "3"}},
+            {"key": "ml.phase", "value": {"stringValue": "train"}},
+        ]}
+    ]  # fmt: skip
+    assert "droppedEventsCount" not in told

@@ -8,7 +8,7 @@ from collections import Counter, defaultdict
 import pytest
 from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace, TrackDescriptor, TrackEvent
 from run_folders import MS, START, RunFolderBuilder, S
-from timeline_run import ARROWS, CPUS, LINES, RANK_0, RANK_1, THREAD_ID, timeline_run
+from timeline_run import ARROWS, CPUS, LINES, MARKS, RANK_0, RANK_1, THREAD_ID, timeline_run
 
 from otel_mlperf import names
 from otel_mlperf.analysis.steps.step_selection import select
@@ -147,6 +147,30 @@ def test_the_time_of_each_step_is_a_counter(run):
     assert (found[0].unit_name, found[1]) == ("ms", [(0, 110.0), (110, 90.0)])
 
 
+def test_a_perfetto_trace_has_the_marks_of_the_program(perfetto):
+    """As instants on a line of their own, with the step that they were set in."""
+    marks = [(packet, uuid) for uuid, events in perfetto.events.items() for _, packet in events
+             if packet.track_event.type == TrackEvent.TYPE_INSTANT]  # fmt: skip
+
+    assert [
+        (perfetto.tracks[uuid].name, None, perfetto.name(packet),
+         (packet.timestamp - START) // MS, 0)
+        for packet, uuid in marks
+    ] == MARKS  # fmt: skip
+    assert perfetto.arguments(marks[0][0]) == {"phase": "train", "step": 1}
+
+
+def test_a_mark_alone_is_a_timeline(tmp_path):
+    """It begins there, whatever comes later."""
+    run = RunFolderBuilder(tmp_path)
+    run.mark("begin", 7 * MS, 0)
+
+    data, counts = written(run.write(), ChromeFormat())
+
+    assert counts == Counts(lines=1, slices=0, points=0, instants=1)
+    assert json.loads(data)["baseTimeNanoseconds"] == START + 7 * MS
+
+
 def test_arrows_lead_from_operators_to_kernels(perfetto):
     """And to sections on other threads; each has one begin and one end."""
     ends = defaultdict(list)
@@ -214,6 +238,15 @@ def test_a_chrome_trace_sorts_its_lines(chrome):
     assert sorted(index, key=index.get) == ["steps", *without_counters]
 
 
+def test_a_chrome_trace_has_the_marks_of_the_program(chrome):
+    """As instants of their line alone, with the step that they were set in."""
+    _, lines = chrome_lines(chrome)
+    marks = [event for event in chrome["traceEvents"] if event["ph"] == "i"]
+
+    assert [(lines[e["pid"], e["tid"]], None, e["name"], e["ts"] / 1000, 0) for e in marks] == MARKS
+    assert [(e["s"], e["args"]) for e in marks] == [("t", {"phase": "train", "step": 1})]
+
+
 def test_a_chrome_trace_has_counters_and_arrows(chrome):
     """An arrow leads from the slice with its id to each that is bound to it."""
     slices = [event for event in chrome["traceEvents"] if event["ph"] == "X"]
@@ -275,7 +308,7 @@ def test_steps_and_ranks_are_chosen(run):
     }
     assert one.counter("process.memory.usage")[1] == [(150, 1.5e9)]
     assert [found for found, _ in Perfetto(other).slices()] == RANK_1
-    assert counts == Counts(lines=2, slices=2, points=2)
+    assert counts == Counts(lines=2, slices=2, points=2, instants=0)
 
 
 def test_a_step_that_never_was_is_named(run):
