@@ -192,16 +192,17 @@ class Run:
         return empty
 
     def _repr_html_(self) -> str:
-        """What a notebook shows: the table of ``stats()`` while it goes on, then all of the run."""
+        """What a notebook shows: the summary, findings, charts; while it goes on ``stats()`` first.
+
+        That table is of this very moment; the rest takes a second or two.
+        """
         import html
 
-        if self.is_active:
-            return self.stats()._repr_html_()
-
+        table = self.stats()._repr_html_() if self.is_active else ""
         try:
-            return self._read("--html")
+            return table + self._read("--html")
         except OtelMlperfError as error:
-            return f"<pre>{html.escape(str(error))}</pre>"
+            return f"{table}<pre>{html.escape(str(error))}</pre>"
 
     def __repr__(self) -> str:
         state = "active" if self._is_open else "finished" if self._recorder else "not recorded"

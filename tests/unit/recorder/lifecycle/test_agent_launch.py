@@ -259,6 +259,20 @@ def test_summary_and_notebook(start):
     }
 
 
+@pytest.mark.usefixtures("_patient")
+def test_notebook_shows_of_a_run_that_goes_on_what_is_known_by_now(served):
+    """The table of this moment, and then what a finished run shows."""
+    for _ in om.steps([[1, 2]] * 3):
+        with om.span("forward"):
+            pass
+
+    table, _, rest = served.run._repr_html_().partition("</table>")
+    assert served.run.is_active
+    assert "forward" in table
+    for word in ("3 steps", "running", "forward", "<table>", "<iframe"):
+        assert word in rest, word
+
+
 def test_summary_of_nothing(start, monkeypatch):
     """A run that recorded nothing says so, in a summary of the same fields."""
     recorded = set(start(agent="none").run.summary())
