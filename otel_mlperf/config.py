@@ -126,6 +126,11 @@ class Config:
         30.0,
         "For how long the agent goes on delivering after the last process has ended.",
     )
+    tracker_report: bool = set_by(
+        "OTEL_MLPERF_TRACKER_REPORT",
+        True,
+        "Whether trackers that keep files get the page of ``otel-mlperf report`` at a run's end.",
+    )
     first_steps: int = set_by(
         "OTEL_MLPERF_FIRST_STEPS",
         5,

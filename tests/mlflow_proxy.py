@@ -67,6 +67,9 @@ class _Handler(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         self._pass_on("POST")
 
+    def do_PUT(self) -> None:
+        self._pass_on("PUT")
+
     def _pass_on(self, method: str) -> None:
         proxy: MlflowProxy = self.server.proxy  # type: ignore[attr-defined]
         body = self.rfile.read(int(self.headers.get("Content-Length", 0)))

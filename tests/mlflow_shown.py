@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlencode
+from urllib.parse import urlencode, urlsplit
 
 import urllib3
 from tracked_points import in_tables
@@ -44,6 +44,14 @@ def history(url: str, run: dict[str, Any], key: str) -> list[tuple[int, Any]]:
     """Step and value of each point of a curve, as they were logged."""
     told = ask(url, "metrics/get-history", run_id=run["info"]["run_id"], metric_key=key)
     return [(point["step"], point["value"]) for point in told.get("metrics", [])]
+
+
+def artifact(url: str, run: dict[str, Any], name: str) -> bytes | None:
+    """A file of a run from the server's own store; None: there is none."""
+    place = urlsplit(run["info"]["artifact_uri"]).path
+    found = f"{url}/api/2.0/mlflow-artifacts/artifacts{place}/{name}"
+    reply = urllib3.request("GET", found, timeout=120.0)
+    return reply.data if reply.status == 200 else None
 
 
 def in_mlflow(url: str, run: dict[str, Any]) -> Counter[tuple]:

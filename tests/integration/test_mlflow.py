@@ -9,7 +9,7 @@ import sys
 import uuid
 
 import pytest
-from mlflow_shown import entries, expected, in_mlflow, runs
+from mlflow_shown import artifact, entries, expected, in_mlflow, runs
 from runs import LIMIT_S, Ended, Running, adds_up, agent_of, environment, run_program
 from servers.running import wait_until
 
@@ -23,6 +23,8 @@ with om.start("digits", params={"lr": 0.1}, tags=["baseline"], console=False) as
         om.log(loss=float("nan") if step == 7 else 1 / (step + 1))
     run.result(accuracy=0.93)
 """
+
+FORTY_STEPS = '<span class="label">steps</span><span class="value">40</span>'
 
 
 @pytest.fixture
@@ -76,6 +78,22 @@ def test_training_is_in_mlflow_as_in_its_tables(tmp_path, chosen):
     assert run["info"]["status"] == "FINISHED"
     account = account_of(ended)
     assert account["created"] == account["delivered"] == sum(expected(ended.folder).values())
+
+
+def test_page_of_the_run_is_a_file_of_it_in_mlflow(tmp_path, chosen):
+    """As the command writes it, without a word; not where nobody wants it."""
+    ended = trained(tmp_path / "runs", chosen)
+    off = chosen | {"OTEL_MLPERF_TRACKER_REPORT": "false"}
+    off["MLFLOW_EXPERIMENT_NAME"] += " off"
+    without = trained(tmp_path / "off", off)
+
+    page = artifact(chosen["MLFLOW_TRACKING_URI"], only_run(chosen), "report.html").decode()
+    assert page.startswith("<!doctype html>")
+    assert FORTY_STEPS in page
+    account = ended.accounts()["reports"]["mlflow"]
+    assert account["created"] == account["delivered"] == 1
+    assert artifact(chosen["MLFLOW_TRACKING_URI"], only_run(off), "report.html") is None
+    assert "reports" not in without.accounts()
 
 
 def test_login_is_in_no_file_of_the_run(tmp_path, chosen):
@@ -139,6 +157,8 @@ def test_what_the_server_did_not_take_is_delivered_by_hand(tmp_path, chosen):
     assert "not taken by mlflow yet; try again once it answers" in refused.stderr
     account = account_of(ended)
     assert (account["delivered"], account["pending"]) == (waiting, 0)
+    assert ended.accounts()["reports"]["mlflow"]["delivered"] == 1
+    assert FORTY_STEPS in artifact(address, only_run(chosen), "report.html").decode()
     assert listed(all_points(chosen)) == listed(expected(ended.folder))
     assert only_run(chosen)["info"]["status"] == "FINISHED"
 

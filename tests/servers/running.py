@@ -239,7 +239,9 @@ class Mlflow(Server):
             {
                 "_MLFLOW_SERVER_FILE_STORE": database,
                 "_MLFLOW_SERVER_REGISTRY_STORE": database,
-                "_MLFLOW_SERVER_ARTIFACT_ROOT": str(folder / "artifacts"),
+                "_MLFLOW_SERVER_ARTIFACT_ROOT": "mlflow-artifacts:/",
+                "_MLFLOW_SERVER_ARTIFACT_DESTINATION": str(folder / "artifacts"),
+                "_MLFLOW_SERVER_SERVE_ARTIFACTS": "true",
                 "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",
                 "MLFLOW_DISABLE_TELEMETRY": "true",
             },

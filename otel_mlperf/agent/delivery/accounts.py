@@ -87,7 +87,7 @@ class Accounts:
         self.lost(account, "store_full", spans)
 
     def collected(self, points: int, signal: Signal = "metrics") -> None:
-        """Metric points made, or scalars."""
+        """Metric points made, or scalars, or the page of the run."""
         for account in self._of(signal):
             account.created += points
 

@@ -122,6 +122,8 @@ def decode_batch(form: Form, signal: Signal, request: WaitingRequest, body: byte
     number, items = request.number, request.items
     if form == "otlp":
         return Batch(number=number, signal=signal, items=items, otlp=body)
+    if signal == "reports":
+        return Batch(number=number, signal=signal, items=items, report=body)
     if signal == "scalars":
         resource, scalars = msgspec.msgpack.decode(body, type=_SCALARS)
         return Batch(number=number, signal=signal, items=items, resource=resource, scalars=scalars)

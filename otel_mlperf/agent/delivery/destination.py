@@ -24,8 +24,9 @@ if TYPE_CHECKING:
     from otel_mlperf.agent.model.scalar_item import ScalarItem
     from otel_mlperf.agent.model.table_rows import TableRows
 
-Signal = Literal["spans", "metrics", "scalars"]
-"""Scalars are points of curves by step, for trackers of experiments."""
+Signal = Literal["spans", "metrics", "scalars", "reports"]
+"""Scalars are points of curves by step, for trackers of experiments; a report is the page of the
+run, made when it has ended."""
 Form = Literal["items", "otlp"]
 SpanKind = Literal["section", "rollup", "segment"]
 Instrument = Literal["gauge", "sum", "histogram"]
@@ -104,6 +105,8 @@ class Batch(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     spans: list[SpanItem] = []
     points: list[PointItem] = []
     scalars: list[ScalarItem] = []
+    report: bytes = b""
+    """A file of HTML."""
     otlp: bytes = b""
     """For a destination of form ``otlp`` instead of the lists: the encoded export request."""
 

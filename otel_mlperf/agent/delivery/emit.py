@@ -83,6 +83,12 @@ class Emitter:
                 part = scalars[at : at + _MOST_SPANS]
                 self._queue(account, len(part), encode_scalars(self._state.resource, part))
 
+    def keep_report(self, page: bytes) -> None:
+        """The page of the run, for the outbox."""
+        self._accounts.collected(1, "reports")
+        for taker in self._accounts.takers("reports"):
+            self._queue(account_of("reports", taker.name), 1, page)
+
     def flush(self, part: int) -> None:
         """Offers what waits in the log of events; ``part`` is the number of the batch.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from http.client import HTTPException
 from typing import TYPE_CHECKING, Any, Final
-from urllib.parse import urlencode, urlsplit
+from urllib.parse import quote, urlencode, urlsplit
 
 import msgspec
 
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from otel_mlperf.otlp.transport import Reply
 
 _API: Final = "/api/2.0/mlflow/"
+_ARTIFACTS: Final = "/api/2.0/mlflow-artifacts/artifacts/"
 _ANSWER_MOST: Final = 32 << 20
 """A run is answered with the last value of each of its metrics."""
 _LOCKED_OUT_S: Final = 30.0
@@ -55,25 +56,31 @@ class MlflowClient:
 
     def __init__(self, settings: ServerSettings) -> None:
         self._endpoint = settings.endpoint
-        self._path = urlsplit(settings.endpoint).path + _API
+        self._path = urlsplit(settings.endpoint).path
         self._transport = Transport(settings, _ANSWER_MOST)
         self._headers = settings.headers | {"user-agent": "otel-mlperf"}
         self._words = Words(settings)
 
     def get(self, call: str, **asked: str) -> dict[str, Any]:
         """What the server knows."""
-        return self._call("GET", f"{call}?{urlencode(asked)}", b"")
+        return self._call("GET", f"{_API}{call}?{urlencode(asked)}", b"")
 
     def post(self, call: str, **said: object) -> dict[str, Any]:
         """What the server answers to what it is told, or to a question that is a body."""
-        return self._call("POST", call, msgspec.json.encode(said))
+        return self._call("POST", _API + call, msgspec.json.encode(said))
+
+    def put(self, artifact: str, content: bytes, kind: str) -> dict[str, Any]:
+        """Keeps a file of MIME type ``kind`` in the server's own store of artifacts."""
+        return self._call("PUT", _ARTIFACTS + quote(artifact), content, kind)
 
     def close(self) -> None:
         """Closes the connection; the next call opens another."""
         self._transport.close()
 
-    def _call(self, method: str, call: str, body: bytes) -> dict[str, Any]:
-        headers = self._headers | ({"content-type": "application/json"} if body else {})
+    def _call(
+        self, method: str, call: str, body: bytes, kind: str = "application/json"
+    ) -> dict[str, Any]:
+        headers = self._headers | ({"content-type": kind} if body else {})
         try:
             reply = self._transport.ask(method, self._path + call, body, headers)
         except (OSError, HTTPException, ValueError) as error:
@@ -81,7 +88,7 @@ class MlflowClient:
         content = _content(reply)
         if reply.status == 200 and content is not None:
             return content
-        raise self._refusal(call.partition("?")[0], reply, content)
+        raise self._refusal(call.partition("?")[0].removeprefix(_API), reply, content)
 
     def _refusal(
         self, call: str, reply: Reply, content: dict[str, Any] | None

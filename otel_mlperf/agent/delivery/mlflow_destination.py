@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from otel_mlperf.agent.delivery.destination import Delivered, Destination, Refused, TryLater
 from otel_mlperf.agent.delivery.mlflow_client import MlflowClient, Rejected, Unavailable
 from otel_mlperf.agent.delivery.mlflow_points import key_of, metric_of, tag_text
+from otel_mlperf.agent.delivery.mlflow_report import REFUSED, RUN_DELETED, MlflowReport
 from otel_mlperf.agent.delivery.mlflow_run import MlflowRun
 from otel_mlperf.agent.delivery.mlflow_settings import read_mlflow_settings
 from otel_mlperf.errors import StoreError
@@ -24,21 +25,21 @@ if TYPE_CHECKING:
 _log = logging.getLogger("otel_mlperf.agent")
 _MOST_METRICS: Final = 1000
 """In one call."""
-RUN_DELETED: Final = "run_deleted"
-REFUSED: Final = "refused"
 
 
 class MlflowDestination(Destination):
     """One run at a tracking server."""
 
     name = MLFLOW
-    signals = ("scalars",)
 
-    def __init__(self, client: MlflowClient, run: MlflowRun) -> None:
-        self._client, self._run = client, run
+    def __init__(self, client: MlflowClient, run: MlflowRun, report: MlflowReport | None) -> None:
+        self._client, self._run, self._report = client, run, report
+        self.signals = ("scalars", "reports") if report else ("scalars",)
 
     def accept(self, batch: Batch) -> Verdict:
-        """Logs its points, then what they say of the run itself."""
+        """Logs its points, then what they say of the run itself; or keeps its page."""
+        if self._report and batch.signal == "reports":
+            return self._report.accept(batch.report)
         try:
             run_id = self._run.ready()
             is_alone = self._run.facts().world_size == 1
@@ -54,9 +55,11 @@ class MlflowDestination(Destination):
         return Delivered(lost)
 
     def close(self, signal: Signal) -> None:
-        """Closes the connection."""
-        del signal  # there is one
-        self._client.close()
+        """Closes its connection."""
+        if self._report and signal == "reports":
+            self._report.close()
+        else:
+            self._client.close()
 
     def _log_points(self, run_id: str, points: list[dict[str, Any]]) -> dict[str, int]:
         refused: list[str] = []
@@ -105,5 +108,8 @@ def make(site: Site) -> MlflowDestination:
     if settings.is_login_readable:
         where = settings.server.endpoint
         _log.warning("mlflow: the login goes over plain http to %s: use https", where)
-    client = MlflowClient(settings.server)
-    return MlflowDestination(client, MlflowRun(client, site, settings))
+    client, report = MlflowClient(settings.server), None
+    if site.options.tracker_report:
+        own = MlflowClient(settings.server)
+        report = MlflowReport(own, MlflowRun(own, site, settings), settings)
+    return MlflowDestination(client, MlflowRun(client, site, settings), report)

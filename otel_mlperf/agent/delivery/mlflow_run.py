@@ -67,6 +67,16 @@ class MlflowRun:
                 _log.warning("mlflow: what the run is was refused: %s", error.words)
         return self._id
 
+    def artifacts(self) -> str:
+        """Where its files are kept, as a URI; empty: it is deleted. Whoever asks makes no run."""
+        try:
+            self._id = self._id or self._settings.run_id or self._found(self._experiment(), "ALL")
+        except Rejected as error:
+            raise Unavailable(error.words, _ASK_AGAIN_S) from error
+        if not self._id:
+            raise Unavailable(f"the run is not at {self._settings.server.endpoint} yet")
+        return "" if self.is_gone() else str(self._get()["info"]["artifact_uri"])
+
     def is_gone(self) -> bool:
         """Whether somebody has deleted it."""
         try:
@@ -86,9 +96,8 @@ class MlflowRun:
 
     def _found_or_made(self) -> str:
         experiment, run_id = self._experiment(), self.facts().id
-        if meant := self._search(experiment, RUN_TAG, run_id):
-            self._has_ended = meant[0]["info"]["status"] != _STATUS["running"]
-            return str(meant[0]["info"]["run_id"])
+        if meant := self._found(experiment):
+            return meant
         if not self._is_makers:
             raise Unavailable(
                 f"the run is not at {self._settings.server.endpoint} yet: the agent of rank 0 "
@@ -99,6 +108,16 @@ class MlflowRun:
         chosen = str((made[0] if made else self._make(experiment))["info"]["run_id"])
         self._client.post("runs/set-tag", run_id=chosen, key=RUN_TAG, value=run_id)
         return chosen
+
+    def _found(self, experiment: str, view: str = "ACTIVE_ONLY") -> str:
+        """The id of the run that is meant; empty: nobody has made it yet.
+
+        In ``view`` ``ALL`` that may be one that is deleted.
+        """
+        for meant in self._search(experiment, RUN_TAG, self.facts().id, view)[:1]:
+            self._has_ended = meant["info"]["status"] != _STATUS["running"]
+            return str(meant["info"]["run_id"])
+        return ""
 
     def _experiment(self) -> str:
         name, known = self._settings.experiment, self._settings.experiment_id
@@ -129,7 +148,9 @@ class MlflowRun:
                     raise
         raise Unavailable(f"experiment {name!r} can be neither found nor made", _ASK_AGAIN_S)
 
-    def _search(self, experiment: str, tag: str, run_id: str) -> list[dict[str, Any]]:
+    def _search(
+        self, experiment: str, tag: str, run_id: str, view: str = "ACTIVE_ONLY"
+    ) -> list[dict[str, Any]]:
         quote = '"' if "'" in run_id else "'"
         found = self._client.post(
             "runs/search",
@@ -137,6 +158,7 @@ class MlflowRun:
             filter=f"tags.`{tag}` = {quote}{run_id}{quote}",
             order_by=["attributes.start_time ASC"],
             max_results=10,
+            run_view_type=view,
         )
         return list(found.get("runs", []))
 

@@ -22,6 +22,7 @@ from otel_mlperf.agent.delivery.store_destination import STORE, StoreDestination
 from otel_mlperf.agent.intake.event_queue import EventQueue
 from otel_mlperf.agent.intake.spiller import Spiller
 from otel_mlperf.agent.intake.write_ahead_log import Log
+from otel_mlperf.agent.lifecycle.ended_run import is_page_due, queue_page
 from otel_mlperf.agent.lifecycle.node_parts import load_or_begin, make_node_parts
 from otel_mlperf.agent.model.agent_state import AgentState, write_state
 from otel_mlperf.agent.model.events import Joined, Left
@@ -29,6 +30,7 @@ from otel_mlperf.agent.readings.reading_rounds import ReadingRounds, find_used
 from otel_mlperf.agent.readings.sensor_set import this_machine
 from otel_mlperf.errors import StoreError
 from otel_mlperf.ids import safe_name
+from otel_mlperf.journal.journal_folder import journals_in
 from otel_mlperf.store.parts import window_host, write_as_of
 
 if TYPE_CHECKING:
@@ -135,6 +137,7 @@ class Agent:
         while self._windows.waiting and time.monotonic() < until:
             self._take([*self._windows.step(self._state)])
             time.sleep(GLANCE_S)
+        self._queue_page()
         # The last accounts can say that all was delivered only after all was; they are a request
         # themselves, hence once more.
         if self._sender.drain(max(0.0, until - time.monotonic())):
@@ -142,6 +145,15 @@ class Agent:
             self._processor.emitter.export_accounts(time.time_ns())
             self._sender.drain(_LAST_S)
         self.finish()
+
+    def _queue_page(self) -> None:
+        """The page of the run, unless a process of it comes meanwhile: then it is not over."""
+        if is_page_due(self._state, self._processor):
+            self.flush(time.time_ns())  # what the page shows is in the tables
+            queue_page(
+                self.run_folder, self._folder, self._state, self._processor,
+                lambda: not journals_in(self._tail.folder),
+            )  # fmt: skip
 
     def _pause(self, began: float) -> None:
         """Until the time of the next look, or until a glance shows that it should come sooner."""

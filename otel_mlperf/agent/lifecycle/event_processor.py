@@ -111,6 +111,7 @@ class EventProcessor:
             rank = self._state.ranks.setdefault(instance, RankState(meta, instance))
             rank.live = True
         if not meta.is_child:
+            self._state.page_due = True
             self._tables.add("processes", process_row(journal))
 
     def _name(self, event: Named) -> None:

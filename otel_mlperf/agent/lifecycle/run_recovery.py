@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from otel_mlperf.agent.delivery.accounts import write_report
 from otel_mlperf.agent.lifecycle.agent_process import first_meta, serve
+from otel_mlperf.agent.lifecycle.ended_run import is_page_due, queue_page
 from otel_mlperf.agent.lifecycle.node_parts import load_or_begin, make_node_parts
 from otel_mlperf.agent.model.agent_options import Options, read_options
 from otel_mlperf.agent.model.agent_state import write_state
@@ -147,6 +148,8 @@ def _deliver(run_folder: Path, place: Path, options: Options) -> Recovered:
     for event in parts.windows.rest(state):
         parts.processor.apply(event)
         converted += not event.lost
+    if is_page_due(state, parts.processor):
+        queue_page(run_folder, place, state, parts.processor)
     before = len(parts.outbox.pending)
     parts.sender.start()
     parts.sender.drain(PATIENCE_S)

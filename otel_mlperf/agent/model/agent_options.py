@@ -37,6 +37,8 @@ class Options:
     drain_s: float = 30.0
     trackers: frozenset[str] = frozenset()
     """Trackers of experiments that are told of the run."""
+    tracker_report: bool = False
+    """Whether those that keep files get its page."""
     readings: Level | Literal["none"] = "none"
     sources: frozenset[str] = frozenset(READING_SOURCES)
     readings_s: float = 5.0
@@ -71,6 +73,7 @@ def read_options(environ: Mapping[str, str]) -> Options:
         store_bytes=config.store_bytes,
         drain_s=config.drain_s,
         trackers=frozenset(config.destinations.split(",")) - {""},
+        tracker_report=config.tracker_report,
         readings=config.readings,
         sources=frozenset(READING_SOURCES).difference(config.readings_off.split(",")),
         readings_s=_readings_s(config),

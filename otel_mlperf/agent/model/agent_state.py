@@ -138,6 +138,8 @@ class AgentState(msgspec.Struct):
     flushed_ns: int = 0
     scalars: list[ScalarItem] = []
     """Points for trackers that wait for their batch."""
+    page_due: bool = False
+    """Whether a process has come since the page of the run was made."""
     scalars_ns: int = 0
     """When the last batch of them was made."""
     last_steps: dict[int, int] = {}

@@ -13,11 +13,12 @@ import uuid
 import pytest
 from by_hand import MS, Program, accounts, adds_up
 from mlflow_proxy import Answer, MlflowProxy, Unanswered
-from mlflow_shown import ask, entries, expected, history, in_mlflow, runs
+from mlflow_shown import artifact, ask, entries, expected, history, in_mlflow, runs
 from servers.running import wait_until
 from tracked_by_hand import batch, train
 
 from otel_mlperf.agent.delivery.destination import (
+    Batch,
     Delivered,
     Refused,
     Site,
@@ -68,7 +69,7 @@ def destination(tmp_path, environ):
         folder = tmp_path / host
         folder.mkdir(exist_ok=True)
         write_run_file(str(folder), FACTS | {"world_size": world})
-        options = Options(policy=Policy(), environ=environ | more)
+        options = Options(policy=Policy(), environ=environ | more, tracker_report=True)
         live = dict.fromkeys(ranks, True) if not isinstance(ranks, dict) else ranks
         made.append(make(Site(folder, host, options, TableRows(), lambda: live)))
         return made[-1]
@@ -76,7 +77,8 @@ def destination(tmp_path, environ):
     made = []
     yield make_one
     for one in made:
-        one.close("scalars")
+        for signal in one.signals:
+            one.close(signal)
 
 
 def scalar(number, value=0.5, name="loss", **more):
@@ -88,6 +90,11 @@ def ended(outcome, **more):
     order = ["running", "finished", "interrupted", "killed", "failed"]
     given = {"kind": "outcome", "phase": "", "text": outcome} | more
     return scalar(9, order.index(outcome), "outcome", **given)
+
+
+def page(content=b"<!doctype html>", number=2):
+    """The page of a run on its way."""
+    return Batch(number=number, signal="reports", items=1, report=content)
 
 
 def only_run(proxy, experiment):
@@ -483,3 +490,57 @@ def test_server_that_asks_who_we_are_is_shown_a_certificate(
 
     assert isinstance(verdict, TryLater)
     assert history(mlflow_server.url, run, "train/loss") == [(1, 0.5)]
+
+
+def test_page_of_a_run_is_a_file_of_it(destination, proxy, experiment):
+    """Once the run is there; a later one takes its place."""
+    one = destination()
+    early = one.accept(page())
+
+    assert isinstance(early, TryLater)
+    assert "the run is not at" in early.reason
+    assert one.accept(batch(1, scalar(1))) == Delivered()
+    for content in (b"<p>1</p>", b"<p>" + b"2" * 1_500_000 + b"</p>"):
+        assert one.accept(page(content)) == Delivered()
+        assert artifact(proxy.behind, only_run(proxy, experiment), "report.html") == content
+
+
+def test_page_goes_to_no_store_that_the_server_does_not_write(
+    destination, proxy, experiment, tmp_path, caplog
+):
+    """That is said, and it counts as lost."""
+    elsewhere = {"name": experiment, "artifact_location": str(tmp_path / "artifacts")}
+    ask(proxy.behind, "experiments/create", elsewhere)
+    one = destination()
+    assert one.accept(batch(1, scalar(1))) == Delivered()
+
+    assert one.accept(page()) == Refused("artifact_store")
+    assert f"artifacts are at {tmp_path}/artifacts/" in caplog.text
+    assert "--serve-artifacts" in caplog.text
+
+
+def test_page_of_a_run_that_somebody_deleted_is_lost(destination, proxy, experiment):
+    """As its points are."""
+    one = destination()
+    assert one.accept(batch(1, scalar(1))) == Delivered()
+    ask(proxy.behind, "runs/delete", {"run_id": only_run(proxy, experiment)["info"]["run_id"]})
+
+    assert one.accept(page()) == Refused("run_deleted")
+
+
+def test_page_that_the_server_cannot_take_now_waits(destination, proxy, experiment):
+    """And what it will never take is lost."""
+    one = destination()
+    assert one.accept(batch(1, scalar(1))) == Delivered()
+    for status, verdict in ((503, TryLater), (413, Refused)):
+        proxy.fail = lambda call, _, s=status: Answer(s) if call.endswith("report.html") else None
+        assert isinstance(one.accept(page()), verdict)
+    proxy.fail = lambda *_: None
+    assert one.accept(page(b"<p>")) == Delivered()
+    assert artifact(proxy.behind, only_run(proxy, experiment), "report.html") == b"<p>"
+
+
+def test_page_is_not_asked_for_where_it_is_switched_off(tmp_path, environ):
+    """Then nobody makes one."""
+    options = Options(policy=Policy(), environ=environ)
+    assert make(Site(tmp_path, "node", options, TableRows(), dict)).signals == ("scalars",)

@@ -1,0 +1,45 @@
+"""What is made of a run when it has ended, for those that take it?
+
+Its page, by the agent that has rank 0: a run has one.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from otel_mlperf.agent.run_page import make_page
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from otel_mlperf.agent.lifecycle.event_processor import EventProcessor
+    from otel_mlperf.agent.model.agent_state import AgentState
+
+
+def is_page_due(state: AgentState, processor: EventProcessor) -> bool:
+    """Whether somebody takes the page of this run, which has changed since the last one."""
+    is_taken = bool(processor.accounts.takers("reports"))
+    return is_taken and state.page_due and not state.journals and 0 in state.seen_ranks()
+
+
+def queue_page(
+    run_folder: Path,
+    folder: Path,
+    state: AgentState,
+    processor: EventProcessor,
+    is_wanted: Callable[[], bool] = lambda: True,
+) -> None:
+    """Makes the page from the tables and puts it into the outbox; else it stays due.
+
+    Args:
+        run_folder: what it is about.
+        folder: the agent's own.
+        state: whether it is due, from now on too.
+        processor: whose outbox.
+        is_wanted: asked meanwhile.
+    """
+    page = make_page(run_folder, folder, is_wanted)
+    if page is not None:
+        processor.emitter.keep_report(page)
+        state.page_due = False

@@ -1,0 +1,40 @@
+"""What does the process do that makes the page of a run for the agent?"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from typing import Final
+
+_LAST: Final = 19
+"""Everybody else goes first."""
+
+
+def main(argv: list[str]) -> int:
+    """Writes the page; ``argv[0]`` is JSON: the run's folder, the file, seconds at most."""
+    import msgspec
+
+    from otel_mlperf.errors import OtelMlperfError
+
+    run_folder, file, limit_s = msgspec.json.decode(argv[0], type=tuple[str, str, int])
+    os.setpriority(os.PRIO_PROCESS, 0, _LAST)
+    signal.alarm(limit_s)  # also when the agent that would end it is gone
+    try:
+        _write(run_folder, file)
+    except OtelMlperfError as error:
+        sys.stderr.write(f"{error}\n")
+        return error.exit_code
+    return 0
+
+
+def _write(run_folder: str, file: str) -> None:
+    from pathlib import Path
+
+    from otel_mlperf.analysis.page.run_page import read_page
+    from otel_mlperf.report.page.page_file import render_page
+    from otel_mlperf.store.run_folders import read_run
+    from otel_mlperf.whole_file import write_whole
+
+    page = render_page(read_page([read_run(Path(run_folder))]))
+    write_whole(file, page.encode())
