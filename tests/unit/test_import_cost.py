@@ -100,8 +100,7 @@ FULL_COLLECTION = 700 * 11 * 11
 
 def test_start_brings_no_full_collection_nearer(tmp_path):
     """What it leaves behind is less than a fourteenth of what one takes, imports included."""
-    left = run(
-        """
+    code = """
 import gc, json, os, sys
 import otel_mlperf as om
 gc.collect()
@@ -112,9 +111,9 @@ after = gc.get_count()[0]
 run.stop()
 os.unlink(run._recorder.journal.path); os.rmdir(os.path.dirname(run._recorder.journal.path))
 print(after - before)
-""",
-        str(tmp_path),
-    )
+"""
+    # The first one may have to compile what was never imported, which leaves more behind.
+    _, left = (run(code, str(tmp_path)) for _ in range(2))
 
     assert left < FULL_COLLECTION / 14
 
