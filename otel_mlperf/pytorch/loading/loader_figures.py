@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from otel_mlperf.pytorch.loading.worker_counts import Fetched
     from otel_mlperf.recorder.instruments.cells import Labels
 
+clock: Final = time.monotonic_ns
+"""That all of this is measured by."""
 _EVERY_NS: Final = 500_000_000
 """How often what was counted is told."""
 _MOST_WORKERS: Final = 64
@@ -150,11 +152,6 @@ class Loaders:
 def record_pinned(taken_ns: int) -> None:
     """A batch was copied into pinned memory."""
     _series(names.LOADER_PIN, ()).record(taken_ns / 1e9)
-
-
-def clock() -> int:
-    """Now, of the clock that all of this is measured by."""
-    return time.monotonic_ns()
 
 
 def _add(metric: Metric, value: float, labels: Labels) -> None:

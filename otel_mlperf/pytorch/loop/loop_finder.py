@@ -258,10 +258,11 @@ class Loop:
         if not self.depth:
             if self.validation.is_untried:
                 self._data.train(self._asked)  # its batches are for training after all
-            if self._learners.heard_teachers(module, self.step.ended):
+            if self._learners.heard and self._learners.heard_teachers(module, self.step.ended):
                 self.validation.take_forwards_back()
-            self.validation.end()
-            is_another = self.step.round.is_over_for(
+            if self.validation.is_open:
+                self.validation.end()
+            is_another = self.step.round.awaits_first and self.step.round.is_over_for(
                 module, self._learners.is_new, is_fed=self.step.source.is_there
             )
             if not self.step.is_open:

@@ -47,7 +47,8 @@ class Learners:
     def __init__(self) -> None:
         self._known: dict[int, _Called] = {}
         self._latest: _Called | None = None
-        self._heard: set[_Called] = set()
+        self.heard: set[_Called] = set()
+        """Called between two steps, where no loader gives anything, since the last step."""
 
     def __bool__(self) -> bool:
         return self._latest is not None
@@ -120,7 +121,7 @@ class Learners:
 
     def hear(self, module: Any) -> None:
         """It is called between two steps, where no loader gives anything."""
-        self._heard.add(self._known.get(id(module)) or self._know(module))
+        self.heard.add(self._known.get(id(module)) or self._know(module))
 
     def heard_teachers(self, learning: Any, turn: int) -> bool:
         """Whether those that were heard before ``learning`` is called are no validation.
@@ -128,9 +129,9 @@ class Learners:
         Teachers never learn, and they were what came before the last turn, too; nor is it another
         model that is validated before the first turn.
         """
-        if not self._heard:
+        if not self.heard:
             return False
-        heard, self._heard = self._heard, set()
+        heard, self.heard = self.heard, set()
         core = None if learning is None else _layers_of(learning)[-1]
         if any(known.has_learned or known.core() is core for known in heard):
             return False
@@ -225,6 +226,8 @@ class UpdateRound:
         """Which optimizer updated after a module was called first, by that and the one before."""
         self._latest = self._first = _NOBODY
         """The optimizer that has updated last, and the module that was called first since."""
+        self.awaits_first = True
+        """Whether none was called since."""
         self._in_a_row = 0
         """How often it has."""
         self._is_another_loop = False
@@ -258,9 +261,9 @@ class UpdateRound:
             records: whether with gradients.
             is_fed: whether the loop will ask a loader for a batch again, which ends the step.
         """
-        if self._first != _NOBODY:
+        if not self.awaits_first:
             return False
-        self._first = first = id(module) * 2 + records
+        self.awaits_first, self._first = False, (first := id(module) * 2 + records)
         self._is_another_loop = False
         following = self._followed.get((first, self._latest))
         if following is not None:
@@ -297,14 +300,14 @@ class UpdateRound:
         self._remember(number)
 
     def _remember(self, number: int) -> None:
-        if self._first != _NOBODY:
+        if not self.awaits_first:
             if len(self._followed) > _MOST_TURNS:  # modules that are made anew each time
                 self._followed.clear()
             if not self._is_another_loop:
                 self._followed[self._first, self._latest] = number
             self._followed[self._first, _NOBODY] = number
         self._in_a_row = self._in_a_row + 1 if number == self._latest else 1
-        self._latest, self._first = number, _NOBODY
+        self._latest, self.awaits_first = number, True
 
     def repeat(self) -> None:
         """One begins again before others had their turn: the step was whole without them."""

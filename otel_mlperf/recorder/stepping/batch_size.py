@@ -37,7 +37,7 @@ def count_tokens(batch: Any, amount: Literal["auto"] | int | Callable[[Any], int
         if amount == "auto":
             return _places(batch)
         count = amount(batch) if callable(amount) else amount
-        return int(count) if isinstance(count, int | float) else None
+        return int(count) if isinstance(count, _NUMBERS) else None
     except Exception as error:  # noqa: BLE001 - the program's function
         internal_error(error)
         return None
@@ -83,15 +83,13 @@ def _leading(batch: Any, depth: int) -> int | None:
     shape = getattr(batch, "shape", None)
     if shape is not None:
         return int(shape[0]) if len(shape) else 1
-    if depth == 0 or isinstance(batch, str | bytes):
+    if depth == 0 or not isinstance(batch, _CONTAINERS):
         return None
     if isinstance(batch, Mapping):
         sizes = (_leading(value, depth - 1) for value in batch.values())
         return next((size for size in sizes if size is not None), None)
-    if isinstance(batch, list | tuple):
-        # The first tensor's size, as in (inputs, labels). A list of anything else holds the samples
-        # themselves; a tuple of it may as well be the parts of one.
-        if batch and (size := _leading(batch[0], depth - 1)) is not None:
-            return size
-        return len(batch) if isinstance(batch, list) else None
-    return None
+    # The first tensor's size, as in (inputs, labels). A list of anything else holds the samples
+    # themselves; a tuple of it may as well be the parts of one.
+    if batch and (size := _leading(batch[0], depth - 1)) is not None:
+        return size
+    return len(batch) if isinstance(batch, list) else None
