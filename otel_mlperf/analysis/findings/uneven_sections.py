@@ -1,4 +1,8 @@
-"""Which sections take so different times from step to step that it costs something?"""
+"""Which sections take so different times from step to step that it costs something?
+
+Not those of a machine that is uneven itself: where threads wait for CPUs, a hypervisor takes some,
+or others have some, a step takes longer now and then, whatever it does.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +11,8 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from otel_mlperf import names
+from otel_mlperf.analysis.findings.cpu_shares import read_cpu_shares
+from otel_mlperf.analysis.findings.cpu_waits import waits_of_steps
 from otel_mlperf.analysis.findings.periodic_stalls import find_periodic_stall
 from otel_mlperf.analysis.steps.step_shares import shown
 from otel_mlperf.findings.finding import Finding, Gain, Where
@@ -18,6 +24,8 @@ if TYPE_CHECKING:
 
 _FEWEST: Final = 60
 """Steps from which on a spread is one."""
+_FELT: Final = 2.0
+"""Times a wait for a CPU by which a step may take longer: other threads wait for the one."""
 _ELSEWHERE: Final = (names.DATA_LOADING, names.GARBAGE_COLLECTION, names.COMPILE)
 """Kinds that are uneven by nature, and have findings of their own."""
 
@@ -32,15 +40,26 @@ def find_uneven_sections(numbers: RunNumbers) -> list[Finding]:
         return []
     told = {finding.where.section for finding in find_periodic_stall(numbers)}
     step_ns = float(np.mean(steps.durations_ns))
+    least = max(row.matters, _of_machine(numbers))
     found = []
     for section in numbers.sections:
         if section.category in _ELSEWHERE or shown(section.name) in told:
             continue
         median, p95 = (float(value) for value in np.quantile(section.own_ns, (0.5, 0.95)))
         excess = float(np.maximum(section.own_ns - median, 0).mean())
-        if median and row.holds(p95 / median) and excess >= row.matters * step_ns:
+        if median and row.holds(p95 / median) and excess >= least * step_ns:
             found.append(_finding(numbers, section, p95 / median, excess / step_ns))
     return found
+
+
+def _of_machine(numbers: RunNumbers) -> float:
+    """Share of a step up to which the machine explains that some take longer; 0.0: not known."""
+    steps, shares = numbers.steps, read_cpu_shares(numbers)
+    assert steps is not None
+    first, last = int(steps.numbers.min()), int(steps.numbers.max())
+    waits = waits_of_steps(numbers, first, last) or 0.0
+    others = shares.others / shares.host.cpus if shares.host is not None else 0.0
+    return max(_FELT * waits, others)
 
 
 def _finding(numbers: RunNumbers, section: SectionSeries, times: float, share: float) -> Finding:

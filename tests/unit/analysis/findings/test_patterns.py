@@ -98,6 +98,26 @@ def test_steps_that_wait_for_a_cpu_do_not_drift(tmp_path, of_main, own):
     assert (found and found.evidence["without_cpu_waits"]) == (own and pytest.approx(own, abs=0.05))
 
 
+def test_two_threads_that_meet_often_lose_more_than_their_wait(tmp_path):
+    """Neighbours came, and 49 % of their time waiting made steps of 42 ms into such of 230."""
+    run = steady(tmp_path, of_step=lambda n: {"forward": 94 * MS if n >= 200 else 0})
+    main = {names.PROCESS_ROLE: "main"}
+    for second in range(15):
+        late = max(second - 5, 0)
+        for metric, labels, value in (
+            (names.MAIN_THREAD_CPU_TIME, {}, second - 0.49 * late),
+            (names.MAIN_THREAD_RUN_DELAY, {}, 0.49 * late),
+            (names.PROCESS_CPU_TIME, main | {names.CPU_MODE: "user"}, 2 * (second - 0.49 * late)),
+            (names.PROCESS_RUN_DELAY, main, 2 * 0.49 * late),
+        ):
+            run.row(
+                "readings", rank=0, restart=0, name=metric.name, labels=json.dumps(labels),
+                time_ns=START + second * S, value=float(value),
+            )  # fmt: skip
+
+    assert "step_drift" not in found_in(run)
+
+
 def test_what_another_guest_of_the_host_takes_is_no_drift(tmp_path):
     """In the last third the hypervisor takes a third of what the machine would work."""
     run = steady(tmp_path, of_step=lambda n: {"forward": 10 * MS if n >= 200 else 0})
@@ -149,6 +169,27 @@ def test_a_section_as_uneven_as_a_shared_machine_is_not_found(tmp_path):
 
     run = steady(tmp_path, of_step=lambda n: {"forward": 13 * MS} if chosen[n] else {})
     assert "uneven_section" not in found_in(run)
+
+
+@pytest.mark.parametrize(
+    ("waits", "others", "is_told"),
+    [(0.0, 0.0, True), (0.02, 0.1, True), (0.25, 0.0, False), (0.02, 1.0, False)],
+    ids=["alone", "hardly anybody", "waits for CPUs", "a CPU of two is others'"],
+)
+def test_a_section_that_the_machine_makes_uneven_is_not_found(tmp_path, waits, others, is_told):
+    """30 ms more in a tenth of the steps: an eighth of the time."""
+    chosen = np.random.default_rng(7).random(300) < 0.1
+    run = steady(tmp_path, of_step=lambda n: {"forward": 30 * MS} if chosen[n] else {})
+    cpu_read(run, lambda s: ((1 - waits) * s, waits * s))
+    for second in range(10):
+        row = {"rank": None, "restart": 0, "time_ns": START + second * S}
+        user = json.dumps({names.CPU_MODE: "user"})
+        busy = (1 - waits + others) * second
+        run.row("readings", **row, name=names.SYSTEM_CPU_COUNT.name, labels="{}", value=2.0)
+        run.row("readings", **row, name=names.SYSTEM_CPU_TIME.name, labels=user, value=busy)
+    told = judge_run(read_run(run.write())).findings
+
+    assert ("uneven_section" in {one.id for one in told}) == is_told
 
 
 @pytest.mark.parametrize("name", ["data.load", "compile", "tiny"])
