@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from otel_mlperf.redaction import is_secret_key
-from otel_mlperf.tracker_list import MLFLOW_URI, WANDB_MODE
+from otel_mlperf.tracker_list import MLFLOW_URI, OFFLINE, WANDB, WANDB_MODE
 from otel_mlperf.whole_file import write_whole
 
 if TYPE_CHECKING:
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 FILE: Final = "settings.json"
 _OURS: Final = "OTEL_"
 _EXPORTER: Final = "OTEL_EXPORTER_"
+_DESTINATIONS: Final = "OTEL_MLPERF_DESTINATIONS"
 _ATTRIBUTES: Final = "OTEL_RESOURCE_ATTRIBUTES"
 _OF_MLFLOW: Final = (
     MLFLOW_URI,
@@ -33,7 +34,7 @@ _OF_MLFLOW: Final = (
     "MLFLOW_TRACKING_SERVER_CERT_PATH",
     "MLFLOW_TRACKING_CLIENT_CERT_PATH",
 )
-_OF_WANDB: Final = (WANDB_MODE, "WANDB_PROJECT", "WANDB_ENTITY", "WANDB_RUN_GROUP")
+_OF_WANDB: Final = ("WANDB_PROJECT", "WANDB_ENTITY", "WANDB_RUN_GROUP")
 _MLFLOW_LOGIN: Final = ("MLFLOW_TRACKING_TOKEN", "MLFLOW_TRACKING_USERNAME",
                         "MLFLOW_TRACKING_PASSWORD")  # fmt: skip
 
@@ -91,6 +92,9 @@ def as_recorded(folder: Path, environ: Mapping[str, str]) -> dict[str, str]:
         rest = {name: value for name, value in rest.items() if name not in _MLFLOW_LOGIN}
     elif meant and MLFLOW_URI in rest:
         recorded |= {MLFLOW_URI: rest[MLFLOW_URI]}  # the same server, with whose login it may have
+    if WANDB in recorded.get(_DESTINATIONS, ""):
+        # The file is made whole, by whoever has no login too; then ``wandb sync`` uploads it.
+        recorded[WANDB_MODE] = OFFLINE
     return rest | exporter | recorded
 
 

@@ -17,6 +17,8 @@ TRACKERS: Final = (TENSORBOARD, MLFLOW, WANDB)
 MLFLOW_URI: Final = "MLFLOW_TRACKING_URI"
 """One of those that MLflow itself reads."""
 WANDB_MODE: Final = "WANDB_MODE"
+OFFLINE: Final = "offline"
+"""A mode of W&B: a file is written, and nobody uploads it."""
 
 
 def unusable(names: str, environ: Mapping[str, str]) -> list[str]:
@@ -45,13 +47,33 @@ def _of_mlflow(environ: Mapping[str, str]) -> str:
 
 
 def _of_wandb(environ: Mapping[str, str]) -> str:
-    mode = environ.get(WANDB_MODE, "").strip()
-    if mode == "offline":
-        return _not_installed(WANDB)
-    return (
-        f"wandb is written to a file, which `wandb sync` uploads: {WANDB_MODE} is "
-        f"{repr(mode) if mode else 'none'}, expected offline"
-    )
+    mode = environ.get(WANDB_MODE, "").strip() or "online"
+    if mode not in ("online", OFFLINE):
+        return (
+            f"wandb cannot be told of the run: {WANDB_MODE} is {mode!r}, expected online or offline"
+        )
+    if mode == "online" and not _has_wandb_login(environ):
+        return (
+            "wandb needs a login: WANDB_API_KEY is not set, and there is none for its server in "
+            f"~/.netrc; log in with `wandb login`, or set {WANDB_MODE}=offline"
+        )
+    return _not_installed(WANDB)
+
+
+def _has_wandb_login(environ: Mapping[str, str]) -> bool:
+    """Whether W&B's client would find one; which it is, and whether it is right, it sees itself."""
+    if environ.get("WANDB_API_KEY") or environ.get("WANDB_IDENTITY_TOKEN_FILE"):
+        return True
+    from netrc import NetrcParseError, netrc
+    from os.path import expanduser
+
+    server = environ.get("WANDB_BASE_URL", "").strip().rstrip("/").rpartition("//")[2]
+    try:
+        hosts = netrc(expanduser(environ.get("NETRC") or "~/.netrc")).hosts
+    except (OSError, NetrcParseError):
+        return False
+    # Which server is meant where none is named depends on W&B's version and its file of settings.
+    return server.partition("/")[0] in hosts if server else bool(hosts)
 
 
 def _not_installed(package: str) -> str:

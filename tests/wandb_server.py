@@ -22,6 +22,8 @@ class WandbServer:
     """Listens while it is entered; keeps what came."""
 
     def __init__(self) -> None:
+        self.is_closed = False
+        """Whether no login is good enough."""
         self.upserts: list[dict[str, Any]] = []
         """What was said of runs."""
         self.lines: list[dict[str, Any]] = []
@@ -100,7 +102,9 @@ class _Handler(BaseHTTPRequestHandler):
         if self.headers.get("Content-Encoding") == "gzip":
             body = gzip.decompress(body)
         told: WandbServer = self.server.told  # type: ignore[attr-defined]
-        if self.path == "/graphql":
+        if told.is_closed:
+            self._answer({"errors": [{"message": "no"}]}, status=401)
+        elif self.path == "/graphql":
             self._answer({"data": told.graphql(json.loads(body))})
         elif self.path.endswith("/file_stream"):
             self._answer(told.stream(json.loads(body)))
@@ -108,9 +112,9 @@ class _Handler(BaseHTTPRequestHandler):
             told.other.append((self.command, self.path))
             self._answer({})
 
-    def _answer(self, content: dict[str, Any]) -> None:
+    def _answer(self, content: dict[str, Any], status: int = 200) -> None:
         body = json.dumps(content).encode()
-        self.send_response(200)
+        self.send_response(status)
         self.send_header("Content-Type", "application/json")
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()

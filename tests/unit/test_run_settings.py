@@ -86,3 +86,12 @@ def test_a_login_goes_to_no_other_tracking_server(tmp_path):
     shell = {"MLFLOW_TRACKING_URI": "https://elsewhere", "MLFLOW_TRACKING_PASSWORD": "abc"}
 
     assert as_recorded(tmp_path, shell) == {"MLFLOW_TRACKING_URI": "https://mlflow"}
+
+
+def test_file_of_weights_and_biases_is_completed_without_a_login(tmp_path):
+    """Whoever delivers later uploads it himself; its project is that of the run."""
+    run = {"OTEL_MLPERF_DESTINATIONS": "wandb", "WANDB_PROJECT": "digits"}
+    write_settings(str(tmp_path), run | {"WANDB_API_KEY": "abc", "WANDB_MODE": "online"})
+
+    assert json.loads((tmp_path / FILE).read_text()) == run
+    assert as_recorded(tmp_path, {"WANDB_MODE": "online"}) == run | {"WANDB_MODE": "offline"}

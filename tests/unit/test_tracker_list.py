@@ -67,16 +67,37 @@ def test_mlflow_with_a_server_lacks_nothing(uri):
     assert unusable("mlflow", {"MLFLOW_TRACKING_URI": uri}) == []
 
 
-@pytest.mark.parametrize(("mode", "found"), [(None, "none"), ("online", "'online'")])
-def test_wandb_in_another_mode_is_refused(tmp_path, monkeypatch, mode, found):
-    """It says which variable, what was found, and what uploads the file."""
-    monkeypatch.delenv("WANDB_MODE", raising=False)
-    if mode:
-        monkeypatch.setenv("WANDB_MODE", mode)
-    with pytest.raises(om.ConfigError, match=f"`wandb sync` .* is {found}, expected offline"):
+def test_wandb_in_another_mode_is_refused(tmp_path, monkeypatch):
+    """It says which variable, what was found, and what it may be."""
+    monkeypatch.setenv("WANDB_MODE", "disabled")
+    with pytest.raises(om.ConfigError, match="WANDB_MODE is 'disabled', expected online or off"):
         om.start(destinations="wandb", dir=str(tmp_path))
 
     assert list(tmp_path.iterdir()) == []
+
+
+NETRC = "machine api.wandb.ai\n  login user\n  password hunter2\n"
+
+
+@pytest.mark.parametrize(
+    ("known", "netrc", "has_login"),
+    [
+        ({}, "", False),
+        ({}, "machine", False),
+        ({}, NETRC, True),
+        ({"WANDB_BASE_URL": "https://api.wandb.ai/"}, NETRC, True),
+        ({"WANDB_BASE_URL": "http://own:8080"}, NETRC, False),
+        ({"WANDB_BASE_URL": "http://own:8080", "WANDB_API_KEY": "hunter2"}, "", True),
+        ({"WANDB_IDENTITY_TOKEN_FILE": "/token"}, "", True),
+    ],
+)
+def test_wandb_that_uploads_needs_a_login(tmp_path, known, netrc, has_login):
+    """As its own client finds one; what is missing is said, never the login."""
+    (tmp_path / "netrc").write_text(netrc)
+    lacks = "".join(unusable("wandb", known | {"NETRC": str(tmp_path / "netrc")}))
+
+    assert ("wandb needs a login: WANDB_API_KEY is not set" in lacks) != has_login
+    assert "hunter2" not in lacks
 
 
 def test_folder_of_a_trackers_files_is_no_package(tmp_path, monkeypatch):

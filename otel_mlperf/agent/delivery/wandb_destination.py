@@ -19,17 +19,18 @@ from otel_mlperf.agent.delivery.destination import Delivered, Destination, TryLa
 from otel_mlperf.agent.delivery.tracker_tags import curve_of
 from otel_mlperf.agent.delivery.wandb_file import framed
 from otel_mlperf.agent.delivery.wandb_records import WandbRecords
+from otel_mlperf.agent.delivery.wandb_upload import Upload
 from otel_mlperf.agent.derivation.scalars import OUTCOMES
 from otel_mlperf.errors import StoreError
 from otel_mlperf.ids import safe_name
 from otel_mlperf.run_file import read_run_file
-from otel_mlperf.tracker_list import WANDB
+from otel_mlperf.tracker_list import OFFLINE, WANDB, WANDB_MODE
 from otel_mlperf.whole_file import write_whole
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from otel_mlperf.agent.delivery.destination import Batch, Site, Verdict
+    from otel_mlperf.agent.delivery.destination import Batch, Signal, Site, Verdict
     from otel_mlperf.run_file import RunFile
 
 _EXIT_CODES: Final = {"finished": 0, "failed": 1, "interrupted": 130, "killed": 137}
@@ -60,6 +61,7 @@ class WandbDestination(Destination):
         self._site = site
         self._noted = site.run_folder / "agent" / site.host / f"{WANDB}.json"
         self._records = WandbRecords()
+        self._upload = self._uploaded()
         self._curves: set[str] = set()
         """Those whose axis the file tells."""
 
@@ -75,6 +77,18 @@ class WandbDestination(Destination):
             return TryLater(f"reading the run folder: {error}")
         return Delivered()
 
+    def close(self, signal: Signal) -> None:
+        """Lets the upload end."""
+        del signal  # there is one
+        if self._upload is not None:
+            self._upload.leave()
+
+    def _uploaded(self) -> Upload | None:
+        options = self._site.options
+        if options.environ.get(WANDB_MODE, "").strip() == OFFLINE:
+            return None
+        return Upload(options.environ, self._noted.with_name("wandb.log"), options.drain_s)
+
     def _load(self) -> Written:
         try:
             return msgspec.json.decode(self._noted.read_bytes(), type=Written)
@@ -84,7 +98,9 @@ class WandbDestination(Destination):
     def _append(self, batch: Batch, written: Written, facts: RunFile) -> None:
         run_id = self._run_id(facts)
         path = self._path(run_id, facts)
-        if _size(path) < written.size:  # somebody has removed it: another one begins
+        size = _size(path)
+        had_end = size > written.size
+        if size < written.size:  # somebody has removed it: another one begins
             written.size = 0
         if not written.size:
             self._curves.clear()
@@ -100,13 +116,16 @@ class WandbDestination(Destination):
         points, written.rows = self._records.points(named, facts, written.rows)
         body = framed(written.size, records + points)
         end = framed(written.size + len(body), self._end(batch, written))
-        write_at(path, written.size, body + end)
+        before, written.size = written.size, written.size + len(body)
+        write_at(path, before, body + end)
         # After the file: until then its new end does not count.
-        written.batch, written.size = batch.number, written.size + len(body)
+        written.batch = batch.number
         write_whole(self._noted, msgspec.json.encode(written), is_durable=True)
         self._curves.update(new)
         with suppress(OSError):
             path.with_name(path.name + _SYNCED).unlink()
+        if self._upload is not None:
+            self._upload.go_on(path, has_ended=bool(end), is_anew=had_end)
 
     def _about(self, run_id: str, written: Written, facts: RunFile) -> list[bytes]:
         """What the run is, where the file does not say it, or says something else."""

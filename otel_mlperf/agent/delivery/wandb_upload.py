@@ -1,0 +1,118 @@
+"""Is a file of Weights & Biases on its way to their server while it grows?
+
+W&B's own command reads and uploads it, in a process of its own, which ends by itself behind the end
+of the run. It says itself when the agent has gone: it then has a while for the rest if the run has
+ended, and none if the agent was killed, for the next one starts it again.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import subprocess
+import threading
+import time
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final
+
+from otel_mlperf.isolated_process import command
+from otel_mlperf.whole_file import open_private
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+_log = logging.getLogger("otel_mlperf.agent")
+_REST_S: Final = 60.0
+"""Between two starts where one fails; and at least for what is left when the agent has gone."""
+_NICE: Final = 10
+
+
+class Upload:
+    """The process that uploads one file."""
+
+    def __init__(self, environ: Mapping[str, str], log: Path, rest_s: float) -> None:
+        """``log`` is the file for what W&B's command says, ``rest_s`` its time after the agent."""
+        self._last_word = b"%d\n" % max(rest_s, _REST_S)
+        own = {
+            "WANDB_DIR": str(log.parent),
+            "WANDB_ERROR_REPORTING": "false",
+            "WANDB_SHOW_INFO": "false",
+        }
+        self._environ, self._log_file = {**environ, **own}, log
+        self._child: subprocess.Popen[bytes] | None = None
+        self._again_s = 0.0
+
+    def go_on(self, path: Path, *, has_ended: bool, is_anew: bool) -> None:
+        """The file has grown: by the end of the run, or in place of one (``is_anew``)."""
+        if is_anew:  # it has read that end, or will, and reads nothing behind it
+            self._stop()
+        if not self._is_running():
+            self._start(path)
+        if has_ended and self._child is not None and self._child.stdin is not None:
+            with suppress(OSError):
+                self._child.stdin.write(self._last_word)
+                self._child.stdin.flush()
+
+    def leave(self) -> None:
+        """Nothing more comes: the process has a while for the rest."""
+        if self._child is not None and self._child.stdin is not None:
+            with suppress(OSError):
+                self._child.stdin.close()
+            self._child.poll()
+
+    def _is_running(self) -> bool:
+        child = self._child
+        if child is None or (code := child.poll()) is None:
+            return child is not None
+        _log.warning(
+            "wandb: the upload has ended before the run (status %d), see %s", code, self._log_file
+        )
+        self._stop()
+        self._again_s = time.monotonic() + _REST_S
+        return False
+
+    def _start(self, path: Path) -> None:
+        if time.monotonic() < self._again_s:
+            return
+        try:
+            self._log_file.with_name("wandb").mkdir(exist_ok=True, mode=0o700)
+            # In place of a folder, into which it would write a line each second, for days.
+            self._log_file.with_name("wandb").joinpath("logs").touch()
+            with open(self._log_file, "ab", opener=open_private) as log:
+                self._child = subprocess.Popen(
+                    command("otel_mlperf.agent.delivery.wandb_upload", str(path)),
+                    stdin=subprocess.PIPE,
+                    stdout=log,
+                    stderr=log,
+                    cwd="/",
+                    env=self._environ,
+                    start_new_session=True,
+                )
+        except OSError as error:
+            _log.warning("wandb: no process can be started for the upload: %s", error)
+
+    def _stop(self) -> None:
+        if self._child is not None:
+            self._child.kill()
+            self._child.wait()
+            self.leave()
+        self._child, self._again_s = None, 0.0
+
+
+def main(argv: list[str]) -> int:
+    """Uploads the file ``argv[0]`` until the end of its run, or its agent's."""
+    os.setpriority(os.PRIO_PROCESS, 0, max(_NICE, os.getpriority(os.PRIO_PROCESS, 0)))
+    threading.Thread(target=_end_with_the_agent, daemon=True).start()
+    from wandb.cli.cli import cli
+
+    return int(cli(["beta", "sync", "--live", argv[0]], standalone_mode=False) or 0)
+
+
+def _end_with_the_agent() -> None:
+    said = b""
+    while word := os.read(0, 1 << 10):  # until nobody is there who could write
+        said += word
+    if said:
+        time.sleep(int(said.split()[-1]))
+    os._exit(1)
