@@ -266,14 +266,18 @@ class Loop:
                 module, self._learners.is_new, is_fed=self.step.source.is_there
             )
             if not self.step.is_open:
-                if not self.step.is_idle:
-                    self.step.begin()
+                self._begin_step()
             elif is_another:
                 self.step.end()
                 self.step.begin()
             elif not self.step.round.done:
                 self.step.wait()
         self.step.compute()
+
+    def _begin_step(self) -> None:
+        """One does, unless steps wait for an update that shows that there are any."""
+        if not self.step.is_idle:
+            self.step.begin()
 
     def _validate(self, source: weakref.ref[Any] | None) -> None:
         """A validation goes on, or begins, with what an iterator gives or with no loader."""

@@ -49,6 +49,17 @@ class Rank:
             self._now_ms, self.steps, self._open = self._now_ms + 1, self.steps + 1, None
 
 
+def act(rank: Rank, what: str, by_chance: random.Random) -> None:
+    """What a rank does, if it is that which happens, and the rank goes on."""
+    match what:
+        case "step" if not rank.is_over:
+            rank.step(by_chance.choice([1, 5, 40, 200]))
+        case "begin" if not rank.is_over:
+            rank.begin()
+        case "stop":
+            rank.stop()
+
+
 def make_agent(journals: Path, ranks: list[Rank]) -> Agent:
     """One that finds what an agent before it has left."""
     own = {rank.program.journal.path: rank.program.journal.buffer for rank in ranks}
@@ -70,13 +81,9 @@ def test_each_row_of_each_rank_counts_once(seed, journals, run_folder, monkeypat
 
     for _ in range(by_chance.randint(5, 60)):
         rank = by_chance.choice(ranks)
-        match by_chance.choices([*ACTS], [*ACTS.values()])[0]:
-            case "step" if not rank.is_over:
-                rank.step(by_chance.choice([1, 5, 40, 200]))
-            case "begin" if not rank.is_over:
-                rank.begin()
-            case "stop":
-                rank.stop()
+        what = by_chance.choices([*ACTS], [*ACTS.values()])[0]
+        act(rank, what, by_chance)
+        match what:
             case "spill":
                 agent._queue.spill()
             case "tick":

@@ -85,9 +85,7 @@ def test_a_mark_follows_many_rows(program, queue) -> None:
     assert max(at_once) <= MARK_ROWS
 
 
-def test_ranks_that_end_with_many_rows_each_end_one_by_one(
-    journals, agent_of, run_folder
-) -> None:
+def test_ranks_that_end_with_many_rows_each_end_one_by_one(journals, agent_of, run_folder) -> None:
     """Some are worked out and gone before the rest of the same look is: all of each arrives."""
     programs = [Program(journals, run_folder, rank, 4) for rank in range(4)]
     for program in programs:
