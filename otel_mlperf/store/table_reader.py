@@ -65,13 +65,15 @@ class Store:
         columns, rows = self._answer(sql, values)
         return [dict(zip(columns, row, strict=True)) for row in rows]
 
-    def arrow(self, sql: str) -> pa.Table:
-        """The rows of a query as an Arrow table.
+    def arrow(self, sql: str, **values: object) -> pa.Table:
+        """The rows of a query as an Arrow table; ``values`` as in ``rows``.
 
         Raises:
             StoreError: as of ``rows``.
         """
-        table: pa.Table = self.tried(lambda connection: connection.sql(sql).to_arrow_table())
+        table: pa.Table = self.tried(
+            lambda connection: connection.sql(sql, params=values or None).to_arrow_table()
+        )
         return table
 
     def _answer(self, sql: str, values: dict[str, object]) -> _Answer:

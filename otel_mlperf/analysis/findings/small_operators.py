@@ -33,11 +33,12 @@ _LEAST_CALLED: Final = 0.1
 _COMPUTING: Final = (names.FORWARD, names.BACKWARD)
 _NODES: Final = """SELECT rank, arg_max(value, time_ns) FROM readings
 WHERE name = $name AND rank IS NOT NULL GROUP BY rank ORDER BY rank"""
-_PASSES: Final = """SELECT rank, sum(sum_ns) FILTER (name = $backward) / backwards,
-    coalesce(sum(count) FILTER (name = $forward), 0) / backwards FROM (SELECT *,
-        sum(count) FILTER (name = $backward) OVER (PARTITION BY rank) AS backwards
-        FROM sections WHERE phase = $phase AND n > 0)
-    WHERE backwards > 0 GROUP BY rank, backwards"""
+_PASSES: Final = """SELECT rank, spent / backwards, coalesce(forwards, 0) / backwards FROM (
+    SELECT rank, sum(sum_ns) FILTER (name = $backward) AS spent,
+        sum(count) FILTER (name = $backward) AS backwards,
+        sum(count) FILTER (name = $forward) AS forwards
+    FROM sections WHERE phase = $phase AND n > 0 GROUP BY rank)
+    WHERE backwards > 0"""
 
 
 def find_small_operators(numbers: RunNumbers) -> list[Finding]:

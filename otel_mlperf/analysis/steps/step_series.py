@@ -6,10 +6,12 @@ step, steps that a profiler slowed down and steps that failed are not among them
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 
+from otel_mlperf.analysis.steps.step_ranges import step_ranges
 from otel_mlperf.analysis.steps.step_shares import PROFILED
 
 if TYPE_CHECKING:
@@ -17,7 +19,6 @@ if TYPE_CHECKING:
 
     from otel_mlperf.store.table_reader import Store
 
-# A step without the section has the time 0 there, so that all lists are of the same steps.
 _COUNTED: Final = """WITH counted AS (SELECT * FROM steps WHERE phase = $phase AND n >= $first),
 chosen AS (SELECT * FROM counted WHERE NOT error AND coalesce(kept, '') <> $profiled),
 numbered AS (SELECT restart, n, count(*) AS ranks FROM chosen GROUP BY ALL)"""
@@ -27,15 +28,20 @@ _STEPS: Final = (
     "FROM (SELECT restart, n, min(number) AS number, avg(duration_ns) AS duration, "
     "avg(self_ns) AS own, max(elements) AS elements FROM chosen GROUP BY ALL)"
 )
-_SECTIONS: Final = f"""{_COUNTED}, own AS (
-    SELECT name, min(category) AS category, restart, n, sum(s.self_ns) AS own,
+_PLACE: Final = "(restart::BIGINT << 40) + n"
+_NUMBERED: Final = f"{_COUNTED} SELECT {_PLACE} AS place, ranks FROM numbered ORDER BY place"
+_SECTIONS: Final = f"""WITH chosen AS (
+    SELECT rank, restart, n, start_ns FROM steps WHERE phase = $phase
+    AND n >= $low AND n < $high AND NOT error AND coalesce(kept, '') <> $profiled
+), own AS (
+    SELECT name, min(category) AS category, restart, n, sum(s.self_ns)::BIGINT AS own,
            min(s.start_ns - chosen.start_ns) AS since
     FROM sections s JOIN chosen USING (rank, restart, n)
-    WHERE s.phase = $phase AND NOT beside GROUP BY name, restart, n),
-named AS (SELECT name, min(category) AS category, avg(since) AS since FROM own GROUP BY name)
-SELECT named.name, named.category, list(coalesce(own.own, 0) / ranks ORDER BY restart, n)
-FROM numbered CROSS JOIN named LEFT JOIN own USING (name, restart, n)
-GROUP BY ALL ORDER BY min(named.since), named.name"""
+    WHERE s.phase = $phase AND s.n >= $low AND s.n < $high AND NOT beside
+    GROUP BY name, restart, n
+)
+SELECT name, min(category) AS category, count(*) AS steps, sum(since)::DOUBLE AS since,
+       list({_PLACE}) AS place, list(own) AS own FROM own GROUP BY name"""
 
 
 class StepSeries(NamedTuple):
@@ -58,6 +64,16 @@ class SectionSeries(NamedTuple):
     own_ns: NDArray[np.float64]
 
 
+@dataclass(slots=True)
+class _Section:
+    category: str
+    own_ns: NDArray[np.float64]
+    """Of all ranks; a step without the section has 0, so that all are of the same steps."""
+    steps: int = 0
+    since_ns: float = 0.0
+    """When it began in its steps, added up."""
+
+
 def read_step_series(store: Store, phase: str, *, has_warm_up: bool) -> StepSeries:
     """The steps of a phase, without the first one where that is the warm-up."""
     ((numbers, durations, own, elements),) = store.rows(_STEPS, **_values(phase, has_warm_up))
@@ -71,9 +87,22 @@ def read_step_series(store: Store, phase: str, *, has_warm_up: bool) -> StepSeri
 
 def read_section_series(store: Store, phase: str, *, has_warm_up: bool) -> list[SectionSeries]:
     """The sections of the same steps, in the order in which they begin; not those beside."""
+    values = _values(phase, has_warm_up)
+    steps = store.arrow(_NUMBERED, **values)
+    places, ranks = steps["place"].to_numpy(), steps["ranks"].to_numpy()
+    found: dict[str, _Section] = {}
+    for low, high in step_ranges(store, values.pop("first")):
+        table = store.arrow(_SECTIONS, **values, low=low, high=high)
+        for i, row in enumerate(table.drop_columns(["place", "own"]).to_pylist()):
+            section = found.setdefault(row["name"], _Section(row["category"], np.zeros(len(ranks))))
+            section.category = min(section.category, row["category"])
+            section.steps += row["steps"]
+            section.since_ns += row["since"]
+            at = np.searchsorted(places, table["place"][i].values.to_numpy())
+            section.own_ns[at] = table["own"][i].values.to_numpy()
+    ordered = sorted(found.items(), key=lambda item: (item[1].since_ns / item[1].steps, item[0]))
     return [
-        SectionSeries(name, category, np.array(own, dtype=np.float64))
-        for name, category, own in store.rows(_SECTIONS, **_values(phase, has_warm_up))
+        SectionSeries(name, section.category, section.own_ns / ranks) for name, section in ordered
     ]
 
 

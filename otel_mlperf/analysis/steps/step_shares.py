@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from otel_mlperf import names
-from otel_mlperf.analysis.steps.step_shapes import Row, Slowest, StepFigures, WarmUp
+from otel_mlperf.analysis.steps.own_times import read_own_times
+from otel_mlperf.analysis.steps.step_shapes import (
+    RankFigures,
+    Row,
+    Slowest,
+    StepFigures,
+    WarmUp,
+)
 
 if TYPE_CHECKING:
+    from otel_mlperf.analysis.steps.own_times import OwnTimes, SectionTime
     from otel_mlperf.store.table_reader import Store
 
 NOT_IN_A_SPAN = "not in a span"
@@ -22,20 +29,11 @@ _FEWEST = 3
 """Steps of a rank from which on a slow first one is told apart from slow ones."""
 LONGER = 2.0
 """Times the median of the others from which on the first step is warm-up."""
-_P95 = 0.95
 
 # A step that an error cut short says nothing about the others, unless there are no others.
 CHOSEN = """WITH counted AS (SELECT * FROM steps WHERE phase = $phase AND n >= $first),
 chosen AS (SELECT * FROM counted WHERE NOT error OR (SELECT bool_and(error) FROM counted))"""
 _OF_STEP = "phase = $phase AND rank = $rank AND restart = $restart AND n = $n"
-OWN = f"""{CHOSEN}, own AS (
-    SELECT name, min(category) AS category, aggregate, beside, rank, restart, n,
-           sum(s.self_ns) AS own, min(s.start_ns - chosen.start_ns) AS since
-    FROM sections s JOIN chosen USING (rank, restart, n)
-    WHERE s.phase = $phase
-    GROUP BY ALL
-)"""
-
 
 _SHOWN = {names.SPAN_DATA: DATA_WAIT, names.SPAN_COLLECTION: COLLECTION}
 
@@ -59,17 +57,17 @@ def main_phase(store: Store) -> str | None:
 
 def count_steps(store: Store, phase: str | None) -> int:
     """Steps of a phase on one rank, those of each start; none without a phase."""
-    sql = "SELECT count(DISTINCT (restart, n)) FROM steps WHERE phase = $phase"
-    ((count,),) = store.rows(sql, phase=phase)
+    sql = "SELECT DISTINCT restart, n FROM steps WHERE phase = $phase"
+    ((count,),) = store.rows(f"SELECT count(*) FROM ({sql})", phase=phase)
     return int(count)
 
 
 def last_step(store: Store, phase: str | None) -> int | None:
     """Number of the step that ended last, on the rank that is behind the others; None: none has."""
+    at = "((restart::BIGINT << 40) + n)"
     ((number,),) = store.rows(
-        "SELECT arg_min(number, (restart, n)) FROM (SELECT restart, n, number FROM steps "
-        "WHERE phase = $phase QUALIFY row_number() OVER "
-        "(PARTITION BY rank ORDER BY restart DESC, n DESC) = 1)",
+        f"SELECT arg_min(number, place) FROM (SELECT max({at}) AS place, "
+        f"arg_max(number, {at}) AS number FROM steps WHERE phase = $phase GROUP BY rank)",
         phase=phase,
     )
     return None if number is None else int(number)
@@ -109,7 +107,8 @@ def read_warm_up(store: Store, phase: str) -> WarmUp | None:
 def read_steps(store: Store, phase: str, warm_up: WarmUp | None) -> StepFigures:
     """The figures of a phase's steps over all ranks; the rows add up to the mean step.
 
-    A step that ended in an error counts in the number of steps alone.
+    A step that ended in an error counts in the number of steps alone. Ranks are told apart by
+    their mean step, and by what of it each section took itself.
     """
     values: dict[str, Any] = {"phase": phase, "first": 1 if warm_up else 0}
     (chosen, mean, p50, p95, own, own_p95, samples, tokens), *_ = store.rows(
@@ -118,7 +117,8 @@ def read_steps(store: Store, phase: str, warm_up: WarmUp | None) -> StepFigures:
         f"{per_second('samples')}, {per_second('tokens')} FROM chosen",
         **values,
     )
-    rows = _section_rows(store, values, chosen, mean)
+    times = read_own_times(store, **values, chosen=chosen)
+    rows = [_section_row(store, values, section, chosen, mean) for section in times.sections]
     rows.insert(sum(not row.beside for row in rows), _row(NOT_IN_A_SPAN, "", own, own_p95, mean))
     return StepFigures(
         phase=phase,
@@ -129,7 +129,7 @@ def read_steps(store: Store, phase: str, warm_up: WarmUp | None) -> StepFigures:
         samples_per_s=samples,
         tokens_per_s=tokens,
         rows=rows,
-        ranks=[],
+        ranks=_read_ranks(store, values, times),
         stand_outs=[],
     )
 
@@ -185,25 +185,42 @@ def per_second(column: str) -> str:
     )
 
 
-def _section_rows(store: Store, values: dict[str, Any], chosen: int, mean: float) -> list[Row]:
-    """One row for each section, in the order in which they begin; those beside the step last."""
-    # Steps in which a section did not occur count as zero: they are the start of the sorted list.
-    at = f"({math.ceil(_P95 * chosen)} - {chosen} + count(*))"
-    rows = store.rows(
-        f"{OWN} SELECT name, min(category), aggregate, beside, sum(own), "
-        f"CASE WHEN {at} > 0 THEN list_sort(list(own))[{at}] ELSE 0 END "
-        "FROM own GROUP BY name, aggregate, beside ORDER BY beside, avg(since), aggregate, name",
+def _section_row(
+    store: Store, values: dict[str, Any], section: SectionTime, chosen: int, mean: float
+) -> Row:
+    is_collection = section.category == names.GARBAGE_COLLECTION and not section.beside
+    inside = _around_collections(store, values) if is_collection else ""
+    row = _row(
+        shown(section.name),
+        section.category,
+        float(section.sum_ns) / chosen,
+        section.p95_ns,
+        mean,
+        section.beside,
+        section.aggregate,
+    )
+    return msgspec.structs.replace(row, inside=inside) if inside else row
+
+
+def _read_ranks(store: Store, values: dict[str, Any], times: OwnTimes) -> list[RankFigures]:
+    steps = store.rows(
+        f"{CHOSEN} SELECT rank, count(*), avg(duration_ns), avg(self_ns) FROM chosen "
+        "GROUP BY rank ORDER BY rank",
         **values,
     )
-    found = [
-        _row(shown(name), category, float(own) / chosen, p95, mean, beside, aggregate)
-        for name, category, aggregate, beside, own, p95 in rows
-    ]
+    # Divided by all steps of the rank: one that has a section in a few steps is not slow in it.
     return [
-        msgspec.structs.replace(row, inside=_around_collections(store, values))
-        if row.category == names.GARBAGE_COLLECTION and not row.beside
-        else row
-        for row in found
+        RankFigures(
+            rank=rank,
+            count=count,
+            mean_ns=mean,
+            sections={
+                shown(name): float(spent) / count
+                for name, spent in times.of_ranks.get(rank, {}).items()
+            }
+            | {NOT_IN_A_SPAN: own},
+        )
+        for rank, count, mean, own in steps
     ]
 
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from operator import add
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from otel_mlperf import names
+from otel_mlperf.analysis.steps.step_ranges import step_ranges
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -112,30 +114,15 @@ def _again_from(store: Store, lives: Iterable[list[Life]]) -> dict[Key, int]:
 
 
 def _add_steps(store: Store, lives: dict[Key, Life], again: dict[Key, int]) -> None:
-    rows = store.rows(
-        "WITH again AS (SELECT unnest($ranks) AS rank, unnest($restarts) AS restart, "
-        "unnest($numbers) AS first), "
-        "waits AS (SELECT rank, restart, phase, n, "
-        "sum(self_ns) FILTER (category = $data) AS waited, "
-        "sum(self_ns) FILTER (category = $compile) AS compiled FROM sections "
-        "WHERE n IS NOT NULL AND NOT beside AND category IN ($data, $compile) GROUP BY ALL) "
-        "SELECT rank, restart, phase, error OR (phase = $train AND number >= "
-        "coalesce(first, number + 1)) AS lost, count(*), sum(duration_ns)::BIGINT, "
-        "coalesce(sum(waited), 0)::BIGINT, coalesce(sum(compiled), 0)::BIGINT, min(start_ns) "
-        "FROM steps "
-        "LEFT JOIN again USING (rank, restart) LEFT JOIN waits USING (rank, restart, phase, n) "
-        "GROUP BY ALL",
-        ranks=[rank for rank, _ in again],
-        restarts=[restart for _, restart in again],
-        numbers=list(again.values()),
-        data=names.DATA_LOADING,
-        compile=names.COMPILE,
-        train=names.TRAIN,
-    )
-    for rank, restart, *steps, start in rows:
-        if life := lives.get((rank, restart)):
-            life.steps.append(LikeSteps(*steps))
-            life.first_step_ns = min(start, life.first_step_ns or start)
+    alike: dict[tuple[Key, str, bool], list[int]] = {}
+    for low, high in step_ranges(store):
+        for rank, restart, phase, is_lost, start, *sums in _some_steps(store, again, low, high):
+            if life := lives.get((rank, restart)):
+                known = alike.setdefault(((rank, restart), phase, is_lost), [0] * len(sums))
+                known[:] = map(add, known, sums)
+                life.first_step_ns = min(start, life.first_step_ns or start)
+    for (key, phase, is_lost), sums in alike.items():
+        lives[key].steps.append(LikeSteps(phase, is_lost, *sums))
     unfinished = store.rows(
         "SELECT rank, restart, sum(end_ns - start_ns)::BIGINT FROM spans "
         "WHERE interrupted AND category = $step GROUP BY ALL",
@@ -144,6 +131,35 @@ def _add_steps(store: Store, lives: dict[Key, Life], again: dict[Key, int]) -> N
     for rank, restart, spent in unfinished:
         if life := lives.get((rank, restart)):
             life.unfinished_ns = spent
+
+
+def _some_steps(
+    store: Store, again: dict[Key, int], low: int, high: int
+) -> list[tuple[int, int, str, bool, int, int, int, int, int]]:
+    """The first begin, number and times of steps that became the same, of those in a range."""
+    return store.rows(
+        "WITH again AS (SELECT unnest($ranks) AS rank, unnest($restarts) AS restart, "
+        "unnest($numbers) AS first), "
+        "waits AS (SELECT rank, restart, phase, n, "
+        "sum(self_ns) FILTER (category = $data) AS waited, "
+        "sum(self_ns) FILTER (category = $compile) AS compiled FROM sections "
+        "WHERE n >= $low AND n < $high AND NOT beside AND category IN ($data, $compile) "
+        "GROUP BY ALL) "
+        "SELECT rank, restart, phase, error OR (phase = $train AND number >= "
+        "coalesce(first, number + 1)) AS lost, min(start_ns), count(*), "
+        "sum(duration_ns)::BIGINT, coalesce(sum(waited), 0)::BIGINT, "
+        "coalesce(sum(compiled), 0)::BIGINT FROM steps "
+        "LEFT JOIN again USING (rank, restart) LEFT JOIN waits USING (rank, restart, phase, n) "
+        "WHERE n >= $low AND n < $high GROUP BY ALL",
+        ranks=[rank for rank, _ in again],
+        restarts=[restart for _, restart in again],
+        numbers=list(again.values()),
+        data=names.DATA_LOADING,
+        compile=names.COMPILE,
+        train=names.TRAIN,
+        low=low,
+        high=high,
+    )
 
 
 def _add_outside(store: Store, lives: dict[Key, Life]) -> None:

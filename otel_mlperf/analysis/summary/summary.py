@@ -19,7 +19,7 @@ from otel_mlperf.analysis.run.run_processes import (
     no_such_rank,
     read_processes,
 )
-from otel_mlperf.analysis.steps.rank_differences import read_ranks, stand_outs
+from otel_mlperf.analysis.steps.rank_differences import stand_outs
 from otel_mlperf.analysis.steps.step_shares import (
     count_profiled,
     last_step,
@@ -173,9 +173,8 @@ def _as_of(run: RunFolder, store: Store, processes: Processes, phase: str | None
 def _steps_of(store: Store, phase: str) -> tuple[StepFigures, WarmUp | None]:
     """The figures of a phase's steps, of each rank too, and the step that they leave out."""
     warm_up = read_warm_up(store, phase)
-    steps, ranks = read_steps(store, phase, warm_up), read_ranks(store, phase, warm_up)
-    slow = stand_outs(ranks, steps.mean_ns)
-    return replace(steps, ranks=ranks, stand_outs=slow), warm_up
+    steps = read_steps(store, phase, warm_up)
+    return replace(steps, stand_outs=stand_outs(steps.ranks, steps.mean_ns)), warm_up
 
 
 def _count_windows(run: RunFolder, store: Store, rank: int | None) -> int:

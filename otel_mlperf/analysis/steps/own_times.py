@@ -1,0 +1,156 @@
+"""How much of a phase's steps did each section take itself?
+
+A run may have more rows of sections than memory has room for: they are read some steps at a time,
+none of which is cut in two, and of each piece only sums stay, and the longest times.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import numpy as np
+
+from otel_mlperf.analysis.steps.step_ranges import step_ranges
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from numpy.typing import NDArray
+
+    from otel_mlperf.store.table_reader import Store
+
+_P95: Final = 0.95
+# A step that an error cut short says nothing about the others, unless there are no others.
+_FAILED: Final = "SELECT bool_and(error) FROM steps WHERE phase = $phase AND n >= $first"
+_PIECE: Final = """WITH chosen AS (
+    SELECT rank, restart, n, start_ns FROM steps
+    WHERE phase = $phase AND n >= $low AND n < $high AND (NOT error OR $failed)
+), own AS (
+    SELECT name, min(category) AS category, aggregate, beside, rank, restart, n,
+           sum(s.self_ns) AS own, min(s.start_ns - chosen.start_ns) AS since
+    FROM sections s JOIN chosen USING (rank, restart, n)
+    WHERE s.phase = $phase AND s.n >= $low AND s.n < $high GROUP BY ALL
+)
+SELECT rank, name, aggregate, beside, min(category) AS category, count(*) AS steps,
+       sum(own)::BIGINT AS own, sum(since)::DOUBLE AS since, list(own::BIGINT) AS each
+FROM own GROUP BY rank, name, aggregate, beside"""
+
+
+class SectionTime(NamedTuple):
+    """What one section took itself, on all ranks."""
+
+    name: str
+    category: str
+    aggregate: bool
+    beside: bool
+    sum_ns: int
+    p95_ns: int
+    """Of all steps: 0 in one that does not have the section."""
+
+
+class OwnTimes(NamedTuple):
+    """Of all sections of the steps, in the order in which they begin."""
+
+    sections: list[SectionTime]
+    """Those beside the steps last."""
+    of_ranks: dict[int, dict[str, int]]
+    """By rank and name, without those beside."""
+
+
+@dataclass(slots=True)
+class _Sums:
+    category: str
+    steps: int = 0
+    own_ns: int = 0
+    since_ns: float = 0.0
+    """When it began in its step."""
+
+    @property
+    def mean_since_ns(self) -> float:
+        return self.since_ns / self.steps
+
+    def add(self, more: _Sums) -> None:
+        self.category = min(self.category, more.category)
+        self.steps += more.steps
+        self.own_ns += more.own_ns
+        self.since_ns += more.since_ns
+
+
+class _Place(NamedTuple):
+    name: str
+    aggregate: bool
+    beside: bool
+
+
+def read_own_times(store: Store, phase: str, first: int, chosen: int) -> OwnTimes:
+    """Those of the ``chosen`` steps from number ``first`` of their processes on."""
+    sums: dict[tuple[int, _Place], _Sums] = {}
+    longest: dict[_Place, NDArray[np.int64]] = {}
+    kept = chosen - math.ceil(_P95 * chosen) + 1
+    for rank, place, more, each_ns in _pieces(store, phase, first):
+        sums.setdefault((rank, place), _Sums(more.category)).add(more)
+        known = longest.get(place)
+        longest[place] = _longest(
+            each_ns if known is None else np.concatenate((known, each_ns)), kept
+        )
+    return OwnTimes(_of_all(sums, longest, kept), _of_ranks(sums))
+
+
+def _pieces(
+    store: Store, phase: str, first: int
+) -> Iterator[tuple[int, _Place, _Sums, NDArray[np.int64]]]:
+    """Of each rank and section in some of the steps, and what it took in each of these."""
+    values: dict[str, Any] = {"phase": phase, "first": first}
+    ((failed,),) = store.rows(_FAILED, **values)
+    for low, high in step_ranges(store, first):
+        table = store.arrow(_PIECE, phase=phase, failed=failed, low=low, high=high)
+        for i, row in enumerate(table.drop_columns(["each"]).to_pylist()):
+            place = _Place(row["name"], row["aggregate"], row["beside"])
+            more = _Sums(row["category"], row["steps"], row["own"], row["since"])
+            # As Arrow has it: an object for each step would be a hundred bytes.
+            yield row["rank"], place, more, table.column("each")[i].values.to_numpy()
+
+
+def _longest(each_ns: NDArray[np.int64], kept: int) -> NDArray[np.int64]:
+    if len(each_ns) <= kept:
+        return each_ns
+    return np.partition(each_ns, len(each_ns) - kept)[-kept:].copy()
+
+
+def _of_all(
+    sums: dict[tuple[int, _Place], _Sums], longest: dict[_Place, NDArray[np.int64]], kept: int
+) -> list[SectionTime]:
+    total: dict[_Place, _Sums] = {}
+    for (_, place), more in sums.items():
+        total.setdefault(place, _Sums(more.category)).add(more)
+    ordered = sorted(
+        total.items(),
+        key=lambda item: (item[0].beside, item[1].mean_since_ns, item[0].aggregate, item[0].name),
+    )
+    return [
+        SectionTime(
+            place.name,
+            of.category,
+            place.aggregate,
+            place.beside,
+            of.own_ns,
+            # The longest of which there are too few are behind as many zeros.
+            int(longest[place].min()) if of.steps >= kept else 0,
+        )
+        for place, of in ordered
+    ]
+
+
+def _of_ranks(sums: dict[tuple[int, _Place], _Sums]) -> dict[int, dict[str, int]]:
+    total: dict[tuple[int, str], _Sums] = {}
+    for (rank, place), more in sums.items():
+        if not place.beside:
+            total.setdefault((rank, place.name), _Sums(more.category)).add(more)
+    own: dict[int, dict[str, int]] = {}
+    for (rank, name), of in sorted(
+        total.items(), key=lambda item: (item[1].mean_since_ns, item[0][1])
+    ):
+        own.setdefault(rank, {})[name] = of.own_ns
+    return own
