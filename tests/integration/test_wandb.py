@@ -181,6 +181,9 @@ def test_run_that_goes_on_is_uploaded_again(tmp_path, server, online):
     wait_until(lambda: 1 in server.exit_codes, what="the first end")
     live[0] = True
     assert destination.accept(batch(2, value(2))) == Delivered()
+    (file,) = tmp_path.glob("wandb/*/*.wandb")
+    # As a client that was late with it would.
+    file.with_name(f"{file.name}.synced").touch()
     live[0] = False
     assert destination.accept(batch(3, ended("finished", restart=1))) == Delivered()
     wait_until(lambda: 0 in server.exit_codes, what="the second end")

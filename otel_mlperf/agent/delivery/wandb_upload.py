@@ -106,7 +106,9 @@ def main(argv: list[str]) -> int:
     threading.Thread(target=_end_with_the_agent, daemon=True).start()
     from wandb.cli.cli import cli
 
-    return int(cli(["beta", "sync", "--live", argv[0]], standalone_mode=False) or 0)
+    # Another one may mark it as uploaded at this moment, up to an end that is no more.
+    asked = ["beta", "sync", "--live", "--no-skip-synced", argv[0]]
+    return int(cli(asked, standalone_mode=False) or 0)
 
 
 def _end_with_the_agent() -> None:
