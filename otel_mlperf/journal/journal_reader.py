@@ -241,14 +241,15 @@ class JournalReader:
             return self.meta.latest_ns
         if word == Word.STATE:
             return State.CLOSED + is_closed(self.words)
-        return 2 if word == Word.FAILED else self._most_counted
+        if word == Word.WATCH_TIME:
+            return self._lasted_ns
+        return 2 if word == Word.FAILED else self._lasted_ns // _LEAST_NS + _AT_ONCE
 
     @property
-    def _most_counted(self) -> int:
+    def _lasted_ns(self) -> int:
         lasted_ns = time.monotonic_ns() - self.meta.monotonic_ns
-        if lasted_ns < 0:  # written before the machine was started
-            lasted_ns = LONGEST_RUN_NS
-        return lasted_ns // _LEAST_NS + _AT_ONCE
+        # Negative: written before the machine was started.
+        return lasted_ns if lasted_ns >= 0 else LONGEST_RUN_NS
 
     def set_word(self, word: Word, value: int) -> None:
         """Stores one of the words that belong to the reader."""

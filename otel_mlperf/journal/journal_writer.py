@@ -63,7 +63,7 @@ _PAYLOAD = int(Kind.PAYLOAD)
 # Not those that steps and profiler windows store as they go. MAGIC last: a reader takes the file
 # for a journal only when all the rest is there; and HEAD before STATE, where it counts.
 _SAID = tuple(
-    word for word in reversed(range(Word.META_CHECK + 1)) if not Word.STEP <= word <= Word.ANSWER
+    word for word in reversed(range(Word.WATCH_TIME + 1)) if not Word.STEP <= word <= Word.ANSWER
 )
 
 Pieces = Sequence[tuple[bytes, bytes]]
@@ -101,7 +101,7 @@ class Journal:
         self._former_fd = -1
         self.words = memoryview(self.buffer).cast("Q")
         self.floats = memoryview(self.buffer).cast("B").cast("d")
-        self.said = [0] * (Word.META_CHECK + 1)
+        self.said = [0] * (Word.WATCH_TIME + 1)
         self.lease = Lease(1, 1 + rows)
         shape = self.shape
         table = range(shape.table_at, shape.table_at + shape.open * OPEN_BYTES, OPEN_BYTES)

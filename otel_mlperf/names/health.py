@@ -42,7 +42,8 @@ OVERHEAD_TIME: Final = Metric(
     "otel_mlperf.overhead.time",
     "s",
     "counter",
-    "Time that recording took in the process: sections x the cost measured at its start.",
+    "Time that recording took in the process: sections x the cost measured at its start, "
+    "and what watching an untouched loop was seen to take.",
 )
 AGENT_CPU_TIME: Final = Metric(
     "otel_mlperf.agent.cpu.time",

@@ -158,7 +158,7 @@ def process_row(journal: JournalState) -> dict[str, Any]:
         "error_section": journal.error_section,
         "result": json.dumps(journal.result, default=str, ensure_ascii=False),
         "sections": journal.sections,
-        "overhead_ns": journal.sections * meta.cost_ns,
+        "overhead_ns": journal.overhead_ns,
         "instance_id": journal.instance,
         "has_gpu": any(map(os.path.exists, _GPU_DEVICES)),
     }

@@ -104,8 +104,7 @@ class MarkTotals:
 
     def _read_rank(self, journal: JournalState, meter: Meter, mark: Mark) -> None:
         meter.set(names.RUN_START_TIME.name, {}, journal.meta.unix_ns / 1e9)
-        overhead = journal.sections * journal.meta.cost_ns
-        meter.set(names.OVERHEAD_TIME.name, {}, overhead / 1e9)
+        meter.set(names.OVERHEAD_TIME.name, {}, journal.overhead_ns / 1e9)
         # The series of the section that was open at the last mark has no value unless it still is.
         meter.drop(names.OPEN_AGE)
         table = np.frombuffer(journal.open, OPEN_TYPE)

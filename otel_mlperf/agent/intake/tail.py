@@ -41,6 +41,7 @@ COUNTED: Final = (
     Word.STEP_TIME,
     Word.END_TIME,
     Word.FAILED,
+    Word.WATCH_TIME,
 )
 
 

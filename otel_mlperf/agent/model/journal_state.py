@@ -11,7 +11,7 @@ import msgspec
 
 from otel_mlperf import ids, names
 from otel_mlperf.intervals import CoveredTime  # noqa: TC001 - msgspec reads it
-from otel_mlperf.journal.layout import ROW_BYTES
+from otel_mlperf.journal.layout import ROW_BYTES, Word
 from otel_mlperf.journal.meta import JournalMeta  # noqa: TC001 - msgspec reads it
 from otel_mlperf.journal.section_sums import RunningSums
 
@@ -125,6 +125,11 @@ class JournalState(msgspec.Struct):
     """Sections of which nothing is known but that they were written over, or cut off."""
     redacted: int = 0
     """Values of calls that the agent hid; those that the process hid itself are in its words."""
+
+    @property
+    def overhead_ns(self) -> int:
+        """What recording took of the process's time: its sections, and watching its loop."""
+        return self.sections * self.meta.cost_ns + self.words.get(Word.WATCH_TIME, 0)
 
     @property
     def waiting_rows(self) -> int:

@@ -104,11 +104,14 @@ class _Gate:
 
     def of(self, subject: Any) -> Any:
         """What the call runs in."""
+        began_ns = clock()
         try:
             return self._enter(subject) or _UNSEEN
         except Exception as error:  # noqa: BLE001 - recording never raises
             internal_error(error)
             return _UNSEEN
+        finally:
+            self._gates.loaders.own_ns += clock() - began_ns
 
     def _enter(self, subject: Any) -> Any:
         raise NotImplementedError
@@ -126,10 +129,13 @@ class _Call:
         pass
 
     def __exit__(self, kind: type[BaseException] | None, error: object, traceback: object) -> None:
+        left_ns = clock()
         try:
             self._leave(kind)
         except Exception as problem:  # noqa: BLE001 - recording never raises
             internal_error(problem)
+        finally:
+            self._gates.loaders.own_ns += clock() - left_ns
 
     def _leave(self, kind: type[BaseException] | None) -> None:
         raise NotImplementedError
@@ -255,6 +261,7 @@ class _Fetch(_Call):
         if thread.fetches < _FIRST or thread.fetches % _EVERY == 0:
             self._elements = _count_all(fetching.f_locals.get("data"))
         thread.fetches += 1
+        self._gates.loaders.own_ns += clock() - now_ns
 
     def _leave(self, kind: type[BaseException] | None) -> None:
         now_ns, gates = clock(), self._gates

@@ -8,6 +8,7 @@ from functools import cache, partial
 from typing import TYPE_CHECKING, Any, Final
 
 from otel_mlperf import names
+from otel_mlperf.journal.layout import Word
 from otel_mlperf.pytorch.loading.worker_counts import WorkerCounts, sum_of
 from otel_mlperf.recorder.api.span import active
 from otel_mlperf.recorder.instruments.cells import content_of
@@ -112,6 +113,8 @@ class Loaders:
         self._known: dict[int, tuple[weakref.ref[Any], LoaderFigures]] = {}
         self._untold: list[tuple[weakref.ref[Any], LoaderFigures]] = []
         self._due_ns = 0
+        self.own_ns = 0
+        """What looking took of the program's time since it was told last."""
 
     def add(self, iterator: Any, figures: LoaderFigures) -> None:
         """An iterator was made."""
@@ -136,9 +139,14 @@ class Loaders:
         """Counts it at once; who has no iterator any more has told all."""
         for figures in list(self._told()):
             figures.tell()
+        own_ns, self.own_ns = self.own_ns, 0
+        recorder = active()
+        if recorder is not None:
+            recorder.journal.count(Word.WATCH_TIME, own_ns)
 
     def forget(self) -> None:
         """A run begins: what was fetched before it is none of it."""
+        self.own_ns = 0
         for _, figures in self._untold:
             figures.forget()
 

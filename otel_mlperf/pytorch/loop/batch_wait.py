@@ -89,6 +89,7 @@ class BatchWait(LoopMoment):
     @at_once
     def __exit__(self, kind: Any, error: Any, traceback: Any) -> None:
         try:
+            self._left_ns = time.monotonic_ns()
             iterator, self._iterator = self._iterator, None
             if kind is StopIteration:
                 safely(self._end_pass, iterator)

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol
 
 from otel_mlperf import names
 from otel_mlperf.pytorch.loop.few_updates import FewUpdates
+from otel_mlperf.journal.layout import Word
 from otel_mlperf.pytorch.loop.gradient_exchange import ASKED, WRAPPER, read_exchange
 from otel_mlperf.pytorch.loop.graph_size import count_operations
 from otel_mlperf.recorder.api.span import active
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 _MAIN_THREAD = threading.main_thread().ident
 _get_ident = threading.get_ident
 _clock = time.monotonic_ns
+_WATCH_TIME: Final = int(Word.WATCH_TIME)
 _OWN_IDS: Final = 2
 """Of sections that a moment opens: of a step or validation, and its own."""
 _COUNTED: Final = (2, 20, 200)
@@ -71,7 +73,7 @@ class LoopMoment:
         self._parts: tuple[LoopMoment, ...] = ()
         self._shut: Sequence[LoopMoment] = ()
         self._subject: Any = None
-        self._began_ns = self._first_id = 0
+        self._began_ns = self._first_id = self._left_ns = self._own_ns = 0
         self._recorder: Recorder | None = None
         self._section: Any = None
 
@@ -90,8 +92,8 @@ class LoopMoment:
 
     def __enter__(self) -> None:
         subject, self._subject = self._subject, None
-        loop = self._loop
-        loop.step.now_ns = self._began_ns
+        loop, began_ns = self._loop, self._began_ns
+        loop.step.now_ns = began_ns
         self._recorder = recorder = active()
         self._first_id = first_id = 0 if recorder is None else recorder.next_id()
         is_next = first_id == LoopMoment.switched_id + 1
@@ -110,6 +112,7 @@ class LoopMoment:
                 self._begins(subject)
             except Exception as error:  # noqa: BLE001 - recording never raises
                 internal_error(error)
+            self._own_ns = _clock() - began_ns
         except BaseException as error:  # Ctrl-C: whoever enters is not told to leave
             self._open_again()
             self._leave(error)
@@ -119,13 +122,14 @@ class LoopMoment:
     @at_once
     def __exit__(self, kind: Any, error: Any, traceback: Any) -> None:
         try:
+            self._left_ns = self._left_ns or _clock()
             if self._shut:
                 self._open_again()
             if kind is not None:
                 self._loop.failed()
         finally:  # all of it, wherever Ctrl-C comes; written out: a call costs as much as it does
             section, self._section = self._section, None
-            self._recorder, loop = None, self._loop
+            recorder, self._recorder, loop = self._recorder, None, self._loop
             self.busy = LoopMoment.is_off
             loop.depth -= self.depth
             try:
@@ -136,6 +140,19 @@ class LoopMoment:
                     self._open_again()
             if loop.step.is_updating or loop.validation.is_open:
                 loop.over(_clock())
+            if recorder is not None:
+                self._count_own(recorder, is_section=section is not None)
+
+    def _count_own(self, recorder: Recorder, *, is_section: bool) -> None:
+        """Adds what this took of the program's time; that of a section is counted anyway."""
+        left_ns, self._left_ns = self._left_ns, 0
+        try:
+            own_ns = self._own_ns + _clock() - left_ns
+            own_ns -= recorder.meta.cost_ns if is_section else 0
+            if left_ns and own_ns > 0 and not recorder.is_retired:
+                recorder.journal.count(_WATCH_TIME, own_ns)
+        except Exception as error:  # noqa: BLE001 - recording never raises
+            internal_error(error)
 
     def _begins(self, subject: Any) -> None:
         """Tells the loop and opens the section."""
@@ -269,6 +286,7 @@ class Update(LoopMoment):
     @at_once
     def __exit__(self, kind: Any, error: Any, traceback: Any) -> None:
         try:
+            self._left_ns = _clock()
             optimizer = self._optimizers[-1]
             if kind is None and optimizer is not None:
                 safely(self._loop.updated, optimizer)

@@ -7,7 +7,7 @@ import pytest
 from by_hand import MS, accounts, adds_up, table
 
 from otel_mlperf.agent.model.sampling import Policy
-from otel_mlperf.journal.layout import EPOCH, FIRST_OWN, Kind
+from otel_mlperf.journal.layout import EPOCH, FIRST_OWN, Kind, Word
 
 
 def test_outcome_of_the_run_is_written(program, agent_of, run_folder) -> None:
@@ -22,6 +22,17 @@ def test_outcome_of_the_run_is_written(program, agent_of, run_folder) -> None:
     last = table(run_folder, "processes")[-1]
     assert (last["outcome"], last["error_type"]) == ("failed", "RuntimeError")
     assert (last["error_step"], last["error_section"]) == (100, "forward")
+
+
+def test_overhead_is_that_of_the_sections_and_of_watching(program, agent_of, run_folder) -> None:
+    """Each section costs what was measured at the start; how long watching took is counted."""
+    program.step(0)
+    program.journal.count(Word.WATCH_TIME, 5 * MS)
+    program.stop(20)
+    agent_of(program).run()
+
+    last = table(run_folder, "processes")[-1]
+    assert last["overhead_ns"] == last["sections"] * program.meta.cost_ns + 5 * MS
 
 
 def test_logged_values_are_rows(program, agent_of, run_folder) -> None:

@@ -11,6 +11,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import otel_mlperf as om
 from otel_mlperf.integrations.torch_loop import TorchLoop
+from otel_mlperf.journal.layout import Word
 from otel_mlperf.pytorch.loop.loop_finder import Loop
 from otel_mlperf.pytorch.loop.moments import LoopMoment
 from otel_mlperf.pytorch.loop.recorded_steps import RecordedSteps
@@ -208,3 +209,14 @@ def test_moment_that_is_interrupted_as_it_begins_leaves_no_section_open(watched)
     assert CURRENT.get() is around
     assert not moment.busy
     assert [section.name for section in recorded(trained, "forward")] == ["forward"]
+
+
+def test_time_that_watching_takes_is_counted(watched):
+    """Beside what its sections cost anyway: more in each loop, less than that took."""
+    trained, counted_ns = watched(), [0]
+    for _ in range(3):
+        began_ns = time.monotonic_ns()
+        run_loop(20)
+        lasted_ns = time.monotonic_ns() - began_ns
+        counted_ns.append(trained.word(Word.WATCH_TIME))
+        assert 0 < counted_ns[-1] - counted_ns[-2] < lasted_ns
