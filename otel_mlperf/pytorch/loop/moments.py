@@ -17,8 +17,8 @@ from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol
 
 from otel_mlperf import names
-from otel_mlperf.pytorch.loop.few_updates import FewUpdates
 from otel_mlperf.journal.layout import Word
+from otel_mlperf.pytorch.loop.few_updates import FewUpdates
 from otel_mlperf.pytorch.loop.gradient_exchange import ASKED, WRAPPER, read_exchange
 from otel_mlperf.pytorch.loop.graph_size import count_operations
 from otel_mlperf.recorder.api.span import active
