@@ -62,6 +62,14 @@ def test_spans_arrive_with_all_that_they_had(tmp_path, server, capsys):
         },
         "links": [["0000000000000000000000000000abcd", "00000000000000ef"]],
         "events": ["exception"],
+        "points": [
+            [
+                START + 50 * MS,
+                "exception",
+                {"exception.type": "RuntimeError", "exception.message": "shape mismatch"},
+            ]
+        ],
+        "events_left_out": 0,
         "error": "shape mismatch",
         "resource": {
             "service.name": "digits-service",
