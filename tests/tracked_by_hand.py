@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import signal
+
 import numpy as np
 from by_hand import MS, TRACK
 
 from otel_mlperf.agent.delivery.destination import Batch
+from otel_mlperf.agent.model.scalar_item import ScalarItem
 from otel_mlperf.journal.layout import Kind
 
 
@@ -23,6 +27,40 @@ def train(program, steps):
         log(program, i * 10 + 9, 1 / (i + 1), 100 + i)
 
 
+def scalar(number, value=0.5, name="loss", **more):
+    """A point of a curve, in the step of that number."""
+    given = {"kind": "value", "phase": "train", "rank": 0, "time_ns": number * MS} | more
+    return ScalarItem(name=name, number=number, value=value, **given)
+
+
+def ended(outcome, **more):
+    """How a process ended."""
+    order = ["running", "finished", "interrupted", "killed", "failed"]
+    given = {"kind": "outcome", "phase": "", "text": outcome} | more
+    return scalar(9, order.index(outcome), "outcome", **given)
+
+
 def batch(number, *scalars):
     """Points that are delivered together."""
     return Batch(number=number, signal="scalars", items=len(scalars), scalars=[*scalars])
+
+
+def last_acknowledged(make_destination, batches):
+    """Offers batches in a process of its own, killed amid them; the last that it took, or 0."""
+    read, write = os.pipe()
+    pid = os.fork()
+    if not pid:
+        try:
+            own = make_destination()
+            for one in batches:
+                own.accept(one)
+                os.write(write, one.number.to_bytes(2, "big"))
+        finally:
+            os._exit(0)
+    os.close(write)
+    with open(read, "rb") as told:
+        heard = told.read(2)
+        os.kill(pid, signal.SIGKILL)
+        heard += told.read()
+    os.waitpid(pid, 0)
+    return int.from_bytes(heard[-2:], "big")

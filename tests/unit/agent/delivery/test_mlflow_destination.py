@@ -11,11 +11,11 @@ import threading
 import uuid
 
 import pytest
-from by_hand import MS, Program, accounts, adds_up
+from by_hand import Program, accounts, adds_up
 from mlflow_proxy import Answer, MlflowProxy, Unanswered
 from mlflow_shown import artifact, ask, entries, expected, history, in_mlflow, runs
 from servers.running import wait_until
-from tracked_by_hand import batch, train
+from tracked_by_hand import batch, ended, scalar, train
 
 from otel_mlperf.agent.delivery.destination import (
     Batch,
@@ -27,7 +27,6 @@ from otel_mlperf.agent.delivery.destination import (
 from otel_mlperf.agent.delivery.mlflow_destination import make
 from otel_mlperf.agent.model.agent_options import Options
 from otel_mlperf.agent.model.sampling import Policy
-from otel_mlperf.agent.model.scalar_item import ScalarItem
 from otel_mlperf.agent.model.table_rows import TableRows
 from otel_mlperf.run_file import extend_run_file, write_run_file
 
@@ -79,17 +78,6 @@ def destination(tmp_path, environ):
     for one in made:
         for signal in one.signals:
             one.close(signal)
-
-
-def scalar(number, value=0.5, name="loss", **more):
-    given = {"kind": "value", "phase": "train", "rank": 0, "time_ns": number * MS} | more
-    return ScalarItem(name=name, number=number, value=value, **given)
-
-
-def ended(outcome, **more):
-    order = ["running", "finished", "interrupted", "killed", "failed"]
-    given = {"kind": "outcome", "phase": "", "text": outcome} | more
-    return scalar(9, order.index(outcome), "outcome", **given)
 
 
 def page(content=b"<!doctype html>", number=2):

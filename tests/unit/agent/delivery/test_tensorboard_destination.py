@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import resource
 import signal
 import sys
@@ -10,7 +9,7 @@ import threading
 
 import pytest
 from by_hand import MS, Program, accounts, adds_up
-from tracked_by_hand import batch, train
+from tracked_by_hand import batch, last_acknowledged, train
 from tracked_points import in_event_files, in_tables, loaded, rounded
 
 from otel_mlperf import names
@@ -169,12 +168,17 @@ def test_finding_is_a_text_at_the_step_where_it_began(program, agent_of, run_fol
 @pytest.mark.fault("F27")
 def test_killed_at_any_moment_it_has_each_point_once(tmp_path):
     """What was half written when it was killed is cut off, and what was not acknowledged comes."""
+
+    def new_destination():
+        return TensorBoardDestination(tmp_path / "shown", "node", tmp_path / "noted.json")
+
     acknowledged = 0
     for _ in range(KILLS):
-        acknowledged = killed_after(tmp_path, acknowledged + 1)
+        batches = map(many, range(acknowledged + 1, LAST + 1))
+        acknowledged = last_acknowledged(new_destination, batches) or acknowledged
 
     # The last one that was acknowledged may have been taken in and not yet said to be.
-    rest = TensorBoardDestination(tmp_path / "shown", "node", tmp_path / "noted.json")
+    rest = new_destination()
     for number in range(acknowledged + 1, LAST + 1):
         assert rest.accept(many(number)) == Delivered()
     assert steps_shown(tmp_path) == [*range(POINTS, (LAST + 1) * POINTS)]
@@ -182,24 +186,3 @@ def test_killed_at_any_moment_it_has_each_point_once(tmp_path):
 
 def many(number):
     return batch(number, *(scalar(number * POINTS + at) for at in range(POINTS)))
-
-
-def killed_after(tmp_path, first):
-    """Offers batches in a process of its own, killed amid them; the last that it acknowledged."""
-    read, write = os.pipe()
-    pid = os.fork()
-    if not pid:
-        try:
-            own = TensorBoardDestination(tmp_path / "shown", "node", tmp_path / "noted.json")
-            for number in range(first, LAST + 1):
-                own.accept(many(number))
-                os.write(write, number.to_bytes(2, "big"))
-        finally:
-            os._exit(0)
-    os.close(write)
-    with open(read, "rb") as told:
-        heard = told.read(2)
-        os.kill(pid, signal.SIGKILL)
-        heard += told.read()
-    os.waitpid(pid, 0)
-    return int.from_bytes(heard[-2:], "big") or first - 1

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import resource
 import signal
 import sys
@@ -11,7 +10,7 @@ import pytest
 from by_hand import MS, Program, accounts, adds_up
 from hypothesis import given
 from hypothesis import strategies as some
-from tracked_by_hand import batch, train
+from tracked_by_hand import batch, ended, last_acknowledged, scalar, train
 from wandb_shown import (
     contents,
     expected,
@@ -30,7 +29,6 @@ from otel_mlperf.agent.delivery.wandb_file import framed
 from otel_mlperf.agent.model.agent_options import Options
 from otel_mlperf.agent.model.events import WarningHeld
 from otel_mlperf.agent.model.sampling import Policy
-from otel_mlperf.agent.model.scalar_item import ScalarItem
 from otel_mlperf.agent.model.table_rows import TableRows
 from otel_mlperf.run_file import extend_run_file, write_run_file
 
@@ -50,17 +48,6 @@ FACTS = {
 ENVIRON = {"WANDB_MODE": "offline", "WANDB_PROJECT": "digits"}
 CHOSEN = {"trackers": frozenset({"wandb"}), "environ": ENVIRON, "drain_s": FOR_EVER_S}
 BLOCK = 1 << 15
-
-
-def scalar(number, value=0.5, name="loss", **more):
-    known = {"kind": "value", "phase": "train", "rank": 0, "time_ns": number * MS} | more
-    return ScalarItem(name=name, number=number, value=value, **known)
-
-
-def ended(outcome, **more):
-    order = ["running", "finished", "interrupted", "killed", "failed"]
-    known = {"kind": "outcome", "phase": "", "text": outcome} | more
-    return scalar(9, order.index(outcome), "outcome", **known)
 
 
 @pytest.fixture
@@ -345,7 +332,8 @@ def test_killed_at_any_moment_it_has_each_point_once(new_destination, tmp_path):
     """What was half written when it was killed is cut off, and what was not acknowledged comes."""
     acknowledged = 0
     for _ in range(KILLS):
-        acknowledged = killed_after(new_destination, acknowledged + 1)
+        batches = map(many, range(acknowledged + 1, LAST + 1))
+        acknowledged = last_acknowledged(new_destination, batches) or acknowledged
 
     # The last one that was acknowledged may have been taken in and not yet said to be.
     rest = new_destination()
@@ -356,24 +344,3 @@ def test_killed_at_any_moment_it_has_each_point_once(new_destination, tmp_path):
 
 def many(number):
     return batch(number, *(scalar(number * POINTS + at) for at in range(POINTS)))
-
-
-def killed_after(new_destination, first):
-    """Offers batches in a process of its own, killed amid them; the last that it acknowledged."""
-    read, write = os.pipe()
-    pid = os.fork()
-    if not pid:
-        try:
-            own = new_destination()
-            for number in range(first, LAST + 1):
-                own.accept(many(number))
-                os.write(write, number.to_bytes(2, "big"))
-        finally:
-            os._exit(0)
-    os.close(write)
-    with open(read, "rb") as told:
-        heard = told.read(2)
-        os.kill(pid, signal.SIGKILL)
-        heard += told.read()
-    os.waitpid(pid, 0)
-    return int.from_bytes(heard[-2:], "big") or first - 1
