@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import struct
 import subprocess
 import sys
@@ -20,7 +21,7 @@ from otel_mlperf.store.run_folders import list_runs
 from otel_mlperf.store.table_reader import Store
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
 LIMIT_S = 300.0
 """For a program that takes seconds: so long only on a machine that is very busy."""
@@ -167,6 +168,18 @@ def adds_up(account: dict[str, Any]) -> bool:
 def agent_of(runs: Path) -> int | None:
     """The process that serves the one run in ``runs``, if any."""
     return next(iter(agents_of(runs)), None)
+
+
+def kill_two_agents(runs: Path, written: Callable[[Path], int]) -> None:
+    """Kills two agents of a run, one after the other, each once more is ``written``, as after."""
+    known = 0
+    for _ in range(2):
+        wait_until(lambda more=known: written(runs) > more, what="points")
+        killed = wait_until(lambda: agent_of(runs), what="the agent")
+        known = written(runs)
+        os.kill(killed, signal.SIGKILL)
+        wait_until(lambda old=killed: agent_of(runs) not in (None, old), what="another")
+    wait_until(lambda: written(runs) > known, what="points after it")
 
 
 def agents_of(runs: Path) -> list[int]:

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import os
-import signal
-
 import pytest
-from runs import Running, adds_up, agent_of
-from servers.running import wait_until
+from runs import Running, adds_up, kill_two_agents
 from tracked_points import in_event_files, in_tables, of_the_program, rounded
 
 
@@ -17,14 +13,7 @@ def test_agent_killed_in_between_leaves_every_point_once(tmp_path) -> None:
     with Running(
         tmp_path / "runs", "--pause", "0.02", OTEL_MLPERF_DESTINATIONS="tensorboard"
     ) as one:
-        known = 0
-        for _ in range(2):
-            wait_until(lambda more=known: written(one.runs) > more, what="points")
-            killed = wait_until(lambda: agent_of(one.runs), what="the agent")
-            known = written(one.runs)
-            os.kill(killed, signal.SIGKILL)
-            wait_until(lambda old=killed: agent_of(one.runs) not in (None, old), what="another")
-        wait_until(lambda: written(one.runs) > known, what="points after it")
+        kill_two_agents(one.runs, written)
         ended = one.end().settled()
 
     assert ended.code == 0, ended.errors

@@ -9,7 +9,7 @@ import subprocess
 import sys
 
 import pytest
-from runs import LIMIT_S, Ended, Running, adds_up, agent_of, environment
+from runs import LIMIT_S, Ended, Running, adds_up, agent_of, environment, kill_two_agents
 from servers import build
 from servers.running import wait_until
 from tracked_by_hand import batch
@@ -74,14 +74,7 @@ def uploaded(folder, home):
 def test_agent_killed_in_between_leaves_every_point_once(tmp_path, chosen):
     """W&B's client uploads each step, value and reading of the tables, and nothing twice."""
     with Running(tmp_path / "runs", "--pause", "0.02", **chosen) as one:
-        known = 0
-        for _ in range(2):
-            wait_until(lambda more=known: written(one.runs) > more, what="points")
-            killed = wait_until(lambda: agent_of(one.runs), what="the agent")
-            known = written(one.runs)
-            os.kill(killed, signal.SIGKILL)
-            wait_until(lambda old=killed: agent_of(one.runs) not in (None, old), what="another")
-        wait_until(lambda: written(one.runs) > known, what="points after it")
+        kill_two_agents(one.runs, written)
         ended = one.end().settled()
 
     assert ended.code == 0, ended.errors
