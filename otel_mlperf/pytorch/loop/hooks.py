@@ -22,19 +22,18 @@ from otel_mlperf.pytorch.loop.checkpoints import Checkpoint
 from otel_mlperf.pytorch.loop.evaluation_mode import Evaluation, EvaluationMode
 from otel_mlperf.pytorch.loop.interrupted import Interrupted
 from otel_mlperf.pytorch.loop.loop_finder import Loop
-from otel_mlperf.pytorch.loop.moments import (
+from otel_mlperf.pytorch.loop.moments import LoopMoment, safely
+from otel_mlperf.pytorch.loop.recorded_steps import RecordedSteps
+from otel_mlperf.pytorch.loop.resumption import OptimizerPrepared, OptimizerRestored
+from otel_mlperf.pytorch.loop.training_moments import (
     Backward,
     Forward,
-    LoopMoment,
     OptimizerMade,
     TrainingStep,
     Update,
     WrappedBackward,
     WrappedUpdate,
-    safely,
 )
-from otel_mlperf.pytorch.loop.recorded_steps import RecordedSteps
-from otel_mlperf.pytorch.loop.resumption import OptimizerPrepared, OptimizerRestored
 from otel_mlperf.pytorch.loop.transfers import Transfer
 from otel_mlperf.pytorch.loop.watched_calls import WATCHED_CALLS
 from otel_mlperf.pytorch.loop.weave import see, weave

@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from otel_mlperf.pytorch.loop.loop_source import LoopSource
-from otel_mlperf.pytorch.loop.participants import UpdateRound
 from otel_mlperf.pytorch.loop.step_batches import Content, StepBatches
+from otel_mlperf.pytorch.loop.update_round import UpdateRound
 from otel_mlperf.pytorch.loop.validation import ValidationSink
 
 if TYPE_CHECKING:

@@ -1,0 +1,175 @@
+"""Which moments does training consist of, and what is special about each?
+
+Of a module in a module the outermost counts, of what a backward pass or a loader calls the backward
+pass or the wait; an optimizer's closure is looked into.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from otel_mlperf import names
+from otel_mlperf.pytorch.loop.few_updates import FewUpdates
+from otel_mlperf.pytorch.loop.gradient_exchange import ASKED, WRAPPER, read_exchange
+from otel_mlperf.pytorch.loop.graph_size import count_operations
+from otel_mlperf.pytorch.loop.moments import UNSEEN, LoopMoment, clock, safely
+from otel_mlperf.recorder.core.interrupts import at_once
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from otel_mlperf.pytorch.loop.loop_finder import Loop
+    from otel_mlperf.recorder.lifecycle.recorder import Recorder
+
+_COUNTED: Final = (2, 20, 200)
+"""Backward passes whose operations are counted: the first one may be another."""
+
+
+class Forward(LoopMoment):
+    """The outermost call of a module; that of a loss is one of its own."""
+
+    def __init__(self, loop: Loop, records: Callable[[], bool], losses: type) -> None:
+        super().__init__(names.FORWARD, loop)
+        self._records = records
+        self._losses = losses
+        self._known: dict[type, bool] = {}
+        self._exchanges: tuple[Recorder | None, int] = None, 0
+        """Calls of modules whose gradients DDP exchanges, and in which run."""
+
+    def _begins(self, subject: Any) -> None:
+        kind = type(subject)
+        is_loss = self._known.get(kind)
+        if is_loss is None:
+            is_loss = self._known[kind] = self._is_loss(subject)
+        if not is_loss:
+            self._loop.forward_begins(subject, records=self._records())
+            if kind.__name__ == WRAPPER:
+                self._ask_exchange(subject)
+        self._open(names.SPAN_LOSS if is_loss else names.FORWARD)
+
+    def _ask_exchange(self, wrapper: Any) -> None:
+        recorder, calls = self._exchanges
+        calls = calls + 1 if recorder is self._recorder else 1
+        self._exchanges = self._recorder, calls
+        if calls in ASKED and self._recorder is not None:
+            for metric, value in read_exchange(wrapper):
+                self._recorder.cells.set(metric.name, metric.unit, value)
+
+    def _is_loss(self, module: Any) -> bool:
+        """One of torch's own, or what is called one and has nothing to learn itself."""
+        if isinstance(module, self._losses):
+            return True
+        is_called_so = type(module).__name__.endswith("Loss")
+        return is_called_so and next(iter(module.parameters()), None) is None
+
+
+class Backward(LoopMoment):
+    """The backward pass; of a few it is counted how many operations they go through."""
+
+    _passes = 0
+
+    def _begins(self, subject: Any) -> None:
+        self._loop.backward_begins()
+        self._passes += 1
+        if self._passes in _COUNTED and self._recorder is not None:
+            metric, count = names.GRAPH_NODES, count_operations(subject)
+            self._recorder.cells.set(metric.name, metric.unit, count)
+        super()._begins(subject)
+
+
+class Update(LoopMoment):
+    """The step of an optimizer, or of a scaler that may leave it out; seen inside one another."""
+
+    def __init__(self, loop: Loop) -> None:
+        super().__init__(names.OPTIMIZER, loop)
+        self._optimizers: list[Any] = []
+        self._few = FewUpdates()
+
+    def __enter__(self) -> None:
+        optimizer, depth = self._subject, self._loop.depth
+        if self._optimizers:
+            self._subject, self._optimizers = None, [*self._optimizers, optimizer]
+            return
+        try:
+            super().__enter__()
+            self.busy = LoopMoment.is_off
+            self._optimizers = [optimizer]
+        except BaseException as error:  # Ctrl-C: whoever enters is not told to leave
+            self._loop.depth = depth
+            self._open_again()
+            self._leave(error)
+            raise
+
+    @at_once
+    def __exit__(self, kind: Any, error: Any, traceback: Any) -> None:
+        try:
+            self._left_ns = clock()
+            optimizer = self._optimizers[-1]
+            if kind is None and optimizer is not None:
+                safely(self._loop.updated, optimizer)
+        finally:
+            self._optimizers = self._optimizers[:-1]
+            if not self._optimizers:
+                LoopMoment.__exit__(self, kind, error, traceback)  # `super()` is a call
+
+    def _begins(self, subject: Any) -> None:
+        self._loop.update_begins(subject)
+        self._few.begins(self._recorder, subject)
+        super()._begins(subject)
+
+
+class WrappedUpdate(LoopMoment):
+    """The step of what a framework puts around an optimizer: an update, if it steps that now."""
+
+    def __init__(self, update: Update) -> None:
+        super().__init__("wrapped", update._loop)
+        self._update = update
+
+    def of(self, subject: Any = None) -> Any:
+        """The gate for a call of this wrapper."""
+        # accelerate's is called for each batch, and passes on what ends an accumulation.
+        steps_now = getattr(getattr(subject, "gradient_state", None), "sync_gradients", True)
+        optimizer = getattr(subject, "optimizer", None)
+        if self._update.busy or optimizer is None or not steps_now:
+            return UNSEEN
+        return self._update.of(optimizer)
+
+
+class WrappedBackward(LoopMoment):
+    """A call of accelerate around the backward pass, if there is nothing else in it."""
+
+    def __init__(self, backward: Backward) -> None:
+        super().__init__("wrapped_backward", backward._loop)
+        self._backward = backward
+
+    def of(self, subject: Any = None) -> Any:
+        """The gate for a call with this accelerator and loss."""
+        accelerator, loss = subject or (None, None)
+        backend = getattr(accelerator, "distributed_type", None)
+        # DeepSpeed's updates, too; that of Megatron does nothing.
+        if self._backward.busy or backend in (None, "DEEPSPEED", "MEGATRON_LM"):
+            return UNSEEN
+        return self._backward.of(loss)
+
+
+class TrainingStep(LoopMoment):
+    """What the program wrote of a step that Lightning makes: its own time is the program's own.
+
+    It runs in the closure of an update, whose time it would be else.
+    """
+
+    depth = 0
+
+    def of(self, subject: Any = None) -> Any:
+        """The gate for a call by this strategy."""
+        module = getattr(subject, "lightning_module", None)
+        # By hand it updates inside, and may begin a step there.
+        is_automatic = getattr(module, "automatic_optimization", False)
+        return super().of() if is_automatic and self._loop.step.is_open else UNSEEN
+
+
+class OptimizerMade(LoopMoment):
+    """An optimizer is constructed: no section, the loop only hears of it."""
+
+    def _begins(self, subject: Any) -> None:
+        self._loop.optimizer_made(subject)
