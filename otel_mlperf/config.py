@@ -1,29 +1,16 @@
-"""Which settings are in force, and who decided each?
-
-Argument before environment before YAML file before default; a file of OpenTelemetry's own stands
-for the standard's part of the environment. Settings are read once, at
-``start()``, and never change afterwards. Wrong arguments and files raise ``ConfigError`` before any
-work is done; a bad ``OTEL_*`` variable warns and takes the default, as the OpenTelemetry
-specification asks.
-"""
+"""Which settings are there, and what does each mean?"""
 
 from __future__ import annotations
 
-import logging
-import os
-from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any, Literal
 
 from otel_mlperf.config_field import checked, set_by, some_of
-from otel_mlperf.declared_config import declare
-from otel_mlperf.errors import ConfigError
 from otel_mlperf.levels import LEVELS
 from otel_mlperf.profile_schedule import schedule_text
 from otel_mlperf.request_bounds import bounds_text
 from otel_mlperf.tracker_list import TRACKERS
 
-_log = logging.getLogger("otel_mlperf")
 PREFIX = "OTEL_MLPERF_"
 ENDPOINT = "OTEL_EXPORTER_OTLP_ENDPOINT"
 DESTINATIONS = "OTEL_MLPERF_DESTINATIONS"
@@ -82,7 +69,7 @@ class Config:
         DESTINATIONS,
         "",
         "Trackers of experiments that are told of the run, by commas: ``tensorboard``, ``mlflow``, "
-        "``wandb``.",
+        "``wandb``, ``trackio``.",
         parse=some_of(TRACKERS),
     )
     resource: str = set_by(
@@ -258,6 +245,13 @@ class Config:
         0,
         "Time between two readings; 0: 5 s, at level ``comprehensive`` 1 s.",
     )
+    integrations_off: str = set_by(
+        "OTEL_MLPERF_INTEGRATIONS_OFF",
+        "",
+        "What ``otel-mlperf run`` does not switch on, by commas: ``torch``, ``dataloader``, "
+        "``keras``, or an installed integration.",
+        parse=_words_text,
+    )
     resources_of: str = set_by(
         "OTEL_MLPERF_RESOURCES_OF",
         "",
@@ -309,94 +303,3 @@ def known_variables() -> list[str]:
     """All variables with a meaning of ours that begin with ``OTEL_MLPERF_``."""
     own = (item.metadata["variable"] for item in fields(Config))
     return [name for name in (*own, *_NOT_SETTINGS) if name.startswith(PREFIX)]
-
-
-def load_config(
-    config: Config | Mapping[str, Any] | str | os.PathLike[str] | None = None,
-    overrides: Mapping[str, Any] | None = None,
-    environ: Mapping[str, str] | None = None,
-) -> Config:
-    """The settings in force.
-
-    Args:
-        config: a ``Config`` or mapping (counts as arguments) or the path of a YAML file; the file
-            that ``OTEL_MLPERF_CONFIG`` names if there is none.
-        overrides: single settings, before everything else.
-        environ: the environment, ``os.environ`` by default.
-
-    Raises:
-        ConfigError: an unknown key, a value of the wrong kind, a file that cannot be read.
-    """
-    environ, _ = declare(os.environ if environ is None else environ)
-    given: dict[str, Any] = {}
-    path = environ.get("OTEL_MLPERF_CONFIG", "")
-    if isinstance(config, Config):
-        given = {f.name: v for f in fields(config) if (v := getattr(config, f.name)) != f.default}
-    elif isinstance(config, Mapping):
-        given = dict(config)
-    elif isinstance(config, str | os.PathLike):
-        path = os.fspath(config)
-    elif config is not None:
-        raise ConfigError(
-            f"start(): config is {config!r:.40}, expected a Config, a mapping or a YAML file's path"
-        )
-    from_file = _read_file(path) if path else {}
-    given.update(overrides or {})
-    _reject_unknown(given, "start()")
-    said = from_file | _from_environ(environ, from_file) | given
-    return Config(**(_of_level(said.get("level", "")) | said))
-
-
-def _of_level(level: Any) -> dict[str, Any]:
-    """What a level says; Config refuses what is none."""
-    return LEVELS.get(level, {}) if isinstance(level, str) else {}
-
-
-def _from_environ(environ: Mapping[str, str], from_file: dict[str, Any]) -> dict[str, Any]:
-    given = {}
-    for item in fields(Config):
-        variable = item.metadata["variable"]
-        text = environ.get(variable, "").strip()
-        if not text:
-            continue
-        try:
-            given[item.name] = checked(item, text, variable)
-        except ConfigError as error:
-            _log.warning("%s; %r is used", error, from_file.get(item.name, item.default))
-    return given
-
-
-def _read_file(path: str) -> dict[str, Any]:
-    import yaml
-
-    try:
-        with open(path, encoding="utf-8") as file:
-            content = yaml.safe_load(file)
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise ConfigError(
-            f"reading the configuration file {path}: {reason}; correct it, or the path"
-        ) from error
-    if content is None:
-        return {}
-    if not isinstance(content, dict):
-        raise ConfigError(
-            f"reading the configuration file {path}: found a {type(content).__name__} where "
-            "settings were expected; write one 'name: value' a line"
-        )
-    _reject_unknown(content, path)
-    for item in fields(Config):
-        if item.name in content:
-            content[item.name] = checked(item, content[item.name], f"{path}: {item.name}")
-    return content
-
-
-def _reject_unknown(given: Mapping[Any, Any], where: str) -> None:
-    known = [item.name for item in fields(Config)]
-    for key in given:
-        if key not in known:
-            import difflib
-
-            close = difflib.get_close_matches(str(key), known, 1, 0.5)
-            hint = f"did you mean {close[0]!r}?" if close else f"known are {', '.join(known)}"
-            raise ConfigError(f"{where}: unknown setting {str(key)!r}; {hint}")

@@ -6,8 +6,9 @@ import dataclasses
 
 import pytest
 
-from otel_mlperf.config import Config, load_config
+from otel_mlperf.config import Config
 from otel_mlperf.errors import ConfigError
+from otel_mlperf.load_config import load_config
 
 
 def test_defaults():

@@ -6,9 +6,10 @@ from dataclasses import fields
 
 import pytest
 
-from otel_mlperf.config import Config, load_config
+from otel_mlperf.config import Config
 from otel_mlperf.errors import ConfigError
 from otel_mlperf.levels import LEVELS
+from otel_mlperf.load_config import load_config
 
 KNOWN = {item.name for item in fields(Config)}
 

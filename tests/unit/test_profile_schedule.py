@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import otel_mlperf as om
-from otel_mlperf.config import load_config
 from otel_mlperf.errors import ConfigError
+from otel_mlperf.load_config import load_config
 from otel_mlperf.profile_schedule import Schedule, parse_schedule, schedule_text
 
 

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
 from otel_mlperf.agent.model.sampling import Policy
-from otel_mlperf.config import READING_SOURCES, load_config
+from otel_mlperf.config import READING_SOURCES
+from otel_mlperf.load_config import load_config
 from otel_mlperf.otlp.endpoint_settings import SignalSettings, read_metric_settings, read_settings
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from otel_mlperf.config import load_config
+from otel_mlperf.load_config import load_config
 from otel_mlperf.profile_schedule import parse_schedule
 from otel_mlperf.pytorch.windows.run_windows import windows_of
 from otel_mlperf.recorder.api.span import active

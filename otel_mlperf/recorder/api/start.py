@@ -8,8 +8,8 @@ import sys
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from otel_mlperf.config import load_config
 from otel_mlperf.errors import ConfigError, JournalError, RunActive
+from otel_mlperf.load_config import load_config
 from otel_mlperf.recorder.api.unrecorded import note_start
 from otel_mlperf.recorder.core.attribute_values import safe_name_text
 from otel_mlperf.recorder.core.faults import log, say_once

@@ -11,8 +11,8 @@ import atexit
 import os
 import sys
 
-from otel_mlperf.config import load_config
 from otel_mlperf.errors import ConfigError
+from otel_mlperf.load_config import load_config
 from otel_mlperf.recorder.core.faults import internal_error, log
 from otel_mlperf.recorder.lifecycle.run_identity import detect_identity
 
