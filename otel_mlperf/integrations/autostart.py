@@ -73,8 +73,9 @@ def record(name: str, who: Identity | None = None) -> Run:
     # The run comes first: what goes wrong with an integration is counted in its journal.
     run = start(name) if who is None else start_as(name, who)
     run.lend(_give_way)
-    if run._recorder is not None:  # else what is watched costs a loop its time for nothing
-        integrate_all()
+    recorder = run._recorder
+    if recorder is not None:  # else what is watched costs a loop its time for nothing
+        integrate_all(but=set(filter(None, recorder.config.integrations_off.split(","))))
     return run
 
 

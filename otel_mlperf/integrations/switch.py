@@ -23,7 +23,7 @@ from otel_mlperf.recorder.core.faults import internal_error, say_once
 from otel_mlperf.recorder.core.recording import unreplaced
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Sequence, Set
     from importlib.metadata import EntryPoint
 
     from otel_mlperf.integrations.integration import Integration
@@ -77,17 +77,29 @@ def integrate(name: str) -> None:
     _await(integration)
 
 
-def integrate_all() -> None:
-    """Switches on what there is; never raises."""
+def integrate_all(but: Set[str] = frozenset()) -> None:
+    """Switches on what there is, ``but`` for those of these names; never raises."""
     for integration in _on:  # in a fork: what its parent has on sees nothing there
         _switch_on_again(integration)
+    offered = offered_by(sys.path)
+    _tell_unknown(but, {one.name for one in BUILT_IN} | {entry.name for entry in offered})
     for integration in BUILT_IN:
-        _await(integration)
-    for entry in offered_by(sys.path):
+        if integration.name not in but:
+            _await(integration)
+    for entry in offered:
         try:
-            _await(entry.load()())
+            if entry.name not in but:
+                _await(entry.load()())
         except _FAILURES as error:
             tell_broken(f"the integration {entry.name!r} ({entry.value}) cannot be loaded", error)
+
+
+def _tell_unknown(off: Set[str], known: Set[str]) -> None:
+    for name in sorted(off - known):
+        say_once(
+            f"integrations_off names {name!r:.80}, which there is not; "
+            f"known: {', '.join(sorted(known))}"
+        )
 
 
 def give_way() -> None:

@@ -64,7 +64,7 @@ def execute(tmp_path):
     """
     site = offer(tmp_path / "site", "tinyfit_integration:TinyFit")
 
-    def start(*words, path=site):
+    def start(*words, path=site, **more):
         environ = {k: v for k, v in os.environ.items() if not k.startswith(("OTEL", "PYTHON"))}
         settings = {
             "OTEL_MLPERF_DIR": "runs",
@@ -74,7 +74,7 @@ def execute(tmp_path):
         done = subprocess.run(
             [sys.executable, *words],
             cwd=tmp_path,
-            env=environ | settings,
+            env=environ | settings | more,
             capture_output=True,
             text=True,
             timeout=LIMIT_S,
@@ -116,6 +116,24 @@ def test_installed_integration_is_switched_on_by_run(execute, tmp_path):
     run = execute("-m", "otel_mlperf", "run", "train.py")
 
     assert (run.returncode, run.stdout, run.stderr) == (0, plain.stdout, "")
+    assert_recorded(summary(execute))
+
+
+def test_integration_that_is_off_sees_nothing(execute, tmp_path):
+    """A name in the settings is not switched on by `run`; the program may still ask for it."""
+    (tmp_path / "train.py").write_text(FIT)
+    (tmp_path / "asks.py").write_text(ASKED + FIT)
+    off = {"OTEL_MLPERF_INTEGRATIONS_OFF": "dataloader,tinyfit,lightening"}
+
+    run = execute("-m", "otel_mlperf", "run", "train.py", **off)
+
+    assert run.returncode == 0
+    assert run.stderr == (
+        "otel_mlperf: integrations_off names 'lightening', which there is not; known: "
+        "dataloader, keras, tinyfit, torch\n"
+    )
+    assert summary(execute)["steps"] is None
+    assert execute("-m", "otel_mlperf", "run", "asks.py", **off).returncode == 0
     assert_recorded(summary(execute))
 
 
