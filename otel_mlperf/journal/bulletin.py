@@ -40,6 +40,10 @@ class Group(msgspec.Struct, array_like=True, frozen=True):
     monotonic_ns: int
     """When it was read."""
     readings: list[Reading]
+    before_ns: int = 0
+    """When it was read the time before; 0: it was not."""
+    before: list[Reading] = []
+    """The totals of which a rate is told, as they were then."""
 
 
 class RunWarning(msgspec.Struct, array_like=True, frozen=True):

@@ -84,4 +84,6 @@ def _known(ns: float | None) -> str:
 
 
 def _notes(stats: Stats) -> list[str]:
-    return [f"missing: {what}" for what in stats.missing]
+    counted = " · ".join(f"{name} {count:,.15g}" for name, count in stats.counted.items())
+    missing = [f"missing: {what}" for what in stats.missing]
+    return [f"counted: {counted}", *missing] if counted else missing

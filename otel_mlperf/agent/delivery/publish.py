@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("otel_mlperf.agent")
 _LEAST_S: Final = 5.0
+_TOLD_AS_RATES: Final = {m.name for m in (names.DISK_IO, names.DISK_IO_TIME, names.NETWORK_IO)}
+"""Totals of which ``om.readings()`` tells how fast they grow."""
 _OWN_SOURCES: Final = ("", JOURNAL)
 """Sources of series that no sensor reads."""
 
@@ -54,8 +56,7 @@ class Publisher:
         """
         now_s = self._clock()
         for read in reads:
-            readings = [Reading(r.journal, r.name, r.labels, r.value) for r in read.readings]
-            self._groups[read.source] = Group(int(now_s * 1e9), readings)
+            self._groups[read.source] = self._group(read, int(now_s * 1e9))
         # Also without news: a condition that lasts becomes a warning by time alone.
         due = self._written_s is None or now_s - self._written_s >= _LEAST_S
         if not (reads or due) or not state.journals:
@@ -69,6 +70,15 @@ class Publisher:
         except OSError as error:
             _log.info("telling the processes what was read: %s", error)
         return self._evaluator.held
+
+    def _group(self, read: Read, now_ns: int) -> Group:
+        """What a source said, with the totals that it had said before: a program asks for rates."""
+        readings = [Reading(r.journal, r.name, r.labels, r.value) for r in read.readings]
+        last = self._groups.get(read.source)
+        if last is None:
+            return Group(now_ns, readings)
+        before = [reading for reading in last.readings if reading.metric in _TOLD_AS_RATES]
+        return Group(now_ns, readings, last.monotonic_ns, before)
 
     def close(self) -> None:
         """Takes the file away."""

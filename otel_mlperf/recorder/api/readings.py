@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 _IDLE = ("idle", "iowait")
 _MAIN = {names.PROCESS_ROLE: "main"}
+_RECEIVED = {names.NETWORK_DIRECTION: "receive"}
+_SENT = {names.NETWORK_DIRECTION: "transmit"}
 _WORKERS = {names.PROCESS_ROLE: "worker"}
 
 
@@ -58,6 +60,16 @@ class HostReadings:
     """Share of the time of all CPUs in which they were busy."""
     memory_available_bytes: int | None = None
     memory_limit_bytes: int | None = None
+    disk_busy_ratio: float | None = None
+    """Share of the time between the last two readings in which the busiest disk had work."""
+    disk_read_bytes_per_s: float | None = None
+    """Of all real disks together, between the last two readings."""
+    disk_written_bytes_per_s: float | None = None
+    network_received_bytes_per_s: float | None = None
+    """Of all interfaces but the loopback, between the last two readings."""
+    network_sent_bytes_per_s: float | None = None
+    io_stall_ratio: float | None = None
+    """Share of the last 10 s in which something on the host waited for a disk."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +153,7 @@ class _Values:
 
     def __init__(self, group: Group, own: str | None) -> None:
         self.readings = group.readings if own is None else of_rank(own, group.readings)
+        self._group = group
 
     def of(self, metric: Metric, labels: dict[str, str] | None = None) -> float | None:
         """The value of the first series that has these labels."""
@@ -151,6 +164,27 @@ class _Values:
             if reading.metric == metric.name and wanted <= reading.labels.items()
         )
         return next(values, None)
+
+    def rates(self, metric: Metric, labels: dict[str, str] | None = None) -> list[float]:
+        """How fast each series of a total grew between the last two readings, by the second."""
+        group, wanted = self._group, (labels or {}).items()
+        passed_s = (group.monotonic_ns - group.before_ns) / 1e9
+        before = {
+            tuple(sorted(reading.labels.items())): reading.value
+            for reading in group.before
+            if reading.metric == metric.name
+        }
+        return [
+            max(0.0, reading.value - before[key]) / passed_s  # a driver may begin anew at 0
+            for reading in self.readings
+            if reading.metric == metric.name and wanted <= reading.labels.items() and passed_s > 0
+            if (key := tuple(sorted(reading.labels.items()))) in before
+        ]
+
+    def rate(self, metric: Metric, labels: dict[str, str]) -> float | None:
+        """The sum of them."""
+        rates = self.rates(metric, labels)
+        return sum(rates) if rates else None
 
     def whole(self, metric: Metric, labels: dict[str, str] | None = None) -> int | None:
         """The same as a whole number."""
@@ -182,6 +216,14 @@ def _host(values: _Values, age_s: float) -> HostReadings:
         cpu_ratio=max(0.0, 1 - sum(idle)) if idle else None,
         memory_available_bytes=values.whole(names.SYSTEM_MEMORY_AVAILABLE),
         memory_limit_bytes=values.whole(names.SYSTEM_MEMORY_LIMIT),
+        disk_busy_ratio=max((min(1.0, r) for r in values.rates(names.DISK_IO_TIME)), default=None),
+        disk_read_bytes_per_s=values.rate(names.DISK_IO, {names.DISK_DIRECTION: "read"}),
+        disk_written_bytes_per_s=values.rate(names.DISK_IO, {names.DISK_DIRECTION: "write"}),
+        network_received_bytes_per_s=values.rate(names.NETWORK_IO, _RECEIVED),
+        network_sent_bytes_per_s=values.rate(names.NETWORK_IO, _SENT),
+        io_stall_ratio=values.of(
+            names.PSI_AVERAGE, {names.PSI_RESOURCE: "io", names.PSI_KIND: "some"}
+        ),
     )
 
 

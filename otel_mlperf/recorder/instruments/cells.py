@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 Key = tuple[Any, ...]
 Content = tuple[Any, ...]
 Labels = tuple[tuple[str, str], ...]
+_OWN: Final = names.user_metric("")
 OVERFLOW: Final[Labels] = ((names.OVERFLOW, "true"),)
 _TOO_MANY = (
     "more than %d label sets, or than the journal has cells for: later ones of a name are added up "
@@ -151,6 +152,15 @@ class Cells:
         """Count, sum and covered time of aggregated sections so far, by the cell's first word."""
         words = self._journal.words
         return {w: (words[w + 1], words[w + 2], words[w + 5]) for w in list(self.aggregates)}
+
+    def counted(self) -> dict[str, float]:
+        """What the program's own counters came to, by name, all label sets together."""
+        found: dict[str, float] = {}
+        for content, word in list(self._shared.items()):
+            if word and content[1] == "counter" and content[2].startswith(_OWN):
+                name = content[2][len(_OWN) :]
+                found[name] = found.get(name, 0.0) + self._journal.floats[word + 1]
+        return found
 
     def _entry(self, content: Content) -> int:
         """One entry for all cells of a content: a reader adds up what has the same number."""

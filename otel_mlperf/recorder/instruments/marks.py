@@ -22,7 +22,7 @@ _MASK = (1 << 64) - 1
 class Mark:
     """A point in a run, for ``run.stats(since=mark)``."""
 
-    __slots__ = ("added_up", "dropped", "journal", "number", "slot", "time_ns")
+    __slots__ = ("added_up", "counted", "dropped", "journal", "number", "slot", "time_ns")
 
     def __init__(self, journal: Journal | None, number: int, slot: int, time_ns: int) -> None:
         self.journal, self.number, self.slot, self.time_ns = journal, number, slot, time_ns
@@ -30,6 +30,8 @@ class Mark:
         """Sections for which there had been no room in the journal."""
         self.added_up: dict[int, tuple[int, int, int]] = {}
         """Count, sum and covered time of aggregated sections until then, by cell."""
+        self.counted: dict[str, float] = {}
+        """What the program's own counters came to until then."""
 
 
 class Marks:
@@ -63,5 +65,5 @@ class Marks:
         # In a full ring nothing more comes below the end of the lease.
         mark = Mark(journal, number, slot or journal.lease.end - 1, now)
         mark.dropped = journal.said[Word.LOST_RING_FULL]
-        mark.added_up = self._cells.added_up()
+        mark.added_up, mark.counted = self._cells.added_up(), self._cells.counted()
         return mark

@@ -87,6 +87,9 @@ class RunStats:
             run=self._name,
             since=word,
             elapsed_ns=max(0, known.now_ns - mark.time_ns),
+            counted={
+                name: total - mark.counted.get(name, 0.0) for name, total in known.counted.items()
+            },
             missing=tuple(_missing(known, mark)),
         )
 

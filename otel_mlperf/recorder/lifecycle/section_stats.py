@@ -65,7 +65,7 @@ class Stats(Mapping[str, SectionStats]):
     have no part in it.
     """
 
-    __slots__ = ("_sections", "elapsed_ns", "missing", "run", "since")
+    __slots__ = ("_sections", "counted", "elapsed_ns", "missing", "run", "since")
 
     def __init__(
         self,
@@ -74,6 +74,7 @@ class Stats(Mapping[str, SectionStats]):
         run: str = "",
         since: str = "start",
         elapsed_ns: int = 0,
+        counted: dict[str, float] | None = None,
         missing: tuple[str, ...] = (),
     ) -> None:
         self._sections = sections
@@ -83,6 +84,8 @@ class Stats(Mapping[str, SectionStats]):
         """From when on: ``start``, ``epoch``, ``last`` or ``mark``."""
         self.elapsed_ns = elapsed_ns
         """How long that is ago, until the run's end at most."""
+        self.counted = counted or {}
+        """By how much the program's own counters grew since then, all label sets together."""
         self.missing = missing
         """Sentences: what is not in it, and why."""
 

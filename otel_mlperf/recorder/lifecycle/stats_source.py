@@ -42,6 +42,8 @@ class Known(NamedTuple):
     """No row of a later slot than this one was written over before it was copied."""
     cells: dict[int, AddedUp]
     """By their first word."""
+    counted: dict[str, float]
+    """What the program's own counters came to."""
     dropped: int
     """Sections for which the journal had no room."""
     now_ns: int
@@ -60,7 +62,8 @@ def copy_known(recorder: Recorder, last: int, now_ns: int) -> Known:
     if published is not None:
         rows = _late(journal, published.holes) + rows
     dropped = journal.said[Word.LOST_RING_FULL]
-    return Known(published, rows, first, _cells(recorder), dropped, now_ns)
+    counted = recorder.cells.counted()
+    return Known(published, rows, first, _cells(recorder), counted, dropped, now_ns)
 
 
 def copy_at_end(recorder: Recorder) -> Known | None:

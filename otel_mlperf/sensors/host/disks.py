@@ -57,7 +57,7 @@ class DiskSensor:
         self._real: dict[str, bool] = {}
 
     def read(self) -> list[Measurement]:
-        """Bytes; from level ``detailed`` on also operations and busy time."""
+        """Bytes and busy time; from level ``detailed`` on also operations."""
         measured: list[Measurement] = []
         for disk in parse_disks(self._diskstats.read(), self._is_real):
             measured += self._measure(disk)
@@ -78,12 +78,12 @@ class DiskSensor:
         measured = [
             Measurement(names.DISK_IO.name, read, disk.read_bytes),
             Measurement(names.DISK_IO.name, write, disk.written_bytes),
+            Measurement(names.DISK_IO_TIME.name, device, disk.busy_ms / 1e3),
         ]
         if includes(self._level, "detailed"):
             measured += [
                 Measurement(names.DISK_OPERATIONS.name, read, disk.reads),
                 Measurement(names.DISK_OPERATIONS.name, write, disk.writes),
-                Measurement(names.DISK_IO_TIME.name, device, disk.busy_ms / 1e3),
             ]
         return measured
 

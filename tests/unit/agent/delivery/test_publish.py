@@ -60,6 +60,23 @@ def test_readings_are_told(journals, state):
     ]
 
 
+def test_totals_are_told_with_those_before(journals, state):
+    """Of disks and network the reading before is there too, and of nothing else: rates need it."""
+    clock, labels = Clock(), {names.SYSTEM_DEVICE: "sda", names.DISK_DIRECTION: "read"}
+    board = Publisher(journals, clock=clock)
+    for total in (1000.0, 3000.0):
+        read = [
+            SensorReading("", names.DISK_IO.name, labels, total),
+            SensorReading("", names.LOAD_1M.name, {}, 0.5),
+        ]
+        board.tell([Read("host", 2, read)], state)
+        clock.now_s += 2
+
+    group = read_readings(str(journals)).groups["host"]
+    assert (group.monotonic_ns, group.before_ns) == (102 * 10**9, 100 * 10**9)
+    assert [(one.metric, one.value) for one in group.before] == [(names.DISK_IO.name, 1000.0)]
+
+
 def test_written_when_something_was_read(journals, state):
     """It is written when something was read, and every five seconds anyway, not each time."""
     clock = Clock()

@@ -79,7 +79,7 @@ def test_every_cut_comes_to_the_same(calls, marked, cuts, tmp_path_factory):
     next_ = 1 + (bounds[-1] if bounds else 0)
     write_sums(path, next_, [], told)
     rest = np.array(rows[next_ - 1 :], ROW_TYPE).tobytes()
-    known = Known(read_sums(path), rest, next_, {}, 0, 0)
+    known = Known(read_sums(path), rest, next_, {}, {}, 0, 0)
 
     for number, at in ((START, 0), (MARKED, slot)):
         mark = SimpleNamespace(number=number, slot=at, added_up={})
@@ -101,7 +101,7 @@ def test_variance_and_quantile(durations, cut, tmp_path_factory):
     write_sums(path, 1 + cut, [], told)
     rest = np.array(rows[cut:], ROW_TYPE).tobytes()
     mark = SimpleNamespace(number=START, slot=0, added_up={})
-    (one,) = work_out(Known(read_sums(path), rest, 1 + cut, {}, 0, 0), mark, str).values()
+    (one,) = work_out(Known(read_sums(path), rest, 1 + cut, {}, {}, 0, 0), mark, str).values()
 
     true = sorted(durations)[math.ceil(0.95 * len(durations)) - 1]
     assert one.variance_ns2 == pytest.approx(np.var(durations), rel=1e-6, abs=1)

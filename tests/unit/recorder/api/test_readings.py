@@ -86,6 +86,35 @@ def test_readings(board):
     assert found.gpus[0].power_watts is None
 
 
+def test_disks_and_network_are_rates(board):
+    """Between the last two readings: of bytes the sum, of disks the busiest; else unknown."""
+    folder, _ = board
+    now_ns = time.monotonic_ns()
+    disks = [{names.SYSTEM_DEVICE: name} for name in ("sda", "sdb")]
+
+    def totals(read, busy, received):
+        sums = [
+            *((names.DISK_IO, d | {names.DISK_DIRECTION: "read"}, read) for d in disks),
+            *((names.DISK_IO_TIME, d, s) for d, s in zip(disks, busy, strict=True)),
+            (names.NETWORK_IO, {names.NETWORK_DIRECTION: "receive"}, received),
+        ]
+        return [Reading("", metric.name, labels, value) for metric, labels, value in sums]
+
+    stall = {names.PSI_RESOURCE: "io", names.PSI_KIND: "some"}
+    now = [*totals(5000.0, (2.0, 1.5), 10.0), Reading("", names.PSI_AVERAGE.name, stall, 0.25)]
+    before = totals(1000.0, (1.0, 1.0), 50.0)
+    write_readings(folder, {"host": Group(now_ns, now, now_ns - 2 * 10**9, before)}, [])
+    found = om.readings().host
+    write_readings(folder, {"host": Group(now_ns, now)}, [])
+    first = om.readings().host
+
+    assert (found.disk_busy_ratio, found.disk_read_bytes_per_s) == (0.5, 4000)
+    assert found.network_received_bytes_per_s == 0  # the driver was loaded anew
+    assert (found.disk_written_bytes_per_s, found.network_sent_bytes_per_s) == (None, None)
+    assert found.io_stall_ratio == first.io_stall_ratio == 0.25
+    assert (first.disk_busy_ratio, first.disk_read_bytes_per_s) == (None, None)
+
+
 def test_gpus_that_samplers_read_are_there_too(board):
     """Those that the agent cannot see follow its own, each as old as its source."""
     folder, own = board
@@ -134,7 +163,7 @@ def test_every_part_can_be_asked_before_the_first_reading(recording):
 
     assert found.age_s is None
     assert values_of(found.process) == [None] * 8
-    assert values_of(found.host) == [None] * 4
+    assert values_of(found.host) == [None] * 10
     assert (found.gpus, found.warnings) == ((), ())
 
 
@@ -148,7 +177,7 @@ def test_a_source_that_is_off_says_so(board):
 
     assert found.process.memory_bytes == 100
     assert 0 <= found.process.age_s <= (time.monotonic_ns() - read_ns) / 1e9
-    assert values_of(found.host) == [None] * 4
+    assert values_of(found.host) == [None] * 10
 
 
 def test_what_was_read_of_other_ranks_is_no_reading_of_this_one(board):

@@ -66,6 +66,23 @@ def test_since_epoch_mark_and_the_last_call(recording):
     assert told(last) == written(recording.sections()[-len(last) - 1 : -1])
 
 
+def test_own_counters_are_told_as_they_are_now(recording):
+    """All label sets and threads of a counter together, since the begin, a mark, a question."""
+    run, tokens = recording.run, om.counter("tokens")
+    tokens.add(5)
+    thread = threading.Thread(target=tokens.add, args=(2,), kwargs={"lang": "de"})
+    thread.start()
+    thread.join()
+    mark = run.mark()
+    om.counter("hits").add(0.5)
+    tokens.add(3)
+
+    assert run.stats().counted == {"tokens": 10, "hits": 0.5}
+    assert run.stats(since=mark).counted == {"tokens": 3, "hits": 0.5}
+    assert run.stats(since="last").counted == {"tokens": 0, "hits": 0}
+    assert "counted: tokens 10 · hits 0.5" in str(run)
+
+
 def test_open_sections_have_no_part(recording):
     """A section counts once it has ended."""
     with om.span("open"):
