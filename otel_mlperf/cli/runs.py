@@ -89,9 +89,10 @@ def _print_columns(
 
     if trend is not None and sort is not None:
         raise UsageError("--trend is in the order of time: leave --sort out")
-    wanted = [part.strip() for part in columns.split(",")] if columns else list(USUAL)
+    wanted = [part.strip() for part in columns.split(",")] if columns else []
     wanted = list(dict.fromkeys([*wanted, *([sort] if sort else [])]))
-    rows = read_trend(chosen, wanted) if trend is not None else read_columns(chosen, wanted)
+    read = read_trend if trend is not None else read_columns
+    rows = read(chosen, wanted, () if columns else USUAL)
     if sort is not None:
         rows = sort_rows(rows, sort, ascending=ascending)
     answer = RunColumns(runs=rows)

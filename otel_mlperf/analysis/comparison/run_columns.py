@@ -58,28 +58,42 @@ class RunColumns(
     runs: list[RunRow]
 
 
-def read_columns(runs: Iterable[RunFolder], columns: Sequence[str]) -> list[RunRow]:
+def read_columns(
+    runs: Iterable[RunFolder], columns: Sequence[str], usual: Sequence[str] = ()
+) -> list[RunRow]:
     """The columns of runs, in their order; a run that cannot be read has empty ones.
+
+    Args:
+        runs: of which.
+        columns: what is asked for.
+        usual: what comes before it, as far as any of the runs has it.
 
     Raises:
         UsageError: none of the runs has anything of a column's name.
     """
-    return [row for row, _ in _read(runs, columns)]
+    return [row for row, _ in _read(runs, columns, usual)]
 
 
 def _read(
-    runs: Iterable[RunFolder], columns: Sequence[str]
+    runs: Iterable[RunFolder], columns: Sequence[str], usual: Sequence[str]
 ) -> list[tuple[RunRow, RunMeasures | None]]:
     known = [(run, _measured(run)) for run in runs]
-    rows = [(_row(run, measures, columns), measures) for run, measures in known]
+    there = [measures for _, measures in known if measures is not None]
+    has = [one for one in usual if any(_cell(run, one).value is not None for run in there)]
+    shown = list(dict.fromkeys([*has, *columns]))
+    rows = [(_row(run, measures, shown), measures) for run, measures in known]
     for column in columns:
         if rows and all(row.cells[column].value is None for row, _ in rows):
-            raise UsageError(_nothing(column, [measures for _, measures in known if measures]))
+            raise UsageError(_nothing(column, there))
     return rows
 
 
-def read_trend(runs: Sequence[RunFolder], columns: Sequence[str]) -> list[RunRow]:
+def read_trend(
+    runs: Sequence[RunFolder], columns: Sequence[str], usual: Sequence[str] = ()
+) -> list[RunRow]:
     """Runs from the oldest to the newest, each with what its step takes longer than the one before.
+
+    Columns are as those of ``read_columns``.
 
     Raises:
         UsageError: none of the runs has anything of a column's name.
@@ -87,7 +101,7 @@ def read_trend(runs: Sequence[RunFolder], columns: Sequence[str]) -> list[RunRow
     in_order = sorted(runs, key=lambda run: (run.facts.started_ns, run.path.name))
     before: RunMeasures | None = None
     trend = []
-    for row, measures in _read(in_order, columns):
+    for row, measures in _read(in_order, columns, usual):
         change = None
         if measures is not None and measures.times:
             change = compare_runs(before, measures).times[0] if before else None

@@ -93,6 +93,21 @@ def test_the_trend_of_a_name_says_what_each_run_changed(command, sweep):
     assert words == ["same", "slower", "faster"]
 
 
+def test_a_trend_of_runs_whose_samples_nobody_knows(command, tmp_path):
+    """Of the columns that nobody asked for those are left out that no run has."""
+    for number in (0, 1):
+        run = RunFolderBuilder(tmp_path, "net", f"{number + 1}" * 16, started_ns=START + number * S)
+        for n in range(100):
+            run.step(n, n * 40 * MS, {"forward": 20 * MS}, own=MS)
+        run.write()
+    code, out, _ = command("--trend", "net")
+
+    assert code == 0
+    assert ids(out) == ["1111", "2222"]
+    assert "samples" not in out
+    assert command("--columns", "samples_per_s")[0] == 2
+
+
 def test_json_has_the_values_as_they_are(command, sweep):
     """Times in nanoseconds, beside the change of the step."""
     rows = json.loads(command("--trend", "net", "--columns", "step,width", "--json")[1])["runs"]
