@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -28,6 +29,7 @@ def tests(tmp_path):
     """Runs pytest in a folder of its own; gives exit status and output."""
     (tmp_path / "pytest.ini").write_text("[pytest]\naddopts = --strict-markers -W error\n")
     shutil.copy(ROOT / "examples" / "test_speed.py", tmp_path)
+    _loosen(tmp_path / "test_speed.py")
 
     def run(*arguments):
         command = [sys.executable, "-m", "pytest", "-p", PLUGIN, "-p", "no:cacheprovider"]
@@ -44,6 +46,15 @@ def tests(tmp_path):
         return done.returncode, done.stdout + done.stderr
 
     return run
+
+
+def _loosen(example):
+    """Makes each bound in it one that a machine keeps that is busy with something else."""
+    text = example.read_text()
+    for bound, loose in (('ms"', 's"'), ("=5s", "=500s"), (">=100", ">=0.001")):
+        assert bound in text
+        text = text.replace(bound, loose)
+    example.write_text(text)
 
 
 def written(folder, text):
@@ -76,7 +87,7 @@ def test_the_example_passes_once_its_baseline_is_written(tests, tmp_path):
     code, out = tests("test_speed.py", "-rA")
     assert code == 0, out
     assert "5 passed" in out
-    assert "ok      forward.mean=50ms: it is" in out
+    assert "ok      forward.mean=50s: it is" in out
 
 
 def test_what_is_slower_than_its_baseline_fails_with_the_numbers(tests, tmp_path):
@@ -90,7 +101,8 @@ def test_what_is_slower_than_its_baseline_fails_with_the_numbers(tests, tmp_path
     assert "1 failed, 4 passed" in out
     assert "breach  step takes +" in out
     (failure,) = Xml.parse(tmp_path / "report.xml").getroot().iter("failure")
-    assert "forward takes +" in failure.text
+    # Of a section that was held up again and again nobody can tell.
+    assert {"load takes +", "forward takes +"} & set(re.findall(r"\w+ takes \+", failure.text))
 
 
 def test_a_broken_bound_fails_its_test_alone(tests, tmp_path):

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 
 from otel_mlperf.isolated_process import command
 
+LOWEST = 19
+"""The kernel has no lower priority: whoever runs the tests may have taken some of it."""
 PROGRAM = """
 import os, threading
 from otel_mlperf.agent.lifecycle.agent_process import lower_priority
@@ -27,7 +30,8 @@ def test_who_makes_room_keeps_its_priority():
     """All other threads give way to the job, however often they are told to."""
     output = subprocess.check_output([sys.executable, "-c", PROGRAM], text=True)
 
-    assert output.split() == ["10", "0", "10"]
+    room = min(10, LOWEST - os.getpriority(os.PRIO_PROCESS, 0))
+    assert output.split() == [str(room), "0", str(room)]
 
 
 def test_an_agent_that_comes_after_the_last_journal_leaves_nothing(tmp_path):
