@@ -70,6 +70,8 @@ requirements:
 		--generate-hashes --quiet --custom-compile-command "make requirements" -o requirements/cluster.txt
 	uv pip compile --group mlflow --universal --python-version 3.11 --generate-hashes \
 		--quiet --custom-compile-command "make requirements" -o requirements/mlflow.txt
+	uv pip compile --group trackio --universal --python-version 3.11 --generate-hashes \
+		--quiet --custom-compile-command "make requirements" -o requirements/trackio.txt
 	uv pip compile --group wandb --constraints requirements/dev.txt --universal --python-version 3.11 \
 		--generate-hashes --quiet --custom-compile-command "make requirements" -o requirements/wandb.txt
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from otel_mlperf.redaction import is_secret_key
-from otel_mlperf.tracker_list import MLFLOW_URI, OFFLINE, WANDB, WANDB_MODE
+from otel_mlperf.tracker_list import MLFLOW_URI, OFFLINE, TRACKIO_DIR, WANDB, WANDB_MODE
 from otel_mlperf.whole_file import write_whole
 
 if TYPE_CHECKING:
@@ -35,6 +35,8 @@ _OF_MLFLOW: Final = (
     "MLFLOW_TRACKING_CLIENT_CERT_PATH",
 )
 _OF_WANDB: Final = ("WANDB_PROJECT", "WANDB_ENTITY", "WANDB_RUN_GROUP")
+_OF_TRACKIO: Final = (TRACKIO_DIR, "TRACKIO_PROJECT", "HF_HOME")
+_OF_TRACKERS: Final = _OF_MLFLOW + _OF_WANDB + _OF_TRACKIO
 _MLFLOW_LOGIN: Final = ("MLFLOW_TRACKING_TOKEN", "MLFLOW_TRACKING_USERNAME",
                         "MLFLOW_TRACKING_PASSWORD")  # fmt: skip
 
@@ -48,7 +50,7 @@ def write_settings(folder: str, environ: Mapping[str, str]) -> None:
     path = os.path.join(folder, FILE)
     ours = {name: value for name, value in environ.items() if name.startswith(_OURS)}
     known = {name: value for name, value in ours.items() if _is_kept(name, value)}
-    known |= {name: environ[name] for name in _OF_MLFLOW + _OF_WANDB if name in environ}
+    known |= {name: environ[name] for name in _OF_TRACKERS if name in environ}
     if MLFLOW_URI in known:
         known[MLFLOW_URI] = _without_login(known[MLFLOW_URI])
     text = msgspec.json.format(msgspec.json.encode(known), indent=1)

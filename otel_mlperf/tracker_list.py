@@ -13,17 +13,24 @@ if TYPE_CHECKING:
 TENSORBOARD: Final = "tensorboard"
 MLFLOW: Final = "mlflow"
 WANDB: Final = "wandb"
-TRACKERS: Final = (TENSORBOARD, MLFLOW, WANDB)
+TRACKIO: Final = "trackio"
+TRACKERS: Final = (TENSORBOARD, MLFLOW, WANDB, TRACKIO)
 MLFLOW_URI: Final = "MLFLOW_TRACKING_URI"
 """One of those that MLflow itself reads."""
 WANDB_MODE: Final = "WANDB_MODE"
+TRACKIO_DIR: Final = "TRACKIO_DIR"
 OFFLINE: Final = "offline"
 """A mode of W&B: a file is written, and nobody uploads it."""
 
 
 def unusable(names: str, environ: Mapping[str, str]) -> list[str]:
     """What to tell of each tracker among ``names``, separated by commas, that lacks something."""
-    looked_at = {TENSORBOARD: _of_tensorboard, MLFLOW: _of_mlflow, WANDB: _of_wandb}
+    looked_at = {
+        TENSORBOARD: _of_tensorboard,
+        MLFLOW: _of_mlflow,
+        WANDB: _of_wandb,
+        TRACKIO: _of_trackio,
+    }
     told = [looked_at[name](environ) for name in filter(None, names.split(","))]
     return [*filter(None, told)]
 
@@ -58,6 +65,13 @@ def _of_wandb(environ: Mapping[str, str]) -> str:
             f"~/.netrc; log in with `wandb login`, or set {WANDB_MODE}=offline"
         )
     return _not_installed(WANDB)
+
+
+def _of_trackio(environ: Mapping[str, str]) -> str:
+    folder = environ.get(TRACKIO_DIR, "")
+    if folder and not folder.startswith("/"):  # the agent's working directory is another
+        return f"trackio needs a whole path: {TRACKIO_DIR} is {folder!r}, expected one from / on"
+    return ""
 
 
 def _has_wandb_login(environ: Mapping[str, str]) -> bool:

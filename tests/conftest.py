@@ -122,6 +122,15 @@ def wandb_package() -> Iterator[Path]:
     sys.path.remove(str(folder))
 
 
+@pytest.fixture(scope="session")
+def trackio_python() -> Path:
+    """The Python of the environment that trackio is installed in."""
+    try:
+        return build.python_of(build.TRACKIO)
+    except build.ServersMissingError as reason:
+        _missing(str(reason))
+
+
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[FaultServer]:
     """An OTLP receiver in a process of its own that fails as it is told."""

@@ -18,6 +18,7 @@ from collections import Counter
 from contextlib import redirect_stdout
 
 import pytest
+import trackio_shown
 import wandb_shown
 from kineto_traces import kernel, launch
 from mlflow_shown import expected as in_tables_of_mlflow
@@ -123,12 +124,14 @@ class Told:
 def told(servers, mlflow_server, wandb_package, tmp_path_factory):
     """All is read once: nothing changes any more."""
     service = uuid.uuid4().hex
+    folder = tmp_path_factory.mktemp("ten")
     ended = run_program(
-        tmp_path_factory.mktemp("ten") / "runs", "--steps", str(STEPS), program="ten_numbers.py",
+        folder / "runs", "--steps", str(STEPS), program="ten_numbers.py",
         OTEL_EXPORTER_OTLP_ENDPOINT=servers.otlp_endpoint, OTEL_METRIC_EXPORT_INTERVAL="400",
         OTEL_MLPERF_KEEP_EVERY="1", OTEL_MLPERF_READINGS_INTERVAL="2000", OTEL_SERVICE_NAME=service,
-        OTEL_MLPERF_DESTINATIONS="tensorboard,mlflow,wandb", OTEL_MLPERF_DRAIN_S=str(LIMIT_S),
-        PYTHONPATH=str(wandb_package), WANDB_MODE="offline",
+        OTEL_MLPERF_DESTINATIONS="tensorboard,mlflow,wandb,trackio",
+        OTEL_MLPERF_DRAIN_S=str(LIMIT_S),
+        PYTHONPATH=str(wandb_package), WANDB_MODE="offline", TRACKIO_DIR=str(folder / "trackio"),
         MLFLOW_TRACKING_URI=mlflow_server.url, MLFLOW_EXPERIMENT_NAME=service,
     )  # fmt: skip
     assert ended.code == 0, ended.errors
@@ -490,3 +493,17 @@ def test_the_same_in_wandb(told):
     assert steps == {n: ns / 1e9 for n, ns in shown.items()}
     account = read_accounts(told.ended.folder)["scalars"]["wandb"]
     assert account.delivered == account.created == points.total()
+
+
+@pytest.mark.usefixtures("trackio_python")
+def test_the_same_in_trackio(told, tmp_path):
+    """In the same way, every digit; times to the microsecond."""
+    found = trackio_shown.shown(told.ended.folder.parents[1] / "trackio", tmp_path)
+
+    by_tables = trackio_shown.expected(wandb_shown.expected(told.ended.folder))
+    assert wandb_shown.of_the_program(found.points) == by_tables
+    steps = {point[3]: point[1] for point in found.points if point[0] == "train/step_duration_s"}
+    shown = {n: step["ranks"][0]["duration_ns"] for n, step in told.steps.items()}
+    assert steps == {n: ns / 1e9 for n, ns in shown.items()}
+    account = read_accounts(told.ended.folder)["scalars"]["trackio"]
+    assert account.delivered == account.created == found.points.total()

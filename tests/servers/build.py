@@ -2,8 +2,9 @@
 
 Each server is a recipe: a folder beside this file that pins its versions, and the Go commands that
 turn it into programs. A recipe is built once and kept in the user's cache folder under the hash of
-its content. MLflow and W&B are environments of Python, made from the pins in ``requirements``. As a
-script it builds all of them, so that the first test run need not wait in silence.
+its content. MLflow, W&B and trackio are environments of Python, made from the pins in
+``requirements``. As a script it builds all of them, so that the first test run need not wait in
+silence.
 """
 
 from __future__ import annotations
@@ -92,7 +93,8 @@ class Environment(NamedTuple):
 
 MLFLOW = Environment("mlflow", "import mlflow.server; mlflow.server.app")
 WANDB = Environment("wandb", "import wandb.cli.cli")
-ENVIRONMENTS = (MLFLOW, WANDB)
+TRACKIO = Environment("trackio", "import trackio.server")
+ENVIRONMENTS = (MLFLOW, WANDB, TRACKIO)
 
 
 def cache_folder() -> Path:

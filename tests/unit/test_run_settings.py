@@ -95,3 +95,12 @@ def test_file_of_weights_and_biases_is_completed_without_a_login(tmp_path):
 
     assert json.loads((tmp_path / FILE).read_text()) == run
     assert as_recorded(tmp_path, {"WANDB_MODE": "online"}) == run | {"WANDB_MODE": "offline"}
+
+
+def test_inbox_of_trackio_is_the_runs(tmp_path):
+    """Whoever delivers later puts the rest beside what is there."""
+    run = {"OTEL_MLPERF_DESTINATIONS": "trackio", "TRACKIO_DIR": "/all", "HF_HOME": "/hub"}
+    write_settings(str(tmp_path), run | {"HF_TOKEN": "abc"})
+
+    assert json.loads((tmp_path / FILE).read_text()) == run
+    assert as_recorded(tmp_path, {"TRACKIO_DIR": "/mine"}) == run

@@ -67,6 +67,15 @@ def test_mlflow_with_a_server_lacks_nothing(uri):
     assert unusable("mlflow", {"MLFLOW_TRACKING_URI": uri}) == []
 
 
+def test_trackio_in_a_folder_below_somewhere_is_refused(tmp_path, monkeypatch):
+    """The agent's working directory is another; nothing else is needed."""
+    monkeypatch.setenv("TRACKIO_DIR", "metrics")
+    with pytest.raises(om.ConfigError, match="TRACKIO_DIR is 'metrics', expected one from / on"):
+        om.start(destinations="trackio", dir=str(tmp_path))
+
+    assert unusable("trackio", {}) == unusable("trackio", {"TRACKIO_DIR": "/metrics"}) == []
+
+
 def test_wandb_in_another_mode_is_refused(tmp_path, monkeypatch):
     """It says which variable, what was found, and what it may be."""
     monkeypatch.setenv("WANDB_MODE", "disabled")

@@ -12,12 +12,13 @@ from otel_mlperf.agent.delivery import (
     otlp_destination,
     store_destination,
     tensorboard_destination,
+    trackio_destination,
     wandb_destination,
 )
 from otel_mlperf.agent.delivery.destination import Destination, Refused, Signal
 from otel_mlperf.errors import ConfigError
 from otel_mlperf.ids import safe_name
-from otel_mlperf.tracker_list import MLFLOW, TENSORBOARD, WANDB, unusable
+from otel_mlperf.tracker_list import MLFLOW, TENSORBOARD, TRACKIO, WANDB, unusable
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -31,6 +32,7 @@ TRACKERS: Final = {
     TENSORBOARD: tensorboard_destination.make,
     MLFLOW: mlflow_destination.make,
     WANDB: wandb_destination.make,
+    TRACKIO: trackio_destination.make,
 }
 """Those of ``tracker_list``, made where they are chosen."""
 GROUP: Final = "otel_mlperf.destinations"

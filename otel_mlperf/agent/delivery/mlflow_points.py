@@ -6,13 +6,13 @@ and no key that would be another if it were a path.
 
 from __future__ import annotations
 
-import math
 import re
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from otel_mlperf.agent.delivery.tracker_rows import spoken
 from otel_mlperf.agent.delivery.tracker_tags import curve_of
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ def metric_of(key: str, scalar: ScalarItem) -> dict[str, Any]:
     """A metric of ``runs/log-batch``."""
     return {
         "key": key,
-        "value": _value(scalar.value),
+        "value": spoken(scalar.value),
         "timestamp": scalar.time_ns // 10**6,
         "step": scalar.number or 0,
     }
@@ -77,10 +77,3 @@ def _flat(params: Mapping[str, Any], before: str) -> Iterator[tuple[str, str]]:
             yield f"{before}{name}", msgspec.json.encode(value).decode()
         else:
             yield f"{before}{name}", str(value)
-
-
-def _value(value: float) -> float | str:
-    """JSON has no word for these, the protocol's JSON has."""
-    if math.isfinite(value):
-        return value
-    return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"

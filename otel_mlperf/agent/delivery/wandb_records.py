@@ -9,18 +9,16 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, Final
 
+from otel_mlperf.agent.delivery.tracker_rows import rows_of
+
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from otel_mlperf.agent.model.scalar_item import ScalarItem
+    from otel_mlperf.agent.delivery.tracker_rows import Named
     from otel_mlperf.run_file import RunFile
 
 STEP: Final = "step"
 """The axis of all curves: W&B's own counts rows and may only grow."""
-Row = tuple[int, int, dict[str, float]]
-"""A step's number, a time, and what was so then."""
-Named = tuple[str, "ScalarItem"]
-"""A point, and the name of its curve."""
 
 
 class WandbRecords:
@@ -58,7 +56,7 @@ class WandbRecords:
     def points(self, named: Sequence[Named], facts: RunFile, rows: int) -> tuple[list[bytes], int]:
         """Those of a batch, and how many rows there are then, where ``rows`` were before."""
         found: list[bytes] = []
-        for number, time_ns, values in _rows(named):
+        for number, time_ns, values in rows_of(named):
             of_row = {
                 **values,
                 STEP: number,
@@ -89,20 +87,6 @@ class WandbRecords:
 
     def _encoded(self, **content: Any) -> bytes:
         return bytes(self._record(**content).SerializeToString(deterministic=True))
-
-
-def _rows(named: Sequence[tuple[str, ScalarItem]]) -> list[Row]:
-    """Points of one step and one moment are a row; a curve has one value in each."""
-    rows: list[Row] = []
-    newest: dict[tuple[int, int], dict[str, float]] = {}
-    for name, scalar in named:
-        place = scalar.number or 0, scalar.time_ns
-        values = newest.get(place)
-        if values is None or name in values:
-            values = newest[place] = {}
-            rows.append((*place, values))
-        values[name] = scalar.value
-    return rows
 
 
 def _items(values: Mapping[str, Any]) -> list[dict[str, str]]:

@@ -1,0 +1,37 @@
+"""Which points of a batch are one row, and how is a value written that JSON has no word for?"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from otel_mlperf.agent.model.scalar_item import ScalarItem
+
+Row = tuple[int, int, dict[str, float]]
+"""A step's number, a time, and what was so then."""
+Named = tuple[str, "ScalarItem"]
+"""A point, and the name of its curve."""
+
+
+def rows_of(named: Iterable[Named]) -> list[Row]:
+    """Points of one step and one moment are a row; a curve has one value in each."""
+    rows: list[Row] = []
+    newest: dict[tuple[int, int], dict[str, float]] = {}
+    for name, scalar in named:
+        place = scalar.number or 0, scalar.time_ns
+        values = newest.get(place)
+        if values is None or name in values:
+            values = newest[place] = {}
+            rows.append((*place, values))
+        values[name] = scalar.value
+    return rows
+
+
+def spoken(value: float) -> float | str:
+    """The value, or its name in Protobuf's JSON, which MLflow and trackio read."""
+    if math.isfinite(value):
+        return value
+    return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"

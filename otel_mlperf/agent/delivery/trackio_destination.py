@@ -1,0 +1,159 @@
+"""How do points get into trackio, each once, without its library?
+
+By its inbox: a folder of files that its dashboard takes into its database, and then removes. Each
+batch is one file, whose name and whose records' ids follow from the batch. So what an agent wrote
+and did not know of before it was killed replaces itself; trackio leaves out what it has already.
+
+Format: ``fragments.py`` of trackio, ``FRAGMENT_VERSION`` 1, since 0.28.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from otel_mlperf.agent.delivery.destination import Delivered, Destination, TryLater
+from otel_mlperf.agent.delivery.tracker_rows import rows_of, spoken
+from otel_mlperf.agent.delivery.tracker_tags import curve_of, rank_of
+from otel_mlperf.errors import StoreError
+from otel_mlperf.findings.finding_table import RULES
+from otel_mlperf.run_file import read_run_file
+from otel_mlperf.tracker_list import TRACKIO, TRACKIO_DIR
+from otel_mlperf.whole_file import write_whole
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from otel_mlperf.agent.delivery.destination import Batch, Site, Verdict
+    from otel_mlperf.agent.delivery.tracker_rows import Named
+    from otel_mlperf.agent.model.scalar_item import ScalarItem
+    from otel_mlperf.run_file import RunFile
+
+_VERSION: Final = 1
+_LEVELS: Final = {"critical": "error", "warning": "warn", "info": "info"}
+_OF_FINDINGS: Final = {rule.id: _LEVELS[rule.severity] for rule in RULES}
+_OF_ENDS: Final = {"interrupted": "warn", "killed": "error", "failed": "error"}
+_TRIES: Final = 3
+
+
+class TrackioDestination(Destination):
+    """What one host puts into the inbox of one run."""
+
+    name = TRACKIO
+    signals = ("scalars",)
+
+    def __init__(self, site: Site, inbox: Path) -> None:
+        self._run_folder, self._host, self._inbox = site.run_folder, site.host, inbox
+        self._project = site.options.environ.get("TRACKIO_PROJECT", "").strip()
+
+    def accept(self, batch: Batch) -> Verdict:
+        """Writes the file of its points."""
+        try:
+            facts = read_run_file(self._run_folder)
+            lines = [*map(msgspec.json.encode, self._records(batch, facts)), b""]
+            folder = self._inbox / f"otel-mlperf-{facts.id}-{self._host}"
+            _put(folder / f"{batch.number:010d}.jsonl", b"\n".join(lines))
+        except OSError as error:
+            return TryLater(f"writing {error.filename or self._inbox}: {error.strerror}")
+        except StoreError as error:
+            return TryLater(f"reading the run folder: {error}")
+        return Delivered()
+
+    def _records(self, batch: Batch, facts: RunFile) -> Iterator[dict[str, Any]]:
+        named = [
+            (curve_of(scalar, batch, is_alone=facts.world_size == 1), scalar)
+            for scalar in batch.scalars
+        ]
+        readings = [pair for pair in named if pair[1].kind == "reading"]
+        others = [pair for pair in named if pair[1].kind != "reading"]
+        run = {
+            "v": _VERSION,
+            "project": self._project or facts.name,
+            "run": facts.name,
+            "run_id": facts.id,
+        }
+        place = f"{facts.id}/{self._host}/{batch.number}"
+        yield from _metrics(run, place, others, _config(facts))
+        yield from _system_metrics(run, place, readings)
+        yield from _alerts(run, place, batch)
+
+
+def _metrics(
+    run: Mapping[str, Any], place: str, named: list[Named], config: dict[str, Any]
+) -> Iterator[dict[str, Any]]:
+    for n, (number, time_ns, values) in enumerate(rows_of(named)):
+        yield {
+            **run, "kind": "metric", "step": number, "timestamp": _time(time_ns),
+            "metrics": _spoken(values), "config": None if n else config, "log_id": f"{place}/m{n}",
+        }  # fmt: skip
+
+
+def _system_metrics(
+    run: Mapping[str, Any], place: str, named: list[Named]
+) -> Iterator[dict[str, Any]]:
+    """Readings, which trackio draws by time, on a page of their own."""
+    for n, (_, time_ns, values) in enumerate(rows_of(named)):
+        yield {
+            **run, "kind": "system_metric", "timestamp": _time(time_ns),
+            "metrics": _spoken(values), "log_id": f"{place}/s{n}",
+        }  # fmt: skip
+
+
+def _alerts(run: Mapping[str, Any], place: str, batch: Batch) -> Iterator[dict[str, Any]]:
+    """Findings, and processes that did not finish."""
+    for n, scalar in enumerate(batch.scalars):
+        level = _level_of(scalar)
+        if level:
+            is_end = scalar.kind == "outcome"
+            whose = rank_of(scalar, batch)
+            title = f"{whose} {scalar.text}" if is_end else f"{scalar.name} ({whose})"
+            yield {
+                **run, "kind": "alert", "title": title, "text": None if is_end else scalar.text,
+                "level": level, "step": scalar.number, "timestamp": _time(scalar.time_ns),
+                "alert_id": f"{place}/a{n}",
+            }  # fmt: skip
+
+
+def _level_of(scalar: ScalarItem) -> str:
+    """How grave it is, in trackio's words; empty: nothing to be told of."""
+    if scalar.kind == "finding":
+        return _OF_FINDINGS[scalar.name]
+    return _OF_ENDS.get(scalar.text, "") if scalar.kind == "outcome" else ""
+
+
+def _config(facts: RunFile) -> dict[str, Any]:
+    """Parameters, of which none begins with ``_`` in trackio, and what it knows beside them."""
+    params = {f"params.{k}" if k.startswith("_") else k: v for k, v in facts.params.items()}
+    tags = {"tags": facts.tags} if facts.tags else {}
+    return {**tags, **params, "_Created": _time(facts.started_ns)}
+
+
+def _spoken(values: Mapping[str, float]) -> dict[str, float | str]:
+    return {name: spoken(value) for name, value in values.items()}
+
+
+def _time(unix_ns: int) -> str:
+    return datetime.fromtimestamp(unix_ns / 1e9, UTC).isoformat(timespec="microseconds")
+
+
+def _put(path: Path, content: bytes) -> None:
+    for left in reversed(range(_TRIES)):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            return write_whole(path, content, is_durable=True)
+        except FileNotFoundError:  # whoever takes the files removes an empty folder
+            if not left:
+                raise
+    return None
+
+
+def make(site: Site) -> TrackioDestination:
+    """The inbox below trackio's folder, which its own variables name."""
+    given = site.options.environ
+    cache = given.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    home = given.get("HF_HOME") or Path(cache) / "huggingface"
+    folder = given.get(TRACKIO_DIR) or Path(home).expanduser() / "trackio"
+    return TrackioDestination(site, Path(folder) / "inbox")
