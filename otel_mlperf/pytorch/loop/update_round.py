@@ -44,6 +44,8 @@ class UpdateRound:
         """Whether none was called since."""
         self._in_a_row = 0
         """How often it has."""
+        self._follows_batch = False
+        """Whether what is called first begins a batch: it tells of no turn within one."""
         self._is_another_loop = False
         """Whether what was called first since is taken for one: no turn that comes again."""
 
@@ -102,6 +104,7 @@ class UpdateRound:
     def begin(self) -> None:
         """A step begins."""
         self.done = set()
+        self._follows_batch = self.awaits_first
 
     def add(self, optimizer: object) -> None:
         """One has updated its parameters."""
@@ -114,14 +117,14 @@ class UpdateRound:
         self._remember(number)
 
     def _remember(self, number: int) -> None:
-        if not self.awaits_first:
+        if not (self.awaits_first or self._follows_batch):
             if len(self._followed) > _MOST_TURNS:  # modules that are made anew each time
                 self._followed.clear()
             if not self._is_another_loop:
                 self._followed[self._first, self._latest] = number
             self._followed[self._first, _NOBODY] = number
         self._in_a_row = self._in_a_row + 1 if number == self._latest else 1
-        self._latest, self.awaits_first = number, True
+        self._latest, self.awaits_first, self._follows_batch = number, True, False
 
     def repeat(self) -> None:
         """One begins again before others had their turn: the step was whole without them."""

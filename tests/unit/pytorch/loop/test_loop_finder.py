@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from itertools import count
 
+import pytest
+
 from otel_mlperf.pytorch.loop.loop_finder import Loop
 
 
@@ -319,6 +321,16 @@ def test_turns_are_told_by_what_was_updated_before():
     """One model may be called first for both, as the judge of a GAN."""
     assert steps_of("fk1fk2" * 3 + ".", optimizers="12").count("end") == 3
     assert steps_of("bfk1fk2" * 3 + "x", optimizers="12").count("end") == 3
+
+
+@pytest.mark.parametrize("optimizers", ["", "12"])
+@pytest.mark.parametrize("alone", ["fk1", "fk2"])
+def test_batch_with_one_turn_only_teaches_no_order(alone, optimizers):
+    """What follows an update across two batches says nothing of what follows it within one."""
+    batches = ["fk1fk2", alone, "fk1fk2", alone, alone, "fk1fk2", "fk1fk2"]
+    for played in (batches, batches[1:]):
+        words = steps_of("b" + "b".join(played) + "x", optimizers=optimizers)
+        assert words.count("end") == len(played)
 
 
 def test_optimizer_that_is_not_used_yet_keeps_the_count():
