@@ -54,7 +54,7 @@ class TrackioDestination(Destination):
         try:
             facts = read_run_file(self._run_folder)
             lines = [*map(msgspec.json.encode, self._records(batch, facts)), b""]
-            folder = self._inbox / f"otel-mlperf-{facts.id}-{self._host}"
+            folder = self._inbox / f"otel-mlperf-{facts.id}-{facts.started_ns}-{self._host}"
             _put(folder / f"{batch.number:010d}.jsonl", b"\n".join(lines))
         except OSError as error:
             return TryLater(f"writing {error.filename or self._inbox}: {error.strerror}")
@@ -75,7 +75,8 @@ class TrackioDestination(Destination):
             "run": facts.name,
             "run_id": facts.id,
         }
-        place = f"{facts.id}/{self._host}/{batch.number}"
+        # A run of the same id in a new folder counts its batches anew.
+        place = f"{facts.id}/{facts.started_ns}/{self._host}/{batch.number}"
         yield from _metrics(run, place, others, _config(facts))
         yield from _system_metrics(run, place, readings)
         yield from _alerts(run, place, batch)

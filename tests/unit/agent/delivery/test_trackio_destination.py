@@ -32,10 +32,11 @@ LAST = 60
 def new_destination(tmp_path):
     """Makes one of a host, as each new agent does, with trackio's folder beside the run's."""
 
-    def make_one(host="node", world_size=1, **environ):
-        run_folder = tmp_path / "run"
+    def make_one(host="node", world_size=1, started_ns=FACTS["started_ns"], **environ):
+        run_folder = tmp_path / f"run-{started_ns}"
         run_folder.mkdir(exist_ok=True)
-        write_run_file(str(run_folder), FACTS | {"world_size": world_size})
+        facts = FACTS | {"world_size": world_size, "started_ns": started_ns}
+        write_run_file(str(run_folder), facts)
         given = {"TRACKIO_DIR": str(tmp_path / "trackio")} | environ
         options = Options(policy=Policy(), environ=given)
         return make(Site(run_folder, host, options, TableRows(), dict))
@@ -71,9 +72,9 @@ def test_batch_offered_again_is_the_same_file(new_destination, tmp_path):
 
 
 def test_no_two_records_have_one_id(new_destination, tmp_path):
-    """Of any host, batch and kind: trackio leaves out an id that it knows."""
-    for host in ("node", "other"):
-        destination = new_destination(host, world_size=2)
+    """Of any host, batch, kind and folder of the run: trackio leaves out an id that it knows."""
+    for host, started_ns in (("node", 1), ("other", 1), ("node", 2)):
+        destination = new_destination(host, world_size=2, started_ns=started_ns)
         for number in (1, 2):
             reading = scalar(3, kind="reading", name="hw.power", phase="")
             points = batch(number, scalar(1), scalar(2), reading, ended("killed"), ended("failed"))
@@ -85,7 +86,7 @@ def test_no_two_records_have_one_id(new_destination, tmp_path):
         for kind in kinds
         for record in records(tmp_path, kind)
     ]
-    assert len(set(ids)) == len(ids) == 2 * 2 * (4 + 1 + 2)
+    assert len(set(ids)) == len(ids) == 3 * 2 * (4 + 1 + 2)
 
 
 def test_parameters_and_tags_are_the_config(new_destination, tmp_path):
@@ -170,7 +171,7 @@ def test_folder_that_cannot_be_written_is_tried_later(new_destination, tmp_path)
 def test_run_folder_that_is_gone_is_tried_later(new_destination, tmp_path):
     """What the run is called stands in there."""
     destination = new_destination()
-    (tmp_path / "run" / "run.json").unlink()
+    (tmp_path / f"run-{FACTS['started_ns']}" / "run.json").unlink()
 
     verdict = destination.accept(batch(1, scalar(1)))
 
