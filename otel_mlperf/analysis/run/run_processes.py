@@ -69,9 +69,24 @@ class Processes(msgspec.Struct, frozen=True):
         return [newest[rank] for rank in sorted(newest)]
 
     @property
+    def decisive(self) -> list[RunProcess]:
+        """Those whose ends are the run's: the newest of each rank, and what has started that.
+
+        A program that starts its ranks itself has the number of the first of them, and was there
+        when that began; one that had ended by then was restarted.
+        """
+        newest = {process.rank: process for process in self.last_of_rank}
+        return [
+            process
+            for process in self.all
+            if (last := newest[process.rank]) is process
+            or (process.restart == last.restart and self.end_of(process) > last.start_ns)
+        ]
+
+    @property
     def outcome(self) -> str:
         """The worst that happened to any rank; ``running`` before anything is known."""
-        outcomes = {process.outcome for process in self.last_of_rank}
+        outcomes = {process.outcome for process in self.decisive}
         return next((outcome for outcome in _WORST_FIRST if outcome in outcomes), RUNNING)
 
     @property
@@ -106,7 +121,7 @@ class Processes(msgspec.Struct, frozen=True):
     def failure(self) -> Failure | None:
         """The first end that was not a good one: what comes after it may be its consequence."""
         outcome = self.outcome
-        bad = [process for process in self.last_of_rank if process.outcome == outcome]
+        bad = [process for process in self.decisive if process.outcome == outcome]
         if not bad or outcome in (FINISHED, RUNNING, IMPORTED):
             return None
         first = min(bad, key=self.end_of)

@@ -60,13 +60,20 @@ class Life:
 
 
 def read_lives(store: Store, processes: Processes) -> dict[int, list[Life]]:
-    """The processes of each rank, one after the other: none begins before the last one ended."""
+    """The processes of each rank, one after the other: none begins before the last one ended.
+
+    A program that starts its ranks itself has the number of the first one, which lives inside its
+    life: that is one.
+    """
     imports = _imports(store)
     lives: dict[int, list[Life]] = {}
     for process in sorted(processes.all, key=lambda one: (one.start_ns, one.restart)):
         key = (process.rank, process.restart)
         of_rank = lives.setdefault(process.rank, [])
         least = of_rank[-1].end_ns if of_rank else 0
+        if of_rank and of_rank[-1].key == key and process.start_ns < least:
+            of_rank[-1].end_ns = max(processes.end_of(process), least)
+            continue
         start, end = max(process.start_ns, least), max(processes.end_of(process), least)
         before = imports.pop(key, 0)  # of the first of them, were there two
         begin = max(process.start_ns - before, least)

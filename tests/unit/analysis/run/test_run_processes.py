@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from run_folders import RunFolderBuilder, S
+from run_folders import START, RunFolderBuilder, S
 
 from otel_mlperf.analysis.run.run_processes import Failure, read_processes
 from otel_mlperf.store.table_reader import Store
@@ -62,6 +62,28 @@ def test_a_restart_makes_good_what_came_before(tmp_path):
     found = processes_of(run)
 
     assert (found.outcome, found.failure(), found.ranks) == ("finished", None, 1)
+
+
+def test_a_program_that_starts_its_ranks_can_fail_after_them(tmp_path):
+    """It was there when the newest of its number began, and is none that this one made good."""
+    run = RunFolderBuilder(tmp_path)
+    run.process(3 * S, "failed", pid=1, error_type="TypeError")
+    run.process(2 * S, "finished", pid=2, start_ns=START + S)
+    run.process(2 * S, "finished", pid=3, start_ns=START + S, rank=1)
+
+    found = processes_of(run)
+
+    assert (found.outcome, found.ranks) == ("failed", 2)
+    assert found.failure() == Failure(rank=0, step=None, section="", type="TypeError", message="")
+
+
+def test_one_that_was_gone_is_made_good_though_its_number_is_the_same(tmp_path):
+    """Whoever starts a rank again may not count how often."""
+    run = RunFolderBuilder(tmp_path)
+    run.process(S, "killed", pid=1)
+    run.process(3 * S, "finished", pid=2, start_ns=START + 2 * S)
+
+    assert processes_of(run).outcome == "finished"
 
 
 def test_results_of_several_ranks_are_one_and_the_lowest_rank_has_the_last_word(tmp_path):

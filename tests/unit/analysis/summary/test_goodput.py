@@ -70,6 +70,19 @@ def test_what_was_made_again_after_a_restart_is_lost(tmp_path):
     }  # fmt: skip
 
 
+def test_program_that_starts_its_first_rank_itself_loses_nothing(tmp_path):
+    """Both have one number and one time: it is one life, from the first begin to the last end."""
+    run = RunFolderBuilder(tmp_path)
+    for n in range(4):
+        run.step(n, 200 * MS + n * 10 * MS, {"forward": 10 * MS})
+    run.process(500 * MS, pid=1)
+    run.process(300 * MS, pid=2, start_ns=START + 100 * MS)
+    ledger = ledger_of(run)
+
+    assert ledger.lost_steps == 0
+    assert known(ledger.spent_ns) == {"train": 40, "set-up": 200, "other": 260}
+
+
 def test_restart_that_counts_from_zero_after_a_checkpoint_loses_nothing_known(tmp_path):
     """Its numbers are not those of before: which steps were made again nobody can know."""
     run = RunFolderBuilder(tmp_path)
