@@ -29,6 +29,8 @@ class JournalMeta(msgspec.Struct, frozen=True, kw_only=True):
     service: str
     host: str
     pid: int
+    thread: int = 0
+    """The kernel's number of the thread in which the run began, and its loop runs; 0: not known."""
     rank: int = 0
     local_rank: int = 0
     world_size: int = 1

@@ -94,7 +94,7 @@ MAIN_THREAD_CPU_TIME: Final = Metric(
     "ml.process.main_thread.cpu_time",
     "s",
     "counter",
-    "CPU time of the first thread of the training process, in which its loop runs.",
+    "CPU time of the thread of the training process in which the run began, and its loop runs.",
 )
 MAIN_THREAD_RUN_DELAY: Final = Metric(
     "ml.process.main_thread.run_delay",

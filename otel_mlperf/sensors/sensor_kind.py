@@ -17,7 +17,7 @@ from otel_mlperf.sensors.kernel_files import PROC, SYS
 from otel_mlperf.sensors.measurement import Sensor, includes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
+    from collections.abc import Callable, Collection, Mapping
     from importlib.metadata import EntryPoint
 
     from otel_mlperf.names import Metric
@@ -43,6 +43,8 @@ class Surroundings(NamedTuple):
     sys: Path = SYS
     clock: Callable[[], float] = time.monotonic
     """Seconds, for what is asked seldom."""
+    loop_threads: Callable[[], Mapping[int, int]] = dict
+    """The thread of each training process in which its loop runs, where that is known."""
 
 
 class SensorKind(NamedTuple, Generic[SensorT_co]):

@@ -23,7 +23,9 @@ SENSORS: Final[tuple[SensorKind[Any], ...]] = (
     SensorKind("host", lambda of: HostSensor(of.level, proc=of.proc, sys=of.sys), at_once=True),
     SensorKind(
         "process",
-        lambda of: ProcessSensor(of.level, pids=of.pids, proc=of.proc, sys=of.sys),
+        lambda of: ProcessSensor(
+            of.level, pids=of.pids, loop_threads=of.loop_threads, proc=of.proc, sys=of.sys
+        ),
         at_once=True,
     ),
     SensorKind("filesystem", lambda of: FilesystemSensor(of.run_folder)),

@@ -95,6 +95,9 @@ class ReadingRounds:
     def _want(self, mains: Mains, sources: Collection[str]) -> None:
         self._quick_due_s = self._clock() + _QUICK_S
         self._machine.pids = frozenset(meta.pid for meta in mains.values())
+        self._machine.loop_threads = {
+            meta.pid: meta.thread for meta in mains.values() if meta.thread
+        }
         self._wanted.update(sources)
 
     def _take(self, name: str) -> list[Measurement] | None:

@@ -139,6 +139,8 @@ class SensorSet:
     """By source what it says that ``names`` does not: of sensors of other packages."""
     pids: frozenset[int] = frozenset()
     """The training processes that there are now, for sensors that want to know; replaced whole."""
+    loop_threads: Mapping[int, int] = field(default_factory=dict)
+    """The thread of each in which its loop runs, where that is known; replaced whole."""
 
 
 def this_machine(
@@ -155,7 +157,9 @@ def this_machine(
     level = options.readings
     if level == "none":
         return machine
-    here = Surroundings(level, run_folder, lambda: machine.pids, proc, sys)
+    here = Surroundings(level, run_folder, lambda: machine.pids, proc, sys)._replace(
+        loop_threads=lambda: machine.loop_threads
+    )
     kinds = {kind.name: kind for kind in SENSORS}
     for name in READING_SOURCES:
         if name not in options.sources:

@@ -1,11 +1,10 @@
-"""What does the main thread do in its steps, by lines of the program?
+"""What does the thread of the loop do in its steps, by lines of the program?
 
-A thread of its own looks at the main thread's stack ten times a second while a step is open, at
-uneven distances so that no loop keeps pace with it. It counts the line of the program that it finds
-innermost, with what that line calls. A look takes 12 µs, for which the interpreter lets the main
-thread wait, and two changes of threads: less than 0.1 % of the time. It waits until the main thread
-gives up the GIL, which one does at the end of a call that holds it; so the line of that call is
-seen, not the one after it.
+A thread of ours looks at its stack ten times a second while a step is open, at uneven distances so
+that no loop keeps pace with it. It counts the line of the program that it finds innermost, and what
+that calls. A look takes 12 µs, for which the interpreter lets the loop wait, and two changes of
+threads: less than 0.1 % of the time. It waits until the loop's thread gives up the GIL, which one
+does at the end of a call that holds it; so the line of that call is seen, not the one after it.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ _LOADING: Final = os.path.join("torch", "utils", "data", "")
 
 
 class _Place(NamedTuple):
-    """Where the main thread was found; ``instruction`` tells calls of one line apart."""
+    """Where the thread was found; ``instruction`` tells calls of one line apart."""
 
     code: CodeType
     instruction: int
@@ -53,14 +52,11 @@ class _Place(NamedTuple):
 
 
 class StackSamples:
-    """Samples of the main thread's stack, counted in cells."""
+    """Samples of the stack of the loop's thread, counted in cells."""
 
-    def __init__(
-        self, cells: Cells, is_in_step: Callable[[], bool], ident: int | None = None
-    ) -> None:
-        """``ident`` is the thread's that is looked at: the main thread's."""
-        self._cells, self._is_in_step = cells, is_in_step
-        self._ident = ident or threading.main_thread().ident or 0
+    def __init__(self, cells: Cells, is_in_step: Callable[[], bool], ident: int) -> None:
+        """``ident`` is the thread's that is looked at, the loop's."""
+        self._cells, self._is_in_step, self._ident = cells, is_in_step, ident
         self._labels: dict[_Place, Labels] = {}
         self._known: set[Labels] = set()
         self._packages: dict[str, str] = {}
@@ -158,7 +154,7 @@ def _stem(name: str) -> str:
 
 
 def watch_stacks(recording: Recording, cells: Cells, is_in_step: Callable[[], bool]) -> None:
-    """Samples the main thread from now on, until the recording is retired."""
-    samples = StackSamples(cells, is_in_step)
+    """Samples this thread, in which the run begins, from now on, until the recording is retired."""
+    samples = StackSamples(cells, is_in_step, threading.get_ident())
     recording.at_retire.append(samples.end)
     samples.start()

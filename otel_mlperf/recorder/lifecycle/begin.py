@@ -10,6 +10,7 @@ import contextlib
 import itertools
 import mmap
 import os
+import threading
 import time
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -120,6 +121,7 @@ def _describe(name: str, config: Config, params: dict[str, Any], tags: list[str]
         service=service,
         host=os.uname().nodename,
         pid=os.getpid(),
+        thread=threading.get_native_id(),
         rank=who.rank,
         local_rank=who.local_rank,
         world_size=who.world_size,

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import os
+import threading
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -156,6 +157,7 @@ def _begin_in_child(parent: Recorder) -> Recorder | None:
         meta = msgspec.structs.replace(
             parent.meta,
             pid=os.getpid(),
+            thread=threading.get_native_id(),
             is_child=True,
             monotonic_ns=time.monotonic_ns(),
             unix_ns=start_time_ns(),

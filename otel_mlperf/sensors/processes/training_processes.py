@@ -15,7 +15,7 @@ from otel_mlperf.sensors.processes.ended_children import EndedChildren
 from otel_mlperf.sensors.processes.usage import Figures, ProcessFiles
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
+    from collections.abc import Callable, Collection, Mapping
     from pathlib import Path
 
     from otel_mlperf.names import Metric
@@ -64,9 +64,9 @@ class _Member:
         self.worked_s = before and stat.user_s + stat.system_s - before.user_s - before.system_s
         return stat
 
-    def main_thread(self) -> Scheduled | None:
-        """What its first thread has got of the CPUs."""
-        return self._reader.main_thread()
+    def loop_thread(self) -> Scheduled | None:
+        """What the thread of its loop has got of the CPUs."""
+        return self._reader.loop_thread()
 
     def write_calls(self) -> int | None:
         """How often it has called the kernel to write."""
@@ -79,9 +79,9 @@ class _Member:
 class Family:
     """A training process and what it has started."""
 
-    def __init__(self, pid: int, level: Level, proc: Path) -> None:
+    def __init__(self, pid: int, level: Level, proc: Path, loop_thread: int | None = None) -> None:
         self._pid, self._level, self._proc = pid, level, proc
-        self._main = _Member(ProcessFiles(pid, level, proc), MAIN)
+        self._main = _Member(ProcessFiles(pid, level, proc, loop_thread), MAIN)
         self._finder = ChildFinder(pid, proc)
         self._children: dict[int, _Member] = {}
         self._base: dict[str, Figures] = {}
@@ -113,7 +113,7 @@ class Family:
         return measured
 
     def _of_main_process(self) -> list[Measurement]:
-        scheduled, write_calls = self._main.main_thread(), self._main.write_calls()
+        scheduled, write_calls = self._main.loop_thread(), self._main.write_calls()
         values = {
             names.MAIN_THREAD_CPU_TIME: scheduled and scheduled.cpu_s,
             names.MAIN_THREAD_RUN_DELAY: scheduled and scheduled.run_delay_s,
@@ -215,12 +215,17 @@ class ProcessSensor:
         level: Level = "detailed",
         *,
         pids: Callable[[], Collection[int]] | None = None,
+        loop_threads: Callable[[], Mapping[int, int]] = dict,
         proc: Path = PROC,
         sys: Path = SYS,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """``pids`` gives the processes to follow at each reading; else ``follow`` says them."""
+        """``pids`` gives the processes to follow at each reading; else ``follow`` says them.
+
+        The loop of one that ``loop_threads`` does not have runs in its first thread.
+        """
         self._level, self._proc, self._clock, self._pids = level, proc, clock, pids
+        self._loop_threads = loop_threads
         self._cgroups = CgroupSensor(level, proc, sys)
         self._uptime = KeptFile(proc / "uptime")
         self._host_bytes = kibibytes(read_once(proc / "meminfo"), b"MemTotal:")
@@ -241,7 +246,8 @@ class ProcessSensor:
             ended.close()
         for pid in pids:
             if pid not in self._families:
-                self._families[pid] = Family(pid, self._level, self._proc)
+                thread = self._loop_threads().get(pid)
+                self._families[pid] = Family(pid, self._level, self._proc, thread)
         self._never = {*pids, os.getpid()}
 
     def read(self) -> list[Measurement]:

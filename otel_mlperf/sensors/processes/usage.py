@@ -173,12 +173,12 @@ def read_pss_bytes(process: Path) -> int | None:
 class ProcessFiles:
     """One process, for as long as it is there."""
 
-    def __init__(self, pid: int, level: Level, proc: Path) -> None:
+    def __init__(self, pid: int, level: Level, proc: Path, loop_thread: int | None = None) -> None:
         self._folder, self._level = proc / str(pid), level
         self._stat = KeptFile(self._folder / "stat")
         self._io = KeptFile(self._folder / "io")
         self._switches = SwitchCounter(self._folder)
-        self._scheduled = KeptFile(self._folder / "schedstat")
+        self._scheduled = KeptFile(self._folder / "task" / str(loop_thread or pid) / "schedstat")
         self._run_delay = RunDelay(self._folder)
         self._readings = 0
         self._pss: int | None = None
@@ -211,8 +211,8 @@ class ProcessFiles:
         self._readings += 1
         return figures
 
-    def main_thread(self) -> Scheduled | None:
-        """What its first thread has got of the CPUs; None where the kernel does not say."""
+    def loop_thread(self) -> Scheduled | None:
+        """What the thread of its loop has got of the CPUs; None where the kernel does not say."""
         return parse_scheduled(self._scheduled.read())
 
     def write_calls(self) -> int | None:

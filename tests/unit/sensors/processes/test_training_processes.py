@@ -53,6 +53,24 @@ def process(pid, parent, *, command="python", cmdline="python\0train.py\0", user
     }
 
 
+@pytest.mark.parametrize(("known", "seconds"), [({}, 3), ({TRAIN: 107}, 8)])
+def test_the_thread_of_the_loop_is_the_one_that_is_told(tmp_path, known, seconds):
+    """The first, or that of a library which trains in another one."""
+    files = process(TRAIN, 1)
+    for thread, used in ((TRAIN, 3), (107, 8)):
+        files[f"proc/{TRAIN}/task/{thread}/schedstat"] = f"{used}000000000 1000000000 7\n"
+    write_files(tmp_path, files)
+    sensor = ProcessSensor(
+        "basic", pids=lambda: [TRAIN], loop_threads=lambda: known, proc=tmp_path / "proc",
+        sys=tmp_path / "sys",
+    )  # fmt: skip
+    measured = sensor.read()
+    sensor.close()
+
+    (used,) = [one.value for one in measured if one.metric == names.MAIN_THREAD_CPU_TIME.name]
+    assert used == seconds
+
+
 class Clock:
     """A clock that stands until it is moved."""
 
