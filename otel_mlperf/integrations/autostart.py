@@ -14,7 +14,7 @@ import atexit
 import os
 import sys
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
@@ -60,18 +60,19 @@ def begin() -> None:
             watch_starts(join)
 
 
-def record(name: str, who: Identity | None = None) -> Run:
+def record(name: str, who: Identity | None = None, **overrides: Any) -> Run:
     """Begins a run on behalf of this process, under whose own ``start()`` it goes on.
 
     Args:
         name: of the run.
         who: which rank of which run this is, where the environment does not say it.
+        **overrides: single settings of ``Config``, of such a rank.
     """
     from otel_mlperf.integrations.switch import integrate_all
     from otel_mlperf.recorder.api.start import start, start_as
 
     # The run comes first: what goes wrong with an integration is counted in its journal.
-    run = start(name) if who is None else start_as(name, who)
+    run = start(name) if who is None else start_as(name, who, **overrides)
     run.lend(_give_way)
     recorder = run._recorder
     if recorder is not None:  # else what is watched costs a loop its time for nothing

@@ -2,7 +2,8 @@
 
 A script that Lightning starts once more is told in its environment, which has that only while it
 is started. A process of ``multiprocessing`` is a rank as soon as it joins a process group: only
-there is known which. Workers of loaders and of pools, and commands, are told nothing.
+there is known which. The workers of Ray Train are ranks, too, and know it. Workers of loaders and
+of pools, and commands, are told nothing.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from otel_mlperf.foreign_errors import raise_foreign
+from otel_mlperf.integrations import ray_driver
 from otel_mlperf.integrations.after_import import after_import
 from otel_mlperf.integrations.integration import harmless
 from otel_mlperf.integrations.told_start import Autostart, read_autostart
@@ -101,10 +103,25 @@ def _watch(join: Join) -> None:
     for module in _SCRIPT_STARTERS:
         name = "_SubprocessScriptLauncher._call_children_scripts"
         after_import(module, partial(_weave, module, name, scripts, "self"))
+    workers = _Gate(_of_trainer)
+    module = ray_driver.MODULE
+    after_import(module, partial(_weave, module, ray_driver.FUNCTION, workers, "self"))
     fresh, forks = _Gate(_of_fresh_process), _Gate(partial(_of_fork, join))
     for way, gate in (("spawn_posix", fresh), ("forkserver", fresh), ("fork", forks)):
         module = f"multiprocessing.popen_{way}"
         after_import(module, partial(_weave, module, "Popen._launch", gate, "process_obj"))
+
+
+def _of_trainer(trainer: Any) -> AbstractContextManager[object]:
+    told, recorder = _told_workers(), unreplaced()
+    if told is None or recorder is None:
+        return nullcontext()
+    return ray_driver.telling_workers(trainer, told, recorder.meta.run_folder)
+
+
+@harmless
+def _told_workers() -> Autostart | None:
+    return _of_this_run("this")
 
 
 def _of_fresh_process(process: Any) -> AbstractContextManager[object]:

@@ -7,7 +7,7 @@ import subprocess
 import sys
 
 import pytest
-from runs import LIMIT_S, Ended, environment
+from runs import LIMIT_S, PROGRAMS, Ended, environment
 from servers.running import free_ports
 
 from otel_mlperf.store.run_folders import list_runs
@@ -198,6 +198,50 @@ def test_a_rank_that_fails_is_said_to_have_failed(tmp_path):
     assert [tuple(row.values()) for row in rows] == [
         (0, "failed", "ValueError"), (0, "finished", ""), (1, "failed", "ValueError"),
     ]  # fmt: skip
+
+
+def fit_by_workers(tmp_path, **variables):
+    """A program whose library hands what it trains to its workers by value, as Ray does."""
+    done = subprocess.run(
+        [sys.executable, *RUN, PROGRAMS / "ray_fit.py"], cwd=tmp_path,
+        env=environment(tmp_path / "runs", PYTHONPATH=str(PROGRAMS / "like_ray"), **variables),
+        capture_output=True, text=True, timeout=LIMIT_S, check=True,
+    )  # fmt: skip
+    ended = Ended(0, "", done.stderr, tmp_path / "runs", tmp_path)
+    return done.stdout.splitlines(), ended.settled()
+
+
+def test_workers_of_ray_train_are_ranks(tmp_path):
+    """Each records its steps, in the driver's run; trainer and environment stay as they were."""
+    said, ended = fit_by_workers(tmp_path)
+
+    assert sorted(said) == ["[0, 0] True", *["trained ['OTEL_MLPERF_DIR']"] * 2]
+    assert ended.rows(STEPS) == [{"n": n, "ranks": 2, "traces": 1} for n in range(8)]
+    (run,) = list_runs(ended.runs)
+    assert run.facts.name == "ray_fit"
+    assert "finished · 2 ranks, 1 node" in ended.summary
+
+
+def test_a_worker_of_ray_train_that_fails_is_said_to_have_failed(tmp_path):
+    """With its exception; the others finish."""
+    said, ended = fit_by_workers(tmp_path, FAILS="1")
+
+    assert said[-1] == "[0, 1] True"
+    rows = ended.rows("SELECT DISTINCT rank, outcome, error_type FROM processes ORDER BY rank")
+    assert [tuple(row.values()) for row in rows] == [
+        (0, "finished", ""), (1, "failed", "ValueError"),
+    ]  # fmt: skip
+
+
+def test_a_worker_of_ray_train_without_this_package_trains(tmp_path):
+    """What it is handed needs nothing that only the driver has."""
+    (tmp_path / "elsewhere" / "otel_mlperf").mkdir(parents=True)
+    (tmp_path / "elsewhere" / "otel_mlperf" / "__init__.py").touch()
+    path = os.pathsep.join([str(tmp_path / "elsewhere"), str(PROGRAMS / "like_ray")])
+    said, ended = fit_by_workers(tmp_path, WORKERS_PATH=path)
+
+    assert said[-1] == "[0, 0] True"
+    assert ended.rows(STEPS) == []
 
 
 def test_workers_are_told_nothing(tmp_path):

@@ -11,13 +11,13 @@ from __future__ import annotations
 
 import opcode
 import sys
-import threading
 import time
 from inspect import CO_GENERATOR
 from typing import TYPE_CHECKING, Any, Final
 
 from otel_mlperf import names
 from otel_mlperf.pytorch.loop.moments import UNSEEN, LoopMoment, safely
+from otel_mlperf.pytorch.loop_thread import LoopThread
 from otel_mlperf.recorder.api.span import active
 from otel_mlperf.recorder.core.interrupts import at_once
 from otel_mlperf.recorder.stepping.batch_size import count_samples
@@ -42,7 +42,7 @@ class IteratorMade(LoopMoment):
 
     def of(self, subject: Any = None) -> Any:
         """Notes when it was."""
-        if threading.get_ident() == threading.main_thread().ident:
+        if LoopThread.is_here():
             safely(self._note, time.monotonic_ns())
         return UNSEEN
 

@@ -7,11 +7,11 @@ ends, too.
 
 from __future__ import annotations
 
-import threading
 import time
 from typing import Any
 
 from otel_mlperf.pytorch.loop.moments import UNSEEN, LoopMoment, safely
+from otel_mlperf.pytorch.loop_thread import LoopThread
 from otel_mlperf.recorder.api.span import active
 
 
@@ -20,7 +20,7 @@ class EvaluationMode(LoopMoment):
 
     def of(self, subject: Any = None) -> Any:
         """Notes the time of the first of several in a row."""
-        if threading.get_ident() == threading.main_thread().ident:
+        if LoopThread.is_here():
             safely(_note)
         return UNSEEN
 
@@ -30,7 +30,7 @@ class Evaluation(EvaluationMode):
 
     def of(self, subject: Any = None) -> Any:
         """Notes when it begins, unless that is within a validation, and when it ends."""
-        if threading.get_ident() != threading.main_thread().ident or self._loop.depth:
+        if not LoopThread.is_here() or self._loop.depth:
             return UNSEEN
         if not self._loop.validation.is_open:
             safely(_note)

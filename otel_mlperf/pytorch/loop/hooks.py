@@ -2,7 +2,7 @@
 
 The wait for a DataLoader's batch, its transfer where a framework moves it, the outermost call of a
 module, the backward pass, the step of an optimizer and a checkpoint: each becomes a section, on the
-main thread, and the loop's steps and validations follow from them. No value, random stream,
+thread of the loop, and the loop's steps and validations follow from them. No value, random stream,
 exception or traceback changes; what a version of torch does not let us see is left out and said
 once.
 """

@@ -1,7 +1,7 @@
 """What happens when a moment of a training loop begins and ends?
 
 Each kind of moment is a gate that functions of torch are woven into: while one is open, a section
-is, and the loop hears of both ends. Only the main thread is seen. Which kinds there are:
+is, and the loop hears of both ends. Only the loop's thread is seen. Which kinds there are:
 `training_moments.py`.
 
 What a moment takes is what its caller waits for, our own part included: it begins with the first
@@ -16,6 +16,7 @@ from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol
 
 from otel_mlperf.journal.layout import Word
+from otel_mlperf.pytorch.loop_thread import LoopThread
 from otel_mlperf.recorder.api.span import active
 from otel_mlperf.recorder.core.faults import internal_error
 from otel_mlperf.recorder.core.interrupts import at_once
@@ -28,8 +29,6 @@ if TYPE_CHECKING:
     from otel_mlperf.pytorch.loop.loop_finder import Loop
     from otel_mlperf.recorder.lifecycle.recorder import Recorder
 
-# Asked for by number: `current_thread()` would register the threads of autograd with Python.
-_MAIN_THREAD = threading.main_thread().ident
 _get_ident = threading.get_ident
 clock: Final = time.monotonic_ns
 """That moments are measured by."""
@@ -78,7 +77,7 @@ class LoopMoment:
     def of(self, subject: Any = None) -> Any:
         """The gate for a call of this module, optimizer or iterator."""
         # One gate serves all calls of a function: what is open in it is of one thread alone.
-        if _get_ident() != _MAIN_THREAD:
+        if _get_ident() != LoopThread.ident:
             return UNSEEN
         self._began_ns = clock()
         self._subject = subject

@@ -13,12 +13,12 @@ from contextlib import nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from otel_mlperf.pytorch.loop_thread import LoopThread
 from otel_mlperf.recorder.core.faults import internal_error
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-_MAIN_THREAD: Final = threading.main_thread().ident
 _get_ident = threading.get_ident
 _UNSEEN: Final = nullcontext()
 _NAME: Final = "_otel_mlperf_work"
@@ -71,8 +71,8 @@ class CallWatch:
         self.busy = False
 
     def of(self, subject: Any) -> Any:
-        """The gate for a call, of which only the main thread's are seen."""
-        if _get_ident() != _MAIN_THREAD:
+        """The gate for a call, of which only those of the loop's thread are seen."""
+        if _get_ident() != LoopThread.ident:
             return _UNSEEN
         try:
             module, args, kwargs = subject

@@ -97,13 +97,13 @@ def start(
     return _current
 
 
-def start_as(name: str, who: Identity) -> Run:
+def start_as(name: str, who: Identity, **overrides: Any) -> Run:
     """Begins the part of a run that this process is, which another one of that run has started.
 
     That one says at the end what came of it.
     """
     give_identity(who)
-    run = start(name)
+    run = start(name, **overrides)
     if run._recorder is not None:
         run._recorder.shows_summary = False
     return run

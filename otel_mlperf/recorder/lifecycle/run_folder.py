@@ -91,8 +91,11 @@ def add_facts(folder: str, params: Mapping[str, Any], tags: Sequence[str]) -> No
     extend_run_file(folder, known["params"], known["tags"])
 
 
-def count_restart(folder: str, rank: int, known: int | None) -> int:
-    """Which start of this rank it is, from 0: the launcher's count, else earlier starts here."""
+def count_restart(folder: str, rank: int | str, known: int | None) -> int:
+    """Which start of this rank it is, from 0: the launcher's count, else earlier starts here.
+
+    Of what a rank's number does not tell apart, ``rank`` is another word.
+    """
     starts = os.path.join(folder, "starts")
     restart = known or 0
     try:
@@ -125,7 +128,7 @@ def discard_start(folder: str, start: str = "") -> None:
         os.rmdir(folder)
 
 
-def _draw_restart(starts: str, rank: int, restart: int, known: int | None) -> int:
+def _draw_restart(starts: str, rank: int | str, restart: int, known: int | None) -> int:
     while True:
         try:
             # O_EXCL is the draw: of two starts of a rank at the same moment, on whatever node of a

@@ -1,0 +1,60 @@
+"""How are the workers of Ray Train told that they are ranks of the run of their driver?
+
+Ray hands them the function that trains, with all that it refers to. They get it with a part of ours
+around it, by value: a worker whose environment lacks this package trains all the same.
+"""
+
+from __future__ import annotations
+
+import functools
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Final
+
+from otel_mlperf.integrations.integration import harmless
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from otel_mlperf.integrations.told_start import Autostart
+
+MODULE: Final = "ray.train.v2.api.data_parallel_trainer"
+"""Of Ray 2.43 and later; before that trainers are handed to Tune whole."""
+FUNCTION: Final = "DataParallelTrainer._get_train_func"
+"""Where a trainer is asked for what its workers run."""
+_LOOP: Final = "train_loop_per_worker"
+
+
+@contextmanager
+def telling_workers(trainer: Any, told: Autostart, folder: str) -> Iterator[None]:
+    """While a trainer is asked for its function, that is one that records.
+
+    Args:
+        trainer: the ``DataParallelTrainer``.
+        told: what a rank of the run is told.
+        folder: the run folder's path, from wherever a worker stands.
+    """
+    loop = vars(trainer).get(_LOOP)
+    recorded = _recorded(loop, told.as_text(), folder) if callable(loop) else None
+    if recorded is not None:
+        setattr(trainer, _LOOP, recorded)
+    try:
+        yield
+    finally:
+        if recorded is not None:
+            setattr(trainer, _LOOP, loop)
+
+
+@harmless
+def _recorded(loop: Callable[..., Any], told: str, folder: str) -> Callable[..., Any]:
+    # Made in here, and with all that it needs inside: that is what Ray hands over by value.
+    def train_loop(*given: Any) -> Any:
+        import importlib
+
+        try:  # by name: it is another process's, which may not have it
+            worker = importlib.import_module("otel_mlperf.integrations.ray_worker")
+        except ImportError:
+            return loop(*given)
+        with worker.as_rank(told, folder):
+            return loop(*given)
+
+    return functools.wraps(loop)(train_loop)

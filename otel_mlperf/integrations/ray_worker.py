@@ -1,0 +1,62 @@
+"""How does a worker of Ray Train, which trains in a thread of its own, become a rank of a run?"""
+
+from __future__ import annotations
+
+import os
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from otel_mlperf.integrations.autostart import record
+from otel_mlperf.integrations.integration import harmless
+from otel_mlperf.integrations.told_start import Autostart
+from otel_mlperf.pytorch.loop_thread import LoopThread
+from otel_mlperf.recorder.core.recording import unreplaced
+from otel_mlperf.recorder.lifecycle.run_folder import count_restart
+from otel_mlperf.recorder.lifecycle.run_identity import Identity
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from otel_mlperf.recorder.lifecycle.run import Run
+
+
+@contextmanager
+def as_rank(told: str, folder: str) -> Iterator[None]:
+    """Records what is done inside; an exception ends the rank as failed, and goes on.
+
+    Args:
+        told: an ``Autostart``, as text.
+        folder: the run folder's path; on another node it may not be there.
+    """
+    run = _begin(told, folder)
+    if run is None:
+        yield
+        return
+    with run:
+        yield
+
+
+@harmless
+def _begin(text: str, folder: str) -> Run | None:
+    if unreplaced() is not None:
+        return None  # it records already
+    from ray import train
+
+    told, place = msgspec.json.decode(text, type=Autostart), train.get_context()
+    rank = place.get_world_rank()
+    LoopThread.move_here()
+    who = Identity(
+        run_id=told.run_id,
+        rank=rank,
+        local_rank=place.get_local_rank(),
+        world_size=place.get_world_size(),
+        restart=_count_restart(folder, rank),
+    )
+    return record(told.name or "", who, dir=os.path.dirname(folder))
+
+
+def _count_restart(folder: str, rank: int) -> int | None:
+    """Ray starts workers anew that failed, and does not tell them; the driver is no worker."""
+    return count_restart(folder, f"worker-{rank}", None) if os.path.isdir(folder) else None

@@ -1,0 +1,1 @@
+"""Where Ray has it."""
