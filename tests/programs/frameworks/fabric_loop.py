@@ -27,10 +27,10 @@ def main():
     torch.set_num_threads(1)
     fabric = lightning.Fabric(accelerator="cpu", devices=1)
     fabric.launch()
-    data = TensorDataset(torch.randn(3072, 256), torch.randint(0, 10, (3072,)))
-    model = nn.Sequential(nn.Linear(256, 1024), nn.ReLU(), nn.Linear(1024, 10))
+    data = TensorDataset(torch.randn(6144, 256), torch.randint(0, 10, (6144,)))
+    model = nn.Sequential(nn.Linear(256, 2048), nn.ReLU(), nn.Linear(2048, 10))
     model, optimizer = fabric.setup(model, torch.optim.Adam(model.parameters(), lr=1e-3))
-    loader = fabric.setup_dataloaders(DataLoader(data, batch_size=256, shuffle=True))
+    loader = fabric.setup_dataloaders(DataLoader(data, batch_size=512, shuffle=True))
     for epoch in range(2):
         for x, y in steps(loader):
             optimizer.zero_grad()

@@ -34,8 +34,8 @@ class Adversaries(pytorch_lightning.LightningModule):
     def __init__(self):
         super().__init__()
         self.automatic_optimization = False
-        self.generator = nn.Sequential(nn.Linear(64, 1024), nn.ReLU(), nn.Linear(1024, 256))
-        self.discriminator = nn.Sequential(nn.Linear(256, 1024), nn.ReLU(), nn.Linear(1024, 1))
+        self.generator = nn.Sequential(nn.Linear(64, 2048), nn.ReLU(), nn.Linear(2048, 256))
+        self.discriminator = nn.Sequential(nn.Linear(256, 2048), nn.ReLU(), nn.Linear(2048, 1))
 
     def training_step(self, batch, _batch_idx):
         (real,) = batch
