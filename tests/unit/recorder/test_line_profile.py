@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from profilers_on import HAS_MONITORING, is_nothing_on
 
 import otel_mlperf as om
 from otel_mlperf import names
@@ -64,7 +65,7 @@ def test_lines_of_a_function(recording):
     assert {line: spot.calls for line, spot in found.items()} == {2: 1, 3: 11, 4: 10, 5: 1}
     assert {(spot.name, spot.file) for spot in call.spots} == {("sum_up", __file__)}
     assert 0 < sum(spot.own_ns for spot in call.spots) <= call.duration_ns
-    assert sys.gettrace() is None
+    assert is_nothing_on()
 
 
 def test_the_function_is_left_as_it_is(recording):
@@ -127,7 +128,7 @@ def test_a_block_is_recorded_without(recording, said):
     """Lines are those of a function: of a block it is said once, and its span is recorded."""
     for _ in range(2):
         with om.span("forward", profile="lines"):
-            assert sys.gettrace() is None
+            assert is_nothing_on()
     assert len(recording.sections("forward")) == 2
     assert calls(recording) == []
     assert len(said()) == 1
@@ -172,7 +173,7 @@ def test_a_debugger_stays_on(recording, said):
     assert len(said()) == 1
 
 
-@pytest.mark.skipif(sys.version_info >= (3, 12), reason="tracers stand beside each other there")
+@pytest.mark.skipif(HAS_MONITORING, reason="tracers stand beside each other there")
 def test_a_debugger_begun_inside_stays_on(recording):
     """It is on afterwards, and nothing is told of the call."""
 
@@ -203,7 +204,7 @@ def test_whatever_ends_the_call(recording, error):
         fails()
     (call,) = calls(recording)
     assert [spot.line for spot in call.spots] == [first_line(fails) + 2]
-    assert sys.gettrace() is None
+    assert is_nothing_on()
 
 
 def test_stopped_inside(recording):
@@ -212,10 +213,10 @@ def test_stopped_inside(recording):
     @om.span("stops", profile="lines")
     def stops() -> None:
         om.stop()
-        assert sys.gettrace() is None
+        assert is_nothing_on()
 
     stops()
-    assert sys.gettrace() is None
+    assert is_nothing_on()
     assert calls(recording) == []
 
 
@@ -229,7 +230,7 @@ def test_stopped_by_another_thread(recording):
         thread.join()
 
     goes_on()
-    assert sys.gettrace() is None
+    assert is_nothing_on()
     assert calls(recording) == []
 
 
@@ -240,7 +241,7 @@ def test_forked_inside(recording):
     def forks() -> int:
         child = os.fork()
         if not child:
-            os._exit(0 if sys.gettrace() is None else 1)
+            os._exit(0 if is_nothing_on() else 1)
         return os.waitpid(child, 0)[1]
 
     assert forks() == 0
