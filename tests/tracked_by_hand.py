@@ -45,6 +45,11 @@ def batch(number, *scalars):
     return Batch(number=number, signal="scalars", items=len(scalars), scalars=[*scalars])
 
 
+def page(content):
+    """The page of the run."""
+    return Batch(number=1, signal="reports", items=1, report=content)
+
+
 def last_acknowledged(make_destination, batches):
     """Offers batches in a process of its own, killed amid them; the last that it took, or 0."""
     read, write = os.pipe()

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 _TAKE = """
 import json, sys
-from trackio.server import import_inbox_once
+from trackio.server import get_project_files, import_inbox_once
 from trackio.sqlite_storage import SQLiteStorage as storage
 
 import_inbox_once()
@@ -27,6 +27,7 @@ print(json.dumps({
     "project": project, "name": run["name"], "id": run["id"],
     "logs": storage.get_logs(**whose), "system": storage.get_system_logs(**whose),
     "alerts": storage.get_alerts(project), "config": storage.get_run_config(**whose),
+    "files": {file["name"]: file["path"] for file in get_project_files(project)},
 }))
 """
 
@@ -41,6 +42,8 @@ class Shown(NamedTuple):
     system: list[dict[str, Any]]
     alerts: list[dict[str, Any]]
     config: dict[str, Any]
+    files: dict[str, str]
+    """Of the project, by name, and where they lie."""
 
     @property
     def points(self) -> Counter[tuple]:

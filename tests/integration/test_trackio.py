@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from runs import LIMIT_S, Ended, Running, adds_up, environment, kill_two_agents
@@ -75,3 +76,16 @@ def test_what_trackio_has_is_the_run(tmp_path, chosen):
     assert [(alert["title"], alert["level"]) for alert in found.alerts] == [
         ("rank0 failed", "error")
     ]
+
+
+def test_page_of_the_run_is_a_file_of_the_project(tmp_path, chosen):
+    """Trackio lists it; it is the page as ``otel-mlperf report`` makes it, once."""
+    environ = environment(tmp_path / "runs", **chosen)
+    subprocess.run([sys.executable, "-c", PROGRAM], env=environ, timeout=LIMIT_S, check=False)
+    ended = Ended(0, "", "", tmp_path / "runs", tmp_path).settled()
+    ((name, place),) = shown(tmp_path / "trackio", tmp_path).files.items()
+
+    assert name == f"{ended.folder.name}/report.html"
+    assert '<span class="label">steps</span><span class="value">4</span>' in Path(place).read_text()
+    account = ended.accounts()["reports"]["trackio"]
+    assert account["delivered"] == account["created"] == 1

@@ -36,6 +36,8 @@ with om.start("digits", params=params, tags=["baseline"], console=False) as run:
     run.result(accuracy=0.93)
 """
 
+STEPS = '<span class="label">steps</span><span class="value">20</span>'
+"""On the page of the run."""
 OPERATIONS = {"CreateRunFiles", "ServerFeaturesQuery"}
 """What W&B's client asks for beside rows and what a run is."""
 
@@ -90,7 +92,7 @@ def test_agent_killed_in_between_leaves_every_point_once(tmp_path, chosen):
 
 
 def test_what_the_client_uploads_is_the_run_alone(tmp_path, chosen):
-    """Name, project, parameters and tags; the last values, and how it ended; no file but those."""
+    """Name, project, parameters and tags; last values, how it ended, the page; no other file."""
     environ = environment(tmp_path / "runs", **chosen)
     subprocess.run([sys.executable, "-c", PROGRAM], env=environ, timeout=LIMIT_S, check=True)
     run = Ended(0, "", "", tmp_path / "runs", tmp_path).settled().folder
@@ -109,7 +111,8 @@ def test_what_the_client_uploads_is_the_run_alone(tmp_path, chosen):
     assert server.summary["result/accuracy"] == 0.93
     assert server.summary["run/outcome/text"] == "finished"
     names = {path.rpartition("/")[2] for path in server.files}
-    assert names <= {"config.yaml", "wandb-summary.json"}
+    assert names - {"config.yaml", "wandb-summary.json"} == {"report.html"}
+    assert STEPS in server.files["/report.html"].decode()
 
 
 @pytest.fixture
@@ -139,6 +142,8 @@ def test_run_is_uploaded_while_it_trains(tmp_path, server, online):
     wait_until(lambda: of_the_program(points(rows_by_number(server))) == whole, what="all rows")
     wait_until(lambda: 0 in server.exit_codes, what="the end")
 
+    page = ended.folder.glob("wandb/*/files/report.html")
+    assert server.files["/report.html"] == next(page).read_bytes()
     account = ended.accounts()["scalars"]["wandb"]
     assert adds_up(account)
     assert account["delivered"] == account["created"]

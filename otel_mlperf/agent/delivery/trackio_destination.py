@@ -3,8 +3,9 @@
 By its inbox: a folder of files that its dashboard takes into its database, and then removes. Each
 batch is one file, whose name and whose records' ids follow from the batch. So what an agent wrote
 and did not know of before it was killed replaces itself; trackio leaves out what it has already.
+The page of the run is put among the files of its project, where ``trackio.save`` puts them.
 
-Format: ``fragments.py`` of trackio, ``FRAGMENT_VERSION`` 1, since 0.28.
+Format: ``fragments.py`` of trackio, ``FRAGMENT_VERSION`` 1, since 0.28; ``project_media_dir``.
 """
 
 from __future__ import annotations
@@ -43,24 +44,36 @@ class TrackioDestination(Destination):
     """What one host puts into the inbox of one run."""
 
     name = TRACKIO
-    signals = ("scalars",)
 
-    def __init__(self, site: Site, inbox: Path) -> None:
-        self._run_folder, self._host, self._inbox = site.run_folder, site.host, inbox
+    def __init__(self, site: Site, folder: Path) -> None:
+        self._run_folder, self._host, self._folder = site.run_folder, site.host, folder
+        self.signals = ("scalars", "reports") if site.options.tracker_report else ("scalars",)
         self._project = site.options.environ.get("TRACKIO_PROJECT", "").strip()
 
     def accept(self, batch: Batch) -> Verdict:
-        """Writes the file of its points."""
+        """Writes the file of its points, or the page."""
         try:
             facts = read_run_file(self._run_folder)
-            lines = [*map(msgspec.json.encode, self._records(batch, facts)), b""]
-            folder = self._inbox / f"otel-mlperf-{facts.id}-{facts.started_ns}-{self._host}"
-            _put(folder / f"{batch.number:010d}.jsonl", b"\n".join(lines))
+            if batch.signal == "reports":
+                _put(self._page(facts), batch.report)
+            else:
+                lines = [*map(msgspec.json.encode, self._records(batch, facts)), b""]
+                _put(self._batch(batch, facts), b"\n".join(lines))
         except OSError as error:
-            return TryLater(f"writing {error.filename or self._inbox}: {error.strerror}")
+            return TryLater(f"writing {error.filename or self._folder}: {error.strerror}")
         except StoreError as error:
             return TryLater(f"reading the run folder: {error}")
         return Delivered()
+
+    def _batch(self, batch: Batch, facts: RunFile) -> Path:
+        writer = f"otel-mlperf-{facts.id}-{facts.started_ns}-{self._host}"
+        return self._folder / "inbox" / writer / f"{batch.number:010d}.jsonl"
+
+    def _page(self, facts: RunFile) -> Path:
+        """Among the files of the project; a run's folder has a name of its own."""
+        named = self._project or facts.name
+        project = "".join(c for c in named if c.isalnum() or c in "-_") or "default"
+        return self._folder / "media" / project / "files" / self._run_folder.name / "report.html"
 
     def _records(self, batch: Batch, facts: RunFile) -> Iterator[dict[str, Any]]:
         named = [
@@ -152,9 +165,9 @@ def _put(path: Path, content: bytes) -> None:
 
 
 def make(site: Site) -> TrackioDestination:
-    """The inbox below trackio's folder, which its own variables name."""
+    """In trackio's folder, which its own variables name."""
     given = site.options.environ
     cache = given.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     home = given.get("HF_HOME") or Path(cache) / "huggingface"
     folder = given.get(TRACKIO_DIR) or Path(home).expanduser() / "trackio"
-    return TrackioDestination(site, Path(folder) / "inbox")
+    return TrackioDestination(site, Path(folder))

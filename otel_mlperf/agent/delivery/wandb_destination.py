@@ -2,11 +2,13 @@
 
 One file for each host, whatever becomes of agents and processes: what ``wandb sync`` uploads is the
 same again each time. How much of it is whole is noted after each batch; that all have ended stands
-behind that, and is cut off where the run goes on.
+behind that, and is cut off where the run goes on. Nothing is read behind it: so the end waits for
+the page of the run, a file beside, as long as the agent has one made.
 """
 
 from __future__ import annotations
 
+import threading
 import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
@@ -35,6 +37,8 @@ if TYPE_CHECKING:
 
 _EXIT_CODES: Final = {"finished": 0, "failed": 1, "interrupted": 130, "killed": 137}
 """As a shell has them; W&B tells 0 from the others."""
+PAGE: Final = "files", "report.html"
+"""Beside the file, where W&B's client looks for a run's files."""
 _SYNCED: Final = ".synced"
 """Beside a file that ``wandb sync`` has uploaded; it leaves that out from then on."""
 
@@ -55,22 +59,29 @@ class WandbDestination(Destination):
     """The file of one host in a run folder."""
 
     name = WANDB
-    signals = ("scalars",)
 
     def __init__(self, site: Site) -> None:
         self._site = site
+        self.signals = ("scalars", "reports") if site.options.tracker_report else ("scalars",)
         self._noted = site.run_folder / "agent" / site.host / f"{WANDB}.json"
         self._records = WandbRecords()
         self._upload = self._uploaded()
         self._curves: set[str] = set()
         """Those whose axis the file tells."""
+        self._has_page = False
+        """Of the run as it has ended now."""
+        self._at_it = threading.Lock()
+        """Points and the page come by two threads."""
 
     def accept(self, batch: Batch) -> Verdict:
-        """Appends its points, and the end where there is nobody left."""
+        """Appends its points, and the end where there is nobody left; or keeps the page."""
         try:
-            written = self._load()
-            if batch.number > written.batch:
-                self._append(batch, written, read_run_file(self._site.run_folder))
+            with self._at_it:
+                facts = read_run_file(self._site.run_folder)
+                if batch.signal == "reports":
+                    self._keep_page(batch.report, facts)
+                elif batch.number > (written := self._load()).batch:
+                    self._append(batch, written, facts)
         except OSError as error:
             return TryLater(f"writing {error.filename or self._noted}: {error.strerror}")
         except StoreError as error:
@@ -78,10 +89,16 @@ class WandbDestination(Destination):
         return Delivered()
 
     def close(self, signal: Signal) -> None:
-        """Lets the upload end."""
-        del signal  # there is one
-        if self._upload is not None:
-            self._upload.leave()
+        """Ends the file if its page has not come until now, and lets the upload end."""
+        if signal == "reports":
+            return
+        with self._at_it:
+            written = self._load()
+            facts = read_run_file(self._site.run_folder)
+            if written.size and self._awaits_page() and _size(self._place(facts)) == written.size:
+                self._finish(written, facts)
+            if self._upload is not None:
+                self._upload.leave()
 
     def _uploaded(self) -> Upload | None:
         options = self._site.options
@@ -96,8 +113,7 @@ class WandbDestination(Destination):
             return Written()
 
     def _append(self, batch: Batch, written: Written, facts: RunFile) -> None:
-        run_id = self._run_id(facts)
-        path = self._path(run_id, facts)
+        run_id, path = self._run_id(facts), self._place(facts)
         size = _size(path)
         had_end = size > written.size
         if size < written.size:  # somebody has removed it: another one begins
@@ -115,17 +131,46 @@ class WandbDestination(Destination):
         records += map(self._records.curve, new)
         points, written.rows = self._records.points(named, facts, written.rows)
         body = framed(written.size, records + points)
-        end = framed(written.size + len(body), self._end(batch, written))
+        self._note_ends(batch, written)
+        ending = [] if self._awaits_page() else self._end(path, written)
+        end = framed(written.size + len(body), ending)
         before, written.size = written.size, written.size + len(body)
         write_at(path, before, body + end)
         # After the file: until then its new end does not count.
         written.batch = batch.number
         write_whole(self._noted, msgspec.json.encode(written), is_durable=True)
         self._curves.update(new)
+        self._has_grown(path, has_ended=bool(end), is_anew=had_end)
+
+    def _keep_page(self, page: bytes, facts: RunFile) -> None:
+        path = self._place(facts)
+        place = path.parent.joinpath(*PAGE)
+        place.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        write_whole(place, page, is_durable=True)
+        self._has_page = True
+        self._finish(self._load(), facts)
+
+    def _finish(self, written: Written, facts: RunFile) -> None:
+        """Appends the end to what is there, in place of an earlier one."""
+        path = self._place(facts)
+        ending = self._end(path, written)
+        if ending and written.size:
+            had_end = _size(path) > written.size
+            write_at(path, written.size, framed(written.size, ending))
+            self._has_grown(path, has_ended=True, is_anew=had_end)
+
+    def _has_grown(self, path: Path, *, has_ended: bool, is_anew: bool) -> None:
         with suppress(OSError):
             path.with_name(path.name + _SYNCED).unlink()
         if self._upload is not None:
-            self._upload.go_on(path, has_ended=bool(end), is_anew=had_end)
+            self._upload.go_on(path, has_ended=has_ended, is_anew=is_anew)
+
+    def _awaits_page(self) -> bool:
+        """Whether the agent will have the page of the run made, once its ranks have ended."""
+        ranks = self._site.ranks()
+        if any(ranks.values()):
+            self._has_page = False
+        return "reports" in self.signals and 0 in ranks and not self._has_page
 
     def _about(self, run_id: str, written: Written, facts: RunFile) -> list[bytes]:
         """What the run is, where the file does not say it, or says something else."""
@@ -143,21 +188,26 @@ class WandbDestination(Destination):
         }
         return self._records.about(run_id, where, facts)
 
-    def _end(self, batch: Batch, written: Written) -> list[bytes]:
+    def _note_ends(self, batch: Batch, written: Written) -> None:
         for scalar in batch.scalars:
             if scalar.kind == "outcome" and scalar.rank is not None:
                 written.ended[scalar.rank] = scalar.restart, OUTCOMES.index(scalar.text)
+
+    def _end(self, path: Path, written: Written) -> list[bytes]:
         if not written.ended or any(self._site.ranks().values()):
             return []
         _, worst = max(written.ended.values())
-        return [self._records.end(_EXIT_CODES[OUTCOMES[worst]])]
+        end = self._records.end(_EXIT_CODES[OUTCOMES[worst]])
+        has_page = path.parent.joinpath(*PAGE).exists()
+        return [self._records.file(PAGE[-1]), end] if has_page else [end]
 
     def _run_id(self, facts: RunFile) -> str:
         """The run's own id; with the host behind it on others than where the run began."""
         is_first = self._site.host == safe_name(facts.host)
         return safe_name(facts.id if is_first else f"{facts.id}-{self._site.host}", limit=128)
 
-    def _path(self, run_id: str, facts: RunFile) -> Path:
+    def _place(self, facts: RunFile) -> Path:
+        run_id = self._run_id(facts)
         began = time.strftime("%Y%m%d_%H%M%S", time.gmtime(facts.started_ns // 10**9))
         folder = self._site.run_folder / WANDB / f"offline-run-{began}-{run_id}"
         return folder / f"run-{run_id}.wandb"

@@ -81,6 +81,10 @@ class WandbRecords:
         options = {"step_sync": True, "defined": True}
         return self._encoded(metric={"name": escaped, "step_metric": STEP, "options": options})
 
+    def file(self, name: str) -> bytes:
+        """That a file of the run is to be uploaded, as it is then."""
+        return self._encoded(files={"files": [{"path": name, "policy": "NOW"}]})
+
     def end(self, exit_code: int) -> bytes:
         """That all processes have ended: nothing is read behind it."""
         return self._encoded(exit={"exit_code": exit_code})

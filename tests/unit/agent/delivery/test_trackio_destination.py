@@ -7,7 +7,7 @@ import shutil
 import msgspec
 import pytest
 from by_hand import MS
-from tracked_by_hand import batch, ended, last_acknowledged, scalar
+from tracked_by_hand import batch, ended, last_acknowledged, page, scalar
 
 from otel_mlperf.agent.delivery.destination import Delivered, Site, TryLater
 from otel_mlperf.agent.delivery.trackio_destination import make
@@ -32,13 +32,16 @@ LAST = 60
 def new_destination(tmp_path):
     """Makes one of a host, as each new agent does, with trackio's folder beside the run's."""
 
-    def make_one(host="node", world_size=1, started_ns=FACTS["started_ns"], **environ):
+    def make_one(
+        host="node", world_size=1, started_ns=FACTS["started_ns"], *, tracker_report=False,
+        **environ,
+    ):  # fmt: skip
         run_folder = tmp_path / f"run-{started_ns}"
         run_folder.mkdir(exist_ok=True)
         facts = FACTS | {"world_size": world_size, "started_ns": started_ns}
         write_run_file(str(run_folder), facts)
         given = {"TRACKIO_DIR": str(tmp_path / "trackio")} | environ
-        options = Options(policy=Policy(), environ=given)
+        options = Options(policy=Policy(), environ=given, tracker_report=tracker_report)
         return make(Site(run_folder, host, options, TableRows(), dict))
 
     return make_one
@@ -112,6 +115,28 @@ def test_project_is_the_runs_name_unless_said(new_destination, tmp_path):
         ("digits", "digits"),
         ("vision", "digits"),
     ]
+
+
+def test_page_is_a_file_of_the_project(new_destination, tmp_path):
+    """In a folder that is called as the run's; a page of later takes its place."""
+    plain, named = (
+        new_destination(tracker_report=True, **environ)
+        for environ in ({}, {"TRACKIO_PROJECT": "my vision.2"})
+    )
+    for content in (b"<p>old", b"<p>new"):
+        assert plain.accept(page(content)) == Delivered()
+    assert named.accept(page(b"<p>other")) == Delivered()
+
+    run = f"run-{FACTS['started_ns']}"
+    found = {
+        str(file.relative_to(tmp_path / "trackio")): file.read_bytes()
+        for file in (tmp_path / "trackio").rglob("*.html")
+    }
+    assert found == {
+        f"media/digits/files/{run}/report.html": b"<p>new",
+        f"media/myvision2/files/{run}/report.html": b"<p>other",
+    }
+    assert new_destination().signals == ("scalars",)
 
 
 @pytest.mark.parametrize(

@@ -10,13 +10,14 @@ import pytest
 from by_hand import MS, Program, accounts, adds_up
 from hypothesis import given
 from hypothesis import strategies as some
-from tracked_by_hand import batch, ended, last_acknowledged, scalar, train
+from tracked_by_hand import batch, ended, last_acknowledged, page, scalar, train
 from wandb_shown import (
     contents,
     expected,
     items,
     of_kind,
     points,
+    records,
     rows,
     summary,
     the_file,
@@ -60,10 +61,10 @@ def live():
 def new_destination(tmp_path, live):
     """Makes one of a host, as each new agent does."""
 
-    def make_one(host="node", **more):
+    def make_one(host="node", *, tracker_report=False, **more):
         (tmp_path / "agent" / host).mkdir(parents=True, exist_ok=True)
         write_run_file(str(tmp_path), FACTS | more)
-        options = Options(policy=Policy(), environ=ENVIRON)
+        options = Options(policy=Policy(), environ=ENVIRON, tracker_report=tracker_report)
         return make(Site(tmp_path, host, options, TableRows(), lambda: live))
 
     return make_one
@@ -191,6 +192,77 @@ def test_run_that_goes_on_has_one_end(new_destination, live, tmp_path):
     assert destination.accept(batch(3, ended("finished", restart=1))) == Delivered()
     assert [end.exit_code for end in of_kind(file, "exit")] == [0]
     assert steps_shown(tmp_path) == [1, 9, 2, 9]
+
+
+def last_records(tmp_path, many=2):
+    return [record.WhichOneof("record_type") for record in records(the_file(tmp_path))][-many:]
+
+
+def test_end_waits_for_the_page(new_destination, live, tmp_path):
+    """It is a file of the run, uploaded before the end; nothing is read behind that."""
+    destination = new_destination(tracker_report=True)
+    live[0] = False
+    assert destination.accept(batch(1, scalar(1), ended("finished"))) == Delivered()
+    assert of_kind(the_file(tmp_path), "exit") == []
+    assert destination.accept(page(b"<p>new")) == Delivered()
+
+    assert last_records(tmp_path) == ["files", "exit"]
+    ((file,),) = (told.files for told in of_kind(the_file(tmp_path), "files"))
+    assert the_file(tmp_path).parent.joinpath("files", file.path).read_bytes() == b"<p>new"
+    for signal_of in destination.signals:
+        destination.close(signal_of)
+    assert [end.exit_code for end in of_kind(the_file(tmp_path), "exit")] == [0]
+
+
+def test_page_that_comes_first_or_twice_changes_nothing(new_destination, live, tmp_path):
+    """Points were late, or an agent died before its word of it."""
+    destination = new_destination(tracker_report=True)
+    live[0] = False
+    assert destination.accept(page(b"<p>new")) == Delivered()
+    assert destination.accept(batch(1, scalar(1), ended("failed"))) == Delivered()
+    assert new_destination(tracker_report=True).accept(page(b"<p>new")) == Delivered()
+
+    assert last_records(tmp_path, 3) == ["summary", "files", "exit"]
+    assert [end.exit_code for end in of_kind(the_file(tmp_path), "exit")] == [1]
+
+
+def test_page_that_does_not_come_keeps_no_end_back(new_destination, live, tmp_path):
+    """It could not be made: the agent that leaves ends the file."""
+    destination = new_destination(tracker_report=True)
+    live[0] = False
+    assert destination.accept(batch(1, scalar(1), ended("killed"))) == Delivered()
+    destination.close("reports")
+    assert of_kind(the_file(tmp_path), "exit") == []
+    destination.close("scalars")
+
+    assert last_records(tmp_path) == ["summary", "exit"]
+
+
+def test_run_that_goes_on_waits_for_its_new_page(new_destination, live, tmp_path):
+    """The first end is cut off, and the page of then is replaced."""
+    destination = new_destination(tracker_report=True)
+    live[0] = False
+    assert destination.accept(batch(1, scalar(1), ended("failed"))) == Delivered()
+    assert destination.accept(page(b"<p>old")) == Delivered()
+    live[0] = True
+    assert destination.accept(batch(2, scalar(2, restart=1))) == Delivered()
+    live[0] = False
+    assert destination.accept(batch(3, ended("finished", restart=1))) == Delivered()
+    assert of_kind(the_file(tmp_path), "exit") == []
+    assert destination.accept(page(b"<p>new")) == Delivered()
+
+    assert [end.exit_code for end in of_kind(the_file(tmp_path), "exit")] == [0]
+    assert the_file(tmp_path).parent.joinpath("files", "report.html").read_bytes() == b"<p>new"
+
+
+def test_host_without_rank_0_waits_for_no_page(new_destination, live, tmp_path):
+    """A run has one, and that is another agent's."""
+    live.clear()
+    live[1] = False
+    destination = new_destination("other", tracker_report=True, world_size=2)
+    assert destination.accept(batch(1, scalar(1), ended("finished", rank=1))) == Delivered()
+
+    assert last_records(tmp_path) == ["summary", "exit"]
 
 
 @pytest.mark.parametrize(
