@@ -14,7 +14,8 @@ if TYPE_CHECKING:
 TOP: Final = 10
 _NONE: Final = (
     "no call of a section was profiled: span(name, profile='calls') asks for it, 'lines' for the "
-    "lines of a function, 'memory' for what is allocated; memory_growth() tells what has grown"
+    "lines of a function, 'memory' for what is allocated; a profiler window with_stack=True has "
+    "functions, too; memory_growth() tells what has grown"
 )
 _COLUMN: Final = 9
 _NAME_PART: Final = 0.5
@@ -49,6 +50,7 @@ _TITLES: Final = {
     "calls": ("own", "share", "total", "calls"),
     "lines": ("time", "share", "runs"),
     "memory": ("grown", "share", "blocks"),
+    "window": ("own", "share", "total", "calls"),
 }
 
 
@@ -61,7 +63,9 @@ def _head(section: HotSection) -> Line:
 
 
 def section_text(section: HotSection) -> str:
-    """Its name, and the phase where that is not training."""
+    """Its name, and the phase where that is not training; of windows what they are."""
+    if section.kind == "window":
+        return "profiler windows"
     phase = f" in {section.phase}" if section.phase != "train" else ""
     return f"{section.section}{phase}"
 
@@ -69,6 +73,9 @@ def section_text(section: HotSection) -> str:
 def calls_text(section: HotSection) -> str:
     """How many calls were profiled, and what they came to."""
     ranks = f" on {plural(section.ranks, 'rank')}" if section.ranks > 1 else ""
+    if section.kind == "window":
+        windows = plural(section.calls, "window") + ranks
+        return f"{windows} of {duration(section.duration_ns)}, own times without operators"
     calls = plural(section.calls, "profiled call") + ranks
     if section.kind == "memory":
         grown, peak = size(section.kept_bytes), size(section.peak_bytes)

@@ -16,6 +16,22 @@ PAGE = (DOCS / "hot.md").read_text()
 SHOWN = re.compile(r" (?P<calls>[\d,]+)  (?P<name>\S.*?)( /?\S*:(?P<line>\d+))?$", re.MULTILINE)
 
 
+STACKS = """
+import torch
+import otel_mlperf as om
+
+model = torch.nn.Linear(64, 8)
+
+def scored(batch):
+    return model(batch).square().mean()
+
+with om.start("stacks", profile="wait=1,active=2,with_stack=true", console=False):
+    for step in om.steps(range(8)):
+        with om.span("forward"):
+            scored(torch.randn(32, 64))
+"""
+
+
 @pytest.fixture(scope="module")
 def ended(tmp_path_factory):
     """The page's program, run to its end."""
@@ -94,3 +110,23 @@ def test_growth_of_the_page(tmp_path):
     assert len(found) == 2
     assert found == shown
     assert " leak.py:14" in done.stdout
+
+
+def test_functions_of_a_profiler_window(tmp_path):
+    """With stacks: the program's own as often as it was called, where it stands and in what."""
+    (tmp_path / "stacks.py").write_text(STACKS)
+    runs = tmp_path / "runs"
+    done = subprocess.run(
+        [sys.executable, "stacks.py"], cwd=tmp_path, env=environment(runs),
+        capture_output=True, text=True, timeout=LIMIT_S, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    ended = Ended(0, "", "", runs, tmp_path).settled()
+    (window,) = json.loads(answer(ended, "hot", "--json"))["sections"]
+
+    assert (window["kind"], window["calls"]) == ("window", 1)
+    (scored,) = (spot for spot in window["spots"] if spot["name"] == "scored")
+    assert (scored["calls"], scored["within"]) == (2, "forward")
+    line = STACKS.splitlines().index("def scored(batch):") + 1
+    assert (scored["file"].rpartition("/")[2], scored["line"]) == ("stacks.py", line)
+    assert scored["own_ns"] < scored["total_ns"] < window["duration_ns"]

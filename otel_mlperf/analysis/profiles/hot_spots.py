@@ -1,18 +1,20 @@
 """Which functions took the time of profiled sections, which lines allocated, and what has grown?
 
-The calls that were profiled, on all ranks and in all processes, added up by section; and what each
-process had more of between two points.
+The calls that were profiled, on all ranks and in all processes, added up by section; functions of
+profiler windows with stacks; and what each process had more of between two points.
 """
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
+from otel_mlperf.analysis.profiles.window_functions import read_window_functions
 from otel_mlperf.growth_file import MemoryGrowth, read_growths
 from otel_mlperf.hot_file import HotSpot, Kind, ProfiledCall, read_calls
+from otel_mlperf.store.table_reader import Store
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -20,18 +22,22 @@ if TYPE_CHECKING:
     from otel_mlperf.store.run_folders import RunFolder
 
 
+HotKind = Literal[Kind, "window"]
+
+
 class HotSection(msgspec.Struct, frozen=True, kw_only=True):
-    """What was seen of one section in one phase."""
+    """What was seen of one section in one phase; ``window``: of all, in profiler windows."""
 
     section: str
+    """Empty: all that profiler windows with stacks saw."""
     category: str
     phase: str
-    kind: Kind
+    kind: HotKind
     calls: int
-    """Of the section, that were profiled."""
+    """Of the section, that were profiled; windows."""
     ranks: int
     duration_ns: int
-    """Of those calls, with what the profiler took."""
+    """Of those calls or windows, with what the profiler took."""
     kept_bytes: int
     """That they allocated and had not freed at their end."""
     peak_bytes: int
@@ -51,16 +57,18 @@ class HotPart(HotSpot, frozen=True, kw_only=True, omit_defaults=False):
 
     share: float
     """Of the calls' time, or of the bytes."""
+    within: str = ""
+    """Of a function in profiler windows: the section that most of it is in."""
 
 
 class HotRun(msgspec.Struct, frozen=True, kw_only=True, tag_field="schema", tag="hot/1"):
-    """The sections of a run that were profiled."""
+    """What was profiled in a run: sections, and functions of profiler windows."""
 
     id: str
     """Of the run."""
     short_id: str
     sections: list[HotSection]
-    """The longest first; empty: none was profiled."""
+    """The longest first, windows last; empty: nothing was profiled."""
     growths: list[MemoryGrowth] = []
     """What programs had more of between two points, in the order in which they asked."""
 
@@ -73,6 +81,7 @@ def find_hot(run: RunFolder, section: str | None = None, rank: int | None = None
             groups[call.section, call.phase, call.kind].append(call)
     sections = [_added_up(calls) for calls in groups.values()]
     sections.sort(key=lambda one: (-one.duration_ns, one.section))
+    sections += _windows(Store(run.path, rank), section)
     # What has grown is the process's, and no section's.
     growths = [
         growth
@@ -105,6 +114,23 @@ def _added_up(calls: Sequence[ProfiledCall]) -> HotSection:
     )
 
 
+def _windows(store: Store, section: str | None) -> list[HotSection]:
+    found = read_window_functions(store, section)
+    if found is None:
+        return []
+    parts = [
+        HotPart(share=of["own_ns"] / found.duration_ns, within=of.pop("section"), **of)
+        for of in found.functions
+    ]
+    return [
+        HotSection(
+            section="", category="profiler", phase="", kind="window", calls=found.windows,
+            ranks=found.ranks, duration_ns=found.duration_ns, kept_bytes=0, peak_bytes=0,
+            spots=parts, more=0, left_out={}, passed_over=0,
+        )
+    ]  # fmt: skip
+
+
 def _spots(calls: Sequence[ProfiledCall], whole: int) -> list[HotPart]:
     sums: dict[tuple[str, str, int], Counter[str]] = defaultdict(Counter)
     for spot in (spot for call in calls for spot in call.spots):
@@ -120,8 +146,12 @@ def _spots(calls: Sequence[ProfiledCall], whole: int) -> list[HotPart]:
             name=name,
             file=file,
             line=line,
+            calls=of["calls"],
+            own_ns=of["own_ns"],
+            total_ns=of["total_ns"],
+            kept_bytes=of["kept_bytes"],
+            blocks=of["blocks"],
             share=(of["own_ns"] + of["kept_bytes"]) / whole if whole else 0.0,
-            **of,
         )
         for (name, file, line), of in sums.items()
     ]

@@ -58,7 +58,7 @@ def asides(section: HotSection) -> list[str]:
 
 def what(section: HotSection) -> str:
     """What its rows are."""
-    return "function" if section.kind == "calls" else "line"
+    return "function" if section.kind in ("calls", "window") else "line"
 
 
 def first(part: HotPart) -> str:

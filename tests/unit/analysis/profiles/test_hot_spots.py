@@ -6,6 +6,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from run_folders import RunFolderBuilder
 
 from otel_mlperf.analysis.profiles.hot_spots import find_hot
 from otel_mlperf.growth_file import GrowthRow, MemoryGrowth, append_growth
@@ -13,6 +14,7 @@ from otel_mlperf.hot_file import HotSpot, ProfiledCall, append_call
 from otel_mlperf.report.hot_table import render_hot
 from otel_mlperf.run_file import RunFile
 from otel_mlperf.store.run_folders import RunFolder
+from otel_mlperf.store.schema import TABLES
 
 MS = 1_000_000
 
@@ -144,3 +146,75 @@ def test_many_growths(run):
     assert "3 earlier points" in shown
     assert "model.Batch8" in shown
     assert "model.Batch3" not in shown
+
+
+FRAMES = [
+    ("model.py(14): attention", "forward", 4, 10, 60),
+    ("<built-in function pread>", "data.load", 2, 5, 5),
+    ("site-packages/otel_mlperf/recorder/api/span.py(9): span", "forward", 9, 70, 70),
+]
+"""Name, section, calls, own time and all of it in ms, as the table of totals has them."""
+
+
+def filled(table, **fields):
+    """A row with what is not given left empty."""
+    empty = {"text": "", "word": "", "bool": False}
+    return {
+        column.name: None if column.null else empty.get(column.type, 0) for column in TABLES[table]
+    } | fields
+
+
+@pytest.fixture
+def windows(tmp_path):
+    """A run with profiler windows of 100 ms on three ranks, with stacks on two of them."""
+    builder = RunFolderBuilder(tmp_path)
+    for rank, frames in enumerate(([], FRAMES, FRAMES)):
+        about = {"rank": rank, "restart": 0, "digest": f"window {rank}"}
+        builder.row("windows", **filled("windows", **about, start_ns=0, end_ns=100 * MS))
+        for name, section, calls, own, total in frames:
+            times = {"section_ns": own * MS, "self_ns": own * MS, "total_ns": total * MS}
+            named = {"what": "python", "name": name, "section": section}
+            builder.row("totals", **filled("totals", **about, **named, **times, count=calls))
+    path = builder.write()
+    return RunFolder(path, RunFile(id="3f2a9c0d17e84b55", name="digits", started_ns=1))
+
+
+def test_functions_of_profiler_windows(windows):
+    """By their own time on all ranks that recorded stacks, as a share of those windows."""
+    (found,) = find_hot(windows).sections
+    first, second = found.spots
+    assert (found.kind, found.calls, found.ranks, found.duration_ns) == ("window", 2, 2, 200 * MS)
+    assert (first.name, first.file, first.line) == ("attention", "model.py", 14)
+    assert (first.calls, first.own_ns, first.total_ns) == (8, 20 * MS, 120 * MS)
+    assert (first.share, first.within) == (0.1, "forward")
+    assert (second.name, second.file, second.line) == ("built-in function pread", "", 0)
+
+
+def test_functions_of_windows_of_one_section_or_rank(windows):
+    """Those that are mostly in it; those that it recorded."""
+    (of_section,) = find_hot(windows, section="data.load").sections
+    (of_rank,) = find_hot(windows, rank=2).sections
+    assert [spot.name for spot in of_section.spots] == ["built-in function pread"]
+    assert (of_rank.calls, of_rank.spots[0].calls) == (1, 4)
+    assert find_hot(windows, rank=0).sections == find_hot(windows, section="backward").sections
+    assert not find_hot(windows, rank=0).sections
+
+
+def test_functions_of_windows_as_a_table(windows):
+    """Under what they are, with the numbers of a profiled section."""
+    lines = render_hot(find_hot(windows)).splitlines()
+    assert lines[0] == (
+        "profiler windows: 2 windows on 2 ranks of 200 ms, own times without operators"
+    )
+    assert lines[1].split() == ["own", "share", "total", "calls", "where"]
+    assert lines[2].split() == [
+        "20.0",
+        "ms",
+        "10",
+        "%",
+        "120",
+        "ms",
+        "8",
+        "attention",
+        "model.py:14",
+    ]
