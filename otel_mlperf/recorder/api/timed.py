@@ -1,4 +1,7 @@
-"""How is a piece of the program timed so that it is told at its end, in one line?"""
+"""How is a piece of the program timed so that it is told at its end, in one line?
+
+With what the memory of the process, and PyTorch's on its device, grew by meanwhile.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,7 @@ import time
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from otel_mlperf.recorder.api.block import Invisible
+from otel_mlperf.recorder.api.memory import Memory, memory
 from otel_mlperf.recorder.api.span import active, is_compiling, span
 from otel_mlperf.recorder.core.attribute_values import safe_name_text
 from otel_mlperf.recorder.core.faults import internal_error, say_once
@@ -28,13 +32,13 @@ class Timed:
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self._opened: list[tuple[Any, int]] = []
+        self._opened: list[tuple[Any, Memory, int]] = []
 
     def __enter__(self) -> Any:
         # Without a run nothing of ``span`` is asked for, which would miss one.
         section = Invisible() if active() is None else span(self.name)
         entered = section.__enter__()
-        self._opened.append((section, time.perf_counter_ns()))
+        self._opened.append((section, memory(), time.perf_counter_ns()))
         return entered
 
     def __exit__(
@@ -44,11 +48,11 @@ class Timed:
         trace: TracebackType | None,
     ) -> None:
         now = time.perf_counter_ns()
-        section, began = self._opened.pop()
+        section, had, began = self._opened.pop()
         try:
             section.__exit__(kind, error, trace)
         finally:
-            _tell(self.name, now - began, kind)
+            _tell(self.name, now - began, had, kind)
 
     def set(self, **attributes: Any) -> None:
         """Nothing is recorded: what ``with`` gives is the open section."""
@@ -64,11 +68,11 @@ def timed(name: F, /) -> F: ...
 @overload
 def timed(name: str, /) -> Timed: ...
 def timed(name: Any, /) -> Any:
-    """Prints how long a piece of the program took, at its end, to stderr.
+    """Prints how long a piece of the program took, and by what memory grew, at its end, to stderr.
 
     ::
 
-        with om.timed("load"): ...     # load 1.23 s
+        with om.timed("load"): ...     # load 1.23 s, memory +310 MB
         @om.timed("collate")           # each call, of functions and coroutines
         @om.timed                      # under the function's name
 
@@ -106,12 +110,26 @@ def _wrapped(name: str, function: Any) -> Any:
     return called
 
 
-def _tell(name: str, duration_ns: int, kind: type[BaseException] | None) -> None:
+def _tell(name: str, duration_ns: int, had: Memory, kind: type[BaseException] | None) -> None:
     try:
         # By name: how times are written lies above the recorder.
         duration = importlib.import_module("otel_mlperf.report.quantities").duration(duration_ns)
         failed = "" if kind is None else f", then {kind.__name__}"
         if sys.stderr is not None:
-            sys.stderr.write(f"{name} {duration}{failed}\n")
+            sys.stderr.write(f"{name} {duration}{_grown(had, memory())}{failed}\n")
     except Exception as error:  # noqa: BLE001 - stderr may be closed
         internal_error(error)
+
+
+def _grown(had: Memory, now: Memory) -> str:
+    """What became more or less; nothing is said of what did not, or is not known."""
+    sizes = importlib.import_module("otel_mlperf.report.growth_table")
+    kinds = {
+        "memory": (had.resident_bytes, now.resident_bytes),
+        "cuda": (had.cuda_allocated_bytes or 0, now.cuda_allocated_bytes),
+    }
+    return "".join(
+        f", {kind} {sizes.signed_size(after - before)}"
+        for kind, (before, after) in kinds.items()
+        if before is not None and after is not None and before != after
+    )

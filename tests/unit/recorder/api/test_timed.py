@@ -6,14 +6,19 @@ import asyncio
 import re
 
 import pytest
+from fake_cuda import Account, Cuda
 
 import otel_mlperf as om
+from otel_mlperf.recorder.api import memory
+from otel_mlperf.recorder.core.used_so_far import Counters
+
+KEPT_BYTES = 64_000_000
 
 
 def lines(capsys):
-    """What was printed, without the times."""
+    """What was printed, without the times and what they needed of memory."""
     return [
-        re.sub(r" [\d.]+ (ns|µs|ms|s)", " TIME", line)
+        re.sub(r" [\d.]+ (ns|µs|ms|s)(, memory \S+ \w+)?", " TIME", line)
         for line in capsys.readouterr().err.splitlines()
     ]
 
@@ -33,6 +38,31 @@ def test_in_a_run_it_is_a_section(recording, capsys):
 
     assert recording.one("load").is_error
     assert lines(capsys) == ["load TIME, then ValueError"]
+
+
+def test_memory_that_is_kept_is_told(capsys):
+    """What the process has more of at the end, and less of once it is free."""
+    with om.timed("load"):
+        table = b"x" * KEPT_BYTES
+    with om.timed("drop"):
+        del table
+
+    loaded, dropped = (
+        re.fullmatch(r"\w+ [\d.]+ \S+, memory ([+-][\d.]+) MB", line)
+        for line in capsys.readouterr().err.splitlines()
+    )
+    assert float(loaded[1]) * 1e6 == pytest.approx(KEPT_BYTES, rel=0.1)
+    assert float(dropped[1]) * 1e6 == pytest.approx(-KEPT_BYTES, rel=0.1)
+
+
+def test_memory_of_a_device_is_told(capsys, monkeypatch):
+    """By what PyTorch's allocator has given out, where a device is in use."""
+    account = Account(allocated=1_000_000)
+    monkeypatch.setattr(memory, "_counters", Counters(find_cuda=lambda: Cuda([account])))
+    with om.timed("move"):
+        account.allocate(8_000_000)
+
+    assert lines(capsys) == ["move TIME, cuda +8.00 MB"]
 
 
 def test_functions_and_coroutines(capsys):
