@@ -11,23 +11,28 @@ import time
 import uuid
 
 import pytest
-from servers.dashboard import dashboard_queries, every_query, variable
-from servers.feed import Made, constant, feed
+from servers.dashboard import COMPARES, dashboard_queries, every_query, variable
+from servers.feed import Made, constant, feed, growing
 from servers.made_up_run import (
     BY_GPU,
+    DEPTH,
     EXPECTED_STEPS,
     GPUS,
     LENGTH_S,
     LIMIT_BYTES,
     MINUTE,
+    OWN,
     REQUEST_S,
+    SIZE,
     SLOWER,
     STEP_S,
+    TOKENS,
     WAITED,
     WORKED,
     all_others,
     of_a_gpu,
     of_a_rank,
+    own_numbers,
 )
 from servers.running import wait_until
 
@@ -49,6 +54,7 @@ def run(servers):
     end = time.time() // 300 * 300  # where five minutes end, for queries that look at such
     start = end - LENGTH_S
     node = {names.RUN_NAME: name, names.HOST_NAME: "node0", names.SERVICE_NAME: name}
+    node[names.RUN_ID] = uuid.uuid4().hex
 
     def send(resource, series, until=end):
         instance = {names.SERVICE_INSTANCE_ID: str(uuid.uuid4())}
@@ -126,6 +132,65 @@ def test_gpu_panels_show_each_gpu(answer, panel):
         }
 
     assert by("hw_name", samples) == wanted
+
+
+@pytest.fixture(scope="module")
+def both(servers, run):
+    """The names of the made-up run and of another one, twice as fast in twice as many steps."""
+    name, at = run
+    other = f"{name}-faster"
+    resource = {names.RUN_NAME: other, names.SERVICE_NAME: other, names.RANK: 0}
+    resource |= {names.RUN_ID: "f" * 32, names.SERVICE_INSTANCE_ID: str(uuid.uuid4())}
+    phase = {names.ML_PHASE: names.TRAIN}
+    section = phase | {names.SECTION_NAME: "request", names.SECTION_CATEGORY: names.REQUEST}
+    series = [
+        *own_numbers(times=2),
+        Made(names.STEP_DURATION, phase, constant(STEP_S / 2)),
+        Made(names.STEPS, phase, growing(2 / STEP_S)),
+        Made(names.LOSS, phase, constant(0.125)),
+        Made(names.SECTION_SELF_TIME, section, growing(0.8)),
+        Made(names.SECTION_DURATION, section, constant(0.04)),
+        Made(names.SECTION_BOUNDED, section, growing(10)),
+        Made(names.SECTION_WITHIN, section, growing(8)),
+    ]
+    feed(servers.otlp_endpoint, resource, series, at - LENGTH_S, at)
+    wait_until(lambda: servers.promql(f'ml_user_depth{{ml_run_name="{other}"}}', at))
+    return name, other
+
+
+@pytest.mark.parametrize(
+    ("panel", "section", "wanted"),
+    [
+        ("Step time by run", None, (STEP_S * SLOWER, STEP_S / 2)),
+        ("p95 of the step time by run", None, (STEP_S * SLOWER, STEP_S / 2)),
+        ("p95 by section", "request", (REQUEST_S[1], 0.04)),
+        ("Self time by section", "request", (None, 0.8 * STEP_S / 2)),
+        ("Calls by section", "request", (2, 1)),
+        ("Share within the bound", "request", (0.95, 0.8)),
+        ("Loss by run", None, (0.25, 0.125)),
+        ("Own counters", None, (2 * OWN[TOKENS], 2 * OWN[TOKENS])),
+        ("Own gauges and logged values", None, (OWN[DEPTH], 2 * OWN[DEPTH])),
+        ("p95 of own histograms", None, (OWN[SIZE], OWN[SIZE])),
+    ],
+)
+def test_two_runs_are_two_lines(servers, run, both, panel, section, wanted):
+    """Each with its own number, all its ranks together, and by its name and the id's begin."""
+    _, at = run
+    (query,) = (
+        one for one in dashboard_queries("|".join(both), path=COMPARES) if one.panel == panel
+    )
+    found = [
+        one for one in servers.promql(query.expr, at)
+        if section in (None, one.labels.get("ml_section_name"))
+    ]  # fmt: skip
+
+    expected = {
+        name: pytest.approx(number, rel=0.06)
+        for name, number in zip(both, wanted, strict=True)
+        if number is not None
+    }
+    assert by("ml_run_name", found) == expected
+    assert by("ml_run_id", found)["f" * 8] == expected[both[1]]
 
 
 def test_goodput_and_requests_of_both_ranks(answer):

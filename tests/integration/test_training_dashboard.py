@@ -25,6 +25,9 @@ EPOCHS = 16
 GROWTH = 1.1
 """More than the ratio of a histogram bucket's bounds for a run of some hundred steps."""
 EMPTY = {
+    "Own counters": "the example counts nothing of its own",
+    "Own gauges and logged values": "it logs the loss alone, which has a panel",
+    "p95 of own histograms": "nor has it a histogram",
     "Open now": "the run has ended",
     "Telemetry lost": "nothing was",
     "Step time against its normal": "a run of seconds has no history",

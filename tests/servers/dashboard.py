@@ -16,6 +16,10 @@ if TYPE_CHECKING:
 
 TRAINING_RUN = DEPLOY / "grafana" / "dashboards" / "training-run.json"
 DASHBOARDS = sorted(TRAINING_RUN.parent.glob("*.json"))
+COMPARES = TRAINING_RUN.with_name("sections.json")
+"""The one in which several runs are chosen."""
+ABOUT_PROCESSES = "target_info"
+"""What Prometheus makes itself of each process: all that is said of it."""
 METRICS = {metric.prometheus: metric for metric in names.METRICS}
 
 
@@ -82,13 +86,14 @@ def variable(name: str, run: str, run_id: str = "") -> str:
     listed = json.loads(TRAINING_RUN.read_text())["templating"]["list"]
     (query,) = (one["query"]["query"] for one in listed if one["name"] == name)
     inner = re.fullmatch(r"(?:query_result|label_values)\((.*?)(?:, \w+)?\)", query)[1]
-    return filled(inner, run, span="1h").replace("$id", run_id)
+    return filled(inner.replace("$id", run_id), run, span="1h")
 
 
 def filled(expr: str, run: str, rank: str = ".*", span: str = "1m", instance: str = ".*") -> str:
-    """A query with its variables filled in; all hosts and GPUs are chosen."""
+    """A query with its variables filled in; all ids, hosts and GPUs are chosen."""
     values = {
         "$run": run,
+        "$id": ".*",
         "$rank": rank,
         "$instance": instance,
         "$host": ".*",
@@ -111,4 +116,6 @@ def selectors(expr: str) -> list[tuple[str, set[str]]]:
 
 def labels_of(name: str) -> set[str]:
     """The labels that the points of a metric carry, by its name in Prometheus."""
+    if name == ABOUT_PROCESSES:
+        return {names.RUN_ID.replace(".", "_")}
     return {label.replace(".", "_") for label in METRICS[name].labels}

@@ -42,6 +42,13 @@ BY_GPU = {
     "Lost GPUs": (None, 1),
 }
 """What each panel of *GPUs* has to show of the two; None: nothing."""
+TOKENS, DEPTH, SIZE = (
+    names.Metric(names.user_metric(name), "", instrument, "")
+    for name, instrument in (("tokens", "counter"), ("depth", "gauge"), ("size", "histogram"))
+)
+"""Numbers of the program's own."""
+OWN = {TOKENS: 100, DEPTH: 3, SIZE: 40}
+"""Growth per second of the counter; what the others always are."""
 LATE = LENGTH_S - 40
 """When a GPU breaks: in the last minute."""
 
@@ -101,6 +108,12 @@ def of_a_gpu(place):
     ]  # fmt: skip
 
 
+def own_numbers(times=1):
+    """What the program counts, sets and records."""
+    courses = (growing(OWN[TOKENS] * times), constant(OWN[DEPTH] * times), constant(OWN[SIZE]))
+    return [Made(metric, {}, course) for metric, course in zip(OWN, courses, strict=True)]
+
+
 def of_a_rank(rank, start_s):
     """Training of a rank: its steps take longer in the last five minutes."""
     phase = {names.ML_PHASE: names.TRAIN}
@@ -110,6 +123,7 @@ def of_a_rank(rank, start_s):
         names.COMMUNICATION: 0.4 - WAITED[rank],
     }
     return [
+        *own_numbers(),
         Made(
             names.STEP_DURATION,
             phase,

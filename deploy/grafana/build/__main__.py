@@ -11,11 +11,13 @@ import gpus
 import health
 import host
 import ranks
+import sections
 import training_run
 
 DASHBOARDS: Final = (
     training_run.DASHBOARD,
     ranks.DASHBOARD,
+    sections.DASHBOARD,
     gpus.DASHBOARD,
     host.DASHBOARD,
     health.DASHBOARD,

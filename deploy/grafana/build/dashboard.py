@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from panels import DATASOURCE, Row, arranged
@@ -28,10 +29,13 @@ class Dashboard(NamedTuple):
     question: str
     variables: tuple[dict[str, Any], ...]
     rows: tuple[Row, ...]
+    compares: bool = False
+    """Whether several runs may be chosen: then every line is of one of them."""
 
     def json(self) -> dict[str, Any]:
         """As Grafana reads it."""
-        return {
+        run, run_id = (_several(_RUN, first=True), _several(_ID)) if self.compares else (_RUN, _ID)
+        found = {
             "uid": uid(self.name),
             "title": self.title,
             "description": self.question,
@@ -45,9 +49,27 @@ class Dashboard(NamedTuple):
             "timezone": "browser",
             "links": [_LINKS],
             "annotations": {"list": list(_ANNOTATIONS)},
-            "templating": {"list": [_DATASOURCE, _RUN, _ID, _INSTANCE, *self.variables]},
+            "templating": {"list": [_DATASOURCE, run, run_id, _INSTANCE, *self.variables]},
             "panels": arranged(self.rows),
         }
+        return _of_several(found) if self.compares else found
+
+
+def _several(variable: dict[str, Any], *, first: bool = False) -> dict[str, Any]:
+    """A variable with several values; at first all of them, or the first alone."""
+    if first:
+        return variable | {"multi": True}
+    every = {"text": ["All"], "value": ["$__all"]}
+    return variable | {"multi": True, "includeAll": True, "allValue": ".*", "current": every}
+
+
+def _of_several(part: Any) -> Any:
+    """The same for any of the chosen runs, which Grafana fills in as a regular expression."""
+    if isinstance(part, dict):
+        return {key: _of_several(value) for key, value in part.items()}
+    if isinstance(part, list):
+        return [_of_several(value) for value in part]
+    return re.sub(r'(?<==)(?="\$(run|id)")', "~", part) if isinstance(part, str) else part
 
 
 def uid(name: str) -> str:

@@ -13,9 +13,11 @@ from grafana_foundation_sdk.cog.encoder import JSONEncoder
 from grafana_foundation_sdk.cog.plugins import register_default_plugins
 from grafana_foundation_sdk.models.dashboard import Dashboard
 from servers.dashboard import (
+    COMPARES,
     DASHBOARDS,
     METRICS,
     annotations,
+    dashboard_queries,
     every_query,
     labels_of,
     panels,
@@ -108,13 +110,14 @@ def test_groupings_are_by_labels_that_exist(query):
     used = {label.strip() for group in groups for label in group.split(",")}
     used |= set(re.findall(r"{{(\w+)}}", query.legend))
     carried = {label for name, _ in selectors(query.expr) for label in labels_of(name)}
+    made = set(re.findall(r', "(\w+)", "\$1"', query.expr))
 
-    assert used <= carried | PROMOTED
+    assert used <= carried | PROMOTED | made | {"job", "instance"}
 
 
 @each_query
-def test_queries_are_of_one_run(query):
-    """No panel mixes runs; ranks are chosen in all that a rank sends, not in what a node does."""
+def test_queries_are_of_the_chosen_run(query):
+    """No panel takes in others; ranks are chosen in what a rank sends, not in what a node does."""
     for name, by in selectors(query.expr):
         assert {"ml_run_name", "instance"} <= by
         if query.panel not in OF_ALL_RANKS:
@@ -228,14 +231,32 @@ def test_runs_of_one_name_are_told_apart_by_their_ids(path):
 
     assert order[:4] == ["datasource", "run", "id", "instance"]
     assert "sort_desc(" in chosen["query"]["query"]
-    assert not chosen["includeAll"]
+    assert chosen["includeAll"] == (path == COMPARES)
     pattern = chosen["regex"].strip("/").replace("(?<", "(?P<")
     for run_id, short in (("0123456789abcdef", "01234567"), ("7.0", "7.0")):
         match = re.search(pattern, f'{{ml_run_id="{run_id}"}} 1795276031.4 1795276031000')
         assert (match["value"], match["text"]) == (run_id, short)
-    assert 'ml_run_id="$id"' in processes["query"]["query"]
+    is_any = "=~" if path == COMPARES else "="
+    assert f'ml_run_id{is_any}"$id"' in processes["query"]["query"]
     assert (processes["hide"], processes["skipUrlSync"]) == (2, True)
     assert "allValue" not in processes  # all of the run, not all there are
+
+
+def test_several_runs_are_compared_line_by_line():
+    """On one dashboard: every line is of one run, by its name and id, whatever is added up."""
+    (run,) = (one for one in read(COMPARES)["templating"]["list"] if one["name"] == "run")
+    queries = dashboard_queries("(one|other)", path=COMPARES)
+
+    assert run["multi"]
+    assert queries
+    for query in queries:
+        assert "{{ml_run_name}} {{ml_run_id}}" in query.legend
+        assert 'ml_run_name="' not in query.expr
+        outer = re.search(r"(?:sum|avg) by \(([^)]*)\)", query.expr)[1]
+        assert {"ml_run_name", "ml_run_id"} <= set(outer.split(", "))
+    others = [read(path) for path in DASHBOARDS if path != COMPARES]
+    listed = [one for other in others for one in other["templating"]["list"]]
+    assert not any(one["multi"] for one in listed if one["name"] == "run")
 
 
 def test_exemplars_lead_to_traces():
