@@ -47,7 +47,8 @@ def around(kernels: Kernels, width: int) -> list[Line]:
         told += _launches(kernels.total)
         told += _answered(kernels.windows)
     told += [("copies", _copy(copy)) for copy in kernels.copies]
-    memory = [peak for peak in kernels.memory if peak.device_type != _CPU]
+    is_device = any(peak.device_type != _CPU for peak in kernels.memory)
+    memory = [peak for peak in kernels.memory if (peak.device_type != _CPU) == is_device]
     told += [("memory", words) for peak in memory for words in _peak(peak, len(memory))]
     told += _captured(kernels.windows)
     told += _unlinked(kernels.windows)
@@ -117,9 +118,11 @@ def _peak(peak: AllocatorPeak, devices: int) -> Iterable[str]:
     if peak.allocated_bytes is None:
         return
     words = f"peak {size(peak.allocated_bytes, 1024)} allocated"
-    if peak.reserved_bytes is not None:
+    if peak.reserved_bytes is not None and peak.device_type != _CPU:
         words += f" of {size(peak.reserved_bytes, 1024)} reserved"
-    yield words + (f", rank {peak.rank} device {peak.device}" if devices > 1 else "")
+    words += f", rank {peak.rank} device {peak.device}" if devices > 1 else ""
+    then = [short_name(name, 40) for name in (peak.section, peak.operator) if name]
+    yield words + (f", in {', '.join(then)}" if then else "")
 
 
 def _captured(windows: list[WindowFacts]) -> Iterable[tuple[str, str]]:

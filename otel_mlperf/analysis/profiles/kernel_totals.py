@@ -25,6 +25,7 @@ from otel_mlperf.analysis.profiles.kernel_rows import (
     grouped,
     table,
 )
+from otel_mlperf.analysis.profiles.memory_peaks import read_peaks
 from otel_mlperf.analysis.profiles.profiled_rows import count_step
 from otel_mlperf.analysis.profiles.recorded_windows import find_unread
 from otel_mlperf.analysis.profiles.window_completeness import (
@@ -71,6 +72,7 @@ def read_rows(run: RunFolder, rank: int | None = None) -> dict[str, Rows]:
     shown = ", ".join(f"'{what}'" for what in BY)
     # A part holds more kinds of totals than commands show; those are never read.
     rows["totals"] = store.records(f"SELECT * FROM totals WHERE what IN ({shown})")
+    rows["peaks"] = read_peaks(store)
     return rows
 
 
@@ -97,7 +99,7 @@ def find_kernels(
         collectives=find_collectives(rows["totals"]),
         copies=find_copies(rows["copies"]),
         gaps=_gaps(rows["gaps"]),
-        memory=_memory(rows["allocator"]),
+        memory=_memory(rows["allocator"], rows.get("peaks", [])),
     )
 
 
@@ -199,9 +201,10 @@ def _gaps(rows: Rows) -> list[GapFigures]:
     return [GapFigures(**{name: row[name] for name in names}) for row in longest]
 
 
-def _memory(rows: Rows) -> list[AllocatorPeak]:
+def _memory(rows: Rows, peaks: Rows) -> list[AllocatorPeak]:
     """The highest point of each device's allocator over all windows."""
     parts = grouped(rows, ("rank", "device_type", "device"))
+    at = {(peak["rank"], peak["device_type"], peak["device"]): peak for peak in peaks}
     return [
         AllocatorPeak(
             rank=rank,
@@ -209,6 +212,7 @@ def _memory(rows: Rows) -> list[AllocatorPeak]:
             device=device,
             allocated_bytes=_most(row["peak_bytes"] for row in parts[rank, kind, device]),
             reserved_bytes=_most(row["reserved_bytes"] for row in parts[rank, kind, device]),
+            **{of: at.get((rank, kind, device), {}).get(of) for of in ("section", "operator")},
         )
         for rank, kind, device in sorted(parts)
     ]

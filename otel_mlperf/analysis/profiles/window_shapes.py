@@ -169,6 +169,10 @@ class AllocatorPeak(msgspec.Struct, frozen=True, kw_only=True):
     device: int
     allocated_bytes: int | None
     reserved_bytes: int | None
+    section: str | None
+    """That had begun last when most was given out; empty: in none. Of a trace file not known."""
+    operator: str | None
+    """The same."""
 
 
 class ProfiledStepFacts(msgspec.Struct, frozen=True, kw_only=True):

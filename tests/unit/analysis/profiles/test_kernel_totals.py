@@ -238,6 +238,28 @@ def test_copies_gaps_and_memory_are_told(windows):
     assert (memory.allocated_bytes, memory.reserved_bytes) == (700, 1000)
 
 
+def test_what_ran_when_most_memory_was_given_out(windows):
+    """The section and the operator that had begun last on that rank and were not over."""
+    windows.window("aa")
+    for at, peak in ((10, 100), (50, 700), (90, 700)):
+        windows.run.row(
+            "allocator", **windows.key, device_type=1, device=0, time_ns=START + at,
+            allocated_bytes=peak, peak_bytes=peak, reserved_bytes=1000, change_bytes=0,
+        )  # fmt: skip
+    for name, begin, end in (("train.step", 0, 99), ("forward", 1, 45), ("backward", 46, 80)):
+        windows.run.span(None, name, begin, end - begin)
+    for name, begin, end in (("aten::linear", 47, 60), ("aten::mm", 48, 52), ("aten::t", 53, 54)):
+        windows.run.span(None, name, begin, end - begin, kind="event", category="operator")
+    windows.run.span(None, "aten::other", 49, 9, kind="event", category="operator", rank=3)
+    (memory,) = windows.found().memory
+
+    assert (memory.allocated_bytes, memory.section, memory.operator) == (
+        700,
+        "backward",
+        "aten::mm",
+    )
+
+
 def test_a_run_without_windows_says_how_to_get_one(windows):
     """The error names the run and the way out."""
     with pytest.raises(NoSuchWindow, match=r"in run 3f2a: there are none; record one with"):
