@@ -9,28 +9,33 @@ what others spend there beyond that they wait for it.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from otel_mlperf import names
 from otel_mlperf.analysis.findings.run_numbers import once_a_run
+from otel_mlperf.analysis.steps.step_ranges import step_ranges
 from otel_mlperf.analysis.steps.step_shares import PROFILED
 
 if TYPE_CHECKING:
     from otel_mlperf.analysis.findings.run_numbers import RunNumbers
+    from otel_mlperf.store.table_reader import Store
 
 _FEWEST: Final = 10
 """Steps of all ranks from which on there is anything to say about a usual one."""
-_READ: Final = """WITH chosen AS (SELECT * FROM steps WHERE phase = $phase AND n >= $first
-    AND NOT error AND coalesce(kept, '') <> $profiled),
-whole AS (SELECT restart, n FROM chosen GROUP BY ALL
-    HAVING count(*) = (SELECT count(DISTINCT rank) FROM chosen)),
+_CHOSEN: Final = """SELECT * FROM steps WHERE phase = $phase AND n >= {low} AND n < {high}
+    AND NOT error AND coalesce(kept, '') <> $profiled"""
+_RANKS: Final = f"SELECT count(DISTINCT rank) FROM ({_CHOSEN.format(low='$first', high='$end')})"
+_PIECE: Final = f"""WITH chosen AS ({_CHOSEN.format(low="$low", high="$high")}),
+whole AS (SELECT restart, n FROM chosen GROUP BY ALL HAVING count(*) = $ranks),
 apart AS (SELECT rank, restart, n, sum(self_ns) AS ns FROM sections
-    WHERE phase = $phase AND NOT beside AND category = $communication GROUP BY ALL),
+    WHERE phase = $phase AND n >= $low AND n < $high AND NOT beside AND category = $communication
+    GROUP BY ALL),
 each AS (SELECT c.*, coalesce(apart.ns, 0) AS apart FROM chosen c JOIN whole USING (restart, n)
     LEFT JOIN apart USING (rank, restart, n)),
 waited AS (SELECT *, apart - min(apart) OVER (PARTITION BY restart, n) AS waited FROM each)
-SELECT rank, count(*), avg(duration_ns), avg(apart), avg(waited),
-    sum(samples), sum(elements) FROM waited GROUP BY rank ORDER BY rank"""
+SELECT rank, count(*), sum(duration_ns)::BIGINT, sum(apart)::BIGINT, sum(waited)::BIGINT,
+    sum(samples)::BIGINT, sum(elements)::BIGINT FROM waited GROUP BY rank"""
+_NO_END: Final = 1 << 62
 _EXPOSED: Final = """SELECT rank, arg_max(value, time_ns) * 1e9 FROM readings
     WHERE name = $name AND rank IS NOT NULL GROUP BY rank"""
 
@@ -66,13 +71,31 @@ def read_rank_steps(numbers: RunNumbers) -> list[RankSteps]:
         return []
     exposed = dict(numbers.store.rows(_EXPOSED, name=names.DDP_EXPOSED_COMMUNICATION.name))
     ranks = [
-        RankSteps(rank, made, step_ns, apart, waited, exposed.get(rank, 0.0), samples, elements)
-        for rank, made, step_ns, apart, waited, samples, elements in numbers.store.rows(
-            _READ,
-            phase=summary.steps.phase,
-            first=1 if summary.warm_up else 0,
-            profiled=PROFILED,
-            communication=names.COMMUNICATION,
+        RankSteps(
+            rank, made, step / made, apart / made, waited / made, exposed.get(rank, 0.0), *amounts
+        )
+        for rank, (made, step, apart, waited, *amounts) in sorted(
+            _added_up(numbers.store, summary.steps.phase, 1 if summary.warm_up else 0).items()
         )
     ]
     return ranks if ranks and ranks[0].made >= _FEWEST else []
+
+
+def _added_up(store: Store, phase: str, first: int) -> dict[int, list[Any]]:
+    """Of each rank how many steps, and the sums over them; read some steps at a time."""
+    values = {"phase": phase, "profiled": PROFILED}
+    ((ranks,),) = store.rows(_RANKS, **values, first=first, end=_NO_END)
+    sums: dict[int, list[Any]] = {}
+    for low, high in step_ranges(store, first):
+        about = {"ranks": ranks, "low": low, "high": high, "communication": names.COMMUNICATION}
+        for rank, *more in store.rows(_PIECE, **values, **about):
+            known = sums.get(rank)
+            # A sum of what nobody has said is None, in one piece or in all.
+            sums[rank] = more if known is None else [*map(_sum, known, more)]
+    return sums
+
+
+def _sum(known: int | None, more: int | None) -> int | None:
+    if known is None or more is None:
+        return known if more is None else more
+    return known + more

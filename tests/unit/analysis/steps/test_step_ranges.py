@@ -8,6 +8,7 @@ import pytest
 from run_folders import MS, START, RunFolderBuilder, S
 
 from otel_mlperf.analysis.findings.finding_sources import judge_run
+from otel_mlperf.analysis.findings.rank_steps import read_rank_steps
 from otel_mlperf.analysis.findings.run_numbers import RunNumbers
 from otel_mlperf.analysis.steps import step_ranges
 from otel_mlperf.store.run_folders import read_run
@@ -26,6 +27,7 @@ def run(tmp_path):
         at = 0
         for n in range(steps):
             sections = {"data.load": by_chance.randrange(1, 4) * MS, "forward": 5 * MS + n}
+            sections["all_reduce"] = by_chance.randrange(1, 9) * MS
             if n % 7 == 0:
                 sections["validate"] = by_chance.randrange(1, 90) * MS
             about = {"rank": rank, "restart": restart, "error": n == 33}
@@ -41,13 +43,14 @@ def told(run):
     """All that is said of the run, and the series behind it."""
     store = Store(run.path)
     summary = judge_run(run, store=store)
-    series = RunNumbers(summary, store).sections
-    return summary, [(one.name, one.category, one.own_ns.tolist()) for one in series]
+    numbers = RunNumbers(summary, store)
+    series = [(one.name, one.category, one.own_ns.tolist()) for one in numbers.sections]
+    return summary, series, read_rank_steps(numbers)
 
 
 @pytest.mark.parametrize("rows", [1, 50, 333])
 def test_pieces_make_the_same_whole(run, monkeypatch, rows):
-    """Whatever number of rows is read at once: figures, shares, ranks, quantiles and series."""
+    """Whatever number of rows is read at once: figures, shares, ranks, waits and series."""
     at_once = told(run)
     pieces = list(step_ranges.step_ranges(Store(run.path)))
     monkeypatch.setattr(step_ranges, "PIECE_ROWS", rows)
@@ -55,7 +58,8 @@ def test_pieces_make_the_same_whole(run, monkeypatch, rows):
     assert len(pieces) == 1
     assert len(list(step_ranges.step_ranges(Store(run.path)))) > 1
     assert told(run) == at_once
-    assert len(at_once[1]) == 3
+    assert len(at_once[1]) == 4
+    assert all(one.waited_ns and one.samples for one in at_once[2])
 
 
 def test_ranges_have_each_step_once(run, monkeypatch):
