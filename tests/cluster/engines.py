@@ -17,15 +17,18 @@ from servers.running import Server, free_ports
 COLLECTOR = build.Recipe("cluster_collector", ("otelcol",), build.COLLECTOR.command, 6)
 KAFKA = build.Recipe("kafka", ("lib",), ("sh", "fetch.sh"), 2)
 OPENSEARCH = build.Recipe("opensearch", ("opensearch",), ("sh", "fetch.sh"), 2)
+KUBECTL = build.Recipe(
+    "kubectl", ("kubectl",), ("go", "build", build.STRIP, "-o", "build/", "."), 3
+)
 NEEDED = {"java": "a Java runtime, 17 or newer", "mvn": "Maven", "go": "Go 1.26"}
 NOBODY = 65534
 SMALL = ["-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
 
 
-def missing() -> str:
-    """What keeps the chain from running here; empty when nothing does."""
-    absent = [what for program, what in NEEDED.items() if shutil.which(program) is None]
-    return f"the chain needs {' and '.join(absent)}, not found here" if absent else ""
+def missing(*programs: str) -> str:
+    """What keeps the chain, or what needs these alone, from running here; empty: nothing does."""
+    absent = [NEEDED[one] for one in programs or NEEDED if shutil.which(one) is None]
+    return f"this needs {' and '.join(absent)}, not found here" if absent else ""
 
 
 class Kafka(Server):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
 
@@ -33,7 +32,7 @@ def run(*command, **variables) -> subprocess.CompletedProcess:
 )
 def test_collectors_take_their_files(files):
     """The real Collector, with the components of the chain, finds nothing wrong."""
-    if reason := engines.missing():
+    if reason := engines.missing("go"):
         pytest.skip(reason)
     otelcol = build.program(engines.COLLECTOR, "otelcol")
     given = [f"--config={CLUSTER}/collector/{name}.yaml" for name in files]
@@ -44,10 +43,10 @@ def test_collectors_take_their_files(files):
 
 def test_manifests_are_what_kubernetes_knows(tmp_path):
     """Put together by kubectl, each is valid against its schema, without a property too many."""
-    if shutil.which("kubectl") is None:
-        pytest.skip("kubectl is not installed: it puts the manifests together")
+    if reason := engines.missing("go"):
+        pytest.skip(reason)
     pytest.importorskip("kubernetes_validate", reason="`make cluster` installs it")
-    made = run("kubectl", "kustomize", CLUSTER)
+    made = run(build.program(engines.KUBECTL, "kubectl"), "kustomize", CLUSTER)
     assert made.returncode == 0, made.stderr
     (tmp_path / "all.yaml").write_text(made.stdout)
     checked = run(sys.executable, "-m", "kubernetes_validate", "--strict", tmp_path / "all.yaml")

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -111,6 +112,18 @@ def test_topics_are_read_that_are_written():
     assert sampled["exporters"]["kafka/sampled"]["traces"] == kafka["traces"]
 
 
+def test_the_compose_file_loads(go):
+    """Docker Compose's own loader accepts the file."""
+    loaded = subprocess.run(
+        [go, "run", "github.com/compose-spec/compose-go/v2/cmd@v2.16.2", CLUSTER / "compose.yaml"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert loaded.returncode == 0, loaded.stderr
+
+
 @pytest.mark.fault("S1")
 @each_service
 def test_ports_are_open_on_loopback_only(service):
@@ -174,6 +187,20 @@ def test_every_mounted_file_is_in_a_config_map():
         assert {Path(one).name for one in pod["containers"][0]["args"]} <= files[name]
     listed = {CLUSTER / one for one in kustomization["resources"]}
     assert listed == set((CLUSTER / "kubernetes").glob("*.yaml"))
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd is not installed")
+def test_the_unit_is_what_systemd_knows(otelcol, tmp_path):
+    """No setting is unknown to systemd, once the Collector is where it is said."""
+    text = (CLUSTER / "systemd" / "otel-node.service").read_text()
+    unit = tmp_path / "otel-node.service"
+    unit.write_text(text.replace("/usr/local/bin/otelcol", str(otelcol)))
+    done = subprocess.run(
+        ["systemd-analyze", "verify", unit], capture_output=True, text=True, check=False
+    )
+
+    assert str(otelcol) in unit.read_text()
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
 STAND_IN = """#!/bin/sh
