@@ -18,6 +18,7 @@ from servers.running import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
 RANKS = 2
 SPANS_PER_SECOND = 500
@@ -27,23 +28,27 @@ SIMULATED = "simulated"
 
 
 @contextmanager
-def training(endpoint: str, seconds: int) -> Iterator[loads.Under]:
+def training(endpoint: str, seconds: int, **more: str) -> Iterator[loads.Under]:
     """Two ranks of one run, all of whose spans are kept and sent by their agent.
 
     The run's id is its service too, by which its spans and metrics are found.
     """
-    run_id = os.urandom(16).hex()
-    variables = {
-        "OTEL_MLPERF_RUN_ID": run_id,
-        "OTEL_SERVICE_NAME": run_id,
-        "OTEL_MLPERF_DRAIN_S": "300",
-        "WORLD_SIZE": str(RANKS),
-    }
+    variables = of_one_run() | {"OTEL_MLPERF_DRAIN_S": "300"} | more
     arguments = ["--rate", str(SPANS_PER_SECOND), "--seconds", str(seconds)]
     with loads.under("ours", endpoint, **variables) as one:
         for rank in range(RANKS):
             one.start(*arguments, RANK=str(rank))
         yield one
+
+
+def of_one_run() -> dict[str, str]:
+    """What the ranks of a new run share."""
+    run_id = os.urandom(16).hex()
+    return {
+        "OTEL_MLPERF_RUN_ID": run_id,
+        "OTEL_SERVICE_NAME": run_id,
+        "WORLD_SIZE": str(RANKS),
+    }
 
 
 def recorded_spans(one: loads.Under) -> set[StoredSpan]:
@@ -56,6 +61,19 @@ def recorded_steps(one: loads.Under) -> dict[str, int]:
     """How many steps each rank has made, as the run's own folder says."""
     rows = _ended(one).rows("SELECT rank, count(*) AS steps FROM steps GROUP BY rank")
     return {str(row["rank"]): row["steps"] for row in rows}
+
+
+def traces_of_steps(one: loads.Under) -> dict[int, set[str]]:
+    """The traces that each step's spans are in, of all ranks."""
+    found: dict[int, set[str]] = {}
+    for row in _ended(one).rows("SELECT DISTINCT number, trace_id FROM steps"):
+        found.setdefault(row["number"], set()).add(row["trace_id"])
+    return found
+
+
+def accounts(one: loads.Under) -> list[Path]:
+    """The accounts of the run: one of each node's agent."""
+    return list((_ended(one).folder / "accounting").glob("*.json"))
 
 
 def _ended(one: loads.Under) -> Ended:

@@ -22,12 +22,19 @@ class StoredSpan(NamedTuple):
     rank: int
 
 
+def count_stored(url: str, service: str) -> int:
+    """How many of a service's spans are stored, those that are stored again among them."""
+    # An index that is made, or read anew after a kill, does not answer before.
+    _ask(f"{url}/_cluster/health/{INDICES}?wait_for_status=yellow&timeout=50s", method="GET")
+    _ask(f"{url}/{INDICES}/_refresh")
+    return int(_ask(f"{url}/{INDICES}/_count", {"query": _of(service)})["count"])
+
+
 def stored_spans(url: str, service: str) -> Counter[StoredSpan]:
     """A service's spans, with the number of times that each is stored: Jaeger shows it once."""
-    _ask(f"{url}/{INDICES}/_refresh", {})
+    _ask(f"{url}/{INDICES}/_refresh")
     fields = ["traceID", "spanID", "process.tags"]
-    wanted = {"term": {"process.serviceName": service}}
-    asked = {"size": 5000, "_source": fields, "sort": ["_doc"], "query": wanted}
+    asked = {"size": 5000, "_source": fields, "sort": ["_doc"], "query": _of(service)}
     page = _ask(f"{url}/{INDICES}/_search?scroll=2m", asked)
     found: Counter[StoredSpan] = Counter()
     while page.get("hits", {}).get("hits"):
@@ -39,6 +46,10 @@ def stored_spans(url: str, service: str) -> Counter[StoredSpan]:
     return found
 
 
+def _of(service: str) -> dict[str, Any]:
+    return {"term": {"process.serviceName": service}}
+
+
 def _spans(hits: list[dict[str, Any]]) -> Iterator[StoredSpan]:
     for hit in hits:
         span = hit["_source"]
@@ -47,7 +58,7 @@ def _spans(hits: list[dict[str, Any]]) -> Iterator[StoredSpan]:
         yield StoredSpan(span["traceID"], span["spanID"], rank)
 
 
-def _ask(url: str, body: dict[str, Any], method: str = "POST") -> dict[str, Any]:
+def _ask(url: str, body: dict[str, Any] | None = None, method: str = "POST") -> dict[str, Any]:
     answer = urllib3.request(method, url, json=body, timeout=60.0)
     if answer.status != 200:
         raise RuntimeError(f"{url} answered {answer.status}: {answer.data[:500]!r}")

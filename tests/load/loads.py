@@ -31,7 +31,7 @@ from runs import Ended, agent_of, ending, environment  # noqa: E402
 from otel_mlperf import names  # noqa: E402
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
 ALL_KEPT = {
     "OTEL_MLPERF_KEEP_EVERY": "1",
@@ -88,15 +88,18 @@ class Under:
         self.memory = Memory(self.runs)
         self.memory.start()
 
-    def start(self, *arguments: str, **variables: str) -> subprocess.Popen[bytes]:
-        """One more job, whose truth lies in a file of its own."""
+    def start(
+        self, *arguments: str, inside: Sequence[str] = (), **variables: str
+    ) -> subprocess.Popen[bytes]:
+        """One more job, whose truth lies in a file of its own; ``inside`` of what a command is."""
         truth = self.folder / f"{len(self.processes)}.truth"
-        command = [sys.executable, str(Path(job.__file__)), "--recorder", self.recorder]
-        given = ALL_KEPT | self.variables | variables
+        command = [*inside, sys.executable, str(Path(job.__file__)), "--recorder", self.recorder]
+        server = {"OTEL_EXPORTER_OTLP_ENDPOINT": self.endpoint}
+        given = server | ALL_KEPT | self.variables | variables
         with (self.folder / "errors.txt").open("ab") as errors:
             process = subprocess.Popen(
                 [*command, "--truth", str(truth), *arguments],
-                env=environment(self.runs, OTEL_EXPORTER_OTLP_ENDPOINT=self.endpoint, **given),
+                env=environment(self.runs, **given),
                 stderr=errors,
             )
         self.processes.append(process)
