@@ -47,7 +47,8 @@ cluster: $(READY)
 	else \
 		$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/cluster.txt; \
 	fi
-	$(BIN)/python -m pytest -p no:randomly tests/cluster/files.py tests/cluster/sampling.py tests/cluster/kills.py
+	$(BIN)/python -m pytest -p no:randomly tests/unit/deploy/test_cluster.py \
+		tests/cluster/files.py tests/cluster/sampling.py tests/cluster/nodes.py tests/cluster/kills.py
 
 # Built anew when the pins or the package's metadata change; otherwise this costs nothing.
 $(READY): requirements/dev.txt pyproject.toml

@@ -1,44 +1,43 @@
-"""Does every span arrive, with the label of its rank, also when Kafka is killed?
+"""Does every span arrive, with the label of its rank, whatever is killed?
 
 Each test records a real run of two ranks, and compares what OpenSearch holds with what the run's
-own folder holds. It prints what is missing and what is stored again; only the first is a promise.
+own folder holds, and the steps in Prometheus with those of the folder. It prints what is missing
+and what is stored again; only the first is a promise.
 """
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import time
-from typing import TYPE_CHECKING
 
 import pytest
 from cluster import sent
-from cluster.stored import StoredSpan, stored_spans
-from servers.answers import promql
+from cluster.arrivals import arrived, settled, wait_for_steps
+from runs import environment
 from servers.running import wait_until
 
-if TYPE_CHECKING:
-    from collections import Counter
-
-SECONDS = 30
-"""How long the ranks record: a part is killed after a third of it, and away for another third."""
-QUIET_S = 60.0
-"""Nothing has come for so long: what is missing then does not come any more."""
+SECONDS = 15
+"""How long the ranks record: parts are killed after a third of it, and away for another third."""
+QUIET_S = 20.0
+"""As long is waited for what does not come because a store's writer held it: a replay follows."""
 
 
-@pytest.fixture
-def told(request):
-    """Prints a line: what is missing of a run, and what is stored again."""
-    capture = request.config.pluginmanager.getplugin("capturemanager")
+def together(*pairs: str):
+    """Parts of the chain, each alone or with another, by their names."""
+    return pytest.mark.parametrize("killed", pairs)
 
-    def tell(recorded, found):
-        again = found.total() - len(found)
-        with capture.global_and_fixture_disabled():
-            print(
-                f"\n{request.node.name}: {len(recorded):,} spans, "
-                f"{len(recorded - found.keys()):,} missing, {again:,} stored again",
-                flush=True,
-            )
 
-    return tell
+def kill(chain, one, killed: str) -> None:
+    """Kills parts at once when a third of the spans are made; they come back later, in order."""
+    wait_for_load(one)
+    parts = [chain.part(name) for name in killed.split("+")]
+    for part in parts:
+        part.kill()
+    time.sleep(SECONDS / 3)
+    for part in chain.servers:
+        if part in parts:
+            part.start()
 
 
 def wait_for_load(one) -> None:
@@ -47,58 +46,66 @@ def wait_for_load(one) -> None:
     wait_until(lambda: one.counted > third, what="spans to be made")
 
 
-def settled(one) -> set[StoredSpan]:
-    """What the run holds, once its ranks and its agent have ended."""
-    one.wait()
-    one.settle()
-    recorded = sent.recorded_spans(one)
-    assert len(recorded) == one.made  # as the ranks themselves have counted
-    return recorded
-
-
-def arrived(chain, one, recorded) -> Counter[StoredSpan]:
-    """How often each span of the run is stored, once all are there or no more come."""
-    before, since = -1, time.monotonic()
-    while True:
-        found = stored_spans(chain.opensearch.url, one.variables["OTEL_SERVICE_NAME"])
-        if found.total() != before:
-            before, since = found.total(), time.monotonic()
-        if found.keys() == recorded or time.monotonic() - since > QUIET_S:
-            return found
-        time.sleep(1)
-
-
 def test_ids_and_labels_are_complete(chain, told):
     """Nothing killed: each span is there, and each rank's steps are counted under its label."""
     with sent.training(chain.node.otlp_http, SECONDS) as one:
         recorded = settled(one)
         found = arrived(chain, one, recorded)
-        told(recorded, found)
+        told("nothing killed", recorded, found)
 
         assert found.keys() == recorded
-        service = one.variables["OTEL_SERVICE_NAME"]
-        query = f'ml_training_steps_total{{service_name="{service}"}}'
-        wait_until(
-            lambda: (
-                {
-                    sample.labels["ml_distributed_rank"]: sample.value
-                    for sample in promql(chain.prometheus.url, query)
-                }
-                == sent.recorded_steps(one)
-            ),
-            what="the steps of each rank",
-        )
+        wait_for_steps(chain, one)
 
 
-def test_killed_kafka_loses_nothing(chain, told):
-    """Kafka dies under load and comes back after ten seconds: no span is missing."""
+@together("jaeger", "jaeger+opensearch", "consumer+jaeger", "consumer+opensearch")
+def test_what_jaeger_held_is_read_again_from_kafka(chain, told, killed):
+    """Jaeger's writer answers before OpenSearch has: a new group of consumers brings the rest."""
     with sent.training(chain.node.otlp_http, SECONDS) as one:
-        wait_for_load(one)
-        chain.kafka.kill()
-        time.sleep(10)
-        chain.kafka.start()
+        kill(chain, one, killed)
+        recorded = settled(one)
+        found = arrived(chain, one, recorded, QUIET_S)
+        told(f"{killed} killed", recorded, found)
+        replaying = chain.replaying()
+        replaying.start()
+        found = arrived(chain, one, recorded)
+        replaying.kill()
+        told("the same, read again from Kafka", recorded, found)
+
+        assert found.keys() == recorded
+        wait_for_steps(chain, one)
+
+
+@together(
+    "node", "gateway", "kafka", "consumer", "opensearch", "prometheus",
+    "node+gateway", "gateway+kafka", "kafka+consumer", "consumer+prometheus",
+)  # fmt: skip
+def test_killed_parts_lose_nothing(chain, told, killed):
+    """Killed under load and back a little later, alone or with a neighbour: nothing is missing."""
+    with sent.training(chain.node.otlp_http, SECONDS) as one:
+        kill(chain, one, killed)
         recorded = settled(one)
         found = arrived(chain, one, recorded)
-        told(recorded, found)
+        told(f"{killed} killed", recorded, found)
 
         assert found.keys() == recorded
+        wait_for_steps(chain, one)
+
+
+def test_what_waits_for_a_gateway_is_kept(chain, told):
+    """A listed gateway is gone for longer than an agent waits: the run's folder keeps the rest."""
+    with sent.training(chain.node.otlp_http, SECONDS, OTEL_MLPERF_DRAIN_S="5") as one:
+        wait_for_load(one)
+        chain.gateways[0].kill()
+        recorded = settled(one)
+        account = one.account
+        told("gateway gone", recorded, arrived(chain, one, recorded, quiet_s=2))
+        chain.gateways[0].start()
+        recover = [sys.executable, "-m", "otel_mlperf", "recover", "latest"]
+        subprocess.run(recover, env=environment(one.runs), check=True)
+        found = arrived(chain, one, recorded)
+        told("the same, back and recovered", recorded, found)
+
+        assert account["pending"] > 0
+        assert account["lost"] == {}
+        assert found.keys() == recorded
+        wait_for_steps(chain, one)
