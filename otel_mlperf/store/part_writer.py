@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import accumulate, takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -34,8 +35,15 @@ from otel_mlperf.whole_file import replacing
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
-MERGE_OVER = 64
-"""Parts of one size class that may lie beside each other before they are merged."""
+MERGE_OVER = 8
+"""Parts of one size class that may lie beside each other before they are merged.
+
+Every node of a run has as many in each table, and a reader opens them all.
+"""
+_LARGE = 1 << 20
+"""Bytes from which on a part is merged no more: over the limit of a run whole parts go."""
+_MOST_UNITED = 8 << 20
+"""Bytes of parts that a run's end makes one of."""
 _GROUP_ROWS = 32_768
 """Rows held in memory at most while merging (beside one part)."""
 
@@ -102,17 +110,36 @@ def compact(folder: Path | str, table: str, host: str, over: int = MERGE_OVER) -
 
     Readers see each row once at every moment: the merged part's name says which ones no longer
     count, before they are removed. Returns the merged part, or None if there was nothing to do.
+
+    Raises:
+        StoreError: a part cannot be read, or the disk refuses.
     """
+    mine = _behind_large(_own_parts(folder, table, host))
+    return _merge_run(folder, table, host, _mergeable(mine, over))
+
+
+def unite(folder: Path | str, table: str, host: str, most_bytes: int = _MOST_UNITED) -> Path | None:
+    """Merges the newest parts of ``host``, up to a size: of a run that is over few are left.
+
+    Returns and raises what ``compact`` does.
+    """
+    mine = _own_parts(folder, table, host)
+    return _merge_run(folder, table, host, _small_end(mine, most_bytes))
+
+
+def _own_parts(folder: Path | str, table: str, host: str) -> list[TablePart]:
     place = table_folder(Path(folder), table)
     # First what a killed agent left: parts that a merged one covers are on the disk twice until
     # then. Only one agent writes for a host, so nobody else is at these files.
     _remove_unfinished(place, host)
     _remove(covered_parts(place))
-    mine = [part for part in live_parts(place) if part.host == safe_name(host)]
-    run = _mergeable(mine, over)
-    if not run:
+    return [part for part in live_parts(place) if part.host == safe_name(host)]
+
+
+def _merge_run(folder: Path | str, table: str, host: str, run: Sequence[TablePart]) -> Path | None:
+    if len(run) <= 1:
         return None
-    path = place / part_name(host, run[0].first, run[-1].last)
+    path = table_folder(Path(folder), table) / part_name(host, run[0].first, run[-1].last)
     try:
         _merge([part.path for part in run], path, table)
     except (OSError, pa.ArrowException) as error:
@@ -121,6 +148,18 @@ def compact(folder: Path | str, table: str, host: str, over: int = MERGE_OVER) -
     # in between see each row once.
     _remove(run)
     return path
+
+
+def _behind_large(parts: list[TablePart]) -> list[TablePart]:
+    small = takewhile(lambda part: part.path.stat().st_size < _LARGE, reversed(parts))
+    return [*small][::-1]
+
+
+def _small_end(parts: list[TablePart], most_bytes: int) -> list[TablePart]:
+    """The newest parts that together take no more than that."""
+    sizes = accumulate(part.path.stat().st_size for part in reversed(parts))
+    few = sum(size <= most_bytes for size in sizes)
+    return parts[len(parts) - few :]
 
 
 def _mergeable(parts: list[TablePart], over: int) -> list[TablePart]:
@@ -242,6 +281,6 @@ def _remove_unfinished(place: Path, host: str) -> None:
             path.unlink(missing_ok=True)
 
 
-def _remove(parts: list[TablePart]) -> None:
+def _remove(parts: Iterable[TablePart]) -> None:
     for part in parts:
         part.path.unlink(missing_ok=True)

@@ -79,12 +79,14 @@ def ask(
             is_complete=len(rows) <= most_rows,
         )
 
-    answer: QueryAnswer = _LockedStore(run, limit_s).tried(first_rows)
+    answer: QueryAnswer = _LockedStore(run, limit_s).tried(first_rows, sql)
     return answer
 
 
 class _LockedStore(Store):
     """The tables of a run, and no way from there to anything else."""
+
+    reads_once = False  # a query of somebody's own is one, and its memory is limited
 
     def __init__(self, run: RunFolder, limit_s: float) -> None:
         super().__init__(run.path)

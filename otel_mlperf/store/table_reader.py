@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from otel_mlperf.address_space import TABLES_BYTES, room_here, shortage
 from otel_mlperf.errors import StoreError
 from otel_mlperf.store.parts import live_parts, table_folder
+from otel_mlperf.store.scattered_tables import gather, is_scattered, named_in, newest
 from otel_mlperf.store.schema import TABLES
 
 if TYPE_CHECKING:
@@ -43,14 +44,19 @@ class Store:
     """The tables of one run folder as views of the same names; a missing one is empty.
 
     ``processes`` holds one row for each process, the last one written. With a ``rank``, the rows of
-    other ranks are not there.
+    other ranks are not there; ``is_recent``: of a table in very many parts, only the newest are.
     """
 
-    def __init__(self, folder: Path, rank: int | None = None) -> None:
+    reads_once = True
+    """Whether a table in many parts may be read into memory."""
+
+    def __init__(self, folder: Path, rank: int | None = None, *, is_recent: bool = False) -> None:
         self._folder = folder
-        self._rank = rank
+        self._rank, self._is_recent = rank, is_recent
         self._connection: duckdb.DuckDBPyConnection | None = None
         self._files: dict[str, list[str]] = {}
+        self._scattered: set[str] = set()
+        """Tables in many parts that nobody has asked for yet."""
 
     def rows(self, sql: str, **values: object) -> list[tuple[Any, ...]]:
         """The rows of a query; ``$name`` stands for ``values["name"]``.
@@ -72,7 +78,7 @@ class Store:
             StoreError: as of ``rows``.
         """
         table: pa.Table = self.tried(
-            lambda connection: connection.sql(sql, params=values or None).to_arrow_table()
+            lambda connection: connection.sql(sql, params=values or None).to_arrow_table(), sql
         )
         return table
 
@@ -81,17 +87,18 @@ class Store:
             answer = connection.execute(sql, values or None)
             return [column[0] for column in answer.description or ()], answer.fetchall()
 
-        found: _Answer = self.tried(ask)
+        found: _Answer = self.tried(ask, sql)
         return found
 
-    def tried(self, ask: Callable[[duckdb.DuckDBPyConnection], Any]) -> Any:
-        """What ``ask`` gives, asked again where the agent took a file away meanwhile."""
+    def tried(self, ask: Callable[[duckdb.DuckDBPyConnection], Any], sql: str) -> Any:
+        """What ``ask`` gives for ``sql``, asked again where a file was taken away meanwhile."""
         load_duckdb()
         import duckdb
 
         for last in (False,) * (_TRIES - 1) + (True,):
             try:
                 self._connection = self._connection or self._open()
+                self._gather(self._connection, sql)
                 return ask(self._connection)
             except (duckdb.Error, UnicodeDecodeError) as error:
                 # The agent may have merged a part away since it was listed: list again.
@@ -105,13 +112,22 @@ class Store:
 
         connection = duckdb.connect(":memory:", config={"autoload_known_extensions": False})
         connection.execute("SET enable_progress_bar = false")  # it would go to stdout
-        self._files = {
-            table: [str(part.path) for part in live_parts(table_folder(self._folder, table))]
-            for table in TABLES
-        }
-        for table, files in self._files.items():
-            connection.execute(_view(table, files, self._rank))
+        self._files = {table: self._listed(table) for table in TABLES}
+        if self.reads_once:
+            self._scattered = {table for table, files in self._files.items() if is_scattered(files)}
+        for table in TABLES.keys() - self._scattered:
+            rows = _all_rows(table, self._files[table], self._rank)
+            connection.execute(f"CREATE VIEW {table} AS {rows}")
         return connection
+
+    def _listed(self, table: str) -> list[str]:
+        parts = live_parts(table_folder(self._folder, table))
+        return [str(part.path) for part in (newest(table, parts) if self._is_recent else parts)]
+
+    def _gather(self, connection: duckdb.DuckDBPyConnection, sql: str) -> None:
+        for table in self._scattered & named_in(sql):
+            gather(connection, table, _all_rows(table, self._files[table], self._rank))
+            self._scattered.remove(table)
 
     def _is_outdated(self) -> bool:
         return any(not Path(file).exists() for files in self._files.values() for file in files)
@@ -186,11 +202,11 @@ def _fault(table: str, file: str) -> str | None:
     return None
 
 
-def _view(table: str, files: list[str], rank: int | None) -> str:
+def _all_rows(table: str, files: list[str], rank: int | None) -> str:
     if not files:
-        return f"CREATE VIEW {table} AS {_empty(table)}"
+        return _empty(table)
     only = "" if rank is None else f" WHERE rank = {rank:d}"
-    return f"CREATE VIEW {table} AS SELECT * FROM ({_selection(table, files)}){only}"
+    return f"SELECT * FROM ({_selection(table, files)}){only}"
 
 
 def _empty(table: str) -> str:

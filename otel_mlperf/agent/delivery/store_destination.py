@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from otel_mlperf.agent.delivery.destination import Delivered, Destination, SpanItem, TryLater
 from otel_mlperf.errors import StoreError
-from otel_mlperf.store.part_writer import compact, write_part, write_pieces
+from otel_mlperf.store.part_writer import compact, unite, write_part, write_pieces
 from otel_mlperf.store.schema import SPANS, TABLES
 from otel_mlperf.store.trim import trim
 
@@ -58,6 +58,11 @@ class StoreDestination(Destination):
         """Merges small parts. A part must be in the state first: a replay writes it again."""
         for table in TABLES:
             compact(self._folder, table, self._host)
+
+    def unite(self) -> None:
+        """Merges what ``compact`` would still leave apart, now that no more comes."""
+        for table in TABLES:
+            unite(self._folder, table, self._host)
 
     def trim(self, most_bytes: int, windows: Sequence[str] = ()) -> int:
         """Removes the oldest rows over the limit; returns how many spans are gone.

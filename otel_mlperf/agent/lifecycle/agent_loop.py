@@ -8,6 +8,7 @@ it delivers what waits, for a limited time, and leaves.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import time
 from functools import partial
@@ -51,7 +52,7 @@ _BUSY_POLL_S: Final = 0.01
 _MARK_NS: Final = 10**9
 _LAST_S: Final = 2.0
 """For the last request, once everything else is delivered."""
-_COMPACT_EVERY: Final = 16
+_COMPACT_EVERY: Final = 8
 """Parts after which it is looked whether there are enough to be merged."""
 _MOST_WAITING: Final = 50_000
 """Rows at which the tables are written whatever the time: they are in memory."""
@@ -206,6 +207,8 @@ class Agent:
         self._stop()
         self._processor.settle()
         self.flush(time.time_ns())
+        with contextlib.suppress(OSError, StoreError):  # readers see all of it all the same
+            self._store.unite()
         self._let_go()
 
     def _stop(self) -> None:

@@ -70,7 +70,7 @@ def read(run: RunFolder) -> Stored:
     Raises:
         StoreError: a file of the run cannot be read.
     """
-    store = Store(run.path)
+    store = Store(run.path, is_recent=True)
     processes = read_processes(store)
     ranks = {
         process.rank: StoredRank(host=process.host, outcome=process.outcome)

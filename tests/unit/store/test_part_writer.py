@@ -10,7 +10,7 @@ import pytest
 
 from otel_mlperf.errors import StoreError
 from otel_mlperf.isolated_process import command
-from otel_mlperf.store.part_writer import compact, write_part
+from otel_mlperf.store.part_writer import compact, unite, write_part
 from otel_mlperf.store.parts import live_parts, parse, part_name, table_folder
 from otel_mlperf.store.schema import TABLES
 
@@ -127,6 +127,24 @@ def test_many_small_parts_become_one_with_the_same_rows(tmp_path):
     assert stored(tmp_path) == [1, 2, 3, 4, 5, 100]
 
 
+def test_a_run_that_is_over_leaves_few_files(tmp_path):
+    """What is small together becomes one file, of this node alone; the rest is left as it is."""
+    write_part(tmp_path, "values", "a", 1, values(*range(1000)))
+    small = [write_part(tmp_path, "values", "a", number, values(number)) for number in (2, 3)]
+    write_part(tmp_path, "values", "b", 1, values(100))
+    room = sum(path.stat().st_size for path in small)
+    merged = unite(tmp_path, "values", "a", room)
+
+    assert merged == tmp_path / "tables" / "values" / "a-000002_000003.parquet"
+    assert [part.path.name for part in live_parts(merged.parent)] == [
+        "a-000001.parquet",
+        "a-000002_000003.parquet",
+        "b-000001.parquet",
+    ]
+    assert stored(tmp_path) == [*range(1000), 2, 3, 100]
+    assert unite(tmp_path, "values", "a", room) is None
+
+
 def test_few_parts_are_left_alone(tmp_path):
     """Merging waits until there is enough to merge."""
     for number in range(1, 5):
@@ -146,6 +164,21 @@ def test_rows_are_written_again_seldom_however_long_the_run(tmp_path):
     assert stored(tmp_path) == list(range(1, 301))
     assert len(live_parts(table_folder(tmp_path, "values"))) <= 4 * 5
     assert written <= 300 * 5
+
+
+def test_large_parts_are_merged_no_more(tmp_path):
+    """Over its limit a run gives up whole parts: none may hold most of it."""
+    write_part(tmp_path, "values", "a", 1, values(0))
+    random = np.random.default_rng(1).random(1 << 17)
+    columns = values(*range(1 << 17)) | {"value": random}
+    write_part(tmp_path, "values", "a", 2, columns)
+    for number in range(3, 8):
+        write_part(tmp_path, "values", "a", number, values(number))
+    compact(tmp_path, "values", "a", over=4)
+
+    assert [part.path.name for part in live_parts(table_folder(tmp_path, "values"))] == [
+        "a-000001.parquet", "a-000002.parquet", "a-000003_000007.parquet",
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize("removed", range(6))

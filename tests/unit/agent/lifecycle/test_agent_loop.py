@@ -36,6 +36,23 @@ def test_second_agent_goes_on_without_loss_or_double(program, agent_of, run_fold
     assert len(ids) == len(set(ids))
 
 
+def test_run_that_is_over_leaves_a_file_a_table(program, agent_of, run_folder) -> None:
+    """However often the tables were written: of hundreds of nodes a reader opens every file."""
+    agent = agent_of(program)
+    for i in range(5):
+        program.step(i * 10)
+        agent.tick()
+        agent.mark()
+        agent.flush(i)
+    parts = [*(run_folder / "tables" / "steps").iterdir()]
+    program.stop(100)
+    agent.run()
+
+    assert len(parts) > 1
+    assert len([*(run_folder / "tables" / "steps").iterdir()]) == 1
+    assert [s["n"] for s in table(run_folder, "steps")] == list(range(5))
+
+
 @pytest.mark.fault("F40")
 def test_journal_that_was_read_is_not_read_again_after_a_full_disk(
     program, agent_of, run_folder

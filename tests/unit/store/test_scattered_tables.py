@@ -1,0 +1,76 @@
+"""Is a table that hundreds of agents have written read once, and whole?"""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from otel_mlperf.store.part_writer import write_part
+from otel_mlperf.store.parts import TablePart, table_folder
+from otel_mlperf.store.scattered_tables import MANY, is_scattered, newest
+from otel_mlperf.store.table_reader import Store
+
+BEFORE = {"restart": [0, 0], "phase": ["train", "train"], "name": ["loss", "loss"]}
+
+
+@pytest.fixture
+def scattered(tmp_path) -> Path:
+    """A folder with two ranks' values of as many nodes as make a table scattered."""
+    for node in range(MANY):
+        columns = BEFORE | {"rank": [2 * node, 2 * node + 1], "number": [1, 2]}
+        columns |= {"time_ns": [1, 2], "value": [0.25, 0.5]}
+        write_part(tmp_path, "values", f"node{node}", 1, columns)
+    return tmp_path
+
+
+def test_every_row_is_there(scattered):
+    """It is the same table, in however many files it lies."""
+    store = Store(scattered)
+
+    assert store.rows("SELECT count(DISTINCT rank), sum(value) FROM values") == [
+        (2 * MANY, 0.75 * MANY)
+    ]
+    assert store.arrow("SELECT rank FROM values WHERE number = 2").num_rows == MANY
+    assert Store(scattered, rank=5).rows("SELECT rank, value FROM values") == [(5, 0.5)]
+
+
+def test_it_is_read_once(scattered):
+    """The second question opens no file: thousands of them take seconds, whatever is asked."""
+    store = Store(scattered)
+    before = store.rows("SELECT count(*) FROM values")
+    shutil.rmtree(table_folder(scattered, "values"))
+
+    assert store.rows("SELECT count(*) FROM values") == before == [(2 * MANY,)]
+
+
+def test_large_parts_are_not_held_in_memory(tmp_path):
+    """Of those reading is the work, not opening, and memory has an end."""
+    files = [tmp_path / f"{number}" for number in range(MANY)]
+    for file in files:
+        file.touch()
+    names = [str(file) for file in files]
+    were_small = is_scattered(names)
+    with files[0].open("wb") as file:
+        file.truncate(65 << 20)
+
+    assert were_small
+    assert not is_scattered(names)
+    assert not is_scattered(names[1:])
+
+
+def test_what_is_now_is_in_the_newest_parts_of_each_node():
+    """Who only wants to know that does not read hours; how a process is, is written but once."""
+    parts = [
+        TablePart(f"n{host}", number, number, Path(f"n{host}-{number}"))
+        for host in range(300)
+        for number in range(1, 11)
+    ]
+    kept = newest("steps", parts)
+
+    assert {(part.host, part.first) for part in kept} == {
+        (f"n{host}", number) for host in range(300) for number in (8, 9, 10)
+    }
+    assert newest("processes", parts) == parts
+    assert newest("steps", parts[:1000]) == parts[:1000]
