@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from otel_mlperf.analysis.steps.step_shares import NOT_IN_A_SPAN
 from otel_mlperf.report.gpu_lines import step_gpu_words
 from otel_mlperf.report.lines import WIDTH, Line, columns, folded, left, short, text
 from otel_mlperf.report.quantities import duration, plural
@@ -47,15 +48,28 @@ def render_step(
     if not step.is_kept:
         near = ", ".join(map(str, step.nearby)) or "none"
         lines.append([(f"{_NOT_KEPT}; kept nearby: {near}", "yellow")])
-    for rank in step.ranks[:_RANKS]:
+    for rank in _told(step.ranks):
         lines += folded(_heading(rank, step.is_kept), width)
         lines += _marks(rank, width)
-        if rank.spans:
+        if rank.spans and (rank.is_error or not _has_only_root(rank)):
             lines += [*span_lines(rank.spans, width), *_added_up(rank.sections)]
-        elif not step.is_kept:
+        if not step.is_kept or _has_only_root(rank):
             lines += _measured(rank)
-    lines += _foot(step.ranks)
+    lines += _foot(_told(step.ranks), len(step.ranks))
     return text(lines, color=color, unicode=unicode)
+
+
+def _told(ranks: Sequence[RankStep]) -> Sequence[RankStep]:
+    """All of them; of very many those that failed, were kept or took longest, by rank."""
+    if len(ranks) <= _RANKS:
+        return ranks
+    worst = sorted(ranks, key=lambda of: (of.is_error, of.kept is not None, of.duration_ns))
+    return sorted(worst[-_RANKS:], key=lambda of: of.rank)
+
+
+def _has_only_root(rank: RankStep) -> bool:
+    """Whether a trace of very many ranks had no room for the sections that it has."""
+    return len(rank.spans) == 1 and any(one.name != NOT_IN_A_SPAN for one in rank.sections)
 
 
 def render_run_trace(
@@ -68,16 +82,16 @@ def render_run_trace(
     for rank in trace.ranks[:_RANKS]:
         lines.append([(f"rank {rank.rank}", "bold"), (f" · {duration(rank.duration_ns)}", "")])
         lines += span_lines(rank.spans, width) if rank.spans else []
-    lines += _foot(trace.ranks)
+    lines += _foot(trace.ranks[:_RANKS], len(trace.ranks))
     return text(lines, color=color, unicode=unicode)
 
 
-def _foot(ranks: Sequence[RankStep] | Sequence[RankTrace]) -> list[Line]:
+def _foot(told: Sequence[RankStep] | Sequence[RankTrace], ranks: int) -> list[Line]:
     lines: list[Line] = []
-    if any(span.operators for of_rank in ranks[:_RANKS] for span in of_rank.spans):
+    if any(span.operators for of_rank in told for span in of_rank.spans):
         lines.append([(LEGEND, "dim")])
-    if len(ranks) > _RANKS:
-        lines.append([(f"and {plural(len(ranks) - _RANKS, 'rank')} more: --rank N", "dim")])
+    if ranks > len(told):
+        lines.append([(f"and {plural(ranks - len(told), 'rank')} more: --rank N", "dim")])
     return lines
 
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from otel_mlperf import names
-from otel_mlperf.analysis.profiles.section_operators import read_operators
 from otel_mlperf.analysis.steps.annotated_step import has_recorded_steps, read_annotated
-from otel_mlperf.analysis.steps.span_tree import draw_tree
+from otel_mlperf.analysis.steps.step_rows import StepRows, read_spans
 from otel_mlperf.analysis.steps.step_selection import nearby_steps, no_such_step
 from otel_mlperf.analysis.steps.step_shapes import (
     RankStep,
@@ -27,7 +26,8 @@ from otel_mlperf.errors import NoSuchStep
 from otel_mlperf.store.table_reader import Store
 
 if TYPE_CHECKING:
-    from otel_mlperf.analysis.steps.step_shapes import Span
+    from collections.abc import Sequence
+
     from otel_mlperf.store.run_folders import RunFolder
 
 _BEGUN = """WITH begun AS (
@@ -40,7 +40,6 @@ _BEGUN = """WITH begun AS (
 )"""
 """The steps that ended, and those that were open when their process died: they have only spans."""
 _LISTED = 10
-_MOST_MARKS = 100
 
 
 def read_step(
@@ -74,7 +73,7 @@ def read_step(
     if not steps:
         raise NoSuchStep(no_such_step(store, run, number, phase, rank))
     first = steps[0]
-    ranks = [_rank_step(store, step, operators=operators) for step in steps]
+    ranks = _rank_steps(store, steps, operators=operators)
     return StepFindings(
         id=run.facts.id,
         short_id=run.short_id,
@@ -127,15 +126,30 @@ def _slowest_kept(
     return slowest[0], [number for number, _ in kept[:_LISTED]]
 
 
-def _rank_step(store: Store, step: dict[str, Any], *, operators: bool) -> RankStep:
-    key = {name: step[name] for name in ("rank", "restart", "phase", "n")}
-    rows = store.rows(
-        "SELECT name, sum(count)::BIGINT, sum(sum_ns)::BIGINT, sum(self_ns)::BIGINT, beside, "
-        "aggregate, parent, min(min_ns), max(max_ns) "
-        "FROM sections WHERE rank = $rank AND restart = $restart AND phase = $phase AND n = $n "
-        "GROUP BY name, beside, aggregate, parent ORDER BY beside, min(start_ns), aggregate",
-        **key,
-    )
+def _rank_steps(store: Store, steps: list[dict[str, Any]], *, operators: bool) -> list[RankStep]:
+    rows = StepRows(store, steps)
+    outside = rows.outside(step["rank"] for step in steps if _outside_ns(step))
+    spans = read_spans(store, steps, operators=operators)
+    return [
+        RankStep(
+            rank=(rank := step["rank"]),
+            duration_ns=step["duration_ns"],
+            outside_ns=_outside_ns(step),
+            outside=[shown(name) for (name,) in outside.get(rank, ())],
+            kept=step["kept"],
+            is_error=step["error"],
+            samples=step["samples"],
+            tokens=step["tokens"],
+            sections=_sections(step, rows.sections.get(rank, ())),
+            spans=spans.get(rank, []),
+            gpu=_on_gpu(rows.gpu.get(rank, ())),
+            marks=[StepMark(name=name, after_ns=after) for name, after in rows.marks.get(rank, ())],
+        )
+        for step in steps
+    ]
+
+
+def _sections(step: dict[str, Any], rows: Sequence[tuple[Any, ...]]) -> list[StepSection]:
     sections = [
         StepSection(
             name=shown(name),
@@ -150,88 +164,22 @@ def _rank_step(store: Store, step: dict[str, Any], *, operators: bool) -> RankSt
         )
         for name, count, total, own, beside, aggregate, around, least, most in rows
     ]
-    # A duration is without what others did inside: a validation, the start of a profiler.
-    outside = max(0, step["end_ns"] - step["start_ns"] - step["duration_ns"])
     own = step["self_ns"]
     if own is not None:
         rest = StepSection(name=NOT_IN_A_SPAN, count=1, sum_ns=own, self_ns=own, beside=False)
         # Behind those that add up with it to the step, before those beside.
         sections.insert(sum(not section.beside for section in sections), rest)
-    return RankStep(
-        rank=step["rank"],
-        duration_ns=step["duration_ns"],
-        outside_ns=outside,
-        outside=_names_outside(store, step) if outside else [],
-        kept=step["kept"],
-        is_error=step["error"],
-        samples=step["samples"],
-        tokens=step["tokens"],
-        sections=sections,
-        spans=read_spans(store, step, operators=operators),
-        gpu=_on_gpu(store, key),
-        marks=_marks(store, step),
-    )
+    return sections
 
 
-def _on_gpu(store: Store, key: dict[str, Any]) -> StepOnGpu | None:
-    rows = store.rows(
-        "SELECT gpu_ns, idle_ns, host_paced_ns * 2 > gpu_ns, device_paced_ns * 2 > gpu_ns "
-        "FROM gpu_steps WHERE rank = $rank AND restart = $restart AND phase = $phase AND n = $n",
-        **key,
-    )
+def _outside_ns(step: dict[str, Any]) -> int:
+    """A duration is without what others did inside: a validation, the start of a profiler."""
+    outside_ns: int = step["end_ns"] - step["start_ns"] - step["duration_ns"]
+    return max(0, outside_ns)
+
+
+def _on_gpu(rows: Sequence[tuple[Any, ...]]) -> StepOnGpu | None:
     for gpu_ns, idle_ns, is_host, is_device in rows[:1]:
         by = "host" if is_host else "device" if is_device else ""
         return StepOnGpu(gpu_ns=gpu_ns, idle_ns=idle_ns, paced_by=by)
     return None
-
-
-def _marks(store: Store, step: dict[str, Any]) -> list[StepMark]:
-    rows = store.rows(
-        "SELECT name, time_ns - $start FROM marks WHERE rank = $rank AND restart = $restart "
-        "AND phase = $phase AND time_ns BETWEEN $start AND $end ORDER BY time_ns LIMIT $most",
-        rank=step["rank"],
-        restart=step["restart"],
-        phase=step["phase"],
-        start=step["start_ns"],
-        end=step["end_ns"],
-        most=_MOST_MARKS,
-    )
-    return [StepMark(name=name, after_ns=after) for name, after in rows]
-
-
-def _names_outside(store: Store, step: dict[str, Any]) -> list[str]:
-    """What of other traces lay directly inside the step, on its thread."""
-    rows = store.rows(
-        "WITH inside AS (SELECT * FROM spans WHERE rank = $rank AND restart = $restart "
-        "AND trace_id <> $trace AND kind = 'section' AND start_ns >= $start AND end_ns <= $end "
-        "AND track IN (SELECT track FROM spans WHERE trace_id = $trace AND rank = $rank "
-        "AND span_id = root_id)) "
-        "SELECT name FROM inside WHERE parent_id NOT IN (SELECT span_id FROM inside) "
-        "GROUP BY name ORDER BY sum(end_ns - start_ns) DESC, name",
-        rank=step["rank"],
-        restart=step["restart"],
-        trace=step["trace_id"],
-        start=step["start_ns"],
-        end=step["end_ns"],
-    )
-    return [shown(name) for (name,) in rows]
-
-
-def read_spans(store: Store, root: dict[str, Any], *, operators: bool) -> list[Span]:
-    """The kept spans of one trace on one rank, parents before their children.
-
-    Args:
-        store: of the run.
-        root: trace id, rank, restart, and the start from which their times count.
-        operators: with what a profiler saw under each.
-    """
-    rows = store.records(
-        "SELECT * FROM spans WHERE trace_id = $trace AND rank = $rank AND restart = $restart "
-        "AND kind NOT IN ('event', 'event_rollup') "  # thousands: rolled up by name
-        "ORDER BY start_ns, end_ns DESC",
-        trace=root["trace_id"],
-        rank=root["rank"],
-        restart=root["restart"],
-    )
-    under = read_operators(store, root, rows) if operators else {}
-    return draw_tree(rows, under, root["start_ns"])

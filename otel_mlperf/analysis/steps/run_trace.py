@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Any
 from otel_mlperf import ids
 from otel_mlperf.analysis.run.run_processes import no_such_rank
 from otel_mlperf.analysis.steps.annotated_step import has_recorded_steps
-from otel_mlperf.analysis.steps.one_step import read_spans
+from otel_mlperf.analysis.steps.step_rows import read_spans
 from otel_mlperf.analysis.steps.step_shapes import RankTrace, RunTrace
 from otel_mlperf.store.table_reader import Store
 
 if TYPE_CHECKING:
+    from otel_mlperf.analysis.steps.step_shapes import Span
     from otel_mlperf.store.run_folders import RunFolder
 
 
@@ -36,7 +37,9 @@ def find_run_trace(
     )
     if rank is not None and not began:
         raise no_such_rank(run, rank)
-    ranks = [_rank_trace(run, store, process, operators=operators) for process in began]
+    roots = [process | {"trace_id": _trace(run, process)} for process in began]
+    spans = read_spans(store, roots, operators=operators)
+    ranks = [_rank_trace(process, spans.get(process["rank"], [])) for process in began]
     if not any(of_rank.spans for of_rank in ranks):
         return None
     return RunTrace(
@@ -49,11 +52,7 @@ def find_run_trace(
     )
 
 
-def _rank_trace(
-    run: RunFolder, store: Store, process: dict[str, Any], *, operators: bool
-) -> RankTrace:
-    root = process | {"trace_id": _trace(run, process)}
-    spans = read_spans(store, root, operators=operators)
+def _rank_trace(process: dict[str, Any], spans: list[Span]) -> RankTrace:
     last = max((span.start_ns + span.duration_ns for span in spans), default=0)
     lived = process["end_ns"] - process["start_ns"] if process["end_ns"] else last
     return RankTrace(rank=process["rank"], duration_ns=lived, spans=spans)

@@ -184,3 +184,34 @@ def test_what_the_program_marked_stands_below_the_heading(tmp_path):
     run.mark("warm", begin + 4 * MS, 2)
 
     assert "\n  marked lr halved at 3.00 ms, warm at 4.00 ms\n" in rendered(run, 2)
+
+
+def test_of_very_many_ranks_the_worst_are_told(tmp_path):
+    """Who failed and who took longest, not the first sixteen; the others are counted."""
+    run = digits(tmp_path)
+    for rank in range(1, 40):
+        slow = {33: 90, 7: 80}.get(rank, 5)
+        run.step(2, 0, {"forward": slow * MS}, rank=rank, error=rank == 21)
+    shown = rendered(run, 2)
+
+    assert "rank 33 · 90.0 ms" in shown
+    assert "rank 21 · 5.00 ms · failed" in shown
+    assert shown.count("\nrank ") == 16
+    assert shown.index("rank 7 ·") < shown.index("rank 21") < shown.index("rank 33")
+    assert "and 24 ranks more: --rank N" in shown
+
+
+def test_where_a_trace_had_no_room_for_sections_their_times_are_told(tmp_path):
+    """Of thousands of ranks most have the span of the step alone: what it held is measured."""
+    run = digits(tmp_path)
+    run.span(2, "train.step", run.steps[2]["start_ns"] - START, 49 * MS)
+    lines = rendered(run, 2).splitlines()
+
+    assert lines[3].split() == ["section", "calls", "total", "self"]
+    assert [line.split()[0] for line in lines[4:]] == [
+        "data",
+        "forward",
+        "backward",
+        "optimizer",
+        "not",
+    ]
