@@ -132,8 +132,8 @@ def _own_parts(folder: Path | str, table: str, host: str) -> list[TablePart]:
     # First what a killed agent left: parts that a merged one covers are on the disk twice until
     # then. Only one agent writes for a host, so nobody else is at these files.
     _remove_unfinished(place, host)
-    _remove(covered_parts(place))
-    return [part for part in live_parts(place) if part.host == safe_name(host)]
+    _remove(covered_parts(place, host))
+    return live_parts(place, host)
 
 
 def _merge_run(folder: Path | str, table: str, host: str, run: Sequence[TablePart]) -> Path | None:

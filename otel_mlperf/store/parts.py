@@ -8,6 +8,7 @@ the tables ``<host>.json`` says up to when those of a host are complete.
 from __future__ import annotations
 
 import json
+import os
 import re
 from pathlib import Path  # noqa: TC003 - NamedTuple reads its annotations
 from typing import NamedTuple
@@ -55,9 +56,13 @@ def parse(path: Path) -> TablePart | None:
     return TablePart(name["host"], first, int(name["last"] or first), path)
 
 
-def live_parts(folder: Path) -> list[TablePart]:
-    """The parts of a table folder that count, by host and number; none if it does not exist."""
-    parts = sorted(_stable_listing(folder), key=lambda part: (part.host, part.first, -part.last))
+def live_parts(folder: Path, host: str | None = None) -> list[TablePart]:
+    """The parts of a table folder that count, by host and number; none if it does not exist.
+
+    With a ``host``, its own alone: of those of hundreds of others not more than the name is read.
+    """
+    found = _parsed(folder, _stable_names(folder, host), host)
+    parts = sorted(found, key=lambda part: (part.host, part.first, -part.last))
     live: list[TablePart] = []
     for part in parts:
         # Ranges nest and never cross, so the widest one that starts first covers those after it.
@@ -67,17 +72,17 @@ def live_parts(folder: Path) -> list[TablePart]:
     return live
 
 
-def covered_parts(folder: Path) -> list[TablePart]:
-    """The parts whose rows are in a merged part as well: to be removed."""
-    live = {part.path for part in live_parts(folder)}
-    return [part for part in _listing(folder) if part.path not in live]
+def covered_parts(folder: Path, host: str) -> list[TablePart]:
+    """The parts of a host whose rows are in a merged part as well: to be removed."""
+    live = {part.path for part in live_parts(folder, host)}
+    parts = _parsed(folder, _names(folder, host), host)
+    return [part for part in parts if part.path not in live]
 
 
 def last_number(folder: Path, table: str, host: str) -> int:
     """The highest part number that ``host`` has used in ``table``; 0 for none."""
-    name = safe_name(host)
-    parts = _listing(table_folder(folder, table))
-    return max((part.last for part in parts if part.host == name), default=0)
+    place = table_folder(folder, table)
+    return max((part.last for part in _parsed(place, _names(place, host), host)), default=0)
 
 
 def write_as_of(folder: Path, host: str, unix_ns: int) -> None:
@@ -103,22 +108,28 @@ def _as_of_file(folder: Path, host: str) -> Path:
     return folder / "tables" / f"{safe_name(host)}.json"
 
 
-def _stable_listing(folder: Path) -> list[TablePart]:
+def _stable_names(folder: Path, host: str | None) -> list[str]:
     """A listing that no merge ran through: the second one saw the same."""
     # A directory that changes while it is listed may show neither the merged part nor one that it
     # took over, or both. Two listings that agree had no merge between them.
-    before = _listing(folder)
+    before = _names(folder, host)
     for _ in range(_LISTINGS):
-        after = _listing(folder)
+        after = _names(folder, host)
         if after == before:
             break
         before = after
     return before
 
 
-def _listing(folder: Path) -> list[TablePart]:
+def _names(folder: Path, host: str | None) -> list[str]:
+    begin = "" if host is None else f"{safe_name(host)}-"
     try:
-        names = sorted(folder.iterdir())
+        return sorted(name for name in os.listdir(folder) if name.startswith(begin))
     except FileNotFoundError:
         return []
-    return [part for path in names if (part := parse(path)) is not None]
+
+
+def _parsed(folder: Path, names: list[str], host: str | None) -> list[TablePart]:
+    parts = [part for name in names if (part := parse(folder / name)) is not None]
+    # The name of one host may begin like that of another.
+    return parts if host is None else [part for part in parts if part.host == safe_name(host)]

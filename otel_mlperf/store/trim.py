@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from otel_mlperf.ids import safe_name
 from otel_mlperf.store.parts import live_parts, table_folder
 
 if TYPE_CHECKING:
@@ -33,8 +32,7 @@ def trim(folder: Path, host: str, most_bytes: int, windows: Sequence[str] = ()) 
 
     Returns how many spans of sections and events (no roll-ups, no segments) are gone.
     """
-    spans = live_parts(table_folder(folder, "spans"))
-    by_window = [part for window in windows for part in spans if part.host == window]
+    by_window = [part for window in windows for part in _own(folder, "spans", window)]
     parts = [by_window, *(_own(folder, table, host) for table in _ORDER)]
     size = sum(part.path.stat().st_size for of_table in parts for part in of_table)
     removed = 0
@@ -51,7 +49,7 @@ def trim(folder: Path, host: str, most_bytes: int, windows: Sequence[str] = ()) 
 
 def _own(folder: Path, table: str, host: str) -> list[TablePart]:
     """The parts of ``host``, oldest first."""
-    return [p for p in live_parts(table_folder(folder, table)) if p.host == safe_name(host)]
+    return live_parts(table_folder(folder, table), host)
 
 
 def _items(part: TablePart) -> int:

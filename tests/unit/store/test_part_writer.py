@@ -259,3 +259,15 @@ def test_writing_loads_no_library_that_the_agent_has_no_room_for(tmp_path):
     found = subprocess.run(line, capture_output=True, text=True, check=False)
 
     assert (found.stdout, found.stderr) == ("[]\n", "")
+
+
+def test_what_other_nodes_wrote_is_not_looked_into(tmp_path):
+    """Hundreds write into one folder: a node has its own parts, though names begin alike."""
+    for host in ("n", "n-000001", "n1"):
+        write_part(tmp_path, "values", host, 1, values(1))
+    place = table_folder(tmp_path, "values")
+
+    assert [part.path.name for part in live_parts(place, "n")] == ["n-000001.parquet"]
+    assert [part.path.name for part in live_parts(place, "n-000001")] == [
+        "n-000001-000001.parquet"
+    ]
