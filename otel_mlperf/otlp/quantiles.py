@@ -18,41 +18,36 @@ if TYPE_CHECKING:
 def merged(parts: Iterable[ExponentialBuckets]) -> ExponentialBuckets:
     """One histogram of all values, the same as if it had got them one by one."""
     total = ExponentialBuckets()
+    by_scale: dict[int, dict[int, int]] = {}
     for part in parts:
-        _add(total, part)
+        total.min = min((v for v in (total.min, part.min) if v is not None), default=None)
+        total.max = max((v for v in (total.max, part.max) if v is not None), default=None)
+        total.count += part.count
+        total.sum += part.sum
+        total.zero_count += part.zero_count
+        # There may be hundreds of thousands: they are brought to one scale when all are known.
+        counts = by_scale.setdefault(part.scale, {}) if part.counts else {}
+        for index, count in enumerate(part.counts, part.offset):
+            if count:
+                counts[index] = counts.get(index, 0) + count
+    if by_scale:
+        _fill(total, by_scale)
     return total
 
 
-def _add(total: ExponentialBuckets, part: ExponentialBuckets) -> None:
-    total.min = min((v for v in (total.min, part.min) if v is not None), default=None)
-    total.max = max((v for v in (total.max, part.max) if v is not None), default=None)
-    total.count += part.count
-    total.sum += part.sum
-    total.zero_count += part.zero_count
-    if not part.counts:
-        return
-    scale = min(total.scale, part.scale) if total.counts else part.scale
-    counts = _at_scale(total, scale)
-    for index, count in _at_scale(part, scale).items():
-        counts[index] = counts.get(index, 0) + count
-    low, high = min(counts), max(counts)
+def _fill(total: ExponentialBuckets, by_scale: dict[int, dict[int, int]]) -> None:
+    """Puts counts by scale and index into as many buckets as there may be."""
+    scale = min(by_scale)
+    low = min(min(counts, default=0) >> (own - scale) for own, counts in by_scale.items())
+    high = max(max(counts, default=0) >> (own - scale) for own, counts in by_scale.items())
     halvings = 0
     while (high >> halvings) - (low >> halvings) >= MAX_BUCKETS:
         halvings += 1
     total.scale, total.offset = scale - halvings, low >> halvings
     total.counts = [0] * ((high >> halvings) - total.offset + 1)
-    for index, count in counts.items():
-        total.counts[(index >> halvings) - total.offset] += count
-
-
-def _at_scale(buckets: ExponentialBuckets, scale: int) -> dict[int, int]:
-    """Its counts by index at a scale that is no finer than its own."""
-    counts: dict[int, int] = {}
-    for index, count in enumerate(buckets.counts, buckets.offset):
-        if count:
-            at = index >> (buckets.scale - scale)
-            counts[at] = counts.get(at, 0) + count
-    return counts
+    for own, counts in by_scale.items():
+        for index, count in counts.items():
+            total.counts[(index >> (own - total.scale)) - total.offset] += count
 
 
 def quantile(buckets: ExponentialBuckets, share: float) -> float | None:

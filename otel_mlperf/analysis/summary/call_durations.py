@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import math
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import msgspec
 
 from otel_mlperf import names
 from otel_mlperf.analysis.steps.step_shares import shown
@@ -15,6 +16,7 @@ from otel_mlperf.otlp.quantiles import error_ratio, merged, quantile
 if TYPE_CHECKING:
     from otel_mlperf.store.table_reader import Store
 
+_COUNTS: Final = msgspec.json.Decoder(list[int])
 _PLACE: Final = ("name", "category", "phase", "path", "in_step", "beside", "bound_s")
 
 
@@ -43,7 +45,7 @@ class _Part(NamedTuple):
             scale=self.scale,
             zero_count=self.zeros,
             offset=self.first_bucket,
-            counts=json.loads(self.counts),
+            counts=_COUNTS.decode(self.counts),
         )
 
 

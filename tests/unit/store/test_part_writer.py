@@ -268,6 +268,4 @@ def test_what_other_nodes_wrote_is_not_looked_into(tmp_path):
     place = table_folder(tmp_path, "values")
 
     assert [part.path.name for part in live_parts(place, "n")] == ["n-000001.parquet"]
-    assert [part.path.name for part in live_parts(place, "n-000001")] == [
-        "n-000001-000001.parquet"
-    ]
+    assert [part.path.name for part in live_parts(place, "n-000001")] == ["n-000001-000001.parquet"]
