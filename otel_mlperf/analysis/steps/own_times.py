@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from otel_mlperf.store.table_reader import Store
 
 _P95: Final = 0.95
+_HELD: Final = 10_000
+"""Times held beside the longest ones before these are told apart again."""
 # A step that an error cut short says nothing about the others, unless there are no others.
 _FAILED: Final = "SELECT bool_and(error) FROM steps WHERE phase = $phase AND n >= $first"
 _PIECE: Final = """WITH chosen AS (
@@ -78,6 +80,33 @@ class _Sums:
         self.since_ns += more.since_ns
 
 
+class _Longest:
+    """The ``kept`` longest times of one section, of those of all ranks."""
+
+    def __init__(self, kept: int) -> None:
+        self._kept, self._count = kept, 0
+        self._held: list[NDArray[np.int64]] = []
+
+    def add(self, each_ns: NDArray[np.int64]) -> None:
+        """Takes in what it took in some steps of a rank."""
+        self._held.append(each_ns)
+        self._count += len(each_ns)
+        # Seldom: of thousands of ranks each brings far fewer than are kept.
+        if self._count > 2 * self._kept + _HELD:
+            self._cut()
+
+    def least_ns(self) -> int:
+        """The shortest of them."""
+        self._cut()
+        return int(self._held[0].min())
+
+    def _cut(self) -> None:
+        all_ns = np.concatenate(self._held)
+        if len(all_ns) > self._kept:
+            all_ns = np.partition(all_ns, len(all_ns) - self._kept)[-self._kept :].copy()
+        self._held, self._count = [all_ns], len(all_ns)
+
+
 class _Place(NamedTuple):
     name: str
     aggregate: bool
@@ -87,15 +116,13 @@ class _Place(NamedTuple):
 def read_own_times(store: Store, phase: str, first: int, chosen: int) -> OwnTimes:
     """Those of the ``chosen`` steps from number ``first`` of their processes on."""
     sums: dict[tuple[int, _Place], _Sums] = {}
-    longest: dict[_Place, NDArray[np.int64]] = {}
+    longest: dict[_Place, _Longest] = {}
     kept = chosen - math.ceil(_P95 * chosen) + 1
     for rank, place, more, each_ns in _pieces(store, phase, first):
         sums.setdefault((rank, place), _Sums(more.category)).add(more)
-        known = longest.get(place)
-        longest[place] = _longest(
-            each_ns if known is None else np.concatenate((known, each_ns)), kept
-        )
-    return OwnTimes(_of_all(sums, longest, kept), _of_ranks(sums))
+        longest.setdefault(place, _Longest(kept)).add(each_ns)
+    least = {place: of.least_ns() for place, of in longest.items()}
+    return OwnTimes(_of_all(sums, least, kept), _of_ranks(sums))
 
 
 def _pieces(
@@ -113,14 +140,8 @@ def _pieces(
             yield row["rank"], place, more, table.column("each")[i].values.to_numpy()
 
 
-def _longest(each_ns: NDArray[np.int64], kept: int) -> NDArray[np.int64]:
-    if len(each_ns) <= kept:
-        return each_ns
-    return np.partition(each_ns, len(each_ns) - kept)[-kept:].copy()
-
-
 def _of_all(
-    sums: dict[tuple[int, _Place], _Sums], longest: dict[_Place, NDArray[np.int64]], kept: int
+    sums: dict[tuple[int, _Place], _Sums], least_ns: dict[_Place, int], kept: int
 ) -> list[SectionTime]:
     total: dict[_Place, _Sums] = {}
     for (_, place), more in sums.items():
@@ -137,7 +158,7 @@ def _of_all(
             place.beside,
             of.own_ns,
             # The longest of which there are too few are behind as many zeros.
-            int(longest[place].min()) if of.steps >= kept else 0,
+            least_ns[place] if of.steps >= kept else 0,
         )
         for place, of in ordered
     ]
