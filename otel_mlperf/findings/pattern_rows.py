@@ -54,8 +54,8 @@ PATTERN_ROWS: Final[tuple[FindingRow, ...]] = (
         threshold=0.3,
         summary="{value:.0%} of a step is in no section",
         action=(
-            "Put `with om.span(...)` around what else the loop does. With "
-            "OTEL_MLPERF_READINGS=detailed the lines are named at which it likely goes."
+            "Put `with om.span(...)` around what else the loop does. Where the run lasts long "
+            "enough (some five seconds) the line is named at which most of it likely goes."
         ),
         of_ended=True,
     ),

@@ -13,8 +13,8 @@ SAMPLED_ROWS: Final[tuple[FindingRow, ...]] = (
         severity="warning",
         threshold=0.1,
         summary=(
-            "the loop likely spends {value:.0%} of a step on output and on waiting for it, most "
-            "of it in {call} ({place})"
+            "the loop likely spends {value:.0%} of a step on output and on results that it asks "
+            "for, most of it in {call} ({place})"
         ),
         action=(
             "Do it every so many steps, or in another thread: keep losses as tensors and call "
@@ -30,7 +30,7 @@ SAMPLED_ROWS: Final[tuple[FindingRow, ...]] = (
         summary="for {value:.0%} of a step the loop stands still in no section: likely {doing}",
         action=(
             "Write, log, send and save what has been collected every so many steps, or in another "
-            "thread, and flush seldom. With OTEL_MLPERF_READINGS=detailed the line is named."
+            "thread, and flush seldom."
         ),
         of_ended=True,
     ),

@@ -50,7 +50,8 @@ STACK_SAMPLES: Final = Metric(
     "ml.process.stack_samples",
     "{sample}",
     "counter",
-    "Looks at the main thread's stack, ten a second in steps: the program's innermost line.",
+    "Looks at the main thread's stack, ten a second in steps that are in no section for 15 % "
+    "(detailed: in all): the program's innermost line.",
     (CODE_FILE, CODE_FUNCTION, CODE_LINE, STACK_CALL, STACK_PACKAGE, STACK_WITHIN),
 )
 CUDA_MEMORY: Final = Metric(

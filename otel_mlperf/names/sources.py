@@ -147,7 +147,7 @@ SOURCES: Final[Mapping[str, Mapping[str, tuple[Metric, ...]]]] = {
         ),
     },
     "stacks": {
-        "detailed": (runtime.STACK_SAMPLES,),
+        "basic": (runtime.STACK_SAMPLES,),
     },
     "agent": {
         "basic": (

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from otel_mlperf import names
 from otel_mlperf.analysis.findings.cpu_shares import read_cpu_shares
-from otel_mlperf.analysis.findings.stack_lines import lifted_stack_lines
+from otel_mlperf.analysis.findings.sampled_lines import find_sampled_lines
+from otel_mlperf.analysis.findings.stack_lines import most_uncovered
 from otel_mlperf.analysis.steps.step_shares import NOT_IN_A_SPAN
 from otel_mlperf.findings.finding import Finding, Gain, Where
 from otel_mlperf.findings.finding_table import row_of
@@ -39,7 +40,7 @@ _COVERED: Final = """SELECT sum(duration_ns) FILTER (WHERE n >= $first),
 
 
 def find_blocked_loop(numbers: RunNumbers) -> list[Finding]:
-    """Of a run of one rank; silent where lines of the program are known.
+    """Of a run of one rank; silent where lines of the program are found to do it.
 
     Of several, each may wait for the others anywhere: a collective that the loop calls by itself is
     in no section.
@@ -49,7 +50,9 @@ def find_blocked_loop(numbers: RunNumbers) -> list[Finding]:
         return []
     if numbers.summary.world_size > 1:
         return []
-    if not row.holds(numbers.uncovered) or lifted_stack_lines(numbers):
+    if not row.holds(numbers.uncovered):
+        return []
+    if any(one.id == "sync_in_loop" for one in find_sampled_lines(numbers)):
         return []
     shares = read_cpu_shares(numbers)
     still = (_standing(rank, shares.host, numbers) for rank in shares.ranks)
@@ -129,7 +132,7 @@ def _finding(still: _Standing, numbers: RunNumbers) -> Finding:
     return Finding(
         id=row.id,
         severity=row.severity,
-        summary=row.summary.format(value=still.share, doing=doing),
+        summary=row.summary.format(value=still.share, doing=doing) + most_uncovered(numbers),
         action=row.action,
         evidence=evidence,
         where=Where(section=NOT_IN_A_SPAN, rank=rank.rank),

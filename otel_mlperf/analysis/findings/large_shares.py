@@ -8,7 +8,8 @@ import numpy as np
 from msgspec.structs import replace
 
 from otel_mlperf import names
-from otel_mlperf.analysis.findings.stack_lines import lifted_stack_lines
+from otel_mlperf.analysis.findings.sampled_lines import find_sampled_lines
+from otel_mlperf.analysis.findings.stack_lines import most_uncovered
 from otel_mlperf.analysis.steps.step_shares import NOT_IN_A_SPAN
 from otel_mlperf.findings.finding import Finding, Gain, Where
 from otel_mlperf.findings.finding_table import row_of
@@ -22,10 +23,11 @@ _FEWEST: Final = 10
 _FEWEST_COLLECTING: Final = 3
 _COLLECTED: Final = 0.8
 """Part of the time of collections that can be saved at least."""
-_LEAST_LINE: Final = 0.05
-"""Share of the time from which on a line is worth a word."""
 _SHORTEST_NS: Final = 10_000_000_000
 """A run must last so long before a share of it tells anything: set-up and end are as long."""
+_SHORTEST_OF_MANY_NS: Final = 5_000_000_000
+_MANY: Final = 5
+"""Validations or checkpoints from which on half as long is enough: they come again and again."""
 
 
 def find_large_shares(numbers: RunNumbers) -> list[Finding]:
@@ -44,14 +46,23 @@ def find_large_shares(numbers: RunNumbers) -> list[Finding]:
         # Where nothing at all was named there is nothing that could be uncovered.
         if len(steps.rows) > 1:
             found += [
-                replace(one, summary=one.summary + _where_uncovered(numbers))
-                for one in _finding("uncovered", numbers.uncovered, "step", summary)
+                replace(one, summary=one.summary + most_uncovered(numbers))
+                for one in _finding("uncovered", _unexplained(numbers), "step", summary)
             ]
-    if summary.duration_ns >= _SHORTEST_NS and steps is not None:
+    if steps is not None:
         for id, name in (("validation", names.VALIDATE), ("checkpoint", names.SPAN_CHECKPOINT)):
-            spent = sum(one.sum_ns for one in summary.outside if one.name == name)
-            found += _finding(id, spent / summary.duration_ns, "run", summary)
+            outside = [one for one in summary.outside if one.name == name]
+            many = sum(one.count or 0 for one in outside) >= _MANY
+            if summary.duration_ns >= (_SHORTEST_OF_MANY_NS if many else _SHORTEST_NS):
+                spent = sum(one.sum_ns for one in outside)
+                found += _finding(id, spent / summary.duration_ns, "run", summary)
     return found
+
+
+def _unexplained(numbers: RunNumbers) -> float:
+    """Share of a step in no section, without what lines of the program were found to do."""
+    known = sum(one.evidence["share"] for one in find_sampled_lines(numbers))
+    return numbers.uncovered - known
 
 
 def _collecting_steps(numbers: RunNumbers) -> int:
@@ -61,20 +72,6 @@ def _collecting_steps(numbers: RunNumbers) -> int:
         for one in numbers.sections
         if one.category == names.GARBAGE_COLLECTION
     )
-
-
-def _where_uncovered(numbers: RunNumbers) -> str:
-    """The line of the program at which the main thread likely was for most of it; or nothing."""
-    lines = [(rank, line) for rank in lifted_stack_lines(numbers) for line in rank.own_lines()]
-    if not lines:
-        return ""
-    rank, line = max(lines, key=lambda one: one[0].share([one[1]]))
-    share, calls = rank.share([line]), rank.calls[line]
-    call = max(calls, key=lambda one: calls[one]).name
-    if share < _LEAST_LINE:
-        return ""
-    doing = f"{call}() at " if call else ""
-    return f"; {share:.0%} of the time likely by {doing}{line}"
 
 
 def _finding(id: str, share: float, of: Literal["step", "run"], summary: Summary) -> list[Finding]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from math import sqrt
 from typing import TYPE_CHECKING, Final, Literal
 
+from otel_mlperf.analysis.findings.run_numbers import once_a_run
 from otel_mlperf.analysis.findings.stack_lines import lifted_stack_lines
 from otel_mlperf.findings.finding import Finding, Gain, Where
 from otel_mlperf.findings.finding_table import row_of
@@ -36,18 +37,21 @@ _OUTPUT: Final = frozenset(
      "writerows", "flush", "fsync", "fdatasync", "sync", "dump", "add_scalar", "add_scalars",
      "add_histogram", "add_image", "add_text", "log_metric", "log_metrics", "savefig", "save",
      "savez", "savetxt", "to_csv", "sleep", "system", "check_output", "check_call", "urlopen",
-     "sendall", "commit", "open", "close"}
+     "sendall", "commit", "open", "close", "item"}
 )  # fmt: skip
 _CONVERSIONS: Final = frozenset(
     {"numpy", "tolist", "from_numpy", "tensor", "as_tensor", "array", "asarray", "fromiter",
-     "FloatTensor", "LongTensor", "float", "int", "item"}
+     "FloatTensor", "LongTensor", "float", "int", "to", "type", "astype", "double", "half",
+     "bfloat16", "long", "byte", "bool", "contiguous", "ascontiguousarray"}
 )  # fmt: skip
 _BLOCKING: Final = frozenset(
-    {"item", "tolist", "cpu", "numpy", "synchronize", "float", "int", "print", "array", "asarray"}
-)
+    {"item", "tolist", "cpu", "numpy", "synchronize", "float", "int", "print", "array", "asarray",
+     "to"}
+)  # fmt: skip
 """Of these the main thread waits for a GPU, where there is one, until all its work is done."""
 
 
+@once_a_run
 def find_sampled_lines(numbers: RunNumbers) -> list[Finding]:
     """One for each kind: of the rank whose main thread it holds up most."""
     steps = numbers.summary.steps

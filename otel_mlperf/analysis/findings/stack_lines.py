@@ -20,6 +20,8 @@ _FEWEST: Final = 30
 """Samples of a rank from which on a share of them is one."""
 _FEWEST_OWN: Final = 5
 """Samples in own lines from which on the others of the time in no section are likely there, too."""
+_LEAST_LINE: Final = 0.05
+"""Share of the time from which on a line is worth a word."""
 _TORCH: Final = "torch"
 _INLINE: Final = re.compile(
     r"(?:(?:\.<locals>)?(?:\.|^)<(?:listcomp|setcomp|dictcomp|genexpr|lambda)>)+$"
@@ -109,6 +111,20 @@ def _function(qualified: str) -> str:
 def lifted_stack_lines(numbers: RunNumbers) -> list[StackLines]:
     """Those of each rank, where own lines count for what is in no section."""
     return read_stack_lines(numbers.store, numbers.uncovered)
+
+
+def most_uncovered(numbers: RunNumbers) -> str:
+    """The line of the program at which the main thread likely was for most of it; or nothing."""
+    lines = [(rank, line) for rank in lifted_stack_lines(numbers) for line in rank.own_lines()]
+    if not lines:
+        return ""
+    rank, line = max(lines, key=lambda one: one[0].share([one[1]]))
+    share, calls = rank.share([line]), rank.calls[line]
+    call = max(calls, key=lambda one: calls[one]).name
+    if share < _LEAST_LINE:
+        return ""
+    doing = f"{call}() at " if call else ""
+    return f"; {share:.0%} of the time likely by {doing}{line}"
 
 
 def read_stack_lines(store: Store, uncovered: float = 0.0) -> list[StackLines]:

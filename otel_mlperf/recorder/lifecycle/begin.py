@@ -36,6 +36,7 @@ from otel_mlperf.recorder.lifecycle.run_identity import (
     parse_resource,
     take_identity,
 )
+from otel_mlperf.recorder.lifecycle.stack_choice import StackChoice
 from otel_mlperf.recorder.lifecycle.start_time import start_time_ns
 from otel_mlperf.recorder.lifecycle.warning_watch import WarningWatch
 from otel_mlperf.recorder.sections.section_context import PARENTS
@@ -93,13 +94,25 @@ def begin(name: str, config: Config, params: dict[str, Any], tags: list[str], st
         run.before_end.append(use.finish)
     if config.reads("gc"):
         watch_garbage(recorder, recorder.cells)
-    # The only thread of ours in the training process: for who asks for more than the usual.
-    if config.reads("stacks") and config.readings != "basic":
+    if config.reads("stacks"):
+        _watch_stacks(recorder, at_once=config.readings != "basic")
+    watch.start()
+    return run
+
+
+def _watch_stacks(recorder: Recorder, *, at_once: bool) -> None:
+    """Looks at stacks, else as soon as the steps' sections say too little."""
+
+    # The only thread of ours in the training process.
+    def watch() -> None:
         from otel_mlperf.recorder.instruments.stack_samples import watch_stacks
 
         watch_stacks(recorder, recorder.cells, lambda: bool(recorder.stepping.open))
-    watch.start()
-    return run
+
+    if at_once:
+        watch()
+    else:
+        recorder.stepping.now_and_then.append(StackChoice(recorder, watch).look)
 
 
 def _describe(name: str, config: Config, params: dict[str, Any], tags: list[str]) -> JournalMeta:

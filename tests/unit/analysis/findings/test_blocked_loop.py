@@ -11,6 +11,7 @@ from otel_mlperf import names
 from otel_mlperf.analysis.findings.finding_sources import judge_run
 from otel_mlperf.store.run_folders import read_run
 
+LINE = {names.CODE_FILE: "train.py", names.CODE_LINE: "7", names.CODE_FUNCTION: "main"}
 PARTS = {"forward": 40 * MS, "backward": 30 * MS}
 
 
@@ -134,7 +135,14 @@ def test_what_is_beside_the_steps_is_not_in_them(tmp_path):
     assert judged(tmp_path, parts=parts, own=24 * MS, on_cpu=0.75) is None
 
 
-def test_where_lines_are_known_these_are_named_instead(tmp_path):
+def test_lines_that_write_are_named_instead(tmp_path):
     """Samples of the main thread say more than that it stands still."""
-    line = {names.CODE_FILE: "train.py", names.CODE_LINE: "7", names.CODE_FUNCTION: "<module>"}
-    assert judged(tmp_path, writes=10, line=line) is None
+    assert judged(tmp_path, writes=10, line=LINE | {names.STACK_CALL: "fsync"}) is None
+
+
+def test_the_line_is_named_that_stands_still_in_something_unknown(tmp_path):
+    """What a call of that name waits for is not known here."""
+    one = judged(tmp_path, line=LINE | {names.STACK_CALL: "rendezvous"})
+
+    assert "a network, a lock" in one.summary
+    assert one.summary.endswith("likely by rendezvous() at train.py:7 in main")

@@ -64,8 +64,35 @@ def test_output_in_each_step_is_found_with_its_line(tmp_path, call, library):
     assert one.id == "sync_in_loop"
     assert one.evidence["share"] == pytest.approx(0.3)
     assert one.gain.low < 0.3 < one.gain.high
-    assert f"30% of a step on output and on waiting for it, most of it in {call}() (" in one.summary
+    assert (
+        f"30% of a step on output and on results that it asks for, most of it in {call}() ("
+        in one.summary
+    )
     assert "train.py:20 in main" in one.summary
+
+
+def test_a_result_that_is_asked_for_again_and_again_is_found(tmp_path):
+    """Each ``item()`` of a check of all parameters holds up the loop, on a CPU too."""
+    found = judged(tmp_path, (20, "item", "", "", 30), (20, "std", "", "", 30))
+
+    (one,) = found.values()
+    assert one.id == "sync_in_loop"
+    assert one.evidence["share"] == pytest.approx(0.3)
+
+
+@pytest.mark.parametrize("call", ["to", "double", "contiguous", "astype"])
+def test_another_type_or_order_of_elements_is_a_conversion(tmp_path, call):
+    """A batch that is made anew in each step, with what the same line computes of it."""
+    found = judged(tmp_path, (20, call, "", "", 40), (20, "", "", "", 20))
+
+    (one,) = found.values()
+    assert one.id == "conversions"
+    assert one.evidence["share"] == pytest.approx(0.3)
+
+
+def test_a_copy_to_a_gpu_is_no_conversion(tmp_path):
+    """That is a transfer, by the same name."""
+    assert judged(tmp_path, (20, "to", "", "", 60), gpu=True) == {}
 
 
 def test_conversions_are_found_with_what_python_does_around_them(tmp_path):
@@ -134,6 +161,14 @@ def test_a_loop_over_a_tensor_is_a_line_of_its_own(tmp_path):
     found = judged(tmp_path, *line, own=200 * MS)
 
     assert found["conversions"].evidence["share"] == pytest.approx(24 / 28 * 200 / 299, rel=0.01)
+
+
+def test_what_lines_explain_is_not_unexplained_besides(tmp_path):
+    """Of 38 % in no section 35 are output: no more than three are left."""
+    ids = {"uncovered", "sync_in_loop"}
+    found = judged(tmp_path, (20, "print", "", "", 70), own=60 * MS, ids=ids)
+
+    assert list(found) == ["sync_in_loop"]
 
 
 def test_two_looks_do_not_stand_for_half_a_step(tmp_path):

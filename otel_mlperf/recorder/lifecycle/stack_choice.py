@@ -1,0 +1,60 @@
+"""Is so much of the steps in no section that the main thread's stack is worth a look?
+
+Sections say what a step does; where they say little of it, lines of the program can. By what the
+agent has added up: it is asked after a second of steps, and then ever more seldom, so that a run of
+days asks some twenty times. Until then, and in all runs whose sections say enough, there is no
+thread of ours in the training process.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from otel_mlperf import names
+from otel_mlperf.journal.layout import START
+from otel_mlperf.journal.section_sums import read_mark, read_sums
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from otel_mlperf.recorder.lifecycle.recorder import Recorder
+
+_FIRST_NS: Final = 1_000_000_000
+_UNCOVERED: Final = 0.15
+"""Share of the steps in no section from which on it is."""
+_FEWEST: Final = 5
+"""Steps from which on there is anything to say about a usual one."""
+
+
+class StackChoice:
+    """Calls ``watch`` once, when it is."""
+
+    def __init__(self, recorder: Recorder, watch: Callable[[], None]) -> None:
+        self._recorder, self._watch = recorder, watch
+        self._begin_ns = self._due_ns = 0
+        self._is_watched = False
+
+    def look(self, now_ns: int) -> None:
+        """Called now and then, in a step: asks if that is due."""
+        if not self._begin_ns:
+            self._begin_ns, self._due_ns = now_ns, now_ns + _FIRST_NS
+        if self._is_watched or now_ns < self._due_ns:
+            return
+        self._due_ns = 2 * now_ns - self._begin_ns
+        if self._uncovered() > _UNCOVERED:
+            self._is_watched = True
+            self._watch()
+
+    def _uncovered(self) -> float:
+        """Share of the steps of which the agent has told, 0.0 to 1.0; 0.0: too few."""
+        published = read_sums(self._recorder.journal.path)
+        told = read_mark(published, START) if published is not None else None
+        about = self._recorder.registry.about
+        steps = [
+            of
+            for entry, of in (told.sections if told is not None else {}).items()
+            if about(entry)[1] == names.STEP
+        ]
+        if sum(of.count for of in steps) < _FEWEST:
+            return 0.0
+        return sum(of.self_ns for of in steps) / sum(of.total_ns for of in steps)
