@@ -35,7 +35,7 @@ _BEYOND: Final = ((0.3, 2.0), (0.25, 1.5))
 """Of a usual step, and of the standard deviation of the shorter half: by which a step is beyond."""
 _DEVIATION: Final = 0.16
 """Quantile that is a standard deviation below the median."""
-_GRAVE: Final = 0.05
+_GRAVE: Final = 0.1
 """Share of the steps' time from which on it is a warning, whatever it is that takes longer."""
 _LEAST_NS: Final = 1_000_000
 """Of a stall that takes a smaller share: a loop of steps that short does more than its steps."""

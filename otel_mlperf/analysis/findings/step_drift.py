@@ -18,6 +18,8 @@ _FEWEST: Final = 60
 _CONFIDENCE: Final = 0.999
 _LEAST_SURE: Final = 0.1
 """By which late steps must surely take longer: a machine that others share is that uneven."""
+_BEGIN: Final = 12
+"""Part of the steps, one in so many, that has hardly grown: five steps at least."""
 _MOST_WAITED: Final = 0.9
 """Share of the time in which threads wait for CPUs, beyond which the rest tells nothing."""
 
@@ -55,10 +57,19 @@ def find_step_drift(numbers: RunNumbers) -> list[Finding]:
             },
             where=Where(steps=_steps(series, slice(len(series.numbers) - third, None))),
             # Inputs may have grown as well: then nothing is won.
-            gain=Gain(low=0.0, high=max(0.0, 1 - first.value / whole)),
+            gain=Gain(low=0.0, high=max(0.0, 1 - _at_begin(series, first.value) / whole)),
             command=f"otel-mlperf show {numbers.summary.short_id}",
         )
     ]
+
+
+def _at_begin(series: StepSeries, early_ns: float) -> float:
+    """What a step took before anything had grown, ns: the first third has grown by itself.
+
+    Where the very first steps are longer, caches and clocks were not warm yet.
+    """
+    begin = estimate_mean(series.durations_ns[: len(series.numbers) // _BEGIN], TRIMMED)
+    return min(early_ns, begin.value)
 
 
 def _more_pace(numbers: RunNumbers, series: StepSeries, third: int) -> float:

@@ -51,7 +51,9 @@ def test_steps_that_grow_are_found_with_how_much(tmp_path):
     evidence = found.evidence
     assert evidence["late_ns"] / evidence["early_ns"] == pytest.approx(1.29, abs=0.03)
     assert found.where.steps == (200, 299)
-    assert found.gain.low == 0.0 < found.gain.high < 0.2
+    # 26 ms on average, and 21 at the beginning.
+    assert found.gain.low == 0.0
+    assert found.gain.high == pytest.approx(5 / 26, abs=0.03)
 
 
 def cpu_read(run, of_main, seconds=10):
@@ -288,6 +290,18 @@ def test_time_in_no_section_is_found(tmp_path):
 
     assert found.evidence["share"] == pytest.approx(0.5, rel=0.05)
     assert found.gain is None
+
+
+def test_many_validations_are_a_share_of_a_short_run_too(tmp_path):
+    """Six of half a second in one of six; a single one of three seconds may be its end."""
+    run = steady(tmp_path, count=140, spacing=25 * MS)
+    for _ in range(6):
+        run.outside("validate", S // 2)
+    once = steady(tmp_path / "once", count=140, spacing=25 * MS)
+    once.outside("validate", 3 * S)
+
+    assert found_in(run)["validation"].evidence["share"] == pytest.approx(3 / 6.4, rel=0.05)
+    assert "validation" not in found_in(once)
 
 
 def test_long_validations_and_checkpoints_are_shares_of_the_run(tmp_path):
