@@ -106,6 +106,12 @@ GRAPH_NODES: Final = Metric(
     "gauge",
     "Operations of the graph of a backward pass, at the 2nd, 20th and 200th pass; 20,000 at most.",
 )
+GRAPH_SELECTS: Final = Metric(
+    "pytorch.autograd.graph.selects",
+    "{node}",
+    "gauge",
+    "Of these, those that take one element out along a dimension: a loop over time, say.",
+)
 OPTIMIZER_HISTORY: Final = Metric(
     "pytorch.optimizer.history.limit",
     "By",

@@ -4,12 +4,13 @@ By the operations in the graph of a backward pass, as autograd has them, and the
 pass, as far as the main thread had a CPU. To run one takes the engine some 5 µs on a CPU of today,
 whatever it computes: 7 µs an operation were measured on one row of 64 numbers, 350 µs in a
 transformer of 256 dimensions. Where the loop calls the model many times before it goes back once,
-it is likely for single items, and larger operations are small, too.
+or takes many elements out one by one, it computes single items, and larger operations are small,
+too.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from otel_mlperf import names
 from otel_mlperf.analysis.findings.cpu_shares import read_cpu_shares
@@ -30,6 +31,8 @@ _CALLS: Final = 16
 """Calls of a model for each backward pass, from which on they are likely for single items."""
 _LEAST_CALLED: Final = 0.1
 """Of an operation that it takes without what it computes, where there are so many calls."""
+_SELECTS: Final = 32
+"""Elements that are taken out one by one in a backward pass, for which the same holds."""
 _COMPUTING: Final = (names.FORWARD, names.BACKWARD)
 _NODES: Final = """SELECT rank, arg_max(value, time_ns) FROM readings
 WHERE name = $name AND rank IS NOT NULL GROUP BY rank ORDER BY rank"""
@@ -39,6 +42,24 @@ _PASSES: Final = """SELECT rank, spent / backwards, coalesce(forwards, 0) / back
         sum(count) FILTER (name = $forward) AS forwards
     FROM sections WHERE phase = $phase AND n > 0 GROUP BY rank)
     WHERE backwards > 0"""
+
+
+class _Single(NamedTuple):
+    """By what it shows that single items are computed, in a backward pass."""
+
+    calls: float
+    """Of the model."""
+    selects: float
+    """Elements that are taken out of a tensor."""
+
+    @property
+    def words(self) -> str:
+        """That say so; empty: they are not."""
+        if self.calls >= _CALLS:
+            return f"; the model is called {self.calls:.0f} times for each"
+        if self.selects >= _SELECTS:
+            return f"; {self.selects:.0f} elements are taken out one by one for each"
+        return ""
 
 
 def find_small_operators(numbers: RunNumbers) -> list[Finding]:
@@ -60,18 +81,20 @@ def find_small_operators(numbers: RunNumbers) -> list[Finding]:
         for one in shares.ranks
         if one.main_on_cpu
     }
+    selects = dict(numbers.store.rows(_NODES, name=names.GRAPH_SELECTS.name))
     for rank, nodes in numbers.store.rows(_NODES, name=names.GRAPH_NODES.name):
         pass_ns, calls = passes.get(rank, (0.0, 0.0))
         each_ns = pass_ns / nodes if nodes >= _MANY else 0.0
         each_ns *= running.get(rank, 1.0)
         share = min(1.0, _EACH_NS / each_ns) if each_ns else 0.0
-        if row.holds(share) or (calls >= _CALLS and share >= _LEAST_CALLED):
-            return [_finding(numbers, rank, nodes, each_ns, share, calls)]
+        single = _Single(calls, selects.get(rank, 0.0))
+        if row.holds(share) or (single.words and share >= _LEAST_CALLED):
+            return [_finding(numbers, rank, nodes, each_ns, share, single)]
     return []
 
 
 def _finding(
-    numbers: RunNumbers, rank: int, nodes: float, each_ns: float, share: float, calls: float
+    numbers: RunNumbers, rank: int, nodes: float, each_ns: float, share: float, single: _Single
 ) -> Finding:
     row, steps = row_of("small_operators"), numbers.summary.steps
     computing = sum(
@@ -81,21 +104,23 @@ def _finding(
     )
     words = {"nodes": nodes, "each": each_ns / 1e3, "value": share}
     where = _line(numbers, rank)
-    called = f"; the model is called {calls:.0f} times for each" if calls >= _CALLS else ""
     # Single items have most of it from being single; else what is left is what they compute, which
     # larger operations do faster, too.
-    kept = 1.0 if called else share
+    kept = 1.0 if single.words else share
     return Finding(
         id=row.id,
         severity=row.severity,
-        summary=row.summary.format(**words) + called + (f"; likely by {where}" if where else ""),
+        summary=row.summary.format(**words)
+        + single.words
+        + (f"; likely by {where}" if where else ""),
         action=row.action,
         evidence={
             "operations": nodes,
             "each_ns": each_ns,
             "dispatch_share": share,
             "forward_and_backward_share": computing,
-            "calls": calls,
+            "calls": single.calls,
+            "selects": single.selects,
         },
         where=Where(section=where or names.BACKWARD, rank=rank),
         gain=Gain(low=kept * computing * 0.75, high=computing),

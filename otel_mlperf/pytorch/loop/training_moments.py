@@ -72,8 +72,9 @@ class Backward(LoopMoment):
         self._loop.backward_begins()
         self._passes += 1
         if self._passes in _COUNTED and self._recorder is not None:
-            metric, count = names.GRAPH_NODES, count_operations(subject)
-            self._recorder.cells.set(metric.name, metric.unit, count)
+            size = count_operations(subject)
+            for metric, count in zip((names.GRAPH_NODES, names.GRAPH_SELECTS), size, strict=True):
+                self._recorder.cells.set(metric.name, metric.unit, count)
         super()._begins(subject)
 
 

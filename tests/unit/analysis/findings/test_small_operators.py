@@ -12,7 +12,7 @@ from otel_mlperf.analysis.findings.finding_sources import judge_run
 from otel_mlperf.store.run_folders import read_run
 
 
-def judged(tmp_path, nodes, backward_ns=8 * MS, gpu=False, on_cpu=None, calls=1):
+def judged(tmp_path, nodes, backward_ns=8 * MS, gpu=False, on_cpu=None, calls=1, selects=0):
     """Findings of a run of steps of 20 ms with so many operations in a backward pass."""
     run = RunFolderBuilder(tmp_path)
     for n in range(400):
@@ -21,10 +21,11 @@ def judged(tmp_path, nodes, backward_ns=8 * MS, gpu=False, on_cpu=None, calls=1)
         step = {"rank": 0, "restart": 0, "phase": "train", "n": n, "number": n}
         run.section(step, "forward", half_ns, count=calls)
     for at in (1, 2):
-        run.row(
-            "readings", rank=0, restart=0, name=names.GRAPH_NODES.name,
-            labels=json.dumps({}), time_ns=START + at * S, value=float(nodes),
-        )  # fmt: skip
+        for metric, value in ((names.GRAPH_NODES, nodes), (names.GRAPH_SELECTS, selects)):
+            run.row(
+                "readings", rank=0, restart=0, name=metric.name,
+                labels=json.dumps({}), time_ns=START + at * S, value=float(value),
+            )  # fmt: skip
     for at in (0, 6) if on_cpu is not None else ():
         for metric, rate in (
             (names.CGROUP_CPU_LIMIT, 0),
@@ -61,6 +62,15 @@ def test_a_model_that_is_called_for_each_item_is_found(tmp_path):
     assert "the model is called 64 times for each" in one.summary
     assert (one.gain.low, one.gain.high) == pytest.approx((0.75 * 19 / 20, 19 / 20))
     assert judged(tmp_path / "accumulated", 1000, backward_ns=18 * MS, calls=8) == []
+
+
+def test_a_loop_over_time_is_found(tmp_path):
+    """Of 18 µs each, too; a few elements are taken out in many a model."""
+    (one,) = judged(tmp_path, 1000, backward_ns=18 * MS, selects=200)
+
+    assert "200 elements are taken out one by one for each" in one.summary
+    assert (one.gain.low, one.gain.high) == pytest.approx((0.75 * 19 / 20, 19 / 20))
+    assert judged(tmp_path / "few", 1000, backward_ns=18 * MS, selects=12) == []
 
 
 def test_a_small_model_is_no_finding(tmp_path):
