@@ -154,7 +154,7 @@ def _stem(name: str) -> str:
 
 
 def watch_stacks(recording: Recording, cells: Cells, is_in_step: Callable[[], bool]) -> None:
-    """Samples this thread, in which the run begins, from now on, until the recording is retired."""
+    """Samples this thread, the loop's, from now on, until the recording is retired."""
     samples = StackSamples(cells, is_in_step, threading.get_ident())
     recording.at_retire.append(samples.end)
     samples.start()
