@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -42,9 +43,8 @@ def as_rank(told: str, folder: str) -> Iterator[None]:
 def _begin(text: str, folder: str) -> Run | None:
     if unreplaced() is not None:
         return None  # it records already
-    from ray import train
-
-    told, place = msgspec.json.decode(text, type=Autostart), train.get_context()
+    told = msgspec.json.decode(text, type=Autostart)
+    place = importlib.import_module("ray.train").get_context()
     rank = place.get_world_rank()
     LoopThread.move_here()
     who = Identity(
