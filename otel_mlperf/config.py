@@ -201,6 +201,12 @@ class Config:
         "So many calls of each section of ``span(profile=…)`` are profiled, in each process and "
         "phase.",
     )
+    cuda_memory_history: int = set_by(
+        "OTEL_MLPERF_CUDA_MEMORY_HISTORY",
+        0,
+        "So many of the newest CUDA allocations are kept with their stacks, for the files that are "
+        "written when GPU memory runs out; 0: none.",
+    )
     request_within_s: str = set_by(
         "OTEL_MLPERF_REQUEST_WITHIN_S",
         "",

@@ -59,8 +59,16 @@ class Cuda:
     emptied: int = 0
     OutOfMemoryError = OutOfMemoryError
 
+    history: dict | None = None
+    """How the history of allocations is kept; None: it is not."""
+
     def __post_init__(self):
-        self.memory = SimpleNamespace(_snapshot=lambda: self.snapshot)
+        self.memory = SimpleNamespace(
+            _snapshot=lambda: self.snapshot, _record_memory_history=self._keep_history
+        )
+
+    def _keep_history(self, enabled="all", **how):
+        self.history = how if enabled else None
 
     def is_initialized(self):
         return self.initialized
@@ -97,7 +105,8 @@ class Cuda:
 def fake_torch(*accounts: Account, **settings) -> SimpleNamespace:
     """A module as torch, with a device for each account."""
     cuda = Cuda(list(accounts) or [Account()], **settings)
-    return SimpleNamespace(cuda=cuda, version=SimpleNamespace(hip=None))
+    inner = SimpleNamespace(_cuda_isHistoryEnabled=lambda: cuda.history is not None)
+    return SimpleNamespace(cuda=cuda, version=SimpleNamespace(hip=None), _C=inner)
 
 
 LAUNCH_NS = 5_000

@@ -1,16 +1,18 @@
 """How is the state of PyTorch's CUDA allocator written into the run folder?
 
-``memory/<rank>-<n>.pickle`` for pytorch.org/memory_viz (with its history, if the program records
-that), ``.txt`` for people, ``.json`` for programs. What cannot be had is left out.
+``memory/<rank>-<n>.pickle`` for pytorch.org/memory_viz (with its history, if the setting or the
+program has that kept), ``.txt`` for people, ``.json`` for programs. What cannot be had is left out.
 """
 
 from __future__ import annotations
 
 import time
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from otel_mlperf.foreign_errors import raise_foreign
+from otel_mlperf.pytorch.memory.allocation_history import live_blocks
 from otel_mlperf.recorder.core.faults import log
 from otel_mlperf.whole_file import write_whole
 
@@ -40,11 +42,11 @@ def write_allocator(meta: JournalMeta, torch: Any, why: str) -> Path | None:
     except OSError as error:
         log.warning("the allocator's state is not written: %s", error)
         return None
-    device = torch.cuda.current_device()
+    device, snapshot = torch.cuda.current_device(), cache(torch.cuda.memory._snapshot)
     pieces: dict[str, Callable[[], bytes]] = {
         # The format of pytorch.org/memory_viz; nothing here ever reads one.
-        ".pickle": lambda: pickle.dumps(torch.cuda.memory._snapshot()),
-        ".txt": lambda: b"%s\n\n%s" % (_text(why), _text(torch.cuda.memory_summary(device))),
+        ".pickle": lambda: pickle.dumps(snapshot()),
+        ".txt": lambda: _told(why, torch.cuda.memory_summary(device), snapshot),
         ".json": lambda: _facts(meta, torch, device, why),
     }
     written = [_write_piece(base + suffix, make) for suffix, make in pieces.items()]
@@ -66,6 +68,15 @@ def _facts(meta: JournalMeta, torch: Any, device: int, why: str) -> bytes:
         "accounts": accounts,
     }
     return msgspec.json.format(msgspec.json.encode(facts))
+
+
+def _told(why: str, summary: str, snapshot: Callable[[], Any]) -> bytes:
+    try:
+        blocks = live_blocks(snapshot())
+    except Exception as problem:  # noqa: BLE001 - a version of torch that answers otherwise
+        raise_foreign(problem)
+        blocks = ""
+    return b"\n\n".join(map(_text, filter(None, (why, blocks, summary))))
 
 
 def _text(value: object) -> bytes:

@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 def memory_snapshot(why: str = "asked for") -> Path | None:
     """Writes the state of PyTorch's CUDA allocator into the run folder, now.
 
-    The same files as when GPU memory runs out: a pickle for pytorch.org/memory_viz, with the
-    history of allocations if the program records it (by
-    ``torch.cuda.memory._record_memory_history()``), a text and a JSON.
+    The same files as when GPU memory runs out: a pickle for pytorch.org/memory_viz, a text and a
+    JSON. With the setting ``cuda_memory_history``, or where the program has PyTorch keep it, the
+    history of allocations is in the pickle, and in the text the lines that hold most.
 
     Args:
         why: it is written; stands in the text and in the JSON.

@@ -48,11 +48,34 @@ def test_state_is_written_and_named(run, faked, caplog):
     assert raised.value is error
     assert (snapshot_of(inner), snapshot_of(outer)) == ("memory/0-1.pickle", None)
     assert pickle.loads((folder / "0-1.pickle").read_bytes()) == faked.cuda.snapshot
-    assert (folder / "0-1.txt").read_text() == f"{TEXT}\n\nsummary of 0"
+    text = (folder / "0-1.txt").read_text()
+    assert (text[: len(TEXT)], text.rpartition("\n\n")[2]) == (TEXT, "summary of 0")
     facts = json.loads((folder / "0-1.json").read_text())
     assert (facts["error"], facts["rank"], facts["device"]) == (TEXT, 0, 0)
     assert facts["accounts"] == {"0": faked.cuda.accounts[0].nested()}
     assert sum("out of GPU memory" in record.getMessage() for record in caplog.records) == 1
+
+
+def test_lines_that_hold_most_memory(run, faked):
+    """Of what is in use, by the innermost line that is not PyTorch's; with how many pieces."""
+    ours = {"filename": "/srv/train.py", "line": 14, "name": "forward"}
+    frames = [{"filename": "/v/torch/nn/linear.py", "line": 1, "name": "forward"}, ours]
+    state = {"state": "active_allocated", "size": 512}
+    blocks = [
+        *({**state, "requested_size": 500, "frames": frames} for _ in range(3)),
+        {**state, "size": 900, "frames": []},
+        {"state": "inactive", "size": 1 << 40, "frames": frames},
+    ]
+    faked.cuda.snapshot = {"segments": [{"blocks": blocks}], "device_traces": []}
+    with pytest.raises(OutOfMemoryError), om.span("forward"):
+        raise OutOfMemoryError(TEXT)
+
+    _, head, first, second, *_ = filter(
+        None, (run.path / "memory" / "0-1.txt").read_text().split("\n")
+    )
+    assert head == "Memory in use, by the line that allocated it"
+    assert first.strip() == "1,500 bytes in 3: /srv/train.py:14 forward"
+    assert second.strip().startswith("900 bytes in 1: not known")
 
 
 def test_step_and_run(run):

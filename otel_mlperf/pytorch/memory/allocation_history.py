@@ -1,0 +1,100 @@
+"""Where was allocated on CUDA devices, kept for the moment at which memory runs out?
+
+PyTorch keeps it itself, the newest so many allocations with their stacks, where the setting asks
+for it: from the first step in which CUDA is in use until the run's end. Where the program has it
+kept already, it stays as it is.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Any, Final
+
+from otel_mlperf.foreign_errors import is_foreign
+from otel_mlperf.pytorch.memory.allocator import loaded_torch
+from otel_mlperf.recorder.api.start import at_begin
+from otel_mlperf.recorder.core.faults import say_once
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from otel_mlperf.recorder.lifecycle.run import Run
+
+_OF_TORCH: Final = "/torch/"
+_MOST: Final = 20
+"""Lines of a text."""
+UNKNOWN: Final = "not known: OTEL_MLPERF_CUDA_MEMORY_HISTORY says how many allocations are kept"
+
+
+class AllocationHistory:
+    """Has it kept for one run.
+
+    Args:
+        entries: so many allocations.
+        find_torch: finds torch once CUDA is initialised.
+    """
+
+    def __init__(self, entries: int, find_torch: Callable[[], Any] = loaded_torch) -> None:
+        self._entries, self._find_torch = entries, find_torch
+        self._is_settled = False
+        self._kept_by: Any = None
+
+    def look(self, _now_ns: int = 0) -> None:
+        """Begins once CUDA is in use; raises nothing but what a signal handler did."""
+        torch = None if self._is_settled else self._find_torch()
+        if torch is None:
+            return
+        self._is_settled = True
+        try:
+            if not torch._C._cuda_isHistoryEnabled():
+                self._kept_by = torch.cuda.memory
+                torch.cuda.memory._record_memory_history(
+                    context="alloc", stacks="python", max_entries=self._entries
+                )
+        except Exception as error:
+            if is_foreign(error):
+                raise
+            say_once("the history of CUDA memory is not kept: %s: %s",
+                     type(error).__name__, error)  # fmt: skip
+
+    def finish(self) -> None:
+        """Ends what was begun here."""
+        if self._kept_by is not None:
+            self._kept_by._record_memory_history(enabled=None)
+
+
+def live_blocks(snapshot: Mapping[str, Any]) -> str:
+    """The lines whose memory is in use in a snapshot of the allocator, the most first; or none."""
+    sizes, counts = Counter[str](), Counter[str]()
+    for segment in snapshot["segments"]:
+        for block in segment["blocks"]:
+            if block["state"] == "active_allocated":
+                place = _place(block.get("frames") or [])
+                sizes[place] += block.get("requested_size", block["size"])
+                counts[place] += 1
+    told = [f"{size:>18,} bytes in {counts[place]:,}: {place}" for place, size in _first(sizes)]
+    return "\n".join(["Memory in use, by the line that allocated it", *told]) if told else ""
+
+
+def _first(sizes: Counter[str]) -> list[tuple[str, int]]:
+    return sorted(sizes.items(), key=lambda item: (-item[1], item[0]))[:_MOST]
+
+
+def _place(frames: list[Mapping[str, Any]]) -> str:
+    """The innermost line that is not PyTorch's own."""
+    theirs = [frame for frame in frames if _OF_TORCH not in frame["filename"]]
+    for frame in (*theirs, *frames):
+        return f"{frame['filename']}:{frame['line']} {frame['name']}"
+    return UNKNOWN
+
+
+def _begin(run: Run) -> None:
+    recorder = run._recorder
+    if recorder is not None and recorder.config.cuda_memory_history:
+        history = AllocationHistory(recorder.config.cuda_memory_history)
+        history.look()
+        recorder.stepping.now_and_then.append(history.look)
+        run.before_end.append(history.finish)
+
+
+at_begin.append(_begin)
