@@ -15,7 +15,7 @@ help:
 	@echo "make lint   format, lint, types and import contracts only"
 	@echo "make bench  print the overhead tables"
 	@echo "make load   put it under loads and faults, and count (SOAK_MINUTES=20 OUTAGE_S=10)"
-	@echo "make cluster  run deploy/cluster with real Kafka and OpenSearch, kill Kafka, and count; needs Java"
+	@echo "make cluster  run deploy/cluster with real Kafka and OpenSearch, kill its parts, and count; needs Java"
 
 demo: $(READY)
 	$(BIN)/python examples/train_digits.py
@@ -47,7 +47,7 @@ cluster: $(READY)
 	else \
 		$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/cluster.txt; \
 	fi
-	$(BIN)/python -m pytest -p no:randomly tests/unit/deploy/test_cluster.py \
+	$(BIN)/python -m pytest -p no:randomly -o faulthandler_timeout=600 tests/unit/deploy/test_cluster.py \
 		tests/cluster/files.py tests/cluster/sampling.py tests/cluster/nodes.py tests/cluster/kills.py
 
 # Built anew when the pins or the package's metadata change; otherwise this costs nothing.

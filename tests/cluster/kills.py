@@ -57,7 +57,7 @@ def test_ids_and_labels_are_complete(chain, told):
         wait_for_steps(chain, one)
 
 
-@together("jaeger", "jaeger+opensearch", "consumer+jaeger", "consumer+opensearch")
+@together("jaeger", "consumer+jaeger", "jaeger+opensearch")
 def test_what_jaeger_held_is_read_again_from_kafka(chain, told, killed):
     """Jaeger's writer answers before OpenSearch has: a new group of consumers brings the rest."""
     with sent.training(chain.node.otlp_http, SECONDS) as one:
@@ -77,7 +77,7 @@ def test_what_jaeger_held_is_read_again_from_kafka(chain, told, killed):
 
 @together(
     "node", "gateway", "kafka", "consumer", "opensearch", "prometheus",
-    "node+gateway", "gateway+kafka", "kafka+consumer", "consumer+prometheus",
+    "node+gateway", "gateway+kafka", "kafka+consumer", "consumer+opensearch", "consumer+prometheus",
 )  # fmt: skip
 def test_killed_parts_lose_nothing(chain, told, killed):
     """Killed under load and back a little later, alone or with a neighbour: nothing is missing."""

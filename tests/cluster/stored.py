@@ -24,15 +24,13 @@ class StoredSpan(NamedTuple):
 
 def count_stored(url: str, service: str) -> int:
     """How many of a service's spans are stored, those that are stored again among them."""
-    # An index that is made, or read anew after a kill, does not answer before.
-    _ask(f"{url}/_cluster/health/{INDICES}?wait_for_status=yellow&timeout=50s", method="GET")
-    _ask(f"{url}/{INDICES}/_refresh")
+    _show_all(url)
     return int(_ask(f"{url}/{INDICES}/_count", {"query": _of(service)})["count"])
 
 
 def stored_spans(url: str, service: str) -> Counter[StoredSpan]:
     """A service's spans, with the number of times that each is stored: Jaeger shows it once."""
-    _ask(f"{url}/{INDICES}/_refresh")
+    _show_all(url)
     fields = ["traceID", "spanID", "process.tags"]
     asked = {"size": 5000, "_source": fields, "sort": ["_doc"], "query": _of(service)}
     page = _ask(f"{url}/{INDICES}/_search?scroll=2m", asked)
@@ -41,9 +39,16 @@ def stored_spans(url: str, service: str) -> Counter[StoredSpan]:
         found.update(_spans(page["hits"]["hits"]))
         again = {"scroll": "2m", "scroll_id": page["_scroll_id"]}
         page = _ask(f"{url}/_search/scroll", again)
-    # A look that stays open would be one of the 500 that a node allows.
-    _ask(f"{url}/_search/scroll", {"scroll_id": page["_scroll_id"]}, "DELETE")
+    # A look that stays open would be one of the 500 that a node allows; of no index there is none.
+    if "_scroll_id" in page:
+        _ask(f"{url}/_search/scroll", {"scroll_id": page["_scroll_id"]}, "DELETE")
     return found
+
+
+def _show_all(url: str) -> None:
+    # An index that is made, or read anew after a kill, does not answer before.
+    _ask(f"{url}/_cluster/health/{INDICES}?wait_for_status=yellow&timeout=50s", method="GET")
+    _ask(f"{url}/{INDICES}/_refresh")
 
 
 def _of(service: str) -> dict[str, Any]:
