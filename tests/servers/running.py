@@ -45,8 +45,12 @@ def wait_until(condition: Callable[[], T], timeout: float = PATIENCE_S, what: st
     return answer
 
 
+_given: set[int] = set()
+"""Ports that were given out: who has one may not listen at it yet."""
+
+
 def free_ports(count: int) -> list[int]:
-    """Different ports that nothing listens on now.
+    """Ports that nothing listens on now, each given out once.
 
     They lie below the range that the kernel gives to outgoing connections, so that a server which
     is stopped for a while finds its port free again.
@@ -56,8 +60,9 @@ def free_ports(count: int) -> list[int]:
     while len(found) < count:
         port = dice.randrange(15_000, 32_000)
         with socket.socket() as probe:
-            if port not in found and probe.connect_ex(("127.0.0.1", port)):
+            if port not in found | _given and probe.connect_ex(("127.0.0.1", port)):
                 found.add(port)
+    _given.update(found)
     return list(found)
 
 
