@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 QUIET_S = 60.0
 """Nothing has come for so long: what is missing then does not come any more."""
+LATER = 64
+"""Traces that are sent after a run's: so many that some are in each partition of Kafka."""
 
 
 def settled(one: loads.Under) -> set[StoredSpan]:
@@ -28,11 +30,25 @@ def settled(one: loads.Under) -> set[StoredSpan]:
     return recorded
 
 
-def arrived(
-    chain: Chain, one: loads.Under, recorded: set[StoredSpan], quiet_s: float = QUIET_S
-) -> Counter[StoredSpan]:
-    """How often each span of the run is stored, once all are there or no more come."""
-    url, service = chain.opensearch.url, one.variables["OTEL_SERVICE_NAME"]
+def arrived(chain: Chain, one: loads.Under) -> Counter[StoredSpan]:
+    """How often each span of the run is stored, once what was sent after all of it is there.
+
+    A partition is read in order: what is missing then does not come any more.
+    """
+    later = sent.new_trace_ids(LATER)
+    for trace in later:
+        sent.post(chain.node.otlp_http, sent.step_of_ranks(trace, range(1), -1))
+    wanted, url = {trace.hex() for trace in later}, chain.opensearch.url
+    wait_until(
+        lambda: wanted <= {span.trace_id for span in stored_spans(url, sent.SIMULATED)},
+        what="what was sent after the run",
+    )
+    return stored_spans(url, sent.service_of(one))
+
+
+def read_again(chain: Chain, one: loads.Under, recorded: set[StoredSpan]) -> Counter[StoredSpan]:
+    """The same while a new group of consumers reads: once none is missing, or no more come."""
+    url, service = chain.opensearch.url, sent.service_of(one)
     before, since, read = -1, time.monotonic(), -1
     found: Counter[StoredSpan] = Counter()
     while True:
@@ -41,14 +57,14 @@ def arrived(
             before, since = count, time.monotonic()
         elif count != read:  # to read all of them while more come would keep the store busy
             found, read = stored_spans(url, service), count
-        if found.keys() == recorded or time.monotonic() - since > quiet_s:
+        if found.keys() == recorded or time.monotonic() - since > QUIET_S:
             return found
         time.sleep(1)
 
 
 def wait_for_steps(chain: Chain, one: loads.Under) -> None:
     """Until Prometheus counts as many steps of each rank, under its label, as the run holds."""
-    service = one.variables["OTEL_SERVICE_NAME"]
+    service = sent.service_of(one)
     query = f'ml_training_steps_total{{service_name="{service}"}}'
     made = sent.recorded_steps(one)
     wait_until(lambda: _by_rank(chain, query) == made, what=f"{made} steps of each rank")

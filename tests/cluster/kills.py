@@ -13,14 +13,13 @@ import time
 
 import pytest
 from cluster import sent
-from cluster.arrivals import arrived, settled, wait_for_steps
+from cluster.arrivals import arrived, read_again, settled, wait_for_steps
+from cluster.stored import stored_spans
 from runs import environment
 from servers.running import wait_until
 
 SECONDS = 15
 """How long the ranks record: parts are killed after a third of it, and away for another third."""
-QUIET_S = 20.0
-"""As long is waited for what does not come because a store's writer held it: a replay follows."""
 
 
 def together(*pairs: str):
@@ -50,7 +49,7 @@ def test_ids_and_labels_are_complete(chain, told):
     """Nothing killed: each span is there, and each rank's steps are counted under its label."""
     with sent.training(chain.node.otlp_http, SECONDS) as one:
         recorded = settled(one)
-        found = arrived(chain, one, recorded)
+        found = arrived(chain, one)
         told("nothing killed", recorded, found)
 
         assert found.keys() == recorded
@@ -63,11 +62,10 @@ def test_what_jaeger_held_is_read_again_from_kafka(chain, told, killed):
     with sent.training(chain.node.otlp_http, SECONDS) as one:
         kill(chain, one, killed)
         recorded = settled(one)
-        found = arrived(chain, one, recorded, QUIET_S)
-        told(f"{killed} killed", recorded, found)
+        told(f"{killed} killed", recorded, arrived(chain, one))
         replaying = chain.replaying()
         replaying.start()
-        found = arrived(chain, one, recorded)
+        found = read_again(chain, one, recorded)
         replaying.kill()
         told("the same, read again from Kafka", recorded, found)
 
@@ -84,7 +82,7 @@ def test_killed_parts_lose_nothing(chain, told, killed):
     with sent.training(chain.node.otlp_http, SECONDS) as one:
         kill(chain, one, killed)
         recorded = settled(one)
-        found = arrived(chain, one, recorded)
+        found = arrived(chain, one)
         told(f"{killed} killed", recorded, found)
 
         assert found.keys() == recorded
@@ -98,11 +96,11 @@ def test_what_waits_for_a_gateway_is_kept(chain, told):
         chain.gateways[0].kill()
         recorded = settled(one)
         account = one.account
-        told("gateway gone", recorded, arrived(chain, one, recorded, quiet_s=2))
+        told("gateway gone", recorded, stored_spans(chain.opensearch.url, sent.service_of(one)))
         chain.gateways[0].start()
         recover = [sys.executable, "-m", "otel_mlperf", "recover", "latest"]
         subprocess.run(recover, env=environment(one.runs), check=True)
-        found = arrived(chain, one, recorded)
+        found = arrived(chain, one)
         told("the same, back and recovered", recorded, found)
 
         assert account["pending"] > 0

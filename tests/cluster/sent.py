@@ -51,6 +51,11 @@ def of_one_run() -> dict[str, str]:
     }
 
 
+def service_of(one: loads.Under) -> str:
+    """By what the spans and metrics of a run are found."""
+    return one.variables["OTEL_SERVICE_NAME"]
+
+
 def recorded_spans(one: loads.Under) -> set[StoredSpan]:
     """Every span that the run's own folder holds."""
     rows = _ended(one).rows("SELECT trace_id, span_id, rank FROM spans")
