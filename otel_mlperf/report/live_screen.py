@@ -35,6 +35,8 @@ _FEW_LINES: Final = 10
 _MOST_LOGGED: Final = 6
 _MOST_WARNINGS: Final = 4
 _MOST_FINDINGS: Final = 3
+_MOST_RANKS: Final = 32
+"""Where no terminal says how many have room."""
 _FIXED: Final = 42
 """Columns of a rank's line beside its section and the course of its steps."""
 _NARROWEST: Final = 11
@@ -49,7 +51,7 @@ def render_top(
     color: bool = False,
     unicode: bool = True,
 ) -> str:
-    """One frame as text; in a terminal of ``height`` lines the ranks that fit."""
+    """One frame as text; in a terminal of ``height`` lines the ranks that fit, else a few."""
     return text(top_lines(live, width, height, unicode=unicode), color=color, unicode=unicode)
 
 
@@ -66,7 +68,7 @@ def top_lines(
     if (more := len(warnings) - _MOST_WARNINGS) > 0:
         warnings[_MOST_WARNINGS:] = [[(f"! {more} more: top --json has all of them", "yellow")]]
     foot = [*warnings, *_findings(live, width), _foot(live, width)]
-    room = None
+    room = _MOST_RANKS + 1
     if height is not None:
         room = max(1, height - len(heading) - len(devices) - len(foot) - 2)
         # A frame never scrolls: in a low terminal the ranks are worth more than the devices.
@@ -151,14 +153,14 @@ def _logged(live: Live, width: int) -> list[Line]:
     return [[(short(" · ".join(words), width), "red" if bad else "")]] if words else []
 
 
-def _ranks(live: Live, width: int, room: int | None, unicode: bool) -> list[Line]:
+def _ranks(live: Live, width: int, room: int, unicode: bool) -> list[Line]:
     if not live.ranks:
         return [[("no process has recorded yet", "dim")]]
     shown = live.ranks
-    if room is not None and len(shown) > room:
-        # Who is stuck longest, where not all have room.
-        oldest = sorted(shown, key=lambda rank: -(rank.open_ns or 0))[: max(1, room - 1)]
-        shown = sorted(oldest, key=lambda rank: rank.rank)
+    if len(shown) > room:
+        # Who has died, and who is stuck longest, where not all have room.
+        worst = sorted(shown, key=lambda rank: (rank.outcome in _OUTCOMES, -(rank.open_ns or 0)))
+        shown = sorted(worst[: max(1, room - 1)], key=lambda rank: rank.rank)
     unit = column_unit(max((max(rank.step_ns) for rank in shown if rank.step_ns), default=0))
     free = width - _FIXED
     section = min(
@@ -174,7 +176,8 @@ def _ranks(live: Live, width: int, room: int | None, unicode: bool) -> list[Line
     ticks = _TICKS if unicode else _ASCII_TICKS
     lines += [_rank(rank, unit, (section, steps), ticks) for rank in shown]
     if len(shown) < len(live.ranks):
-        more = f"and {len(live.ranks) - len(shown)} more, whose sections opened later"
+        more = f"and {len(live.ranks) - len(shown):,} more"
+        more += ", whose sections opened later" if live.outcome == RUNNING else ""
         lines.append([(f"{'':5}{more}", "dim")])
     return lines
 

@@ -130,6 +130,17 @@ def test_before_the_first_step_it_says_what_is_open():
     assert lines[4] == ""
 
 
+def test_of_thousands_of_ranks_a_few_are_printed():
+    """Where no terminal says how many have room; one that died is among them."""
+    ranks = [rank(n, section="", open_ns=None, outcome="finished") for n in range(4096)]
+    ranks[3000] = rank(3000, section="", open_ns=None, outcome="killed")
+    lines = shown(ranks=ranks, world_size=4096, outcome="killed")
+
+    assert len(lines) < 60
+    assert [line.split()[0] for line in lines if line.strip().endswith("5 %")][-1] == "3000"
+    assert any(line.strip() == "and 4,064 more" for line in lines)
+
+
 def test_nobody_has_recorded_yet():
     """A run folder without a process is no error."""
     assert "no process has recorded yet" in shown(ranks=[], step=None, last={})
