@@ -25,11 +25,11 @@ class Program:
 
     def __init__(
         self, folder: Path, run_folder: Path, rank: int = 0, world: int = 1,
-        *, name: str = "", is_child: bool = False,
+        *, name: str = "", is_child: bool = False, host: str = "node",
     ) -> None:  # fmt: skip
         self.meta = JournalMeta(
             run_id="0123abcd", run_name="digits", run_folder=str(run_folder), service="digits",
-            host="node", pid=1, rank=rank, local_rank=rank, world_size=world,
+            host=host, pid=1, rank=rank, local_rank=rank, world_size=world,
             run_span=1 + (rank << 32), monotonic_ns=0, unix_ns=1_700_000_000_000_000_000,
             cost_ns=1000, is_child=is_child,
         )  # fmt: skip
