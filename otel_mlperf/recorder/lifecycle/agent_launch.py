@@ -20,6 +20,7 @@ from otel_mlperf.address_space import AGENT_BYTES, room_here, room_of_next, shor
 from otel_mlperf.config import LEVEL
 from otel_mlperf.declared_config import declare
 from otel_mlperf.foreign_errors import raise_foreign
+from otel_mlperf.ids import safe_name
 from otel_mlperf.isolated_process import command
 from otel_mlperf.journal.folder_lock import is_served
 from otel_mlperf.journal.journal_folder import make_private
@@ -216,7 +217,8 @@ def start_process(
 
 def _start_log(run_folder: str) -> BinaryIO:
     """What an agent says before it has a log of its own; nowhere while the disk refuses it."""
-    logs = os.path.join(run_folder, "agent")
+    # Of this host alone: on a shared disk hundreds start at once.
+    logs = os.path.join(run_folder, "agent", safe_name(os.uname().nodename))
     try:
         os.makedirs(logs, mode=0o700, exist_ok=True)
         return open(os.path.join(logs, "start.log"), "ab", opener=open_private)

@@ -76,6 +76,15 @@ def test_agent_is_nobodys_child(served):
     assert int(stat[16]) == min(os.getpriority(os.PRIO_PROCESS, 0) + 10, 19)
 
 
+def test_each_host_has_files_of_its_own(served):
+    """On a shared disk two hosts that append to one file would write over each other."""
+    agent_of(served)
+    folder = Path(served.run.path) / "agent"
+
+    assert [entry.name for entry in folder.iterdir()] == [os.uname().nodename]
+    assert (folder / os.uname().nodename / "start.log").exists()
+
+
 def test_room_is_made_when_a_run_has_started(start, monkeypatch):
     """What a program records at once is not before whoever takes it out of the journal."""
     patiently = agent_launch._WAIT_FIRST.replace(f" {agent_launch._UNTIL_READY_S})", " 9)")
