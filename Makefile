@@ -1,4 +1,4 @@
-# make demo | test | lint | bench | load | cluster: each sets up .venv first, from python3 alone or faster with uv.
+# make demo | test | lint | bench | load | cluster | scale: each sets up .venv first, from python3 alone or faster with uv.
 
 PYTHON ?= python3
 VENV ?= .venv
@@ -7,7 +7,7 @@ OUTAGE_S ?= 10
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: help demo test lint bench load cluster requirements clean
+.PHONY: help demo test lint bench load cluster scale requirements clean
 
 help:
 	@echo "make demo   train on real digits and read the summary"
@@ -16,6 +16,7 @@ help:
 	@echo "make bench  print the overhead tables"
 	@echo "make load   put it under loads and faults, and count (SOAK_MINUTES=20 OUTAGE_S=10)"
 	@echo "make cluster  run deploy/cluster with real Kafka and OpenSearch, kill its parts, and count; needs Java"
+	@echo "make scale  simulate 1 to 4,096 ranks: what each costs, and one run of all of them"
 
 demo: $(READY)
 	$(BIN)/python examples/train_digits.py
@@ -49,6 +50,10 @@ cluster: $(READY)
 	fi
 	$(BIN)/python -m pytest -p no:randomly -o faulthandler_timeout=600 tests/unit/deploy/test_cluster.py \
 		tests/cluster/files.py tests/cluster/sampling.py tests/cluster/nodes.py tests/cluster/kills.py
+
+scale: $(READY)
+	$(BIN)/python tests/scale/cost.py
+	$(BIN)/python tests/scale/wide_run.py
 
 # Built anew when the pins or the package's metadata change; otherwise this costs nothing.
 $(READY): requirements/dev.txt pyproject.toml
