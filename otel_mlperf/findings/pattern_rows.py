@@ -54,8 +54,9 @@ PATTERN_ROWS: Final[tuple[FindingRow, ...]] = (
         threshold=0.3,
         summary="{value:.0%} of a step is in no section",
         action=(
-            "Put `with om.span(...)` around what else the loop does. Where the run lasts long "
-            "enough (some five seconds) the line is named at which most of it likely goes."
+            "Put `with om.span(...)` around what else the loop does. Where a line is named at "
+            "which most of it likely goes (it takes some five seconds of steps): do that more "
+            "seldom, or for the whole batch at once."
         ),
         of_ended=True,
     ),

@@ -122,6 +122,7 @@ def _finding(still: _Standing, numbers: RunNumbers) -> Finding:
         "main_thread_on_cpu": rank.main_on_cpu,
         "over_ns": rank.over_s * 1e9,
     }
+    costliest = most_uncovered(numbers)
     doing = "for a disk, a network, a lock, or asleep"
     most = _MOST_SAVED * still.share
     if still.writes is not None:
@@ -132,7 +133,8 @@ def _finding(still: _Standing, numbers: RunNumbers) -> Finding:
     return Finding(
         id=row.id,
         severity=row.severity,
-        summary=row.summary.format(value=still.share, doing=doing) + most_uncovered(numbers),
+        summary=row.summary.format(value=still.share, doing=doing)
+        + (costliest.words if costliest else ""),
         action=row.action,
         evidence=evidence,
         where=Where(section=NOT_IN_A_SPAN, rank=rank.rank),

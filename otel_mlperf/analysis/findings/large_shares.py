@@ -46,7 +46,7 @@ def find_large_shares(numbers: RunNumbers) -> list[Finding]:
         # Where nothing at all was named there is nothing that could be uncovered.
         if len(steps.rows) > 1:
             found += [
-                replace(one, summary=one.summary + most_uncovered(numbers))
+                _with_line(one, numbers)
                 for one in _finding("uncovered", _unexplained(numbers), "step", summary)
             ]
     if steps is not None:
@@ -57,6 +57,18 @@ def find_large_shares(numbers: RunNumbers) -> list[Finding]:
                 spent = sum(one.sum_ns for one in outside)
                 found += _finding(id, spent / summary.duration_ns, "run", summary)
     return found
+
+
+def _with_line(finding: Finding, numbers: RunNumbers) -> Finding:
+    """With what of the program likely takes most of it: that may be needed, or be done for less."""
+    costliest = most_uncovered(numbers)
+    if costliest is None:
+        return finding
+    return replace(
+        finding,
+        summary=finding.summary + costliest.words,
+        gain=Gain(low=0.0, high=min(costliest.share, numbers.uncovered)),
+    )
 
 
 def _unexplained(numbers: RunNumbers) -> float:

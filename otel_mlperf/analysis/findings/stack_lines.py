@@ -90,6 +90,16 @@ class StackLines:
             > _MOSTLY * sum(calls.values())
         ]
 
+    def own_parts(self) -> list[list[Line]]:
+        """Own lines by function, those of the loop itself one by one: it calls the model, too."""
+        own = self.own_lines()
+        loops = {(line.file, line.function) for line in self.calls if line not in own}
+        parts: dict[tuple[str, ...], list[Line]] = defaultdict(list)
+        for line in own:
+            of = line.file, line.function
+            parts[(*of, line.number) if of in loops else of].append(line)
+        return [*parts.values()]
+
     def share(self, lines: Iterable[Line]) -> float:
         """Of the time of steps that the main thread was at these lines, or in what they call."""
         own = set(self.own_lines())
@@ -113,18 +123,32 @@ def lifted_stack_lines(numbers: RunNumbers) -> list[StackLines]:
     return read_stack_lines(numbers.store, numbers.uncovered)
 
 
-def most_uncovered(numbers: RunNumbers) -> str:
-    """The line of the program at which the main thread likely was for most of it; or nothing."""
-    lines = [(rank, line) for rank in lifted_stack_lines(numbers) for line in rank.own_lines()]
-    if not lines:
-        return ""
-    rank, line = max(lines, key=lambda one: one[0].share([one[1]]))
-    share, calls = rank.share([line]), rank.calls[line]
-    call = max(calls, key=lambda one: calls[one]).name
+class Costliest(NamedTuple):
+    """What of the program's own most of the time in no section likely goes into."""
+
+    share: float
+    """Of a step, 0.0 to 1.0."""
+    words: str
+    """That end a summary: the share and the line that has most of it."""
+
+
+def most_uncovered(numbers: RunNumbers) -> Costliest | None:
+    """A function that calls no part of the training, else a line of it; None: too little."""
+    known = [
+        (rank.share(lines), rank, lines)
+        for rank in lifted_stack_lines(numbers)
+        for lines in rank.own_parts()
+    ]
+    if not known:
+        return None
+    share, rank, lines = max(known, key=lambda one: one[0])
     if share < _LEAST_LINE:
-        return ""
+        return None
+    line = max(lines, key=lambda one: rank.share([one]))
+    calls = rank.calls[line]
+    call = max(calls, key=lambda one: calls[one]).name
     doing = f"{call}() at " if call else ""
-    return f"; {share:.0%} of the time likely by {doing}{line}"
+    return Costliest(share, f"; {share:.0%} of the time likely by {doing}{line}")
 
 
 def read_stack_lines(store: Store, uncovered: float = 0.0) -> list[StackLines]:

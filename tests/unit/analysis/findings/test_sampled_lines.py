@@ -146,6 +146,19 @@ def test_time_in_no_section_has_the_line_at_which_it_likely_goes(tmp_path):
     summary = found["uncovered"].summary
     assert "38% of a step is in no section; 38% of the time likely by score() at " in summary
     assert summary.endswith("train.py:23 in main")
+    assert (found["uncovered"].gain.low, found["uncovered"].gain.high) == pytest.approx(
+        (0, 60 / 159), rel=0.01
+    )
+
+
+def test_a_function_of_the_loop_is_taken_as_a_whole(tmp_path):
+    """Three of its lines have a tenth each; those of the loop itself are apart."""
+    lines = [(number, "score", "", "", 20, "judge") for number in (3, 4, 5)]
+    lines += [(24, "", "", "", 5), (25, "", "", "", 5)]
+    found = judged(tmp_path, *lines, own=60 * MS, ids={"uncovered"})["uncovered"]
+
+    assert "32% of the time likely by score() at train.py:3 in judge" in found.summary
+    assert found.gain.high == pytest.approx(60 / 159 * 60 / 70, rel=0.01)
 
 
 def test_lines_that_keep_the_gil_count_for_the_time_that_is_in_no_section(tmp_path):
