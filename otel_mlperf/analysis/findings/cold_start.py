@@ -1,6 +1,7 @@
 """Is the beginning far longer than what follows: of the training, or of each pass through the data?
 
-Workers that are started for a pass are ``worker_startup``.
+Workers that are started for a pass are ``worker_startup``. What torch.compile takes is left out:
+who asks for it knows, and where it comes again and again it is ``recompilation``.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
+from otel_mlperf import names
 from otel_mlperf.analysis.findings.run_numbers import once_a_run
 from otel_mlperf.analysis.findings.worker_startup import STARTED, time_trained
 from otel_mlperf.analysis.steps.step_shares import DATA_WAIT, NOT_IN_A_SPAN, shown
@@ -35,6 +37,10 @@ _AGAIN: Final = 0.05
 """Share of the later steps that may be as long again: else it comes and goes, as neighbours do."""
 _LONGEST: Final = 0.5
 """Share of the steps: what is longer is no beginning."""
+
+_COMPILING: Final = """SELECT sum(self_ns) / nullif(count(DISTINCT rank), 0) FROM sections
+    WHERE phase = $phase AND category = $category AND n IS NOT NULL
+    AND number BETWEEN $first AND $last"""
 
 
 class _Start(NamedTuple):
@@ -92,10 +98,11 @@ def _of_training(numbers: RunNumbers) -> Iterator[_Start]:
     if warm_up is not None:
         excess_ns += warm_up.duration_ns - usual_ns
     steps = count + (warm_up is not None)
-    if excess_ns < _LEAST_NS or count > _LONGEST * len(durations):
-        return
     first = int(series.numbers[0]) if warm_up is None else warm_up.number
     last = int(series.numbers[count - 1]) if count else first
+    excess_ns -= _compiling_ns(numbers, first, last)
+    if excess_ns < _LEAST_NS or count > _LONGEST * len(durations):
+        return
     mean_ns = usual_ns + excess_ns / steps
     if (durations[count:] > (usual_ns + mean_ns) / 2).mean() > _AGAIN:
         return
@@ -107,6 +114,15 @@ def _of_training(numbers: RunNumbers) -> Iterator[_Start]:
         Where(section=_longer(numbers, series, count), steps=(first, last)),
         {"first_ns": mean_ns, "usual_ns": usual_ns, "steps": float(steps)},
     )  # fmt: skip
+
+
+def _compiling_ns(numbers: RunNumbers, first: int, last: int) -> float:
+    """What torch.compile takes in these steps, mean of the ranks that it works in."""
+    phase = numbers.summary.steps.phase if numbers.summary.steps else ""
+    ((compile_ns,),) = numbers.store.rows(
+        _COMPILING, phase=phase, category=names.COMPILE, first=first, last=last
+    )
+    return float(compile_ns or 0.0)
 
 
 def _count_long(durations: NDArray[np.float64], usual_ns: float) -> int:

@@ -47,6 +47,17 @@ def test_a_first_step_that_compiles(tmp_path):
     assert (one.where.section, one.where.steps) == ("", (0, 0))
 
 
+def test_what_is_compiled_first_is_no_cold_start(tmp_path):
+    """Three seconds of torch.compile in the first step, and another one in the sixth."""
+    run = LoaderRun(tmp_path)
+    for n in range(200):
+        compiles = {0: 3000, 5: 1000}.get(n, 0)
+        run.step(n, n * 30 * MS, {"forward": 20 * MS, "compile": compiles * MS})
+    run.process(200 * 30 * MS)
+
+    assert found_in(run) == {}
+
+
 @pytest.mark.parametrize(
     "of_step",
     [
