@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 from otel_mlperf import names
 from otel_mlperf.pytorch.loop.batch_wait import BatchWait, IteratorMade
 from otel_mlperf.pytorch.loop.checkpoints import Checkpoint
+from otel_mlperf.pytorch.loop.collectives import COLLECTIVES, Collective
 from otel_mlperf.pytorch.loop.evaluation_mode import Evaluation, EvaluationMode
 from otel_mlperf.pytorch.loop.interrupted import Interrupted
 from otel_mlperf.pytorch.loop.loop_finder import Loop
@@ -61,7 +62,7 @@ _of_libraries: Final = {
     "validate": Evaluation("evaluation", _loop),
     "prepare": OptimizerPrepared("prepare", _loop),
     "interrupt": Interrupted("interrupt", _loop),
-}
+} | {name: Collective(name, _loop) for name in COLLECTIVES}
 
 
 def install() -> None:

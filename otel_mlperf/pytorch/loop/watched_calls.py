@@ -26,6 +26,12 @@ class WatchedCall(NamedTuple):
         "validate",
         "prepare",
         "interrupt",
+        "all_reduce",
+        "all_gather",
+        "reduce_scatter",
+        "broadcast",
+        "all_to_all",
+        "barrier",
     ]
     subject: str
     """An expression of its parameters: a checkpoint's file or files; what a transfer moves, and
@@ -61,11 +67,25 @@ _LIGHTNING_VALIDATES: Final = (
 )
 _LIGHTNING_STEPS: Final = (WatchedCall("Strategy.training_step", "training_step", "self"),)
 _LIGHTNING_INTERRUPTED: Final = (WatchedCall("_interrupt", "interrupt", "exception"),)
+_COLLECTIVES: Final = (
+    WatchedCall("all_reduce", "all_reduce", NOTHING),
+    WatchedCall("all_gather", "all_gather", NOTHING),
+    WatchedCall("all_gather_into_tensor", "all_gather", NOTHING),
+    WatchedCall("all_gather_object", "all_gather", NOTHING),
+    WatchedCall("reduce_scatter", "reduce_scatter", NOTHING),
+    WatchedCall("reduce_scatter_tensor", "reduce_scatter", NOTHING),
+    WatchedCall("broadcast", "broadcast", NOTHING),
+    WatchedCall("broadcast_object_list", "broadcast", NOTHING),
+    WatchedCall("all_to_all", "all_to_all", NOTHING),
+    WatchedCall("all_to_all_single", "all_to_all", NOTHING),
+    WatchedCall("barrier", "barrier", NOTHING),
+)
 WATCHED_CALLS: Final[dict[str, tuple[WatchedCall, ...]]] = {
     "torch.serialization": (
         WatchedCall("save", "save", "f"),
         WatchedCall("load", "load", "None if mmap else f"),
     ),
+    "torch.distributed.distributed_c10d": _COLLECTIVES,
     "torch.distributed.checkpoint.state_dict_saver": (
         WatchedCall("save", "save", "checkpoint_id if process_group is None else None"),
         WatchedCall("async_save", "save", NOTHING),
