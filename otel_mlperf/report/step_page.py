@@ -60,11 +60,12 @@ def render_step(
 
 
 def _told(ranks: Sequence[RankStep]) -> Sequence[RankStep]:
-    """All of them; of very many those that failed, were kept or took longest, by rank."""
-    if len(ranks) <= _RANKS:
-        return ranks
-    worst = sorted(ranks, key=lambda of: (of.is_error, of.kept is not None, of.duration_ns))
-    return sorted(worst[-_RANKS:], key=lambda of: of.rank)
+    """All of them; of very many those that failed, are shown whole or took longest, by rank."""
+    return sorted(sorted(ranks, key=_weight)[-_RANKS:], key=lambda of: of.rank)
+
+
+def _weight(of: RankStep) -> tuple[bool, bool, bool, int, int]:
+    return of.is_error, of.kept is not None, len(of.spans) > 1, of.duration_ns, -of.rank
 
 
 def _has_only_root(rank: RankStep) -> bool:

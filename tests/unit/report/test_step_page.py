@@ -196,6 +196,7 @@ def test_of_very_many_ranks_the_worst_are_told(tmp_path):
 
     assert "rank 33 · 90.0 ms" in shown
     assert "rank 21 · 5.00 ms · failed" in shown
+    assert "rank 1 · 5.00 ms\n" in shown
     assert shown.count("\nrank ") == 16
     assert shown.index("rank 7 ·") < shown.index("rank 21") < shown.index("rank 33")
     assert "and 24 ranks more: --rank N" in shown
