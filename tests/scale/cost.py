@@ -179,10 +179,12 @@ def head_series(collectors: Collectors) -> float:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--ranks", type=int, nargs="+", default=[1, 8, 64, 512, 4096])
-    parser.add_argument("--nodes", type=int, default=64, help="of a run, at most")
+    parser.add_argument("--nodes", type=int, default=16, help="of a run, at most")
     parser.add_argument("--at-once", type=int, default=8)
     parser.add_argument("--seconds", type=float, default=20.0, help="in which it is counted")
     given = parser.parse_args()
+    if subprocess.run([*_UNSHARE, "true"], check=False).returncode:
+        raise SystemExit("a node has a host name of its own: run as root, or allow user namespaces")
     print(f"| {' | '.join(_HEAD)} |\n|{'---:|' * len(_HEAD)}")
     with ExitStack() as stack:
         collectors = stack.enter_context(Collectors())
