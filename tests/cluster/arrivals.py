@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from typing import TYPE_CHECKING
 
 from cluster import sent
-from cluster.stored import StoredSpan, count_stored, stored_spans
+from cluster.stored import StoredSpan, stored_spans
 from servers.answers import promql
 from servers.running import wait_until
 
@@ -15,8 +14,6 @@ if TYPE_CHECKING:
     from cluster.chain import Chain
     from load import loads
 
-QUIET_S = 60.0
-"""Nothing has come for so long: what is missing then does not come any more."""
 LATER = 64
 """Traces that are sent after a run's: so many that some are in each partition of Kafka."""
 
@@ -30,36 +27,28 @@ def settled(one: loads.Under) -> set[StoredSpan]:
     return recorded
 
 
-def arrived(chain: Chain, one: loads.Under) -> Counter[StoredSpan]:
-    """How often each span of the run is stored, once what was sent after all of it is there.
+def send_later(chain: Chain) -> set[str]:
+    """Sends what lies behind all of a run in each partition; its traces."""
+    traces = sent.new_trace_ids(LATER)
+    for trace in traces:
+        sent.post(chain.node.otlp_http, sent.step_of_ranks(trace, range(1), -1))
+    return {trace.hex() for trace in traces}
+
+
+def arrived(chain: Chain, one: loads.Under, later: set[str], times: int = 1) -> Counter[StoredSpan]:
+    """How often each span of the run is stored, once what was sent later is, so many times.
 
     A partition is read in order: what is missing then does not come any more.
     """
-    later = sent.new_trace_ids(LATER)
-    for trace in later:
-        sent.post(chain.node.otlp_http, sent.step_of_ranks(trace, range(1), -1))
-    wanted, url = {trace.hex() for trace in later}, chain.opensearch.url
-    wait_until(
-        lambda: wanted <= {span.trace_id for span in stored_spans(url, sent.SIMULATED)},
-        what="what was sent after the run",
-    )
+    url = chain.opensearch.url
+
+    def is_there() -> bool:
+        found = stored_spans(url, sent.SIMULATED)
+        often = Counter(span.trace_id for span in found.elements() if span.trace_id in later)
+        return all(often[trace] >= times for trace in later)
+
+    wait_until(is_there, what="what was sent after the run")
     return stored_spans(url, sent.service_of(one))
-
-
-def read_again(chain: Chain, one: loads.Under, recorded: set[StoredSpan]) -> Counter[StoredSpan]:
-    """The same while a new group of consumers reads: once none is missing, or no more come."""
-    url, service = chain.opensearch.url, sent.service_of(one)
-    before, since, read = -1, time.monotonic(), -1
-    found: Counter[StoredSpan] = Counter()
-    while True:
-        count = count_stored(url, service)
-        if count != before:
-            before, since = count, time.monotonic()
-        elif count != read:  # to read all of them while more come would keep the store busy
-            found, read = stored_spans(url, service), count
-        if found.keys() == recorded or time.monotonic() - since > QUIET_S:
-            return found
-        time.sleep(1)
 
 
 def wait_for_steps(chain: Chain, one: loads.Under) -> None:

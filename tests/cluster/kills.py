@@ -13,7 +13,7 @@ import time
 
 import pytest
 from cluster import sent
-from cluster.arrivals import arrived, read_again, settled, wait_for_steps
+from cluster.arrivals import arrived, send_later, settled, wait_for_steps
 from cluster.stored import stored_spans
 from runs import environment
 from servers.running import wait_until
@@ -49,7 +49,7 @@ def test_ids_and_labels_are_complete(chain, told):
     """Nothing killed: each span is there, and each rank's steps are counted under its label."""
     with sent.training(chain.node.otlp_http, SECONDS) as one:
         recorded = settled(one)
-        found = arrived(chain, one)
+        found = arrived(chain, one, send_later(chain))
         told("nothing killed", recorded, found)
 
         assert found.keys() == recorded
@@ -62,10 +62,11 @@ def test_what_jaeger_held_is_read_again_from_kafka(chain, told, killed):
     with sent.training(chain.node.otlp_http, SECONDS) as one:
         kill(chain, one, killed)
         recorded = settled(one)
-        told(f"{killed} killed", recorded, arrived(chain, one))
+        later = send_later(chain)
+        told(f"{killed} killed", recorded, arrived(chain, one, later))
         replaying = chain.replaying()
         replaying.start()
-        found = read_again(chain, one, recorded)
+        found = arrived(chain, one, later, times=2)
         replaying.kill()
         told("the same, read again from Kafka", recorded, found)
 
@@ -82,7 +83,7 @@ def test_killed_parts_lose_nothing(chain, told, killed):
     with sent.training(chain.node.otlp_http, SECONDS) as one:
         kill(chain, one, killed)
         recorded = settled(one)
-        found = arrived(chain, one)
+        found = arrived(chain, one, send_later(chain))
         told(f"{killed} killed", recorded, found)
 
         assert found.keys() == recorded
@@ -100,7 +101,7 @@ def test_what_waits_for_a_gateway_is_kept(chain, told):
         chain.gateways[0].start()
         recover = [sys.executable, "-m", "otel_mlperf", "recover", "latest"]
         subprocess.run(recover, env=environment(one.runs), check=True)
-        found = arrived(chain, one)
+        found = arrived(chain, one, send_later(chain))
         told("the same, back and recovered", recorded, found)
 
         assert account["pending"] > 0

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import pytest
 from cluster import sent
-from cluster.arrivals import arrived, wait_for_steps
+from cluster.arrivals import arrived, send_later, wait_for_steps
 from cluster.machines import AT_BRIDGE, GATEWAYS, machines, missing
 from load import loads
 from servers.answers import jaeger_trace
@@ -74,7 +74,7 @@ def test_two_nodes_are_one_run(chain, two, told):
     with loads.under("ours", "", **sent.of_one_run(), OTEL_MLPERF_DRAIN_S="300") as one:
         start(one, made, nodes)
         recorded = settled(one, made)
-        found = arrived(chain, one)
+        found = arrived(chain, one, send_later(chain))
         told("two nodes, nothing killed", recorded, found)
 
         assert found.keys() == recorded
@@ -102,7 +102,7 @@ def test_a_gateway_that_leaves_its_name_is_not_waited_for(chain, two, hosts, tol
         gateways[0].kill()
         hosts(AT_BRIDGE[1])
         recorded = settled(one, made)
-        found = arrived(chain, one)
+        found = arrived(chain, one, send_later(chain))
         told("gateway killed, and gone from its name", recorded, found)
 
         assert found.keys() == recorded

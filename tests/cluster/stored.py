@@ -22,12 +22,6 @@ class StoredSpan(NamedTuple):
     rank: int
 
 
-def count_stored(url: str, service: str) -> int:
-    """How many of a service's spans are stored, those that are stored again among them."""
-    _show_all(url)
-    return int(_ask(f"{url}/{INDICES}/_count", {"query": _of(service)})["count"])
-
-
 def stored_spans(url: str, service: str) -> Counter[StoredSpan]:
     """A service's spans, with the number of times that each is stored: Jaeger shows it once."""
     _show_all(url)
