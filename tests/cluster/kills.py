@@ -45,6 +45,13 @@ def wait_for_load(one) -> None:
     wait_until(lambda: one.counted > third, what="spans to be made")
 
 
+def recovered(runs) -> bool:
+    """Whether ``otel-mlperf recover`` has delivered all."""
+    recover = [sys.executable, "-m", "otel_mlperf", "recover", "latest"]
+    done = subprocess.run(recover, env=environment(runs), capture_output=True, check=False)
+    return done.returncode == 0
+
+
 def test_ids_and_labels_are_complete(chain, told):
     """Nothing killed: each span is there, and each rank's steps are counted under its label."""
     with sent.training(chain.node.otlp_http, SECONDS) as one:
@@ -99,8 +106,8 @@ def test_what_waits_for_a_gateway_is_kept(chain, told):
         account = one.account
         told("gateway gone", recorded, stored_spans(chain.opensearch.url, sent.service_of(one)))
         chain.gateways[0].start()
-        recover = [sys.executable, "-m", "otel_mlperf", "recover", "latest"]
-        subprocess.run(recover, env=environment(one.runs), check=True)
+        # The node's Collector connects again when gRPC has waited: some wait until then.
+        wait_until(lambda: recovered(one.runs), what="all that waits to be delivered")
         found = arrived(chain, one, send_later(chain))
         told("the same, back and recovered", recorded, found)
 
