@@ -10,6 +10,7 @@ too.
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from otel_mlperf import names
@@ -32,7 +33,9 @@ _CALLS: Final = 16
 _LEAST_CALLED: Final = 0.1
 """Of an operation that it takes without what it computes, where there are so many calls."""
 _SELECTS: Final = 32
-"""Elements that are taken out one by one in a backward pass, for which the same holds."""
+"""Elements that are taken out one by one in a backward pass, from which on it loops over them."""
+_LEAST_SELECTED: Final = 0.05
+"""As ``_LEAST_CALLED``, there: on the way back each of these fills a whole tensor with zeros."""
 _COMPUTING: Final = (names.FORWARD, names.BACKWARD)
 _NODES: Final = """SELECT rank, arg_max(value, time_ns) FROM readings
 WHERE name = $name AND rank IS NOT NULL GROUP BY rank ORDER BY rank"""
@@ -51,6 +54,13 @@ class _Single(NamedTuple):
     """Of the model."""
     selects: float
     """Elements that are taken out of a tensor."""
+
+    @property
+    def least(self) -> float:
+        """From which share of an operation that is its begin and end it is small, too."""
+        if self.selects >= _SELECTS:
+            return _LEAST_SELECTED
+        return _LEAST_CALLED if self.calls >= _CALLS else math.inf
 
     @property
     def words(self) -> str:
@@ -88,7 +98,7 @@ def find_small_operators(numbers: RunNumbers) -> list[Finding]:
         each_ns *= running.get(rank, 1.0)
         share = min(1.0, _EACH_NS / each_ns) if each_ns else 0.0
         single = _Single(calls, selects.get(rank, 0.0))
-        if row.holds(share) or (single.words and share >= _LEAST_CALLED):
+        if row.holds(share) or share >= single.least:
             return [_finding(numbers, rank, nodes, each_ns, share, single)]
     return []
 
