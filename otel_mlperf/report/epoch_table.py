@@ -11,14 +11,17 @@ if TYPE_CHECKING:
     from otel_mlperf.report.lines import Line
 
 _MOST: Final = 40
+_WIDTH: Final = 8
 
 
 def epoch_lines(epochs: list[EpochFigures]) -> list[Line]:
     """A line for each, the last ones where there are many."""
     if not epochs:
         return [[("  no step said of which epoch it is: see om.epochs", "dim")]]
-    heads = ("steps", "total", "mean", "sd", "min", "max", "memory", "gpu")
-    lines: list[Line] = [[(f"  {'epoch':>6}" + "".join(f"{head:>8}" for head in heads), "dim")]]
+    heads = ("steps", "total", "mean", "sd", "min", "max", "memory", "gpu", "held")
+    lines: list[Line] = [
+        [(f"  {'epoch':>6}" + "".join(f"{head:>{_WIDTH}}" for head in heads), "dim")]
+    ]
     if left_out := epochs[:-_MOST]:
         lines.append([(f"  {len(left_out)} earlier ones: summary --json has all of them", "dim")])
     lines += [[(_row(one), "")] for one in epochs[-_MOST:]]
@@ -27,6 +30,7 @@ def epoch_lines(epochs: list[EpochFigures]) -> list[Line]:
 
 def _row(one: EpochFigures) -> str:
     times = (one.total_ns, one.mean_ns, one.deviation_ns, one.min_ns, one.max_ns)
-    row = f"  {one.epoch:>6}{one.steps:>8,}" + "".join(f"{duration(ns):>8}" for ns in times)
-    peaks = (one.memory_peak_bytes, one.cuda_peak_bytes)
-    return row + "".join(f"{'–' if peak is None else size(peak):>8}" for peak in peaks)
+    peaks = (one.memory_peak_bytes, one.cuda_peak_bytes, one.cuda_reserved_bytes)
+    cells = [f"{one.steps:,}", *map(duration, times)]
+    cells += ["–" if peak is None else size(peak) for peak in peaks]
+    return f"  {one.epoch:>6}" + "".join(f"{cell:>{_WIDTH}}" for cell in cells)

@@ -32,6 +32,8 @@ class EpochFigures(msgspec.Struct, frozen=True, kw_only=True):
     """The most resident memory of one process up to its end, as far as it was read by then."""
     cuda_peak_bytes: float | None
     """The same of what PyTorch's allocator had given out on one device."""
+    cuda_reserved_bytes: float | None
+    """The same of what it held there, in use or not."""
 
 
 _EPOCHS: Final = """WITH last AS (
@@ -47,6 +49,8 @@ _EPOCHS: Final = """WITH last AS (
 SELECT epoch, steps, spent, total, mean, least, most, deviation,
     (SELECT max(value) FROM readings WHERE name = $memory AND time_ns <= end_ns + $late),
     (SELECT max(value) FROM readings WHERE name = $cuda AND contains(labels, 'allocated')
+     AND time_ns <= end_ns + $late),
+    (SELECT max(value) FROM readings WHERE name = $cuda AND contains(labels, 'reserved')
      AND time_ns <= end_ns + $late)
 FROM found ORDER BY epoch"""
 _LATE_NS: Final = 5 * 10**9

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import statistics
 
 from run_folders import MS, START, RunFolderBuilder, S
@@ -36,13 +37,28 @@ def test_each_epoch(tmp_path):
     assert (second.epoch, second.steps_ns, second.memory_peak_bytes) == (1, 15 * MS, 1e9)
 
 
+def test_both_peaks_of_the_device(tmp_path):
+    """What was given out and what was reserved for it, of the fullest device, in two columns."""
+    run = two_epochs(tmp_path)
+    for index, state, peak in ((0, "allocated", 2e9), (1, "allocated", 1e9), (0, "reserved", 4e9)):
+        labels = {names.DEVICE_INDEX: str(index), names.CUDA_MEMORY_STATE: state}
+        run.row("readings", rank=0, restart=0, name=names.CUDA_MEMORY_MOST.name,
+                labels=json.dumps(labels), time_ns=START + S, value=peak)  # fmt: skip
+    summary = summary_of(run)
+    lines = [" ".join(line.split()) for line in render_summary(summary, epochs=True).splitlines()]
+
+    first, _ = summary.epochs
+    assert (first.cuda_peak_bytes, first.cuda_reserved_bytes) == (2e9, 4e9)
+    assert "0 3 23.0 ms 2.00 ms 816 µs 1.00 ms 3.00 ms 1.00 GB 2.00 GB 4.00 GB" in lines
+
+
 def test_table(tmp_path):
     """A line for each, where it is asked for; what is not known is a dash."""
     summary = summary_of(two_epochs(tmp_path))
     lines = [" ".join(line.split()) for line in render_summary(summary, epochs=True).splitlines()]
 
-    assert "epoch steps total mean sd min max memory gpu" in lines
-    assert "0 3 23.0 ms 2.00 ms 816 µs 1.00 ms 3.00 ms 1.00 GB –" in lines
+    assert "epoch steps total mean sd min max memory gpu held" in lines
+    assert "0 3 23.0 ms 2.00 ms 816 µs 1.00 ms 3.00 ms 1.00 GB – –" in lines
     assert "  epoch " not in render_summary(summary)
 
 
