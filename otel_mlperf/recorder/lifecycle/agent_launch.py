@@ -218,9 +218,11 @@ def start_process(
 def _start_log(run_folder: str) -> BinaryIO:
     """What an agent says before it has a log of its own; nowhere while the disk refuses it."""
     # Of this host alone: on a shared disk hundreds start at once.
-    logs = os.path.join(run_folder, "agent", safe_name(os.uname().nodename))
+    agents = os.path.join(run_folder, "agent")
+    logs = os.path.join(agents, safe_name(os.uname().nodename))
     try:
-        os.makedirs(logs, mode=0o700, exist_ok=True)
+        for folder in (agents, logs):  # the mode is that of the last one alone
+            os.makedirs(folder, mode=0o700, exist_ok=True)
         return open(os.path.join(logs, "start.log"), "ab", opener=open_private)
     except OSError:
         return open(os.devnull, "ab")
