@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Final
 
 from otel_mlperf import names
 from otel_mlperf.journal.layout import START
-from otel_mlperf.journal.section_sums import read_mark, read_sums
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -47,6 +46,9 @@ class StackChoice:
 
     def _uncovered(self) -> float:
         """Share of the steps of which the agent has told, 0.0 to 1.0; 0.0: too few."""
+        # Here: few runs come to it, and what it brings along is looked at by each full collection.
+        from otel_mlperf.journal.section_sums import read_mark, read_sums
+
         published = read_sums(self._recorder.journal.path)
         told = read_mark(published, START) if published is not None else None
         about = self._recorder.registry.about
