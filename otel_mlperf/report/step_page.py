@@ -51,10 +51,12 @@ def render_step(
     for rank in _told(step.ranks):
         lines += folded(_heading(rank, step.is_kept), width)
         lines += _marks(rank, width)
-        if rank.spans and (rank.is_error or not _has_only_root(rank)):
-            lines += [*span_lines(rank.spans, width), *_added_up(rank.sections)]
+        if rank.spans:
+            lines += span_lines(rank.spans, width)
         if not step.is_kept or _has_only_root(rank):
             lines += _measured(rank)
+        elif rank.spans:
+            lines += _added_up(rank.sections)
     lines += _foot(_told(step.ranks), len(step.ranks))
     return text(lines, color=color, unicode=unicode)
 

@@ -203,13 +203,14 @@ def test_of_very_many_ranks_the_worst_are_told(tmp_path):
 
 
 def test_where_a_trace_had_no_room_for_sections_their_times_are_told(tmp_path):
-    """Of thousands of ranks most have the span of the step alone: what it held is measured."""
+    """Of thousands of ranks most have the span of the step alone: what it held is told below."""
     run = digits(tmp_path)
     run.span(2, "train.step", run.steps[2]["start_ns"] - START, 49 * MS)
     lines = rendered(run, 2).splitlines()
 
-    assert lines[3].split() == ["section", "calls", "total", "self"]
-    assert [line.split()[0] for line in lines[4:]] == [
+    assert lines[4].split()[0] == "train.step"
+    assert lines[5].split() == ["section", "calls", "total", "self"]
+    assert [line.split()[0] for line in lines[6:]] == [
         "data",
         "forward",
         "backward",
