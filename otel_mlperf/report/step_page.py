@@ -48,7 +48,8 @@ def render_step(
     if not step.is_kept:
         near = ", ".join(map(str, step.nearby)) or "none"
         lines.append([(f"{_NOT_KEPT}; kept nearby: {near}", "yellow")])
-    for rank in _told(step.ranks):
+    told = _told(step.ranks)
+    for rank in told:
         lines += folded(_heading(rank, step.is_kept), width)
         lines += _marks(rank, width)
         if rank.spans:
@@ -57,7 +58,7 @@ def render_step(
             lines += _measured(rank)
         elif rank.spans:
             lines += _added_up(rank.sections)
-    lines += _foot(_told(step.ranks), len(step.ranks))
+    lines += _foot(told, len(step.ranks))
     return text(lines, color=color, unicode=unicode)
 
 

@@ -157,8 +157,13 @@ def this_machine(
     level = options.readings
     if level == "none":
         return machine
-    here = Surroundings(level, run_folder, lambda: machine.pids, proc, sys)._replace(
-        loop_threads=lambda: machine.loop_threads
+    here = Surroundings(
+        level,
+        run_folder,
+        pids=lambda: machine.pids,
+        proc=proc,
+        sys=sys,
+        loop_threads=lambda: machine.loop_threads,
     )
     kinds = {kind.name: kind for kind in SENSORS}
     for name in READING_SOURCES:

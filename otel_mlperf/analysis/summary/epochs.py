@@ -36,7 +36,15 @@ class EpochFigures(msgspec.Struct, frozen=True, kw_only=True):
     """The same of what it held there, in use or not."""
 
 
-_EPOCHS: Final = """WITH last AS (
+def _peak(name: str, state: str = "") -> str:
+    """SQL of the highest reading up to an epoch's end, with a word among its labels if given."""
+    return (
+        f"(SELECT max(value) FROM readings WHERE name = ${name} AND contains(labels, '{state}') "
+        "AND time_ns <= end_ns + $late)"
+    )
+
+
+_EPOCHS: Final = f"""WITH last AS (
     SELECT * FROM steps WHERE phase = $phase AND epoch IS NOT NULL AND NOT error
     QUALIFY row_number() OVER (PARTITION BY rank, number ORDER BY restart DESC, n DESC) = 1
 ), found AS (
@@ -47,11 +55,7 @@ _EPOCHS: Final = """WITH last AS (
     FROM last GROUP BY epoch
 )
 SELECT epoch, steps, spent, total, mean, least, most, deviation,
-    (SELECT max(value) FROM readings WHERE name = $memory AND time_ns <= end_ns + $late),
-    (SELECT max(value) FROM readings WHERE name = $cuda AND contains(labels, 'allocated')
-     AND time_ns <= end_ns + $late),
-    (SELECT max(value) FROM readings WHERE name = $cuda AND contains(labels, 'reserved')
-     AND time_ns <= end_ns + $late)
+    {_peak("memory")}, {_peak("cuda", "allocated")}, {_peak("cuda", "reserved")}
 FROM found ORDER BY epoch"""
 _LATE_NS: Final = 5 * 10**9
 """Peaks are stored so often."""
