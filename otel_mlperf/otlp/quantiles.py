@@ -26,20 +26,21 @@ def merged(parts: Iterable[ExponentialBuckets]) -> ExponentialBuckets:
         total.sum += part.sum
         total.zero_count += part.zero_count
         # There may be hundreds of thousands: they are brought to one scale when all are known.
-        counts = by_scale.setdefault(part.scale, {}) if part.counts else {}
+        counts = by_scale.setdefault(part.scale, {})
         for index, count in enumerate(part.counts, part.offset):
             if count:
                 counts[index] = counts.get(index, 0) + count
-    if by_scale:
-        _fill(total, by_scale)
+    filled = {scale: counts for scale, counts in by_scale.items() if counts}
+    if filled:
+        _fill(total, filled)
     return total
 
 
 def _fill(total: ExponentialBuckets, by_scale: dict[int, dict[int, int]]) -> None:
-    """Puts counts by scale and index into as many buckets as there may be."""
+    """Puts counts by scale and index, some of each, into as many buckets as there may be."""
     scale = min(by_scale)
-    low = min(min(counts, default=0) >> (own - scale) for own, counts in by_scale.items())
-    high = max(max(counts, default=0) >> (own - scale) for own, counts in by_scale.items())
+    low = min(min(counts) >> (own - scale) for own, counts in by_scale.items())
+    high = max(max(counts) >> (own - scale) for own, counts in by_scale.items())
     halvings = 0
     while (high >> halvings) - (low >> halvings) >= MAX_BUCKETS:
         halvings += 1

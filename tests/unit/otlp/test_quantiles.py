@@ -44,6 +44,17 @@ def test_quantile_is_the_exact_one_within_the_error_that_is_said(values, share):
     assert quantile(buckets, share) == pytest.approx(exact, rel=error_ratio(buckets) + 1e-9)
 
 
+def test_buckets_without_a_value_change_no_others():
+    """A histogram of zeros alone may have buckets, far from those of the others and coarser."""
+    known = recorded([1e6, 1.001e6, 1.5e6])
+    empty = ExponentialBuckets(count=1, zero_count=1, scale=known.scale, offset=0, counts=[0])
+
+    both = merged([known, empty])
+    assert (both.scale, both.offset, both.counts) == (known.scale, known.offset, known.counts)
+    assert (both.count, both.zero_count) == (4, 1)
+    assert merged([empty]).counts == []
+
+
 def test_160_buckets_tell_a_range_of_a_thousand_to_within_5_percent():
     """From a millisecond to a second each bucket ends 4.5 % above its begin."""
     assert error_ratio(recorded([0.001, 1.0])) == pytest.approx(0.0443, abs=1e-4)
