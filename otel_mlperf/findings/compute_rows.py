@@ -27,14 +27,12 @@ COMPUTE_ROWS: Final[tuple[FindingRow, ...]] = (
         name="SmallOperators",
         severity="warning",
         threshold=0.35,
-        summary=(
-            "the model is likely computed in too small pieces: {nodes:,.0f} operations of "
-            "{each:.1f} µs each in a backward pass, {value:.0%} of it their begin and end"
-        ),
+        summary=("the model is likely computed in too small pieces: {how}"),
         action=(
             "Compute a whole batch or sequence by one operation instead of a Python loop over its "
             "items (torch.stack, bmm, nn.LSTM for cells, torch.vmap), use larger batches, or "
-            "torch.compile()."
+            "torch.compile(); on a GPU with mode='reduce-overhead' or torch.cuda.graph(), and an "
+            "optimizer with fused=True."
         ),
         of_ended=True,
     ),

@@ -90,8 +90,7 @@ PATTERN_ROWS: Final[tuple[FindingRow, ...]] = (
         severity="warning",
         threshold=0.2,
         summary=(
-            "memory of the process grows steadily: by {grown}, {value:.0%} of what it was, in "
-            "{time}"
+            "memory of {of} grows steadily: by {grown}, {value:.0%} of what it was, in {time}"
         ),
         action=(
             "Look for what keeps objects: losses that are added up with their graph "

@@ -8,7 +8,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from otel_mlperf import names
-from otel_mlperf.analysis.findings.sampled_lines import find_sampled_lines
+from otel_mlperf.analysis.findings.sampled_lines import find_copying_lines, find_sampled_lines
 from otel_mlperf.analysis.findings.stack_lines import most_uncovered
 from otel_mlperf.analysis.steps.step_shares import NOT_IN_A_SPAN
 from otel_mlperf.findings.finding import Finding, Gain, Where
@@ -73,7 +73,8 @@ def _with_line(finding: Finding, numbers: RunNumbers) -> Finding:
 
 def _unexplained(numbers: RunNumbers) -> float:
     """Share of a step in no section, without what lines of the program were found to do."""
-    known = sum(one.evidence["share"] for one in find_sampled_lines(numbers))
+    found = find_sampled_lines(numbers) + find_copying_lines(numbers)
+    known = sum(one.evidence["share"] for one in found)
     return numbers.uncovered - known
 
 

@@ -1,6 +1,7 @@
-"""Does the memory of a training process grow for as long as it runs?
+"""Does the memory of a training process grow for as long as it runs, on the host or on a device?
 
-A line through the resident memory of the last two thirds of the run, from the end of its first step
+A line through the resident memory, and through what its tensors have of each device when a step
+begins, of the last two thirds of the run, from the end of its first step
 on: what is set up and warmed up lies before. It must explain nearly all of what is read (r²), the
 more so the fewer readings there are: steps, saws and noise are no growth. And it must go on to the
 end, beyond what the history of an optimizer may come to: what fills up and stays has a bound.
@@ -23,10 +24,12 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from otel_mlperf.analysis.findings.run_numbers import RunNumbers
+    from otel_mlperf.names.metric import Metric
     from otel_mlperf.store.table_reader import Store
 
 _ROW: Final = row_of("memory_growth")
 _MAIN: Final = "main"
+_ALLOCATED: Final = "allocated"
 _FEWEST: Final = 4
 """Readings from which on a line is one."""
 _FEW: Final = 8
@@ -52,6 +55,7 @@ late AS (SELECT read.*, (time_ns - first) / 1e9 AS at_s
     WHERE time_ns >= greatest(first + (last - first) / 3, coalesce(began, 0)))
 SELECT rank, list(at_s ORDER BY time_ns), list(bytes ORDER BY time_ns)
 FROM late GROUP BY rank, restart HAVING count(*) >= $fewest ORDER BY rank, restart"""
+_LABELS: Final = "SELECT DISTINCT labels FROM readings WHERE name = $name ORDER BY labels"
 _MAY_FILL: Final = "SELECT rank, max(value) FROM readings WHERE name = $name GROUP BY rank"
 
 
@@ -74,19 +78,48 @@ class _Growth(NamedTuple):
         return self.per_s * self.over_s
 
 
+class _Memory(NamedTuple):
+    """One that may grow."""
+
+    metric: str
+    labels: list[str]
+    """Of the series that together are it."""
+    words: str
+    """What it is of."""
+    device: str = ""
+
+
 def find_memory_growth(numbers: RunNumbers) -> list[Finding]:
-    """One for each rank whose process grows by more than the row's share of what it was."""
+    """One for each rank and memory that grows by more than the row's share of what it was."""
     found, may_fill = {}, dict(numbers.store.rows(_MAY_FILL, name=names.OPTIMIZER_HISTORY.name))
-    for rank, at_s, read in numbers.store.rows(
-        _LATE,
-        name=names.PROCESS_MEMORY.name,
-        labels=_of_main(numbers.store),
-        fewest=_FEWEST,
-    ):
-        growth = _growth(np.array(at_s), np.array(read))
-        if growth is not None and _is_leak(growth, may_fill.get(rank, 0.0)):
-            found[rank] = _finding(rank, growth)
+    for memory in _memories(numbers.store):
+        for rank, at_s, read in numbers.store.rows(
+            _LATE, name=memory.metric, labels=memory.labels, fewest=_FEWEST
+        ):
+            growth = _growth(np.array(at_s), np.array(read))
+            if growth is not None and _is_leak(growth, may_fill.get(rank, 0.0)):
+                found[memory.device, rank] = _finding(rank, growth, memory)
     return [*found.values()]
+
+
+def _memories(store: Store) -> list[_Memory]:
+    """That of the training processes themselves, for workers come and go; that of each device."""
+    main = [
+        text
+        for text, labels in _labels(store, names.PROCESS_MEMORY)
+        if labels.get(names.PROCESS_ROLE) == _MAIN
+    ]
+    memories = [_Memory(names.PROCESS_MEMORY.name, main, "the process")]
+    for text, labels in _labels(store, names.CUDA_MEMORY):
+        if labels.get(names.CUDA_MEMORY_STATE) == _ALLOCATED:
+            device = f"cuda:{labels.get(names.DEVICE_INDEX, '')}"
+            memories.append(_Memory(names.CUDA_MEMORY.name, [text], f"tensors on {device}", device))
+    return memories
+
+
+def _labels(store: Store, metric: Metric) -> list[tuple[str, dict[str, str]]]:
+    known = store.rows(_LABELS, name=metric.name)
+    return [(text, json.loads(text)) for (text,) in known]
 
 
 def _is_leak(growth: _Growth, may_fill: float) -> bool:
@@ -94,14 +127,6 @@ def _is_leak(growth: _Growth, may_fill: float) -> bool:
     unbound = growth.grown - may_fill
     is_much = unbound >= _LEAST_BYTES and growth.before > 0
     return growth.goes_on and is_much and _ROW.holds(unbound / growth.before)
-
-
-def _of_main(store: Store) -> list[str]:
-    """The labels of the training processes themselves: workers come and go."""
-    known = store.rows(
-        "SELECT DISTINCT labels FROM readings WHERE name = $name", name=names.PROCESS_MEMORY.name
-    )
-    return [text for (text,) in known if json.loads(text).get(names.PROCESS_ROLE) == _MAIN]
 
 
 def _growth(at_s: NDArray[np.float64], read: NDArray[np.float64]) -> _Growth | None:
@@ -129,11 +154,11 @@ def _paces(at_s: NDArray[np.float64], read: NDArray[np.float64]) -> NDArray[np.f
     return paces
 
 
-def _finding(rank: int, growth: _Growth) -> Finding:
+def _finding(rank: int, growth: _Growth, memory: _Memory) -> Finding:
     over_s, before = growth.over_s, growth.before
     time = f"{over_s:.0f} s" if over_s < 2 * _MINUTE_S else f"{over_s / _MINUTE_S:.0f} min"
     grown = f"{growth.grown / 2**20:,.0f} MiB"
-    words = {"grown": grown, "value": growth.grown / before, "time": time}
+    words = {"grown": grown, "value": growth.grown / before, "time": time, "of": memory.words}
     least, most = growth.low_per_s * over_s, growth.high_per_s * over_s
     return Finding(
         id=_ROW.id,
@@ -148,6 +173,6 @@ def _finding(rank: int, growth: _Growth) -> Finding:
             "before_bytes": before,
             "r_squared": growth.straight,
         },
-        where=Where(rank=rank),
+        where=Where(rank=rank, device=memory.device),
         gain=Gain(low=least / (before + least), high=most / (before + most), of="memory"),
     )

@@ -9,6 +9,8 @@ from __future__ import annotations
 from math import sqrt
 from typing import TYPE_CHECKING, Final, Literal
 
+from otel_mlperf import names
+from otel_mlperf.analysis.findings.gpu_busy import read_gpu_busy
 from otel_mlperf.analysis.findings.run_numbers import once_a_run
 from otel_mlperf.analysis.findings.stack_lines import lifted_stack_lines
 from otel_mlperf.findings.finding import Finding, Gain, Where
@@ -18,16 +20,17 @@ if TYPE_CHECKING:
     from otel_mlperf.analysis.findings.run_numbers import RunNumbers
     from otel_mlperf.analysis.findings.stack_lines import Call, Line, StackLines
 
-Kind = Literal["sync_in_loop", "conversions"]
-_KINDS: Final[tuple[Kind, ...]] = ("sync_in_loop", "conversions")
+Kind = Literal["sync_in_loop", "conversions", "transfer"]
 _FEWEST: Final = 10
 """Steps from which on there is anything to say about a usual one."""
+_PINNED: Final = "SELECT count(*) FROM instruments WHERE name = $name"
 _KNOWN: Final = 0.1
 """Share of a line's samples that must be in calls of its kind: the rest is between them."""
 _ITERATION: Final = "iteration"
 """Of a sample: no call, a ``for`` asks for the next one."""
 _LEAST_SAVED: Final = 0.75
-"""Share of the time that is won at least: some of the output or the numbers may be needed."""
+_LEAST_SAVED_BESIDE: Final = 0.5
+_LIKELY: Final = "likely in {call} ({place})"
 _LOGGERS: Final = frozenset(
     {"logging", "loguru", "structlog", "tensorboard", "tensorboardX", "wandb", "mlflow", "rich",
      "tqdm", "csv", "sqlite3", "requests", "urllib", "urllib3", "matplotlib", "aim", "comet_ml"}
@@ -44,44 +47,54 @@ _CONVERSIONS: Final = frozenset(
      "FloatTensor", "LongTensor", "float", "int", "to", "type", "astype", "double", "half",
      "bfloat16", "long", "byte", "bool", "contiguous", "ascontiguousarray"}
 )  # fmt: skip
-_BLOCKING: Final = frozenset(
-    {"item", "tolist", "cpu", "numpy", "synchronize", "float", "int", "print", "array", "asarray",
-     "to"}
+_COPIES: Final = frozenset({"to", "cuda", "copy_"})
+"""Where there is a GPU: one that takes long is a copy from the host that is waited for."""
+_WAITS: Final = frozenset(
+    {"item", "tolist", "cpu", "numpy", "synchronize", "float", "int", "bool", "print", "array",
+     "asarray"}
 )  # fmt: skip
-"""Of these the main thread waits for a GPU, where there is one, until all its work is done."""
+"""In these the loop waits for a GPU, where there is one, until all its work is done."""
 
 
 @once_a_run
 def find_sampled_lines(numbers: RunNumbers) -> list[Finding]:
-    """One for each kind: of the rank whose main thread it holds up most."""
+    """One for output and one for conversions: of the rank that it holds up most."""
+    return _found(numbers, "sync_in_loop") + _found(numbers, "conversions")
+
+
+@once_a_run
+def find_copying_lines(numbers: RunNumbers) -> list[Finding]:
+    """One, of the rank that waits most for copies to its GPU, where batches are not pinned."""
+    ((pinned,),) = numbers.store.rows(_PINNED, name=names.LOADER_PIN.name)
+    return [] if pinned else _found(numbers, "transfer")
+
+
+def _found(numbers: RunNumbers, kind: Kind) -> list[Finding]:
     steps = numbers.summary.steps
     if steps is None or steps.count < _FEWEST:
         return []
-    ranks = lifted_stack_lines(numbers)
-    found = []
-    for kind in _KINDS:
-        judged = [_judge(kind, rank, numbers, has_gpu=numbers.uses_gpu) for rank in ranks]
-        known = [(share, finding) for share, finding in judged if finding is not None]
-        if known:
-            found.append(max(known, key=lambda one: one[0])[1])
-    return found
+    judged = [_judge(kind, rank, numbers) for rank in lifted_stack_lines(numbers)]
+    known = [(share, finding) for share, finding in judged if finding is not None]
+    return [max(known, key=lambda one: one[0])[1]] if known else []
 
 
-def _judge(
-    kind: Kind, rank: StackLines, numbers: RunNumbers, *, has_gpu: bool
-) -> tuple[float, Finding | None]:
-    row = row_of(kind)
+def _judge(kind: Kind, rank: StackLines, numbers: RunNumbers) -> tuple[float, Finding | None]:
+    row, has_gpu = row_of(kind), numbers.uses_gpu
+    busy = read_gpu_busy(numbers).get(rank.rank) if has_gpu else 0.0
     lines = [line for line in rank.calls if _kind_of(line, rank, has_gpu=has_gpu) == kind]
     share = rank.share(lines)
     # Of few samples a share is known to within twice its standard error.
     unsure = 2 * sqrt(share * (1 - share) / rank.total)
-    if not row.holds(share - unsure / 2):
+    # The work that is waited for has to be done in any case: the rest of a step can be won.
+    won = min(share, 1 - (busy or 0.0))
+    if (busy is None and kind == "sync_in_loop") or not row.holds(won - unsure / 2):
         return share, None
     most = max(lines, key=lambda line: rank.share([line]))
     calls = rank.calls[most]
     named = [call for call in calls if _kind_of_call(call, has_gpu=has_gpu) == kind]
     call = max(named, key=lambda one: calls[one])
     words = {"value": share, "call": f"{call.name}()", "place": str(most)}
+    words["how"] = _LIKELY.format(**words)
     return share, Finding(
         id=row.id,
         severity=row.severity,
@@ -92,11 +105,27 @@ def _judge(
             "share_of_that_line": rank.share([most]),
             "samples": rank.total,
             "lines": float(len(lines)),
-        },
+        }
+        | ({"gpu_busy": busy} if has_gpu and busy is not None else {}),
         where=Where(section=str(most), rank=rank.rank),
-        gain=Gain(low=_LEAST_SAVED * max(0.0, share - unsure), high=min(1.0, share + unsure)),
+        gain=_gain_of_copies(won) if kind == "transfer" else _gain(won, unsure, has_gpu=has_gpu),
         command=f"otel-mlperf show {numbers.summary.short_id}",
     )
+
+
+def _gain(won: float, unsure: float, *, has_gpu: bool) -> Gain:
+    """At least three quarters are: some of the output or the numbers may be needed.
+
+    With a GPU half: what else the loop does may come to wait for it then.
+    """
+    least = _LEAST_SAVED_BESIDE if has_gpu else _LEAST_SAVED
+    return Gain(low=least * max(0.0, won - unsure), high=min(1.0, won + unsure))
+
+
+def _gain_of_copies(share: float) -> Gain:
+    """Into pinned memory another thread copies beside the step, which takes as long."""
+    high = min(share, 1 - share)
+    return Gain(low=high / 2, high=high)
 
 
 def _kind_of(line: Line, rank: StackLines, *, has_gpu: bool) -> Kind | None:
@@ -115,8 +144,10 @@ def _kind_of(line: Line, rank: StackLines, *, has_gpu: bool) -> Kind | None:
 
 
 def _kind_of_call(call: Call, *, has_gpu: bool) -> Kind | None:
-    if has_gpu and call.name in _BLOCKING:
-        return None  # the work that it waits for has to be done in any case
+    if has_gpu and call.name in _COPIES:
+        return "transfer"
+    if has_gpu and call.name in _WAITS:
+        return "sync_in_loop"
     if call.package in _LOGGERS or call.name in _OUTPUT:
         return "sync_in_loop"
     return "conversions" if call.name in _CONVERSIONS else None

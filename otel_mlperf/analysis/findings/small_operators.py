@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from otel_mlperf import names
 from otel_mlperf.analysis.findings.cpu_shares import read_cpu_shares
+from otel_mlperf.analysis.findings.launches import find_launches
 from otel_mlperf.analysis.findings.stack_lines import read_stack_lines
 from otel_mlperf.findings.finding import Finding, Gain, Where
 from otel_mlperf.findings.finding_table import row_of
@@ -73,10 +74,12 @@ class _Single(NamedTuple):
 
 
 def find_small_operators(numbers: RunNumbers) -> list[Finding]:
-    """One, of the first rank whose operations are so small; none where a GPU runs them."""
+    """One, of the first rank whose operations are so small; where a GPU runs them: that idles."""
     summary, row = numbers.summary, row_of("small_operators")
     steps = summary.steps
-    if steps is None or steps.count < _FEWEST or numbers.uses_gpu:
+    if numbers.uses_gpu:
+        return find_launches(numbers)
+    if steps is None or steps.count < _FEWEST:
         return []
     passes = {
         rank: (each_ns, calls)
@@ -112,7 +115,10 @@ def _finding(
         for section in (steps.rows if steps else ())
         if section.name in _COMPUTING and not section.beside
     )
-    words = {"nodes": nodes, "each": each_ns / 1e3, "value": share}
+    how = (
+        f"{nodes:,.0f} operations of {each_ns / 1e3:.1f} µs each in a backward pass, {share:.0%} "
+        "of it their begin and end"
+    )
     where = _line(numbers, rank)
     # Single items have most of it from being single; else what is left is what they compute, which
     # larger operations do faster, too.
@@ -120,7 +126,7 @@ def _finding(
     return Finding(
         id=row.id,
         severity=row.severity,
-        summary=row.summary.format(**words)
+        summary=row.summary.format(how=how)
         + single.words
         + (f"; likely by {where}" if where else ""),
         action=row.action,

@@ -6,13 +6,19 @@ from typing import TYPE_CHECKING, Final
 
 from otel_mlperf.analysis.findings.cpu_waits import waits_of_steps
 from otel_mlperf.analysis.steps.estimates import TRIMMED, compare_estimates, estimate_mean
+from otel_mlperf.analysis.steps.step_series import StepSeries
+from otel_mlperf.analysis.steps.step_shares import PROFILED
 from otel_mlperf.findings.finding import Finding, Gain, Where
 from otel_mlperf.findings.finding_table import row_of
 
 if TYPE_CHECKING:
-    from otel_mlperf.analysis.findings.run_numbers import RunNumbers
-    from otel_mlperf.analysis.steps.step_series import StepSeries
+    import numpy as np
+    from numpy.typing import NDArray
 
+    from otel_mlperf.analysis.findings.run_numbers import RunNumbers
+
+_PROFILED: Final = """SELECT min(number), max(number) FROM steps
+    WHERE phase = $phase AND kept = $profiled"""
 _FEWEST: Final = 60
 """Steps from which on a trend is one."""
 _CONFIDENCE: Final = 0.999
@@ -20,6 +26,9 @@ _LEAST_SURE: Final = 0.1
 """By which late steps must surely take longer: a machine that others share is that uneven."""
 _BEGIN: Final = 12
 """Part of the steps, one in so many, that has hardly grown: five steps at least."""
+_AHEAD: Final = 64
+"""Steps in which a host may run ahead of its GPU: some thousand launches wait before it has to, and
+the least of training steps has 16. They take what the host needs, later ones what the GPU does."""
 _MOST_WAITED: Final = 0.9
 """Share of the time in which threads wait for CPUs, beyond which the rest tells nothing."""
 
@@ -88,9 +97,39 @@ def _more_pace(numbers: RunNumbers, series: StepSeries, third: int) -> float:
 
 
 def _series(numbers: RunNumbers) -> StepSeries | None:
-    """The steps of the main phase; None where they are too few."""
+    """The steps of the main phase, without those that were not paced yet; None: too few."""
     series = numbers.steps
-    return series if series is not None and len(series.numbers) >= _FEWEST else None
+    if series is None:
+        return None
+    if numbers.uses_gpu:
+        series = _beside_windows(numbers, _from(series, slice(_AHEAD, None)))
+    return series if len(series.numbers) >= _FEWEST else None
+
+
+def _beside_windows(numbers: RunNumbers, series: StepSeries) -> StepSeries:
+    """Those behind the last profiler window, or before the first where too few are behind it.
+
+    CUPTI goes on to look at each launch when a window is over: 27 ms became 33 on an H100.
+    """
+    steps = numbers.summary.steps
+    ((first, last),) = numbers.store.rows(
+        _PROFILED, phase=steps.phase if steps else "", profiled=PROFILED
+    )
+    if first is None:
+        return series
+    behind = _from(series, series.numbers > last)
+    if len(behind.numbers) >= _FEWEST:
+        return behind
+    return _from(series, series.numbers < first)
+
+
+def _from(series: StepSeries, chosen: slice | NDArray[np.bool_]) -> StepSeries:
+    return StepSeries(
+        series.numbers[chosen],
+        series.durations_ns[chosen],
+        series.own_ns[chosen],
+        series.elements[chosen],
+    )
 
 
 def _steps(series: StepSeries, chosen: slice) -> tuple[int, int]:

@@ -1,7 +1,8 @@
 """Do the steps wait for copies from the host to the device?
 
 By profiler windows, where there are any: what of the copies ran while the device did nothing else.
-Else by the sections of transfers: a call that only starts a copy is short.
+Else by the sections of transfers: a call that only starts a copy is short. Else by the lines at
+which the loop was found: ``Tensor.to`` and ``Tensor.cuda`` are no sections.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from otel_mlperf import names
+from otel_mlperf.analysis.findings.sampled_lines import find_copying_lines
 from otel_mlperf.findings.finding import Finding, Gain, Where
 from otel_mlperf.findings.finding_table import row_of
 
@@ -28,7 +30,7 @@ def find_transfers(numbers: RunNumbers) -> list[Finding]:
     summary = numbers.summary
     if summary.steps is None:
         return []
-    return _by_windows(numbers) or _by_sections(numbers)
+    return _by_windows(numbers) or _by_sections(numbers) or find_copying_lines(numbers)
 
 
 def _by_windows(numbers: RunNumbers) -> list[Finding]:

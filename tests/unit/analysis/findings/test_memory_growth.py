@@ -6,6 +6,7 @@ import json
 
 import numpy as np
 import pytest
+from gpu_readings import read_device_memory
 from run_folders import MS, START, RunFolderBuilder, S
 
 from otel_mlperf import names
@@ -112,6 +113,20 @@ def test_memory_that_grows_steadily_is_found_with_its_slope(tmp_path):
     assert found.evidence["bytes_per_s_low"] == pytest.approx(10 * MIB)
     assert found.evidence["bytes_per_s_high"] == pytest.approx(10 * MIB)
     assert found.evidence["r_squared"] == pytest.approx(1.0)
+
+
+def test_tensors_that_are_kept_on_a_device_are_found_there(tmp_path):
+    """The process itself does not grow."""
+    run = steady(tmp_path)
+    memory(run, lambda _second: 900 * MIB)
+    for second in range(60):
+        read_device_memory(run, second, 400 + 10 * second)
+
+    found = found_in(run)["memory_growth"]
+
+    assert (found.where.rank, found.where.device) == (0, "cuda:0")
+    assert found.summary.startswith("memory of tensors on cuda:0 grows steadily: by 390 MiB")
+    assert found.evidence["bytes_per_s"] == pytest.approx(10 * MIB)
 
 
 def test_a_noisy_growth_is_found_with_how_sure_it_is(tmp_path):

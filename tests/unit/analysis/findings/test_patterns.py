@@ -56,6 +56,25 @@ def test_steps_that_grow_are_found_with_how_much(tmp_path):
     assert found.gain.high == pytest.approx(5 / 26, abs=0.03)
 
 
+def test_a_host_that_runs_ahead_of_its_gpu_at_first_does_not_drift(tmp_path):
+    """Until so much waits that it has to, steps take what launching takes."""
+    run = steady(tmp_path, of_step=lambda n: {"forward": 0 if n < 60 else 60 * MS}, count=150)
+    run.process(20 * S, rank=1, has_gpu=True)
+
+    assert "step_drift" not in found_in(run)
+
+
+@pytest.mark.parametrize("count", [140, 300])
+def test_steps_after_a_profiler_window_are_not_compared_with_those_before(tmp_path, count):
+    """On a GPU each launch takes longer from then on."""
+    run = steady(tmp_path, of_step=lambda n: {"forward": 12 * MS if n > 135 else 0}, count=count)
+    for step in run.steps[133:136]:
+        step["kept"] = "profiled"
+    run.process(20 * S, rank=1, has_gpu=True)
+
+    assert "step_drift" not in found_in(run)
+
+
 def cpu_read(run, of_main, seconds=10):
     """What the main thread, which is all of the process, used and waited for by each second."""
     main = {names.PROCESS_ROLE: "main"}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
+from gpu_readings import read_gpu
 from run_folders import MS, START, RunFolderBuilder, S
 
 from otel_mlperf import names
@@ -21,9 +22,14 @@ _TRAINING = [
 ]
 
 
-def judged(tmp_path, *lines, of_all=200, gpu=False, own=MS, ids=_IDS):
+def judged(tmp_path, *lines, of_all=200, gpu=False, own=MS, ids=_IDS, busy=None, pins=False):
     """Findings of a run, of whose samples some are at ``lines`` and the rest in the training."""
     run = RunFolderBuilder(tmp_path)
+    if busy is not None:
+        read_gpu(run, busy, (1, 5, 10, 15))
+    if pins:
+        pinned = {"name": names.LOADER_PIN.name, "kind": "histogram", "unit": "s"}
+        run.row("instruments", rank=0, restart=0, **pinned)
     for n in range(100):
         run.step(n, n * 200 * MS, {"forward": 99 * MS}, own=own)
     run.process(10 * S, has_gpu=gpu)
@@ -95,6 +101,23 @@ def test_a_copy_to_a_gpu_is_no_conversion(tmp_path):
     assert judged(tmp_path, (20, "to", "", "", 60), gpu=True) == {}
 
 
+@pytest.mark.parametrize(("samples", "high"), [(60, 0.3), (160, 0.2)])
+def test_copies_that_are_waited_for_are_found_with_their_line(tmp_path, samples, high):
+    """Pinned beside the step by another thread, which takes as long as the copy did."""
+    line = (20, "to", "", "", samples)
+    found = judged(tmp_path, line, gpu=True, own=40 * MS, ids={"transfer"})
+
+    one = found["transfer"]
+    assert "likely in to() (train.py:20 in main)" in one.summary
+    assert (one.gain.low, one.gain.high) == pytest.approx((high / 2, high))
+
+
+def test_pinned_batches_are_copied_beside_the_step(tmp_path):
+    """Where the loop is found in the call all the same it is for something else."""
+    line = (20, "cuda", "", "", 60)
+    assert judged(tmp_path, line, gpu=True, pins=True, ids={"transfer"}) == {}
+
+
 def test_conversions_are_found_with_what_python_does_around_them(tmp_path):
     """A list is made of numbers one by one: half of it is the loop of the line itself."""
     found = judged(tmp_path, (20, "float", "", "", 20), (20, "", "torch", "", 20))
@@ -132,6 +155,23 @@ def test_what_a_loader_calls_is_loading_and_no_conversion(tmp_path):
 def test_who_waits_for_a_gpu_converts_nothing(tmp_path):
     """The main thread is in `item()` until the step's work is done, as it should be."""
     assert judged(tmp_path, (20, "item", "", "", 120), gpu=True) == {}
+
+
+def test_results_that_an_idle_gpu_is_asked_for_hold_up_the_loop(tmp_path):
+    """It has work for a fifth of the time: what is waited for is mostly the host itself."""
+    found = judged(tmp_path, (20, "item", "", "", 80), gpu=True, busy=0.2)["sync_in_loop"]
+
+    assert "40% of a step" in found.summary
+    assert found.evidence["gpu_busy"] == pytest.approx(0.2)
+    assert found.gain.low < 0.4 < found.gain.high
+
+
+def test_no_more_is_won_than_the_gpu_idles(tmp_path):
+    """Its work has to be waited for in any case."""
+    found = judged(tmp_path, (20, "item", "", "", 120), gpu=True, busy=0.7)["sync_in_loop"]
+
+    assert found.gain.high < 0.4
+    assert judged(tmp_path / "full", (20, "item", "", "", 120), gpu=True, busy=0.97) == {}
 
 
 def test_few_samples_decide_nothing(tmp_path):

@@ -1,0 +1,49 @@
+"""For which share of the time has a rank's GPU work while it makes steps?
+
+By the driver's utilization: the share of a moment in which at least one kernel ran, however little
+of the GPU it used. So it is a bound from above of what the work takes, and what is left is surely
+idle. Only of GPUs of which the rank's torch has memory.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from otel_mlperf import names
+from otel_mlperf.analysis.findings.run_numbers import once_a_run
+
+if TYPE_CHECKING:
+    from otel_mlperf.analysis.findings.run_numbers import RunNumbers
+
+_FEWEST: Final = 3
+"""Readings among the steps from which on their mean is that of the steps."""
+_GENERAL: Final = "general"
+_BUSY: Final = """WITH own AS (
+    SELECT DISTINCT rank, labels ->> $gpu AS gpu FROM readings
+    WHERE name = $memory AND rank IS NOT NULL),
+bounds AS (SELECT rank, min(end_ns) AS first, max(end_ns) AS last FROM steps
+    WHERE phase = $phase GROUP BY rank)
+SELECT own.rank, avg(value) FROM readings r JOIN own ON r.labels ->> $gpu = own.gpu
+    JOIN bounds ON bounds.rank = own.rank
+WHERE r.name = $utilization AND r.labels ->> $task = $general AND time_ns BETWEEN first AND last
+GROUP BY own.rank HAVING count(*) >= $fewest"""
+
+
+@once_a_run
+def read_gpu_busy(numbers: RunNumbers) -> dict[int, float]:
+    """By rank, 0.0 to 1.0; of no rank whose GPU was not read often enough, or cannot tell."""
+    steps = numbers.summary.steps
+    if steps is None:
+        return {}
+    return dict(
+        numbers.store.rows(
+            _BUSY,
+            gpu=f'$."{names.HW_ID}"',
+            task=f'$."{names.HW_GPU_TASK}"',
+            memory=names.CUDA_MEMORY.name,
+            utilization=names.GPU_UTILIZATION.name,
+            general=_GENERAL,
+            phase=steps.phase,
+            fewest=_FEWEST,
+        )
+    )
