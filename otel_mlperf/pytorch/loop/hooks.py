@@ -21,6 +21,7 @@ from otel_mlperf.pytorch.loop.batch_wait import BatchWait, IteratorMade
 from otel_mlperf.pytorch.loop.checkpoints import Checkpoint
 from otel_mlperf.pytorch.loop.collectives import COLLECTIVES, Collective
 from otel_mlperf.pytorch.loop.evaluation_mode import Evaluation, EvaluationMode
+from otel_mlperf.pytorch.loop.graph_replays import Capture, CapturedUpdates, Replay
 from otel_mlperf.pytorch.loop.interrupted import Interrupted
 from otel_mlperf.pytorch.loop.loop_finder import Loop
 from otel_mlperf.pytorch.loop.moments import LoopMoment, safely
@@ -102,6 +103,7 @@ def _install() -> None:
     see("steps", lambda: _weave_optimizers(optimizer, update))
     scaled = torch.amp if hasattr(torch.amp, "GradScaler") else torch.cuda.amp  # before torch 2.3
     see("scaled steps", lambda: _weave(scaled.GradScaler.step, update, subject="optimizer"))
+    see("CUDA graphs", lambda: weave_graphs(torch.cuda.graphs.CUDAGraph))
     start.at_begin.append(_end_with)
     run = start.current()
     if run is not None:
@@ -129,6 +131,18 @@ def _weave_optimizers(optimizer: Any, update: Update) -> None:
         "resumed steps",
         lambda: _weave(inspect.unwrap(optimizer.load_state_dict), restored, subject="state_dict"),
     )
+
+
+def weave_graphs(graph: Any) -> None:
+    """Sees the captures and replays of a class of CUDA graphs."""
+    captured = CapturedUpdates(_loop)
+    for function, moment in (
+        (graph.capture_begin, Capture(_loop, captured, is_begin=True)),
+        (graph.capture_end, Capture(_loop, captured, is_begin=False)),
+        (graph.replay, Replay(_loop, captured)),
+    ):
+        _moments.append(moment)
+        _weave(function, moment, subject="self")
 
 
 def _kinds_of(kind: Any) -> Iterator[Any]:

@@ -31,6 +31,8 @@ class Loop:
         self.step = InferredStep(sink, clock)
         self.depth = 0
         """Moments that are open: inside one nothing begins or ends."""
+        self.updates = 0
+        """Of all optimizers so far."""
         self.switched_ns = 0
         """When a model was switched to evaluation, right before the moment that is told of."""
         self.validation = Validation(sink)
@@ -174,6 +176,7 @@ class Loop:
 
     def updated(self, optimizer: Any) -> None:
         """It has, or its scaler has left the step out because gradients were infinite."""
+        self.updates += 1
         self.step.update(optimizer)
         if self.step.is_open:
             self._data.train(self._dataset)
@@ -189,6 +192,11 @@ class Loop:
         """An optimizer is given the state that it had after so many updates."""
         if not self._holders:
             self.step.go_on_from(updates)
+
+    def captured(self) -> None:
+        """What was told of last was only captured for a CUDA graph, and not computed."""
+        if self.step.is_open and not self.depth:
+            self.step.cancel()
 
     def failed(self) -> None:
         """An exception has left a moment."""

@@ -11,7 +11,7 @@ import ast
 import inspect
 from operator import attrgetter
 from types import CodeType, FunctionType
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from otel_mlperf.foreign_errors import raise_foreign
 from otel_mlperf.recorder.core.faults import say_once
@@ -19,6 +19,9 @@ from otel_mlperf.recorder.core.faults import say_once
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from contextlib import AbstractContextManager
+
+
+_METHODS: Final = ((), ("__class__",))
 
 
 class Gate(Protocol):
@@ -55,13 +58,14 @@ def weave(
 
     Raises:
         OSError: the function has no source.
-        TypeError: the function is not a plain one: it closes over variables, or is a wrapper; or
-            its ``torch`` does not say when it compiles.
+        TypeError: the function is not a plain one: it closes over variables (but for the class of a
+            method that calls ``super()``), or is a wrapper; or its ``torch`` does not say when it
+            compiles.
     """
     code = function.__code__
     # Another code object fits only a function with as many cells; the source of a wrapper is that
     # of what it wraps.
-    if code.co_freevars or hasattr(function, "__wrapped__"):
+    if code.co_freevars not in _METHODS or hasattr(function, "__wrapped__"):
         raise TypeError(f"{function.__qualname__} closes over variables or is a wrapper")
     tree, definition = _parse(function)
     definition.decorator_list = []
@@ -69,6 +73,8 @@ def weave(
     passes = f"{_compiling(torch)}() or {name}.busy" if torch is not None else f"{name}.busy"
     _put_into(_find(definition, inner) if inner else definition, f"{name}.of({subject})", passes)
     ast.fix_missing_locations(tree)
+    if code.co_freevars:
+        tree = _in_class(tree)
     woven = _compile(tree, code)
     _hide(gate, torch)
     # The gate comes first: another thread may call the function between these two lines.
@@ -86,6 +92,13 @@ def see(what: str, put: Callable[[], object]) -> None:
     except Exception as error:  # noqa: BLE001 - a torch that is built otherwise trains all the same
         raise_foreign(error)
         say_once("%s of this torch cannot be seen from outside: %s", what, error)
+
+
+def _in_class(tree: ast.Module) -> ast.Module:
+    """Has what is defined in it close over a class, as methods do that call ``super()``."""
+    scope = ast.parse("def scope(__class__): pass")
+    scope.body[0].body = tree.body  # type: ignore[attr-defined]
+    return scope
 
 
 def _find(definition: ast.FunctionDef, inner: str) -> ast.FunctionDef:
@@ -178,7 +191,10 @@ def _parse(function: FunctionType) -> tuple[ast.Module, ast.FunctionDef]:
 def _compile(tree: ast.Module, like: CodeType) -> CodeType:
     future = like.co_flags & 0x1FE0000  # `from __future__` of the module that the function is in
     module = compile(tree, like.co_filename, "exec", flags=future, dont_inherit=True)
-    woven = next(c for c in _codes(module) if c.co_name == like.co_name)
+    codes = _codes(module)
+    if like.co_freevars:
+        codes = _codes(codes[0])
+    woven = next(c for c in codes if c.co_name == like.co_name)
     return woven.replace(co_qualname=like.co_qualname)
 
 

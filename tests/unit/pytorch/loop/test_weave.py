@@ -42,6 +42,12 @@ class Thing:
         return [double(n)
                 for n in range(number)] + [1 // (number - 3)]
 
+class Special(Thing):
+    def method(self, number):
+        if number < 0:
+            return super().missing
+        return [0] + super().method(number)
+
 def make(times):
     @functools.wraps(double)
     def wrapper(number):
@@ -116,6 +122,17 @@ def test_gate_is_told_what_the_call_is_about(module):
     thing.method(1)
 
     assert gate.subjects == [thing]
+
+
+def test_a_method_that_calls_the_one_above_is_woven(module):
+    """It closes over its class; tracebacks stay, too."""
+    before = text_of_error(module.Special().method, -1)
+    gate = Gate()
+    weave(module.Special.method, gate, "_gate")
+
+    assert module.Special().method(2) == [0, 0, 2, -1]
+    assert gate.passed == ["in", None]
+    assert text_of_error(module.Special().method, -1) == before
 
 
 def test_busy_gate_is_left_out(module):
