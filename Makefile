@@ -22,8 +22,9 @@ demo: $(READY)
 	$(BIN)/python examples/train_digits.py
 
 # Each file of tests in one process, for what its tests share; `pytest tests/...` by hand is one alone.
+# A process that crashed is not replaced: pytest would wait for the tests that it had.
 test: lint
-	$(BIN)/python -m pytest -n logical --maxprocesses 8 --dist loadfile
+	$(BIN)/python -m pytest -n logical --maxprocesses 8 --dist loadfile --max-worker-restart 0
 
 lint: $(READY)
 	$(BIN)/ruff format --check .

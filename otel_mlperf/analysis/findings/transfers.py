@@ -1,8 +1,8 @@
 """Do the steps wait for copies from the host to the device?
 
 By profiler windows, where there are any: what of the copies ran while the device did nothing else.
-Else by the sections of transfers: a call that only starts a copy is short. Else by the lines at
-which the loop was found: ``Tensor.to`` and ``Tensor.cuda`` are no sections.
+Else by the sections of transfers: a call that only starts a copy is short. Where there are none, by
+the lines at which the loop was found: ``Tensor.to`` and ``Tensor.cuda`` are no sections.
 """
 
 from __future__ import annotations
@@ -30,7 +30,9 @@ def find_transfers(numbers: RunNumbers) -> list[Finding]:
     summary = numbers.summary
     if summary.steps is None:
         return []
-    return _by_windows(numbers) or _by_sections(numbers) or find_copying_lines(numbers)
+    found = _by_windows(numbers) or _by_sections(numbers)
+    is_named = any(row.category == names.TRANSFER for row in summary.steps.rows)
+    return found if found or is_named else find_copying_lines(numbers)
 
 
 def _by_windows(numbers: RunNumbers) -> list[Finding]:

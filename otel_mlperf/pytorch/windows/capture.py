@@ -119,6 +119,8 @@ class Capture:
             profile_memory=of.profile_memory,
             with_stack=of.with_stack,
         )
+        # A window is one cycle; torch 2.11 warns that events of those before would be gone.
+        self._profiler.acc_events = True
         with quiet(), profiler_lock.calling():
             self._profiler.prepare_trace()
         return None

@@ -118,11 +118,13 @@ class Late:
         self._torch: Any = sys.modules["torch"]
         self._slots = self._torch.empty(_SLOTS, dtype=self._torch.float64, pin_memory=True)
         self._next = 0
+        self._device: Any = None
         self.waiting: deque[tuple[Any, int, int, Where]] = deque()
 
     def copy(self, tensor: Any, time_ns: int, where: Where) -> bool:
         """Starts a copy; False where none can be: too many under way, a graph being captured."""
-        if len(self.waiting) >= _SLOTS or not _can_copy(self._torch, tensor.device):
+        self._device = tensor.device
+        if len(self.waiting) >= _SLOTS or _is_capturing(self._torch, tensor.device):
             return False
         slot = self._next
         with self._torch.no_grad():
@@ -135,6 +137,9 @@ class Late:
 
     def arrived(self) -> Iterator[tuple[int, float, Where]]:
         """Time, value and place of the copies that are done, in the order of their calls."""
+        # To ask an event while this thread captures a graph makes the program's capture fail.
+        if self.waiting and _is_capturing(self._torch, self._device):
+            return
         while self.waiting and self.waiting[0][0].query():
             _, slot, time_ns, where = self.waiting.popleft()
             yield time_ns, float(self._slots[slot]), where
@@ -145,6 +150,6 @@ def _is_tensor(value: Any) -> bool:
     return torch is not None and isinstance(value, torch.Tensor)
 
 
-def _can_copy(torch: Any, device: Any) -> bool:
-    # Inside a CUDA graph the copy would become part of the graph, and the event an error.
-    return device.type != "cuda" or not torch.cuda.is_current_stream_capturing()
+def _is_capturing(torch: Any, device: Any) -> bool:
+    """Whether this thread captures a CUDA graph: a copy would be part of it, an event an error."""
+    return device is not None and device.type == "cuda" and torch.cuda.is_current_stream_capturing()

@@ -127,7 +127,8 @@ class Device:
 
     def __init__(self):
         self.slots = {}
-        self.is_done = False
+        self.is_done = self.is_capturing = False
+        self.asked_while_capturing = 0
 
     def empty(self, *size, **kwargs):
         return self
@@ -148,7 +149,15 @@ class Device:
         pass
 
     def query(self):
+        self.asked_while_capturing += self.is_capturing
         return self.is_done
+
+    @property
+    def cuda(self):
+        return self
+
+    def is_current_stream_capturing(self):
+        return self.is_capturing
 
 
 class Slot:
@@ -202,6 +211,21 @@ def test_values_of_a_device_come_late(recording, device):
     om.log(last=1)
 
     assert logged(recording)[:3] == [("loss", i, 0.5 + i) for i in range(3)]
+
+
+def test_nothing_is_asked_of_a_device_while_a_graph_is_captured(recording, device):
+    """A question about a copy that is under way would make the program's capture fail."""
+    tensor = OnDevice(device, 1.0)
+    om.log(loss=tensor)
+    device.type, device.is_capturing = "cuda", True
+    om.log(loss=tensor)
+    om.log(lr=0.1)
+    device.is_capturing, device.is_done = False, True
+    om.stop()
+
+    assert device.asked_while_capturing == 0
+    assert sorted(logged(recording)) == [("loss", 0, 1.0), ("lr", 0, 0.1)]
+    assert recording.word(Word.LOST_VALUES) == 1
 
 
 def test_values_that_never_arrive(recording, device):
