@@ -43,7 +43,8 @@ OVERHEAD_TIME: Final = Metric(
     "s",
     "counter",
     "Time that recording took in the process: sections x the cost measured at its start, "
-    "and what watching an untouched loop was seen to take.",
+    "and what watching an untouched loop, measuring sections and copying values from a device were "
+    "seen to take.",
 )
 AGENT_CPU_TIME: Final = Metric(
     "otel_mlperf.agent.cpu.time",

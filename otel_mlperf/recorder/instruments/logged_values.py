@@ -76,10 +76,13 @@ class Values:
         elif tensor.device.type == "cpu":
             self.write(now, float(tensor.detach()), where)
         elif tensor.device.type != "meta":
+            began_ns = time.monotonic_ns()
             if self._late is None:
                 self._late = Late()
             if not self._late.copy(tensor, now, where):
                 self._recording.journal.count(Word.LOST_VALUES)
+            # Calls of CUDA are tens of microseconds, which the program has not asked for.
+            self._recording.journal.count(Word.WATCH_TIME, time.monotonic_ns() - began_ns)
 
     def write(self, time_ns: int, value: float, where: Where) -> None:
         """Writes the row of one value."""

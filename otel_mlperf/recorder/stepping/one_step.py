@@ -235,15 +235,21 @@ class OneStep:
     def _end_slowly(self, step: OpenStep, t1: int, error: list[str] | None) -> None:
         try:
             extra = step.section.extra
-            if extra is not None and extra.usage is not None:
-                extra.usage.end()  # first: callbacks are not the step's
-            if extra is not None and extra.stamp is not None and self._sections.stamps is not None:
-                stamp, extra.stamp = extra.stamp, None
-                extra.flags |= self._sections.stamps.end_step(stamp, step, t1)
+            if extra is not None and (extra.usage is not None or extra.stamp is not None):
+                self._end_watching(step, extra, t1)  # first: callbacks are not the step's
             if step.is_told:
                 self._tell_ending(step)
         finally:  # Ctrl-C in a callback is the program's, and the step is over all the same
             self._close(step, t1, error)
+
+    def _end_watching(self, step: OpenStep, extra: Extra, t1: int) -> None:
+        began_ns = time.monotonic_ns()
+        if extra.usage is not None:
+            extra.usage.end()
+        if extra.stamp is not None and self._sections.stamps is not None:
+            stamp, extra.stamp = extra.stamp, None
+            extra.flags |= self._sections.stamps.end_step(stamp, step, t1)
+        self._sections.count_watching(began_ns)
 
     def _close(self, step: OpenStep, t1: int, error: list[str] | None) -> None:
         section = step.section

@@ -19,6 +19,7 @@ from open_files import open_files
 
 import otel_mlperf as om
 from otel_mlperf import names, recorder
+from otel_mlperf.journal.layout import Word
 from otel_mlperf.recorder.api.otel_tracer import JournalTracer
 from otel_mlperf.recorder.core.used_so_far import Counters
 from otel_mlperf.recorder.sections.section_context import CURRENT
@@ -95,6 +96,20 @@ def test_the_sum_of_all_calls_is_the_kernels(recording):
     assert total(rows, "cpu_ns") >= 20 * 2_000_000
     assert total(rows, "voluntary_switches") >= 20
     ended.holds(begun, lambda key: total(rows, key))
+
+
+def test_what_measuring_takes_is_counted_as_the_recorders(recording):
+    """Of steps and sections alike, and no more than the time that has passed."""
+    words, begun_ns = [], time.monotonic_ns()
+    for of in (lambda: om.span("plain"), lambda: om.span("work", resources=True)):
+        for _ in range(20):
+            with of():
+                pass
+        words.append(recording.word(Word.WATCH_TIME))
+    passed_ns = time.monotonic_ns() - begun_ns
+
+    assert words[0] == 0
+    assert 20 * 1_000 < words[1] < passed_ns
 
 
 def test_nested_sections_hold_what_is_inside(recording):
