@@ -21,6 +21,9 @@ from otel_mlperf.whole_file import open_at_once, write_whole
 
 _MOST_OPEN: Final = 4096
 
+NewCalls = tuple[int, int, int, int, list[int]]
+"""Calls of one name that came since: sum, self time, shortest, longest and each, in ns."""
+
 
 class Sums(msgspec.Struct, array_like=True):
     """How long the calls of one name took, in ns."""
@@ -115,6 +118,29 @@ class RunningSums(msgspec.Struct, array_like=True):
     marks: dict[int, MarkSums] = msgspec.field(default_factory=lambda: {START: MarkSums()})
 
 
+class ToldSums(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    """Sums as they are read; the distribution only where somebody asks for it."""
+
+    count: int
+    total_ns: int
+    self_ns: int
+    least_ns: int
+    most_ns: int
+    spread: float
+    counts: msgspec.Raw
+
+    def calls_by_bucket(self) -> dict[int, int]:
+        """See ``Sums.counts``."""
+        return _decode_counts(self.counts)
+
+
+class ToldMark(msgspec.Struct, array_like=True, frozen=True):
+    """MarkSums as they are read."""
+
+    slot: int
+    sections: dict[int, ToldSums]
+
+
 class Published(msgspec.Struct, array_like=True):
     """The whole file."""
 
@@ -125,10 +151,13 @@ class Published(msgspec.Struct, array_like=True):
     inside: Inside
     marks: dict[int, msgspec.Raw]
     """MarkSums, each decoded only where it is asked for."""
+    read: dict[int, ToldMark] = {}
+    """Those that were."""
 
 
 _decode = msgspec.msgpack.Decoder(Published).decode
-_decode_mark = msgspec.msgpack.Decoder(MarkSums).decode
+_decode_mark = msgspec.msgpack.Decoder(ToldMark).decode
+_decode_counts = msgspec.msgpack.Decoder(dict[int, int]).decode
 
 
 def add_durations(counts: dict[int, int], durations_ns: list[int]) -> dict[int, int]:
@@ -180,10 +209,12 @@ def read_sums(journal: str) -> Published | None:
         return None
 
 
-def read_mark(published: Published, number: int) -> MarkSums | None:
+def read_mark(published: Published, number: int) -> ToldMark | None:
     """What was added up since one mark; None: it is not known there."""
     content = published.marks.get(number)
-    return None if content is None else _decode_mark(content)
+    if content is not None and number not in published.read:
+        published.read[number] = _decode_mark(content)
+    return published.read.get(number)
 
 
 def drop_sums(journal: str) -> None:

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import importlib
 import math
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from otel_mlperf.journal.section_sums import add_durations, quantile_of
+from otel_mlperf.journal.section_sums import Sums, add_durations, quantile_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from otel_mlperf.journal.section_sums import ToldSums
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,10 +30,8 @@ class SectionStats:
     min_ns: int | None
     max_ns: int | None
     """Shortest and longest, exact; None of calls that are only added up, since a mark."""
-    variance_ns2: float | None
-    """Mean squared distance from the mean; None of calls that are only added up."""
-    _calls: tuple[dict[int, int], list[int]] | None = field(default=None, repr=False)
-    """Earlier ones counted by bucket, and the durations of later ones."""
+    _calls: tuple[list[ToldSums], list[int]] | None = field(default=None, repr=False)
+    """What the agent has told of earlier ones, and the durations of later ones."""
 
     @property
     def mean_ns(self) -> float:
@@ -46,16 +47,55 @@ class SectionStats:
         """
         if self._calls is None or self.min_ns is None or self.max_ns is None:
             return None
-        counts, durations = self._calls
-        if not counts:
+        told, durations = self._calls
+        if not told:
             return sorted(durations)[math.ceil(0.95 * len(durations)) - 1]
+        counts: Counter[int] = Counter()
+        for of in told:
+            counts.update(of.calls_by_bucket())
         at = quantile_of(add_durations(counts, durations), 0.95)
         return min(max(at, self.min_ns), self.max_ns)
 
     @property
+    def variance_ns2(self) -> float | None:
+        """Mean squared distance from the mean; None of calls that are only added up."""
+        if self._calls is None:
+            return None
+        told, durations = self._calls
+        sums = Sums()
+        for of in told:
+            sums.add(Sums(of.count, of.total_ns, spread=of.spread))
+        if durations:
+            mean = sum(durations) / len(durations)
+            spread = sum([(duration - mean) ** 2 for duration in durations])
+            sums.add(Sums(len(durations), sum(durations), spread=spread))
+        return sums.spread / sums.count
+
+    @property
     def deviation_ns(self) -> float | None:
         """Standard deviation: the square root of the variance."""
-        return None if self.variance_ns2 is None else math.sqrt(self.variance_ns2)
+        variance = self.variance_ns2
+        return None if variance is None else math.sqrt(variance)
+
+
+def both(one: SectionStats, other: SectionStats) -> SectionStats:
+    """The calls of both, under the name that they share."""
+    least = most = calls = None
+    if one.min_ns is not None and other.min_ns is not None:
+        least = min(one.min_ns, other.min_ns)
+    if one.max_ns is not None and other.max_ns is not None:
+        most = max(one.max_ns, other.max_ns)
+    if one._calls is not None and other._calls is not None:
+        calls = one._calls[0] + other._calls[0], one._calls[1] + other._calls[1]
+    return SectionStats(
+        one.name,
+        one.count + other.count,
+        one.total_ns + other.total_ns,
+        one.self_ns + other.self_ns,
+        least,
+        most,
+        calls,
+    )
 
 
 class Stats(Mapping[str, SectionStats]):

@@ -1,0 +1,116 @@
+"""What do the sections of many rows come to, by the number of their name?
+
+Column by column, for the agent, and for a process that asks what its sections took: the package's
+part that records loads this only where the program has loaded NumPy.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from otel_mlperf.journal.layout import Kind
+from otel_mlperf.journal.ring_scan import ROW_TYPE, rows_of_kind
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from otel_mlperf.journal.ring_scan import Rows
+    from otel_mlperf.journal.section_sums import Inside, NewCalls
+
+
+class ByName(NamedTuple):
+    """Calls that were brought into the order of their names, and what those of each come to."""
+
+    names: NDArray[np.uint32]
+    durations: NDArray[np.int64]
+    first: NDArray[np.intp]
+    """Where each name begins; the other columns have a number for each of these."""
+    counts: NDArray[np.intp]
+    totals: NDArray[np.int64]
+    own: NDArray[np.int64]
+    least: NDArray[np.int64]
+    most: NDArray[np.int64]
+
+
+def by_name(
+    names: NDArray[np.uint32], durations: NDArray[np.int64], own: NDArray[np.int64]
+) -> ByName:
+    """Of at least one call."""
+    order = np.argsort(names, kind="stable")
+    names, durations, own = names[order], durations[order], own[order]
+    first = np.flatnonzero(np.diff(names.astype(np.int64), prepend=-1))
+    counts = np.diff(first, append=len(names))
+    total, self_ns = np.add.reduceat(durations, first), np.add.reduceat(own, first)
+    least, most = np.minimum.reduceat(durations, first), np.maximum.reduceat(durations, first)
+    return ByName(names, durations, first, counts, total, self_ns, least, most)
+
+
+def durations_of(sections: Rows) -> NDArray[np.int64]:
+    """How long each took, in ns."""
+    return (sections["end"] - sections["start"]).astype(np.int64)
+
+
+def own_times(
+    inside: Inside, sections: Rows, durations: NDArray[np.int64], begun: Rows, cancelled: Rows
+) -> NDArray[np.int64]:
+    """The duration of each, without those directly inside it on its track."""
+    for root, around in zip(begun["span"].tolist(), begun["parent"].tolist(), strict=True):
+        inside.begin(root, around)
+    spans, parents, tracks = (sections[key].copy() for key in ("span", "parent", "track"))
+    own, is_root = durations.copy(), parents == 0
+    parents[is_root] = [inside.around(span, 0) for span in spans[is_root].tolist()]
+    for span, parent in zip(cancelled["span"].tolist(), cancelled["parent"].tolist(), strict=True):
+        around = inside.around(span, parent)
+        parents[parents == np.uint64(span)] = around
+        inside.move(span, around)
+    if not len(sections):
+        return own
+    order = np.argsort(spans, kind="stable")
+    in_order = spans[order]
+    place = np.minimum(np.searchsorted(in_order, parents), len(spans) - 1)
+    above, is_here = order[place], in_order[place] == parents
+    is_own = is_here & (tracks[above] == tracks)
+    np.subtract.at(own, above[is_own], durations[is_own])
+    _keep(inside, parents[~is_here], tracks[~is_here], durations[~is_here])
+    known = np.flatnonzero(np.isin(spans, np.fromiter(inside.by_section, np.uint64)))
+    for i, span, track in zip(known, spans[known].tolist(), tracks[known].tolist(), strict=True):
+        own[i] -= inside.take(span, track)
+    return own.clip(min=0)
+
+
+def _keep(
+    inside: Inside,
+    parents: NDArray[np.uint64],
+    tracks: NDArray[np.uint64],
+    durations: NDArray[np.int64],
+) -> None:
+    """Adds what was in sections that end later."""
+    if not len(parents):
+        return
+    # One after the other, they are mostly in the same section: an open step, or the run.
+    is_new = (parents[1:] != parents[:-1]) | (tracks[1:] != tracks[:-1])
+    first = np.flatnonzero(np.concatenate(([True], is_new)))
+    columns = parents[first], tracks[first], np.add.reduceat(durations, first)
+    for parent, track, took_ns in zip(*(column.tolist() for column in columns), strict=True):
+        inside.add(parent, track, took_ns)
+
+
+def new_calls(text: bytes, inside: Inside, after: int) -> dict[int, NewCalls]:
+    """The calls in the rows behind slot ``after``; those before it may be inside of these."""
+    rows = np.frombuffer(text, ROW_TYPE)
+    is_section = rows["flags"] & 15 == Kind.SECTION
+    sections, others = rows[is_section], rows[~is_section]
+    durations = durations_of(sections)
+    begun, cancelled = (rows_of_kind(others, kind) for kind in (Kind.BEGIN, Kind.CANCEL))
+    own = own_times(inside, sections, durations, begun, cancelled)
+    later = sections["seq"] > np.uint64(after)
+    if not later.any():
+        return {}
+    of = by_name(sections["name"][later], durations[later], own[later])
+    each, first = of.durations.tolist(), of.first.tolist()
+    durations_ns = [each[begin:end] for begin, end in zip(first, [*first[1:], None], strict=True)]
+    columns = (column.tolist() for column in (of.totals, of.own, of.least, of.most))
+    sums = zip(*columns, durations_ns, strict=True)
+    return dict(zip(of.names[of.first].tolist(), sums, strict=True))
