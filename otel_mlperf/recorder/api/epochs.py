@@ -237,12 +237,23 @@ class EpochIterator(Generic[T]):
             self._open.__exit__(None, None, None)
             self._open = None
 
+    @at_once
     def drop(self) -> None:
         """Nobody holds the iterator any more."""
-        # Perhaps it was interrupted while it was made: then it has no epoch.
+        try:
+            # Perhaps it was interrupted while it was made: then it has no epoch.
+            opened = getattr(self, "_open", None)
+            if opened is not None:
+                opened.drop(is_suspicious=is_suspicious(3))
+        except BaseException:
+            # Perhaps before it came to that: to be dropped twice does nothing.
+            try_again(self._drop_calmly)
+            raise
+
+    def _drop_calmly(self) -> None:
         opened = getattr(self, "_open", None)
         if opened is not None:
-            opened.drop(is_suspicious=is_suspicious(3))
+            opened.drop(is_suspicious=False)
 
     # What a signal handler raises in a finalizer would be dropped by the interpreter.
     __del__ = raises_afterwards(drop)

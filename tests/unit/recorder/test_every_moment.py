@@ -209,6 +209,11 @@ def epochs() -> None:
             pass
 
 
+def left_epochs() -> None:
+    for _ in om.epochs(2):
+        break
+
+
 def epoch() -> None:
     with om.epoch(3):
         pass
@@ -284,9 +289,9 @@ CONSTRUCTS = [
     sections, with_attributes, failing, handle, function, generators, coroutines, async_generators,
     measured, measured_generators, measured_outside, measured_failing,
     profiled, profiled_coroutines, profiled_allocations, profiled_failing,
-    step, step_function, failing_step, steps, left_steps, accumulated, async_steps, epochs, epoch,
-    phase, phase_in_step, outside, added_up, added_up_function, added_up_generators, logs, counts,
-    marks, requests, requests_in_step,
+    step, step_function, failing_step, steps, left_steps, accumulated, async_steps, epochs,
+    left_epochs, epoch, phase, phase_in_step, outside, added_up, added_up_function,
+    added_up_generators, logs, counts, marks, requests, requests_in_step,
 ]  # fmt: skip
 
 
