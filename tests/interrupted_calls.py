@@ -48,6 +48,12 @@ class _Threads:
 _threads: Any = _Threads()
 
 
+def raise_at_next_look(error: BaseException) -> None:
+    """Has the interpreter raise it in this thread where it looks for signals next."""
+    _Injected.given, here = error, threading.get_ident()
+    _threads[here] = _Injected
+
+
 class Interruption:
     """Raises ``error`` at a moment inside a package.
 

@@ -58,7 +58,7 @@ class CompilationWatch(AbstractContextManager[None]):
                 self._section.__enter__()
             elif choice == "record":
                 self._section = recorder.sections.enter(
-                    names.SPAN_COMPILE, names.COMPILE, **_attributes(*about)
+                    names.SPAN_COMPILE, names.COMPILE, _attributes(*about)
                 )
         except Exception as error:  # noqa: BLE001 - recording never raises
             internal_error(error)

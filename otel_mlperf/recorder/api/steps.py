@@ -155,7 +155,7 @@ class _Turns:
                     say_once("steps() inside a step of the same phase: the outer step counts")
             if self._of.accumulate > 1 and self._step is not None:
                 number = {names.MICRO_STEP: self._count}
-                self._micro = recorder.sections.enter(names.SPAN_MICRO_STEP, names.OTHER, **number)
+                self._micro = recorder.sections.enter(names.SPAN_MICRO_STEP, names.OTHER, number)
             self._wait = span(names.SPAN_DATA).__enter__()
         except Exception as error:  # noqa: BLE001 - recording never raises
             internal_error(error)

@@ -82,8 +82,12 @@ class RecordedSections(SlowPath):
         section.extra = None
         return section
 
-    def enter(self, name: str, category: str | None = None, **attributes: Any) -> Section:
+    def enter(
+        self, name: str, category: str | None = None, attributes: dict[str, Any] | None = None
+    ) -> Section:
         """Opens one of the recorder's own sections."""
+        # No ``**``: after a call with that the interpreter looks for signals, and what it raises
+        # there finds the section open and nobody who knows it.
         section = self.make(self.recording.registry.entry((name, category), name, category))
         if attributes:
             extra_of(section).attributes = attributes

@@ -12,7 +12,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from interrupted_calls import interruptions, second_interruptions
+from interrupted_calls import interruptions, raise_at_next_look, second_interruptions
 
 import otel_mlperf as om
 from otel_mlperf import recorder
@@ -377,6 +377,27 @@ def test_every_moment(recording, use, error):
 def test_every_second_moment(recording, use):
     """Interrupted again wherever the first interruption is being cleared up, it is cleared up."""
     assert_as_new(recording, use, second_interruptions(recorder, KeyboardInterrupt, use))
+
+
+def test_interrupted_as_a_micro_step_has_opened(recording):
+    """What comes as the opening of one returns finds it known: it is closed."""
+    opening = recording.recorder.sections.enter.__code__
+    error = KeyboardInterrupt()
+
+    def interrupt(frame, event, _):
+        if event == "return" and frame.f_code is opening:
+            sys.setprofile(None)
+            raise_at_next_look(error)
+
+    accumulated()
+    sys.setprofile(interrupt)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            accumulated()
+    finally:
+        sys.setprofile(None)
+
+    assert recording.open() == ["run"]
 
 
 # What a generator raises while it is dropped, the interpreter prints and drops.
