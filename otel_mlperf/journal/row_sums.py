@@ -49,7 +49,8 @@ def by_name(
 
 def durations_of(sections: Rows) -> NDArray[np.int64]:
     """How long each took, in ns."""
-    return (sections["end"] - sections["start"]).astype(np.int64)
+    durations: NDArray[np.int64] = (sections["end"] - sections["start"]).astype(np.int64)
+    return durations
 
 
 def own_times(
