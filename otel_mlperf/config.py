@@ -254,8 +254,9 @@ class Config:
     integrations_off: str = set_by(
         "OTEL_MLPERF_INTEGRATIONS_OFF",
         "",
-        "What ``otel-mlperf run`` does not switch on, by commas: ``torch``, ``dataloader``, "
-        "``keras``, or an installed integration.",
+        "What is not switched on unless the program asks for it, by commas: ``dataloader``, which "
+        "else is in each run; ``torch``, ``keras`` or an installed integration, which else are "
+        "under ``otel-mlperf run``.",
         parse=_words_text,
     )
     resources_of: str = set_by(

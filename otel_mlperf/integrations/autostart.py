@@ -68,7 +68,7 @@ def record(name: str, who: Identity | None = None, **overrides: Any) -> Run:
         who: which rank of which run this is, where the environment does not say it.
         **overrides: single settings of ``Config``, of such a rank.
     """
-    from otel_mlperf.integrations.switch import integrate_all
+    from otel_mlperf.integrations.switch import integrate_all, named_off
     from otel_mlperf.recorder.api.start import start, start_as
 
     # The run comes first: what goes wrong with an integration is counted in its journal.
@@ -76,7 +76,7 @@ def record(name: str, who: Identity | None = None, **overrides: Any) -> Run:
     run.lend(_give_way)
     recorder = run._recorder
     if recorder is not None:  # else what is watched costs a loop its time for nothing
-        integrate_all(but=set(filter(None, recorder.config.integrations_off.split(","))))
+        integrate_all(but=named_off(recorder.config))
     return run
 
 

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING, Final
+
+from otel_mlperf.integrations.after_import import after_import
 
 if TYPE_CHECKING:
     from types import ModuleType
+
+_LOADERS: Final = "torch.utils.data.dataloader"
+"""A torch comes with it, or a program imports it; without it there is no loader to see."""
 
 
 class DataLoaders:
@@ -15,15 +21,29 @@ class DataLoaders:
     module: Final = "torch"
     needs: Final = ()  # each hook that this version of torch has no place for is left out alone
 
+    def __init__(self) -> None:
+        self._is_on = self._is_awaited = False
+
     def switch_on(self, framework: ModuleType) -> None:
         """Sees the inside of loaders from now on."""
-        # Here: it brings the syntax tools of Python along, which only programs with torch need.
-        from otel_mlperf.pytorch.loading import hooks
-
-        hooks.install()
+        self._is_on = True
+        if _LOADERS in sys.modules:
+            self._see()
+        elif not self._is_awaited:
+            self._is_awaited = True
+            after_import(_LOADERS, self._see)
 
     def switch_off(self) -> None:
         """Sees nothing from now on."""
-        from otel_mlperf.pytorch.loading import hooks
+        self._is_on = False
+        if _LOADERS in sys.modules:
+            from otel_mlperf.pytorch.loading import hooks
 
-        hooks.switch_off()
+            hooks.switch_off()
+
+    def _see(self) -> None:
+        if self._is_on:
+            # Here: it brings the syntax tools of Python along, which only programs with torch need.
+            from otel_mlperf.pytorch.loading import hooks
+
+            hooks.install()

@@ -1,7 +1,8 @@
 """Which integrations are there, and how is one switched on?
 
 Each waits for its framework to be imported. A broken one costs itself alone: it is counted, said
-once, and the program goes on.
+once, and the program goes on. That of DataLoaders is on in each run, whoever says its steps: what
+happens inside a loader no program says.
 """
 
 from __future__ import annotations
@@ -26,12 +27,14 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence, Set
     from importlib.metadata import EntryPoint
 
+    from otel_mlperf.config import Config
     from otel_mlperf.integrations.integration import Integration
     from otel_mlperf.recorder.lifecycle.run import Run
 
 GROUP: Final = "otel_mlperf.integrations"
 """Entry points of this group name a class, made without arguments, that is an integration."""
-BUILT_IN: Final[tuple[Integration, ...]] = (TorchLoop(), DataLoaders(), KerasFit())
+_LOADERS: Final = DataLoaders()
+BUILT_IN: Final[tuple[Integration, ...]] = (TorchLoop(), _LOADERS, KerasFit())
 _FAILURES: Final = (Exception, SystemExit)
 """What code of another package may do; one that ends the program must not end it here."""
 _METADATA: Final = (".dist-info", ".egg-info")
@@ -39,13 +42,16 @@ _awaited: dict[str, Integration] = {}
 """Those that were switched on, by name, whether their framework has been imported or not."""
 _on: list[Integration] = []
 """Those of them whose framework has."""
+_asked: set[str] = set()
+"""Built-in ones by name that the program asked for, whatever a run's settings say."""
 
 
 def integrate(name: str) -> None:
     """Records the loop of a framework: ``om.integrate("torch")``.
 
     Before or after the framework is imported and the run begins; twice is once. Under
-    ``otel-mlperf run`` all are switched on, until the program starts a run itself.
+    ``otel-mlperf run`` all are switched on, until the program starts a run itself; ``dataloader``
+    is on in each run. Setting ``integrations_off`` names those that are not.
 
     Args:
         name: of an integration that comes with this package (``torch``: steps and their parts,
@@ -59,6 +65,7 @@ def integrate(name: str) -> None:
     """
     for integration in BUILT_IN:
         if integration.name == name:
+            _asked.add(name)
             _await(integration)
             return
     offered = {entry.name: entry for entry in offered_by(sys.path)}
@@ -81,12 +88,10 @@ def integrate_all(but: Set[str] = frozenset()) -> None:
     """Switches on what there is, ``but`` for those of these names; never raises."""
     for integration in _on:  # in a fork: what its parent has on sees nothing there
         _switch_on_again(integration)
-    offered = offered_by(sys.path)
-    _tell_unknown(but, {one.name for one in BUILT_IN} | {entry.name for entry in offered})
     for integration in BUILT_IN:
         if integration.name not in but:
             _await(integration)
-    for entry in offered:
+    for entry in offered_by(sys.path):
         try:
             if entry.name not in but:
                 _await(entry.load()())
@@ -94,7 +99,13 @@ def integrate_all(but: Set[str] = frozenset()) -> None:
             tell_broken(f"the integration {entry.name!r} ({entry.value}) cannot be loaded", error)
 
 
-def _tell_unknown(off: Set[str], known: Set[str]) -> None:
+def named_off(config: Config) -> set[str]:
+    """What a run's settings say that nobody switches on but the program itself."""
+    return set(filter(None, config.integrations_off.split(",")))
+
+
+def _tell_unknown(off: Set[str]) -> None:
+    known = {one.name for one in BUILT_IN} | {entry.name for entry in offered_by(sys.path)}
     for name in sorted(off - known):
         say_once(
             f"integrations_off names {name!r:.80}, which there is not; "
@@ -104,16 +115,9 @@ def _tell_unknown(off: Set[str], known: Set[str]) -> None:
 
 def give_way() -> None:
     """The program has started a run itself: it says what is recorded, and what is switched on."""
-    switched_on = list(_on)
-    _on.clear()
-    _awaited.clear()  # first: a framework that is imported from here on wakes nobody
-    for integration in switched_on:
-        try:
-            integration.switch_off()
-        except _FAILURES as error:
-            tell_broken(f"the integration {integration.name!r} cannot be switched off", error)
-    if switched_on:
-        _note()
+    for integration in list(_awaited.values()):
+        if integration is not _LOADERS:
+            _drop(integration)
 
 
 def offered_by(paths: Sequence[str]) -> list[EntryPoint]:
@@ -148,6 +152,19 @@ def _await(integration: Integration) -> None:
         after_import(integration.module, partial(_switch_on, integration))
 
 
+def _drop(integration: Integration) -> None:
+    # First: a framework that is imported from here on wakes nobody.
+    _awaited.pop(integration.name, None)
+    if integration not in _on:
+        return
+    _on.remove(integration)
+    try:
+        integration.switch_off()
+    except _FAILURES as error:
+        tell_broken(f"the integration {integration.name!r} cannot be switched off", error)
+    _note()
+
+
 def _switch_on_again(integration: Integration) -> None:
     try:
         integration.switch_on(sys.modules[integration.module])
@@ -157,8 +174,8 @@ def _switch_on_again(integration: Integration) -> None:
 
 def _switch_on(integration: Integration) -> None:
     """Its framework is there; never raises: whoever imports it must not notice."""
-    if _awaited.get(integration.name) is not integration:
-        return  # the program has started a run itself meanwhile
+    if _awaited.get(integration.name) is not integration or integration in _on:
+        return  # the program has started a run itself meanwhile, or awaits it a second time
     try:
         framework = sys.modules[integration.module]
         missing = [name for name in integration.needs if not _has(framework, name)]
@@ -176,12 +193,28 @@ def _switch_on(integration: Integration) -> None:
     _note()
 
 
-def _note_begin(_run: Run) -> None:
+def _begin(run: Run) -> None:
     if _on:
         _note()
+    if run._recorder is not None:
+        off = named_off(run._recorder.config)
+        if off:
+            _tell_unknown(off)
+        _look_into_loaders(off)
 
 
-at_begin.append(_note_begin)
+def _look_into_loaders(off: Set[str]) -> None:
+    if _LOADERS.name in _asked:
+        return
+    if _LOADERS.name in off:
+        _drop(_LOADERS)  # the run before had it
+    elif _LOADERS in _on:  # in a fork: what its parent has on sees nothing there
+        _switch_on_again(_LOADERS)
+    else:
+        _await(_LOADERS)
+
+
+at_begin.append(_begin)
 
 
 def _note() -> None:

@@ -37,9 +37,6 @@ _HERE: Final = (
     "DataLoader(..., num_workers=0), or larger batches: a batch takes a worker {batch:.1f} ms, "
     "less than it takes to hand it over."
 )
-_LOOK_INSIDE: Final = (
-    ' Where a DataLoader brings it, om.integrate("dataloader") before om.start() tells why.'
-)
 _CAUSE: Final = "See the finding {id}: most of the wait is there."
 
 
@@ -97,9 +94,7 @@ def _advise(numbers: RunNumbers, share: float) -> _Advice | None:
     """By what is known of the loader; None: nothing that is worth a change."""
     model, machine = model_loader(numbers), numbers.summary.machine
     if model is None:
-        advice = _advise_unseen(share, machine)
-        hint = "" if numbers.summary.loaders else _LOOK_INSIDE
-        return advice._replace(action=advice.action + hint)
+        return _advise_unseen(share, machine)
     if _is_for_cpus(numbers, model):
         return None  # that is another finding
     cause = _cause(numbers, model)

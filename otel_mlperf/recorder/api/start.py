@@ -92,7 +92,7 @@ def start(
     except JournalError as error:
         say_once("%s; nothing is recorded", error)
         return Run(text)
-    for call in at_begin:
+    for call in tuple(at_begin):  # one may add another, which has seen this run begin
         call(_current)
     return _current
 

@@ -35,6 +35,12 @@ class Seen:
 
 
 @pytest.fixture
+def seen_in() -> type[Seen]:
+    """What a run has counted of its loaders, of that run."""
+    return Seen
+
+
+@pytest.fixture
 def seen(train: Callable[..., Any]) -> Iterator[Seen]:
     """A run in which the inside of loaders is seen, and nothing of it afterwards."""
     trained, integration = train(), DataLoaders()
