@@ -62,7 +62,11 @@ def work(does, folder, pipe):
     os.environ["OTEL_MLPERF_CONSOLE"] = "false"
     if "watch" in does:
         om.integrate("torch")
-    run = om.start("watching", dir=folder) if "record" in does else None
+    run = (
+        om.start("watching", dir=folder, integrations_off="dataloader")
+        if "record" in does
+        else None
+    )
     epoch = make_epoch()
     while pipe.recv():
         gc.collect()
