@@ -35,9 +35,12 @@ class Fetching(Gate):
         if shared.thread.collates is not None:
             return None
         worker = shared.worker_id()
-        if worker is None and shared.thread.asked is None:
+        if worker is not None:
+            return _Fetch(shared, worker)
+        asked = shared.thread.asked
+        if asked is None or asked.is_passed_over():
             return None
-        return _Fetch(shared, worker)
+        return _Fetch(shared, None)
 
 
 class _Fetch(Call):

@@ -27,6 +27,10 @@ _EVERY_NS: Final = 500_000_000
 """How often what was counted is told."""
 _MOST_WORKERS: Final = 64
 """With a word of their own."""
+_ALL_LOOKED_AT: Final = 64
+"""Batches that the process itself has fetched, of which each is looked into."""
+_LOOKED_AT: Final = 8
+"""Later one in so many is, for all of these: the loop waits while it is looked into."""
 MAIN: Final = "main"
 """The worker of a loader without workers: the process itself."""
 STARTED, KEPT, NONE = "started", "kept", "none"
@@ -42,6 +46,10 @@ class LoaderFigures:
         """Since it was told last: a cell for each would cost a batch as much as all the rest."""
         self._here: list[Fetched] = []
         """In the process itself, since it was told last: summed up then, it costs a batch less."""
+        self._like: Fetched | None = None
+        """What was told of these last."""
+        self._fetches = self._passed_over = 0
+        """There: all, and since it was told last those that were not looked into."""
         self._how = STARTED if workers else NONE
         self._began_ns: int | None = now_ns
         self._ready = _series(names.LOADER_READY, self._labels)
@@ -73,6 +81,14 @@ class LoaderFigures:
         """The process itself has fetched one."""
         self._here.append(fetched)
 
+    def is_passed_over(self) -> bool:
+        """Whether the batch that the process itself fetches now is only counted."""
+        self._fetches += 1
+        if self._fetches <= _ALL_LOOKED_AT or self._fetches % _LOOKED_AT == 0:
+            return False
+        self._passed_over += 1
+        return True
+
     def tell(self) -> None:
         """Counts what it and its workers have counted since."""
         batches, wait_ns, none_ready = self._batches, self._wait_ns, self._none_ready
@@ -80,9 +96,13 @@ class LoaderFigures:
         _add(names.LOADER_BATCHES, batches, self._labels)
         _add(names.LOADER_WAIT, wait_ns / 1e9, self._labels)
         _add(names.LOADER_NONE_READY, none_ready, self._labels)
-        here, self._here = self._here, []
+        here, self._here, passed_over, self._passed_over = self._here, [], self._passed_over, 0
         if here:
-            self._tell_fetched(MAIN, sum_of(0, here))
+            self._like = sum_of(0, here)
+            self._tell_fetched(MAIN, self._like.for_all(len(here) + passed_over))
+        elif passed_over and self._like is not None:  # a few since then, and none was looked into
+            like = self._like._replace(sized=0, elements=0)
+            self._tell_fetched(MAIN, like.for_all(passed_over))
         for fetched in self.counts.grown() if self.counts is not None else ():
             is_known = fetched.worker < _MOST_WORKERS
             self._tell_fetched(str(fetched.worker) if is_known else names.OTHER, fetched)
@@ -90,7 +110,7 @@ class LoaderFigures:
     def forget(self) -> None:
         """What was counted since it was told last is none of the run that begins now."""
         self._batches = self._wait_ns = self._none_ready = 0
-        self._here = []
+        self._here, self._passed_over = [], 0
         if self.counts is not None:
             self.counts.forget()
 

@@ -33,6 +33,17 @@ class Fetched(NamedTuple):
     elements: int
     """Of the samples of these, before they were collated."""
 
+    def for_all(self, batches: int) -> Fetched:
+        """What so many batches took, if the others were as these."""
+        share = batches / self.batches
+        return self._replace(
+            batches=batches,
+            items_ns=int(self.items_ns * share),
+            collate_ns=int(self.collate_ns * share),
+            cpu_ns=int(self.cpu_ns * share),
+            delay_ns=int(self.delay_ns * share),
+        )
+
 
 def sum_of(worker: int, parts: list[Fetched]) -> Fetched:
     """All that one worker has fetched."""

@@ -45,6 +45,16 @@ def test_a_run_sees_loaders_that_steps_does_not(train, seen_in):
     assert seen_by(run, seen_in) == (batches, batches)
 
 
+def test_all_batches_are_counted_though_later_ones_are_looked_into_now_and_then(train, seen_in):
+    """In the process itself the loop waits for a look: one in eight stands for the others."""
+    run = train()
+
+    for _ in om.steps(DataLoader(Text(500), batch_size=1)):
+        pass
+
+    assert seen_by(run, seen_in) == ({"Text": 500.0}, {"Text": 500.0})
+
+
 def test_settings_of_one_run_are_those_of_no_other(train, seen_in):
     """Runs of one process, one after the other, with the same loader."""
     loader, found = DataLoader(Text(4), batch_size=2), []
