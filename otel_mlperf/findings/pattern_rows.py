@@ -64,7 +64,7 @@ PATTERN_ROWS: Final[tuple[FindingRow, ...]] = (
         id="validation",
         name="ValidationShare",
         severity="info",
-        threshold=0.25,
+        threshold=0.15,
         summary="validation takes {value:.0%} of the run",
         action=(
             "Validate less often or on a part of the data, with a larger batch, under "

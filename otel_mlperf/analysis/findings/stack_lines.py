@@ -27,6 +27,8 @@ _INLINE: Final = re.compile(
     r"(?:(?:\.<locals>)?(?:\.|^)<(?:listcomp|setcomp|dictcomp|genexpr|lambda)>)+$"
 )
 _MOSTLY: Final = 0.5
+_TEXT: Final = frozenset({"print", "str", "repr", "format", "write"})
+"""Calls of Python's own that have torch write a tensor out."""
 # A process that begins anew counts from zero again: the lives add up.
 _SAMPLES: Final = """SELECT rank, labels, sum(samples) FROM (
     SELECT rank, restart, labels, max(value) AS samples FROM readings
@@ -80,14 +82,14 @@ class StackLines:
     def own_lines(self) -> list[Line]:
         """Lines that no library has called, and that were mostly not in a call of torch's.
 
-        To go through a tensor is in torch, too, but no call that the line names.
+        To go through a tensor is in torch, too, but no call that the line names; to print one, what
+        is called is not torch's.
         """
         return [
             line
             for line, calls in self.calls.items()
             if not line.within
-            and sum(n for call, n in calls.items() if call.package != _TORCH or not call.name)
-            > _MOSTLY * sum(calls.values())
+            and sum(n for call, n in calls.items() if _is_own(call)) > _MOSTLY * sum(calls.values())
         ]
 
     def own_parts(self) -> list[list[Line]]:
@@ -110,6 +112,10 @@ class StackLines:
             )
             / self.total
         )
+
+
+def _is_own(call: Call) -> bool:
+    return call.package != _TORCH or not call.name or call.name in _TEXT
 
 
 def _function(qualified: str) -> str:

@@ -77,6 +77,13 @@ def test_output_in_each_step_is_found_with_its_line(tmp_path, call, library):
     assert "train.py:20 in main" in one.summary
 
 
+def test_what_prints_tensors_is_all_that_is_in_no_section(tmp_path):
+    """The loop is seen more often in calls that give up the GIL: 60 of 200 looks are 60 %."""
+    found = judged(tmp_path, (20, "print", "torch", "", 60), own=150 * MS)["sync_in_loop"]
+
+    assert found.evidence["share"] == pytest.approx(0.6, abs=0.01)
+
+
 def test_a_result_that_is_asked_for_again_and_again_is_found(tmp_path):
     """Each ``item()`` of a check of all parameters holds up the loop, on a CPU too."""
     found = judged(tmp_path, (20, "item", "", "", 30), (20, "std", "", "", 30))
