@@ -75,6 +75,8 @@ def _change(
     by, word = _judged(usual, mean)
     if before_ns is None or after_ns is None:  # what is nothing takes no time
         word = "slower" if before_ns is None else "faster"
+        if abs(more_ns) < MATTERS * step_ns:
+            word = "same"
     return TimeChange(
         name=name,
         category=next(time.category for time in (after, before) if time),

@@ -16,13 +16,11 @@ from otel_mlperf.recorder.api.start import at_begin
 from otel_mlperf.recorder.core.faults import say_once
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from otel_mlperf.recorder.lifecycle.run import Run
 
 _OF_TORCH: Final = "/torch/"
-_MOST: Final = 20
-"""Lines of a text."""
 UNKNOWN: Final = "not known: OTEL_MLPERF_CUDA_MEMORY_HISTORY says how many allocations are kept"
 
 
@@ -63,21 +61,27 @@ class AllocationHistory:
             self._kept_by._record_memory_history(enabled=None)
 
 
-def live_blocks(snapshot: Mapping[str, Any]) -> str:
-    """The lines whose memory is in use in a snapshot of the allocator, the most first; or none."""
-    sizes, counts = Counter[str](), Counter[str]()
+def blocks_in_use(snapshot: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    """Those of a snapshot of the allocator, with their ``address``, as far as torch says it."""
     for segment in snapshot["segments"]:
         for block in segment["blocks"]:
             if block["state"] == "active_allocated":
-                place = _place(block.get("frames") or [])
-                sizes[place] += block.get("requested_size", block["size"])
-                counts[place] += 1
-    told = [f"{size:>18,} bytes in {counts[place]:,}: {place}" for place, size in _first(sizes)]
-    return "\n".join(["Memory in use, by the line that allocated it", *told]) if told else ""
+                yield block
 
 
-def _first(sizes: Counter[str]) -> list[tuple[str, int]]:
-    return sorted(sizes.items(), key=lambda item: (-item[1], item[0]))[:_MOST]
+def size_of(block: Mapping[str, Any]) -> int:
+    """Bytes that were asked for."""
+    return int(block.get("requested_size", block["size"]))
+
+
+def bytes_by_line(snapshot: Mapping[str, Any]) -> dict[str, tuple[int, int]]:
+    """Bytes and blocks in use in a snapshot of the allocator, by the line that allocated them."""
+    sizes, counts = Counter[str](), Counter[str]()
+    for block in blocks_in_use(snapshot):
+        place = _place(block.get("frames") or [])
+        sizes[place] += size_of(block)
+        counts[place] += 1
+    return {place: (size, counts[place]) for place, size in sizes.items()}
 
 
 def _place(frames: list[Mapping[str, Any]]) -> str:

@@ -12,29 +12,36 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from otel_mlperf.foreign_errors import raise_foreign
-from otel_mlperf.pytorch.memory.allocation_history import live_blocks
+from otel_mlperf.pytorch.memory.allocating_sections import bytes_by_section
+from otel_mlperf.pytorch.memory.allocation_history import bytes_by_line
 from otel_mlperf.recorder.core.faults import log
 from otel_mlperf.whole_file import write_whole
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from otel_mlperf.journal.meta import JournalMeta
+    from otel_mlperf.recorder.lifecycle.recorder import Recorder
 
 FOLDER: Final = "memory"
 """Of a run folder."""
+_MOST: Final = 20
+"""Lines of a list."""
+_BY_SECTION: Final = "Memory in use, by the section in which it was allocated"
+_BY_LINE: Final = "Memory in use, by the line that allocated it"
 
 
-def write_allocator(meta: JournalMeta, torch: Any, why: str) -> Path | None:
+def write_allocator(recorder: Recorder, torch: Any, why: str) -> Path | None:
     """Writes the files; the first of them that could be written, None: none could.
 
     Args:
-        meta: of the process's journal.
+        recorder: of the run.
         torch: the module, whose CUDA is initialised.
         why: they are written, as the text and the JSON have it.
     """
     import pickle
 
+    meta = recorder.meta
     folder = Path(meta.run_folder) / FOLDER
     try:
         folder.mkdir(mode=0o700, exist_ok=True)
@@ -46,7 +53,7 @@ def write_allocator(meta: JournalMeta, torch: Any, why: str) -> Path | None:
     pieces: dict[str, Callable[[], bytes]] = {
         # The format of pytorch.org/memory_viz; nothing here ever reads one.
         ".pickle": lambda: pickle.dumps(snapshot()),
-        ".txt": lambda: _told(why, torch.cuda.memory_summary(device), snapshot),
+        ".txt": lambda: _told(recorder, why, torch.cuda.memory_summary(device), snapshot),
         ".json": lambda: _facts(meta, torch, device, why),
     }
     written = [_write_piece(base + suffix, make) for suffix, make in pieces.items()]
@@ -70,13 +77,27 @@ def _facts(meta: JournalMeta, torch: Any, device: int, why: str) -> bytes:
     return msgspec.json.format(msgspec.json.encode(facts))
 
 
-def _told(why: str, summary: str, snapshot: Callable[[], Any]) -> bytes:
+def _told(recorder: Recorder, why: str, summary: str, snapshot: Callable[[], Any]) -> bytes:
+    lists = [
+        _tried(lambda: told_sizes(_BY_SECTION, bytes_by_section(recorder, snapshot()))),
+        _tried(lambda: told_sizes(_BY_LINE, bytes_by_line(snapshot()))),
+    ]
+    return b"\n\n".join(map(_text, filter(None, (why, *lists, summary))))
+
+
+def _tried(tell: Callable[[], str]) -> str:
     try:
-        blocks = live_blocks(snapshot())
+        return tell()
     except Exception as problem:  # noqa: BLE001 - a version of torch that answers otherwise
         raise_foreign(problem)
-        blocks = ""
-    return b"\n\n".join(map(_text, filter(None, (why, blocks, summary))))
+        return ""
+
+
+def told_sizes(head: str, sizes: Mapping[str, tuple[int, int]]) -> str:
+    """What holds most of the memory in use, with how many pieces; empty: nothing is in use."""
+    order = sorted(sizes.items(), key=lambda item: (-item[1][0], item[0]))[:_MOST]
+    told = [f"{size:>18,} bytes in {count:,}: {what}" for what, (size, count) in order]
+    return "\n".join([head, *told]) if told else ""
 
 
 def _text(value: object) -> bytes:

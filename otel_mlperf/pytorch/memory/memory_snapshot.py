@@ -18,7 +18,7 @@ def memory_snapshot(why: str = "asked for") -> Path | None:
 
     The same files as when GPU memory runs out: a pickle for pytorch.org/memory_viz, a text and a
     JSON. With the setting ``cuda_memory_history``, or where the program has PyTorch keep it, the
-    history of allocations is in the pickle, and in the text the lines that hold most.
+    history of allocations is in the pickle, and in the text the sections and lines that hold most.
 
     Args:
         why: it is written; stands in the text and in the JSON.
@@ -32,7 +32,7 @@ def memory_snapshot(why: str = "asked for") -> Path | None:
         torch = None if recorder is None or is_compiling() else loaded_torch()
         if recorder is None or torch is None:
             return None
-        return write_allocator(recorder.meta, torch, str(why))
+        return write_allocator(recorder, torch, str(why))
     except Exception as error:  # noqa: BLE001 - recording never raises
         internal_error(error)
         return None

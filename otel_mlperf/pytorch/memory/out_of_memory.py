@@ -53,7 +53,7 @@ class OutOfMemory:
             # Before anything is written: the same exception leaves the sections around this one.
             setattr(error, _SEEN, True)
             self._written += 1
-            path = write_allocator(self._recorder.meta, torch, str(error))
+            path = write_allocator(self._recorder, torch, str(error))
             if path is not None:
                 section.set(**{names.CUDA_MEMORY_SNAPSHOT: f"{FOLDER}/{path.name}"})
                 log.warning("out of GPU memory: the allocator's state is in %s", path)

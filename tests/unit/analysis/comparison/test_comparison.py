@@ -110,6 +110,14 @@ def test_a_section_of_one_run_alone_is_new_or_gone(made):
     assert next(time for time in new.times if time.name == "log").before_ns is None
 
 
+def test_a_section_of_one_run_alone_that_is_nothing_of_a_step_changes_nothing(made):
+    """A garbage collection of a millisecond in one step of three hundred is no reason for red."""
+    before, after = measure_run(made(1)), measure_run(made(2, rare=290))
+
+    assert words(compare_runs(before, after))["log"] == "same"
+    assert words(compare_runs(after, before))["log"] == "same"
+
+
 def test_few_steps_are_unclear(made):
     """Five steps tell nothing, and it is not called the same."""
     found = compare_runs(measure_run(made(1, count=5)), measure_run(made(2, count=5)))

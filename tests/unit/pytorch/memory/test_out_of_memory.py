@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
+import time
 
 import pytest
 import torch
@@ -76,6 +77,41 @@ def test_lines_that_hold_most_memory(run, faked):
     assert head == "Memory in use, by the line that allocated it"
     assert first.strip() == "1,500 bytes in 3: /srv/train.py:14 forward"
     assert second.strip().startswith("900 bytes in 1: not known")
+
+
+def test_sections_that_hold_most_memory(run, faked):
+    """By when each block was allocated: in a section that has ended, or in one that is open."""
+    state, trace = {"state": "active_allocated", "size": 512}, []
+
+    def allocate(address):
+        at_us = time.time_ns() // 1_000 + 1
+        trace.append({"action": "alloc", "addr": address, "time_us": at_us})
+        while time.time_ns() // 1_000 <= at_us:
+            pass
+
+    def work():
+        for address in (1, 2):
+            with om.span("outer"), om.span("embed"):
+                allocate(address)
+        with om.span("outer"):
+            allocate(3)
+            with om.span("attention"):
+                allocate(4)
+                raise OutOfMemoryError(TEXT)
+
+    blocks = [{**state, "address": address} for address in (1, 2, 3, 4, 5)]
+    faked.cuda.snapshot = {"segments": [{"blocks": blocks}], "device_traces": [trace]}
+    with pytest.raises(OutOfMemoryError):
+        work()
+
+    text = (run.path / "memory" / "0-1.txt").read_text().split("\n\n")[1]
+    assert text.split("\n") == [
+        "Memory in use, by the section in which it was allocated",
+        "             1,024 bytes in 2: embed",
+        "               512 bytes in 1: attention",
+        "               512 bytes in 1: not known",
+        "               512 bytes in 1: outer",
+    ]
 
 
 def test_step_and_run(run):
