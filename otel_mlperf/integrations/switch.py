@@ -227,6 +227,8 @@ def _note() -> None:
         from otel_mlperf.run_file import write_integrations
 
         write_integrations(recorder.meta.run_folder, [integration.name for integration in _on])
+    except OSError:
+        pass  # a folder that cannot be written was said when the run began
     except Exception as error:  # noqa: BLE001 - recording never raises
         internal_error(error)
 
