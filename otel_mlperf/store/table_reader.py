@@ -40,6 +40,11 @@ _TYPES = {
 _TRIES = 50
 
 
+def label_path(name: str) -> str:
+    """What ``labels ->> $path`` takes to answer with this label; null where there is none."""
+    return f'$."{name}"'
+
+
 class Store:
     """The tables of one run folder as views of the same names; a missing one is empty.
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from otel_mlperf import names
 from otel_mlperf.analysis.findings.run_numbers import once_a_run
+from otel_mlperf.store.table_reader import label_path
 
 if TYPE_CHECKING:
     from otel_mlperf.analysis.findings.run_numbers import RunNumbers
@@ -38,8 +39,8 @@ def read_gpu_busy(numbers: RunNumbers) -> dict[int, float]:
     return dict(
         numbers.store.rows(
             _BUSY,
-            gpu=f'$."{names.HW_ID}"',
-            task=f'$."{names.HW_GPU_TASK}"',
+            gpu=label_path(names.HW_ID),
+            task=label_path(names.HW_GPU_TASK),
             memory=names.CUDA_MEMORY.name,
             utilization=names.GPU_UTILIZATION.name,
             general=_GENERAL,

@@ -9,7 +9,6 @@ end, beyond what the history of an optimizer may come to: what fills up and stay
 
 from __future__ import annotations
 
-import json
 import math
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -19,17 +18,14 @@ from otel_mlperf import names
 from otel_mlperf.analysis.steps.estimates import student
 from otel_mlperf.findings.finding import Finding, Gain, Where
 from otel_mlperf.findings.finding_table import row_of
+from otel_mlperf.store.table_reader import label_path
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from otel_mlperf.analysis.findings.run_numbers import RunNumbers
-    from otel_mlperf.names.metric import Metric
-    from otel_mlperf.store.table_reader import Store
 
 _ROW: Final = row_of("memory_growth")
-_MAIN: Final = "main"
-_ALLOCATED: Final = "allocated"
 _FEWEST: Final = 4
 """Readings from which on a line is one."""
 _FEW: Final = 8
@@ -45,17 +41,19 @@ _MINUTE_S: Final = 60.0
 _LEAST_BYTES: Final = 32 << 20
 """A small process may grow by a fifth for good reasons."""
 _LATE: Final = """WITH read AS (
-    SELECT rank, restart, time_ns, sum(value) AS bytes FROM readings
-    WHERE name = $name AND list_contains($labels, labels) GROUP BY ALL),
+    SELECT rank, restart, coalesce(labels ->> $device, '') AS device, time_ns,
+        sum(value) AS bytes FROM readings
+    WHERE name = $name AND labels ->> $key = $value GROUP BY ALL),
 bounds AS (
-    SELECT rank, restart, min(time_ns) AS first, max(time_ns) AS last FROM read GROUP BY ALL),
+    SELECT rank, restart, device, min(time_ns) AS first, max(time_ns) AS last
+    FROM read GROUP BY ALL),
 begun AS (SELECT rank, restart, min(end_ns) AS began FROM steps GROUP BY ALL),
 late AS (SELECT read.*, (time_ns - first) / 1e9 AS at_s
-    FROM read JOIN bounds USING (rank, restart) LEFT JOIN begun USING (rank, restart)
+    FROM read JOIN bounds USING (rank, restart, device) LEFT JOIN begun USING (rank, restart)
     WHERE time_ns >= greatest(first + (last - first) / 3, coalesce(began, 0)))
-SELECT rank, list(at_s ORDER BY time_ns), list(bytes ORDER BY time_ns)
-FROM late GROUP BY rank, restart HAVING count(*) >= $fewest ORDER BY rank, restart"""
-_LABELS: Final = "SELECT DISTINCT labels FROM readings WHERE name = $name ORDER BY labels"
+SELECT rank, device, list(at_s ORDER BY time_ns), list(bytes ORDER BY time_ns)
+FROM late GROUP BY rank, restart, device HAVING count(*) >= $fewest
+ORDER BY rank, restart, device"""
 _MAY_FILL: Final = "SELECT rank, max(value) FROM readings WHERE name = $name GROUP BY rank"
 
 
@@ -79,47 +77,40 @@ class _Growth(NamedTuple):
 
 
 class _Memory(NamedTuple):
-    """One that may grow."""
+    """A metric of memory that may grow, and what tells the series of it that are looked at."""
 
     metric: str
-    labels: list[str]
-    """Of the series that together are it."""
-    words: str
-    """What it is of."""
-    device: str = ""
+    key: str
+    value: str
+    of: str
+    """What it is of, with the device if it has one."""
+
+
+_MEMORIES: Final = (
+    # Of the training processes themselves: workers come and go.
+    _Memory(names.PROCESS_MEMORY.name, names.PROCESS_ROLE, "main", "the process"),
+    _Memory(names.CUDA_MEMORY.name, names.CUDA_MEMORY_STATE, "allocated", "tensors on {device}"),
+)
 
 
 def find_memory_growth(numbers: RunNumbers) -> list[Finding]:
     """One for each rank and memory that grows by more than the row's share of what it was."""
     found, may_fill = {}, dict(numbers.store.rows(_MAY_FILL, name=names.OPTIMIZER_HISTORY.name))
-    for memory in _memories(numbers.store):
-        for rank, at_s, read in numbers.store.rows(
-            _LATE, name=memory.metric, labels=memory.labels, fewest=_FEWEST
+    for memory in _MEMORIES:
+        for rank, index, at_s, read in numbers.store.rows(
+            _LATE,
+            name=memory.metric,
+            key=label_path(memory.key),
+            value=memory.value,
+            device=label_path(names.DEVICE_INDEX),
+            fewest=_FEWEST,
         ):
             growth = _growth(np.array(at_s), np.array(read))
             if growth is not None and _is_leak(growth, may_fill.get(rank, 0.0)):
-                found[memory.device, rank] = _finding(rank, growth, memory)
+                device = f"cuda:{index}" if index else ""
+                of = memory.of.format(device=device)
+                found[device, rank] = _finding(growth, of, Where(rank=rank, device=device))
     return [*found.values()]
-
-
-def _memories(store: Store) -> list[_Memory]:
-    """That of the training processes themselves, for workers come and go; that of each device."""
-    main = [
-        text
-        for text, labels in _labels(store, names.PROCESS_MEMORY)
-        if labels.get(names.PROCESS_ROLE) == _MAIN
-    ]
-    memories = [_Memory(names.PROCESS_MEMORY.name, main, "the process")]
-    for text, labels in _labels(store, names.CUDA_MEMORY):
-        if labels.get(names.CUDA_MEMORY_STATE) == _ALLOCATED:
-            device = f"cuda:{labels.get(names.DEVICE_INDEX, '')}"
-            memories.append(_Memory(names.CUDA_MEMORY.name, [text], f"tensors on {device}", device))
-    return memories
-
-
-def _labels(store: Store, metric: Metric) -> list[tuple[str, dict[str, str]]]:
-    known = store.rows(_LABELS, name=metric.name)
-    return [(text, json.loads(text)) for (text,) in known]
 
 
 def _is_leak(growth: _Growth, may_fill: float) -> bool:
@@ -154,11 +145,11 @@ def _paces(at_s: NDArray[np.float64], read: NDArray[np.float64]) -> NDArray[np.f
     return paces
 
 
-def _finding(rank: int, growth: _Growth, memory: _Memory) -> Finding:
+def _finding(growth: _Growth, of: str, where: Where) -> Finding:
     over_s, before = growth.over_s, growth.before
     time = f"{over_s:.0f} s" if over_s < 2 * _MINUTE_S else f"{over_s / _MINUTE_S:.0f} min"
     grown = f"{growth.grown / 2**20:,.0f} MiB"
-    words = {"grown": grown, "value": growth.grown / before, "time": time, "of": memory.words}
+    words = {"grown": grown, "value": growth.grown / before, "time": time, "of": of}
     least, most = growth.low_per_s * over_s, growth.high_per_s * over_s
     return Finding(
         id=_ROW.id,
@@ -173,6 +164,6 @@ def _finding(rank: int, growth: _Growth, memory: _Memory) -> Finding:
             "before_bytes": before,
             "r_squared": growth.straight,
         },
-        where=Where(rank=rank, device=memory.device),
+        where=where,
         gain=Gain(low=least / (before + least), high=most / (before + most), of="memory"),
     )

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from otel_mlperf import names
 from otel_mlperf.analysis.summary.summary_shapes import CheckpointTotal
+from otel_mlperf.store.table_reader import label_path
 
 if TYPE_CHECKING:
     from otel_mlperf.names import Metric
@@ -31,7 +32,7 @@ def read_files(store: Store) -> list[CheckpointTotal]:
 
 
 def _read(store: Store, label: str, size: Metric, time: Metric) -> list[CheckpointTotal]:
-    rows = store.rows(_TOTALS, direction=f'$."{label}"', bytes=size.name, time=time.name)
+    rows = store.rows(_TOTALS, direction=label_path(label), bytes=size.name, time=time.name)
     return [
         CheckpointTotal(
             direction=direction, bytes=moved, time_ns=time_s * 1e9, bytes_per_s=moved / time_s
