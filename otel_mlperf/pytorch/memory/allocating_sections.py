@@ -7,23 +7,22 @@ the sections of the process that have ended, as far back as it reaches; the rest
 from __future__ import annotations
 
 import time
-from collections import Counter
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from otel_mlperf.journal.layout import ROW, ROW_BYTES, Kind
-from otel_mlperf.pytorch.memory.allocation_history import blocks_in_use, size_of
+from otel_mlperf.pytorch.memory.allocation_history import blocks_in_use, bytes_by
 from otel_mlperf.recorder.sections.section_context import CURRENT, sections_above
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterator, Mapping
 
     from otel_mlperf.recorder.lifecycle.recorder import Recorder
 
 _SECTION: Final = int(Kind.SECTION)
-NOT_KNOWN: Final = "not known"
+_NOT_KNOWN: Final = "not known"
 
 
-class _Open(NamedTuple):
+class _Section(NamedTuple):
     start_ns: int
     end_ns: int
     entry: int
@@ -38,12 +37,8 @@ def bytes_by_section(recorder: Recorder, snapshot: Mapping[str, Any]) -> dict[st
     if not times_ns:
         return {}
     blocks = list(blocks_in_use(snapshot))
-    names = _names_at(recorder, [times_ns.get(block.get("address"), 0) for block in blocks])
-    sizes, counts = Counter[str](), Counter[str]()
-    for name, block in zip(names, blocks, strict=True):
-        sizes[name] += size_of(block)
-        counts[name] += 1
-    return {name: (size, counts[name]) for name, size in sizes.items()}
+    allocated_ns = [times_ns.get(block.get("address"), 0) for block in blocks]
+    return bytes_by(_names_at(recorder, allocated_ns), blocks)
 
 
 def _allocated_at(snapshot: Mapping[str, Any]) -> dict[Any, int]:
@@ -59,10 +54,10 @@ def _allocated_at(snapshot: Mapping[str, Any]) -> dict[Any, int]:
 
 def _names_at(recorder: Recorder, times_ns: list[int]) -> list[str]:
     """Of the innermost section at each of these times."""
-    found = [NOT_KNOWN] * len(times_ns)
+    found = [_NOT_KNOWN] * len(times_ns)
     order = sorted(range(len(times_ns)), key=times_ns.__getitem__)
     sections = sorted((*_ended(recorder), *_still_open()))
-    around: list[_Open] = []
+    around: list[_Section] = []
     following = 0
     for at in order:
         now_ns = times_ns[at]
@@ -76,15 +71,15 @@ def _names_at(recorder: Recorder, times_ns: list[int]) -> list[str]:
     return found
 
 
-def _ended(recorder: Recorder) -> Iterator[_Open]:
+def _ended(recorder: Recorder) -> Iterator[_Section]:
     shape = recorder.journal.shape
     begin = shape.ring_at
     ring = bytes(recorder.journal.buffer[begin : begin + shape.rows * ROW_BYTES])
     for start, end, _, _, _, _, entry, flags, slot in ROW.iter_unpack(ring):
         if slot and flags & 15 == _SECTION:
-            yield _Open(start, end, entry)
+            yield _Section(start, end, entry)
 
 
-def _still_open() -> Iterable[_Open]:
+def _still_open() -> Iterator[_Section]:
     now_ns = time.monotonic_ns()
-    return (_Open(one.t0, now_ns, one.entry) for one in sections_above(CURRENT.get()))
+    return (_Section(one.t0, now_ns, one.entry) for one in sections_above(CURRENT.get()))

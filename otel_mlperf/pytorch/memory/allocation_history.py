@@ -16,7 +16,7 @@ from otel_mlperf.recorder.api.start import at_begin
 from otel_mlperf.recorder.core.faults import say_once
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from otel_mlperf.recorder.lifecycle.run import Run
 
@@ -69,19 +69,21 @@ def blocks_in_use(snapshot: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
                 yield block
 
 
-def size_of(block: Mapping[str, Any]) -> int:
-    """Bytes that were asked for."""
-    return int(block.get("requested_size", block["size"]))
+def bytes_by(
+    places: Iterable[str], blocks: Iterable[Mapping[str, Any]]
+) -> dict[str, tuple[int, int]]:
+    """Bytes that were asked for and number of blocks, by the place of each."""
+    sizes, counts = Counter[str](), Counter[str]()
+    for place, block in zip(places, blocks, strict=True):
+        sizes[place] += block.get("requested_size", block["size"])
+        counts[place] += 1
+    return {place: (size, counts[place]) for place, size in sizes.items()}
 
 
 def bytes_by_line(snapshot: Mapping[str, Any]) -> dict[str, tuple[int, int]]:
-    """Bytes and blocks in use in a snapshot of the allocator, by the line that allocated them."""
-    sizes, counts = Counter[str](), Counter[str]()
-    for block in blocks_in_use(snapshot):
-        place = _place(block.get("frames") or [])
-        sizes[place] += size_of(block)
-        counts[place] += 1
-    return {place: (size, counts[place]) for place, size in sizes.items()}
+    """Those in use in a snapshot of the allocator, by the line that allocated them."""
+    blocks = list(blocks_in_use(snapshot))
+    return bytes_by([_place(block.get("frames") or []) for block in blocks], blocks)
 
 
 def _place(frames: list[Mapping[str, Any]]) -> str:

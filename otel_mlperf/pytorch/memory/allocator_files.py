@@ -79,8 +79,8 @@ def _facts(meta: JournalMeta, torch: Any, device: int, why: str) -> bytes:
 
 def _told(recorder: Recorder, why: str, summary: str, snapshot: Callable[[], Any]) -> bytes:
     lists = [
-        _tried(lambda: told_sizes(_BY_SECTION, bytes_by_section(recorder, snapshot()))),
-        _tried(lambda: told_sizes(_BY_LINE, bytes_by_line(snapshot()))),
+        _tried(lambda: _told_sizes(_BY_SECTION, bytes_by_section(recorder, snapshot()))),
+        _tried(lambda: _told_sizes(_BY_LINE, bytes_by_line(snapshot()))),
     ]
     return b"\n\n".join(map(_text, filter(None, (why, *lists, summary))))
 
@@ -93,7 +93,7 @@ def _tried(tell: Callable[[], str]) -> str:
         return ""
 
 
-def told_sizes(head: str, sizes: Mapping[str, tuple[int, int]]) -> str:
+def _told_sizes(head: str, sizes: Mapping[str, tuple[int, int]]) -> str:
     """What holds most of the memory in use, with how many pieces; empty: nothing is in use."""
     order = sorted(sizes.items(), key=lambda item: (-item[1][0], item[0]))[:_MOST]
     told = [f"{size:>18,} bytes in {count:,}: {what}" for what, (size, count) in order]
