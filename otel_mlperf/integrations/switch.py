@@ -105,7 +105,10 @@ def named_off(config: Config) -> set[str]:
 
 
 def _tell_unknown(off: Set[str]) -> None:
-    known = {one.name for one in BUILT_IN} | {entry.name for entry in offered_by(sys.path)}
+    known = {one.name for one in BUILT_IN}
+    if off <= known:
+        return  # without a look at what is installed
+    known |= {entry.name for entry in offered_by(sys.path)}
     for name in sorted(off - known):
         say_once(
             f"integrations_off names {name!r:.80}, which there is not; "
@@ -198,8 +201,7 @@ def _begin(run: Run) -> None:
         _note()
     if run._recorder is not None:
         off = named_off(run._recorder.config)
-        if off:
-            _tell_unknown(off)
+        _tell_unknown(off)
         _look_into_loaders(off)
 
 
