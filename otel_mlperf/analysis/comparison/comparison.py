@@ -74,9 +74,8 @@ def _change(
     more_ns = (after_ns or 0.0) - (before_ns or 0.0)
     by, word = _judged(usual, mean)
     if before_ns is None or after_ns is None:  # what is nothing takes no time
-        word = "slower" if before_ns is None else "faster"
-        if abs(more_ns) < MATTERS * step_ns:
-            word = "same"
+        matters = abs(more_ns) >= MATTERS * step_ns
+        word = ("slower" if before_ns is None else "faster") if matters else "same"
     return TimeChange(
         name=name,
         category=next(time.category for time in (after, before) if time),

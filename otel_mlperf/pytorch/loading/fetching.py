@@ -38,7 +38,7 @@ class Fetching(Gate):
         if worker is not None:
             return _Fetch(shared, worker)
         asked = shared.thread.asked
-        if asked is None or asked.is_passed_over():
+        if asked is None or asked.pass_over():
             return None
         return _Fetch(shared, None)
 

@@ -81,8 +81,8 @@ class LoaderFigures:
         """The process itself has fetched one."""
         self._here.append(fetched)
 
-    def is_passed_over(self) -> bool:
-        """Whether the batch that the process itself fetches now is only counted."""
+    def pass_over(self) -> bool:
+        """The process itself fetches a batch now: says, and remembers, if that is only counted."""
         self._fetches += 1
         if self._fetches <= _ALL_LOOKED_AT or self._fetches % _LOOKED_AT == 0:
             return False

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
 
-_METHODS: Final = ((), ("__class__",))
+_MAY_CLOSE_OVER: Final = ((), ("__class__",))
+"""Variables: none, or the class of a method that calls ``super()``."""
 
 
 class Gate(Protocol):
@@ -65,7 +66,7 @@ def weave(
     code = function.__code__
     # Another code object fits only a function with as many cells; the source of a wrapper is that
     # of what it wraps.
-    if code.co_freevars not in _METHODS or hasattr(function, "__wrapped__"):
+    if code.co_freevars not in _MAY_CLOSE_OVER or hasattr(function, "__wrapped__"):
         raise TypeError(f"{function.__qualname__} closes over variables or is a wrapper")
     tree, definition = _parse(function)
     definition.decorator_list = []

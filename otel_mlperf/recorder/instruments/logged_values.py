@@ -126,7 +126,6 @@ class Late:
 
     def copy(self, tensor: Any, time_ns: int, where: Where) -> bool:
         """Starts a copy; False where none can be: too many under way, a graph being captured."""
-        self._device = tensor.device
         if len(self.waiting) >= _SLOTS or _is_capturing(self._torch, tensor.device):
             return False
         slot = self._next
@@ -134,7 +133,7 @@ class Late:
             self._slots[slot].copy_(tensor.detach().reshape(()), non_blocking=True)
             event = self._torch.get_device_module(tensor.device).Event()
             event.record()
-        self._next = (slot + 1) % _SLOTS
+        self._next, self._device = (slot + 1) % _SLOTS, tensor.device
         self.waiting.append((event, slot, time_ns, where))
         return True
 
@@ -155,4 +154,4 @@ def _is_tensor(value: Any) -> bool:
 
 def _is_capturing(torch: Any, device: Any) -> bool:
     """Whether this thread captures a CUDA graph: a copy would be part of it, an event an error."""
-    return device is not None and device.type == "cuda" and torch.cuda.is_current_stream_capturing()
+    return device.type == "cuda" and bool(torch.cuda.is_current_stream_capturing())
