@@ -19,7 +19,7 @@ def is_profiled() -> bool:
 
 
 def is_nothing_on() -> bool:
-    """Whether allocations are not followed either."""
+    """Whether allocations are not followed either; of memray its profile function tells."""
     return not is_profiled() and not tracemalloc.is_tracing()
 
 

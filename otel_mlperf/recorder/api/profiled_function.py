@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from otel_mlperf.recorder.core import recording
 from otel_mlperf.recorder.core.faults import say_once
+from otel_mlperf.recorder.sections.allocation_profile import has_memray
 from otel_mlperf.recorder.sections.line_profile import LineProfile, why_no_lines
 from otel_mlperf.recorder.sections.profile_kinds import PROFILES
 from otel_mlperf.recorder.sections.section import Section
@@ -24,6 +25,8 @@ def known_profile(asked: Any) -> str:
         say_once("span(profile='lines') is recorded without: %s", why)
         return ""
     if asked in PROFILES:
+        if asked == "memory":
+            has_memray()  # loaded here rather than within the first call
         return str(asked)
     kinds = ", ".join(PROFILES)
     say_once("span(profile=%.40r): it is one of %s; recorded without", asked, kinds)

@@ -281,7 +281,7 @@ def span(  # noqa: C901, PLR0911 - one way out for each price
             thread, memory of the process and of PyTorch's CUDA allocator; some 25 µs a call. Of
             what is only added up it is not measured.
         profile: ``"calls"``, ``"lines"`` or ``"memory"``: the first few calls are profiled, by
-            cProfile, line_profiler (the extra ``lines``; functions only) or tracemalloc;
+            cProfile, line_profiler (the extra ``lines``; functions only), memray or tracemalloc;
             ``otel-mlperf hot`` shows functions and lines. How many is the setting
             ``profiled_calls``. What cannot be profiled is recorded without, and said once.
         **attributes: recorded with the span.

@@ -1,9 +1,9 @@
-"""How is one call of a section profiled: the functions that it called, what it allocated?
+"""How is one call of a section profiled: the functions that it called?
 
-By cProfile and tracemalloc of the standard library; its lines: ``line_profile``. None is put in the
-place of a profiler that is on already. Whatever comes, ``off`` leaves none on; it may be called
-again. What is written of a call is loaded with the first one: importing the package loads no
-msgspec.
+By cProfile of the standard library; its lines: ``line_profile``; what it allocated:
+``allocation_profile``. None is put in the place of a profiler that is on already. Whatever comes,
+``off`` leaves none on; it may be called again. What is written of a call is loaded with the first
+one: importing the package loads no msgspec.
 """
 
 from __future__ import annotations
@@ -180,50 +180,3 @@ def _function(entry: Any, calls: int, not_its_s: float) -> HotSpot:
         for seconds in (entry.inlinetime, entry.totaltime)
     )
     return HotSpot(**about, calls=calls, own_ns=own, total_ns=total)
-
-
-class AllocationProfile(CallProfile):
-    """Lines that allocated what was still there at the end, by tracemalloc."""
-
-    kind = "memory"
-
-    def __init__(self) -> None:
-        super().__init__()
-        import tracemalloc
-
-        self._tracer = tracemalloc
-        self._snapshot: Any = None
-        self._is_ours = False
-
-    def _on(self) -> bool:
-        if self._tracer.is_tracing():
-            return False
-        self._is_ours = True  # first: interrupted after it has started, it has to be stopped
-        self._tracer.start()
-        return True
-
-    def _take(self) -> bool:
-        if not self._tracer.is_tracing():
-            return False
-        self.kept_bytes, self.peak_bytes = self._tracer.get_traced_memory()
-        self._snapshot = self._tracer.take_snapshot()
-        return True
-
-    def off(self) -> None:
-        """Only if nobody had it on before."""
-        if self._is_ours and self._tracer.is_tracing():
-            self._tracer.stop()
-        self._is_ours = False
-
-    def spots(self) -> list[HotSpot]:
-        """By the bytes that were not freed."""
-        from otel_mlperf.hot_file import HotSpot
-
-        if self._snapshot is None:
-            return []
-        seen = [
-            HotSpot(file=frame.filename, line=frame.lineno, kept_bytes=one.size, blocks=one.count)
-            for one in self._snapshot.statistics("lineno")
-            if not (frame := one.traceback[0]).filename.startswith((OURS, self._tracer.__file__))
-        ]
-        return sorted(seen, key=lambda spot: -spot.kept_bytes)

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from otel_mlperf.recorder.sections.call_profile import AllocationProfile, FunctionProfile
+from otel_mlperf.recorder.sections.allocation_profile import new_allocation_profile
+from otel_mlperf.recorder.sections.call_profile import FunctionProfile
 from otel_mlperf.recorder.sections.line_profile import LineProfile
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from otel_mlperf.recorder.sections.call_profile import CallProfile
 
-PROFILES: Final[dict[str, type[CallProfile]]] = {
-    one.kind: one for one in (FunctionProfile, LineProfile, AllocationProfile)
+PROFILES: Final[dict[str, Callable[[], CallProfile]]] = {
+    "calls": FunctionProfile,
+    "lines": LineProfile,
+    "memory": new_allocation_profile,
 }
 """By what ``span(profile=)`` calls them."""

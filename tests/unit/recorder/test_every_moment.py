@@ -17,6 +17,7 @@ from interrupted_calls import interruptions, raise_at_next_look, second_interrup
 import otel_mlperf as om
 from otel_mlperf import recorder
 from otel_mlperf.journal.layout import Kind
+from otel_mlperf.recorder.sections import allocation_profile
 from otel_mlperf.recorder.sections.section_context import CURRENT
 
 if TYPE_CHECKING:
@@ -283,6 +284,12 @@ def requests() -> None:
 def requests_in_step() -> None:
     with om.step(), om.request("inner"):
         pass
+
+
+@pytest.fixture(autouse=True)
+def only_tracemalloc(monkeypatch) -> None:
+    """What memray needs at each begin would take minutes: its moments: ``test_profiled_calls``."""
+    monkeypatch.setattr(allocation_profile, "has_memray", lambda: False)
 
 
 CONSTRUCTS = [

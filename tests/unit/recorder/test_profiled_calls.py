@@ -10,15 +10,19 @@ import sys
 import threading
 import tracemalloc
 from pathlib import Path
-from typing import TYPE_CHECKING
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
 
+import memray
 import pytest
+from interrupted_calls import interruptions
 from profilers_on import HAS_MONITORING, is_nothing_on, is_profiled
 
 import otel_mlperf as om
 from otel_mlperf import names
 from otel_mlperf.hot_file import ProfiledCall, read_calls
 from otel_mlperf.journal.layout import Flag
+from otel_mlperf.recorder.sections import allocation_profile
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -37,6 +41,13 @@ def work(n: int) -> int:
 def calls(recording: Recording) -> list[ProfiledCall]:
     """What was written of the process's own calls."""
     return list(read_calls(Path(recording.run.path)))
+
+
+@pytest.fixture(params=["memray", "tracemalloc"])
+def allocations(request, monkeypatch) -> str:
+    """Who follows allocations: the package of the extra, or the standard library without it."""
+    monkeypatch.setattr(allocation_profile, "has_memray", lambda: request.param == "memray")
+    return request.param
 
 
 def test_functions_of_a_call(recording):
@@ -64,7 +75,7 @@ def test_nothing_of_ours(recording, monkeypatch):
     assert [spot.name for spot in call.spots] == ["inner"]
 
 
-def test_allocations_of_a_call(recording):
+def test_allocations_of_a_call(recording, allocations):
     """Each line is there that allocated what its call kept, by its bytes, and the most at once."""
     with om.span("load", profile="memory"):
         kept = [bytearray(100_000) for _ in range(3)]
@@ -77,6 +88,55 @@ def test_allocations_of_a_call(recording):
     assert call.kept_bytes < 400_000
     assert call.peak_bytes >= 1_300_000
     assert is_nothing_on()
+
+
+def test_tensors_of_a_call(recording):
+    """A tensor that a call keeps is there with its line; of the program's files none is left."""
+    torch = pytest.importorskip("torch")
+    with om.span("forward", profile="memory"):
+        kept = torch.ones(1_000_000)
+        torch.ones(2_000_000)
+    (call,) = calls(recording)
+    line = test_tensors_of_a_call.__code__.co_firstlineno + 4
+    assert (call.spots[0].file, call.spots[0].line) == (__file__, line)
+    assert kept.nbytes <= call.spots[0].kept_bytes < kept.nbytes + 10_000
+    assert call.peak_bytes >= 3 * kept.nbytes
+    assert is_nothing_on()
+
+
+def test_no_file_is_left(recording, monkeypatch, tmp_path):
+    """What memray writes is gone when the call is over, and where another one is on, at once."""
+    (folder := tmp_path / "temporary").mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(folder))
+    with om.span("forward", profile="memory"):
+        assert list(folder.iterdir())
+    assert not list(folder.iterdir())
+    with memray.Tracker(folder / "theirs"):
+        with om.span("forward", profile="memory"):
+            pass
+        assert [file.name for file in folder.iterdir()] == ["theirs"]
+    assert [call.left_out for call in calls(recording)] == ["", "another profiler was on"]
+
+
+def test_interrupted_while_allocations_are_followed(start, monkeypatch, tmp_path):
+    """Whatever comes between, memray's file is gone and nothing left on: the last is followed."""
+    recording = start(profiled_calls=1000)
+    (folder := tmp_path / "temporary").mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(folder))
+
+    def use() -> None:
+        with om.span("forward", profile="memory"):
+            pass
+
+    use()
+    here: Any = SimpleNamespace(__file__=f"{allocation_profile.__file__}/here")
+    moments = 0
+    for interruption, raised, arrived in interruptions(here, KeyboardInterrupt, use):
+        assert arrived is raised, interruption.where
+        assert not list(folder.iterdir()), interruption.where
+        moments += 1
+    use()
+    assert (calls(recording)[-1].left_out, moments > 20) == ("", True)
 
 
 def test_first_calls_only(start):
@@ -170,13 +230,14 @@ def test_generator(recording, said):
     assert "generator" in said()[0]
 
 
-def test_another_profiler(recording, said):
+def test_another_profiler(recording, said, monkeypatch):
     """Where the program's own profiler is on, it stays on and sees all; that is told and said."""
     profiler = cProfile.Profile()
     profiler.enable()
     with om.span("forward", profile="calls"):
         inner(1)
     profiler.disable()
+    monkeypatch.setattr(allocation_profile, "has_memray", lambda: False)
     tracemalloc.start()
     with om.span("load", profile="memory"):
         pass
@@ -234,6 +295,20 @@ def test_exception_and_value(recording):
     assert is_nothing_on()
 
 
+def test_allocations_until_another_thread(recording, allocations):
+    """What is followed in a section that another thread ends is over with it."""
+    section = om.span("handed on", profile="memory")
+    thread = threading.Thread(target=section.__enter__)
+    thread.start()
+    thread.join()
+    section.__exit__(None, None, None)
+    assert [call.left_out for call in calls(recording)] == ["it ended in another thread"]
+    assert is_nothing_on()
+    with om.span("next", profile="memory"):
+        pass
+    assert calls(recording)[1].left_out == ""
+
+
 def test_ended_in_another_thread(recording):
     """A profiler ends with its section, also where another thread ends that."""
     opened, left, done = threading.Event(), threading.Event(), []
@@ -265,16 +340,18 @@ def test_stopped_inside(recording):
 
 
 @pytest.mark.parametrize("kind", ["calls", "memory"])
-def test_forked_inside(recording, kind):
+def test_forked_inside(recording, kind, allocations):
     """A child that is forked in a profiled call has no profiler on, and writes nothing of it."""
     with om.span("forward", profile=kind):
+        kept = [bytearray(1000)]
         child = os.fork()
         if not child:
             os._exit(0 if is_nothing_on() else 1)
         _, status = os.waitpid(child, 0)
-        assert not is_nothing_on()
+        assert not is_nothing_on() or allocations == "memray"  # which cannot be asked
     assert status == 0
-    assert len(calls(recording)) == 1
+    (call,) = calls(recording)
+    assert (call.left_out, bool(call.spots)) == ("", bool(kept))
 
 
 def test_unknown_kind(recording, said):

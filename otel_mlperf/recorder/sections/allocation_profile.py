@@ -1,0 +1,169 @@
+"""How is one call of a section profiled: which lines allocated what it kept?
+
+By the package ``memray`` where it is installed, which sees each allocation of the process, also of
+tensors on the CPU; else by tracemalloc of the standard library, which sees Python and NumPy.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import importlib
+import os
+import secrets
+import sys
+import tempfile
+from typing import TYPE_CHECKING, Any, Final
+
+from otel_mlperf.foreign_errors import is_foreign, raise_foreign
+from otel_mlperf.recorder.sections.call_profile import OURS, CallProfile
+
+if TYPE_CHECKING:
+    from otel_mlperf.hot_file import HotSpot
+
+_PACKAGE: Final = "memray"
+_REFUSED: Final = (RuntimeError, AssertionError)
+"""What it raises where one is on already, and in a process forked while one was."""
+
+
+@functools.cache
+def has_memray() -> bool:
+    """Whether allocations outside of Python can be seen. Loads what it needs."""
+    try:
+        importlib.import_module(_PACKAGE)
+    except Exception as error:  # noqa: BLE001 - whatever a package does while it is loaded
+        raise_foreign(error)
+        return False
+    return True
+
+
+def new_allocation_profile() -> CallProfile:
+    """That which sees most of what is installed."""
+    return ProcessAllocationProfile() if has_memray() else PythonAllocationProfile()
+
+
+class PythonAllocationProfile(CallProfile):
+    """Lines that allocated by Python what was still there at the end, by tracemalloc."""
+
+    kind = "memory"
+
+    def __init__(self) -> None:
+        super().__init__()
+        import tracemalloc
+
+        self._tracer = tracemalloc
+        self._snapshot: Any = None
+        self._is_ours = False
+
+    def _on(self) -> bool:
+        if self._tracer.is_tracing():
+            return False
+        self._is_ours = True  # first: interrupted after it has started, it has to be stopped
+        self._tracer.start()
+        return True
+
+    def _take(self) -> bool:
+        if not self._tracer.is_tracing():
+            return False
+        self.kept_bytes, self.peak_bytes = self._tracer.get_traced_memory()
+        self._snapshot = self._tracer.take_snapshot()
+        return True
+
+    def off(self) -> None:
+        """Only if nobody had it on before."""
+        if self._is_ours and self._tracer.is_tracing():
+            self._tracer.stop()
+        self._is_ours = False
+
+    def spots(self) -> list[HotSpot]:
+        """By the bytes that were not freed."""
+        if self._snapshot is None:
+            return []
+        return _largest(
+            {
+                (frame.filename, frame.lineno): (one.size, one.count)
+                for one in self._snapshot.statistics("lineno")
+                if (frame := one.traceback[0]).filename != self._tracer.__file__
+            }
+        )
+
+
+class ProcessAllocationProfile(CallProfile):
+    """Lines in which the process allocated what was still there at the end, by memray.
+
+    It writes what it saw to a file, summed up by the place, which is read and removed at the end.
+    """
+
+    kind = "memory"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._memray: Any = importlib.import_module(_PACKAGE)
+        self._tracker: Any = None
+        self._file, self._pid = "", os.getpid()
+        self._lines: dict[tuple[str, int], tuple[int, int]] = {}
+
+    def _on(self) -> bool:
+        if sys.getprofile() is not None:
+            return False  # it would be replaced
+        # Known before it is made: who is interrupted in between removes it.
+        self._file = os.path.join(tempfile.gettempdir(), f"otel_mlperf-{secrets.token_hex(8)}")
+        self._tracker = self._memray.Tracker(
+            destination=self._memray.FileDestination(self._file, overwrite=False),
+            file_format=self._memray.FileFormat.AGGREGATED_ALLOCATIONS,
+            trace_python_allocators=True,
+        )
+        try:
+            self._tracker.__enter__()
+        except _REFUSED as error:
+            if is_foreign(error):
+                raise
+            self._tracker = None  # it would end the other one
+            self.off()
+            return False
+        return True
+
+    def _take(self) -> bool:
+        if sys.getprofile() is not None:
+            return False  # since then it knows no lines
+        self._end()
+        with self._memray.FileReader(self._file) as read:
+            self.peak_bytes = read.metadata.peak_memory
+            sums: dict[tuple[str, int], tuple[int, int]] = {}
+            for one in read.get_leaked_allocation_records(merge_threads=True):
+                frames = one.stack_trace(max_stacks=1)
+                place = frames[0][1:] if frames else ("", 0)
+                size, blocks = sums.get(place, (0, 0))
+                sums[place] = (size + one.size, blocks + one.n_allocations)
+        self._lines = sums
+        self.kept_bytes = sum(size for size, _ in sums.values())
+        return True
+
+    def off(self) -> None:
+        """Ends what was begun; nothing of it is left."""
+        if self._pid != os.getpid():
+            return  # memray does not follow a fork, and the file is the parent's
+        self._end()
+        if self._file:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(self._file)
+
+    def spots(self) -> list[HotSpot]:
+        """By the bytes that were not freed."""
+        return _largest(self._lines)
+
+    def _end(self) -> None:
+        if self._tracker is not None:
+            self._tracker.__exit__(None, None, None)  # again does nothing
+            self._tracker = None
+
+
+def _largest(lines: dict[tuple[str, int], tuple[int, int]]) -> list[HotSpot]:
+    from otel_mlperf.hot_file import HotSpot
+
+    seen = [
+        HotSpot(file=file, line=line, kept_bytes=size, blocks=blocks)
+        for (file, line), (size, blocks) in lines.items()
+        if file and not file.startswith(OURS)
+    ]
+    return sorted(seen, key=lambda spot: -spot.kept_bytes)
