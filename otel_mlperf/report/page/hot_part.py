@@ -42,8 +42,9 @@ MOST_PARTS: Final = 12
 
 
 def sections(hot: Sequence[HotSection]) -> Sequence[HotSection]:
-    """Those with most time."""
-    return hot[:MOST_SECTIONS]
+    """Those with most time, and profiler windows, which stand last."""
+    windows = [one for one in hot if one.kind == "window"]
+    return [*hot[: len(hot) - len(windows)][:MOST_SECTIONS], *windows]
 
 
 def parts(section: HotSection) -> Sequence[HotPart]:

@@ -13,8 +13,10 @@ from report_run import ENDING, HOSTILE, report_run
 from run_folders import MS, RunFolderBuilder, S, digits
 
 from otel_mlperf.analysis.page.run_page import read_page
+from otel_mlperf.analysis.profiles.hot_spots import find_hot
 from otel_mlperf.analysis.profiles.window_shapes import KernelRow, Kernels
 from otel_mlperf.hot_file import HotSpot
+from otel_mlperf.report.page import hot_part
 from otel_mlperf.report.page.hot_part import MOST_PARTS
 from otel_mlperf.report.page.page_file import render_page
 from otel_mlperf.store.run_folders import read_run
@@ -167,6 +169,23 @@ def test_memory_that_has_grown(hostile):
     assert {"float32 [64] on cuda:0, with its graph", "+2.30 kB", "+40", "50"} <= set(texts)
     assert any(text.startswith("memory of rank 1 in 1.00 s, 9 steps: process") for text in texts)
     assert "/keep.py:7" in hostile
+
+
+def test_windows_stay_beside_many_sections(tmp_path):
+    """Of more profiled sections than a page shows it has the longest, and profiler windows."""
+    run = RunFolderBuilder(tmp_path)
+    for at in range(hot_part.MOST_SECTIONS + 3):
+        run.profiled(f"part{at}", HotSpot(name="f", calls=1, own_ns=MS), duration_ns=S - at)
+    found = find_hot(read_run(run.write())).sections
+    windows = replace(found[0], section="", kind="window")
+
+    shown = hot_part.sections([*found, windows])
+
+    assert [one.section for one in shown] == [
+        *(f"part{at}" for at in range(hot_part.MOST_SECTIONS)),
+        "",
+    ]
+    assert hot_part.more([*found, windows]) == "3 more sections"
 
 
 def test_a_page_has_the_largest_of_many_functions(tmp_path):
