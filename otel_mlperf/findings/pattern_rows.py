@@ -51,7 +51,7 @@ PATTERN_ROWS: Final[tuple[FindingRow, ...]] = (
         id="uncovered",
         name="TimeInNoSection",
         severity="info",
-        threshold=0.3,
+        threshold=0.2,
         summary="{value:.0%} of a step is in no section",
         action=(
             "Put `with om.span(...)` around what else the loop does. Where a line is named at "

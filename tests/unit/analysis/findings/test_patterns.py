@@ -303,12 +303,18 @@ def test_one_long_collection_is_no_finding(tmp_path):
     assert "garbage_collection" not in found_in(once)
 
 
-def test_time_in_no_section_is_found(tmp_path):
-    """Half a step that nobody has named; no gain is promised for naming it."""
-    found = found_in(steady(tmp_path, own=20 * MS))["uncovered"]
+@pytest.mark.parametrize(("own_ms", "share"), [(20, 0.5), (6.7, 0.25)])
+def test_time_in_no_section_is_found(tmp_path, own_ms, share):
+    """Half or a quarter of a step that nobody has named; no gain is promised for naming it."""
+    found = found_in(steady(tmp_path, own=int(own_ms * MS)))["uncovered"]
 
-    assert found.evidence["share"] == pytest.approx(0.5, rel=0.05)
-    assert found.gain is None
+    assert found.evidence["share"] == pytest.approx(share, rel=0.05)
+    assert (found.gain, found.severity) == (None, "info")
+
+
+def test_what_every_loop_does_is_not_uncovered(tmp_path):
+    """A seventh of a step between its sections is what loops have."""
+    assert "uncovered" not in found_in(steady(tmp_path, own=int(3.3 * MS)))
 
 
 def test_many_validations_are_a_share_of_a_short_run_too(tmp_path):
