@@ -127,13 +127,22 @@ def test_without_cpu_times_there_is_no_storage(tmp_path):
 
 
 def test_more_workers_where_cpus_are_free(tmp_path):
-    """So many that the step's work covers them; what no CPU can do is not promised."""
+    """So many that the step's work covers them, as far as CPUs can; or samples that cost less."""
     found = found_in(loaded(tmp_path, COMPUTING, wait=31.5, work=20, busy=0.5))
 
     one = found["data_loading"]
     assert one.action.startswith("DataLoader(..., num_workers=2, persistent_workers=True)")
-    # One worker: as long as the longer of the two; at best all CPUs at work.
-    assert near(one.gain, 20 / 51.5, 0.5)
+    # One worker: as long as the longer of the two; without any wait all of it.
+    assert near(one.gain, 20 / 51.5, 31.5 / 51.5)
+    assert "CPUs are free for at most 50 %." in one.action
+    assert one.action.endswith("decoded or augmented once beforehand, would save 61 %.")
+
+
+def test_workers_have_what_is_left_of_the_cpus(tmp_path):
+    """A worker would cover the whole wait, but nine tenths of the CPUs are busy already."""
+    one = found_in(loaded(tmp_path, COMPUTING, wait=31.5, work=40, busy=0.88))["data_loading"]
+
+    assert near(one.gain, 0.12, 31.5 / 71.5)
 
 
 def test_no_more_workers_where_cpus_are_busy(tmp_path):
