@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from otel_mlperf import names
+from otel_mlperf.analysis.findings.contention import find_contention
 from otel_mlperf.analysis.findings.cpu_shares import read_cpu_shares
 from otel_mlperf.analysis.findings.sampled_lines import find_sampled_lines
 from otel_mlperf.analysis.findings.stack_lines import most_uncovered
@@ -40,10 +41,10 @@ _COVERED: Final = """SELECT sum(duration_ns) FILTER (WHERE n >= $first),
 
 
 def find_blocked_loop(numbers: RunNumbers) -> list[Finding]:
-    """Of a run of one rank; silent where lines of the program are found to do it.
+    """Of a run of one rank; silent where lines of the program, or its threads, are found to do it.
 
-    Of several, each may wait for the others anywhere: a collective that the loop calls by itself is
-    in no section.
+    Of several ranks, each may wait for the others anywhere: a collective that the loop calls by
+    itself is in no section. And a thread may wait for those that compute with it and have no CPU.
     """
     steps, row = numbers.summary.steps, row_of("blocked_loop")
     if steps is None or steps.count < _FEWEST or len(steps.rows) < 2:
@@ -53,6 +54,8 @@ def find_blocked_loop(numbers: RunNumbers) -> list[Finding]:
     if not row.holds(numbers.uncovered):
         return []
     if any(one.id == "sync_in_loop" for one in find_sampled_lines(numbers)):
+        return []
+    if any(one.id == "oversubscription" for one in find_contention(numbers)):
         return []
     shares = read_cpu_shares(numbers)
     still = (_standing(rank, shares.host, numbers) for rank in shares.ranks)

@@ -80,9 +80,9 @@ def _oversubscription(rank: OfRank, short_id: str) -> Finding:
         )
     # The work of workers has to be done in any case. Threads of one operation wait for each other
     # at its end, some by spinning: what fewer of them win was from half of the wait, where there
-    # were very many, to one and a third times it.
+    # were very many, to one and two thirds times it.
     low = 0.0 if is_workers else rank.main_waits / 2
-    high = rank.main_waits if is_workers else min(1.0, rank.main_waits * 1.5)
+    high = rank.main_waits if is_workers else min(1.0, rank.main_waits * 1.75)
     return Finding(
         id=row.id,
         severity=row.severity,

@@ -40,14 +40,22 @@ def judged(tmp_path, *, parts=PARTS, own=30 * MS, on_cpu=0.72, waits=0.02, **mor
             names.MAIN_THREAD_CPU_TIME: 3 + on_cpu * at_s,
             names.MAIN_THREAD_RUN_DELAY: 1 + waits * at_s,
         }
+        if "threads" in more:  # of which two run
+            values[names.PROCESS_CPU_TIME] = 3 + 2 * at_s
+            values[names.PROCESS_RUN_DELAY] = 1 + (more["threads"] - 2) * at_s
         if "writes" in more:
             values[names.PROCESS_WRITE_CALLS] = 50 + more["writes"] * at_s
         if "line" in more:
             values[names.STACK_SAMPLES] = 20 * at_s
+        labels = {
+            names.STACK_SAMPLES: more.get("line"),
+            names.PROCESS_CPU_TIME: {names.PROCESS_ROLE: "main", names.CPU_MODE: "user"},
+            names.PROCESS_RUN_DELAY: {names.PROCESS_ROLE: "main"},
+        }
         for metric, value in values.items():
             run.row(
                 "readings", rank=0, restart=0, name=metric.name,
-                labels=json.dumps(more["line"] if metric is names.STACK_SAMPLES else {}),
+                labels=json.dumps(labels.get(metric, {})),
                 time_ns=START + at_s * S, value=float(value),
             )  # fmt: skip
     found = judge_run(read_run(run.write())).findings
@@ -62,6 +70,12 @@ def test_a_loop_that_waits_for_what_it_writes_is_found(tmp_path):
     assert one.evidence["writes"] == pytest.approx(1.0, rel=0.01)
     assert "for what it writes, 1.0 times a step" in one.summary
     assert (one.gain.low, one.gain.high) == pytest.approx((0.195, 0.39))
+
+
+def test_a_loop_that_waits_for_its_own_threads_is_not_blocked(tmp_path):
+    """Sixteen of them want two CPUs, and at the end of each operation one waits for the last."""
+    assert judged(tmp_path / "alone", on_cpu=0.5, waits=0.2)
+    assert judged(tmp_path, on_cpu=0.5, waits=0.2, threads=16) is None
 
 
 def test_what_is_computed_to_write_is_saved_too(tmp_path):
