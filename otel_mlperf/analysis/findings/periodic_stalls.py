@@ -14,6 +14,7 @@ import numpy as np
 from otel_mlperf import names
 from otel_mlperf.analysis.findings.equal_distances import FEWEST, find_comb
 from otel_mlperf.analysis.findings.run_numbers import once_a_run
+from otel_mlperf.analysis.findings.stack_lines import most_uncovered
 from otel_mlperf.analysis.steps.step_shares import NOT_IN_A_SPAN, shown
 from otel_mlperf.findings.finding import Finding, Gain, Where
 from otel_mlperf.findings.finding_table import row_of
@@ -61,13 +62,15 @@ def find_periodic_stall(numbers: RunNumbers) -> list[Finding]:
         return []
     if is_small and (is_elsewhere or stall - usual < _LEAST_NS):
         return []
-    words = {"period": comb.period, "times": stall / usual, "section": section, "value": share}
+    costliest = most_uncovered(numbers) if section == NOT_IN_A_SPAN else None
+    shown_as = "no section" if section == NOT_IN_A_SPAN else section
+    words = {"period": comb.period, "times": stall / usual, "section": shown_as, "value": share}
     last = int(series.numbers[stalls].max())
     return [
         Finding(
             id=row.id,
             severity="info" if is_small else row.severity,
-            summary=row.summary.format(**words),
+            summary=row.summary.format(**words) + (costliest.words if costliest else ""),
             action=row.action.format(**words),
             evidence={
                 "share": share,
