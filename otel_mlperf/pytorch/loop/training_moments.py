@@ -6,23 +6,20 @@ pass or the wait; an optimizer's closure is looked into.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from otel_mlperf import names
 from otel_mlperf.pytorch.loop.few_updates import FewUpdates
 from otel_mlperf.pytorch.loop.gradient_exchange import ASKED, WRAPPER, read_exchange
-from otel_mlperf.pytorch.loop.graph_size import count_operations
 from otel_mlperf.pytorch.loop.moments import UNSEEN, LoopMoment, clock, safely
 from otel_mlperf.recorder.core.interrupts import at_once
+from otel_mlperf.recorder.instruments.graph_size import COUNTED, tell_size
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from otel_mlperf.pytorch.loop.loop_finder import Loop
     from otel_mlperf.recorder.lifecycle.recorder import Recorder
-
-_COUNTED: Final = (2, 20, 200)
-"""Backward passes whose operations are counted: the first one may be another."""
 
 
 class Forward(LoopMoment):
@@ -71,10 +68,8 @@ class Backward(LoopMoment):
     def _begins(self, subject: Any) -> None:
         self._loop.backward_begins()
         self._passes += 1
-        if self._passes in _COUNTED and self._recorder is not None:
-            size = count_operations(subject)
-            for metric, count in zip((names.GRAPH_NODES, names.GRAPH_SELECTS), size, strict=True):
-                self._recorder.cells.set(metric.name, metric.unit, count)
+        if self._passes in COUNTED and self._recorder is not None:
+            tell_size(subject, self._recorder.cells)
         super()._begins(subject)
 
 

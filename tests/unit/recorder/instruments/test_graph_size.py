@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from otel_mlperf.pytorch.loop.graph_size import MOST, count_operations
+from otel_mlperf.recorder.instruments.graph_size import MOST, count_operations
 
 
 def test_operations_of_a_graph_are_counted_once():

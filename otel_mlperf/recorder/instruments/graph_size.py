@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from otel_mlperf import names
+
+if TYPE_CHECKING:
+    from otel_mlperf.recorder.instruments.cells import Cells
+
+COUNTED: Final = (2, 20, 200)
+"""Backward passes whose operations are counted: the first one may be another."""
 MOST: Final = 20_000
 """Nobody asks for more, and each takes 0.8 µs to count."""
-
-
 _SELECT: Final = "SelectBackward0"
 
 
@@ -33,3 +38,10 @@ def count_operations(tensors: Any) -> GraphSize:
             seen.add(node)
             waiting += [above for above, _ in node.next_functions]
     return GraphSize(len(seen), sum(node.name() == _SELECT for node in seen))
+
+
+def tell_size(tensors: Any, cells: Cells) -> None:
+    """Counts them, and writes both numbers for the agent to read."""
+    size = count_operations(tensors)
+    for metric, count in zip((names.GRAPH_NODES, names.GRAPH_SELECTS), size, strict=True):
+        cells.set(metric.name, metric.unit, count)
