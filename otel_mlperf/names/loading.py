@@ -93,6 +93,15 @@ LOADER_ELEMENTS: Final = Metric(
     "Elements of the largest tensor of each sample of these, before they were padded to a batch.",
     (DATASET, LOADER_WORKER),
 )
+PLACES: Final = Metric(
+    "ml.batch.places",
+    "{place}",
+    "counter",
+    "Places of token numbers in the batches that were looked at, the 1st, 2nd, 4th, 8th and so on.",
+)
+PADDED: Final = Metric(
+    "ml.batch.places.padded", "{place}", "counter", "Of these, those that are padding."
+)
 LOADER_END: Final = Metric(
     "ml.dataloader.end.time",
     "s",

@@ -173,6 +173,8 @@ class _Turns:
                 if samples is not None:
                     step.samples = _added(step.samples, count_samples(batch, samples))
                     step.elements = _added(step.elements, count_elements(batch))
+                    if self._recorder is not None:
+                        self._recorder.padding.look(batch)
                 if tokens is not None:
                     step.tokens = _added(step.tokens, count_tokens(batch, tokens))
         except Exception as error:  # noqa: BLE001 - recording never raises

@@ -29,6 +29,7 @@ from otel_mlperf.recorder.core.forks import call_in_children
 from otel_mlperf.recorder.core.held_contexts import hold_contexts
 from otel_mlperf.recorder.core.recording import Recording
 from otel_mlperf.recorder.instruments.aggregated_sections import AggregatedSections
+from otel_mlperf.recorder.instruments.batch_padding import BatchPadding
 from otel_mlperf.recorder.instruments.cells import Cells
 from otel_mlperf.recorder.instruments.instrument_series import SeriesInUse
 from otel_mlperf.recorder.instruments.logged_values import Values
@@ -66,7 +67,8 @@ class Recorder(Recording):
         self.aggregated = AggregatedSections(self, self.parents, self.cells, self.sections.new)
         self.stepping.at_first_step.append(self.aggregated.places.begin_phase)
         self.series = SeriesInUse(self, self.parents, self.cells)
-        self.values = Values(self, self.parents, self.stepping)
+        self.padding = BatchPadding(self.cells)
+        self.values = Values(self, self.parents, self.stepping, self.cells)
         self.kept: dict[type, Any] = {}
         """What layers above keep of this recording alone, by its class: gone when this is.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from loader_runs import LoaderRun
-from run_folders import MS
+from run_folders import MS, START, RunFolderBuilder, S
 
 from otel_mlperf import names
 from otel_mlperf.analysis.findings.finding_sources import judge_run
@@ -59,3 +59,32 @@ def test_padding_that_is_worked_on(tmp_path):
 def test_what_is_no_padding(tmp_path, run):
     """Nothing is said."""
     assert found_in(texts(tmp_path, **run)) is None
+
+
+def padded(tmp_path, padded, forward_ms=20):
+    """Steps of one size, of whose places so many of 1,000 are padding."""
+    run = RunFolderBuilder(tmp_path)
+    for n in range(100):
+        run.step(n, n * 50 * MS, {"forward": forward_ms * MS, "optimizer": 10 * MS})
+    run.process(5 * S)
+    for metric, value in ((names.PLACES, 1000.0), (names.PADDED, float(padded))):
+        run.row(
+            "readings", rank=0, restart=0, name=metric.name, labels="{}",
+            time_ns=START + 5 * S, value=value,
+        )  # fmt: skip
+    return run
+
+
+def test_padding_in_batches_of_one_size(tmp_path):
+    """Six tenths of the places are padding, and the passes take two thirds of a step."""
+    one = found_in(padded(tmp_path, 600))
+
+    assert one.evidence["padding"] == pytest.approx(0.6)
+    assert (one.gain.low, one.gain.high) == pytest.approx((0.3, 2 / 3 * 0.84))
+    assert "60% of the places in a batch are padding" in one.summary
+
+
+def test_a_little_padding_and_little_computing(tmp_path):
+    """Neither is worth a word."""
+    assert found_in(padded(tmp_path, 150)) is None
+    assert found_in(padded(tmp_path / "other", 600, forward_ms=1)) is None

@@ -1,0 +1,106 @@
+"""How much of a batch of token numbers is padding, by what it holds?
+
+A mask says it; else padding is the one number that rows end with, or begin with, again and again.
+Looked at are the 1st, 2nd, 4th, 8th, … batch, in memory of the host alone: half a millisecond for
+32 rows of 512, a dozen times in a run.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from otel_mlperf import names
+from otel_mlperf.recorder.core.faults import internal_error
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from otel_mlperf.recorder.instruments.cells import Cells
+
+_MASK: Final = "attention_mask"
+_MOST_ROWS: Final = 32
+_MOST_PLACES: Final = 1 << 17
+_SHORTEST: Final = 8
+"""Places of a row from which on it is a sequence."""
+_FEWEST_VALUES: Final = 4
+"""Numbers in a batch of tokens at least: fewer are a mask, or classes."""
+_DEPTH: Final = 3
+_MOST_PARTS: Final = 8
+_CONTAINERS: Final = (Mapping, list, tuple)
+Rows = list[list[int]]
+
+
+class BatchPadding:
+    """What the batches of one recording held that was looked at."""
+
+    def __init__(self, cells: Cells) -> None:
+        self._cells = cells
+        self._batches = 0
+
+    def look(self, batch: Any) -> None:
+        """Called with each batch; never raises."""
+        self._batches += 1
+        if self._batches & (self._batches - 1):
+            return
+        try:
+            found = count_padding(batch)
+            if found is not None:
+                for metric, count in zip((names.PADDED, names.PLACES), found, strict=True):
+                    self._cells.add(metric.name, metric.unit, count)
+        except Exception as error:  # noqa: BLE001 - tensors of foreign kinds
+            internal_error(error)
+
+
+def count_padding(batch: Any) -> tuple[int, int] | None:
+    """Places of its first rows that are padding, and all of them; None: it holds no tokens."""
+    mask = batch.get(_MASK) if isinstance(batch, Mapping) else None
+    if mask is not None and (rows := _rows(mask)):
+        return sum(row.count(0) for row in rows), sum(map(len, rows))
+    known = [rows for tensor in _tensors(batch, _DEPTH) if (rows := _rows(tensor))]
+    if not known:
+        return None
+    rows = max(known, key=lambda rows: len(rows[0]))
+    if len({value for row in rows for value in row}) < _FEWEST_VALUES:
+        return None
+    padded = max(_ending(rows), _ending([row[::-1] for row in rows]))
+    return padded, sum(map(len, rows))
+
+
+def _ending(rows: Rows) -> int:
+    """Places at the ends of rows that hold the one number that most rows end with."""
+    value, count = Counter(row[-1] for row in rows).most_common(1)[0]
+    if count < 2:
+        return 0
+    runs = [_run(row, value) for row in rows]
+    # Sentences end with one and the same token, too; a row of nothing else is no sentence.
+    whole = sum(run == len(row) for run, row in zip(runs, rows, strict=True))
+    return 0 if 2 * whole > len(rows) else sum(run - 1 for run in runs if run > 1)
+
+
+def _run(row: Sequence[int], value: int) -> int:
+    return next((at for at, one in enumerate(reversed(row)) if one != value), len(row))
+
+
+def _rows(tensor: Any) -> Rows:
+    """Its first rows, if it is a matrix of whole numbers in memory of the host; else none."""
+    shape: Sequence[int] = getattr(tensor, "shape", ())
+    kind = str(getattr(tensor, "dtype", ""))
+    device = getattr(getattr(tensor, "device", None), "type", "cpu")
+    if len(shape) != 2 or shape[0] < 2 or shape[1] < _SHORTEST or device != "cpu":
+        return []
+    if "int" not in kind and "bool" not in kind:
+        return []
+    most = max(2, min(_MOST_ROWS, _MOST_PLACES // shape[1]))
+    rows: Rows = tensor[:most].tolist()
+    return rows
+
+
+def _tensors(batch: Any, depth: int) -> Iterator[Any]:
+    if hasattr(batch, "shape"):
+        yield batch
+    elif depth and isinstance(batch, _CONTAINERS):
+        parts = list(batch.values()) if isinstance(batch, Mapping) else batch
+        for part in parts[:_MOST_PARTS]:
+            yield from _tensors(part, depth - 1)
