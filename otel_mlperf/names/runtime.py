@@ -54,6 +54,13 @@ STACK_SAMPLES: Final = Metric(
     "(detailed: in all): the program's innermost line.",
     (CODE_FILE, CODE_FUNCTION, CODE_LINE, STACK_CALL, STACK_PACKAGE, STACK_WITHIN),
 )
+STACK_SAMPLES_BETWEEN: Final = Metric(
+    "ml.process.stack_samples.between_steps",
+    "{sample}",
+    "counter",
+    "The same between the steps of the training, where 15 % of the time are in no section.",
+    (CODE_FILE, CODE_FUNCTION, CODE_LINE, STACK_CALL, STACK_PACKAGE, STACK_WITHIN),
+)
 CUDA_MEMORY: Final = Metric(
     "pytorch.cuda.memory.usage",
     "By",

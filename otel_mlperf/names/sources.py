@@ -147,7 +147,7 @@ SOURCES: Final[Mapping[str, Mapping[str, tuple[Metric, ...]]]] = {
         ),
     },
     "stacks": {
-        "basic": (runtime.STACK_SAMPLES,),
+        "basic": (runtime.STACK_SAMPLES, runtime.STACK_SAMPLES_BETWEEN),
     },
     "agent": {
         "basic": (

@@ -151,16 +151,32 @@ def most_uncovered(numbers: RunNumbers) -> Costliest | None:
     if share < _LEAST_LINE:
         return None
     line = max(lines, key=lambda one: rank.share([one]))
-    calls = rank.calls[line]
+    return Costliest(share, f"; {share:.0%} of the time likely by {_doing(rank, line)}{line}")
+
+
+def costliest_between(numbers: RunNumbers) -> str:
+    """The line at which most of the time between steps likely goes, to end a text; or empty."""
+    for lines in read_stack_lines(numbers.store, metric=names.STACK_SAMPLES_BETWEEN):
+        parts = lines.own_parts()
+        most = max(parts, key=lines.share, default=None)
+        if most is not None and lines.share(most) > _MOSTLY / 2:
+            line = max(most, key=lambda line: lines.share([line]))
+            return f"; {lines.share(most):.0%} of that likely by {_doing(lines, line)}{line}"
+    return ""
+
+
+def _doing(lines: StackLines, line: Line) -> str:
+    calls = lines.calls[line]
     call = max(calls, key=lambda one: calls[one]).name
-    doing = f"{call}() at " if call else ""
-    return Costliest(share, f"; {share:.0%} of the time likely by {doing}{line}")
+    return f"{call}() at " if call else ""
 
 
-def read_stack_lines(store: Store, uncovered: float = 0.0) -> list[StackLines]:
+def read_stack_lines(
+    store: Store, uncovered: float = 0.0, metric: names.Metric = names.STACK_SAMPLES
+) -> list[StackLines]:
     """Those of each rank of which there are enough; so much of a step is in no section."""
     ranks: dict[int, StackLines] = {}
-    for rank, labels, samples in store.rows(_SAMPLES, name=names.STACK_SAMPLES.name):
+    for rank, labels, samples in store.rows(_SAMPLES, name=metric.name):
         lines = ranks.setdefault(rank, StackLines(rank))
         lines.total += samples
         told = json.loads(labels or "{}")

@@ -1,10 +1,11 @@
-"""What does the thread of the loop do in its steps, by lines of the program?
+"""What does the thread of the loop do in its steps and between them, by lines of the program?
 
-A thread of ours looks at its stack ten times a second while a step is open, at uneven distances so
-that no loop keeps pace with it. It counts the line of the program that it finds innermost, and what
-that calls. A look takes 12 µs, for which the interpreter lets the loop wait, and two changes of
-threads: less than 0.1 % of the time. It waits until the loop's thread gives up the GIL, which one
-does at the end of a call that holds it; so the line of that call is seen, not the one after it.
+A thread of ours looks at its stack ten times a second, at uneven distances so that no loop keeps
+pace with it; what it finds while no step is open is counted apart. It counts the line of the
+program that it finds innermost, and what that calls. A look takes 12 µs, for which the interpreter
+lets the loop wait, and two changes of threads: less than 0.1 % of the time. It waits until the
+loop's thread gives up the GIL, which one does at the end of a call that holds it; so the line of
+that call is seen, not the one after it.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from types import CodeType, FrameType
 
+    from otel_mlperf.names import Metric
     from otel_mlperf.recorder.core.recording import Recording
     from otel_mlperf.recorder.instruments.cells import Cells, Labels
 
@@ -54,9 +56,16 @@ class _Place(NamedTuple):
 class StackSamples:
     """Samples of the stack of the loop's thread, counted in cells."""
 
-    def __init__(self, cells: Cells, is_in_step: Callable[[], bool], ident: int) -> None:
+    def __init__(
+        self,
+        cells: Cells,
+        is_in_step: Callable[[], bool],
+        is_training: Callable[[], bool],
+        ident: int,
+    ) -> None:
         """``ident`` is the thread's that is looked at, the loop's."""
         self._cells, self._is_in_step, self._ident = cells, is_in_step, ident
+        self._is_training, self._has_begun = is_training, False
         self._labels: dict[_Place, Labels] = {}
         self._known: set[Labels] = set()
         self._packages: dict[str, str] = {}
@@ -77,18 +86,25 @@ class StackSamples:
             spread = 0.0
             while not self._end.wait(INTERVAL_S * (0.5 + spread)):
                 spread = (spread + _GOLDEN) % 1.0
-                if self._is_in_step():
-                    self.look()
+                if (metric := self._counted_as()) is not None:
+                    self.look(metric)
         except Exception as error:  # noqa: BLE001 - it is a thread of ours
             internal_error(error)
 
-    def look(self) -> None:
+    def _counted_as(self) -> Metric | None:
+        """What a look is one of now; None: of nothing, before the first step that was met."""
+        if self._is_in_step():
+            self._has_begun = True
+            return names.STACK_SAMPLES
+        is_between = self._has_begun and self._is_training()
+        return names.STACK_SAMPLES_BETWEEN if is_between else None
+
+    def look(self, metric: Metric) -> None:
         """Counts where the thread is."""
         place = self._find(sys._current_frames().get(self._ident))
         labels = self._labels.get(place) if place is not None else ()
         if labels is None and place is not None:
             labels = self._labels[place] = self._told(place)
-        metric = names.STACK_SAMPLES
         self._cells.add(metric.name, metric.unit, 1, labels or ())
 
     def _find(self, frame: FrameType | None) -> _Place | None:
@@ -153,8 +169,13 @@ def _stem(name: str) -> str:
     return name.removesuffix(".py")
 
 
-def watch_stacks(recording: Recording, cells: Cells, is_in_step: Callable[[], bool]) -> None:
+def watch_stacks(
+    recording: Recording,
+    cells: Cells,
+    is_in_step: Callable[[], bool],
+    is_training: Callable[[], bool],
+) -> None:
     """Samples this thread, the loop's, from now on, until the recording is retired."""
-    samples = StackSamples(cells, is_in_step, threading.get_ident())
+    samples = StackSamples(cells, is_in_step, is_training, threading.get_ident())
     recording.at_retire.append(samples.end)
     samples.start()

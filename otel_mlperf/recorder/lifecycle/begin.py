@@ -107,7 +107,13 @@ def _watch_stacks(recorder: Recorder, *, at_once: bool) -> None:
     def watch() -> None:
         from otel_mlperf.recorder.instruments.stack_samples import watch_stacks
 
-        watch_stacks(recorder, recorder.cells, lambda: bool(recorder.stepping.open))
+        stepping, registry = recorder.stepping, recorder.registry
+        watch_stacks(
+            recorder,
+            recorder.cells,
+            lambda: bool(stepping.open),
+            lambda: registry.phase == names.TRAIN,
+        )
 
     if at_once:
         watch()

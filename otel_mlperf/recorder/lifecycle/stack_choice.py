@@ -1,6 +1,6 @@
-"""Is so much of the steps in no section that the main thread's stack is worth a look?
+"""Is so much of the steps, or between them, in no section that the stack is worth a look?
 
-Sections say what a step does; where they say little of it, lines of the program can. By what the
+Sections say what a loop does; where they say little of it, lines of the program can. By what the
 agent has added up: it is asked after a second of steps, and then ever more seldom, so that a run of
 days asks some twenty times. Until then, and in all runs whose sections say enough, there is no
 thread of ours in the training process.
@@ -23,6 +23,10 @@ _UNCOVERED: Final = 0.15
 """Share of the steps in no section from which on it is."""
 _FEWEST: Final = 5
 """Steps from which on there is anything to say about a usual one."""
+_LAG_NS: Final = 2_000_000_000
+"""That the agent may be behind with what it tells."""
+_BETWEEN: Final = (names.STEP, names.PHASE, names.CHECKPOINT)
+"""Categories of what lies beside each other in a loop, and is explained by that."""
 
 
 class StackChoice:
@@ -40,23 +44,29 @@ class StackChoice:
         if self._is_watched or now_ns < self._due_ns:
             return
         self._due_ns = 2 * now_ns - self._begin_ns
-        if self._uncovered() > _UNCOVERED:
+        if self._uncovered(now_ns - self._begin_ns) > _UNCOVERED:
             self._is_watched = True
             self._watch()
 
-    def _uncovered(self) -> float:
-        """Share of the steps of which the agent has told, 0.0 to 1.0; 0.0: too few."""
+    def _uncovered(self, elapsed_ns: int) -> float:
+        """Share of the steps of which the agent has told, or of the time since, 0.0 to 1.0.
+
+        0.0: too few steps are known.
+        """
         # Here: few runs come to it, and what it brings along is looked at by each full collection.
         from otel_mlperf.journal.section_sums import read_mark, read_sums
 
         published = read_sums(self._recorder.journal.path)
         told = read_mark(published, START) if published is not None else None
         about = self._recorder.registry.about
-        steps = [
-            of
+        known = [
+            (about(entry)[1], of)
             for entry, of in (told.sections if told is not None else {}).items()
-            if about(entry)[1] == names.STEP
+            if about(entry)[1] in _BETWEEN and about(entry)[0] != names.TRAIN
         ]
+        steps = [of for category, of in known if category == names.STEP]
         if sum(of.count for of in steps) < _FEWEST:
             return 0.0
-        return sum(of.self_ns for of in steps) / sum(of.total_ns for of in steps)
+        explained_ns = sum(of.total_ns for _, of in known)
+        in_steps = sum(of.self_ns for of in steps) / sum(of.total_ns for of in steps)
+        return max(in_steps, 1 - (explained_ns + _LAG_NS) / elapsed_ns)

@@ -19,9 +19,14 @@ _STDLIB = sysconfig.get_paths()["stdlib"]
 class Counted(Counter):
     """Cells as far as samples use them."""
 
+    def __init__(self):
+        super().__init__()
+        self.names = Counter()
+
     def add(self, name, unit, value, labels=()):
-        assert (name, unit) == (names.STACK_SAMPLES.name, names.STACK_SAMPLES.unit)
+        assert unit == names.STACK_SAMPLES.unit
         self[labels] += value
+        self.names[name] += value
 
 
 @pytest.fixture
@@ -45,9 +50,9 @@ def waiting():
 def test_where_a_thread_is_is_counted_with_what_it_calls(waiting):
     """The innermost line of the program, by file, function and line."""
     cells = Counted()
-    samples = StackSamples(cells, lambda: True, waiting.ident)
-    samples.look()
-    samples.look()
+    samples = StackSamples(cells, bool, bool, waiting.ident)
+    samples.look(names.STACK_SAMPLES)
+    samples.look(names.STACK_SAMPLES)
 
     assert sum(cells.values()) == 2
     told = dict(min(cells))
@@ -59,9 +64,27 @@ def test_where_a_thread_is_is_counted_with_what_it_calls(waiting):
 def test_a_thread_that_is_gone_is_counted_without_a_place():
     """The sum is that of all looks."""
     cells = Counted()
-    StackSamples(cells, lambda: True, -1).look()
+    StackSamples(cells, bool, bool, -1).look(names.STACK_SAMPLES)
 
     assert cells == {(): 1}
+
+
+def test_looks_between_steps_are_counted_apart(waiting):
+    """From the first step on, and not in a validation."""
+    moments = iter([(False, True), (True, True), (False, True), (False, False), (False, True)])
+    cells, looked = Counted(), threading.Event()
+    now = [(False, True)]
+
+    def is_in_step():
+        now[0] = next(moments, None) or (looked.set(), False)
+        return now[0][0] is True
+
+    samples = StackSamples(cells, is_in_step, lambda: now[0][1], waiting.ident)
+    samples.start()
+    assert looked.wait(60)
+    samples.end()
+
+    assert cells.names == {names.STACK_SAMPLES.name: 1, names.STACK_SAMPLES_BETWEEN.name: 2}
 
 
 @pytest.mark.parametrize(

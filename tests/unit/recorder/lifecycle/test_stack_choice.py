@@ -17,12 +17,15 @@ def told(recording):
     """Tells, as the agent does, what steps and what is in them took."""
     registry, path = recording.recorder.registry, recording.recorder.journal.path
 
-    def tell(count, total_ns, own_ns):
+    def tell(count, total_ns, own_ns, validated_ns=0):
         step = registry.register("train.step", names.STEP, names.TRAIN)
         forward = registry.register("forward", names.FORWARD, names.TRAIN)
         sections = {
             step: Sums(count, total_ns, own_ns),
             forward: Sums(count, total_ns - own_ns, total_ns - own_ns),
+            registry.register("validate", names.PHASE, names.TRAIN): Sums(
+                1, validated_ns, validated_ns
+            ),
         }
         write_sums(path, 9, [], RunningSums(marks={START: MarkSums(0, sections)}))
 
@@ -54,7 +57,7 @@ def test_steps_that_are_in_no_section_are_looked_at_once(told, looking):
 
 def test_steps_that_sections_explain_are_not(told, looking):
     """A tenth of a step is in no section in any program."""
-    told(100, S, 100 * MS)
+    told(700, 7 * S, 700 * MS)
 
     assert looking(0.0, 1.1, 3.0, 7.0) == 0
 
@@ -67,6 +70,21 @@ def test_steps_that_become_so_are_found(told, looking):
 
     assert looking(2.0) == 0
     assert looking(2.3) == 1
+
+
+def test_time_between_steps_is_looked_at(told, looking):
+    """When it is more than the agent may be behind: two of four seconds are in no step."""
+    told(100, S, 50 * MS)
+
+    assert looking(0.0, 1.1, 2.3) == 0
+    assert looking(4.7) == 1
+
+
+def test_time_between_steps_that_a_validation_has_is_not(told, looking):
+    """It says itself what it is."""
+    told(100, S, 50 * MS, validated_ns=2 * S)
+
+    assert looking(0.0, 1.1, 2.3, 4.7) == 0
 
 
 def test_too_few_steps_decide_nothing(told, looking):
