@@ -9,6 +9,8 @@ from __future__ import annotations
 from math import sqrt
 from typing import TYPE_CHECKING, Final, Literal
 
+from msgspec.structs import replace
+
 from otel_mlperf import names
 from otel_mlperf.analysis.findings.gpu_busy import read_gpu_busy
 from otel_mlperf.analysis.findings.run_numbers import once_a_run
@@ -95,22 +97,41 @@ def _judge(kind: Kind, rank: StackLines, numbers: RunNumbers) -> tuple[float, Fi
     call = max(named, key=lambda one: calls[one])
     words = {"value": share, "call": f"{call.name}()", "place": str(most)}
     words["how"] = _LIKELY.format(**words)
+    gain = _gain_of_copies(won) if kind == "transfer" else _gain(won, unsure, has_gpu=has_gpu)
+    evidence = {
+        "share": share,
+        "share_of_that_line": rank.share([most]),
+        "samples": rank.total,
+        "lines": float(len(lines)),
+    }
+    if has_gpu and busy is not None:
+        evidence["gpu_busy"] = busy
+    summary = row.summary.format(**words)
+    around = 0.0 if has_gpu else _around(lines, most, rank, numbers)
+    if around > won + unsure:
+        summary += f"; with the rest of that function {around:.0%}"
+        evidence["share_of_function"] = around
+        gain = replace(gain, high=around)
     return share, Finding(
         id=row.id,
         severity=row.severity,
-        summary=row.summary.format(**words),
+        summary=summary,
         action=row.action,
-        evidence={
-            "share": share,
-            "share_of_that_line": rank.share([most]),
-            "samples": rank.total,
-            "lines": float(len(lines)),
-        }
-        | ({"gpu_busy": busy} if has_gpu and busy is not None else {}),
+        evidence=evidence,
         where=Where(section=str(most), rank=rank.rank),
-        gain=_gain_of_copies(won) if kind == "transfer" else _gain(won, unsure, has_gpu=has_gpu),
+        gain=gain,
         command=f"otel-mlperf show {numbers.summary.short_id}",
     )
+
+
+def _around(lines: list[Line], most: Line, rank: StackLines, numbers: RunNumbers) -> float:
+    """Share of a step of these lines with the whole function of one of them, 0.0 to 1.0.
+
+    Who goes through a batch by its elements does more with each than to ask for it. A function that
+    calls a part of the training as well is not taken as a whole.
+    """
+    part = next((part for part in rank.own_parts() if most in part), [])
+    return min(rank.share({*lines, *part}), numbers.uncovered)
 
 
 def _gain(won: float, unsure: float, *, has_gpu: bool) -> Gain:

@@ -134,6 +134,25 @@ def test_conversions_are_found_with_what_python_does_around_them(tmp_path):
     assert one.evidence["share"] == pytest.approx(0.2)
 
 
+def test_who_goes_through_a_batch_does_more_than_to_ask_for_its_elements(tmp_path):
+    """The function that asks for each of them is saved with what else it does with them."""
+    lines = (30, "item", "", "", 40, "count"), (31, "", "", "", 60, "count")
+    found = judged(tmp_path, *lines, own=99 * MS, ids=_IDS | {"uncovered"})
+
+    (one,) = found.values()
+    assert one.id == "sync_in_loop"
+    assert one.evidence["share"] == pytest.approx(0.2)
+    assert one.gain.high == pytest.approx(0.5, rel=0.01)
+    assert "; with the rest of that function 50%" in one.summary
+
+
+def test_a_function_that_trains_as_well_is_not_saved_as_a_whole(tmp_path):
+    """Its lines stand for themselves."""
+    found = judged(tmp_path, (20, "item", "", "", 40), (21, "", "", "", 60), own=99 * MS)
+
+    assert "share_of_function" not in found["sync_in_loop"].evidence
+
+
 def test_a_comprehension_is_the_line_that_it_is_written_in(tmp_path):
     """Its parts are functions of their own, of which one only iterates."""
     inner = "main.<locals>.<listcomp>.<listcomp>"
