@@ -11,7 +11,7 @@ PATTERN_ROWS: Final[tuple[FindingRow, ...]] = (
         id="periodic_stall",
         name="PeriodicStall",
         severity="warning",
-        threshold=0.005,
+        threshold=0.01,
         summary=(
             "every {period} steps one takes {times:.1f} × the others, most of it in {section}: "
             "{value:.1%} of the steps' time"

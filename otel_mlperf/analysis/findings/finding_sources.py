@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from msgspec.structs import replace
 
+from otel_mlperf.analysis.findings.between_steps import find_between_steps
 from otel_mlperf.analysis.findings.blocked_loop import find_blocked_loop
 from otel_mlperf.analysis.findings.cold_start import find_cold_start
 from otel_mlperf.analysis.findings.collectives import find_collectives
@@ -76,6 +77,7 @@ OWN: Final[tuple[Find, ...]] = (
     find_periodic_stall,
     find_uneven_sections,
     find_large_shares,
+    find_between_steps,
     find_memory_growth,
     find_low_goodput,
     find_late_requests,

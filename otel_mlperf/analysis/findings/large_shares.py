@@ -8,6 +8,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from otel_mlperf import names
+from otel_mlperf.analysis.findings.checkpoint_gaps import time_around_checkpoints_ns
 from otel_mlperf.analysis.findings.sampled_lines import find_copying_lines, find_sampled_lines
 from otel_mlperf.analysis.findings.stack_lines import most_uncovered
 from otel_mlperf.analysis.steps.step_shares import NOT_IN_A_SPAN
@@ -23,6 +24,13 @@ _FEWEST: Final = 10
 _FEWEST_COLLECTING: Final = 3
 _COLLECTED: Final = 0.8
 """Part of the time of collections that can be saved at least."""
+_GRAVE: Final = 0.3
+"""Share of the run from which on validation is a warning: less may well be what is wanted."""
+_AROUND: Final = (
+    ": {saved:.0%} to save, {around:.0%} for what is done around it, such as renaming and removing"
+)
+_LEAST_AROUND: Final = 0.02
+"""Share of the run from which on that is worth a word."""
 _SHORTEST_NS: Final = 10_000_000_000
 """A run must last so long before a share of it tells anything: set-up and end are as long."""
 _SHORTEST_OF_MANY_NS: Final = 5_000_000_000
@@ -54,9 +62,29 @@ def find_large_shares(numbers: RunNumbers) -> list[Finding]:
             outside = [one for one in summary.outside if one.name == name]
             many = sum(one.count or 0 for one in outside) >= _MANY
             if summary.duration_ns >= (_SHORTEST_OF_MANY_NS if many else _SHORTEST_NS):
-                spent = sum(one.sum_ns for one in outside)
-                found += _finding(id, spent / summary.duration_ns, "run", summary)
+                spent = sum(one.sum_ns for one in outside) / summary.duration_ns
+                found += (
+                    _checkpoints(spent, numbers)
+                    if id == "checkpoint"
+                    else _finding(id, spent, "run", summary)
+                )
     return found
+
+
+def _checkpoints(saved: float, numbers: RunNumbers) -> list[Finding]:
+    """With what the program does around them: it goes as they do."""
+    around = time_around_checkpoints_ns(numbers) / numbers.summary.duration_ns
+    found = _finding("checkpoint", saved + around, "run", numbers.summary)
+    if around < _LEAST_AROUND:
+        return found
+    return [
+        replace(
+            one,
+            summary=one.summary + _AROUND.format(saved=saved, around=around),
+            evidence=one.evidence | {"around_share": around},
+        )
+        for one in found
+    ]
 
 
 def _with_line(finding: Finding, numbers: RunNumbers) -> Finding:
@@ -74,7 +102,7 @@ def _with_line(finding: Finding, numbers: RunNumbers) -> Finding:
 def _unexplained(numbers: RunNumbers) -> float:
     """Share of a step in no section, without what lines of the program were found to do."""
     found = find_sampled_lines(numbers) + find_copying_lines(numbers)
-    known = sum(one.evidence["share"] for one in found)
+    known = sum(one.evidence.get("share_of_function", one.evidence["share"]) for one in found)
     return numbers.uncovered - known
 
 
@@ -100,7 +128,7 @@ def _finding(id: str, share: float, of: Literal["step", "run"], summary: Summary
     return [
         Finding(
             id=row.id,
-            severity=row.severity,
+            severity="warning" if id == "validation" and share > _GRAVE else row.severity,
             summary=row.summary.format(value=share),
             action=row.action,
             evidence={"share": share},

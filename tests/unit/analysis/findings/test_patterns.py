@@ -325,7 +325,9 @@ def test_many_validations_are_a_share_of_a_short_run_too(tmp_path):
     once = steady(tmp_path / "once", count=140, spacing=25 * MS)
     once.outside("validate", 3 * S)
 
-    assert found_in(run)["validation"].evidence["share"] == pytest.approx(3 / 6.4, rel=0.05)
+    found = found_in(run)["validation"]
+    assert found.evidence["share"] == pytest.approx(3 / 6.4, rel=0.05)
+    assert found.severity == "warning"
     assert "validation" not in found_in(once)
 
 
@@ -340,3 +342,65 @@ def test_long_validations_and_checkpoints_are_shares_of_the_run(tmp_path):
     assert found["validation"].gain.of == found["checkpoint"].gain.of == "run"
     assert found["validation"].evidence["share"] == pytest.approx(5 / 13.8, rel=0.05)
     assert found["checkpoint"].evidence["share"] == pytest.approx(3 / 13.8, rel=0.05)
+
+
+def saving(tmp_path, around_ms):
+    """Steps of 20 ms; a checkpoint of 10 ms after each third, and what is around it."""
+    run, at = RunFolderBuilder(tmp_path), 0
+    for n in range(300):
+        run.step(n, at, {"forward": 8 * MS, "backward": 12 * MS})
+        at += 20 * MS
+        if n % 3 == 2:
+            run.outside("checkpoint", 10 * MS)
+            run.span(None, "checkpoint", at, 10 * MS)
+            at += (10 + around_ms) * MS
+    run.process(at)
+    return run
+
+
+def test_what_is_done_around_checkpoints_goes_with_them(tmp_path):
+    """Ten milliseconds to save and thirty for a rename, of a hundred."""
+    found = found_in(saving(tmp_path, 30))
+
+    assert set(found) == {"checkpoint"}
+    assert found["checkpoint"].evidence["share"] == pytest.approx(0.4, rel=0.02)
+    assert found["checkpoint"].evidence["around_share"] == pytest.approx(0.3, rel=0.02)
+    assert "10% to save, 30% for what is done around it" in found["checkpoint"].summary
+
+
+def test_checkpoints_with_nothing_around_them(tmp_path):
+    """They are what they take."""
+    one = found_in(saving(tmp_path, 0))["checkpoint"]
+
+    assert one.evidence == {"share": pytest.approx(1 / 7, rel=0.02)}
+    assert one.summary == "checkpoints take 14% of the run"
+
+
+def test_time_between_steps_is_found(tmp_path):
+    """Ten times 0.4 s, at the end of each pass, in no section: of 10 s."""
+    run, at = RunFolderBuilder(tmp_path), 0
+    for n in range(300):
+        run.step(n, at, {"forward": 8 * MS, "backward": 12 * MS})
+        at += (420 if n % 30 == 29 else 20) * MS
+    run.process(at)
+
+    found = found_in(run)
+
+    assert set(found) == {"uncovered"}
+    assert found["uncovered"].evidence["share"] == pytest.approx(0.36, rel=0.02)
+    assert "between two steps and in no section: 9 times 0.40 s" in found["uncovered"].summary
+    assert found["uncovered"].gain.of == "run"
+
+
+def test_time_between_steps_that_a_section_has_is_not_found(tmp_path):
+    """A validation is one."""
+    run, at = RunFolderBuilder(tmp_path), 0
+    for n in range(300):
+        run.step(n, at, {"forward": 8 * MS, "backward": 12 * MS})
+        at += 20 * MS
+        if n % 30 == 29:
+            run.outside("validate", 400 * MS)
+            at += 400 * MS
+    run.process(at)
+
+    assert set(found_in(run)) == {"validation"}
