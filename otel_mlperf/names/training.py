@@ -113,6 +113,12 @@ GRAPH_SELECTS: Final = Metric(
     "gauge",
     "Of these, those that take one element out along a dimension: a loop over time, say.",
 )
+GRAPH_WEIGHTS: Final = Metric(
+    "pytorch.autograd.graph.weights",
+    "{weight}",
+    "gauge",
+    "Weights to which that pass brings gradients: far fewer than operations where they are reused.",
+)
 OPTIMIZER_HISTORY: Final = Metric(
     "pytorch.optimizer.history.limit",
     "By",

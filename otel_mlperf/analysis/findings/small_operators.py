@@ -4,8 +4,8 @@ By the operations in the graph of a backward pass, as autograd has them, and the
 pass, as far as the main thread had a CPU. To run one takes the engine some 5 µs on a CPU of today,
 whatever it computes: 7 µs an operation were measured on one row of 64 numbers, 350 µs in a
 transformer of 256 dimensions. Where the loop calls the model many times before it goes back once,
-or takes many elements out one by one, it computes single items, and larger operations are small,
-too.
+takes many elements out one by one, or uses each weight again and again, it computes single items,
+and larger operations are small, too.
 """
 
 from __future__ import annotations
@@ -37,6 +37,8 @@ _SELECTS: Final = 32
 """Elements that are taken out one by one in a backward pass, from which on it loops over them."""
 _LEAST_SELECTED: Final = 0.05
 """As ``_LEAST_CALLED``, there: on the way back each of these fills a whole tensor with zeros."""
+_REUSED: Final = 40.0
+"""Operations for each weight, from which on layers are called in a loop; three to ten are usual."""
 _COMPUTING: Final = (names.FORWARD, names.BACKWARD)
 _NODES: Final = """SELECT rank, arg_max(value, time_ns) FROM readings
 WHERE name = $name AND rank IS NOT NULL GROUP BY rank ORDER BY rank"""
@@ -55,13 +57,16 @@ class _Single(NamedTuple):
     """Of the model."""
     selects: float
     """Elements that are taken out of a tensor."""
+    reuse: float
+    """Operations for each weight."""
 
     @property
     def least(self) -> float:
         """From which share of an operation that is its begin and end it is small, too."""
         if self.selects >= _SELECTS:
             return _LEAST_SELECTED
-        return _LEAST_CALLED if self.calls >= _CALLS else math.inf
+        is_loop = self.calls >= _CALLS or self.reuse >= _REUSED
+        return _LEAST_CALLED if is_loop else math.inf
 
     @property
     def words(self) -> str:
@@ -70,6 +75,8 @@ class _Single(NamedTuple):
             return f"; the model is called {self.calls:.0f} times for each"
         if self.selects >= _SELECTS:
             return f"; {self.selects:.0f} elements are taken out one by one for each"
+        if self.reuse >= _REUSED:
+            return f"; {self.reuse:.0f} operations for each weight: its layers are called in a loop"
         return ""
 
 
@@ -95,12 +102,14 @@ def find_small_operators(numbers: RunNumbers) -> list[Finding]:
         if one.main_on_cpu
     }
     selects = dict(numbers.store.rows(_NODES, name=names.GRAPH_SELECTS.name))
+    weights = dict(numbers.store.rows(_NODES, name=names.GRAPH_WEIGHTS.name))
     for rank, nodes in numbers.store.rows(_NODES, name=names.GRAPH_NODES.name):
         pass_ns, calls = passes.get(rank, (0.0, 0.0))
         each_ns = pass_ns / nodes if nodes >= _MANY else 0.0
         each_ns *= running.get(rank, 1.0)
         share = min(1.0, _EACH_NS / each_ns) if each_ns else 0.0
-        single = _Single(calls, selects.get(rank, 0.0))
+        reuse = nodes / weights[rank] if weights.get(rank) else 0.0
+        single = _Single(calls, selects.get(rank, 0.0), reuse)
         if row.holds(share) or share >= single.least:
             return [_finding(numbers, rank, nodes, each_ns, share, single)]
     return []
@@ -137,6 +146,7 @@ def _finding(
             "forward_and_backward_share": computing,
             "calls": single.calls,
             "selects": single.selects,
+            "reuse": single.reuse,
         },
         where=Where(section=where or names.BACKWARD, rank=rank),
         gain=Gain(low=kept * computing * 0.75, high=computing),

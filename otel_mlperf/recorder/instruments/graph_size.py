@@ -1,4 +1,4 @@
-"""Of how many operations is the graph of a backward pass, and how many only take an element out?"""
+"""Of how many operations is the graph of a backward pass, and for how many weights?"""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ COUNTED: Final = (2, 20, 200)
 MOST: Final = 20_000
 """Nobody asks for more, and each takes 0.8 µs to count."""
 _SELECT: Final = "SelectBackward0"
+_WEIGHT: Final = "torch::autograd::AccumulateGrad"
+_METRICS: Final = (names.GRAPH_NODES, names.GRAPH_SELECTS, names.GRAPH_WEIGHTS)
 
 
 class GraphSize(NamedTuple):
@@ -22,6 +24,8 @@ class GraphSize(NamedTuple):
     nodes: int
     selects: int
     """Of them, those that take one element out along a dimension: ``x[:, t]``."""
+    weights: int
+    """Of them, those at which a gradient arrives: one for each weight, however often it is used."""
 
 
 def count_operations(tensors: Any) -> GraphSize:
@@ -37,11 +41,12 @@ def count_operations(tensors: Any) -> GraphSize:
         if node is not None and node not in seen:
             seen.add(node)
             waiting += [above for above, _ in node.next_functions]
-    return GraphSize(len(seen), sum(node.name() == _SELECT for node in seen))
+    kinds = [node.name() for node in seen]
+    return GraphSize(len(seen), kinds.count(_SELECT), kinds.count(_WEIGHT))
 
 
 def tell_size(tensors: Any, cells: Cells) -> None:
-    """Counts them, and writes both numbers for the agent to read."""
+    """Counts them, and writes the numbers for the agent to read."""
     size = count_operations(tensors)
-    for metric, count in zip((names.GRAPH_NODES, names.GRAPH_SELECTS), size, strict=True):
+    for metric, count in zip(_METRICS, size, strict=True):
         cells.set(metric.name, metric.unit, count)

@@ -12,7 +12,9 @@ from otel_mlperf.analysis.findings.finding_sources import judge_run
 from otel_mlperf.store.run_folders import read_run
 
 
-def judged(tmp_path, nodes, backward_ns=8 * MS, gpu=False, on_cpu=None, calls=1, selects=0):
+def judged(
+    tmp_path, nodes, backward_ns=8 * MS, gpu=False, on_cpu=None, calls=1, selects=0, weights=200
+):
     """Findings of a run of steps of 20 ms with so many operations in a backward pass."""
     run = RunFolderBuilder(tmp_path)
     for n in range(400):
@@ -21,7 +23,11 @@ def judged(tmp_path, nodes, backward_ns=8 * MS, gpu=False, on_cpu=None, calls=1,
         step = {"rank": 0, "restart": 0, "phase": "train", "n": n, "number": n}
         run.section(step, "forward", half_ns, count=calls)
     for at in (1, 2):
-        for metric, value in ((names.GRAPH_NODES, nodes), (names.GRAPH_SELECTS, selects)):
+        for metric, value in (
+            (names.GRAPH_NODES, nodes),
+            (names.GRAPH_SELECTS, selects),
+            (names.GRAPH_WEIGHTS, weights),
+        ):
             run.row(
                 "readings", rank=0, restart=0, name=metric.name,
                 labels=json.dumps({}), time_ns=START + at * S, value=float(value),
@@ -53,6 +59,16 @@ def test_many_operations_of_a_few_microseconds_are_found(tmp_path):
 def test_operations_that_compute_something_are_no_finding(tmp_path):
     """A deep model has a thousand, too: of 20 µs each."""
     assert judged(tmp_path, 1000, backward_ns=18 * MS)[:1] == []
+
+
+def test_layers_that_are_called_in_a_loop_are_found(tmp_path):
+    """A cell for each of a hundred steps of time: 10 weights, of 18 µs each operation."""
+    (one,) = judged(tmp_path, 1000, backward_ns=18 * MS, weights=10)
+
+    assert "100 operations for each weight: its layers are called in a loop" in one.summary
+    assert one.gain.high == pytest.approx(19 / 20)
+    assert judged(tmp_path / "shared", 1000, backward_ns=18 * MS, weights=50) == []
+    assert judged(tmp_path / "long", 300, backward_ns=18 * MS, weights=5) == []
 
 
 def test_a_model_that_is_called_for_each_item_is_found(tmp_path):

@@ -22,6 +22,16 @@ def test_elements_that_are_taken_out_are_counted_apart():
     assert count_operations(x[1:3].sum()).selects == 0
 
 
+def test_a_weight_counts_once_however_often_it_is_used():
+    """Five products with the one, and one with the other."""
+    a, b = torch.ones(2, requires_grad=True), torch.ones(2, requires_grad=True)
+    x = b
+    for _ in range(5):
+        x = x * a
+
+    assert count_operations(x.sum()).weights == 2
+
+
 def test_several_tensors_share_what_is_behind_them():
     """As ``torch.autograd.backward`` takes them."""
     x = torch.ones(3, requires_grad=True)
@@ -32,8 +42,8 @@ def test_several_tensors_share_what_is_behind_them():
 
 def test_what_has_no_graph_has_no_operation():
     """The call will fail, which is the program's."""
-    assert count_operations(torch.ones(1)) == (0, 0)
-    assert count_operations(None) == (0, 0)
+    assert count_operations(torch.ones(1)) == (0, 0, 0)
+    assert count_operations(None) == (0, 0, 0)
 
 
 def test_a_huge_graph_is_counted_up_to_a_limit():
