@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 # Ranks wait for each other in collectives, and those overlap with the backward pass: who is long in
 # one of these two is as likely the rank that waits as the one that is waited for.
 _SHARED: Final = (names.COMMUNICATION, names.BACKWARD)
+_EXCHANGES: Final = "SELECT count(*) FROM readings WHERE name = $name"
 _AS_LONG: Final = 0.5
 """Part of what one rank takes longer that another one must take longer, to be waited for there."""
 
@@ -35,27 +36,44 @@ def find_stragglers(numbers: RunNumbers) -> list[Finding]:
     if steps is None or numbers.summary.rank is not None:
         return []
     explained = {finding.where.rank for finding in find_uneven_shards(numbers)}
-    found = {rank: more_ns for rank, more_ns in _own(steps).items() if rank not in explained}
+    ((exchanges,),) = numbers.store.rows(_EXCHANGES, name=names.DDP_BUCKETS.name)
+    own = _own(steps, may_wait_in_forward=bool(exchanges))
+    found = {rank: more_ns for rank, more_ns in own.items() if rank not in explained}
     return [
         _straggler(rank, more_ns, steps, numbers.summary.short_id)
         for rank, more_ns in found.items()
     ]
 
 
-def _own(steps: StepFigures) -> dict[int, dict[str, float]]:
-    """By rank what it takes longer than the others in each section, without waits for these."""
+def _own(steps: StepFigures, *, may_wait_in_forward: bool) -> dict[int, dict[str, float]]:
+    """By rank what it takes longer than the others in each section, without waits for these.
+
+    Before its forward pass DDP makes the buffers of all ranks equal, as those of batch norms: who
+    comes first waits there, and takes less longer than the one that is waited for.
+    """
     categories = {section.name: section.category for section in steps.rows}
     own = {}
     for one in steps.stand_outs:
         more_ns = {n: ns for n, ns in one.more_ns.items() if categories.get(n) not in _SHARED}
         if more_ns:
             own[one.rank] = more_ns
-    sure = {rank: _sureness(more_ns, categories) for rank, more_ns in own.items()}
+    waits: set[int | None] = {
+        rank
+        for rank, more_ns in own.items()
+        if may_wait_in_forward and categories.get(_longest(more_ns)) == names.FORWARD
+    }
+    sure = {
+        rank: 0 if rank in waits else _sureness(more_ns, categories)
+        for rank, more_ns in own.items()
+    }
     total = {rank: sum(more_ns.values()) for rank, more_ns in own.items()}
+    late = max(total, key=lambda rank: total[rank], default=None)
+    waits.discard(late)
     return {
         rank: more_ns
         for rank, more_ns in own.items()
-        if not any(
+        if rank not in waits
+        and not any(
             sure[other] > sure[rank] and total[other] >= _AS_LONG * total[rank] for other in own
         )
     }
@@ -66,17 +84,21 @@ def _sureness(more_ns: Mapping[str, float], categories: Mapping[str, str]) -> in
 
     Ranks that step together take as long, so that where one works longer another one waits.
     """
-    most = max(more_ns, key=lambda name: more_ns[name])
+    most = _longest(more_ns)
     if most == NOT_IN_A_SPAN:
         return 0
     return 1 if categories.get(most, names.OTHER) == names.OTHER else 2
+
+
+def _longest(more_ns: Mapping[str, float]) -> str:
+    return max(more_ns, key=lambda name: more_ns[name])
 
 
 def _straggler(
     rank: int, more_ns: Mapping[str, float], steps: StepFigures, short_id: str
 ) -> Finding:
     row = row_of("straggler")
-    section = max(more_ns, key=lambda name: more_ns[name])
+    section = _longest(more_ns)
     means = {one.rank: one.sections.get(section, 0.0) for one in steps.ranks}
     # The lower of two in the middle: of two ranks the faster one is what is usual.
     usual = median_low(means.values())

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import pytest
-from run_folders import MS, RunFolderBuilder
+from run_folders import MS, START, RunFolderBuilder
 
+from otel_mlperf import names
 from otel_mlperf.analysis.findings.finding_sources import judge_run
 from otel_mlperf.findings.finding import Gain, Where
 from otel_mlperf.store.run_folders import read_run
 
 
-def judged(runs, *ranks, rank=None):
+def judged(runs, *ranks, rank=None, ddp=False):
     """A run of ten steps on each rank, with the sections that it is given."""
     run = RunFolderBuilder(runs)
     for number, parts in enumerate(ranks):
@@ -19,6 +20,11 @@ def judged(runs, *ranks, rank=None):
             sections = {name: ms * MS for name, ms in parts.items()}
             run.step(n, n * spent * MS, sections, rank=number)
         run.process(10 * spent * MS, rank=number, world_size=len(ranks))
+        if ddp:
+            run.row(
+                "readings", rank=number, restart=0, name=names.DDP_BUCKETS.name, labels="{}",
+                time_ns=START + MS, value=2.0,
+            )  # fmt: skip
     found = judge_run(read_run(run.write()), rank).findings
     return [one for one in found if one.id == "straggler"]
 
@@ -77,3 +83,21 @@ def test_two_ranks_that_are_slow_in_different_things(tmp_path):
     found = judged(tmp_path, usual | {"forward": 16}, usual | {"save": 45}, usual)
 
     assert {one.where.rank for one in found} == {0, 1}
+
+
+@pytest.mark.parametrize("wait", [7, 13])
+def test_who_waits_for_buffers_in_the_forward_pass_is_not_accused(tmp_path, wait):
+    """DDP makes those of batch norms equal there, so that the first one waits for the late one."""
+    late = {"forward": 18, "augment": 16, "backward": 10}
+    first = {"forward": 18 + wait, "augment": 2, "backward": 24 - wait}
+    (found,) = judged(tmp_path, first, late, ddp=True)
+
+    assert found.where == Where(section="augment", rank=1)
+
+
+def test_a_rank_that_is_slow_in_the_forward_pass_alone(tmp_path):
+    """Also under DDP: nobody else is late."""
+    usual = {"forward": 10, "backward": 20}
+    (found,) = judged(tmp_path, usual, usual | {"forward": 25}, ddp=True)
+
+    assert found.where == Where(section="forward", rank=1)
