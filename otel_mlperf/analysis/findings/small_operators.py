@@ -39,6 +39,8 @@ _LEAST_SELECTED: Final = 0.05
 """As ``_LEAST_CALLED``, there: on the way back each of these fills a whole tensor with zeros."""
 _REUSED: Final = 40.0
 """Operations for each weight, from which on layers are called in a loop; three to ten are usual."""
+_LEAST_COMPUTING: Final = 0.1
+"""Share of a step that the passes take, below which there is little to be won by them."""
 _COMPUTING: Final = (names.FORWARD, names.BACKWARD)
 _NODES: Final = """SELECT rank, arg_max(value, time_ns) FROM readings
 WHERE name = $name AND rank IS NOT NULL GROUP BY rank ORDER BY rank"""
@@ -111,7 +113,9 @@ def find_small_operators(numbers: RunNumbers) -> list[Finding]:
         reuse = nodes / weights[rank] if weights.get(rank) else 0.0
         single = _Single(calls, selects.get(rank, 0.0), reuse)
         if row.holds(share) or share >= single.least:
-            return [_finding(numbers, rank, nodes, each_ns, share, single)]
+            found = _finding(numbers, rank, nodes, each_ns, share, single)
+            is_much = found.evidence["forward_and_backward_share"] >= _LEAST_COMPUTING
+            return [found] if is_much else []
     return []
 
 

@@ -56,6 +56,22 @@ def test_many_operations_of_a_few_microseconds_are_found(tmp_path):
     assert one.gain.high == pytest.approx(14 / 20)
 
 
+def test_small_operations_that_take_little_of_a_step_are_no_finding(tmp_path):
+    """A rank that waits for another nine tenths of its time wins nothing by them."""
+    run = RunFolderBuilder(tmp_path)
+    for n in range(400):
+        run.step(n, n * 20 * MS, {"backward": MS, "all_reduce": 19 * MS})
+    for metric, value in ((names.GRAPH_NODES, 500.0), (names.GRAPH_WEIGHTS, 100.0)):
+        run.row(
+            "readings", rank=0, restart=0, name=metric.name, labels="{}",
+            time_ns=START + S, value=value,
+        )  # fmt: skip
+    run.process(9 * S)
+
+    found = judge_run(read_run(run.write())).findings
+    assert "small_operators" not in {one.id for one in found}
+
+
 def test_operations_that_compute_something_are_no_finding(tmp_path):
     """A deep model has a thousand, too: of 20 µs each."""
     assert judged(tmp_path, 1000, backward_ns=18 * MS)[:1] == []
