@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from otel_mlperf.analysis.findings.checkpoint_gaps import time_around_checkpoints_ns
+from otel_mlperf.analysis.findings.checkpoint_gaps import MOST_RANKS, time_around_checkpoints_ns
 from otel_mlperf.analysis.findings.stack_lines import costliest_between
 from otel_mlperf.analysis.steps.step_shares import NOT_IN_A_SPAN
 from otel_mlperf.findings.finding import Finding, Gain, Where
@@ -24,7 +24,8 @@ _LEAST_NS: Final = 1_000_000
 _GAPS: Final = """SELECT count(*), coalesce(sum(b - a), 0) FROM (
     SELECT end_ns AS a,
         lead(start_ns) OVER (PARTITION BY rank, restart ORDER BY start_ns) AS b
-        FROM steps WHERE phase = $phase) WHERE b - a > $least"""
+        FROM steps WHERE phase = $phase AND rank IN
+            (SELECT DISTINCT rank FROM steps ORDER BY rank LIMIT $ranks)) WHERE b - a > $least"""
 
 
 def find_between_steps(numbers: RunNumbers) -> list[Finding]:
@@ -33,13 +34,18 @@ def find_between_steps(numbers: RunNumbers) -> list[Finding]:
     steps = summary.steps
     if steps is None or steps.count < _FEWEST or not summary.duration_ns:
         return []
-    ((count, gaps_ns),) = numbers.store.rows(_GAPS, phase=steps.phase, least=_LEAST_NS)
     left = sum(one.sum_ns for one in summary.outside if one.name == NOT_IN_A_SPAN)
-    spent = min(left, float(gaps_ns) / summary.ranks) - time_around_checkpoints_ns(numbers)
+    if not row.holds(left / summary.duration_ns):
+        return []
+    ((count, gaps_ns),) = numbers.store.rows(
+        _GAPS, phase=steps.phase, least=_LEAST_NS, ranks=MOST_RANKS
+    )
+    ranks = min(summary.ranks, MOST_RANKS)
+    spent = min(left, float(gaps_ns) / ranks) - time_around_checkpoints_ns(numbers)
     share = spent / summary.duration_ns
     if not count or not row.holds(share):
         return []
-    times = max(1, round(count / summary.ranks))
+    times = max(1, round(count / ranks))
     each = f"{times} times {spent / times / 1e9:.2f} s" if times > 1 else f"{spent / 1e9:.2f} s"
     return [
         Finding(

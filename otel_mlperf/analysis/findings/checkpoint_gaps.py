@@ -14,13 +14,16 @@ from otel_mlperf.analysis.findings.run_numbers import once_a_run
 if TYPE_CHECKING:
     from otel_mlperf.analysis.findings.run_numbers import RunNumbers
 
+MOST_RANKS: Final = 8
+"""That are looked at, of a run of thousands: they make their steps together."""
 _FEWEST: Final = 3
 """Such gaps from which on what they have in common is no accident."""
 # What is in them: spans outside of steps that are outermost, by the run's own thread.
 _GAPS: Final = """WITH
     gaps AS (SELECT rank, end_ns AS a,
         lead(start_ns) OVER (PARTITION BY rank, restart ORDER BY start_ns) AS b
-        FROM steps WHERE phase = $phase),
+        FROM steps WHERE phase = $phase AND rank IN
+            (SELECT DISTINCT rank FROM steps ORDER BY rank LIMIT $ranks)),
     inside AS (SELECT gaps.rank, a, b, spans.category, spans.end_ns - spans.start_ns AS ns
         FROM gaps JOIN spans ON spans.rank = gaps.rank AND n IS NULL
         AND spans.start_ns >= a AND spans.end_ns <= b AND spans.category <> $garbage)
@@ -33,15 +36,14 @@ _GAPS: Final = """WITH
 def time_around_checkpoints_ns(numbers: RunNumbers) -> float:
     """Of all checkpoints outside of steps, by the middle one of those that are alone in a gap."""
     summary = numbers.summary
-    if summary.steps is None:
+    saved = sum(one.count or 0 for one in summary.outside if one.name == names.SPAN_CHECKPOINT)
+    if summary.steps is None or saved < _FEWEST:
         return 0.0
     ((around, count),) = numbers.store.rows(
         _GAPS,
         phase=summary.steps.phase,
         checkpoint=names.CHECKPOINT,
         garbage=names.GARBAGE_COLLECTION,
+        ranks=MOST_RANKS,
     )
-    if count < _FEWEST:
-        return 0.0
-    saved = (one.count or 0 for one in summary.outside if one.name == names.SPAN_CHECKPOINT)
-    return max(0.0, float(around)) * sum(saved)
+    return max(0.0, float(around)) * saved if count >= _FEWEST else 0.0
