@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 from otel_mlperf.recorder.core import recording
 from otel_mlperf.recorder.core.faults import say_once
-from otel_mlperf.recorder.sections.allocation_profile import has_memray
 from otel_mlperf.recorder.sections.line_profile import LineProfile, why_no_lines
 from otel_mlperf.recorder.sections.profile_kinds import PROFILES
 from otel_mlperf.recorder.sections.section import Section
@@ -26,6 +25,8 @@ def known_profile(asked: Any) -> str:
         return ""
     if asked in PROFILES:
         if asked == "memory":
+            from otel_mlperf.recorder.sections.allocation_profile import has_memray
+
             has_memray()  # loaded here rather than within the first call
         return str(asked)
     kinds = ", ".join(PROFILES)

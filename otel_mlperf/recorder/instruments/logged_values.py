@@ -16,7 +16,6 @@ from otel_mlperf import names
 from otel_mlperf.journal.layout import Kind, Word
 from otel_mlperf.recorder.core.attribute_values import safe_name_text
 from otel_mlperf.recorder.core.faults import internal_error, say_once
-from otel_mlperf.recorder.instruments.graph_size import COUNTED, tell_size
 from otel_mlperf.recorder.sections.section_context import root_of
 
 if TYPE_CHECKING:
@@ -29,6 +28,8 @@ if TYPE_CHECKING:
 
 _MASK = (1 << 64) - 1
 _SLOTS = 256
+_LOOKED_AT = 200
+"""Losses whose graph may be looked at: the last one that is."""
 _BITS = struct.Struct("<d")
 Where = tuple[int, int, int, int, int]
 """Section, step number, root, track and name of a value."""
@@ -81,7 +82,7 @@ class Values:
             say_once(f"log(): {name} is a tensor of {tensor.numel()} values, one is expected; "
                      "left out")  # fmt: skip
             return
-        if tensor.requires_grad and self._passes < COUNTED[-1]:
+        if tensor.requires_grad and self._passes < _LOOKED_AT:
             self._look_behind(name, tensor)
         if tensor.device.type == "cpu":
             self.write(now, float(tensor.detach()), where)
@@ -99,6 +100,9 @@ class Values:
 
         That is still to be seen after the backward pass, though no more can be gone through.
         """
+        # Here: only programs that train load it.
+        from otel_mlperf.recorder.instruments.graph_size import COUNTED, tell_size
+
         self._loss = self._loss or name
         if name == self._loss:
             self._passes += 1

@@ -8,6 +8,7 @@ that were open at the fork belong to the parent process: in the child they are i
 from __future__ import annotations
 
 import contextlib
+import functools
 import itertools
 import os
 import threading
@@ -29,7 +30,6 @@ from otel_mlperf.recorder.core.forks import call_in_children
 from otel_mlperf.recorder.core.held_contexts import hold_contexts
 from otel_mlperf.recorder.core.recording import Recording
 from otel_mlperf.recorder.instruments.aggregated_sections import AggregatedSections
-from otel_mlperf.recorder.instruments.batch_padding import BatchPadding
 from otel_mlperf.recorder.instruments.cells import Cells
 from otel_mlperf.recorder.instruments.instrument_series import SeriesInUse
 from otel_mlperf.recorder.instruments.logged_values import Values
@@ -42,6 +42,7 @@ from otel_mlperf.recorder.stepping.step_recording import Stepping
 if TYPE_CHECKING:
     from otel_mlperf.config import Config
     from otel_mlperf.journal.meta import JournalMeta
+    from otel_mlperf.recorder.instruments.batch_padding import BatchPadding
 
 _file_number = itertools.count(1).__next__
 _hooked = False
@@ -67,7 +68,6 @@ class Recorder(Recording):
         self.aggregated = AggregatedSections(self, self.parents, self.cells, self.sections.new)
         self.stepping.at_first_step.append(self.aggregated.places.begin_phase)
         self.series = SeriesInUse(self, self.parents, self.cells)
-        self.padding = BatchPadding(self.cells)
         self.values = Values(self, self.parents, self.stepping, self.cells)
         self.kept: dict[type, Any] = {}
         """What layers above keep of this recording alone, by its class: gone when this is.
@@ -75,6 +75,13 @@ class Recorder(Recording):
         Not in a dictionary with weak keys: its callbacks are Python, and what a signal handler
         raises in one of them the interpreter drops.
         """
+
+    @functools.cached_property
+    def padding(self) -> BatchPadding:
+        """What its batches hold; loaded with the first of them."""
+        from otel_mlperf.recorder.instruments.batch_padding import BatchPadding
+
+        return BatchPadding(self.cells)
 
     def retire(self) -> None:
         """Nothing more is written by sections that are still open, or opened late."""

@@ -10,9 +10,7 @@ import contextlib
 import functools
 import importlib
 import os
-import secrets
 import sys
-import tempfile
 from typing import TYPE_CHECKING, Any, Final
 
 from otel_mlperf.foreign_errors import is_foreign, raise_foreign
@@ -106,6 +104,10 @@ class ProcessAllocationProfile(CallProfile):
     def _on(self) -> bool:
         if sys.getprofile() is not None:
             return False  # it would be replaced
+        # Here: only programs that ask for it load these.
+        import secrets
+        import tempfile
+
         # Known before it is made: who is interrupted in between removes it.
         self._file = os.path.join(tempfile.gettempdir(), f"otel_mlperf-{secrets.token_hex(8)}")
         self._tracker = self._memray.Tracker(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from otel_mlperf.recorder.sections.allocation_profile import new_allocation_profile
 from otel_mlperf.recorder.sections.call_profile import FunctionProfile
 from otel_mlperf.recorder.sections.line_profile import LineProfile
 
@@ -13,9 +12,17 @@ if TYPE_CHECKING:
 
     from otel_mlperf.recorder.sections.call_profile import CallProfile
 
+
+def _allocations() -> CallProfile:
+    # Here: few ask for it, and what it brings along is looked at by each full collection.
+    from otel_mlperf.recorder.sections.allocation_profile import new_allocation_profile
+
+    return new_allocation_profile()
+
+
 PROFILES: Final[dict[str, Callable[[], CallProfile]]] = {
     "calls": FunctionProfile,
     "lines": LineProfile,
-    "memory": new_allocation_profile,
+    "memory": _allocations,
 }
 """By what ``span(profile=)`` calls them."""

@@ -37,6 +37,7 @@ def counted(recording):
     return {
         (name, int(labels[0][1])): struct.unpack("<d", cells[0][0].to_bytes(8, "little"))[0]
         for (_, name, _, labels), cells in recording.cells().items()
+        if labels  # the process's first run says what its imports took, too
     }
 
 
