@@ -205,7 +205,10 @@ def test_wrong_arguments_raise_at_once(wrong):
 
 @pytest.mark.fault("F85")
 def test_profiler_memory_is_given_back(train):
-    """Nothing keeps a window's events: the next ones take the same memory again."""
+    """Nothing keeps a window's events: the next ones take the same memory again.
+
+    Once malloc may need more beside what lies in its way; what is kept is kept each time.
+    """
     trained = train()
     from otel_mlperf.pytorch.windows.process_memory import Heap
 
@@ -214,12 +217,14 @@ def test_profiler_memory_is_given_back(train):
             for _ in range(200):
                 trained.work()
 
-    window()
-    heap = Heap()
-    for _ in range(5):
-        window()
+    def grown():
+        heap = Heap()
+        for _ in range(5):
+            window()
+        return heap.growth_bytes()
 
-    assert heap.growth_bytes() < 2 << 20
+    window()
+    assert min(grown(), grown()) < 2 << 20
 
 
 @pytest.mark.gpu
