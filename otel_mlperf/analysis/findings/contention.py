@@ -21,6 +21,8 @@ _FEWEST: Final = 10
 """Steps from which on there is anything to say about a usual one."""
 _TOO_MANY: Final = 1.5
 """Runnable threads for each CPU, from which on their number is it: some more is usual."""
+_FEWEST_TOO_MANY: Final = 1.5
+"""Threads beyond the CPUs at least: one that waits for part of a CPU waits for the quota."""
 _OTHERS: Final = 0.1
 """Share of the host's CPUs from which on others are worth a word: the system itself uses some."""
 _UNSURE: Final = 0.2
@@ -52,7 +54,7 @@ def _is_oversubscribed(rank: OfRank, shares: CpuShares) -> bool:
     return (
         row_of("oversubscription").holds(rank.main_waits)
         and rank.runnable > _TOO_MANY * rank.cpus
-        and _excess(rank) > shares.others
+        and _excess(rank) > max(shares.others, _FEWEST_TOO_MANY)
     )
 
 
@@ -82,7 +84,7 @@ def _oversubscription(rank: OfRank, short_id: str) -> Finding:
     # at its end, some by spinning: what fewer of them win was from half of the wait, where there
     # were very many, to one and two thirds times it.
     low = 0.0 if is_workers else rank.main_waits / 2
-    high = rank.main_waits if is_workers else min(1.0, rank.main_waits * 1.75)
+    high = rank.main_waits if is_workers else min(1 - rank.main_on_cpu, rank.main_waits * 1.75)
     return Finding(
         id=row.id,
         severity=row.severity,

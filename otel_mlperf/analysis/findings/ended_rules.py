@@ -11,8 +11,11 @@ import json
 from collections import defaultdict
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from msgspec.structs import replace
+
+from otel_mlperf.analysis.findings.cpu_shares import read_cpu_shares
 from otel_mlperf.analysis.findings.live_warnings import device_of
-from otel_mlperf.findings.finding import Finding, Where
+from otel_mlperf.findings.finding import Finding, Gain, Where
 from otel_mlperf.findings.finding_table import RULES
 
 if TYPE_CHECKING:
@@ -103,11 +106,22 @@ def find_ended_rules(numbers: RunNumbers) -> list[Finding]:
     rules = [rule for rule in RULES if rule.of_ended and rule.id not in _ELSEWHERE]
     read = _read_extremes(numbers.store, rules)
     return [
-        _finding(held)
+        _with_gain(_finding(held), numbers)
         for rule in rules
         if _may_have_held(rule, read)
         for held in _judge(numbers.store, rule, read)
     ]
+
+
+def _with_gain(finding: Finding, numbers: RunNumbers) -> Finding:
+    """A quota costs at most what the main thread waited for a CPU, of its own threads too."""
+    if finding.id != "cpu_throttled":
+        return finding
+    ranks = read_cpu_shares(numbers).ranks
+    waits = [one.main_waits for one in ranks if finding.where.rank in (None, one.rank)]
+    if not waits:
+        return finding
+    return replace(finding, gain=Gain(low=max(waits) / 2, high=max(waits)))
 
 
 def _read_extremes(store: Store, rules: Iterable[Rule]) -> _Read:

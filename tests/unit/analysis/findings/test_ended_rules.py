@@ -151,6 +151,20 @@ def test_a_ratio_of_growths_over_its_time(tmp_path):
     assert found.summary.endswith(" of its periods (within 60 s)")
 
 
+def test_what_a_quota_costs(tmp_path):
+    """At most the half of the time in which the main thread had no CPU."""
+    run = quota(tmp_path, list(range(0, 1600, 40)), list(range(0, 2000, 50)))
+    for n in range(95):
+        run.step(n, n * 2 * S, {"forward": 2 * S})
+    halves = [2.5 * at for at in range(40)]
+    for metric in (names.MAIN_THREAD_CPU_TIME, names.MAIN_THREAD_RUN_DELAY):
+        read(run, metric, halves)
+    read(run, names.CGROUP_CPU_LIMIT, [1] * 40)
+
+    (found,) = (one for one in judged(run) if one.id == "cpu_throttled")
+    assert (found.gain.low, found.gain.high) == pytest.approx((0.25, 0.5))
+
+
 def test_a_moment_of_a_ratio_is_no_finding(tmp_path):
     """For less than half of its time nobody can say."""
     throttled = [0] * 14 + [40] * 26

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 
 from otel_mlperf.recorder.instruments.graph_size import MOST, count_operations
@@ -30,6 +31,28 @@ def test_a_weight_counts_once_however_often_it_is_used():
         x = x * a
 
     assert count_operations(x.sum()).weights == 2
+
+
+@pytest.mark.parametrize("kind", [torch.nn.GRU, torch.nn.RNN])
+@pytest.mark.parametrize("both_ways", [False, True])
+def test_a_loop_of_torch_itself_tells_no_weights(kind, both_ways):
+    """Whole batches or packed ones: nobody can write it better; a cell in a loop of Python is."""
+    rnn = kind(3, 4, batch_first=True, bidirectional=both_ways)
+    x = torch.randn(2, 20, 3)
+    packed = torch.nn.utils.rnn.pack_padded_sequence(x, [20, 18], batch_first=True)
+
+    assert count_operations(rnn(x)[0].sum()).weights == 0
+    assert count_operations(rnn(packed)[0].data.sum()).weights == 0
+
+
+@pytest.mark.parametrize("kind", [torch.nn.GRUCell, torch.nn.RNNCell])
+def test_a_cell_in_a_loop_of_python_tells_its_weights(kind):
+    """Two matrices and two vectors."""
+    cell, h = kind(3, 4), torch.zeros(2, 4)
+    for step in torch.randn(20, 2, 3):
+        h = cell(step, h)
+
+    assert count_operations(h.sum()).weights == 4
 
 
 def test_several_tensors_share_what_is_behind_them():
