@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from otel_mlperf import names
-from otel_mlperf.recorder.core.faults import internal_error
+from otel_mlperf.foreign_errors import raise_foreign
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -28,6 +28,7 @@ _FEWEST_VALUES: Final = 4
 """Numbers in a batch of tokens at least: fewer are a mask, or classes."""
 _DEPTH: Final = 3
 _MOST_PARTS: Final = 8
+_PLAIN: Final = {("torch", "Tensor"), ("numpy", "ndarray")}
 _CONTAINERS: Final = (Mapping, list, tuple)
 Rows = list[list[int]]
 
@@ -49,8 +50,8 @@ class BatchPadding:
             if found is not None:
                 for metric, count in zip((names.PADDED, names.PLACES), found, strict=True):
                     self._cells.add(metric.name, metric.unit, count)
-        except Exception as error:  # noqa: BLE001 - tensors of foreign kinds
-            internal_error(error)
+        except Exception as error:  # noqa: BLE001 - tensors of foreign layouts
+            raise_foreign(error)
 
 
 def count_padding(batch: Any) -> tuple[int, int] | None:
@@ -84,7 +85,12 @@ def _run(row: Sequence[int], value: int) -> int:
 
 
 def _rows(tensor: Any) -> Rows:
-    """Its first rows, if it is a matrix of whole numbers in memory of the host; else none."""
+    """Its first rows, if it is a matrix of whole numbers in memory of the host; else none.
+
+    Not of a kind of its own: to read one that is spread over ranks is a collective.
+    """
+    if (type(tensor).__module__, type(tensor).__name__) not in _PLAIN:
+        return []
     shape: Sequence[int] = getattr(tensor, "shape", ())
     kind = str(getattr(tensor, "dtype", ""))
     device = getattr(getattr(tensor, "device", None), "type", "cpu")
