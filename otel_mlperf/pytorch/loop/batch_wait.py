@@ -134,8 +134,9 @@ class BatchWait(LoopMoment):
     def _count(self, iterator: Any, batch: object) -> None:
         self._loop.batch_given(iterator, count_samples(batch, "auto"), batch)
         recorder = active()
-        if recorder is not None and not self._loop.validation.is_open:
-            recorder.padding.look(batch)
+        padding = recorder.padding if recorder is not None else None
+        if padding is not None and not self._loop.validation.is_open:
+            padding.look(batch)
 
 
 class PausedWait:

@@ -173,8 +173,9 @@ class _Turns:
                 if samples is not None:
                     step.samples = _added(step.samples, count_samples(batch, samples))
                     step.elements = _added(step.elements, count_elements(batch))
-                    if self._recorder is not None:
-                        self._recorder.padding.look(batch)
+                    padding = self._recorder.padding if self._recorder is not None else None
+                    if padding is not None:
+                        padding.look(batch)
                 if tokens is not None:
                     step.tokens = _added(step.tokens, count_tokens(batch, tokens))
         except Exception as error:  # noqa: BLE001 - recording never raises

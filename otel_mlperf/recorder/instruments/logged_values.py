@@ -13,6 +13,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Any
 
 from otel_mlperf import names
+from otel_mlperf.foreign_errors import raise_foreign
 from otel_mlperf.journal.layout import Kind, Word
 from otel_mlperf.recorder.core.attribute_values import safe_name_text
 from otel_mlperf.recorder.core.faults import internal_error, say_once
@@ -100,9 +101,12 @@ class Values:
 
         That is still to be seen after the backward pass, though no more can be gone through.
         """
-        # Here: only programs that train load it.
-        from otel_mlperf.recorder.instruments.graph_size import COUNTED, tell_size
-
+        try:  # here: only programs that train load it
+            from otel_mlperf.recorder.instruments.graph_size import COUNTED, tell_size
+        except (ImportError, OSError) as error:  # a program that has used up its descriptors
+            raise_foreign(error)
+            self._passes = _LOOKED_AT
+            return
         self._loss = self._loss or name
         if name == self._loss:
             self._passes += 1

@@ -16,6 +16,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from otel_mlperf.errors import JournalError
+from otel_mlperf.foreign_errors import raise_foreign
 from otel_mlperf.journal.journal_folder import (
     SHARED_MEMORY,
     fitting_rows,
@@ -77,10 +78,13 @@ class Recorder(Recording):
         """
 
     @functools.cached_property
-    def padding(self) -> BatchPadding:
-        """What its batches hold; loaded with the first of them."""
-        from otel_mlperf.recorder.instruments.batch_padding import BatchPadding
-
+    def padding(self) -> BatchPadding | None:
+        """What its batches hold; loaded with the first of them. None: it cannot be loaded."""
+        try:
+            from otel_mlperf.recorder.instruments.batch_padding import BatchPadding
+        except (ImportError, OSError) as error:  # a program that has used up its descriptors
+            raise_foreign(error)
+            return None
         return BatchPadding(self.cells)
 
     def retire(self) -> None:
