@@ -20,6 +20,7 @@ from otel_mlperf.pytorch.loop.moments import UNSEEN, LoopMoment, safely
 from otel_mlperf.pytorch.loop_thread import LoopThread
 from otel_mlperf.recorder.api.span import active
 from otel_mlperf.recorder.core.interrupts import at_once
+from otel_mlperf.recorder.instruments.batch_padding import look_for_padding
 from otel_mlperf.recorder.stepping.batch_size import count_samples
 
 if TYPE_CHECKING:
@@ -134,9 +135,8 @@ class BatchWait(LoopMoment):
     def _count(self, iterator: Any, batch: object) -> None:
         self._loop.batch_given(iterator, count_samples(batch, "auto"), batch)
         recorder = active()
-        padding = recorder.padding if recorder is not None else None
-        if padding is not None and not self._loop.validation.is_open:
-            padding.look(batch)
+        if recorder is not None and not self._loop.validation.is_open:
+            look_for_padding(recorder.kept, recorder.cells, batch)
 
 
 class PausedWait:

@@ -33,7 +33,15 @@ _CONTAINERS: Final = (Mapping, list, tuple)
 Rows = list[list[int]]
 
 
-class BatchPadding:
+def look_for_padding(kept: dict[type, Any], cells: Cells, batch: Any) -> None:
+    """Called with each batch of a recording, and with what is kept of it; never raises."""
+    padding = kept.get(_BatchPadding)
+    if padding is None:
+        padding = kept[_BatchPadding] = _BatchPadding(cells)
+    padding.look(batch)
+
+
+class _BatchPadding:
     """What the batches of one recording held that was looked at."""
 
     def __init__(self, cells: Cells) -> None:
@@ -41,7 +49,7 @@ class BatchPadding:
         self._batches = 0
 
     def look(self, batch: Any) -> None:
-        """Called with each batch; never raises."""
+        """Looks into it, if it is its turn."""
         self._batches += 1
         if self._batches & (self._batches - 1):
             return

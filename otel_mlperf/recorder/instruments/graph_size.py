@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 from otel_mlperf import names
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from otel_mlperf.recorder.instruments.cells import Cells
 
 COUNTED: Final = (2, 20, 200)
@@ -18,26 +20,14 @@ _WEIGHT: Final = "torch::autograd::AccumulateGrad"
 _PRODUCT: Final = "AddmmBackward0"
 _PART: Final = "UnbindBackward0"
 _SLICE: Final = "SliceBackward0"
-_METRICS: Final = (names.GRAPH_NODES, names.GRAPH_SELECTS, names.GRAPH_WEIGHTS)
 
 
-class GraphSize(NamedTuple):
-    """What is in a graph."""
+def count_operations(tensors: Any) -> dict[names.Metric, int]:
+    """By metric what is in autograd's graph behind a tensor or several, up to ``MOST`` nodes.
 
-    nodes: int
-    selects: int
-    """Of them, those that take one element out along a dimension: ``x[:, t]``."""
-    weights: int
-    """Of them, those at which a gradient arrives: one for each weight, however often it is used.
-
-    0 where it is torch's own RNN that goes through time.
-    """
-
-
-def count_operations(tensors: Any) -> GraphSize:
-    """The nodes of autograd's graph behind a tensor or several, up to ``MOST``.
-
-    A part that was compiled is one of them.
+    All of its nodes, a part that was compiled is one of them; those that take one element out along
+    a dimension, ``x[:, t]``; and those at which a gradient arrives: one for each weight, however
+    often it is used. These are not told where it is torch's own RNN that goes through time.
     """
     given = tensors if isinstance(tensors, (tuple, list)) else [tensors]
     waiting = [getattr(tensor, "grad_fn", None) for tensor in given]
@@ -48,8 +38,8 @@ def count_operations(tensors: Any) -> GraphSize:
             seen.add(node)
             waiting += [above for above, _ in node.next_functions]
     kinds = [node.name() for node in seen]
-    weights = 0 if _is_rnn(kinds) else kinds.count(_WEIGHT)
-    return GraphSize(len(seen), kinds.count(_SELECT), weights)
+    size = {names.GRAPH_NODES: len(kinds), names.GRAPH_SELECTS: kinds.count(_SELECT)}
+    return size if _is_rnn(kinds) else size | {names.GRAPH_WEIGHTS: kinds.count(_WEIGHT)}
 
 
 def _is_rnn(kinds: list[str]) -> bool:
@@ -60,7 +50,41 @@ def _is_rnn(kinds: list[str]) -> bool:
 
 def tell_size(tensors: Any, cells: Cells) -> None:
     """Counts them, and writes the numbers for the agent to read."""
-    size = count_operations(tensors)
-    for metric, count in zip(_METRICS, size, strict=True):
-        if count or metric is not names.GRAPH_WEIGHTS:
-            cells.set(metric.name, metric.unit, count)
+    for metric, count in count_operations(tensors).items():
+        cells.set(metric.name, metric.unit, count)
+
+
+def look_behind_loss(kept: dict[type, Any], cells: Cells, values: Mapping[str, Any]) -> None:
+    """Called with what is logged: of the loss among it operations are counted now and then.
+
+    It is the first name under which a tensor with a graph comes. That is still to be seen after the
+    backward pass, though no more can be gone through.
+    """
+    losses = kept.get(_Losses)
+    if losses is None:
+        losses = kept[_Losses] = _Losses()
+    losses.look(cells, values)
+
+
+class _Losses:
+    """Those of one recording."""
+
+    def __init__(self) -> None:
+        self._name = ""
+        self._passes = 0
+
+    def look(self, cells: Cells, values: Mapping[str, Any]) -> None:
+        """Counts what is behind the loss, if it is its turn."""
+        if self._passes >= COUNTED[-1]:
+            return
+        if not self._name:
+            self._name = next((name for name, one in values.items() if _has_graph(one)), "")
+        loss = values.get(self._name)
+        if _has_graph(loss):
+            self._passes += 1
+            if self._passes in COUNTED:
+                tell_size(loss, cells)
+
+
+def _has_graph(value: Any) -> bool:
+    return type(value).__name__ == "Tensor" and value.requires_grad

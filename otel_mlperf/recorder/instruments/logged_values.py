@@ -13,7 +13,6 @@ from collections import deque
 from typing import TYPE_CHECKING, Any
 
 from otel_mlperf import names
-from otel_mlperf.foreign_errors import raise_foreign
 from otel_mlperf.journal.layout import Kind, Word
 from otel_mlperf.recorder.core.attribute_values import safe_name_text
 from otel_mlperf.recorder.core.faults import internal_error, say_once
@@ -23,14 +22,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from otel_mlperf.recorder.core.recording import Recording
-    from otel_mlperf.recorder.instruments.cells import Cells
     from otel_mlperf.recorder.sections.parents import Parents
     from otel_mlperf.recorder.stepping.step_recording import Stepping
 
 _MASK = (1 << 64) - 1
 _SLOTS = 256
-_LOOKED_AT = 200
-"""Losses whose graph may be looked at: the last one that is."""
 _BITS = struct.Struct("<d")
 Where = tuple[int, int, int, int, int]
 """Section, step number, root, track and name of a value."""
@@ -39,14 +35,9 @@ Where = tuple[int, int, int, int, int]
 class Values:
     """The logged values of one journal."""
 
-    def __init__(
-        self, recording: Recording, parents: Parents, stepping: Stepping, cells: Cells
-    ) -> None:
+    def __init__(self, recording: Recording, parents: Parents, stepping: Stepping) -> None:
         self._recording, self._parents, self._stepping = recording, parents, stepping
-        self._cells = cells
         self._late: Late | None = None
-        self._loss, self._passes = "", 0
-        """The name under which tensors with a graph come, and how many have come."""
 
     def log(self, values: dict[str, Any]) -> None:
         """One row for each value; those on a device follow later."""
@@ -82,10 +73,7 @@ class Values:
         if tensor.numel() != 1:
             say_once(f"log(): {name} is a tensor of {tensor.numel()} values, one is expected; "
                      "left out")  # fmt: skip
-            return
-        if tensor.requires_grad and self._passes < _LOOKED_AT:
-            self._look_behind(name, tensor)
-        if tensor.device.type == "cpu":
+        elif tensor.device.type == "cpu":
             self.write(now, float(tensor.detach()), where)
         elif tensor.device.type != "meta":
             began_ns = time.monotonic_ns()
@@ -95,23 +83,6 @@ class Values:
                 self._recording.journal.count(Word.LOST_VALUES)
             # Calls of CUDA are tens of microseconds, which the program has not asked for.
             self._recording.journal.count(Word.WATCH_TIME, time.monotonic_ns() - began_ns)
-
-    def _look_behind(self, name: str, tensor: Any) -> None:
-        """Of a loss it is counted now and then how many operations its graph has.
-
-        That is still to be seen after the backward pass, though no more can be gone through.
-        """
-        try:  # here: only programs that train load it
-            from otel_mlperf.recorder.instruments.graph_size import COUNTED, tell_size
-        except (ImportError, OSError) as error:  # a program that has used up its descriptors
-            raise_foreign(error)
-            self._passes = _LOOKED_AT
-            return
-        self._loss = self._loss or name
-        if name == self._loss:
-            self._passes += 1
-            if self._passes in COUNTED:
-                tell_size(tensor, self._cells)
 
     def write(self, time_ns: int, value: float, where: Where) -> None:
         """Writes the row of one value."""

@@ -8,7 +8,6 @@ that were open at the fork belong to the parent process: in the child they are i
 from __future__ import annotations
 
 import contextlib
-import functools
 import itertools
 import os
 import threading
@@ -16,7 +15,6 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from otel_mlperf.errors import JournalError
-from otel_mlperf.foreign_errors import raise_foreign
 from otel_mlperf.journal.journal_folder import (
     SHARED_MEMORY,
     fitting_rows,
@@ -43,7 +41,6 @@ from otel_mlperf.recorder.stepping.step_recording import Stepping
 if TYPE_CHECKING:
     from otel_mlperf.config import Config
     from otel_mlperf.journal.meta import JournalMeta
-    from otel_mlperf.recorder.instruments.batch_padding import BatchPadding
 
 _file_number = itertools.count(1).__next__
 _hooked = False
@@ -69,23 +66,13 @@ class Recorder(Recording):
         self.aggregated = AggregatedSections(self, self.parents, self.cells, self.sections.new)
         self.stepping.at_first_step.append(self.aggregated.places.begin_phase)
         self.series = SeriesInUse(self, self.parents, self.cells)
-        self.values = Values(self, self.parents, self.stepping, self.cells)
+        self.values = Values(self, self.parents, self.stepping)
         self.kept: dict[type, Any] = {}
         """What layers above keep of this recording alone, by its class: gone when this is.
 
         Not in a dictionary with weak keys: its callbacks are Python, and what a signal handler
         raises in one of them the interpreter drops.
         """
-
-    @functools.cached_property
-    def padding(self) -> BatchPadding | None:
-        """What its batches hold; loaded with the first of them. None: it cannot be loaded."""
-        try:
-            from otel_mlperf.recorder.instruments.batch_padding import BatchPadding
-        except (ImportError, OSError) as error:  # a program that has used up its descriptors
-            raise_foreign(error)
-            return None
-        return BatchPadding(self.cells)
 
     def retire(self) -> None:
         """Nothing more is written by sections that are still open, or opened late."""

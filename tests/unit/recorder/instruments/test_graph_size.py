@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import pytest
 import torch
+from cell_values import series
 
+import otel_mlperf as om
+from otel_mlperf import names
 from otel_mlperf.recorder.instruments.graph_size import MOST, count_operations
 
 
@@ -12,15 +15,15 @@ def test_operations_of_a_graph_are_counted_once():
     """Product, sum and the leaf's own; both ways lead to that one."""
     x = torch.ones(3, requires_grad=True)
 
-    assert count_operations((x * x).sum()).nodes == 3
+    assert count_operations((x * x).sum())[names.GRAPH_NODES] == 3
 
 
 def test_elements_that_are_taken_out_are_counted_apart():
     """A loop over time takes one out each time; a part of several is none."""
     x = torch.ones(5, 4, requires_grad=True) * 2
 
-    assert count_operations(sum(x[t].sum() for t in range(5))).selects == 5
-    assert count_operations(x[1:3].sum()).selects == 0
+    assert count_operations(sum(x[t].sum() for t in range(5)))[names.GRAPH_SELECTS] == 5
+    assert count_operations(x[1:3].sum())[names.GRAPH_SELECTS] == 0
 
 
 def test_a_weight_counts_once_however_often_it_is_used():
@@ -30,7 +33,7 @@ def test_a_weight_counts_once_however_often_it_is_used():
     for _ in range(5):
         x = x * a
 
-    assert count_operations(x.sum()).weights == 2
+    assert count_operations(x.sum())[names.GRAPH_WEIGHTS] == 2
 
 
 @pytest.mark.parametrize("kind", [torch.nn.GRU, torch.nn.RNN])
@@ -41,8 +44,8 @@ def test_a_loop_of_torch_itself_tells_no_weights(kind, both_ways):
     x = torch.randn(2, 20, 3)
     packed = torch.nn.utils.rnn.pack_padded_sequence(x, [20, 18], batch_first=True)
 
-    assert count_operations(rnn(x)[0].sum()).weights == 0
-    assert count_operations(rnn(packed)[0].data.sum()).weights == 0
+    assert count_operations(rnn(x)[0].sum()).get(names.GRAPH_WEIGHTS) is None
+    assert count_operations(rnn(packed)[0].data.sum()).get(names.GRAPH_WEIGHTS) is None
 
 
 @pytest.mark.parametrize("kind", [torch.nn.GRUCell, torch.nn.RNNCell])
@@ -52,7 +55,7 @@ def test_a_cell_in_a_loop_of_python_tells_its_weights(kind):
     for step in torch.randn(20, 2, 3):
         h = cell(step, h)
 
-    assert count_operations(h.sum()).weights == 4
+    assert count_operations(h.sum())[names.GRAPH_WEIGHTS] == 4
 
 
 def test_several_tensors_share_what_is_behind_them():
@@ -60,13 +63,13 @@ def test_several_tensors_share_what_is_behind_them():
     x = torch.ones(3, requires_grad=True)
     y = x * 2
 
-    assert count_operations([y.sum(), y.mean()]).nodes == 4
+    assert count_operations([y.sum(), y.mean()])[names.GRAPH_NODES] == 4
 
 
 def test_what_has_no_graph_has_no_operation():
     """The call will fail, which is the program's."""
-    assert count_operations(torch.ones(1)) == (0, 0, 0)
-    assert count_operations(None) == (0, 0, 0)
+    assert set(count_operations(torch.ones(1)).values()) == {0}
+    assert set(count_operations(None).values()) == {0}
 
 
 def test_a_huge_graph_is_counted_up_to_a_limit():
@@ -75,4 +78,18 @@ def test_a_huge_graph_is_counted_up_to_a_limit():
     for _ in range(MOST + 10):
         y = y + 1
 
-    assert count_operations(y).nodes == MOST
+    assert count_operations(y)[names.GRAPH_NODES] == MOST
+
+
+def test_operations_behind_a_loss(recording):
+    """Of the one logged first, after its backward pass too: of the 2nd, and as yet of no other."""
+    weight = torch.ones(3, requires_grad=True)
+    for n in range(1, 4):
+        loss = sum((weight[i] * n for i in range(n)), start=weight.sum())
+        loss.backward()
+        om.log(loss=loss, other=loss * 2, plain=loss.detach())
+
+    found = {name: value for (name, _), value in series(recording, "gauge").items()}
+    # The weight, its sum, and an element, a product and a sum for each of two.
+    assert found[names.GRAPH_NODES.name] == 8
+    assert found[names.GRAPH_SELECTS.name] == 2
