@@ -1,8 +1,8 @@
 """How much of a batch of token numbers is padding, by what it holds?
 
 A mask says it; else padding is the one number that rows end with, or begin with, again and again.
-Looked at are the 1st, 2nd, 4th, 8th, … batch, in memory of the host alone: half a millisecond for
-32 rows of 512, a dozen times in a run.
+Looked at are the 1st, 2nd, 4th, 8th, … batch, in memory of the host alone: 0.7 ms for 32 rows of
+512, a dozen times in a run; 0.3 µs for each other batch.
 """
 
 from __future__ import annotations
