@@ -19,7 +19,7 @@ def is_profiled() -> bool:
 
 
 def is_nothing_on() -> bool:
-    """Whether allocations are not followed either; of memray its profile function tells."""
+    """Whether allocations are not followed either; what memray follows nobody tells."""
     return not is_profiled() and not tracemalloc.is_tracing()
 
 

@@ -46,20 +46,21 @@ GC_TIME: Final = Metric(
     "Time for which the program stood still for them.",
     (GC_GENERATION,),
 )
+_PLACE: Final = (CODE_FILE, CODE_FUNCTION, CODE_LINE, STACK_CALL, STACK_PACKAGE, STACK_WITHIN)
 STACK_SAMPLES: Final = Metric(
     "ml.process.stack_samples",
     "{sample}",
     "counter",
     "Looks at the main thread's stack, ten a second in steps that are in no section for 15 % "
     "(detailed: in all): the program's innermost line.",
-    (CODE_FILE, CODE_FUNCTION, CODE_LINE, STACK_CALL, STACK_PACKAGE, STACK_WITHIN),
+    _PLACE,
 )
 STACK_SAMPLES_BETWEEN: Final = Metric(
     "ml.process.stack_samples.between_steps",
     "{sample}",
     "counter",
     "The same between the steps of the training, where 15 % of the time are in no section.",
-    (CODE_FILE, CODE_FUNCTION, CODE_LINE, STACK_CALL, STACK_PACKAGE, STACK_WITHIN),
+    _PLACE,
 )
 CUDA_MEMORY: Final = Metric(
     "pytorch.cuda.memory.usage",

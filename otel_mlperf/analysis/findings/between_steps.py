@@ -8,7 +8,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from otel_mlperf.analysis.findings.checkpoint_gaps import MOST_RANKS, time_around_checkpoints_ns
+from otel_mlperf.analysis.findings.checkpoint_gaps import (
+    GAPS,
+    MOST_RANKS,
+    time_around_checkpoints_ns,
+)
 from otel_mlperf.analysis.findings.stack_lines import costliest_between
 from otel_mlperf.analysis.steps.step_shares import NOT_IN_A_SPAN
 from otel_mlperf.findings.finding import Finding, Gain, Where
@@ -21,11 +25,8 @@ _FEWEST: Final = 10
 """Steps from which on a share of the run is no accident of the first."""
 _LEAST_NS: Final = 1_000_000
 """A gap that is shorter is what every loop has."""
-_GAPS: Final = """SELECT count(*), coalesce(sum(b - a), 0) FROM (
-    SELECT end_ns AS a,
-        lead(start_ns) OVER (PARTITION BY rank, restart ORDER BY start_ns) AS b
-        FROM steps WHERE phase = $phase AND rank IN
-            (SELECT DISTINCT rank FROM steps ORDER BY rank LIMIT $ranks)) WHERE b - a > $least"""
+_LONG: Final = f"""WITH {GAPS}
+    SELECT count(*), coalesce(sum(b - a), 0) FROM gaps WHERE b - a > $least"""
 
 
 def find_between_steps(numbers: RunNumbers) -> list[Finding]:
@@ -38,7 +39,7 @@ def find_between_steps(numbers: RunNumbers) -> list[Finding]:
     if not row.holds(left / summary.duration_ns):
         return []
     ((count, gaps_ns),) = numbers.store.rows(
-        _GAPS, phase=steps.phase, least=_LEAST_NS, ranks=MOST_RANKS
+        _LONG, phase=steps.phase, least=_LEAST_NS, ranks=MOST_RANKS
     )
     ranks = min(summary.ranks, MOST_RANKS)
     spent = min(left, float(gaps_ns) / ranks) - time_around_checkpoints_ns(numbers)

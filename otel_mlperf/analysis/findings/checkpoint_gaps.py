@@ -18,12 +18,13 @@ MOST_RANKS: Final = 8
 """That are looked at, of a run of thousands: they make their steps together."""
 _FEWEST: Final = 3
 """Such gaps from which on what they have in common is no accident."""
-# What is in them: spans outside of steps that are outermost, by the run's own thread.
-_GAPS: Final = """WITH
-    gaps AS (SELECT rank, end_ns AS a,
+GAPS: Final = """gaps AS (SELECT rank, end_ns AS a,
         lead(start_ns) OVER (PARTITION BY rank, restart ORDER BY start_ns) AS b
         FROM steps WHERE phase = $phase AND rank IN
-            (SELECT DISTINCT rank FROM steps ORDER BY rank LIMIT $ranks)),
+            (SELECT DISTINCT rank FROM steps ORDER BY rank LIMIT $ranks))"""
+"""From the end of a step, ``a``, to the begin of the next one of its rank, ``b``."""
+# What is in them: the spans that are in no step.
+_AROUND: Final = f"""WITH {GAPS},
     inside AS (SELECT gaps.rank, a, b, spans.category, spans.end_ns - spans.start_ns AS ns
         FROM gaps JOIN spans ON spans.rank = gaps.rank AND n IS NULL
         AND spans.start_ns >= a AND spans.end_ns <= b AND spans.category <> $garbage)
@@ -40,7 +41,7 @@ def time_around_checkpoints_ns(numbers: RunNumbers) -> float:
     if summary.steps is None or saved < _FEWEST:
         return 0.0
     ((around, count),) = numbers.store.rows(
-        _GAPS,
+        _AROUND,
         phase=summary.steps.phase,
         checkpoint=names.CHECKPOINT,
         garbage=names.GARBAGE_COLLECTION,

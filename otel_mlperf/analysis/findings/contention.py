@@ -82,7 +82,7 @@ def _oversubscription(rank: OfRank, short_id: str) -> Finding:
         )
     # The work of workers has to be done in any case. Threads of one operation wait for each other
     # at its end, some by spinning: what fewer of them win was from half of the wait, where there
-    # were very many, to one and two thirds times it.
+    # were very many, to one and three quarters times it.
     low = 0.0 if is_workers else rank.main_waits / 2
     high = rank.main_waits if is_workers else min(1 - rank.main_on_cpu, rank.main_waits * 1.75)
     return Finding(

@@ -17,6 +17,7 @@ from otel_mlperf import names
 from otel_mlperf.analysis.findings.cpu_shares import read_cpu_shares
 from otel_mlperf.analysis.findings.launches import find_launches
 from otel_mlperf.analysis.findings.stack_lines import read_stack_lines
+from otel_mlperf.analysis.steps.step_shares import share_of_passes
 from otel_mlperf.findings.finding import Finding, Gain, Where
 from otel_mlperf.findings.finding_table import row_of
 
@@ -41,7 +42,6 @@ _REUSED: Final = 40.0
 """Operations for each weight, from which on layers are called in a loop; three to ten are usual."""
 _LEAST_COMPUTING: Final = 0.1
 """Share of a step that the passes take, below which there is little to be won by them."""
-_COMPUTING: Final = (names.FORWARD, names.BACKWARD)
 _NODES: Final = """SELECT rank, arg_max(value, time_ns) FROM readings
 WHERE name = $name AND rank IS NOT NULL GROUP BY rank ORDER BY rank"""
 _PASSES: Final = """SELECT rank, spent / backwards, coalesce(forwards, 0) / backwards FROM (
@@ -90,6 +90,9 @@ def find_small_operators(numbers: RunNumbers) -> list[Finding]:
         return find_launches(numbers)
     if steps is None or steps.count < _FEWEST:
         return []
+    computing = share_of_passes(steps)
+    if computing < _LEAST_COMPUTING:
+        return []
     passes = {
         rank: (each_ns, calls)
         for rank, each_ns, calls in numbers.store.rows(
@@ -113,21 +116,20 @@ def find_small_operators(numbers: RunNumbers) -> list[Finding]:
         reuse = nodes / weights[rank] if weights.get(rank) else 0.0
         single = _Single(calls, selects.get(rank, 0.0), reuse)
         if row.holds(share) or share >= single.least:
-            found = _finding(numbers, rank, nodes, each_ns, share, single)
-            is_much = found.evidence["forward_and_backward_share"] >= _LEAST_COMPUTING
-            return [found] if is_much else []
+            return [_finding(numbers, rank, nodes, each_ns, share, single, computing)]
     return []
 
 
 def _finding(
-    numbers: RunNumbers, rank: int, nodes: float, each_ns: float, share: float, single: _Single
+    numbers: RunNumbers,
+    rank: int,
+    nodes: float,
+    each_ns: float,
+    share: float,
+    single: _Single,
+    computing: float,
 ) -> Finding:
-    row, steps = row_of("small_operators"), numbers.summary.steps
-    computing = sum(
-        section.share
-        for section in (steps.rows if steps else ())
-        if section.name in _COMPUTING and not section.beside
-    )
+    row = row_of("small_operators")
     how = (
         f"{nodes:,.0f} operations of {each_ns / 1e3:.1f} µs each in a backward pass, {share:.0%} "
         "of it their begin and end"

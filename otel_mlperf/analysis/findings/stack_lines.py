@@ -150,8 +150,7 @@ def most_uncovered(numbers: RunNumbers) -> Costliest | None:
     share, rank, lines = max(known, key=lambda one: one[0])
     if share < _LEAST_LINE:
         return None
-    line = max(lines, key=lambda one: rank.share([one]))
-    return Costliest(share, f"; {share:.0%} of the time likely by {_doing(rank, line)}{line}")
+    return Costliest(share, f"; {share:.0%} of the time likely by {_place(rank, lines)}")
 
 
 def costliest_between(numbers: RunNumbers) -> str:
@@ -160,15 +159,16 @@ def costliest_between(numbers: RunNumbers) -> str:
         parts = lines.own_parts()
         most = max(parts, key=lines.share, default=None)
         if most is not None and lines.share(most) > _MOSTLY / 2:
-            line = max(most, key=lambda line: lines.share([line]))
-            return f"; {lines.share(most):.0%} of that likely by {_doing(lines, line)}{line}"
+            return f"; {lines.share(most):.0%} of that likely by {_place(lines, most)}"
     return ""
 
 
-def _doing(lines: StackLines, line: Line) -> str:
-    calls = lines.calls[line]
+def _place(rank: StackLines, lines: Iterable[Line]) -> str:
+    """The costliest of some lines, with what it mostly calls."""
+    line = max(lines, key=lambda one: rank.share([one]))
+    calls = rank.calls[line]
     call = max(calls, key=lambda one: calls[one]).name
-    return f"{call}() at " if call else ""
+    return f"{call}() at {line}" if call else str(line)
 
 
 def read_stack_lines(

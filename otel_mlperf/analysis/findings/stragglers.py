@@ -57,22 +57,21 @@ def _own(steps: StepFigures, *, may_wait_in_forward: bool) -> dict[int, dict[str
         more_ns = {n: ns for n, ns in one.more_ns.items() if categories.get(n) not in _SHARED}
         if more_ns:
             own[one.rank] = more_ns
-    waits: set[int | None] = {
+    may_wait = {
         rank
         for rank, more_ns in own.items()
         if may_wait_in_forward and categories.get(_longest(more_ns)) == names.FORWARD
     }
     sure = {
-        rank: 0 if rank in waits else _sureness(more_ns, categories)
+        rank: 0 if rank in may_wait else _sureness(more_ns, categories)
         for rank, more_ns in own.items()
     }
     total = {rank: sum(more_ns.values()) for rank, more_ns in own.items()}
     late = max(total, key=lambda rank: total[rank], default=None)
-    waits.discard(late)
     return {
         rank: more_ns
         for rank, more_ns in own.items()
-        if rank not in waits
+        if (rank == late or rank not in may_wait)
         and not any(
             sure[other] > sure[rank] and total[other] >= _AS_LONG * total[rank] for other in own
         )

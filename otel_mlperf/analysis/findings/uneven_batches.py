@@ -17,6 +17,7 @@ import numpy as np
 
 from otel_mlperf import names
 from otel_mlperf.analysis.findings.loader_model import model_loader
+from otel_mlperf.analysis.steps.step_shares import share_of_passes
 from otel_mlperf.findings.finding import Finding, Gain
 from otel_mlperf.findings.finding_table import row_of
 
@@ -35,7 +36,6 @@ _LEFT: Final = 0.25
 """Of the padding: so much is left where batches are only sorted roughly."""
 _LEAST_PADDING: Final = 0.2
 """Share of the places from which on it is worth a word: some is in every batch."""
-_COMPUTING: Final = (names.FORWARD, names.BACKWARD)
 _COUNTED: Final = """SELECT sum(most) FROM (SELECT max(value) AS most FROM readings
     WHERE name = $name GROUP BY rank, restart)"""
 
@@ -64,7 +64,7 @@ def _by_content(numbers: RunNumbers) -> list[Finding]:
         for metric in (names.PADDED, names.PLACES)
     )
     padding = padded / places if places else 0.0
-    computing = sum(one.share for one in steps.rows if one.name in _COMPUTING and not one.beside)
+    computing = share_of_passes(steps)
     share = padding * computing
     if padding < _LEAST_PADDING or not row.holds(share):
         return []

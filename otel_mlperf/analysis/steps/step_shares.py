@@ -48,6 +48,12 @@ def shown_around(name: str, phase: str) -> str:
     return "no span" if name == names.step_span(phase) else shown(name)
 
 
+def share_of_passes(steps: StepFigures) -> float:
+    """Share of a step that forward and backward take, 0.0 to 1.0; what runs beside it is none."""
+    passes = (names.FORWARD, names.BACKWARD)
+    return sum(row.share for row in steps.rows if row.name in passes and not row.beside)
+
+
 def main_phase(store: Store) -> str | None:
     """The phase that a run is about: train, else the one whose steps began first."""
     rows = store.rows("SELECT phase FROM steps GROUP BY phase ORDER BY min(start_ns)")

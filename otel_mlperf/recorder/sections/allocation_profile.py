@@ -7,14 +7,13 @@ tensors on the CPU; else by tracemalloc of the standard library, which sees Pyth
 from __future__ import annotations
 
 import contextlib
-import functools
 import importlib
 import os
 import sys
 from typing import TYPE_CHECKING, Any, Final
 
-from otel_mlperf.foreign_errors import is_foreign, raise_foreign
-from otel_mlperf.recorder.sections.call_profile import OURS, CallProfile
+from otel_mlperf.foreign_errors import is_foreign
+from otel_mlperf.recorder.sections.call_profile import OURS, CallProfile, why_not_loaded
 
 if TYPE_CHECKING:
     from otel_mlperf.hot_file import HotSpot
@@ -24,15 +23,9 @@ _REFUSED: Final = (RuntimeError, AssertionError)
 """What it raises where one is on already, and in a process forked while one was."""
 
 
-@functools.cache
 def has_memray() -> bool:
     """Whether allocations outside of Python can be seen. Loads what it needs."""
-    try:
-        importlib.import_module(_PACKAGE)
-    except Exception as error:  # noqa: BLE001 - whatever a package does while it is loaded
-        raise_foreign(error)
-        return False
-    return True
+    return not why_not_loaded(_PACKAGE)
 
 
 def new_allocation_profile() -> CallProfile:

@@ -8,6 +8,8 @@ one: importing the package loads no msgspec.
 
 from __future__ import annotations
 
+import functools
+import importlib
 import sys
 import threading
 import time
@@ -15,7 +17,7 @@ from collections import Counter, defaultdict
 from itertools import chain
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
-from otel_mlperf.foreign_errors import is_foreign
+from otel_mlperf.foreign_errors import is_foreign, raise_foreign
 from otel_mlperf.recorder.core.turns import current_turn, is_same_turn
 
 if TYPE_CHECKING:
@@ -32,6 +34,17 @@ _ASKED_OF_TORCH: Final = ("is_dynamo_compiling", "is_compiling")
 """Functions that ``span`` calls to know whether it is being compiled."""
 _PER_THREAD: Final = sys.version_info < (3, 12)
 """Later a profiler is the interpreter's, not a thread's, and any thread ends it."""
+
+
+@functools.cache
+def why_not_loaded(package: str) -> str:
+    """Why a profiler's package cannot be loaded; empty: it can. Loads what it needs."""
+    try:
+        importlib.import_module(package)
+    except Exception as error:  # noqa: BLE001 - whatever a package does while it is loaded
+        raise_foreign(error)
+        return f"{package} cannot be loaded ({error})"
+    return ""
 
 
 class CallProfile:

@@ -6,15 +6,13 @@ that it looks at; so the call runs a copy, and the program's function is left as
 
 from __future__ import annotations
 
-import functools
 import importlib
 import sys
 import threading
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, Final
 
-from otel_mlperf.foreign_errors import raise_foreign
-from otel_mlperf.recorder.sections.call_profile import CallProfile
+from otel_mlperf.recorder.sections.call_profile import CallProfile, why_not_loaded
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -25,15 +23,10 @@ _TRACED: Final = "a debugger or another tracer was on"
 _PACKAGE: Final = "line_profiler"
 
 
-@functools.cache
 def why_no_lines() -> str:
     """Why no lines can be profiled, and what to do; empty: they can. Loads what it needs."""
-    try:
-        importlib.import_module(_PACKAGE)
-    except Exception as error:  # noqa: BLE001 - whatever a package does while it is loaded
-        raise_foreign(error)
-        return f"{_PACKAGE} cannot be loaded ({error}): pip install 'otel-mlperf[lines]'"
-    return ""
+    why = why_not_loaded(_PACKAGE)
+    return why and f"{why}: pip install 'otel-mlperf[lines]'"
 
 
 class LineProfile(CallProfile):

@@ -43,8 +43,8 @@ MOST_PARTS: Final = 12
 
 def sections(hot: Sequence[HotSection]) -> Sequence[HotSection]:
     """Those with most time, and profiler windows, which stand last."""
-    windows = [one for one in hot if one.kind == "window"]
-    return [*hot[: len(hot) - len(windows)][:MOST_SECTIONS], *windows]
+    profiled = [one for one in hot if one.kind != "window"]
+    return [*profiled[:MOST_SECTIONS], *(one for one in hot if one.kind == "window")]
 
 
 def parts(section: HotSection) -> Sequence[HotPart]:

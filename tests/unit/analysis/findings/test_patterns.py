@@ -376,15 +376,23 @@ def test_checkpoints_with_nothing_around_them(tmp_path):
     assert one.summary == "checkpoints take 14% of the run"
 
 
-def test_time_between_steps_is_found(tmp_path):
-    """Ten times 0.4 s, at the end of each pass, in no section: of 10 s."""
+def passes(tmp_path, *, validates=False):
+    """Ten of thirty steps of 20 ms, and 0.4 s after each."""
     run, at = RunFolderBuilder(tmp_path), 0
     for n in range(300):
         run.step(n, at, {"forward": 8 * MS, "backward": 12 * MS})
-        at += (420 if n % 30 == 29 else 20) * MS
+        at += 20 * MS
+        if n % 30 == 29:
+            at += 400 * MS
+            if validates:
+                run.outside("validate", 400 * MS)
     run.process(at)
+    return run
 
-    found = found_in(run)
+
+def test_time_between_steps_is_found(tmp_path):
+    """Ten times 0.4 s, at the end of each pass, in no section: of 10 s."""
+    found = found_in(passes(tmp_path))
 
     assert set(found) == {"uncovered"}
     assert found["uncovered"].evidence["share"] == pytest.approx(0.36, rel=0.02)
@@ -394,13 +402,4 @@ def test_time_between_steps_is_found(tmp_path):
 
 def test_time_between_steps_that_a_section_has_is_not_found(tmp_path):
     """A validation is one."""
-    run, at = RunFolderBuilder(tmp_path), 0
-    for n in range(300):
-        run.step(n, at, {"forward": 8 * MS, "backward": 12 * MS})
-        at += 20 * MS
-        if n % 30 == 29:
-            run.outside("validate", 400 * MS)
-            at += 400 * MS
-    run.process(at)
-
-    assert set(found_in(run)) == {"validation"}
+    assert set(found_in(passes(tmp_path, validates=True))) == {"validation"}
