@@ -22,11 +22,16 @@ def findings(
 
     from otel_mlperf.analysis.findings.finding_sources import judge_run
     from otel_mlperf.cli.output import print_answer
+    from otel_mlperf.cli.stored_now import wait_for_now
     from otel_mlperf.findings.finding import FindingList
     from otel_mlperf.report.finding_lines import render_findings
     from otel_mlperf.store.run_folders import find_run
 
-    summary = judge_run(find_run(run), rank)
-    draw = partial(render_findings, summary.findings, summary.short_id, ranks=summary.ranks)
-    answer = FindingList(id=summary.id, short_id=summary.short_id, findings=summary.findings)
+    folder = find_run(run)
+    missing = wait_for_now(folder)
+    summary = judge_run(folder, rank)
+    answer = FindingList(
+        id=summary.id, short_id=summary.short_id, findings=summary.findings, missing=missing
+    )
+    draw = partial(render_findings, answer, ranks=summary.ranks)
     print_answer(answer, draw, as_json=as_json)

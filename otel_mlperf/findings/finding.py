@@ -85,6 +85,8 @@ class FindingList(msgspec.Struct, frozen=True, kw_only=True, tag_field="schema",
     short_id: str
     findings: list[Finding]
     """Worst first; empty: nothing was found."""
+    missing: list[str] = []
+    """What had been recorded when they were asked for and was not looked at, in words."""
 
 
 def worst_findings_first(findings: Iterable[Finding]) -> list[Finding]:

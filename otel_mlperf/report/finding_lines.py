@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from otel_mlperf.findings.check import Check
-    from otel_mlperf.findings.finding import Finding, Gain, Severity
+    from otel_mlperf.findings.finding import Finding, FindingList, Gain, Severity
     from otel_mlperf.report.lines import Style
 
 _MOST: Final = 3
@@ -53,20 +53,26 @@ def finding_lines(
 
 
 def render_findings(
-    findings: Sequence[Finding],
-    short_id: str,
+    answer: FindingList,
     *,
     ranks: int = 1,
     width: int = WIDTH,
     color: bool = False,
     unicode: bool = True,
 ) -> str:
-    """All of them: what is the case, by which numbers, what to do, and what shows more."""
-    if not findings:
-        return text([[(f"run {short_id}: nothing found", "green")]], color=color, unicode=unicode)
+    """All of them: what is the case, by which numbers, what to do, and what shows more.
+
+    Below, what could not be looked at: a run of which much is missing is not praised.
+    """
     lines: list[Line] = []
-    for finding in findings:
+    for finding in answer.findings:
         lines += _whole(finding, width, ranks)
+    if not lines:
+        none = f"run {answer.short_id}: nothing found"
+        in_part = f"{none} in what is stored"
+        lines.append([(in_part, "yellow")] if answer.missing else [(none, "green")])
+    for missing in answer.missing:
+        lines += labelled_lines("", broken(missing, width - LABEL), "yellow")
     return text(lines, color=color, unicode=unicode)
 
 

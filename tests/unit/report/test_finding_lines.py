@@ -7,7 +7,7 @@ from msgspec.structs import replace
 from run_folders import digits
 
 from otel_mlperf.analysis.findings.finding_sources import judge_run
-from otel_mlperf.findings.finding import Finding, Gain, Where
+from otel_mlperf.findings.finding import Finding, FindingList, Gain, Where
 from otel_mlperf.report.finding_lines import finding_lines, finding_text, render_findings
 from otel_mlperf.report.lines import columns, text
 from otel_mlperf.report.notebook import render_html
@@ -26,6 +26,10 @@ WAIT = Finding(
 def shown(findings, width=80, ranks=1):
     lines = finding_lines(findings, "3f2a", width, ranks=ranks)
     return text(lines, color=False, unicode=True)
+
+
+def of_run(*findings, missing=()):
+    return FindingList(id="3f2a", short_id="3f2a", findings=[*findings], missing=[*missing])
 
 
 def test_what_is_the_case_what_is_won_and_what_to_do():
@@ -108,7 +112,7 @@ def test_all_findings_have_their_numbers_and_a_command():
         command="otel-mlperf show 3f2a --step 7",
     )
 
-    assert render_findings([shown], "3f2a") == (
+    assert render_findings(of_run(shown)) == (
         "warning   rank 1 holds up\n"
         "          Do.\n"
         "          straggler · share 0.25\n"
@@ -118,4 +122,14 @@ def test_all_findings_have_their_numbers_and_a_command():
 
 def test_a_healthy_run_says_so_in_one_line():
     """Nothing is said of what was not found."""
-    assert render_findings([], "3f2a") == "run 3f2a: nothing found\n"
+    assert render_findings(of_run()) == "run 3f2a: nothing found\n"
+
+
+def test_what_could_not_be_looked_at_is_said():
+    """A run whose tables lack what was recorded is not called healthy."""
+    left = "nobody reads: otel-mlperf recover 3f2a"
+
+    assert render_findings(of_run(missing=[left])) == (
+        f"run 3f2a: nothing found in what is stored\n          {left}\n"
+    )
+    assert render_findings(of_run(WAIT, missing=[left])).splitlines()[-1].strip() == left
