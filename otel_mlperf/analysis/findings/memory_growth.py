@@ -1,10 +1,11 @@
 """Does the memory of a training process grow for as long as it runs, on the host or on a device?
 
 A line through the resident memory, and through what its tensors have of each device when a step
-begins, of the last two thirds of the run, from the end of its first step
-on: what is set up and warmed up lies before. It must explain nearly all of what is read (r²), the
-more so the fewer readings there are: steps, saws and noise are no growth. And it must go on to the
-end, beyond what the history of an optimizer may come to: what fills up and stays has a bound.
+begins, of the last two thirds of the run, from the end of its first step to that of its last: what
+is set up and warmed up lies before, what a loop gives back when it is over lies behind. It must
+explain nearly all of what is read (r²), the more so the fewer readings there are: steps, saws and
+noise are no growth. And it must go on to the end, beyond what the history of an optimizer may come
+to: what fills up and stays has a bound.
 """
 
 from __future__ import annotations
@@ -47,10 +48,12 @@ _LATE: Final = """WITH read AS (
 bounds AS (
     SELECT rank, restart, device, min(time_ns) AS first, max(time_ns) AS last
     FROM read GROUP BY ALL),
-begun AS (SELECT rank, restart, min(end_ns) AS began FROM steps GROUP BY ALL),
+stepped AS (
+    SELECT rank, restart, min(end_ns) AS began, max(end_ns) AS ended FROM steps GROUP BY ALL),
 late AS (SELECT read.*, (time_ns - first) / 1e9 AS at_s
-    FROM read JOIN bounds USING (rank, restart, device) LEFT JOIN begun USING (rank, restart)
-    WHERE time_ns >= greatest(first + (last - first) / 3, coalesce(began, 0)))
+    FROM read JOIN bounds USING (rank, restart, device) LEFT JOIN stepped USING (rank, restart)
+    WHERE time_ns >= greatest(first + (last - first) / 3, coalesce(began, 0))
+        AND time_ns <= coalesce(ended, time_ns))
 SELECT rank, device, list(at_s ORDER BY time_ns), list(bytes ORDER BY time_ns)
 FROM late GROUP BY rank, restart, device HAVING count(*) >= $fewest
 ORDER BY rank, restart, device"""

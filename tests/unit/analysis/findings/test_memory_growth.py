@@ -129,6 +129,16 @@ def test_tensors_that_are_kept_on_a_device_are_found_there(tmp_path):
     assert found.evidence["bytes_per_s"] == pytest.approx(10 * MIB)
 
 
+def test_what_is_given_back_after_the_last_step_hides_no_growth(tmp_path):
+    """The loop's function returns, and what it kept is gone before the run ends."""
+    run = steady(tmp_path)
+    for second in range(0, 60, 5):
+        read_device_memory(run, second, 400 + 500 * second)
+    read_device_memory(run, 60.5, 65)
+
+    assert "by 15,000 MiB" in found_in(run)["memory_growth"].summary
+
+
 def test_a_noisy_growth_is_found_with_how_sure_it_is(tmp_path):
     """The allocator adds up to 30 MiB now and then: the true pace is within the interval."""
     for seed in range(20):
@@ -246,8 +256,8 @@ def test_real_programs_and_their_repaired_twins(tmp_path, program):
     """Losses with graphs and a cache are leaks; what has a bound is none, full or not."""
     begins_s, read = RECORDED[program]
     run = RunFolderBuilder(tmp_path)
-    for n in range(100):
-        run.step(n, int((begins_s + 0.2 * (n - 1)) * S), {"forward": 199 * MS}, own=MS)
+    for n in range(1 + int((read[-1][0] - begins_s) / 0.2)):
+        run.step(n, int((begins_s + 0.2 * n) * S), {"forward": 199 * MS}, own=MS)
     for at_s, mib in read:
         memory_at(run, at_s, mib * MIB)
     if program.startswith("L-BFGS"):
