@@ -2,7 +2,8 @@
 
 A step is long against limits of which the clearest counts: nearer to the longest few than to the
 usual one, where what the machine adds now and then is shorter; and beyond what the shorter half of
-the steps differ by, where a stall is not much more than that.
+the steps differ by, where a stall is not much more than that. Where a GPU sets the pace, a host
+that ran ahead of it waits in a stall for what has to be done in any case: that is not lost.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import numpy as np
 
 from otel_mlperf import names
 from otel_mlperf.analysis.findings.equal_distances import FEWEST, find_comb
+from otel_mlperf.analysis.findings.gpu_busy import read_gpu_busy
 from otel_mlperf.analysis.findings.run_numbers import once_a_run
 from otel_mlperf.analysis.findings.stack_lines import most_uncovered
 from otel_mlperf.analysis.steps.step_shares import NOT_IN_A_SPAN, shown
@@ -55,7 +57,10 @@ def find_periodic_stall(numbers: RunNumbers) -> list[Finding]:
         return []
     stalls = comb.teeth(series.numbers)
     usual, stall = float(np.median(series.durations_ns)), float(series.durations_ns[stalls].mean())
-    share = float((series.durations_ns[stalls] - usual).sum() / series.durations_ns.sum())
+    stalled_ns = float((series.durations_ns[stalls] - usual).sum())
+    made_up_ns = _made_up_ns(series, comb) if numbers.uses_gpu else 0.0
+    idle = 1 - min(read_gpu_busy(numbers).values(), default=0.0)
+    share = min(idle, max(0.0, stalled_ns - made_up_ns) / float(series.durations_ns.sum()))
     section, is_elsewhere = _longer_section(numbers, series, stalls)
     is_small = share < _GRAVE
     if stall < _LONG * usual or not row.holds(share):
@@ -94,6 +99,21 @@ def find_stalls(series: StepSeries) -> Comb | None:
     combs = (find_comb(series.numbers, series.durations_ns > ns) for ns in _limits(series))
     known = (comb for comb in combs if comb is not None)
     return min(known, key=lambda one: one.chance, default=None)
+
+
+def _made_up_ns(series: StepSeries, comb: Comb) -> float:
+    """By what the steps behind the stalls are shorter than those before the next, all together.
+
+    A host that runs ahead of its GPU waits in a stall for what has to be done in any case. Then it
+    takes for some steps what launching takes, and what the GPU takes when enough waits again. Each
+    is the middle one of its place behind the stalls: a collection of garbage makes up for nothing.
+    """
+    behind = series.numbers - comb.first
+    within = (behind >= 0) & (series.numbers < comb.last + comb.period)
+    place, times = behind[within] % comb.period, series.durations_ns[within]
+    full = float(np.median(times[place >= comb.period / 2]))
+    shorter = (full - np.median(times[place == n]) for n in range(1, comb.period) if n in place)
+    return max(0.0, float(sum(shorter))) * int((place == 0).sum())
 
 
 def _limits(series: StepSeries) -> list[float]:

@@ -6,6 +6,7 @@ import json
 
 import numpy as np
 import pytest
+from gpu_readings import read_gpu
 from run_folders import MS, START, RunFolderBuilder, S
 
 from otel_mlperf import names
@@ -267,6 +268,51 @@ def test_a_stall_of_a_hundredth_is_information(tmp_path):
     assert found.evidence["chance"] < 1e-6
     assert "every 50 steps one takes 1.6 × the others" in found.summary
     assert found.summary.endswith("in log: 1.1% of the steps' time")
+
+
+def run_ahead(device_ms, reads_ms, count=400, every=20, host_ms=16.0, depth_ms=48.0):
+    """Steps of a host that runs ahead of its GPU and reads the loss every so many of them, in ms.
+
+    It launches until so much waits; to read it waits for all of it. With that what is lost: the
+    time in which the GPU has nothing to do, as a share.
+    """
+    rng, now, done, times = np.random.default_rng(5), 0.0, 0.0, []
+    for n in range(count):
+        begin, launched = now, host_ms * (1 + 0.03 * rng.standard_normal())
+        done = max(done, now) + device_ms
+        now = max(now + launched, done - depth_ms)
+        if n % every == every - 1:
+            now = max(now, done) + reads_ms
+        times.append(now - begin)
+    return times, 1 - count * device_ms / sum(times)
+
+
+@pytest.mark.parametrize(("device_ms", "reads_ms"), [(23.0, 0.1), (23.0, 9.0), (40.0, 15.0)])
+def test_a_wait_for_a_gpu_is_lost_as_far_as_the_gpu_idles(tmp_path, device_ms, reads_ms):
+    """What a host that ran ahead waits for has to be done in any case; reading is lost."""
+    times, lost = run_ahead(device_ms, reads_ms)
+    run = RunFolderBuilder(tmp_path)
+    for n, ms in enumerate(times):
+        run.step(n, int(sum(times[:n]) * MS), {"forward": 9 * MS}, own=int((ms - 9) * MS))
+    run.process(20 * S, has_gpu=True)
+
+    found = found_in(run).get("periodic_stall")
+    if lost < 0.01:
+        assert found is None
+    else:
+        assert found.gain.high == pytest.approx(lost, rel=0.25)
+        assert found.evidence["share"] == pytest.approx(found.gain.high)
+
+
+@pytest.mark.parametrize(("busy", "most"), [(0.995, None), (0.96, 0.04), (0.3, 0.12)])
+def test_no_more_is_lost_than_the_gpu_idles(tmp_path, busy, most):
+    """As far as its utilization among the steps is known."""
+    run = steady(tmp_path, of_step=lambda n: {"log": 30 * MS} if n % 10 == 9 else {})
+    read_gpu(run, busy, [1, 2, 3, 4])
+
+    found = found_in(run).get("periodic_stall")
+
+    assert (found and found.gain.high) == (most and pytest.approx(most, abs=0.01))
 
 
 @pytest.mark.parametrize("name", ["data.load", "checkpoint", "gc.collect", "compile"])
