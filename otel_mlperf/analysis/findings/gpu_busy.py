@@ -48,3 +48,11 @@ def read_gpu_busy(numbers: RunNumbers) -> dict[int, float]:
             fewest=_FEWEST,
         )
     )
+
+
+def most_to_win(numbers: RunNumbers) -> float:
+    """Share of a step that can be won at most by what the host does: what the idlest GPU idles.
+
+    1.0 where that is not known, or no GPU is used: all of it.
+    """
+    return 1 - min(read_gpu_busy(numbers).values(), default=0.0)

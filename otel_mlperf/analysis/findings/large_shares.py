@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from otel_mlperf import names
 from otel_mlperf.analysis.findings.checkpoint_gaps import time_around_checkpoints_ns
+from otel_mlperf.analysis.findings.gpu_busy import most_to_win
 from otel_mlperf.analysis.findings.sampled_lines import find_copying_lines, find_sampled_lines
 from otel_mlperf.analysis.findings.stack_lines import most_uncovered
 from otel_mlperf.analysis.steps.step_shares import NOT_IN_A_SPAN
@@ -50,12 +51,14 @@ def find_large_shares(numbers: RunNumbers) -> list[Finding]:
             if row.category == names.GARBAGE_COLLECTION and not row.beside
         )
         if _collecting_steps(numbers) >= _FEWEST_COLLECTING:
-            found += _finding("garbage_collection", collected, "step", summary)
+            lost = min(collected, most_to_win(numbers))
+            found += _finding("garbage_collection", lost, "step", summary)
         # Where nothing at all was named there is nothing that could be uncovered.
         if len(steps.rows) > 1:
             found += [
                 _with_line(one, numbers)
                 for one in _finding("uncovered", _unexplained(numbers), "step", summary)
+                if row_of(one.id).holds(most_to_win(numbers))
             ]
     if steps is not None:
         for id, name in (("validation", names.VALIDATE), ("checkpoint", names.SPAN_CHECKPOINT)):
@@ -95,7 +98,7 @@ def _with_line(finding: Finding, numbers: RunNumbers) -> Finding:
     return replace(
         finding,
         summary=finding.summary + costliest.words,
-        gain=Gain(low=0.0, high=min(costliest.share, numbers.uncovered)),
+        gain=Gain(low=0.0, high=min(costliest.share, numbers.uncovered, most_to_win(numbers))),
     )
 
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from otel_mlperf import names
 from otel_mlperf.analysis.findings.equal_distances import FEWEST, find_comb
-from otel_mlperf.analysis.findings.gpu_busy import read_gpu_busy
+from otel_mlperf.analysis.findings.gpu_busy import most_to_win
 from otel_mlperf.analysis.findings.run_numbers import once_a_run
 from otel_mlperf.analysis.findings.stack_lines import most_uncovered
 from otel_mlperf.analysis.steps.step_shares import NOT_IN_A_SPAN, shown
@@ -59,8 +59,8 @@ def find_periodic_stall(numbers: RunNumbers) -> list[Finding]:
     usual, stall = float(np.median(series.durations_ns)), float(series.durations_ns[stalls].mean())
     stalled_ns = float((series.durations_ns[stalls] - usual).sum())
     made_up_ns = _made_up_ns(series, comb) if numbers.uses_gpu else 0.0
-    idle = 1 - min(read_gpu_busy(numbers).values(), default=0.0)
-    share = min(idle, max(0.0, stalled_ns - made_up_ns) / float(series.durations_ns.sum()))
+    lost = max(0.0, stalled_ns - made_up_ns) / float(series.durations_ns.sum())
+    share = min(lost, most_to_win(numbers))
     section, is_elsewhere = _longer_section(numbers, series, stalls)
     is_small = share < _GRAVE
     if stall < _LONG * usual or not row.holds(share):

@@ -315,6 +315,15 @@ def test_no_more_is_lost_than_the_gpu_idles(tmp_path, busy, most):
     assert (found and found.gain.high) == (most and pytest.approx(most, abs=0.01))
 
 
+@pytest.mark.parametrize(("busy", "found"), [(0.98, []), (0.4, ["uncovered"])])
+def test_what_the_gpu_works_through_is_nothing_to_look_at(tmp_path, busy, found):
+    """Half of a step in no section: the loop waits there for a GPU that is busy."""
+    run = steady(tmp_path, own=20 * MS)
+    read_gpu(run, busy, [1, 2, 3, 4])
+
+    assert [*found_in(run)] == found
+
+
 @pytest.mark.parametrize("name", ["data.load", "checkpoint", "gc.collect", "compile"])
 def test_a_small_stall_that_has_a_finding_of_its_own_is_none(tmp_path, name):
     """A pass begins, a checkpoint is written: every so many steps, for good reason."""
