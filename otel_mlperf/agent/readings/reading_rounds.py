@@ -5,7 +5,7 @@ tells once there are tensors on it, before that the variables that the process w
 Everything else is the node's.
 
 What changes is known from two readings on. Host and processes are therefore read at each look in
-the first seconds of a rank's steps: so a short run has some, too.
+the first seconds of a rank's steps, and GPUs each second: so a short run has some, too.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 from otel_mlperf import names
 from otel_mlperf.agent.model.events import Read, SensorReading
 from otel_mlperf.agent.readings.gpu_visibility import find_ids
+from otel_mlperf.journal.bulletin import GPUS
 from otel_mlperf.sensors.gpus.visible_devices import device_of
 from otel_mlperf.sensors.kernel_files import PROC, read_once
 
@@ -35,10 +36,9 @@ Used = dict[str, frozenset[str]]
 """``hw.id`` of the GPUs that a process has tensors on, by its journal."""
 _NODE: Final = ""
 _SOON_S: Final = 1.0
-_QUICK: Final = frozenset({"host", "process"})
-"""Read from /proc between two looks; drivers and disks keep to their interval."""
-_QUICK_S: Final = 0.4
-"""Less than between two looks, of which a journal that fills up brings many more."""
+_QUICK_S: Final[Mapping[str, float]] = {"host": 0.4, "process": 0.4, GPUS: 0.9}
+"""Of /proc less than between two looks, of which a journal that fills up brings many more. A driver
+says what a GPU did in its last second; others and disks keep to their interval."""
 _QUICK_FOR_S: Final = 10.0
 """Longer runs have two readings five seconds apart."""
 
@@ -59,7 +59,8 @@ class ReadingRounds:
         self._machine, self._interval_s = machine, interval_s
         self._clock, self._proc = clock, proc
         self._due_s = clock()
-        self._quick_due_s = self._quick_until_s = self._due_s
+        self._quick_until_s = self._due_s
+        self._quick_due_s: dict[str, float] = {}
         self._stepping: set[str] = set()
         self._wanted: set[str] = set()
         self._waiting: set[str] = set()
@@ -77,23 +78,28 @@ class ReadingRounds:
         now_s = self._clock()
         if not self._stepping.issuperset(stepping):
             self._stepping.update(stepping)
-            self._quick_due_s, self._quick_until_s = now_s, now_s + _QUICK_FOR_S
+            self._quick_due_s, self._quick_until_s = {}, now_s + _QUICK_FOR_S
         if mains and now_s >= self._due_s:
             self._due_s += self._interval_s
             # What a stopped machine has missed is not made up for.
             if self._due_s <= now_s:
                 self._due_s = now_s + self._interval_s
             self._want(mains, self._machine.sources.keys())
-        elif mains and self._quick_due_s <= now_s < self._quick_until_s:
-            self._want(mains, self._machine.sources.keys() & _QUICK)
+        elif mains and now_s < self._quick_until_s:
+            self._want(mains, self._quick_sources(now_s))
         return [
             self._event(name, measured, mains)
             for name in self._machine.sources
             if (measured := self._take(name)) is not None
         ]
 
+    def _quick_sources(self, now_s: float) -> list[str]:
+        quick = self._machine.sources.keys() & _QUICK_S.keys()
+        return [name for name in quick if self._quick_due_s.get(name, now_s) <= now_s]
+
     def _want(self, mains: Mains, sources: Collection[str]) -> None:
-        self._quick_due_s = self._clock() + _QUICK_S
+        now_s = self._clock()
+        self._quick_due_s |= {name: now_s + _QUICK_S.get(name, 0.0) for name in sources}
         self._machine.pids = frozenset(meta.pid for meta in mains.values())
         self._machine.loop_threads = {
             meta.pid: meta.thread for meta in mains.values() if meta.thread

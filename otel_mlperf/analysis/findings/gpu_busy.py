@@ -2,7 +2,8 @@
 
 By the driver's utilization: the share of a moment in which at least one kernel ran, however little
 of the GPU it used. So it is a bound from above of what the work takes, and what is left is surely
-idle. Only of GPUs of which the rank's torch has memory.
+idle. Only of GPUs of which the rank's torch has memory. A reading counts for as long as it is since
+the one before: the first seconds are read more often.
 """
 
 from __future__ import annotations
@@ -23,11 +24,14 @@ _BUSY: Final = """WITH own AS (
     SELECT DISTINCT rank, labels ->> $gpu AS gpu FROM readings
     WHERE name = $memory AND rank IS NOT NULL),
 bounds AS (SELECT rank, min(end_ns) AS first, max(end_ns) AS last FROM steps
-    WHERE phase = $phase GROUP BY rank)
-SELECT own.rank, avg(value) FROM readings r JOIN own ON r.labels ->> $gpu = own.gpu
-    JOIN bounds ON bounds.rank = own.rank
-WHERE r.name = $utilization AND r.labels ->> $task = $general AND time_ns BETWEEN first AND last
-GROUP BY own.rank HAVING count(*) >= $fewest"""
+    WHERE phase = $phase GROUP BY rank),
+read AS (SELECT own.rank AS rank, value, time_ns - coalesce(lag(time_ns) OVER (
+        PARTITION BY own.rank, own.gpu ORDER BY time_ns), first) AS held_ns
+    FROM readings r JOIN own ON r.labels ->> $gpu = own.gpu JOIN bounds ON bounds.rank = own.rank
+    WHERE r.name = $utilization AND r.labels ->> $task = $general AND time_ns > first
+        AND time_ns <= last)
+SELECT rank, sum(value * held_ns) / sum(held_ns) FROM read GROUP BY rank
+HAVING count(*) >= $fewest"""
 
 
 @once_a_run

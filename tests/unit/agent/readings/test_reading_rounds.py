@@ -174,9 +174,10 @@ def test_new_ranks_are_read_soon_and_together(tmp_path) -> None:
 
 
 def test_first_seconds_of_steps_are_read_at_each_look(tmp_path) -> None:
-    """Host and processes alone, for ten seconds, however often it is looked; then as usual."""
-    clock, host, gpu = Clock(), Told([LOAD]), Told([LOAD])
-    readings = ReadingRounds(machine(host=host, gpu=gpu), 5.0, clock=clock)
+    """Host and processes, GPUs each second; for ten, however often it is looked; then as usual."""
+    clock, host, gpu, disk = Clock(), Told([LOAD]), Told([LOAD]), Told([LOAD])
+    sensors = machine(host=host, gpu=gpu, filesystem=disk)
+    readings = ReadingRounds(sensors, 5.0, clock=clock)
     readings.step({"a": meta()})
     seen = []
     for _ in range(120):
@@ -188,7 +189,9 @@ def test_first_seconds_of_steps_are_read_at_each_look(tmp_path) -> None:
         *(102 + n / 2 for n in range(20)),
         *(115.0, 120.0, 125.0, 130.0),
     ]
-    assert [s for name, s in seen if name == "gpu"] == [105.0, 110.0, 115.0, 120.0, 125.0, 130.0]
+    seldom = [115.0, 120.0, 125.0, 130.0]
+    assert [s for name, s in seen if name == "gpu"] == [*(102.0 + n for n in range(10)), *seldom]
+    assert [s for name, s in seen if name == "filesystem"] == [105.0, 110.0, *seldom]
 
 
 def test_rank_has_readings_since_its_first_step(program, agent_with, run_folder) -> None:
