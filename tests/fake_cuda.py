@@ -19,6 +19,8 @@ class Account:
     split: int = 0
     retries: int = 0
     ooms: int = 0
+    device_allocations: int | None = None
+    """None: as a torch that does not count them."""
     peak: int = 0
     reserved_peak: int = 0
 
@@ -36,7 +38,9 @@ class Account:
             both = {"current": current, "peak": peak, "allocated": peak, "freed": peak - current}
             return {"all": both, "small_pool": both, "large_pool": both}
 
+        of_driver = {"num_device_alloc": self.device_allocations}
         return {
+            **(of_driver if self.device_allocations is not None else {}),
             "allocated_bytes": stat(self.allocated, self.peak),
             "reserved_bytes": stat(self.reserved, self.reserved_peak),
             "inactive_split_bytes": stat(self.split, self.split),

@@ -1,4 +1,4 @@
-"""From when on is it worth a word that a step computes in too small pieces, or compiles?"""
+"""From when on is it worth a word how a step computes: in pieces, compiling, checked, exactly?"""
 
 from __future__ import annotations
 
@@ -33,6 +33,53 @@ COMPUTE_ROWS: Final[tuple[FindingRow, ...]] = (
             "items (torch.stack, bmm, nn.LSTM for cells, torch.vmap), use larger batches, or "
             "torch.compile(); on a GPU with mode='reduce-overhead' or torch.cuda.graph(), and an "
             "optimizer with fused=True."
+        ),
+        of_ended=True,
+    ),
+    FindingRow(
+        id="anomaly_detection",
+        name="AnomalyDetection",
+        severity="warning",
+        threshold=0.05,
+        summary=(
+            "torch.autograd.set_detect_anomaly() is on: the stack of each operation is kept, its "
+            "gradient looked at for NaN, which likely takes at least {value:.0%} of a step"
+        ),
+        action=(
+            "Leave it out of what trains; switch it on, from the checkpoint before, for the steps "
+            "in which NaN has come up."
+        ),
+        of_ended=True,
+    ),
+    FindingRow(
+        id="full_precision",
+        name="FullPrecision",
+        severity="warning",
+        threshold=0.1,
+        summary=(
+            "products of matrices are made in float32, without the tensor cores of the {device}: "
+            "with TF32 these alone would take at least {value:.0%} of a step less"
+        ),
+        action=(
+            "torch.set_float32_matmul_precision('high') (TF32), or the forward pass under "
+            "torch.autocast('cuda', torch.bfloat16), which makes the rest of it faster, too; look "
+            "at the loss afterwards."
+        ),
+        of_ended=True,
+    ),
+    FindingRow(
+        id="device_allocations",
+        name="DeviceAllocations",
+        severity="warning",
+        threshold=1.0,
+        summary=(
+            "the CUDA allocator asks the driver for memory {value:.0f} times a step, as if nothing "
+            "were kept in between"
+        ),
+        action=(
+            "Leave torch.cuda.empty_cache() out of the loop: what is kept is used again, and to "
+            "give it back waits for the GPU. Where batches are of many sizes: "
+            "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True, or few sizes."
         ),
         of_ended=True,
     ),

@@ -90,6 +90,14 @@ CUDA_RETRIES: Final = Metric(
     "Allocations that failed until the allocator had given back its cached memory.",
     (DEVICE_INDEX, HW_ID),
 )
+CUDA_DEVICE_ALLOCATIONS: Final = Metric(
+    "pytorch.cuda.memory.device_allocations",
+    "{allocation}",
+    "counter",
+    "Times that the allocator asked the driver for memory (cudaMalloc), of which it keeps what is "
+    "given back.",
+    (DEVICE_INDEX, HW_ID),
+)
 CUDA_OOMS: Final = Metric(
     "pytorch.cuda.memory.ooms",
     "{error}",

@@ -144,6 +144,7 @@ SOURCES: Final[Mapping[str, Mapping[str, tuple[Metric, ...]]]] = {
             runtime.CUDA_MEMORY_SPLIT,
             runtime.CUDA_RETRIES,
             runtime.CUDA_OOMS,
+            runtime.CUDA_DEVICE_ALLOCATIONS,
         ),
     },
     "stacks": {

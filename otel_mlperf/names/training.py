@@ -119,6 +119,19 @@ GRAPH_WEIGHTS: Final = Metric(
     "gauge",
     "Weights to which that pass brings gradients: far fewer than operations where they are reused.",
 )
+GRAPH_FLOAT32: Final = Metric(
+    "pytorch.autograd.graph.float32_operations",
+    "{operation}",
+    "gauge",
+    "Floating point operations of a forward and that backward pass in products of matrices "
+    "(torch.mm, addmm: linear layers) that a CUDA device makes in float32 without TF32: at least.",
+)
+AUTOGRAD_ANOMALY: Final = Metric(
+    "pytorch.autograd.anomaly_detection",
+    "1",
+    "gauge",
+    "Whether torch.autograd.set_detect_anomaly() is on in that pass: 1, else 0.",
+)
 OPTIMIZER_HISTORY: Final = Metric(
     "pytorch.optimizer.history.limit",
     "By",

@@ -17,7 +17,12 @@ from otel_mlperf.analysis.findings.blocked_loop import find_blocked_loop
 from otel_mlperf.analysis.findings.cold_start import find_cold_start
 from otel_mlperf.analysis.findings.collectives import find_collectives
 from otel_mlperf.analysis.findings.contention import find_contention
+from otel_mlperf.analysis.findings.costly_settings import (
+    find_anomaly_detection,
+    find_full_precision,
+)
 from otel_mlperf.analysis.findings.data_loading import find_data_loading
+from otel_mlperf.analysis.findings.device_allocations import find_device_allocations
 from otel_mlperf.analysis.findings.echoes import without_echoes
 from otel_mlperf.analysis.findings.ended_rules import find_ended_rules
 from otel_mlperf.analysis.findings.gpu_idle import find_gpu_idle
@@ -70,6 +75,9 @@ OWN: Final[tuple[Find, ...]] = (
     find_blocked_loop,
     find_recompilation,
     find_small_operators,
+    find_anomaly_detection,
+    find_full_precision,
+    find_device_allocations,
     find_uneven_shards,
     find_stragglers,
     find_collectives,

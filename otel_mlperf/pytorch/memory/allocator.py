@@ -30,7 +30,11 @@ _SHARE: Final = 1000
 _DEVICES_NS: Final = 5_000_000_000
 """How often devices are looked at that were not in use."""
 _STATES: Final = {"allocated": "allocated_bytes", "reserved": "reserved_bytes"}
-_TOTALS: Final = {names.CUDA_RETRIES: "num_alloc_retries", names.CUDA_OOMS: "num_ooms"}
+_TOTALS: Final = {
+    names.CUDA_RETRIES: "num_alloc_retries",
+    names.CUDA_OOMS: "num_ooms",
+    names.CUDA_DEVICE_ALLOCATIONS: "num_device_alloc",
+}
 
 
 def loaded_torch() -> Any:
@@ -108,7 +112,9 @@ class Allocator:
         split = names.CUDA_MEMORY_SPLIT
         cells.set(split.name, split.unit, account["inactive_split_bytes"]["all"]["current"], labels)
         for metric, key in _TOTALS.items():
-            total = account[key]
+            total = account.get(key)
+            if total is None:
+                continue  # an older torch does not count it
             before = self._totals.get((device, key), total)  # what was before the run is not its
             self._totals[device, key] = total
             # The program may set torch's count back to zero.

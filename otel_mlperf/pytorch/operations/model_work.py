@@ -13,10 +13,10 @@ import weakref
 from typing import TYPE_CHECKING, Any, Final
 
 from otel_mlperf import names
+from otel_mlperf.device_peaks import Peak, find_peak
 from otel_mlperf.errors import ConfigError
 from otel_mlperf.pytorch.operations.call_shapes import UncountableError
 from otel_mlperf.pytorch.operations.call_watch import CallWatch
-from otel_mlperf.pytorch.operations.device_peaks import Peak, find_peak
 from otel_mlperf.pytorch.operations.flop_count import (
     count_flops,
     count_operators,

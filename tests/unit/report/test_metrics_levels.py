@@ -177,8 +177,8 @@ def told(tmp_path, **settings):
     with om.start("x", dir=tmp_path, agent="none", console=False, **settings) as run:
         recorder = run._recorder
         if recorder.config.reads("allocator"):
-            Allocator(recorder, lambda: fake_torch(Account(allocated=5, reserved=5, peak=9,
-                                                           reserved_peak=9))).look(0)  # fmt: skip
+            account = Account(allocated=5, reserved=5, reserved_peak=9, device_allocations=1)
+            Allocator(recorder, lambda: fake_torch(account)).look(0)
         entries = JournalReader(recorder.journal.path, recorder.journal.buffer).new_entries()
     cells = (entry for entry in entries.values() if entry[0] == "cell")
     return points((name, dict(labels)) for _, _, name, _, labels in cells)

@@ -43,13 +43,13 @@ def published(recorder):
 
 
 def test_account(recorder):
-    """Memory, peaks, fragmentation, retries and failures are as torch has them."""
-    account = Account(split=3 << 20, retries=5, ooms=1)
+    """Memory, peaks, fragmentation, retries, failures and requests are as torch has them."""
+    account = Account(split=3 << 20, retries=5, ooms=1, device_allocations=40)
     account.allocate(10 << 20)
     account.allocate(-4 << 20)
     allocator = Allocator(recorder, lambda: fake_torch(account))
     allocator.look(0)
-    account.retries, account.ooms = 7, 2
+    account.retries, account.ooms, account.device_allocations = 7, 2, 70
     allocator.look(10_000 * MS)
     account.retries = 1  # reset_accumulated_memory_stats(), and once more
     allocator.look(20_000 * MS)
@@ -62,6 +62,7 @@ def test_account(recorder):
         (names.CUDA_MEMORY_SPLIT.name, GPU): 3 << 20,
         (names.CUDA_RETRIES.name, GPU): 3,
         (names.CUDA_OOMS.name, GPU): 1,
+        (names.CUDA_DEVICE_ALLOCATIONS.name, GPU): 30,
     }
 
 
@@ -226,5 +227,6 @@ def test_real_device(recorder):
         (names.CUDA_MEMORY_SPLIT.name, None): stats["inactive_split_bytes.all.current"],
         (names.CUDA_RETRIES.name, None): 0,
         (names.CUDA_OOMS.name, None): 0,
+        (names.CUDA_DEVICE_ALLOCATIONS.name, None): 0,
     }
     assert kept.is_cuda

@@ -12,8 +12,8 @@ from torch import nn
 
 import otel_mlperf as om
 from otel_mlperf import names
+from otel_mlperf.device_peaks import DEVICES, find_peak
 from otel_mlperf.errors import ConfigError
-from otel_mlperf.pytorch.operations.device_peaks import DEVICES, find_peak
 
 
 def flops_of(trained):

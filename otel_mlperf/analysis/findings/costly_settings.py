@@ -1,0 +1,118 @@
+"""Does a setting of PyTorch make steps longer than they must be?
+
+*Anomaly detection* keeps a stack of Python for each operation, and looks for NaN in each gradient,
+for which it waits for a GPU: 56 to 140 µs for each operation were measured on two machines, more of
+it the deeper the call.
+
+*Products in float32*: what a device with tensor cores takes for them at the least without and with
+TF32 follows from their floating point operations and its data sheet. Such kernels reach some six
+tenths of the peak, and what is around them becomes faster in a smaller type, too. Where the host
+sets the pace nothing is won.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from otel_mlperf import names
+from otel_mlperf.analysis.findings.gpu_busy import read_gpu_busy
+from otel_mlperf.analysis.steps.step_shares import share_of_passes
+from otel_mlperf.device_peaks import find_peak
+from otel_mlperf.findings.finding import Finding, Gain, Where
+from otel_mlperf.findings.finding_table import row_of
+from otel_mlperf.store.table_reader import label_path
+
+if TYPE_CHECKING:
+    from otel_mlperf.analysis.findings.run_numbers import RunNumbers
+
+_FEWEST: Final = 10
+"""Steps from which on there is anything to say about a usual one."""
+_LEAST_NS, _MOST_NS = 40_000.0, 140_000.0
+"""That anomaly detection takes for an operation."""
+_REACHED: Final = 0.6
+"""Part of the peak that products of float32 reach."""
+_LEAST_BUSY: Final = 0.7
+"""Utilization of a GPU from which on it sets the pace."""
+_LATEST: Final = """SELECT rank, arg_max(value, time_ns) FROM readings
+WHERE name = $name AND rank IS NOT NULL GROUP BY rank ORDER BY rank"""
+_DEVICES: Final = """SELECT own.rank, any_value(read.labels ->> $model)
+FROM readings own JOIN readings read ON own.labels ->> $gpu = read.labels ->> $gpu
+WHERE own.name = $memory AND own.rank IS NOT NULL AND read.name = $limit GROUP BY own.rank"""
+_PASSES: Final = """SELECT rank, sum(count) / count(DISTINCT (restart, n)) FROM sections
+WHERE phase = $phase AND name = $backward AND n > 0 GROUP BY rank"""
+
+
+def find_anomaly_detection(numbers: RunNumbers) -> list[Finding]:
+    """One, of the first rank in which it was on when it was looked last."""
+    steps, row = numbers.summary.steps, row_of("anomaly_detection")
+    if steps is None or steps.count < _FEWEST:
+        return []
+    operations, passes = _latest(numbers, names.GRAPH_NODES), _passes(numbers, steps.phase)
+    for rank, is_on in _latest(numbers, names.AUTOGRAD_ANOMALY).items():
+        each = operations.get(rank, 0.0) * passes.get(rank, 1.0) / steps.mean_ns
+        if is_on and row.holds(_LEAST_NS * each):
+            most = share_of_passes(steps) or 1.0
+            return [
+                Finding(
+                    id=row.id,
+                    severity=row.severity,
+                    summary=row.summary.format(value=min(_LEAST_NS * each, most)),
+                    action=row.action,
+                    evidence={"operations": operations[rank], "step_ns": steps.mean_ns},
+                    where=Where(section=names.BACKWARD, rank=rank),
+                    gain=Gain(low=min(_LEAST_NS * each, most), high=min(_MOST_NS * each, most)),
+                    command=f"otel-mlperf summary {numbers.summary.short_id}",
+                )
+            ]
+    return []
+
+
+def find_full_precision(numbers: RunNumbers) -> list[Finding]:
+    """One, of the first rank whose GPU could make the products of its model in TF32."""
+    steps, row = numbers.summary.steps, row_of("full_precision")
+    if steps is None or steps.count < _FEWEST:
+        return []
+    passes, busy = _passes(numbers, steps.phase), read_gpu_busy(numbers)
+    devices = dict(
+        numbers.store.rows(
+            _DEVICES,
+            gpu=label_path(names.HW_ID),
+            model=label_path(names.HW_MODEL),
+            memory=names.CUDA_MEMORY.name,
+            limit=names.GPU_MEMORY_LIMIT.name,
+        )
+    )
+    for rank, operations in _latest(numbers, names.GRAPH_FLOAT32).items():
+        device = devices.get(rank) or ""
+        exact, reduced = find_peak(device, "float32"), find_peak(device, "tf32")
+        if exact is None or reduced is None or busy.get(rank, 1.0) < _LEAST_BUSY:
+            continue
+        each_s = operations / exact.flops_per_s - operations / reduced.flops_per_s
+        share = each_s * 1e9 * passes.get(rank, 1.0) / steps.mean_ns
+        if row.holds(share):
+            return [
+                Finding(
+                    id=row.id,
+                    severity=row.severity,
+                    summary=row.summary.format(value=share, device=device),
+                    action=row.action,
+                    evidence={
+                        "operations": operations,
+                        "float32_flops_per_s": exact.flops_per_s,
+                        "tf32_flops_per_s": reduced.flops_per_s,
+                    },
+                    where=Where(rank=rank),
+                    gain=Gain(low=min(1.0, share), high=min(1.0, share / _REACHED)),
+                    command=f"otel-mlperf summary {numbers.summary.short_id}",
+                )
+            ]
+    return []
+
+
+def _latest(numbers: RunNumbers, metric: names.Metric) -> dict[int, float]:
+    return dict(numbers.store.rows(_LATEST, name=metric.name))
+
+
+def _passes(numbers: RunNumbers, phase: str) -> dict[int, float]:
+    """Backward passes of a step, by rank; of a program that names none it is one at least."""
+    return dict(numbers.store.rows(_PASSES, phase=phase, backward=names.BACKWARD))

@@ -1,0 +1,81 @@
+"""Is it found that anomaly detection is on, or that products are made in float32?"""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from gpu_readings import read_gpu
+from run_folders import MS, START, RunFolderBuilder, S
+
+from otel_mlperf import names
+from otel_mlperf.analysis.findings.finding_sources import judge_run
+from otel_mlperf.store.run_folders import read_run
+
+
+def judged(tmp_path, looked, model="NVIDIA H200", busy=None, step_ms=60, passes=1):
+    """Findings of steps of 60 ms, with what was looked up in their graph, by metric."""
+    run = RunFolderBuilder(tmp_path)
+    parts = {"forward": step_ms * MS // 4, "backward": step_ms * MS // 2}
+    for n in range(400):
+        run.step(n, n * step_ms * MS, parts, own=step_ms * MS // 4)
+        if passes > 1:
+            step = {"rank": 0, "restart": 0, "phase": "train", "n": n, "number": n}
+            run.section(step, "backward", 0, count=passes - 1)
+    for metric, value in looked.items():
+        run.row(
+            "readings", rank=0, restart=0, name=metric.name, labels=json.dumps({}),
+            time_ns=START + S, value=float(value),
+        )  # fmt: skip
+    gpu = {names.HW_ID: "GPU-0", names.HW_NAME: "gpu0", names.HW_MODEL: model}
+    run.row(
+        "readings", rank=None, restart=0, name=names.GPU_MEMORY_LIMIT.name, labels=json.dumps(gpu),
+        time_ns=START, value=1.0,
+    )  # fmt: skip
+    read_gpu(run, busy or 0.0, range(2, 20, 3) if busy else [1])
+    run.process(24 * S, has_gpu=True)
+    found = judge_run(read_run(run.write())).findings
+    return [one for one in found if one.id in {"anomaly_detection", "full_precision"}]
+
+
+def test_anomaly_detection_is_found_with_what_it_likely_takes(tmp_path):
+    """Of 250 operations 40 to 140 µs each: 10 to 35 of 60 ms."""
+    (one,) = judged(tmp_path, {names.GRAPH_NODES: 250, names.AUTOGRAD_ANOMALY: 1})
+
+    assert (one.id, one.where.rank) == ("anomaly_detection", 0)
+    assert (one.gain.low, one.gain.high) == (pytest.approx(10 / 60), pytest.approx(35 / 60))
+    assert "at least 17% of a step" in one.summary
+
+
+@pytest.mark.parametrize(("nodes", "is_on"), [(250, 0), (20, 1)])
+def test_off_or_hardly_any_operation_is_no_finding(tmp_path, nodes, is_on):
+    """Of twenty operations in 60 ms nobody notices the stacks."""
+    assert judged(tmp_path, {names.GRAPH_NODES: nodes, names.AUTOGRAD_ANOMALY: is_on}) == []
+
+
+def test_products_in_float32_are_found_with_what_they_take_at_least(tmp_path):
+    """1.86e12 operations: 27.8 ms at 67 TFLOP/s, 3.8 at 494.5, of a step of 60."""
+    (one,) = judged(tmp_path, {names.GRAPH_FLOAT32: 1.86e12})
+
+    least = 1.86e12 * (1 / 67e12 - 1 / 494.5e12) / 0.060
+    assert (one.id, one.where.rank) == ("full_precision", 0)
+    assert (one.gain.low, one.gain.high) == (pytest.approx(least), pytest.approx(least / 0.6))
+    assert "without the tensor cores of the NVIDIA H200" in one.summary
+    assert "at least 40% of a step less" in one.summary
+
+
+def test_each_backward_pass_of_a_step_counts(tmp_path):
+    """Gradients of two batches are added up before an update."""
+    (one,) = judged(tmp_path, {names.GRAPH_FLOAT32: 0.93e12}, passes=2)
+
+    assert one.gain.low == pytest.approx(1.86e12 * (1 / 67e12 - 1 / 494.5e12) / 0.060)
+
+
+@pytest.mark.parametrize(
+    ("operations", "model", "busy"),
+    [(1e11, "NVIDIA H200", None), (1.86e12, "Tesla T4", None), (1.86e12, "NVIDIA H200", 0.4)],
+    ids=["few products", "no TF32", "the host sets the pace"],
+)
+def test_where_nothing_is_won_nothing_is_found(tmp_path, operations, model, busy):
+    """The GPU must have TF32 and be what is waited for."""
+    assert judged(tmp_path, {names.GRAPH_FLOAT32: operations}, model, busy) == []
