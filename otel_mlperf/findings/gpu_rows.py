@@ -60,7 +60,7 @@ GPU_ROWS: Final[tuple[FindingRow, ...]] = (
             "DataLoader workers, torch.compile, or fewer GPUs."
         ),
         measured=MeasuredSeries(
-            metric=names.GPU_UTILIZATION, where=((names.HW_GPU_TASK, ("general",)),)
+            metric=names.GPU_UTILIZATION, where=((names.HW_GPU_TASK, (names.TASK_GENERAL,)),)
         ),
         by=_GPU,
         for_s=MINUTE_S,

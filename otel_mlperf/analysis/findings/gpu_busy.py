@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
 _FEWEST: Final = 3
 """Readings among the steps from which on their mean is that of the steps."""
-_GENERAL: Final = "general"
 _BUSY: Final = """WITH own AS (
     SELECT DISTINCT rank, labels ->> $gpu AS gpu FROM readings
     WHERE name = $memory AND rank IS NOT NULL),
@@ -47,7 +46,7 @@ def read_gpu_busy(numbers: RunNumbers) -> dict[int, float]:
             task=label_path(names.HW_GPU_TASK),
             memory=names.CUDA_MEMORY.name,
             utilization=names.GPU_UTILIZATION.name,
-            general=_GENERAL,
+            general=names.TASK_GENERAL,
             phase=steps.phase,
             fewest=_FEWEST,
         )

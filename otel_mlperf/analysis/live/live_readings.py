@@ -83,7 +83,7 @@ def _is_of_a_whole_gpu(labels: dict[str, Any]) -> bool:
     return (
         names.HW_ID in labels
         and not labels.get(names.HW_PARENT)
-        and labels.get(names.HW_GPU_TASK, "general") == "general"
+        and labels.get(names.HW_GPU_TASK, names.TASK_GENERAL) == names.TASK_GENERAL
         and labels.get(names.HW_SENSOR_LOCATION, "gpu") == "gpu"
     )
 

@@ -146,7 +146,7 @@ def _is_wanted(wanted: _Wanted, labels: dict[str, str]) -> bool:
     return (
         all(labels.get(name) == value for name, value in wanted.labels)
         and names.HW_PARENT not in labels
-        and labels.get(names.HW_GPU_TASK, "general") == "general"
+        and labels.get(names.HW_GPU_TASK, names.TASK_GENERAL) == names.TASK_GENERAL
         and labels.get(names.HW_SENSOR_LOCATION) != "memory"
     )
 

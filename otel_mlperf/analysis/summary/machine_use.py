@@ -14,7 +14,6 @@ if TYPE_CHECKING:
 _IDLE = ("idle", "iowait")
 _FEWEST = 2
 """Readings from which on a share is one of the run."""
-_GENERAL = "general"
 # A reading counts for as long as it is since the one before: the first seconds are read more often.
 _READ = """WITH read AS (
     SELECT name, labels, rank, time_ns, value, greatest(1, coalesce(
@@ -153,7 +152,7 @@ def _by_gpu(readings: _Found, metric: names.Metric) -> dict[tuple[int, str, str]
         for reading in readings.get(metric.name, ())
         if (name := reading.labels.get(names.HW_NAME, "")).startswith("gpu")
         and names.HW_PARENT not in reading.labels
-        and reading.labels.get(names.HW_GPU_TASK, _GENERAL) == _GENERAL
+        and reading.labels.get(names.HW_GPU_TASK, names.TASK_GENERAL) == names.TASK_GENERAL
         and reading.labels.get(names.HW_SENSOR_LOCATION) != "memory"
     }
 

@@ -240,7 +240,7 @@ def _gpus(group: Group, own: str, age_s: float) -> Iterable[GpuReadings]:
             name=reading.labels.get(names.HW_NAME, ""),
             is_own=reading.journal == own,
             utilization_ratio=values.of(
-                names.GPU_UTILIZATION, {**device, names.HW_GPU_TASK: "general"}
+                names.GPU_UTILIZATION, {**device, names.HW_GPU_TASK: names.TASK_GENERAL}
             ),
             memory_bytes=values.whole(names.GPU_MEMORY_USAGE, device),
             memory_limit_bytes=int(reading.value),

@@ -35,7 +35,9 @@ if TYPE_CHECKING:
 def _activity(smi: ModuleType, gpu: Handle) -> list[Said]:
     busy = smi.amdsmi_get_gpu_activity(gpu)
     return [
-        *_share(names.GPU_UTILIZATION, {names.HW_GPU_TASK: "general"}, busy["gfx_activity"]),
+        *_share(
+            names.GPU_UTILIZATION, {names.HW_GPU_TASK: names.TASK_GENERAL}, busy["gfx_activity"]
+        ),
         *_share(names.MEMORY_BUSY, {}, busy["umc_activity"]),
     ]
 

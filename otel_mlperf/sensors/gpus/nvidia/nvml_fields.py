@@ -41,7 +41,7 @@ class FieldValue(NamedTuple):
 def _utilization(nvml: ModuleType, gpu: Handle) -> list[Said]:
     rates = nvml.nvmlDeviceGetUtilizationRates(gpu)
     return [
-        (names.GPU_UTILIZATION, {names.HW_GPU_TASK: "general"}, rates.gpu / 100),
+        (names.GPU_UTILIZATION, {names.HW_GPU_TASK: names.TASK_GENERAL}, rates.gpu / 100),
         (names.MEMORY_BUSY, {}, rates.memory / 100),
     ]
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from otel_mlperf.sensors.gpus.nvidia.nvml_gpu import Gpu
     from otel_mlperf.sensors.measurement import Level
 
-TASKS: Final = {"general": "smUtil", "encoder": "encUtil", "decoder": "decUtil"}
+TASKS: Final = {names.TASK_GENERAL: "smUtil", "encoder": "encUtil", "decoder": "decUtil"}
 
 
 class GpuProcesses:
