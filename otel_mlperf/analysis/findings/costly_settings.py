@@ -43,52 +43,42 @@ WHERE phase = $phase AND name = $backward AND n > 0 GROUP BY rank"""
 
 
 def find_anomaly_detection(numbers: RunNumbers) -> list[Finding]:
-    """One, of the first rank in which it was on when it was looked last."""
+    """One, of the first rank in which it was on when its graph was looked at last."""
     steps, row = numbers.summary.steps, row_of("anomaly_detection")
-    if steps is None or steps.count < _FEWEST:
+    is_on = _latest(numbers, names.AUTOGRAD_ANOMALY)
+    operations = _of_a_step(numbers, names.GRAPH_NODES)
+    rank = next((rank for rank in operations if is_on.get(rank)), None)
+    if steps is None or rank is None:
         return []
-    operations, passes = _latest(numbers, names.GRAPH_NODES), _passes(numbers, steps.phase)
-    for rank, is_on in _latest(numbers, names.AUTOGRAD_ANOMALY).items():
-        each = operations.get(rank, 0.0) * passes.get(rank, 1.0) / steps.mean_ns
-        if is_on and row.holds(_LEAST_NS * each):
-            most = share_of_passes(steps) or 1.0
-            return [
-                Finding(
-                    id=row.id,
-                    severity=row.severity,
-                    summary=row.summary.format(value=min(_LEAST_NS * each, most)),
-                    action=row.action,
-                    evidence={"operations": operations[rank], "step_ns": steps.mean_ns},
-                    where=Where(section=names.BACKWARD, rank=rank),
-                    gain=Gain(low=min(_LEAST_NS * each, most), high=min(_MOST_NS * each, most)),
-                    command=f"otel-mlperf summary {numbers.summary.short_id}",
-                )
-            ]
-    return []
+    most = share_of_passes(steps) or 1.0
+    low, high = (min(ns * operations[rank] / steps.mean_ns, most) for ns in (_LEAST_NS, _MOST_NS))
+    if not row.holds(low):
+        return []
+    return [
+        Finding(
+            id=row.id,
+            severity=row.severity,
+            summary=row.summary.format(value=low),
+            action=row.action,
+            evidence={"operations": operations[rank], "step_ns": steps.mean_ns},
+            where=Where(section=names.BACKWARD, rank=rank),
+            gain=Gain(low=low, high=high),
+            command=f"otel-mlperf summary {numbers.summary.short_id}",
+        )
+    ]
 
 
 def find_full_precision(numbers: RunNumbers) -> list[Finding]:
     """One, of the first rank whose GPU could make the products of its model in TF32."""
     steps, row = numbers.summary.steps, row_of("full_precision")
-    if steps is None or steps.count < _FEWEST:
-        return []
-    passes, busy = _passes(numbers, steps.phase), read_gpu_busy(numbers)
-    devices = dict(
-        numbers.store.rows(
-            _DEVICES,
-            gpu=label_path(names.HW_ID),
-            model=label_path(names.HW_MODEL),
-            memory=names.CUDA_MEMORY.name,
-            limit=names.GPU_MEMORY_LIMIT.name,
-        )
-    )
-    for rank, operations in _latest(numbers, names.GRAPH_FLOAT32).items():
+    devices, busy = _devices(numbers), read_gpu_busy(numbers)
+    for rank, operations in _of_a_step(numbers, names.GRAPH_FLOAT32).items():
         device = devices.get(rank) or ""
         exact, reduced = find_peak(device, "float32"), find_peak(device, "tf32")
-        if exact is None or reduced is None or busy.get(rank, 1.0) < _LEAST_BUSY:
+        if steps is None or exact is None or reduced is None or busy.get(rank, 1.0) < _LEAST_BUSY:
             continue
-        each_s = operations / exact.flops_per_s - operations / reduced.flops_per_s
-        share = each_s * 1e9 * passes.get(rank, 1.0) / steps.mean_ns
+        saved_s = operations / exact.flops_per_s - operations / reduced.flops_per_s
+        share = min(1.0, saved_s * 1e9 / steps.mean_ns)
         if row.holds(share):
             return [
                 Finding(
@@ -102,7 +92,7 @@ def find_full_precision(numbers: RunNumbers) -> list[Finding]:
                         "tf32_flops_per_s": reduced.flops_per_s,
                     },
                     where=Where(rank=rank),
-                    gain=Gain(low=min(1.0, share), high=min(1.0, share / _REACHED)),
+                    gain=Gain(low=share, high=min(1.0, share / _REACHED)),
                     command=f"otel-mlperf summary {numbers.summary.short_id}",
                 )
             ]
@@ -113,6 +103,26 @@ def _latest(numbers: RunNumbers, metric: names.Metric) -> dict[int, float]:
     return dict(numbers.store.rows(_LATEST, name=metric.name))
 
 
-def _passes(numbers: RunNumbers, phase: str) -> dict[int, float]:
-    """Backward passes of a step, by rank; of a program that names none it is one at least."""
-    return dict(numbers.store.rows(_PASSES, phase=phase, backward=names.BACKWARD))
+def _of_a_step(numbers: RunNumbers, metric: names.Metric) -> dict[int, float]:
+    """What a backward pass has of it times those of a step, by rank; none where steps are few.
+
+    A program that names no backward passes makes one in a step at least.
+    """
+    steps = numbers.summary.steps
+    if steps is None or steps.count < _FEWEST:
+        return {}
+    passes = dict(numbers.store.rows(_PASSES, phase=steps.phase, backward=names.BACKWARD))
+    return {rank: value * passes.get(rank, 1.0) for rank, value in _latest(numbers, metric).items()}
+
+
+def _devices(numbers: RunNumbers) -> dict[int, str | None]:
+    """What kind of GPU each rank has memory of."""
+    return dict(
+        numbers.store.rows(
+            _DEVICES,
+            gpu=label_path(names.HW_ID),
+            model=label_path(names.HW_MODEL),
+            memory=names.CUDA_MEMORY.name,
+            limit=names.GPU_MEMORY_LIMIT.name,
+        )
+    )
