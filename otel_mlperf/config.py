@@ -204,8 +204,8 @@ class Config:
     cuda_memory_history: int = set_by(
         "OTEL_MLPERF_CUDA_MEMORY_HISTORY",
         0,
-        "So many of the newest CUDA allocations are kept with their stacks, for the files that are "
-        "written when GPU memory runs out; 0: none.",
+        "So many of the newest entries on CUDA memory are kept with their stacks (an allocation "
+        "and its end are some two), for the files that are written when it runs out; 0: none.",
     )
     request_within_s: str = set_by(
         "OTEL_MLPERF_REQUEST_WITHIN_S",

@@ -16,7 +16,7 @@ def findings(
 ) -> None:
     """Show what is worth changing in a run, worst first, by which numbers, and what it would save.
 
-    A run in which nothing was found says so in one line.
+    A run in which nothing was found says so, and each what could not be looked at.
     """
     from functools import partial
 

@@ -42,8 +42,8 @@ COMPUTE_ROWS: Final[tuple[FindingRow, ...]] = (
         severity="warning",
         threshold=0.05,
         summary=(
-            "torch.autograd.set_detect_anomaly() is on: the stack of each operation is kept, its "
-            "gradient looked at for NaN, which likely takes at least {value:.0%} of a step"
+            "torch's anomaly detection is on: the stack of each operation is kept and, as it is "
+            "by default, its gradient looked at for NaN: likely at least {value:.0%} of a step"
         ),
         action=(
             "Leave it out of what trains; switch it on, from the checkpoint before, for the steps "
@@ -58,7 +58,7 @@ COMPUTE_ROWS: Final[tuple[FindingRow, ...]] = (
         threshold=0.1,
         summary=(
             "products of matrices are made in float32, without the tensor cores of the {device}: "
-            "with TF32 these alone would take at least {value:.0%} of a step less"
+            "with TF32 these alone would likely take {value:.0%} of a step less"
         ),
         action=(
             "torch.set_float32_matmul_precision('high') (TF32), or the forward pass under "
@@ -73,7 +73,7 @@ COMPUTE_ROWS: Final[tuple[FindingRow, ...]] = (
         severity="warning",
         threshold=1.0,
         summary=(
-            "the CUDA allocator asks the driver for memory {value:.0f} times a step, as if nothing "
+            "the CUDA allocator asks the driver for memory {value:.1f} times a step, as if nothing "
             "were kept in between"
         ),
         action=(

@@ -94,8 +94,8 @@ CUDA_DEVICE_ALLOCATIONS: Final = Metric(
     "pytorch.cuda.memory.device_allocations",
     "{allocation}",
     "counter",
-    "Times that the allocator asked the driver for memory (cudaMalloc), of which it keeps what is "
-    "given back.",
+    "Times that the allocator asked the driver for memory (cudaMalloc, cuMemMap): what tensors "
+    "give back it keeps.",
     (DEVICE_INDEX, HW_ID),
 )
 CUDA_OOMS: Final = Metric(

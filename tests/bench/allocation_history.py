@@ -2,12 +2,13 @@
 
     python tests/bench/allocation_history.py [ROUNDS]
 
-One process, one row a block, in shuffled order, the garbage collected before each; ``A/A`` is the
-same as the row before it, and shows how much two equal ones differ on this machine. Rows are of one
-tensor that is made and given back, from two frames of Python and from forty, and of the training
-step of a small transformer, whose time the host takes, and of a large one, whose time the device
-takes. Each block stands beside the row without a history in the same round. At the end: what a
-full history takes of host memory, and how long writing it takes when memory runs out, and its size.
+One process, one row a block, in shuffled order, the garbage collected and the history filled before
+each; ``A/A`` is the same as the row before it, and shows how much two equal ones differ on this
+machine. Rows are of one tensor that is made and given back, from few frames of Python and from
+forty more, and of the training step of a small transformer, whose time the host takes, and of a
+large one, whose time the device takes. Each block stands beside the row without a history in the
+same round. Before them: what a full history takes of host memory, and how long writing it takes
+when memory runs out, and its size.
 """
 
 from __future__ import annotations
@@ -85,6 +86,8 @@ def time_block(work: Work, entries: int) -> float:
     history = AllocationHistory(entries, lambda: torch)
     if entries:
         history.look()
+        for _ in range(entries // 2):
+            allocate()
     gc.collect()
     torch.cuda.synchronize()
     start = time.perf_counter()
@@ -142,7 +145,7 @@ def weigh(work: Work) -> None:
         assert path is not None
         size = path.stat().st_size
     print(
-        f"\n{MOST:,} allocations and as many that are given back take {held / 1e6:.0f} MB of host"
+        f"{MOST:,} allocations and as many that are given back take {held / 1e6:.0f} MB of host"
         f" memory; writing the newest {MOST:,} took {took:.2f} s, and {size / 1e6:.0f} MB"
     )
 
@@ -154,14 +157,14 @@ def main() -> int:
         return 1
     rounds = int(sys.argv[1]) if len(sys.argv) > 1 else ROUNDS
     print(f"on: {torch.cuda.get_device_name()}, torch {torch.__version__}\n")
-    print("| what | allocations | history | time | of none | more for each |")
+    small = Work(make_step(256, 4, 8, 64), 30)
+    weigh(small)
+    print("\n| what | allocations | history | time | of none | more for each |")
     print("|---|---:|---|---:|---:|---:|")
     compare("a tensor", Work(allocate, 5_000), rounds)
-    compare(f"a tensor, {DEEP} frames", Work(lambda: deep(DEEP), 5_000), rounds)
-    small = Work(make_step(256, 4, 8, 64), 30)
+    compare(f"a tensor, {DEEP} frames more", Work(lambda: deep(DEEP), 5_000), rounds)
     compare("step of a small transformer", small, rounds)
     compare("step of a large transformer", Work(make_step(1024, 8, 32, 512), 8), rounds)
-    weigh(small)
     return 0
 
 

@@ -5,7 +5,8 @@ tells once there are tensors on it, before that the variables that the process w
 Everything else is the node's.
 
 What changes is known from two readings on. Host and processes are therefore read at each look in
-the first seconds of a rank's steps, and GPUs each second: so a short run has some, too.
+the first seconds of a rank's steps, and GPUs each second: so a short run has some, too. Not GPUs
+that a sampler reads for a task.
 """
 
 from __future__ import annotations
@@ -85,8 +86,8 @@ class ReadingRounds:
             if self._due_s <= now_s:
                 self._due_s = now_s + self._interval_s
             self._want(mains, self._machine.sources.keys())
-        elif mains and now_s < self._quick_until_s:
-            self._want(mains, self._quick_sources(now_s))
+        elif mains and now_s < self._quick_until_s and (quick := self._quick_sources(now_s)):
+            self._want(mains, quick)
         return [
             self._event(name, measured, mains)
             for name in self._machine.sources
@@ -99,7 +100,7 @@ class ReadingRounds:
 
     def _want(self, mains: Mains, sources: Collection[str]) -> None:
         now_s = self._clock()
-        self._quick_due_s |= {name: now_s + _QUICK_S.get(name, 0.0) for name in sources}
+        self._quick_due_s |= {name: now_s + _QUICK_S[name] for name in _QUICK_S.keys() & sources}
         self._machine.pids = frozenset(meta.pid for meta in mains.values())
         self._machine.loop_threads = {
             meta.pid: meta.thread for meta in mains.values() if meta.thread

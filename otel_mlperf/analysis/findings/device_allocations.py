@@ -20,29 +20,37 @@ if TYPE_CHECKING:
 
 _FEWEST: Final = 2
 """Stretches between two readings, in the run's later half, in each of which it asks."""
-_ASKED: Final = """WITH read AS (
-    SELECT rank, restart, labels ->> $device AS device, time_ns, lag(time_ns) OVER series AS since,
-        value - lag(value) OVER series AS times,
-        min(time_ns) OVER all_of_it AS first, max(time_ns) OVER all_of_it AS last
-    FROM readings WHERE name = $name AND rank IS NOT NULL
-    WINDOW all_of_it AS (PARTITION BY rank, restart, labels),
-        series AS (PARTITION BY rank, restart, labels ORDER BY time_ns)),
-stretches AS (SELECT read.rank, read.restart, device, since, times, count(*) AS steps
-    FROM read JOIN steps s ON s.rank = read.rank AND s.restart = read.restart
-        AND s.end_ns > since AND s.end_ns <= read.time_ns
-    WHERE since >= first + (last - first) / 2 GROUP BY ALL)
+_ASKED: Final = """WITH done AS (
+    SELECT rank, restart, end_ns,
+        row_number() OVER (PARTITION BY rank, restart ORDER BY end_ns) AS steps
+    FROM steps WHERE phase = $phase),
+read AS (SELECT rank, restart, labels ->> $device AS device, time_ns, value FROM readings
+    WHERE name = $name AND rank IS NOT NULL),
+known AS (SELECT read.rank AS rank, read.restart AS restart, device, steps,
+        max(time_ns) AS time_ns, max(value) AS value
+    FROM read ASOF JOIN done ON read.rank = done.rank AND read.restart = done.restart
+        AND read.time_ns >= done.end_ns GROUP BY ALL),
+stretches AS (SELECT rank, restart, device, value - lag(value) OVER series AS times,
+        steps - lag(steps) OVER series AS steps, lag(time_ns) OVER series AS since,
+        (min(time_ns) OVER of_all + max(time_ns) OVER of_all) / 2 AS middle
+    FROM known WINDOW of_all AS (PARTITION BY rank, restart, device),
+        series AS (PARTITION BY rank, restart, device ORDER BY time_ns))
 SELECT rank, device, sum(times), sum(steps)::DOUBLE, min(times / steps) FROM stretches
-GROUP BY rank, restart, device HAVING count(*) >= $fewest ORDER BY 5 DESC"""
+WHERE since >= middle GROUP BY rank, restart, device
+HAVING count(*) >= $fewest ORDER BY 5 DESC"""
 
 
 def find_device_allocations(numbers: RunNumbers) -> list[Finding]:
     """One, of the rank and device that ask most often in the run's later half."""
-    row = row_of("device_allocations")
+    row, steps_of_run = row_of("device_allocations"), numbers.summary.steps
+    if steps_of_run is None:
+        return []
     busy = read_gpu_busy(numbers)
     for rank, index, times, steps, least in numbers.store.rows(
         _ASKED,
         name=names.CUDA_DEVICE_ALLOCATIONS.name,
         device=label_path(names.DEVICE_INDEX),
+        phase=steps_of_run.phase,
         fewest=_FEWEST,
     ):
         if row.holds(least):

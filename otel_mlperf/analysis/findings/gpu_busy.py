@@ -22,10 +22,10 @@ _FEWEST: Final = 3
 _BUSY: Final = """WITH own AS (
     SELECT DISTINCT rank, labels ->> $gpu AS gpu FROM readings
     WHERE name = $memory AND rank IS NOT NULL),
-bounds AS (SELECT rank, min(end_ns) AS first, max(end_ns) AS last FROM steps
-    WHERE phase = $phase GROUP BY rank),
+bounds AS (SELECT rank, restart, min(end_ns) AS first, max(end_ns) AS last FROM steps
+    WHERE phase = $phase GROUP BY rank, restart),
 read AS (SELECT own.rank AS rank, value, time_ns - coalesce(lag(time_ns) OVER (
-        PARTITION BY own.rank, own.gpu ORDER BY time_ns), first) AS held_ns
+        PARTITION BY own.rank, bounds.restart, own.gpu ORDER BY time_ns), first) AS held_ns
     FROM readings r JOIN own ON r.labels ->> $gpu = own.gpu JOIN bounds ON bounds.rank = own.rank
     WHERE r.name = $utilization AND r.labels ->> $task = $general AND time_ns > first
         AND time_ns <= last)
@@ -54,8 +54,11 @@ def read_gpu_busy(numbers: RunNumbers) -> dict[int, float]:
 
 
 def most_to_win(numbers: RunNumbers) -> float:
-    """Share of a step that can be won at most by what the host does: what the idlest GPU idles.
+    """Share of a step that can be won at most by what the host does: what its GPU idles.
 
-    1.0 where that is not known, or no GPU is used: all of it.
+    1.0, all of it, where that is not known, where no GPU is used, and of several ranks: the kernel
+    of a collective runs while it waits for another rank.
     """
+    if numbers.summary.ranks > 1:
+        return 1.0
     return 1 - min(read_gpu_busy(numbers).values(), default=0.0)

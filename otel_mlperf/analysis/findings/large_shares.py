@@ -51,8 +51,11 @@ def find_large_shares(numbers: RunNumbers) -> list[Finding]:
             if row.category == names.GARBAGE_COLLECTION and not row.beside
         )
         if _collecting_steps(numbers) >= _FEWEST_COLLECTING:
-            lost = min(collected, most_to_win(numbers))
-            found += _finding("garbage_collection", lost, "step", summary)
+            found += [
+                _bounded(one, numbers)
+                for one in _finding("garbage_collection", collected, "step", summary)
+                if row_of(one.id).holds(most_to_win(numbers))
+            ]
         # Where nothing at all was named there is nothing that could be uncovered.
         if len(steps.rows) > 1:
             found += [
@@ -88,6 +91,14 @@ def _checkpoints(saved: float, numbers: RunNumbers) -> list[Finding]:
         )
         for one in found
     ]
+
+
+def _bounded(finding: Finding, numbers: RunNumbers) -> Finding:
+    """With no more to win than the GPU idles."""
+    most, gain = most_to_win(numbers), finding.gain
+    if gain is None or gain.high <= most:
+        return finding
+    return replace(finding, gain=replace(gain, low=min(gain.low, most), high=most))
 
 
 def _with_line(finding: Finding, numbers: RunNumbers) -> Finding:

@@ -45,15 +45,16 @@ _LATE: Final = """WITH read AS (
     SELECT rank, restart, coalesce(labels ->> $device, '') AS device, time_ns,
         sum(value) AS bytes FROM readings
     WHERE name = $name AND labels ->> $key = $value GROUP BY ALL),
-bounds AS (
-    SELECT rank, restart, device, min(time_ns) AS first, max(time_ns) AS last
-    FROM read GROUP BY ALL),
 stepped AS (
     SELECT rank, restart, min(end_ns) AS began, max(end_ns) AS ended FROM steps GROUP BY ALL),
-late AS (SELECT read.*, (time_ns - first) / 1e9 AS at_s
-    FROM read JOIN bounds USING (rank, restart, device) LEFT JOIN stepped USING (rank, restart)
-    WHERE time_ns >= greatest(first + (last - first) / 3, coalesce(began, 0))
-        AND time_ns <= coalesce(ended, time_ns))
+until AS (SELECT read.*, coalesce(began, 0) AS began
+    FROM read LEFT JOIN stepped USING (rank, restart) WHERE time_ns <= coalesce(ended, time_ns)),
+bounds AS (
+    SELECT rank, restart, device, min(time_ns) AS first, max(time_ns) AS last
+    FROM until GROUP BY ALL),
+late AS (SELECT until.*, (time_ns - first) / 1e9 AS at_s
+    FROM until JOIN bounds USING (rank, restart, device)
+    WHERE time_ns >= greatest(first + (last - first) / 3, began))
 SELECT rank, device, list(at_s ORDER BY time_ns), list(bytes ORDER BY time_ns)
 FROM late GROUP BY rank, restart, device HAVING count(*) >= $fewest
 ORDER BY rank, restart, device"""

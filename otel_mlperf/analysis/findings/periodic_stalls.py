@@ -8,6 +8,7 @@ that ran ahead of it waits in a stall for what has to be done in any case: that 
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -42,6 +43,15 @@ _GRAVE: Final = 0.1
 """Share of the steps' time from which on it is a warning, whatever it is that takes longer."""
 _LEAST_NS: Final = 1_000_000
 """Of a stall that takes a smaller share: a loop of steps that short does more than its steps."""
+_LOST: Final = ", of which {share:.1%} are lost: the GPU works meanwhile"
+_MOST_LOST: Final = 0.9
+"""Part of a stall from which on all of it is lost, as far as anybody can tell."""
+_SURE: Final = 2.0
+"""Standard errors."""
+_MEDIAN_ERROR: Final = 1.2533
+"""Of a median, as part of that of a mean: the root of half of pi."""
+_QUARTILES: Final = 1.349
+"""Standard deviations between the quartiles."""
 _ELSEWHERE: Final = (
     names.DATA_LOADING, names.GARBAGE_COLLECTION, names.COMPILE, names.CHECKPOINT,
 )  # fmt: skip
@@ -59,8 +69,8 @@ def find_periodic_stall(numbers: RunNumbers) -> list[Finding]:
     usual, stall = float(np.median(series.durations_ns)), float(series.durations_ns[stalls].mean())
     stalled_ns = float((series.durations_ns[stalls] - usual).sum())
     made_up_ns = _made_up_ns(series, comb) if numbers.uses_gpu else 0.0
-    lost = max(0.0, stalled_ns - made_up_ns) / float(series.durations_ns.sum())
-    share = min(lost, most_to_win(numbers))
+    all_ns = float(series.durations_ns.sum())
+    share = min(max(0.0, stalled_ns - made_up_ns) / all_ns, most_to_win(numbers))
     section, is_elsewhere = _longer_section(numbers, series, stalls)
     is_small = share < _GRAVE
     if stall < _LONG * usual or not row.holds(share):
@@ -69,16 +79,19 @@ def find_periodic_stall(numbers: RunNumbers) -> list[Finding]:
         return []
     costliest = most_uncovered(numbers) if section == NOT_IN_A_SPAN else None
     shown_as = "no section" if section == NOT_IN_A_SPAN else section
-    words = {"period": comb.period, "times": stall / usual, "section": shown_as, "value": share}
+    told = stalled_ns / all_ns
+    words = {"period": comb.period, "times": stall / usual, "section": shown_as, "value": told}
+    lost = _LOST.format(share=share) if share < _MOST_LOST * told else ""
     last = int(series.numbers[stalls].max())
     return [
         Finding(
             id=row.id,
             severity="info" if is_small else row.severity,
-            summary=row.summary.format(**words) + (costliest.words if costliest else ""),
+            summary=row.summary.format(**words) + lost + (costliest.words if costliest else ""),
             action=row.action.format(**words),
             evidence={
-                "share": share,
+                "share": told,
+                "lost_share": share,
                 "period": float(comb.period),
                 "stalls": float(stalls.sum()),
                 "usual_ns": usual,
@@ -102,18 +115,30 @@ def find_stalls(series: StepSeries) -> Comb | None:
 
 
 def _made_up_ns(series: StepSeries, comb: Comb) -> float:
-    """By what the steps behind the stalls are shorter than those before the next, all together.
+    """By what the steps right behind the stalls are shorter than those before the next.
 
     A host that runs ahead of its GPU waits in a stall for what has to be done in any case. Then it
-    takes for some steps what launching takes, and what the GPU takes when enough waits again. Each
-    is the middle one of its place behind the stalls: a collection of garbage makes up for nothing.
+    takes for some steps what launching takes, and what the GPU takes when enough waits again. At
+    each place behind the stalls the middle step counts, as long as it is surely shorter.
     """
     behind = series.numbers - comb.first
     within = (behind >= 0) & (series.numbers < comb.last + comb.period)
     place, times = behind[within] % comb.period, series.durations_ns[within]
     full = float(np.median(times[place >= comb.period / 2]))
-    shorter = (full - np.median(times[place == n]) for n in range(1, comb.period) if n in place)
-    return max(0.0, float(sum(shorter))) * int((place == 0).sum())
+    order = np.argsort(place, kind="stable")
+    made_up = 0.0
+    for at_place in np.split(times[order], np.flatnonzero(np.diff(place[order])) + 1)[1:]:
+        shorter = full - float(np.median(at_place))
+        if not shorter > _SURE * _error_of_median(at_place):
+            break
+        made_up += shorter * len(at_place)
+    return made_up
+
+
+def _error_of_median(values: NDArray[np.float64]) -> float:
+    """Its standard error, by the half of the values that lies in the middle (normal deviation)."""
+    low, high = (float(value) for value in np.quantile(values, (0.25, 0.75)))
+    return _MEDIAN_ERROR * (high - low) / _QUARTILES / math.sqrt(len(values))
 
 
 def _limits(series: StepSeries) -> list[float]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import cached_property, wraps
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from otel_mlperf.analysis.steps.step_series import read_section_series, read_step_series
 from otel_mlperf.analysis.steps.step_shares import NOT_IN_A_SPAN
@@ -13,9 +13,12 @@ if TYPE_CHECKING:
 
     from otel_mlperf.analysis.steps.step_series import SectionSeries, StepSeries
     from otel_mlperf.analysis.summary.summary_shapes import Summary
+    from otel_mlperf.names import Metric
     from otel_mlperf.store.table_reader import Store
 
 T = TypeVar("T")
+_LATEST: Final = """SELECT rank, arg_max(value, time_ns) FROM readings
+WHERE name = $name AND rank IS NOT NULL GROUP BY rank ORDER BY rank"""
 
 
 class RunNumbers:
@@ -56,6 +59,10 @@ class RunNumbers:
         """Whether some process of the run does, or a GPU of it was read."""
         ((gpus,),) = self.store.rows("SELECT count(*) FROM processes WHERE has_gpu")
         return bool(gpus) or self.summary.gpu is not None
+
+    def latest(self, metric: Metric) -> dict[int, float]:
+        """What was read last of a metric that each rank has once, by rank."""
+        return dict(self.store.rows(_LATEST, name=metric.name))
 
     @property
     def _has_warm_up(self) -> bool:

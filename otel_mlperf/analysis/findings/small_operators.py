@@ -42,8 +42,6 @@ _REUSED: Final = 40.0
 """Operations for each weight, from which on layers are called in a loop; three to ten are usual."""
 _LEAST_COMPUTING: Final = 0.1
 """Share of a step that the passes take, below which there is little to be won by them."""
-_NODES: Final = """SELECT rank, arg_max(value, time_ns) FROM readings
-WHERE name = $name AND rank IS NOT NULL GROUP BY rank ORDER BY rank"""
 _PASSES: Final = """SELECT rank, spent / backwards, coalesce(forwards, 0) / backwards FROM (
     SELECT rank, sum(sum_ns) FILTER (name = $backward) AS spent,
         sum(count) FILTER (name = $backward) AS backwards,
@@ -106,9 +104,8 @@ def find_small_operators(numbers: RunNumbers) -> list[Finding]:
         for one in shares.ranks
         if one.main_on_cpu
     }
-    selects = dict(numbers.store.rows(_NODES, name=names.GRAPH_SELECTS.name))
-    weights = dict(numbers.store.rows(_NODES, name=names.GRAPH_WEIGHTS.name))
-    for rank, nodes in numbers.store.rows(_NODES, name=names.GRAPH_NODES.name):
+    selects, weights = numbers.latest(names.GRAPH_SELECTS), numbers.latest(names.GRAPH_WEIGHTS)
+    for rank, nodes in numbers.latest(names.GRAPH_NODES).items():
         pass_ns, calls = passes.get(rank, (0.0, 0.0))
         each_ns = pass_ns / nodes if nodes >= _MANY else 0.0
         each_ns *= running.get(rank, 1.0)

@@ -1,6 +1,7 @@
 """Where was allocated on CUDA devices, kept for the moment at which memory runs out?
 
-PyTorch keeps it itself, the newest so many allocations with their stacks, where the setting asks
+PyTorch keeps it itself, so many of the newest entries with their stacks (an allocation and its end
+are some two), where the setting asks
 for it: from the first step in which CUDA is in use until the run's end. Where the program has it
 kept already, it stays as it is.
 """
@@ -21,14 +22,14 @@ if TYPE_CHECKING:
     from otel_mlperf.recorder.lifecycle.run import Run
 
 _OF_TORCH: Final = "/torch/"
-UNKNOWN: Final = "not known: OTEL_MLPERF_CUDA_MEMORY_HISTORY says how many allocations are kept"
+UNKNOWN: Final = "not known: OTEL_MLPERF_CUDA_MEMORY_HISTORY says how many entries are kept"
 
 
 class AllocationHistory:
     """Has it kept for one run.
 
     Args:
-        entries: so many allocations.
+        entries: so many at most.
         find_torch: finds torch once CUDA is initialised.
     """
 

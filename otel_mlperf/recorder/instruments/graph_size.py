@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from otel_mlperf import names
+from otel_mlperf.foreign_errors import raise_foreign
+from otel_mlperf.recorder.core.faults import internal_error
 from otel_mlperf.recorder.instruments.costly_settings import read_costly_settings
 
 if TYPE_CHECKING:
@@ -30,10 +32,11 @@ def count_operations(tensors: Any) -> dict[names.Metric, int]:
     a dimension, ``x[:, t]``; and those at which a gradient arrives: one for each weight, however
     often it is used. These are not told where it is torch's own RNN that goes through time.
     """
-    return _count(_nodes_behind(tensors))
+    return _count(nodes_behind(tensors))
 
 
-def _nodes_behind(tensors: Any) -> set[Any]:
+def nodes_behind(tensors: Any) -> set[Any]:
+    """The nodes of autograd's graph behind a tensor or several, up to ``MOST``."""
     given = tensors if isinstance(tensors, (tuple, list)) else [tensors]
     waiting = [getattr(tensor, "grad_fn", None) for tensor in given]
     seen: set[Any] = set()
@@ -57,11 +60,30 @@ def _is_rnn(kinds: list[str]) -> bool:
     return _PART in kinds or 2 * kinds.count(_SLICE) >= products > 0
 
 
-def tell_size(tensors: Any, cells: Cells) -> None:
-    """Counts them, and writes the numbers for the agent to read."""
-    nodes = _nodes_behind(tensors)
-    for metric, count in (_count(nodes) | read_costly_settings(nodes)).items():
-        cells.set(metric.name, metric.unit, count)
+def tell_size(tensors: Any, cells: Cells, *, at_pass: bool = True) -> None:
+    """Counts them, and writes the numbers for the agent to read, with what makes the pass longer.
+
+    Args:
+        tensors: that the pass begins at.
+        cells: of the recorder.
+        at_pass: whether it is about to begin. Behind it anomaly detection may be off again.
+    """
+    nodes = nodes_behind(tensors)
+    _tell(_count(nodes), cells)
+    try:
+        settings = read_costly_settings(nodes)
+    except Exception as error:  # noqa: BLE001 - nodes of another torch may say other things
+        raise_foreign(error)
+        internal_error(error)
+        return
+    if not at_pass and not settings.get(names.AUTOGRAD_ANOMALY):
+        settings.pop(names.AUTOGRAD_ANOMALY, None)
+    _tell(settings, cells)
+
+
+def _tell(values: Mapping[names.Metric, int], cells: Cells) -> None:
+    for metric, value in values.items():
+        cells.set(metric.name, metric.unit, value)
 
 
 def look_behind_loss(kept: dict[type, Any], cells: Cells, values: Mapping[str, Any]) -> None:
@@ -93,7 +115,7 @@ class _Losses:
         if _has_graph(loss):
             self._passes += 1
             if self._passes in COUNTED:
-                tell_size(loss, cells)
+                tell_size(loss, cells, at_pass=False)
 
 
 def _has_graph(value: Any) -> bool:

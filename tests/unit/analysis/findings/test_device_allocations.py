@@ -13,9 +13,11 @@ from otel_mlperf.analysis.findings.finding_sources import judge_run
 from otel_mlperf.store.run_folders import read_run
 
 
-def judged(tmp_path, of_second, busy=None):
+def judged(tmp_path, of_second, busy=None, validates=False):
     """Findings of 40 s of steps of 100 ms, with so many allocations up to each second."""
     run = RunFolderBuilder(tmp_path)
+    for n in range(4000 if validates else 0):
+        run.step(n, n * 10 * MS, {"forward": 9 * MS}, own=MS, phase="validate")
     for n in range(400):
         run.step(n, n * 100 * MS, {"forward": 90 * MS}, own=10 * MS)
     for second in range(0, 41, 5):
@@ -35,9 +37,16 @@ def test_a_cache_that_is_emptied_each_step_is_found(tmp_path):
     """Twelve for each of ten steps a second; how long the GPU idles for it nobody knows."""
     (one,) = judged(tmp_path, lambda second: 120 * second)
 
-    assert "asks the driver for memory 12 times a step" in one.summary
+    assert "asks the driver for memory 12.0 times a step" in one.summary
     assert (one.where.rank, one.where.device, one.gain) == (0, "cuda:1", None)
-    assert one.evidence == {"allocations": 2400, "steps": 200}
+    assert one.evidence == {"allocations": 1800, "steps": 150}
+
+
+def test_steps_of_another_phase_ask_for_nothing(tmp_path):
+    """Ten short ones of a validation beside each."""
+    (one,) = judged(tmp_path, lambda second: 13 * second, validates=True)
+
+    assert "asks the driver for memory 1.3 times a step" in one.summary
 
 
 def test_no_more_is_won_than_the_gpu_idles(tmp_path):

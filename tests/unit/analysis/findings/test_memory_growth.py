@@ -136,7 +136,16 @@ def test_what_is_given_back_after_the_last_step_hides_no_growth(tmp_path):
         read_device_memory(run, second, 400 + 500 * second)
     read_device_memory(run, 60.5, 65)
 
-    assert "by 15,000 MiB" in found_in(run)["memory_growth"].summary
+    assert "by 17,500 MiB" in found_in(run)["memory_growth"].summary
+
+
+def test_what_comes_after_the_last_step_hides_no_growth(tmp_path):
+    """It is exported, or a notebook stays open, for twice as long as the steps took."""
+    run = steady(tmp_path)
+    for second in range(0, 200, 5):
+        read_device_memory(run, second, 400 + 500 * min(second, 60))
+
+    assert "by 20,000 MiB" in found_in(run)["memory_growth"].summary
 
 
 def test_a_noisy_growth_is_found_with_how_sure_it_is(tmp_path):

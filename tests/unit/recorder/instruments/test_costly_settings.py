@@ -2,50 +2,113 @@
 
 from __future__ import annotations
 
+import sys
+from types import SimpleNamespace
+
 import pytest
 import torch
+from cell_values import series
 
+import otel_mlperf as om
 from otel_mlperf import names
+from otel_mlperf.journal.layout import Word
 from otel_mlperf.recorder.instruments.costly_settings import count_float32, read_costly_settings
+from otel_mlperf.recorder.instruments.graph_size import nodes_behind, tell_size
 
 
-def nodes_of(tensor):
-    """Of a graph, each once."""
-    waiting, seen = [tensor.grad_fn], set()
-    while waiting:
-        node = waiting.pop()
-        if node is not None and node not in seen:
-            seen.add(node)
-            waiting += [above for above, _ in node.next_functions]
-    return seen
+def gauges(recording):
+    """What was told, by name."""
+    return {name: value for (name, _), value in series(recording, "gauge").items()}
+
+
+def on_a_device():
+    """A node of a product of 200 × 300 by 300 × 400 numbers on a GPU."""
+    result = SimpleNamespace(device=torch.device("cuda"), dtype=torch.float32)
+    return SimpleNamespace(
+        name=lambda: "MmBackward0", _input_metadata=(result,), next_functions=((1, 0), (None, 0)),
+        _saved_self_sym_sizes=(200, 300), _saved_self_sym_strides=(300, 1),
+        _saved_mat2_sym_sizes=(300, 400),
+    )  # fmt: skip
+
+
+@pytest.fixture
+def precision(monkeypatch):
+    """A torch that uses CUDA, and answers with what the dictionary says of its precision."""
+    answers = {"is": "highest"}
+
+    def asked():
+        if answers["is"] is None:
+            raise RuntimeError("set in the old way and in the new one")
+        return answers["is"]
+
+    faked = SimpleNamespace(
+        is_anomaly_enabled=lambda: False, get_float32_matmul_precision=asked,
+        cuda=SimpleNamespace(is_initialized=lambda: True),
+    )  # fmt: skip
+    monkeypatch.setitem(sys.modules, "torch", faked)
+    return answers
 
 
 def test_operations_of_products_are_those_of_their_shapes():
-    """A batch of 6 × 5 rows through two layers; its own gradient nobody asks for."""
-    model = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.ReLU(), torch.nn.Linear(16, 4))
-    nodes = nodes_of(model(torch.randn(6, 5, 8)).sum())
+    """A batch of 26 × 5 rows through two layers; its own gradient nobody asks for."""
+    model = torch.nn.Sequential(
+        torch.nn.Linear(128, 256), torch.nn.ReLU(), torch.nn.Linear(256, 140)
+    )
+    nodes = nodes_behind(model(torch.randn(26, 5, 128)).sum())
 
-    forward = [2 * 30 * 8 * 16, 2 * 30 * 16 * 4]
+    forward = [2 * 130 * 128 * 256, 2 * 130 * 256 * 140]
     assert count_float32(nodes, "cpu") == 2 * forward[0] + 3 * forward[1]
     assert count_float32(nodes) == 0
 
 
 def test_a_product_of_two_matrices_has_two_gradients():
     """As many operations for each, also after the backward pass."""
-    a, b = torch.randn(3, 4, requires_grad=True), torch.randn(4, 5, requires_grad=True)
+    a, b = torch.randn(130, 140, requires_grad=True), torch.randn(140, 150, requires_grad=True)
     loss = (a @ b).sum()
     loss.backward()
 
-    assert count_float32(nodes_of(loss), "cpu") == 3 * 2 * 3 * 4 * 5
+    assert count_float32(nodes_behind(loss), "cpu") == 3 * 2 * 130 * 140 * 150
 
 
-def test_smaller_types_do_not_count():
-    """Under autocast the products are in bfloat16."""
-    model = torch.nn.Linear(8, 16)
+def test_what_gains_nothing_does_not_count():
+    """Under autocast products are in bfloat16; thin ones wait for memory, sparse ones are few."""
+    model, x = torch.nn.Linear(256, 256), torch.randn(256, 256, requires_grad=True)
     with torch.autocast("cpu", torch.bfloat16):
-        loss = model(torch.randn(6, 8)).sum()
+        smaller = model(x).sum()
+    thin = torch.nn.Linear(256, 16)(x).sum()
+    sparse = (torch.eye(256).to_sparse() @ x).sum()
 
-    assert count_float32(nodes_of(loss), "cpu") == 0
+    for loss in (smaller, thin, sparse):
+        assert count_float32(nodes_behind(loss), "cpu") == 0
+
+
+def test_products_of_a_gpu_count_while_they_are_exact(recording, precision):
+    """What was told is taken back once TF32 is allowed; unknown is neither."""
+    nodes, counted = [on_a_device()], 2 * 2 * 200 * 300 * 400
+    assert read_costly_settings(nodes)[names.GRAPH_FLOAT32] == counted
+    precision["is"] = "high"
+    assert read_costly_settings(nodes)[names.GRAPH_FLOAT32] == 0
+    precision["is"] = None
+    assert names.GRAPH_FLOAT32 not in read_costly_settings(nodes)
+
+
+def test_a_node_that_says_other_things_costs_no_other_number(recording, precision):
+    """Of another version of torch: the size of the graph is told all the same."""
+    recording.may_fail = True
+    tell_size(SimpleNamespace(grad_fn=OtherNode()), recording.recorder.cells)
+
+    assert gauges(recording)[names.GRAPH_NODES.name] == 1
+    assert recording.word(Word.INTERNAL_ERRORS) == 1
+
+
+class OtherNode:
+    """A product on a device that does not say of which shapes."""
+
+    next_functions = ()
+    _input_metadata = on_a_device()._input_metadata
+
+    def name(self):
+        return "MmBackward0"
 
 
 @pytest.mark.parametrize("is_on", [False, True])
@@ -56,17 +119,34 @@ def test_anomaly_detection_is_seen(is_on):
         assert read_costly_settings([]) == {names.AUTOGRAD_ANOMALY: int(is_on)}
 
 
+@pytest.mark.filterwarnings("ignore:Anomaly Detection has been enabled")
+def test_a_log_behind_the_pass_does_not_say_that_it_was_off(recording):
+    """It may have been on around the pass alone."""
+    weight = torch.ones(3, requires_grad=True)
+    for _ in range(2):
+        with torch.autograd.set_detect_anomaly(True):
+            loss = (weight * 2).sum()
+            loss.backward()
+        om.log(loss=loss)
+    assert names.AUTOGRAD_ANOMALY.name not in gauges(recording)
+    with torch.autograd.set_detect_anomaly(True):
+        for _ in range(18):
+            om.log(loss=(weight * 2).sum())
+
+    assert gauges(recording)[names.AUTOGRAD_ANOMALY.name] == 1
+
+
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
-@pytest.mark.parametrize(
-    ("precision", "operations"), [("highest", 2 * 2 * 6 * 8 * 16), ("high", None)]
-)
-def test_products_of_a_device_count_without_tf32(precision, operations):
+@pytest.mark.parametrize("kind", ["highest", "high"])
+def test_products_of_a_real_device(kind):
     """By the precision that is set."""
     before = torch.get_float32_matmul_precision()
-    torch.set_float32_matmul_precision(precision)
+    torch.set_float32_matmul_precision(kind)
     try:
-        nodes = nodes_of(torch.nn.Linear(8, 16).cuda()(torch.randn(6, 8, device="cuda")).sum())
-        assert read_costly_settings(nodes).get(names.GRAPH_FLOAT32) == operations
+        x = torch.randn(200, 300, device="cuda")
+        nodes = nodes_behind(torch.nn.Linear(300, 400).cuda()(x).sum())
+        expected = 2 * 2 * 200 * 300 * 400 if kind == "highest" else 0
+        assert read_costly_settings(nodes)[names.GRAPH_FLOAT32] == expected
     finally:
         torch.set_float32_matmul_precision(before)
