@@ -123,6 +123,8 @@ class Capture:
         self._profiler.acc_events = True
         with quiet(), profiler_lock.calling():
             self._profiler.prepare_trace()
+        # Else torch makes an object of each event when it stops, and these hold each other.
+        self._profiler.profiler.acc_events = False
         return None
 
     def start(self) -> Skipped | None:
