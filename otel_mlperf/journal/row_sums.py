@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from otel_mlperf.journal.layout import Kind
+from otel_mlperf.journal.layout import Flag, Kind
 from otel_mlperf.journal.ring_scan import ROW_TYPE, rows_of_kind
 
 if TYPE_CHECKING:
@@ -78,7 +78,27 @@ def own_times(
     known = np.flatnonzero(np.isin(spans, np.fromiter(inside.by_section, np.uint64)))
     for i, span, track in zip(known, spans[known].tolist(), tracks[known].tolist(), strict=True):
         own[i] -= inside.take(span, track)
+    _take_pauses(inside, sections, own)
     return own.clip(min=0)
+
+
+def _take_pauses(inside: Inside, sections: Rows, own: NDArray[np.int64]) -> None:
+    """Takes each garbage collection from the innermost section of its track that holds it."""
+    is_pause = sections["flags"] & Flag.PAUSE != 0
+    columns = (sections[key][is_pause].tolist() for key in ("track", "start", "end"))
+    for pause in zip(*columns, strict=True):
+        inside.pause(*pause)
+    for track, pauses in [*inside.pauses.items()]:
+        mine = np.flatnonzero(~is_pause & (sections["track"] == np.uint64(track)))
+        starts, ends = sections["start"][mine], sections["end"][mine]
+        left = []
+        for start, end in pauses:
+            holds = np.flatnonzero((starts <= np.uint64(start)) & (ends >= np.uint64(end)))
+            if len(holds):
+                own[mine[holds[(ends - starts)[holds].argmin()]]] -= end - start
+            else:
+                left.append((start, end))
+        inside.pauses[track] = left
 
 
 def _keep(

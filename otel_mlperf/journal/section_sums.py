@@ -20,6 +20,9 @@ from otel_mlperf.journal.layout import HISTOGRAM_SCALE, START
 from otel_mlperf.whole_file import open_at_once, write_whole
 
 _MOST_OPEN: Final = 4096
+_MOST_PAUSES: Final = 64
+"""Of a track, in sections that are open: of an outer one that holds more of them itself the first
+are in its self time."""
 
 NewCalls = tuple[int, int, int, int, list[int]]
 """Calls of one name that came since: sum, self time, shortest, longest and each, in ns."""
@@ -71,11 +74,15 @@ class Inside(msgspec.Struct, array_like=True):
     """In ns, by the section's id, then by track."""
     links: dict[int, int] = {}
     """What open steps are in, which their own rows do not say."""
+    pauses: dict[int, list[tuple[int, int]]] = {}
+    """Begin and end of garbage collections, by track: their rows do not say what they fell into."""
 
     def copy(self) -> Inside:
         """The same, to be changed apart."""
         return Inside(
-            {section: dict(of) for section, of in self.by_section.items()}, dict(self.links)
+            {section: dict(of) for section, of in self.by_section.items()},
+            dict(self.links),
+            {track: [*pauses] for track, pauses in self.pauses.items()},
         )
 
     def begin(self, root: int, around: int) -> None:
@@ -98,6 +105,26 @@ class Inside(msgspec.Struct, array_like=True):
     def take(self, section: int, track: int) -> int:
         """A section has ended: how much of it others took on its own track."""
         return self.by_section.pop(section, {}).get(track, 0)
+
+    def pause(self, track: int, start: int, end: int) -> int:
+        """There was a garbage collection, which holds nothing itself: 0."""
+        pauses = self.pauses.setdefault(track, [])
+        pauses.append((start, end))
+        if len(pauses) > _MOST_PAUSES:
+            del pauses[0]
+        return 0
+
+    def held(self, track: int, since: int, until: int) -> int:
+        """A section has ended: how long the collections took that fell into it.
+
+        Of those that hold one the innermost ends first.
+        """
+        pauses = self.pauses.get(track)
+        if not pauses:
+            return 0
+        mine = [(start, end) for start, end in pauses if start >= since and end <= until]
+        self.pauses[track] = [pause for pause in pauses if pause not in mine]
+        return sum(end - start for start, end in mine)
 
     def move(self, section: int, around: int) -> None:
         """A section never was: what was inside it was inside what is around it."""

@@ -86,10 +86,11 @@ def test_the_run_is_one_trace_with_a_root_per_rank(launched):
 @pytest.mark.fault("F58")
 def test_ranks_with_the_same_seed_share_no_span_id(launched):
     """Every span of every rank has an id of its own, and ids are none of each other's either."""
-    found = launched.rows("SELECT rank, span_id FROM spans")
+    found = launched.rows("SELECT rank, span_id, name FROM spans")
     of_rank = [{row["span_id"] for row in found if row["rank"] == rank} for rank in range(RANKS)]
 
-    assert len(found) == RANKS * (STEPS * len(PARTS) + 1)
+    # A collection of garbage may take a millisecond in one of them, and then has a span, too.
+    assert sum(row["name"] in PARTS | {"run"} for row in found) == RANKS * (STEPS * len(PARTS) + 1)
     assert sum(map(len, of_rank)) == len(found)
     assert not of_rank[0] & of_rank[1]
 

@@ -10,7 +10,7 @@ import importlib
 import sys
 from typing import TYPE_CHECKING, Any
 
-from otel_mlperf.journal.layout import ROW, ROW_BYTES, Kind
+from otel_mlperf.journal.layout import ROW, ROW_BYTES, Flag, Kind
 from otel_mlperf.journal.section_sums import Inside
 
 if TYPE_CHECKING:
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from otel_mlperf.recorder.lifecycle.stats_source import Known
 
 _SECTION, _BEGIN, _CANCEL = int(Kind.SECTION), int(Kind.BEGIN), int(Kind.CANCEL)
+_PAUSE = int(Flag.PAUSE)
 _FEW = 400 * ROW_BYTES
 """Bytes of so few rows that columns would not be faster."""
 
@@ -51,7 +52,9 @@ def by_row(rows: bytes, inside: Inside, after: int) -> dict[int, NewCalls]:
     for start, end, span, parent, _, track, name, flags, slot in ROW.iter_unpack(rows):
         kind = flags & 15
         if kind == _SECTION:
-            own = duration = end - start
+            duration = end - start
+            is_pause = flags & _PAUSE
+            own = duration - (inside.pause if is_pause else inside.held)(track, start, end)
             if span in took:
                 own -= took.pop(span).get(track, 0)
             if not parent:

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from otel_mlperf.agent.derivation.running_sums import add_rows
-from otel_mlperf.journal.layout import FIRST_OWN, MOST_OWN, START, Kind
+from otel_mlperf.journal.layout import FIRST_OWN, MOST_OWN, START, Flag, Kind
 from otel_mlperf.journal.ring_scan import ROW_TYPE
 from otel_mlperf.journal.section_sums import RunningSums, read_sums, write_sums
 from otel_mlperf.recorder.lifecycle.stats_source import Known
@@ -137,6 +137,24 @@ def test_cancelled_step_gives_what_was_in_it_to_what_is_around():
         add_rows(told, np.array(some, ROW_TYPE), LATEST)
 
     assert told.marks[START].sections[7].self_ns == 90
+
+
+@pytest.mark.parametrize("cut", range(6))
+def test_a_garbage_collection_is_in_the_innermost_that_holds_it(cut):
+    """Wherever the rows are cut: who holds it may end in a later batch, and be asked for then."""
+    rows = [
+        row(1, 20, 30, 50, name=1, kind=Kind.SECTION | Flag.PAUSE),
+        row(2, 10, 40, 51, parent=52, name=5),
+        row(3, 41, 45, 53, name=1, kind=Kind.SECTION | Flag.PAUSE),
+        row(4, 0, 60, 52, name=6),
+        row(5, 70, 80, 54, track=2, name=7),
+    ]
+    told = RunningSums()
+    for some in (rows[:cut], rows[cut:]):
+        add_rows(told, np.array(some, ROW_TYPE), LATEST)
+    own = {name: of.self_ns for name, of in told.marks[START].sections.items()}
+
+    assert own == {1: 14, 5: 20, 6: 26, 7: 10}
 
 
 def test_newest_own_marks_are_kept():

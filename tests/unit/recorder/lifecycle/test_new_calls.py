@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from otel_mlperf.journal.layout import ROW, Kind
+from otel_mlperf.journal.layout import ROW, Flag, Kind
 from otel_mlperf.journal.row_sums import new_calls as by_column
 from otel_mlperf.journal.section_sums import Inside
 from otel_mlperf.recorder.lifecycle.new_calls import by_row, new_calls
@@ -20,7 +20,7 @@ from otel_mlperf.recorder.lifecycle.stats_source import Known
 OPEN, RUN, OUTERMOST = 7, 9, 11
 ACTS = st.lists(
     st.tuples(
-        st.sampled_from(["open", "open", "step", "close", "close", "cancel", "mark"]),
+        st.sampled_from(["open", "open", "step", "close", "close", "cancel", "mark", "pause"]),
         st.integers(1, 2),
         st.integers(2, 5),
         st.integers(0, 10**6),
@@ -47,6 +47,9 @@ def rows_of(acts):
                 write(now, 0, span, around, track, name, Kind.BEGIN)
         elif act == "mark":
             write(now, 0, 3, 0, 0, 0, Kind.MARK)
+        elif act == "pause":
+            now += 1
+            write(now - 1 - took_ns, now, next(ids), 0, track, 1, Kind.SECTION | Flag.PAUSE)
         elif stack:
             span, start, name_, is_step = stack.pop()
             around = stack[-1][0] if stack else OUTERMOST
@@ -72,6 +75,19 @@ def test_columns_and_rows_come_to_the_same(acts, after):
     found = by_column(text, inside(), after)
 
     assert comparable(found) == comparable(by_row(text, inside(), after))
+
+
+@pytest.mark.parametrize("tell", [by_row, by_column])
+def test_a_garbage_collection_is_in_the_innermost_that_holds_it(tell):
+    """Its row says its time and track alone; self times add up to the time of the outermost."""
+    acts = [
+        ("open", 1, 2, 0), ("open", 1, 3, 100), ("open", 2, 4, 0), ("pause", 1, 0, 49),
+        ("close", 1, 0, 30), ("close", 2, 0, 0), ("pause", 1, 0, 9), ("close", 1, 0, 1),
+    ]  # fmt: skip
+
+    found = tell(b"".join(rows_of(acts)), inside(), 0)
+
+    assert {name: own for name, (_, own, *_) in found.items()} == {1: 60, 2: 101, 3: 30, 4: 80}
 
 
 def loading():
