@@ -12,6 +12,7 @@ import numpy as np
 
 from otel_mlperf.journal.layout import Flag, Kind
 from otel_mlperf.journal.ring_scan import ROW_TYPE, rows_of_kind
+from otel_mlperf.journal.section_sums import MOST_PAUSES
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -85,10 +86,11 @@ def own_times(
 def _take_pauses(inside: Inside, sections: Rows, own: NDArray[np.int64]) -> None:
     """Takes each garbage collection from the innermost section of its track that holds it."""
     is_pause = sections["flags"] & Flag.PAUSE != 0
+    waiting = inside.pauses
     columns = (sections[key][is_pause].tolist() for key in ("track", "start", "end"))
-    for pause in zip(*columns, strict=True):
-        inside.pause(*pause)
-    for track, pauses in [*inside.pauses.items()]:
+    for track, start, end in zip(*columns, strict=True):
+        waiting.setdefault(track, []).append((start, end))
+    for track, pauses in waiting.items():
         mine = np.flatnonzero(~is_pause & (sections["track"] == np.uint64(track)))
         starts, ends = sections["start"][mine], sections["end"][mine]
         left = []
@@ -98,7 +100,7 @@ def _take_pauses(inside: Inside, sections: Rows, own: NDArray[np.int64]) -> None
                 own[mine[holds[(ends - starts)[holds].argmin()]]] -= end - start
             else:
                 left.append((start, end))
-        inside.pauses[track] = left
+        waiting[track] = left[-MOST_PAUSES:]
 
 
 def _keep(

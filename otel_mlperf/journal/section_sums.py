@@ -20,7 +20,7 @@ from otel_mlperf.journal.layout import HISTOGRAM_SCALE, START
 from otel_mlperf.whole_file import open_at_once, write_whole
 
 _MOST_OPEN: Final = 4096
-_MOST_PAUSES: Final = 64
+MOST_PAUSES: Final = 64
 """Of a track, in sections that are open: of an outer one that holds more of them itself the first
 are in its self time."""
 
@@ -110,7 +110,7 @@ class Inside(msgspec.Struct, array_like=True):
         """There was a garbage collection, which holds nothing itself: 0."""
         pauses = self.pauses.setdefault(track, [])
         pauses.append((start, end))
-        if len(pauses) > _MOST_PAUSES:
+        if len(pauses) > MOST_PAUSES:
             del pauses[0]
         return 0
 

@@ -90,6 +90,16 @@ def test_a_garbage_collection_is_in_the_innermost_that_holds_it(tell):
     assert {name: own for name, (_, own, *_) in found.items()} == {1: 60, 2: 101, 3: 30, 4: 80}
 
 
+@pytest.mark.parametrize("tell", [by_row, by_column])
+def test_a_collection_in_each_step_is_in_each(tell):
+    """However many there are in what is added up at once."""
+    acts = [("open", 1, 2, 0), ("pause", 1, 0, 9), ("close", 1, 0, 5)] * 300
+
+    found = tell(b"".join(rows_of(acts)), inside(), 0)
+
+    assert found[2][1] == 300 * 5
+
+
 def loading():
     module = ModuleType("numpy")
     module.__spec__ = SimpleNamespace(_initializing=True)
