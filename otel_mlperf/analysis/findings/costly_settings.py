@@ -15,7 +15,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from otel_mlperf import names
-from otel_mlperf.analysis.findings.gpu_busy import read_gpu_busy
+from otel_mlperf.analysis.findings.gpu_busy import OWN_GPUS, read_gpu_busy
 from otel_mlperf.analysis.steps.step_shares import share_of_passes
 from otel_mlperf.device_peaks import find_peak
 from otel_mlperf.findings.finding import Finding, Gain, Where
@@ -33,11 +33,10 @@ _REACHED: Final = 0.6
 """Part of the peak that products of float32 reach."""
 _LEAST_BUSY: Final = 0.7
 """Utilization of a GPU from which on it sets the pace."""
-_DEVICES: Final = """SELECT own.rank, any_value(known.model) FROM (
-    SELECT DISTINCT rank, labels ->> $gpu AS gpu FROM readings
-    WHERE name = $memory AND rank IS NOT NULL) own
-JOIN (SELECT DISTINCT labels ->> $gpu AS gpu, labels ->> $model AS model FROM readings
-    WHERE name = $limit) known USING (gpu) GROUP BY own.rank"""
+_DEVICES: Final = f"""WITH {OWN_GPUS},
+known AS (SELECT DISTINCT labels ->> $gpu AS gpu, labels ->> $model AS model FROM readings
+    WHERE name = $limit)
+SELECT own.rank, any_value(known.model) FROM own JOIN known USING (gpu) GROUP BY own.rank"""
 _PASSES: Final = """SELECT rank, sum(count) / count(DISTINCT (restart, n)) FROM sections
 WHERE phase = $phase AND name = $backward AND n > 0 GROUP BY rank"""
 
@@ -45,9 +44,9 @@ WHERE phase = $phase AND name = $backward AND n > 0 GROUP BY rank"""
 def find_anomaly_detection(numbers: RunNumbers) -> list[Finding]:
     """One, of the first rank in which it was on when its graph was looked at last."""
     steps, row = numbers.summary.steps, row_of("anomaly_detection")
-    is_on = numbers.latest(names.AUTOGRAD_ANOMALY)
-    operations = _of_a_step(numbers, names.GRAPH_NODES)
-    rank = next((rank for rank in operations if is_on.get(rank)), None)
+    on = [rank for rank, is_on in numbers.latest(names.AUTOGRAD_ANOMALY).items() if is_on]
+    operations = _of_a_step(numbers, names.GRAPH_NODES) if on else {}
+    rank = next((rank for rank in on if rank in operations), None)
     if steps is None or rank is None:
         return []
     most = share_of_passes(steps) or 1.0
@@ -72,7 +71,7 @@ def find_full_precision(numbers: RunNumbers) -> list[Finding]:
     """One, of the first rank whose GPU could make the products of its model in TF32."""
     steps, row = numbers.summary.steps, row_of("full_precision")
     counted = _of_a_step(numbers, names.GRAPH_FLOAT32)
-    if steps is None or not any(counted.values()):
+    if steps is None or not counted:
         return []
     devices, busy = _devices(numbers), read_gpu_busy(numbers)
     most = share_of_passes(steps) or 1.0
@@ -104,15 +103,15 @@ def find_full_precision(numbers: RunNumbers) -> list[Finding]:
 
 
 def _of_a_step(numbers: RunNumbers, metric: names.Metric) -> dict[int, float]:
-    """What a backward pass has of it times those of a step, by rank; none where steps are few.
+    """What a backward pass has of it times those of a step, by rank.
 
-    A program that names no backward passes makes one in a step at least.
+    None where steps are few, or no pass has any of it. A program that names no backward passes
+    makes one in a step at least.
     """
-    steps = numbers.summary.steps
-    if steps is None or steps.count < _FEWEST:
+    steps, latest = numbers.summary.steps, numbers.latest(metric)
+    if steps is None or steps.count < _FEWEST or not any(latest.values()):
         return {}
     passes = dict(numbers.store.rows(_PASSES, phase=steps.phase, backward=names.BACKWARD))
-    latest = numbers.latest(metric)
     return {rank: value * passes.get(rank, 1.0) for rank, value in latest.items()}
 
 

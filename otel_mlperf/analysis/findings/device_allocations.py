@@ -20,12 +20,17 @@ if TYPE_CHECKING:
 
 _FEWEST: Final = 2
 """Stretches between two readings, in the run's later half, in each of which it asks."""
-_ASKED: Final = """WITH done AS (
-    SELECT rank, restart, end_ns,
+# The steps are counted of ranks alone whose allocator asks in the later half at all.
+_ASKED: Final = """WITH read AS (
+    SELECT rank, restart, labels ->> $device AS device, time_ns, value,
+        (min(time_ns) OVER series + max(time_ns) OVER series) / 2 AS middle
+    FROM readings WHERE name = $name AND rank IS NOT NULL
+    WINDOW series AS (PARTITION BY rank, restart, labels ->> $device)),
+asking AS (SELECT rank FROM read WHERE time_ns >= middle
+    GROUP BY rank, restart, device HAVING max(value) > min(value)),
+done AS (SELECT rank, restart, end_ns,
         row_number() OVER (PARTITION BY rank, restart ORDER BY end_ns) AS steps
-    FROM steps WHERE phase = $phase),
-read AS (SELECT rank, restart, labels ->> $device AS device, time_ns, value FROM readings
-    WHERE name = $name AND rank IS NOT NULL),
+    FROM steps WHERE phase = $phase AND rank IN (FROM asking)),
 known AS (SELECT read.rank AS rank, read.restart AS restart, device, steps,
         max(time_ns) AS time_ns, max(value) AS value
     FROM read ASOF JOIN done ON read.rank = done.rank AND read.restart = done.restart
@@ -37,35 +42,35 @@ stretches AS (SELECT rank, restart, device, value - lag(value) OVER series AS ti
         series AS (PARTITION BY rank, restart, device ORDER BY time_ns))
 SELECT rank, device, sum(times), sum(steps)::DOUBLE, min(times / steps) FROM stretches
 WHERE since >= middle GROUP BY rank, restart, device
-HAVING count(*) >= $fewest ORDER BY 5 DESC"""
+HAVING count(*) >= $fewest ORDER BY 5 DESC LIMIT 1"""
 
 
 def find_device_allocations(numbers: RunNumbers) -> list[Finding]:
     """One, of the rank and device that ask most often in the run's later half."""
-    row, steps_of_run = row_of("device_allocations"), numbers.summary.steps
-    if steps_of_run is None:
+    row, figures = row_of("device_allocations"), numbers.summary.steps
+    if figures is None:
         return []
-    busy = read_gpu_busy(numbers)
-    for rank, index, times, steps, least in numbers.store.rows(
+    asked = numbers.store.rows(
         _ASKED,
         name=names.CUDA_DEVICE_ALLOCATIONS.name,
         device=label_path(names.DEVICE_INDEX),
-        phase=steps_of_run.phase,
+        phase=figures.phase,
         fewest=_FEWEST,
-    ):
-        if row.holds(least):
-            # What the GPU idles for it is not known apart from what it idles for other reasons.
-            gain = Gain(low=0.0, high=1 - busy[rank]) if rank in busy else None
-            return [
-                Finding(
-                    id=row.id,
-                    severity=row.severity,
-                    summary=row.summary.format(value=times / steps),
-                    action=row.action,
-                    evidence={"allocations": times, "steps": steps},
-                    where=Where(rank=rank, device=f"cuda:{index}"),
-                    gain=gain,
-                    command=f"otel-mlperf show {numbers.summary.short_id}",
-                )
-            ]
-    return []
+    )
+    if not asked or not row.holds(asked[0][-1]):
+        return []
+    rank, index, times, steps, _ = asked[0]
+    # What the GPU idles for it is not known apart from what it idles for other reasons.
+    idle = {of: 1 - busy for of, busy in read_gpu_busy(numbers).items()}
+    return [
+        Finding(
+            id=row.id,
+            severity=row.severity,
+            summary=row.summary.format(value=times / steps),
+            action=row.action,
+            evidence={"allocations": times, "steps": steps},
+            where=Where(rank=rank, device=f"cuda:{index}"),
+            gain=Gain(low=0.0, high=idle[rank]) if rank in idle else None,
+            command=f"otel-mlperf show {numbers.summary.short_id}",
+        )
+    ]

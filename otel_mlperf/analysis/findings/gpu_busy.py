@@ -19,9 +19,11 @@ if TYPE_CHECKING:
 
 _FEWEST: Final = 3
 """Readings among the steps from which on their mean is that of the steps."""
-_BUSY: Final = """WITH own AS (
+OWN_GPUS: Final = """own AS (
     SELECT DISTINCT rank, labels ->> $gpu AS gpu FROM readings
-    WHERE name = $memory AND rank IS NOT NULL),
+    WHERE name = $memory AND rank IS NOT NULL)"""
+"""Those that a rank's torch has memory of."""
+_BUSY: Final = f"""WITH {OWN_GPUS},
 bounds AS (SELECT rank, restart, min(end_ns) AS first, max(end_ns) AS last FROM steps
     WHERE phase = $phase GROUP BY rank, restart),
 read AS (SELECT own.rank AS rank, value, time_ns - coalesce(lag(time_ns) OVER (
