@@ -51,18 +51,12 @@ def find_large_shares(numbers: RunNumbers) -> list[Finding]:
             if row.category == names.GARBAGE_COLLECTION and not row.beside
         )
         if _collecting_steps(numbers) >= _FEWEST_COLLECTING:
-            found += [
-                _bounded(one, numbers)
-                for one in _finding("garbage_collection", collected, "step", summary)
-                if row_of(one.id).holds(most_to_win(numbers))
-            ]
+            collecting = _finding("garbage_collection", collected, "step", summary)
+            found += _beside_gpu(collecting, numbers)
         # Where nothing at all was named there is nothing that could be uncovered.
         if len(steps.rows) > 1:
-            found += [
-                _with_line(one, numbers)
-                for one in _finding("uncovered", _unexplained(numbers), "step", summary)
-                if row_of(one.id).holds(most_to_win(numbers))
-            ]
+            uncovered = _finding("uncovered", _unexplained(numbers), "step", summary)
+            found += _beside_gpu([_with_line(one, numbers) for one in uncovered], numbers)
     if steps is not None:
         for id, name in (("validation", names.VALIDATE), ("checkpoint", names.SPAN_CHECKPOINT)):
             outside = [one for one in summary.outside if one.name == name]
@@ -93,12 +87,18 @@ def _checkpoints(saved: float, numbers: RunNumbers) -> list[Finding]:
     ]
 
 
-def _bounded(finding: Finding, numbers: RunNumbers) -> Finding:
-    """With no more to win than the GPU idles."""
-    most, gain = most_to_win(numbers), finding.gain
-    if gain is None or gain.high <= most:
-        return finding
-    return replace(finding, gain=replace(gain, low=min(gain.low, most), high=most))
+def _beside_gpu(found: list[Finding], numbers: RunNumbers) -> list[Finding]:
+    """Those for which the GPU idles enough, with no more to win than it does."""
+    most = most_to_win(numbers)
+    return [
+        replace(one, gain=one.gain and _at_most(one.gain, most))
+        for one in found
+        if row_of(one.id).holds(most)
+    ]
+
+
+def _at_most(gain: Gain, most: float) -> Gain:
+    return replace(gain, low=min(gain.low, most), high=min(gain.high, most))
 
 
 def _with_line(finding: Finding, numbers: RunNumbers) -> Finding:
@@ -109,7 +109,7 @@ def _with_line(finding: Finding, numbers: RunNumbers) -> Finding:
     return replace(
         finding,
         summary=finding.summary + costliest.words,
-        gain=Gain(low=0.0, high=min(costliest.share, numbers.uncovered, most_to_win(numbers))),
+        gain=Gain(low=0.0, high=min(costliest.share, numbers.uncovered)),
     )
 
 
