@@ -106,13 +106,12 @@ class Inside(msgspec.Struct, array_like=True):
         """A section has ended: how much of it others took on its own track."""
         return self.by_section.pop(section, {}).get(track, 0)
 
-    def pause(self, track: int, start: int, end: int) -> int:
-        """There was a garbage collection, which holds nothing itself: 0."""
+    def pause(self, track: int, start: int, end: int) -> None:
+        """There was a garbage collection."""
         pauses = self.pauses.setdefault(track, [])
         pauses.append((start, end))
         if len(pauses) > MOST_PAUSES:
             del pauses[0]
-        return 0
 
     def held(self, track: int, since: int, until: int) -> int:
         """A section has ended: how long the collections took that fell into it.

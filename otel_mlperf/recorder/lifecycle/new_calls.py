@@ -53,10 +53,9 @@ def by_row(rows: bytes, inside: Inside, after: int) -> dict[int, NewCalls]:
         kind = flags & 15
         if kind == _SECTION:
             duration = end - start
-            is_pause = flags & _PAUSE
-            own = duration - (inside.pause if is_pause else inside.held)(track, start, end)
-            if span in took:
-                own -= took.pop(span).get(track, 0)
+            own = duration - inside.held(track, start, end) - inside.take(span, track)
+            if flags & _PAUSE:
+                inside.pause(track, start, end)
             if not parent:
                 parent = inside.around(span, 0)  # noqa: PLW2901 - a step's row does not say it
             around = took.setdefault(parent, {})
