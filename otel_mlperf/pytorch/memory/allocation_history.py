@@ -1,9 +1,8 @@
 """Where was allocated on CUDA devices, kept for the moment at which memory runs out?
 
 PyTorch keeps it itself, so many of the newest entries with their stacks (an allocation and its end
-are some two), where the setting asks
-for it: from the first step in which CUDA is in use until the run's end. Where the program has it
-kept already, it stays as it is.
+are some two), where the setting asks for it: from the first step in which CUDA is in use until the
+run's end. Where the program has it kept already, it stays as it is.
 """
 
 from __future__ import annotations

@@ -25,16 +25,6 @@ _PART: Final = "UnbindBackward0"
 _SLICE: Final = "SliceBackward0"
 
 
-def count_operations(tensors: Any) -> dict[names.Metric, int]:
-    """By metric what is in autograd's graph behind a tensor or several, up to ``MOST`` nodes.
-
-    All of its nodes, a part that was compiled is one of them; those that take one element out along
-    a dimension, ``x[:, t]``; and those at which a gradient arrives: one for each weight, however
-    often it is used. These are not told where it is torch's own RNN that goes through time.
-    """
-    return _count(nodes_behind(tensors))
-
-
 def nodes_behind(tensors: Any) -> set[Any]:
     """The nodes of autograd's graph behind a tensor or several, up to ``MOST``."""
     given = tensors if isinstance(tensors, (tuple, list)) else [tensors]
@@ -48,7 +38,13 @@ def nodes_behind(tensors: Any) -> set[Any]:
     return seen
 
 
-def _count(nodes: set[Any]) -> dict[names.Metric, int]:
+def count_operations(nodes: set[Any]) -> dict[names.Metric, int]:
+    """By metric what is among the nodes of a graph.
+
+    All of them, a part that was compiled is one; those that take one element out along
+    a dimension, ``x[:, t]``; and those at which a gradient arrives: one for each weight, however
+    often it is used. These are not told where it is torch's own RNN that goes through time.
+    """
     kinds = [node.name() for node in nodes]
     size = {names.GRAPH_NODES: len(kinds), names.GRAPH_SELECTS: kinds.count(_SELECT)}
     return size if _is_rnn(kinds) else size | {names.GRAPH_WEIGHTS: kinds.count(_WEIGHT)}
@@ -69,7 +65,7 @@ def tell_size(tensors: Any, cells: Cells, *, at_pass: bool = True) -> None:
         at_pass: whether it is about to begin. Behind it anomaly detection may be off again.
     """
     nodes = nodes_behind(tensors)
-    _tell(_count(nodes), cells)
+    _tell(count_operations(nodes), cells)
     try:
         settings = read_costly_settings(nodes)
     except Exception as error:  # noqa: BLE001 - nodes of another torch may say other things
