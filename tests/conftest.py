@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, NoReturn
 import pytest
 import pytest_randomly
 from fault_server import FaultServer
-from hypothesis import HealthCheck, settings
 from nvml import scripted
 from servers import build
 from servers.running import Mlflow
@@ -36,10 +35,7 @@ if TYPE_CHECKING:
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# How long an example takes says how busy the machine is, not whether a promise holds.
-settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile("untimed")
-
+pytest_plugins = ["tiers"]
 _JOURNALS = f"{SHARED_MEMORY}/otel_mlperf-{os.getuid()}/*"
 
 # DeepSpeed offers to be seeded before each test: every session would import it, for ten seconds.

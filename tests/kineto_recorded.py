@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from importlib.util import find_spec
 
 import numpy as np
 import pytest
+import warm_python
 from runs import PROGRAMS
 
 from otel_mlperf.kineto.linking.sections import Sections
@@ -20,7 +20,7 @@ def record(folder, *options):
     """Runs ``programs/profiled.py``; returns the path of its trace."""
     path = folder / "recorded.json"
     command = [sys.executable, str(PROGRAMS / "profiled.py"), str(path), *options]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    done = warm_python.run(command, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr
     return path
 

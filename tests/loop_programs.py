@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import ast
 import json
-import subprocess
 import sys
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import warm_python
 from runs import LIMIT_S, PROGRAMS, Ended, environment
 
 if TYPE_CHECKING:
@@ -97,13 +96,13 @@ def true_counts(name: str) -> list[TrueCounts]:
 _SAID = {"TRUE", "AGAIN", "UNSEEN", "UNMARKED", "STYLE"}
 
 
-def missing_package(name: str) -> str | None:
-    """What a program imports that is not installed here, if anything."""
+def packages_of(name: str) -> list[str]:
+    """The packages that a program imports at its top, but for its own modules."""
     imports = [node for node in ast.parse(_PATHS[name].read_text()).body if type(node) in _IMPORTS]
     modules = [node.module if isinstance(node, ast.ImportFrom) else node.names[0].name
                for node in imports]  # fmt: skip
-    packages = {(module or "").partition(".")[0] for module in modules} - set(_PATHS) - {MARKS.stem}
-    return next((package for package in sorted(packages) if find_spec(package) is None), None)
+    packages = {(module or "").partition(".")[0] for module in modules}
+    return sorted(packages - set(_PATHS) - {MARKS.stem})
 
 
 _IMPORTS = {ast.Import, ast.ImportFrom}
@@ -122,7 +121,7 @@ def start_loop(name: str, style: str, folder: Path) -> Ended:
     runs.mkdir()
     words = [] if style in ("plain", "api") else ["-m", "otel_mlperf", "run"]
     marks = {"plain": "stopwatch", "watched": "stopwatch", "untouched": ""}.get(style, style)
-    done = subprocess.run(
+    done = warm_python.run(
         [sys.executable, *words, _PATHS[name]],
         cwd=folder,
         env=environment(

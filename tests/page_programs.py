@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import os
 import re
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
 from typing import NamedTuple
 
+import warm_python
 from pages import DOCS
 from runs import LIMIT_S, Ended, environment
 
@@ -80,7 +80,7 @@ def run(files: dict[str, str], command: str, folder: Path, **variables: str) -> 
     before = [str(folder), str(Path(sys.executable).parent), os.environ["PATH"]]
     paths = os.pathsep.join(before)
     runs = folder / "otel-runs"
-    done = subprocess.run(
+    done = warm_python.run(
         ["bash", "-euc", command],
         cwd=folder,
         env=environment(runs, PATH=paths, HF_HUB_OFFLINE="1", COLUMNS="80", **variables),
@@ -91,7 +91,7 @@ def run(files: dict[str, str], command: str, folder: Path, **variables: str) -> 
     )
     assert done.returncode == 0, done.stderr
     Ended(done.returncode, done.stdout, done.stderr, runs, folder).settled()
-    return subprocess.check_output(
+    return warm_python.check_output(
         [sys.executable, "-m", "otel_mlperf", "summary"],
         cwd=folder, env=environment(runs, COLUMNS="80"), text=True,
     )  # fmt: skip

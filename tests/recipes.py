@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import os
 import re
-import subprocess
 import sys
 import tomllib
 from pathlib import Path
 from typing import NamedTuple
 
+import warm_python
 from pages import DOCS, ROOT
 
 PAGE = DOCS / "EXTENDING.md"
@@ -73,7 +73,7 @@ def carry_out(recipe, folder):
     for number, check in enumerate(recipe.checks):
         path = work / f"check_{number}.py"
         path.write_text(check)
-        done = subprocess.run(
+        done = warm_python.run(
             [sys.executable, "-c", _PATIENTLY, path], cwd=work, env=environ(site, work),
             capture_output=True, text=True, check=False, timeout=_PATIENCE_S,
         )  # fmt: skip

@@ -14,6 +14,7 @@ from glob import glob  # unlike pathlib's it bears a folder that goes away
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import warm_python
 from servers.running import wait_until
 
 from otel_mlperf.journal.journal_folder import SHARED_MEMORY, SUFFIX
@@ -86,7 +87,7 @@ class Ended:
         if _INCOMPLETE not in self.errors:
             return self.errors
         command = [sys.executable, "-m", "otel_mlperf", "summary", str(self.folder)]
-        return subprocess.check_output(command, env=environment(self.runs), text=True)
+        return warm_python.check_output(command, env=environment(self.runs), text=True)  # type: ignore[no-any-return]
 
 
 def settle(run: Path) -> None:
@@ -121,7 +122,7 @@ class Running:
         self._count, self._until = runs.with_suffix(".count"), runs.with_suffix(".until")
         command = [sys.executable, PROGRAMS / "loop.py", "--count", self._count]
         command += ["--until", self._until, "--steps", str(1 << 30), *arguments]
-        self._process = subprocess.Popen(
+        self._process = warm_python.Popen(
             command, env=environment(runs, **variables), stderr=subprocess.PIPE, text=True
         )
 
@@ -148,7 +149,7 @@ def run_program(runs: Path, *arguments: str, program: str = "loop.py", **variabl
     """Runs a program of ``tests/programs`` to its end, which is not yet the agent's."""
     count = runs.with_suffix(".count")
     command = [sys.executable, str(PROGRAMS / program), "--count", str(count), *arguments]
-    done = subprocess.run(
+    done = warm_python.run(
         command,
         env=environment(runs, **variables),
         capture_output=True,

@@ -7,13 +7,13 @@ Frames and files are read by pandas first: what SQL is asked of them then is wha
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from typing import TYPE_CHECKING, Any
 
 import anyio
 import duckdb
 import pandas as pd
+import warm_python
 from mcp import Client, StdioServerParameters
 from runs import environment
 
@@ -31,7 +31,7 @@ TABLES = ("steps", "sections", "readings", "totals")
 def command(folder: Path, name: str, *options: str) -> str:
     """What a command says of a run."""
     call = [sys.executable, "-m", "otel_mlperf", name, str(folder), *options]
-    return subprocess.run(
+    return warm_python.run(
         call, env=environment(folder.parent), capture_output=True, text=True, check=True
     ).stdout
 

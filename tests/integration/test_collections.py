@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+import warm_python
 from runs import adds_up, environment, run_program
 
 STEP = 3
@@ -23,7 +23,7 @@ print(gc.get_stats()[2]["collections"])
 def asked(ended, *arguments) -> dict:
     """What a command answers of the run, as JSON."""
     command = [sys.executable, "-m", "otel_mlperf", *arguments, "--json"]
-    return json.loads(subprocess.check_output(command, env=environment(ended.runs)))
+    return json.loads(warm_python.check_output(command, env=environment(ended.runs)))
 
 
 def test_a_collection_in_a_wait_for_data_is_named_everywhere(tmp_path) -> None:
@@ -58,7 +58,7 @@ def test_what_recording_loads_brings_no_full_collection_into_the_first_steps(tmp
     recorded = [sys.executable, "-m", "otel_mlperf", "run", *plain[1:]]
 
     counts = [
-        int(subprocess.check_output(call, env=environment(tmp_path), text=True).splitlines()[-1])
+        int(warm_python.check_output(call, env=environment(tmp_path), text=True).splitlines()[-1])
         for call in (plain, recorded)
     ]
 

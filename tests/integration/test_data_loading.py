@@ -8,6 +8,7 @@ import subprocess
 import sys
 
 import pytest
+import warm_python
 from guides import blocks
 from kineto_recorded import needs_torch
 from pages import DOCS
@@ -74,7 +75,7 @@ def folder(tmp_path):
 
 def ours(folder, *words):
     """A command of ours, once it has ended, and the agent of its run too."""
-    done = subprocess.run(
+    done = warm_python.run(
         [sys.executable, "-m", "otel_mlperf", *words],
         cwd=folder, env=environment(folder / "runs"), capture_output=True, text=True,
         timeout=LIMIT_S, check=False,
@@ -126,7 +127,7 @@ def test_a_loader_alone(folder):
 def test_ctrl_c_ends_it(folder):
     """With the code of an interrupt, and without a traceback."""
     command = [sys.executable, "-m", "otel_mlperf", "loader", "train.py:stuck"]
-    with subprocess.Popen(
+    with warm_python.Popen(
         command, cwd=folder, env=environment(folder / "runs"), stderr=subprocess.PIPE, text=True
     ) as process:
         wait_until((folder / "stuck").exists, LIMIT_S)

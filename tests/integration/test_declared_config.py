@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 
+import warm_python
 from runs import LIMIT_S, Ended, environment
 
 CONFIG = """
@@ -40,7 +40,7 @@ def test_run_is_sent_as_the_file_says(tmp_path, server):
     """
     (tmp_path / "otel.yaml").write_text(CONFIG)
     runs = tmp_path / "runs"
-    done = subprocess.run(
+    done = warm_python.run(
         [sys.executable, "-c", PROGRAM],
         cwd=tmp_path,
         env=environment(

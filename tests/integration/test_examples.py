@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+import warm_python
 from runs import LIMIT_S, Ended
 from section_rows import count_calls
 
@@ -36,7 +36,7 @@ def train(tmp_path_factory):
         if words not in done:
             folder = tmp_path_factory.mktemp("example")
             options = ("--epochs", str(EPOCHS), "--checkpoint", str(folder / "digits.pt"))
-            process = subprocess.run(
+            process = warm_python.run(
                 [sys.executable, *words, *options],
                 cwd=EXAMPLES,
                 env={**os.environ, "OTEL_MLPERF_DIR": str(folder / "runs")},

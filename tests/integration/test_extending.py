@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import recipes
+import warm_python
 from runs import LIMIT_S, PROGRAMS, Ended, adds_up, agent_of, ending, environment
 from servers.answers import prometheus_rules, promql
 from servers.running import Collector, Prometheus, free_ports, wait_until
@@ -50,7 +51,7 @@ class AcmeRun:
             "OTEL_MLPERF_READINGS_INTERVAL": "400",
             "OTEL_MLPERF_CONSOLE": "false",
         }
-        self._process = subprocess.Popen(
+        self._process = warm_python.Popen(
             self._command("run", str(PROGRAMS / f"{PROGRAM}.py"), str(self._until)),
             env=self.environment(**settings),
             stdout=subprocess.PIPE,
@@ -78,7 +79,7 @@ class AcmeRun:
 
     def told(self, *words: str) -> str:
         """What a command says of the run."""
-        return subprocess.run(
+        return warm_python.run(
             self._command(*words), env=self.environment(), capture_output=True, text=True,
             check=False, timeout=LIMIT_S,
         ).stdout  # fmt: skip
@@ -110,7 +111,7 @@ def prometheus(servers, site, tmp_path_factory) -> Iterator[Prometheus]:
     del servers  # says why there is no Prometheus, and is what the Collector sends spans to
     folder = tmp_path_factory.mktemp("prometheus")
     server = Prometheus(folder, free_ports(1)[0], {})
-    rules = subprocess.check_output(
+    rules = warm_python.check_output(
         [sys.executable, "-m", "otel_mlperf.report.alert_rules"],
         env=environment(folder, PYTHONPATH=str(site)), text=True,
     )  # fmt: skip

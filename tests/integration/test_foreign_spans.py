@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import importlib.util
-import subprocess
 import sys
 
 import pytest
+import warm_python
 from runs import LIMIT_S, PROGRAMS, Ended, adds_up, environment, run_program
 from servers.running import wait_until
 
@@ -63,7 +63,7 @@ with om.start("traces-itself", provider="install", console=False):
 def test_what_servers_show(tmp_path, servers):
     """Metrics are in Prometheus as any SDK's would be, and the ids of log lines are Jaeger's."""
     runs = tmp_path / "runs"
-    done = subprocess.run(
+    done = warm_python.run(
         [sys.executable, "-c", LOGS],
         env=environment(runs, OTEL_EXPORTER_OTLP_ENDPOINT=servers.otlp_endpoint),
         capture_output=True,

@@ -6,23 +6,24 @@ Untouched, but for those that nobody can see the loop of, who say their steps.
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from collections import Counter
 
 import pytest
+import warm_python
 from loop_programs import (
     BETWEEN,
     FRAMEWORKS,
     PARTS,
-    missing_package,
+    packages_of,
     read_watch,
     start_loop,
     true_counts,
 )
 from runs import adds_up, environment
+from tiers import require_packages
 
-pytestmark = pytest.mark.parametrize("name", FRAMEWORKS)
+pytestmark = [pytest.mark.frameworks, pytest.mark.parametrize("name", FRAMEWORKS)]
 
 
 @pytest.fixture(scope="module")
@@ -31,9 +32,7 @@ def started(tmp_path_factory):
     done = {}
 
     def start(name, style=None):
-        missing = missing_package(name)
-        if missing:
-            pytest.skip(f"{missing} is not installed")
+        require_packages(*packages_of(name))
         style = style or true_counts(name)[0].style
         if (name, style) not in done:
             ended = start_loop(name, style, tmp_path_factory.mktemp(f"{name}-{style}"))
@@ -95,7 +94,7 @@ def test_phases_add_up_to_the_step(started, name):
     """The rows of the summary, with what is in none, are the step."""
     ended = started(name)
     command = [sys.executable, "-m", "otel_mlperf", "summary", "--json", str(ended.folder)]
-    answer = json.loads(subprocess.check_output(command, env=environment(ended.runs), text=True))
+    answer = json.loads(warm_python.check_output(command, env=environment(ended.runs), text=True))
     rows = [row["mean_ns"] for row in answer["steps"]["rows"] if not row["beside"]]
 
     assert sum(rows) == pytest.approx(answer["steps"]["mean_ns"], rel=1e-6)

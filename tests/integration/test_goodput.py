@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+import warm_python
 from runs import environment, run_program
 
 MS = 1_000_000
@@ -17,7 +17,7 @@ MS = 1_000_000
 def ledger_of(ended):
     """The run's ledger, as the command prints it; each rank's adds up."""
     command = [sys.executable, "-m", "otel_mlperf", "summary", str(ended.folder), "--json"]
-    ledger = json.loads(subprocess.check_output(command, env=environment(ended.runs), text=True))[
+    ledger = json.loads(warm_python.check_output(command, env=environment(ended.runs), text=True))[
         "ledger"
     ]
     for rank in ledger["ranks"]:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
 import sys
 
 import pytest
+import warm_python
 from page_programs import files
 from pages import DOCS
 from runs import LIMIT_S, Ended, environment
@@ -38,7 +38,7 @@ def ended(tmp_path_factory):
     folder = tmp_path_factory.mktemp("hot")
     (folder / "train.py").write_text(files(PAGE)["train.py"])
     runs = folder / "runs"
-    done = subprocess.run(
+    done = warm_python.run(
         [sys.executable, "train.py"], cwd=folder, env=environment(runs), capture_output=True,
         text=True, timeout=LIMIT_S, check=False,
     )  # fmt: skip
@@ -48,7 +48,7 @@ def ended(tmp_path_factory):
 
 def answer(ended, *words):
     command = [sys.executable, "-m", "otel_mlperf", words[0], str(ended.folder), *words[1:]]
-    return subprocess.check_output(command, env=environment(ended.runs), text=True)
+    return warm_python.check_output(command, env=environment(ended.runs), text=True)
 
 
 def test_functions_of_the_page(ended):
@@ -97,7 +97,7 @@ def test_spans_say_so(ended):
 def test_growth_of_the_page(tmp_path):
     """Each tensor and line that the page shows has grown by as many as it says."""
     (tmp_path / "leak.py").write_text(files(PAGE)["leak.py"])
-    done = subprocess.run(
+    done = warm_python.run(
         [sys.executable, "leak.py"], cwd=tmp_path,
         env=environment(tmp_path / "runs", OTEL_MLPERF_AGENT="none"),
         capture_output=True, text=True, timeout=LIMIT_S, check=False,
@@ -116,7 +116,7 @@ def test_functions_of_a_profiler_window(tmp_path):
     """With stacks: the program's own as often as it was called, where it stands and in what."""
     (tmp_path / "stacks.py").write_text(STACKS)
     runs = tmp_path / "runs"
-    done = subprocess.run(
+    done = warm_python.run(
         [sys.executable, "stacks.py"], cwd=tmp_path, env=environment(runs),
         capture_output=True, text=True, timeout=LIMIT_S, check=False,
     )  # fmt: skip

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pickle
-import subprocess
 import sys
 
 import numpy as np
 import pytest
+import warm_python
 from runs import LIMIT_S, PROGRAMS, Ended, environment
 
 STEPS = 32
@@ -17,7 +17,7 @@ TRACED = ("process", "thread", "windows")
 def train(folder, style):
     """What a seeded training computed, and what it left."""
     result, runs = folder / f"{style}.result", folder / f"{style}-runs"
-    done = subprocess.run(
+    done = warm_python.run(
         [sys.executable, PROGRAMS / "seeded.py", "--to", result, "--style", style],
         env=environment(runs), capture_output=True, text=True, timeout=LIMIT_S, check=False,
     )  # fmt: skip

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 
 import pytest
+import warm_python
 from runs import LIMIT_S, PROGRAMS, Ended, environment
 from servers.running import free_ports
 
@@ -72,7 +72,7 @@ def train(rank, port):
 
 
 if __name__ == "__main__":
-    subprocess.run([sys.executable, "-c", "pass"], check=True)
+    warm_python.run([sys.executable, "-c", "pass"], check=True)
     {start}
     print(sorted(name for name in os.environ if "OTEL" in name))
 """
@@ -138,7 +138,7 @@ def test_ranks_of_torchrun_are_one_run(tmp_path, words):
     (port,) = free_ports(1)
     environ = {**os.environ, "OTEL_MLPERF_DIR": "runs", "OMP_NUM_THREADS": "1"}
 
-    done = subprocess.run(
+    done = warm_python.run(
         [sys.executable, *(word.format(port=port) for word in words)],
         cwd=tmp_path,
         env=environ,
@@ -161,7 +161,7 @@ def test_ranks_that_a_program_starts_itself_are_its_run(tmp_path, text, times):
     """Each records its steps, a step has one trace id; the program's environment is its own."""
     (port,) = free_ports(1)
     (tmp_path / "train.py").write_text(text.replace("{port}", str(port)))
-    done = subprocess.run(
+    done = warm_python.run(
         [sys.executable, "-W", "ignore", *RUN, "train.py"],
         cwd=tmp_path,
         env=environment(tmp_path / "runs"),
@@ -186,7 +186,7 @@ def test_a_rank_that_fails_is_said_to_have_failed(tmp_path):
     (port,) = free_ports(1)
     text = STARTED["forked processes"][0].replace("{port}", str(port))
     (tmp_path / "train.py").write_text(text.replace("optimizer.step()", "raise ValueError"))
-    subprocess.run(
+    warm_python.run(
         [sys.executable, *RUN, "train.py"], cwd=tmp_path, env=environment(tmp_path / "runs"),
         capture_output=True, timeout=LIMIT_S, check=True,
     )  # fmt: skip
@@ -202,7 +202,7 @@ def test_a_rank_that_fails_is_said_to_have_failed(tmp_path):
 
 def fit_by_workers(tmp_path, **variables):
     """A program whose library hands what it trains to its workers by value, as Ray does."""
-    done = subprocess.run(
+    done = warm_python.run(
         [sys.executable, *RUN, PROGRAMS / "ray_fit.py"], cwd=tmp_path,
         env=environment(tmp_path / "runs", PYTHONPATH=str(PROGRAMS / "like_ray"), **variables),
         capture_output=True, text=True, timeout=LIMIT_S, check=True,
@@ -247,7 +247,7 @@ def test_a_worker_of_ray_train_without_this_package_trains(tmp_path):
 def test_workers_are_told_nothing(tmp_path):
     """Nothing of ours is in a pool's worker; a process that may join a group waits for that."""
     (tmp_path / "train.py").write_text(WORKERS)
-    done = subprocess.run(
+    done = warm_python.run(
         [sys.executable, *RUN, "train.py"], cwd=tmp_path, env=environment(tmp_path / "runs"),
         capture_output=True, text=True, timeout=LIMIT_S, check=True,
     )  # fmt: skip

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from collections import Counter
 
 import pytest
+import warm_python
 from loop_programs import BETWEEN, LOOPS, PARTS, read_watch, start_loop, true_counts
 from runs import adds_up, environment
 
@@ -121,7 +121,7 @@ def test_calls_are_counted(recorded, name, style):
 def told(ended, *words):
     """What a command says of the run that a program has left."""
     command = [sys.executable, "-m", "otel_mlperf", *words, str(ended.folder)]
-    return subprocess.check_output(command, env=environment(ended.runs), text=True)
+    return warm_python.check_output(command, env=environment(ended.runs), text=True)
 
 
 def of_the_loop(ended):

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 import sys
 import uuid
 
 import pytest
+import warm_python
 from mlflow_shown import artifact, entries, expected, in_mlflow, runs
 from runs import LIMIT_S, Ended, Running, adds_up, agent_of, environment, run_program
 from servers.running import wait_until
@@ -55,7 +55,7 @@ def listed(points):
 def trained(folder, chosen):
     where = environment(folder, **chosen)
     command = [sys.executable, "-c", PROGRAM]
-    done = subprocess.run(
+    done = warm_python.run(
         command, env=where, capture_output=True, text=True, timeout=LIMIT_S, check=True
     )
     return Ended(0, done.stdout, done.stderr, folder, folder).settled()
@@ -165,7 +165,7 @@ def test_what_the_server_did_not_take_is_delivered_by_hand(tmp_path, chosen):
 
 def recovered(folder):
     command = [sys.executable, "-m", "otel_mlperf", "recover", "latest"]
-    return subprocess.run(
+    return warm_python.run(
         command, env=environment(folder), capture_output=True, text=True, timeout=LIMIT_S,
         check=False,
     )  # fmt: skip

@@ -10,6 +10,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
+import warm_python
 from runs import LIMIT_S, PROGRAMS, environment, run_program
 from servers.running import wait_until
 
@@ -100,7 +101,7 @@ def test_program_without_torch_is_left_alone(tmp_path):
 
 def test_untouched_script_is_profiled_by_a_flag(tmp_path):
     """``otel-mlperf run --profile``: the steps are those that the hooks find."""
-    done = subprocess.run(
+    done = warm_python.run(
         [sys.executable, "-m", "otel_mlperf", "run", "--profile", "wait=4,warmup=1,active=3",
          "train_digits_untouched.py", "--epochs", "1", "--checkpoint", tmp_path / "digits.pt"],
         cwd=EXAMPLES, env=environment(tmp_path / "runs"), capture_output=True, text=True,
@@ -119,7 +120,7 @@ def test_untouched_script_is_profiled_by_a_flag(tmp_path):
 
 def test_wrong_flag_is_refused_before_the_program_starts(tmp_path):
     """It exits with 2 and says what was expected."""
-    done = subprocess.run(
+    done = warm_python.run(
         [sys.executable, "-m", "otel_mlperf", "run", "--profile", "wait=soon", "x.py"],
         cwd=tmp_path, env=environment(tmp_path), capture_output=True, text=True, check=False,
     )  # fmt: skip
@@ -130,7 +131,7 @@ def test_wrong_flag_is_refused_before_the_program_starts(tmp_path):
 
 def ask(folder, env, *options):
     """What ``otel-mlperf profile`` says."""
-    return subprocess.run(
+    return warm_python.run(
         [sys.executable, "-m", "otel_mlperf", "profile", folder, *options],
         env=env, capture_output=True, text=True, timeout=LIMIT_S, check=False,
     )  # fmt: skip
@@ -142,7 +143,7 @@ class Job:
     def __init__(self, folder: Path) -> None:
         self.env = environment(folder / "runs", OTEL_MLPERF_CONSOLE="false")
         self._stop = folder / "count.stop"
-        self._process = subprocess.Popen(
+        self._process = warm_python.Popen(
             [sys.executable, PROGRAMS / "windows.py", "--count", folder / "count", "--steps",
              "1000000", "--pause", "0.01"],
             env=self.env, stderr=subprocess.PIPE, text=True,
@@ -163,7 +164,7 @@ class Job:
     def waiting(self, *options):
         """The command that waits for its window, once the job has been asked for it."""
         command = [sys.executable, "-m", "otel_mlperf", "profile", self.folder, *options, "--wait"]
-        process = subprocess.Popen(
+        process = warm_python.Popen(
             command, env=self.env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
         )
         try:

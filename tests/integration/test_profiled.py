@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from collections import Counter
 
 import pytest
+import warm_python
 from kineto_traces import event, operator, write_trace
 from runs import LIMIT_S, adds_up, environment, run_program
 from servers.running import wait_until
@@ -22,7 +22,7 @@ EVENTS = 200_000
 
 def otel_mlperf(*arguments, runs, **variables):
     """The command line in a process of its own; its standard output."""
-    done = subprocess.run(
+    done = warm_python.run(
         [sys.executable, "-m", "otel_mlperf", *map(str, arguments)],
         env=environment(runs, **variables),
         capture_output=True,

@@ -8,6 +8,7 @@ import subprocess
 import sys
 
 import pytest
+import warm_python
 from runs import LIMIT_S, PROGRAMS, Ended, ending, environment
 from servers.running import free_ports, wait_until
 
@@ -22,7 +23,7 @@ def launch(folder, options, **variables):
     """Two ranks under torchrun; the run that they left, once its agent has gone."""
     meeting = folder / "meeting"
     meeting.mkdir()
-    done = subprocess.run(
+    done = warm_python.run(
         [
             sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", str(RANKS), *options,
             str(PROGRAMS / "ranks.py"), "--meet", str(meeting), "--steps", str(STEPS),
@@ -149,7 +150,7 @@ def test_one_agent_serves_all_ranks(launched):
 
 def test_summary_counts_the_ranks_once(launched):
     """The summary is of two ranks, counts a step of both once, and one rank prints it."""
-    done = subprocess.run(
+    done = warm_python.run(
         [sys.executable, "-m", "otel_mlperf", "summary", str(launched.folder), "--json"],
         capture_output=True, text=True, check=True, timeout=LIMIT_S, env=environment(launched.runs),
     )  # fmt: skip
@@ -167,7 +168,7 @@ def test_processes_without_a_launcher_are_runs_of_their_own(tmp_path):
     meeting.mkdir()
     command = [sys.executable, PROGRAMS / "ranks.py", "--meet", meeting]
     programs = [
-        subprocess.Popen(command, env=environment(tmp_path / "runs"), stderr=subprocess.DEVNULL)
+        warm_python.Popen(command, env=environment(tmp_path / "runs"), stderr=subprocess.DEVNULL)
         for _ in range(2)
     ]
     with ending(programs):

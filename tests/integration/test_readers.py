@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 import uuid
 
 import pytest
+import warm_python
 from run_folders import MS, RunFolderBuilder, S
 from servers.running import wait_until
 
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.servers
 
 def command(*arguments, **environ):
     """What the command line prints."""
-    done = subprocess.run(
+    done = warm_python.run(
         [sys.executable, "-m", "otel_mlperf", *arguments],
         capture_output=True,
         text=True,

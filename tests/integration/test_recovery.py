@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 
 import pytest
+import warm_python
 from fault_server import FaultServer
 from runs import LIMIT_S, Running, adds_up, environment, run_program
 from servers.running import wait_until
 
 
-def command(runs, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
+def command(runs, *arguments: str, **variables: str):
+    return warm_python.run(
         [sys.executable, "-m", "otel_mlperf", *arguments],
         env=environment(runs, **variables), capture_output=True, text=True, timeout=LIMIT_S,
         check=False,

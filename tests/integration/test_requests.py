@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import math
-import subprocess
 import sys
 import uuid
 
 import pytest
+import warm_python
 from runs import environment, run_program
 from servers.running import wait_until
 
@@ -39,7 +39,7 @@ def served(servers, tmp_path_factory):
 def answer(ended, *command):
     """What a command says of the run, as JSON."""
     asked = [sys.executable, "-m", "otel_mlperf", *command, str(ended.folder), "--json"]
-    return json.loads(subprocess.check_output(asked, env=environment(ended.runs), text=True))
+    return json.loads(warm_python.check_output(asked, env=environment(ended.runs), text=True))
 
 
 def exact(took, share):

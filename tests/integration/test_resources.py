@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 
 import pytest
+import warm_python
 from runs import environment, run_program
 
 from otel_mlperf import names
@@ -21,7 +21,7 @@ def told(tmp_path_factory):
     ended = run_program(runs, "--steps", str(STEPS), program="resources.py").settled()
     assert ended.code == 0, ended.errors
     command = [sys.executable, "-m", "otel_mlperf", "summary", str(ended.folder), "--json"]
-    summary = subprocess.check_output(command, env=environment(runs), text=True)
+    summary = warm_python.check_output(command, env=environment(runs), text=True)
     return json.loads(ended.output), json.loads(summary)
 
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 
 import pytest
+import warm_python
 from fault_server import FaultServer
 from runs import PROGRAMS, ending, environment, settle
 
@@ -29,7 +29,7 @@ def series(tmp_path):
         with FaultServer(folder) as server:
             job["OTEL_EXPORTER_OTLP_ENDPOINT"] = server.url
             started = [
-                subprocess.Popen(
+                warm_python.Popen(
                     command, env=environment(folder / "runs", **job, RANK=str(rank)), stderr=-3
                 )
                 for rank in range(ranks)

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import io
 import json
-import subprocess
 import sys
 import uuid
 from collections import Counter
@@ -20,6 +19,7 @@ from contextlib import redirect_stdout
 import pytest
 import trackio_shown
 import wandb_shown
+import warm_python
 from kineto_traces import kernel, launch
 from mlflow_shown import expected as in_tables_of_mlflow
 from mlflow_shown import in_mlflow, runs
@@ -155,7 +155,7 @@ def on_device(servers, tmp_path_factory):
     )
     (trace,) = (ended.folder / "profiles").glob("*.pt.trace.json")
     trace.write_text(json.dumps(with_kernels(json.loads(trace.read_text()))))
-    recovered = subprocess.run(
+    recovered = warm_python.run(
         [sys.executable, "-m", "otel_mlperf", "recover", ended.folder],
         env=environment(
             runs,

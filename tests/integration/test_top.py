@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import re
 import signal
-import subprocess
 import sys
 import uuid
 from contextlib import contextmanager
 
 import pytest
+import warm_python
 from runs import LIMIT_S, PROGRAMS, ending, environment
 from servers.running import wait_until
 from terminal_screen import Screen
@@ -33,7 +33,7 @@ def started(folder, runs, loads, *options, **variables):
     meeting.write_bytes(bytes(8 * len(loads)))
     shared = variables | {"OTEL_MLPERF_RUN_ID": uuid.uuid4().hex, "OTEL_MLPERF_CONSOLE": "false"}
     made = [
-        subprocess.Popen(
+        warm_python.Popen(
             [sys.executable, PROGRAMS / "uneven.py", "--meet", meeting, "--steps", "1000000",
              "--load", load, *options],
             env=environment(runs, RANK=str(rank), WORLD_SIZE=str(len(loads)), **shared),
@@ -55,14 +55,14 @@ def ranks(request, tmp_path, runs):
         for process in made:
             process.wait(LIMIT_S)
     (run,) = runs.glob("*/run.json")
-    subprocess.run(
+    warm_python.run(
         [sys.executable, "-m", "otel_mlperf", "recover", run.parent],
         env=environment(runs), capture_output=True, check=False, timeout=LIMIT_S,
     )  # fmt: skip
 
 
 def look(runs, *arguments):
-    done = subprocess.run(
+    done = warm_python.run(
         [*TOP, *arguments], env=environment(runs), capture_output=True, text=True, check=False,
         timeout=LIMIT_S,
     )  # fmt: skip

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+import warm_python
 from runs import LIMIT_S, Ended, Running, adds_up, environment, kill_two_agents
 from trackio_shown import expected, shown
 from wandb_shown import expected as by_tables
@@ -60,7 +60,7 @@ def test_agent_killed_in_between_leaves_every_point_once(tmp_path, chosen):
 def test_what_trackio_has_is_the_run(tmp_path, chosen):
     """Name, id, parameters and tags, values of any kind, and that it failed."""
     environ = environment(tmp_path / "runs", **chosen)
-    done = subprocess.run(
+    done = warm_python.run(
         [sys.executable, "-c", PROGRAM], env=environ, timeout=LIMIT_S, check=False
     )
     run = Ended(done.returncode, "", "", tmp_path / "runs", tmp_path).settled().folder
@@ -81,7 +81,7 @@ def test_what_trackio_has_is_the_run(tmp_path, chosen):
 def test_page_of_the_run_is_a_file_of_the_project(tmp_path, chosen):
     """Trackio lists it; it is the page as ``otel-mlperf report`` makes it, once."""
     environ = environment(tmp_path / "runs", **chosen)
-    subprocess.run([sys.executable, "-c", PROGRAM], env=environ, timeout=LIMIT_S, check=False)
+    warm_python.run([sys.executable, "-c", PROGRAM], env=environ, timeout=LIMIT_S, check=False)
     ended = Ended(0, "", "", tmp_path / "runs", tmp_path).settled()
     ((name, place),) = shown(tmp_path / "trackio", tmp_path).files.items()
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+import warm_python
 import yaml
 from runs import LIMIT_S, PROGRAMS, Ended, environment
 from servers.dashboard import annotations, selectors
@@ -56,7 +56,7 @@ def shown(servers, tmp_path_factory):
     """The example, trained; metrics go out every second, so that a short run has several."""
     folder = tmp_path_factory.mktemp("dashboard")
     options = ["--epochs", str(EPOCHS), "--checkpoint", str(folder / "digits.pt")]
-    done = subprocess.run(
+    done = warm_python.run(
         [sys.executable, EXAMPLE, *options],
         env=environment(
             folder / "runs",
@@ -313,7 +313,7 @@ def test_losses_show_whichever_rank_is_chosen(servers, tmp_path):
     """What the node's agent counts as lost is shown once an item, also for a single rank."""
     (tmp_path / "meeting").mkdir()
     runs = tmp_path / "runs"
-    subprocess.run(
+    warm_python.run(
         [
             sys.executable, PROGRAMS / "ranks.py", "--meet", tmp_path / "meeting",
             "--steps", "20000",

@@ -8,12 +8,12 @@ the ranks measured of themselves: a machine that is busy holds up now one of the
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 import uuid
 from typing import NamedTuple
 
 import pytest
+import warm_python
 from nvml.scripted import GIB, Script
 from runs import LIMIT_S, PROGRAMS, Ended, ending, environment
 from servers.running import wait_until
@@ -104,7 +104,7 @@ def launch(servers, folder, loads, readings=(), **variables):
     meeting.write_bytes(bytes(8 * len(loads)))
     name, run_id = f"uneven-{uuid.uuid4().hex[:8]}", uuid.uuid4().hex
     ranks = [
-        subprocess.Popen(
+        warm_python.Popen(
             [
                 sys.executable, PROGRAMS / "uneven.py", "--meet", meeting,
                 "--name", name, "--steps", str(STEPS), "--load", str(load), "--pause", pause,

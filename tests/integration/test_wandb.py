@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
 import sys
 
 import pytest
+import warm_python
 from runs import LIMIT_S, Ended, Running, adds_up, agent_of, environment, kill_two_agents
 from servers import build
 from servers.running import wait_until
@@ -64,7 +64,7 @@ def uploaded(folder, home):
             "HOME": str(home),
         }
         command = [build.python_of(build.WANDB), "-m", "wandb", "sync", folder]
-        done = subprocess.run(
+        done = warm_python.run(
             command, env=environment(home, **login), capture_output=True, text=True,
             timeout=LIMIT_S, check=False, cwd=home,
         )  # fmt: skip
@@ -94,7 +94,7 @@ def test_agent_killed_in_between_leaves_every_point_once(tmp_path, chosen):
 def test_what_the_client_uploads_is_the_run_alone(tmp_path, chosen):
     """Name, project, parameters and tags; last values, how it ended, the page; no other file."""
     environ = environment(tmp_path / "runs", **chosen)
-    subprocess.run([sys.executable, "-c", PROGRAM], env=environ, timeout=LIMIT_S, check=True)
+    warm_python.run([sys.executable, "-c", PROGRAM], env=environ, timeout=LIMIT_S, check=True)
     run = Ended(0, "", "", tmp_path / "runs", tmp_path).settled().folder
     server = uploaded(run / "wandb", tmp_path)
 

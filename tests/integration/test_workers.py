@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 
+import warm_python
 from kineto_recorded import needs_torch
 from runs import LIMIT_S, Ended, environment
 
@@ -54,7 +54,7 @@ def loaded(folder, *arguments):
     """The program's run, once all of it is stored."""
     script = folder / "loads.py"
     script.write_text(LOADS.format(samples=SAMPLES, batch=BATCH))
-    done = subprocess.run(
+    done = warm_python.run(
         [sys.executable, str(script), *arguments],
         env=environment(folder / "runs"),
         capture_output=True,
@@ -69,7 +69,7 @@ def loaded(folder, *arguments):
 def told(ended, *words):
     """What a command says of it."""
     command = [sys.executable, "-m", "otel_mlperf", *words]
-    return subprocess.check_output(command, env=environment(ended.runs), text=True)
+    return warm_python.check_output(command, env=environment(ended.runs), text=True)
 
 
 pytestmark = needs_torch

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 
 import pytest
+import warm_python
 from runs import environment
 
 import otel_mlperf as om
@@ -138,7 +138,7 @@ def test_variable_never_stops_a_training(tmp_path, case):
     command = [sys.executable, "-c", PROGRAM, case]
     chosen = {"OTEL_MLPERF_DESTINATIONS": "tensorboard", "OTEL_MLPERF_AGENT": "none"}
     environ = environment(tmp_path / "runs", **chosen)
-    done = subprocess.run(command, env=environ, capture_output=True, text=True, check=True)
+    done = warm_python.run(command, env=environ, capture_output=True, text=True, check=True)
 
     assert done.stdout == "trained False\n"
     said = "OTEL_MLPERF_DESTINATIONS: tensorboard is not installed: pip install 'otel-mlperf"

@@ -5,11 +5,11 @@ from __future__ import annotations
 import base64
 import gzip
 import json
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+import warm_python
 from fault_server import plain_spans
 from google.protobuf import json_format
 from kineto_traces import (
@@ -412,8 +412,8 @@ def test_command_line_knows_the_command(tmp_path):
     bad.write_bytes(gzip.compress(b'{"traceEvents": [{"ph": "X", "name": "half'))
     command = [sys.executable, "-m", "otel_mlperf", "import"]
 
-    fine = subprocess.run([*command, good], capture_output=True, text=True, check=False)
-    damaged = subprocess.run([*command, good, bad], capture_output=True, text=True, check=False)
+    fine = warm_python.run([*command, good], capture_output=True, text=True, check=False)
+    damaged = warm_python.run([*command, good, bad], capture_output=True, text=True, check=False)
 
     assert (fine.returncode, fine.stderr) == (0, "")
     assert damaged.returncode == 65

@@ -8,6 +8,7 @@ import subprocess
 import sys
 
 import pytest
+import warm_python
 from kineto_traces import (
     event,
     flow,
@@ -241,7 +242,7 @@ def test_a_reader_that_has_seen_enough_is_no_failure(tmp_path, options):
     names = (f"{'long' * 100}_{i}" for i in range(400))
     entries = [operator(name, i, 0.5) for i, name in enumerate(names)]
     path = write_trace(tmp_path / "t.json", entries)
-    process = subprocess.Popen(
+    process = warm_python.Popen(
         [sys.executable, "-m", "otel_mlperf", "kernels", path, *options],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

@@ -9,6 +9,7 @@ import subprocess
 import sys
 
 import pytest
+import warm_python
 from by_hand import Program
 from fault_server import FaultServer
 from kineto_traces import training_step, write_trace
@@ -207,7 +208,7 @@ def test_version_is_the_packages(command):
 
 def start(*arguments, **options):
     """The command as a process of its own."""
-    return subprocess.Popen(
+    return warm_python.Popen(
         [sys.executable, "-m", "otel_mlperf", *arguments],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -246,7 +247,7 @@ def test_output_that_cannot_be_written_ends_with_74(runs, command_line, unbuffer
     """A full disk is said in one line, without a traceback."""
     digits(runs).write()
     with open("/dev/full", "w") as full:
-        ended = subprocess.run(
+        ended = warm_python.run(
             [sys.executable, "-m", "otel_mlperf", *command_line.split()],
             stdout=full,
             stderr=subprocess.PIPE,
@@ -274,8 +275,8 @@ def test_output_that_was_closed_is_written_nowhere(runs, command_line, closed):
     digits(runs).write()
     line = f"{sys.executable} -m otel_mlperf {command_line}"
 
-    unread = subprocess.run(f"{line} >/dev/null", shell=True, capture_output=True, check=False)
-    ended = subprocess.run(f"{line} {closed}", shell=True, capture_output=True, check=False)
+    unread = warm_python.run(f"{line} >/dev/null", shell=True, capture_output=True, check=False)
+    ended = warm_python.run(f"{line} {closed}", shell=True, capture_output=True, check=False)
 
     assert (ended.returncode, ended.stdout, ended.stderr) == (unread.returncode, b"", b"")
 
@@ -318,7 +319,7 @@ def test_the_run_command_starts_without_the_libraries_of_the_others():
         "print(sorted({'typer', 'rich', 'duckdb', 'pyarrow', 'numpy'} & set(sys.modules)))"
     )
 
-    found = subprocess.run(
+    found = warm_python.run(
         [sys.executable, "-c", script], capture_output=True, text=True, check=True
     )
 

@@ -8,6 +8,7 @@ import sys
 
 import pytest
 from runs import LIMIT_S, Ended, environment
+from tiers import require_packages
 
 from otel_mlperf import names
 from otel_mlperf.integrations.keras_fit import KerasFit
@@ -47,6 +48,7 @@ with om.start("stopped", console=False):
 
 
 def record(tmp_path, start):
+    require_packages("keras")
     done = subprocess.run(
         [sys.executable, "-c", STOPPED.format(start=start)],
         cwd=tmp_path,
@@ -66,6 +68,7 @@ def stopped(tmp_path_factory):
     return record(tmp_path_factory.mktemp("stopped"), 'om.integrate("keras")')
 
 
+@pytest.mark.frameworks
 def test_interrupted_fit_leaves_nothing_open(stopped):
     """Three of its steps have ended, the next fit and single batches count on from there."""
     steps = stopped.rows("SELECT number FROM steps WHERE phase = 'train' ORDER BY n")
@@ -75,6 +78,7 @@ def test_interrupted_fit_leaves_nothing_open(stopped):
     assert (between["path"], between["n"]) == ("between", None)
 
 
+@pytest.mark.frameworks
 def test_validation_in_a_validation_is_one(stopped):
     """``evaluate`` inside a phase of the program's own is no second one."""
     rows = stopped.rows(
@@ -84,6 +88,7 @@ def test_validation_in_a_validation_is_one(stopped):
     assert rows == [{"rows": 0}]
 
 
+@pytest.mark.frameworks
 def test_files_of_a_model_have_bytes_and_rate(stopped):
     """What was saved and what was loaded, with the size of the file."""
     rows = stopped.rows(
@@ -99,6 +104,7 @@ def test_files_of_a_model_have_bytes_and_rate(stopped):
     assert all(one[names.CHECKPOINT_RATE] > 0 for one in said)
 
 
+@pytest.mark.frameworks
 def test_nobody_asked(tmp_path):
     """Without the integration a program that records itself has no step of Keras's."""
     ended = record(tmp_path, "")

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 
 import pytest
+import warm_python
 from runs import LIMIT_S, PROGRAMS, settle
 
 from otel_mlperf.errors import ConfigError
@@ -71,7 +71,7 @@ def execute(tmp_path):
             "OTEL_MLPERF_CONSOLE": "false",
             "PYTHONPATH": os.pathsep.join(map(str, (path, PROGRAMS))),
         }
-        done = subprocess.run(
+        done = warm_python.run(
             [sys.executable, *words],
             cwd=tmp_path,
             env=environ | settings | more,
@@ -266,6 +266,6 @@ def test_nothing_is_read_where_nothing_is_offered(tmp_path):
 
     def look(path):
         words = [sys.executable, "-c", code, str(path), "/nowhere"]
-        return subprocess.run(words, capture_output=True, text=True, check=True).stdout
+        return warm_python.run(words, capture_output=True, text=True, check=True).stdout
 
     assert [look(path) for path in packages] == ["1 True\n", "0 False\n"]

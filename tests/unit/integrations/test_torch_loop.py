@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 
+import warm_python
 from runs import LIMIT_S, settle
 
 from otel_mlperf.store.run_folders import list_runs
@@ -40,7 +40,7 @@ for x in loader:
 def recorded(folder, script):
     """What ``otel-mlperf run`` stored of a script, which ended well and said nothing."""
     (folder / "train.py").write_text(script)
-    done = subprocess.run(
+    done = warm_python.run(
         [sys.executable, "-m", "otel_mlperf", "run", "train.py"],
         cwd=folder,
         env={**os.environ, "OTEL_MLPERF_DIR": "runs", "OTEL_MLPERF_CONSOLE": "false"},

@@ -6,12 +6,9 @@ import signal
 import warnings
 from collections import Counter
 
-import accelerate
-import lightning
 import pytest
 import torch
-import transformers
-from accelerate import DistributedType
+from tiers import import_framework
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
@@ -19,6 +16,11 @@ import otel_mlperf as om
 from otel_mlperf import names
 from otel_mlperf.recorder.api.span import active
 
+accelerate = import_framework("accelerate")
+lightning = import_framework("lightning")
+transformers = import_framework("transformers")
+
+pytestmark = pytest.mark.frameworks
 transformers.logging.set_verbosity_error()
 transformers.logging.disable_progress_bar()
 STEP = {"data.load": 1, "forward": 1, "backward": 1, "optimizer": 1}
@@ -367,7 +369,7 @@ def test_backward_of_accelerate_that_updates_too_is_not_all_backward(watched, mo
             loss.backward()
             optimizer.step()
 
-    monkeypatch.setattr(accelerator.state, "distributed_type", DistributedType.DEEPSPEED)
+    monkeypatch.setattr(accelerator.state, "distributed_type", accelerate.DistributedType.DEEPSPEED)
     monkeypatch.setattr(accelerator, "deepspeed_engine_wrapped", Engine(), raising=False)
     accelerator.backward(model(torch.ones(2, 4)).sum())
 

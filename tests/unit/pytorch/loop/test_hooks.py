@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 
 import pytest
+import warm_python
 from runs import LIMIT_S, settle
 from section_rows import count_calls
 
@@ -74,7 +74,7 @@ def hooked(tmp_path_factory):
     environ = {**os.environ, "OTEL_MLPERF_DIR": "runs", "OTEL_MLPERF_CONSOLE": "false"}
 
     def execute(*words):
-        return subprocess.run(
+        return warm_python.run(
             [sys.executable, *words],
             cwd=folder,
             env=environ,
@@ -130,7 +130,7 @@ def test_torch_that_is_another(tmp_path):
     (tmp_path / "torch.py").write_text("answer = 42")
     (tmp_path / "train.py").write_text("import torch; print(torch.answer)")
     settings = {"OTEL_MLPERF_DIR": "runs", "OTEL_MLPERF_CONSOLE": "false"}
-    done = subprocess.run(
+    done = warm_python.run(
         [sys.executable, "-m", "otel_mlperf", "run", "train.py"],
         cwd=tmp_path,
         env={**os.environ, **settings},

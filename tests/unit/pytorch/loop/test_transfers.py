@@ -6,14 +6,18 @@ from collections import Counter
 
 import pytest
 import torch
-from accelerate.data_loader import DataLoaderShard
-from accelerate.utils import send_to_device
-from lightning.fabric.utilities import move_data_to_device
+from tiers import import_framework
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
-from transformers import BatchEncoding
 
 import otel_mlperf as om
+
+DataLoaderShard = import_framework("accelerate.data_loader").DataLoaderShard
+send_to_device = import_framework("accelerate.utils").send_to_device
+move_data_to_device = import_framework("lightning.fabric.utilities").move_data_to_device
+BatchEncoding = import_framework("transformers").BatchEncoding
+
+pytestmark = pytest.mark.frameworks
 
 # The device of shapes without numbers: what moves there has left the host, on any machine.
 DEVICES = ["meta", torch.device("meta")]

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+import warm_python
 
 ROOT = Path(__file__).parents[4]
 HINT = (
@@ -39,7 +39,7 @@ if __name__ == "__main__":
 def errors(code, *arguments, **variables):
     """What a program that ends well leaves on stderr."""
     clean = {k: v for k, v in os.environ.items() if not k.startswith(("OTEL_", "PYTHON", "RANK"))}
-    done = subprocess.run(
+    done = warm_python.run(
         [sys.executable, "-c", f"import sys, otel_mlperf as om\n{code}", *arguments],
         cwd=ROOT, env=clean | variables, capture_output=True, text=True, check=True,
     )  # fmt: skip

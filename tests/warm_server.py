@@ -1,0 +1,253 @@
+"""The process whose forks are the programs that `warm_python` starts."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import gc
+import importlib
+import json
+import os
+import random
+import runpy
+import selectors
+import signal
+import socket
+import sys
+import threading
+import types
+import warnings
+from importlib.machinery import ModuleSpec, SourceFileLoader
+from typing import Any, NoReturn
+
+from warm_python import PRELOADED, is_warm, without_options
+
+
+class Hidden:
+    """Finder of packages that are loaded but no longer in `sys.modules`.
+
+    All modules that were loaded with a package come back with it, as its import would load them.
+    """
+
+    def __init__(self) -> None:
+        self._groups: dict[str, dict[str, types.ModuleType]] = {}
+
+    def load(self, names: tuple[str, ...]) -> None:
+        """Imports ``names`` and hides what they loaded in addition to the standard library."""
+        for name in names:
+            before = set(sys.modules)
+            importlib.import_module(name)
+            new = {other for other in sys.modules.keys() - before if _is_foreign(other)}
+            group = {other: sys.modules[other] for other in new}
+            self._groups.update((other, group) for other in new)
+        for name in self._groups:
+            del sys.modules[name]
+
+    def module(self, name: str) -> Any:
+        """A hidden module."""
+        return self._groups[name][name]
+
+    def find_spec(self, name: str, *_: Any) -> ModuleSpec | None:
+        """The spec of a hidden module; its group is in `sys.modules` again."""
+        group = self._groups.get(name)
+        if group is None:
+            return None
+        for other in group.keys() - {name}:
+            sys.modules.setdefault(other, group[other])
+        return ModuleSpec(name, _Loaded(group[name]))  # type: ignore[arg-type]
+
+
+class _Loaded:
+    """A loader of a module that is loaded."""
+
+    def __init__(self, module: types.ModuleType) -> None:
+        self._module, self._spec = module, module.__spec__
+
+    def create_module(self, _: Any) -> types.ModuleType:
+        return self._module
+
+    def exec_module(self, module: types.ModuleType) -> None:
+        module.__spec__ = self._spec
+
+
+def _is_foreign(name: str) -> bool:
+    root = name.partition(".")[0]
+    return root not in {*sys.stdlib_module_names, "__main__", "__mp_main__"}
+
+
+class ReplacedError(BaseException):
+    """The program asked to be replaced by another Python program."""
+
+
+def serve(listening: socket.socket) -> dict[str, Any]:
+    """Forks for each request; returns in the fork, with the request."""
+    selector = selectors.DefaultSelector()
+    selector.register(listening, selectors.EVENT_READ)
+    selector.register(0, selectors.EVENT_READ)
+    while True:
+        for key, _ in selector.select():
+            if key.fileobj == 0:
+                os._exit(0)  # nobody is left who could ask
+            if key.data is not None:
+                selector.unregister(key.fd)
+                _report_end(key.fd, *key.data)
+                continue
+            connection, _ = listening.accept()
+            request, descriptors = _receive(connection)
+            pid = os.fork()
+            if not pid:
+                _take_over(request, descriptors)
+                return request
+            for descriptor in descriptors:
+                os.close(descriptor)
+            _send(connection, pid)
+            selector.register(os.pidfd_open(pid), selectors.EVENT_READ, (pid, connection))
+
+
+def _receive(connection: socket.socket) -> tuple[dict[str, Any], list[int]]:
+    text, descriptors, _, _ = socket.recv_fds(connection, 1 << 16, 3)
+    while not text.endswith(b"\n"):
+        text += connection.recv(1 << 16)
+    return json.loads(text), descriptors
+
+
+def _report_end(pidfd: int, pid: int, connection: socket.socket) -> None:
+    os.close(pidfd)
+    _send(connection, os.waitpid(pid, 0)[1])
+    connection.close()
+
+
+def _send(connection: socket.socket, number: int) -> None:
+    with contextlib.suppress(OSError):  # who asked may be gone
+        connection.sendall(number.to_bytes(4, "little"))
+
+
+def _take_over(request: dict[str, Any], descriptors: list[int]) -> None:
+    """Makes this fork what a new process is before its program starts."""
+    for target, descriptor in enumerate(descriptors):
+        os.dup2(descriptor, target)
+    os.closerange(3, 1 << 16)
+    os.chdir(request["cwd"])
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    random.seed()
+    HIDDEN.module("numpy").random.seed()
+
+
+def run_to_end(argv: list[str], environ: dict[str, str]) -> NoReturn:
+    """Runs a command line, and those that it is replaced by, and ends the process."""
+    while True:
+        try:
+            become(argv, environ)
+        except ReplacedError as by:
+            argv, environ = by.args
+            continue
+        except SystemExit as ended:
+            _end(_exit_code(ended))
+        except BaseException as error:  # noqa: BLE001 - whatever the program raised
+            sys.excepthook(type(error), error, _cut_own_frames(error))
+            _end(-signal.SIGINT if isinstance(error, KeyboardInterrupt) else 1)
+        _end(0)
+
+
+def become(argv: list[str], environ: dict[str, str]) -> None:
+    """Runs a command line in this process, as the interpreter does."""
+    words = without_options(argv)
+    os.environ.clear()
+    os.environ.update(environ)
+    for name in [name for name in sys.modules if _is_foreign(name)]:
+        del sys.modules[name]
+    own = [folder for folder in environ.get("PYTHONPATH", "").split(os.pathsep) if folder]
+    sys.path[:], sys.meta_path[:] = [*own, *PATH], [HIDDEN, *FINDERS]
+    if words is not argv[1:] and len(words) < len(argv) - 1:
+        warnings.simplefilter("ignore")
+    sys.orig_argv[:] = argv
+    sys.argv[:] = [words[0], *words[2:]] if words[0] in ("-c", "-m") else words
+    with contextlib.suppress(ImportError):
+        import sitecustomize  # noqa: F401 - the first import of an interpreter
+    _run(words)
+
+
+def _run(words: list[str]) -> None:
+    module = sys.modules["__main__"] = types.ModuleType("__main__")
+    module.__dict__["__builtins__"] = __builtins__
+    if words[0] == "-c":
+        sys.path.insert(0, "")
+        exec(compile(words[1], "<string>", "exec"), module.__dict__)
+    elif words[0] == "-m":
+        sys.path.insert(0, os.getcwd())
+        runpy._run_module_as_main(words[1])  # type: ignore[attr-defined]
+    else:
+        path = os.path.abspath(words[0])
+        sys.path.insert(0, os.path.dirname(os.path.realpath(path)))
+        loader = SourceFileLoader("__main__", path)
+        module.__dict__.update(__file__=path, __cached__=None, __loader__=loader)
+        exec(compile(_read(path), path, "exec"), module.__dict__)
+
+
+def _read(path: str) -> bytes:
+    try:
+        with open(path, "rb") as file:
+            return file.read()
+    except OSError as error:
+        place = f"{sys.executable}: can't open file {path!r}"
+        print(f"{place}: [Errno {error.errno}] {error.strerror}", file=sys.stderr)
+        sys.exit(2)
+
+
+def replace_exec() -> None:
+    """Lets ``exec`` of a Python program end in `become`; any other is what it was."""
+    execve = os.execve
+
+    def execve_warm(path: Any, argv: Any, env: Any) -> None:
+        command = (
+            [os.fspath(path), *map(os.fspath, [*argv][1:])] if not isinstance(path, int) else []
+        )
+        environ = {os.fsdecode(name): os.fsdecode(text) for name, text in env.items()}
+        if not is_warm(command, environ):
+            execve(path, argv, env)
+        raise ReplacedError(command, environ)
+
+    os.execve = execve_warm  # type: ignore[assignment]
+    os.execv = lambda path, argv: execve_warm(path, argv, os.environ)  # type: ignore[assignment]
+
+
+def _exit_code(ended: SystemExit) -> int:
+    if ended.code is None or isinstance(ended.code, int):
+        return (ended.code or 0) & 0xFF
+    print(ended.code, file=sys.stderr)
+    return 1
+
+
+def _cut_own_frames(error: BaseException) -> types.TracebackType | None:
+    found = error.__traceback__
+    while found is not None and found.tb_frame.f_code.co_filename == __file__:
+        found = found.tb_next
+    error.__traceback__ = found
+    return found
+
+
+def _end(code: int) -> NoReturn:
+    """Ends as the interpreter does, but takes no module apart: that would copy all their memory.
+
+    A negative ``code`` is the signal that ends the process.
+    """
+    threading._shutdown()  # type: ignore[attr-defined]
+    atexit._run_exitfuncs()
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError, AttributeError):
+            stream.flush()
+    if code < 0:
+        signal.signal(-code, signal.SIG_DFL)
+        os.kill(os.getpid(), -code)
+    os._exit(code)
+
+
+sys.path.remove(os.path.dirname(os.path.abspath(__file__)))
+del sys.modules["warm_python"]
+PATH, FINDERS = [*sys.path], [*sys.meta_path]
+HIDDEN = Hidden()
+HIDDEN.load(PRELOADED)
+replace_exec()
+gc.freeze()  # otherwise the first collection in each fork would copy all of it
+REQUEST = serve(socket.socket(fileno=int(sys.argv[1])))
+run_to_end(REQUEST["argv"], REQUEST["environ"])
