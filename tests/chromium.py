@@ -19,7 +19,7 @@ class BrowserMissingError(Exception):
 
 def missing(error: ImportError) -> BrowserMissingError:
     """A package that is not installed."""
-    return BrowserMissingError(f"{error.name} is not installed: see requirements/dev.txt")
+    return BrowserMissingError(f"{error.name} is not installed: see requirements/check.txt")
 
 
 @contextmanager

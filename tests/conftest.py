@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-pytest_plugins = ["tiers"]
+pytest_plugins = ["tiers", "pytester"]
 _JOURNALS = f"{SHARED_MEMORY}/otel_mlperf-{os.getuid()}/*"
 
 # DeepSpeed offers to be seeded before each test: every session would import it, for ten seconds.

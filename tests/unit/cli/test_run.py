@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-import warm_python
 from runs import LIMIT_S
 
 from otel_mlperf.cli.run import parse_arguments
@@ -24,7 +24,7 @@ SCRIPTS = {
     "its environment": """
         import os, subprocess, sys
         print(sorted(os.environ.items()), flush=True)
-        warm_python.run([sys.executable, "-c", "import os; print(sorted(os.environ.items()))"])
+        subprocess.run([sys.executable, "-c", "import os; print(sorted(os.environ.items()))"])
     """,
     "its modules by name": """
         import sys
@@ -105,7 +105,7 @@ def execute(tmp_path):
     """Runs an interpreter in the test's folder; the text that it gets on stdin is ``input``."""
 
     def start(*arguments, **environ):
-        return warm_python.run(
+        return subprocess.run(
             [sys.executable, *map(str, arguments)],
             cwd=tmp_path,
             env={
@@ -230,7 +230,7 @@ def test_ranks_of_a_launching_script_are_recorded(execute, tmp_path):
     text = f"""
         import os, subprocess
         for environ in ({{}}, {{"RANK": "0"}}):
-            warm_python.run([{sys.executable!r}, "rank.py"], env=os.environ | environ, check=True)
+            subprocess.run([{sys.executable!r}, "rank.py"], env=os.environ | environ, check=True)
     """
     write(tmp_path, "launch.py", text)
 
@@ -247,7 +247,7 @@ def test_program_runs_without_its_standard_streams(tmp_path, closed):
     (tmp_path / "mk.py").write_text("open('made', 'w').close()")
     line = f"{sys.executable} -m otel_mlperf run mk.py {closed}"
 
-    ended = warm_python.run(["sh", "-c", line], cwd=tmp_path, check=False)
+    ended = subprocess.run(["sh", "-c", line], cwd=tmp_path, check=False)
 
     assert (ended.returncode, (tmp_path / "made").exists()) == (0, True)
 

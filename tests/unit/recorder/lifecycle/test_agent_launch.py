@@ -15,7 +15,6 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-import warm_python
 from open_files import open_files
 from runs import LIMIT_S
 from servers.running import wait_until
@@ -110,7 +109,7 @@ def test_modules_beside_the_script(tmp_path):
         "    with om.span('work'): pass\n"
         "print(run.path)\n"
     )
-    done = warm_python.run(
+    done = subprocess.run(
         [sys.executable, "script.py", str(tmp_path / "runs")],
         cwd=tmp_path,
         env={**os.environ, "PYTHONPATH": str(tmp_path)} | {"PYTHONSAFEPATH": "1"},
