@@ -204,17 +204,23 @@ def _looks_for_signals(frame: FrameType) -> bool:
 
 
 def interruptions(
-    package: ModuleType, error: Callable[[], BaseException], function: Callable[[], object]
+    package: ModuleType,
+    error: Callable[[], BaseException],
+    function: Callable[[], object],
+    moments: slice = slice(0, None, 1),
 ) -> Iterator[tuple[Interruption, BaseException, BaseException | None]]:
-    """Calls ``function`` once for each moment of it; what was raised then, and what arrived."""
-    for at in itertools.count():
+    """Calls ``function`` once for each moment of it; what was raised then, and what arrived.
+
+    ``moments`` takes every n-th of them, of those after calls and of those at a function's begin.
+    """
+    for at in itertools.count(moments.start, moments.step):
         raised = error()
         interruption = Interruption(package, at, raised)
         arrived = _interrupted(interruption, function)
         if interruption.where is None:
             break
         yield interruption, raised, arrived
-    for begin in interruption.begins:
+    for begin in interruption.begins[moments]:
         raised = error()
         interruption = Interruption(package, _NEVER, raised, begin)
         arrived = _interrupted(interruption, function)

@@ -139,6 +139,10 @@ def real_traces():
     folder = os.environ.get("OTEL_MLPERF_TRACES", "")
     paths = sorted(Path(folder).glob("*.json*")) if folder else []
     if paths:
-        return [pytest.param(path, id=path.name.split(".")[0]) for path in paths]
+        return [
+            pytest.param(path, marks=pytest.mark.traces, id=path.name.split(".")[0])
+            for path in paths
+        ]
     reason = "OTEL_MLPERF_TRACES names no folder of recorded traces"
-    return [pytest.param(None, marks=pytest.mark.skip(reason=reason), id="none")]
+    marks = [pytest.mark.traces, pytest.mark.skip(reason=reason)]
+    return [pytest.param(None, marks=marks, id="none")]

@@ -25,6 +25,7 @@ ONLY_IN_CHECK: Final = {
     "servers": "real servers",
     "browser": "a browser",
     "frameworks": "training frameworks",
+    "traces": "recorded traces",
     "slow": "minutes",
 }
 """Markers of tests that `make test` leaves out, and what these tests need."""

@@ -21,8 +21,15 @@ for task in "${tasks[@]}"; do wait "$task" || exit; done
     "scontrol": "#!/bin/bash\necho localhost\n",
 }
 """Commands of a cluster, as far as the page needs them."""
+OF_FRAMEWORKS = {"frameworks", "huggingface", "keras", "lightning"}
+"""Pages whose programs import a training framework."""
 SHOWN = [
-    pytest.param(page, number, id=f"{page.stem}-{number}")
+    pytest.param(
+        page,
+        number,
+        marks=[pytest.mark.frameworks] * (page.stem in OF_FRAMEWORKS),
+        id=f"{page.stem}-{number}",
+    )
     for page in guides.GUIDES
     for number, _ in enumerate(page_programs.shown(page.read_text()))
 ]

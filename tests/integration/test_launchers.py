@@ -156,7 +156,13 @@ def test_ranks_of_torchrun_are_one_run(tmp_path, words):
     assert "finished · 2 ranks, 1 node" in ended.summary
 
 
-@pytest.mark.parametrize(("text", "times"), STARTED.values(), ids=STARTED)
+@pytest.mark.parametrize(
+    ("text", "times"),
+    [
+        pytest.param(*of, marks=[pytest.mark.frameworks] * name.startswith("Lightning"), id=name)
+        for name, of in STARTED.items()
+    ],
+)
 def test_ranks_that_a_program_starts_itself_are_its_run(tmp_path, text, times):
     """Each records its steps, a step has one trace id; the program's environment is its own."""
     (port,) = free_ports(1)

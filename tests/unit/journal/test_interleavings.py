@@ -266,7 +266,9 @@ class Interleavings(RuleBasedStateMachine):
 
 
 TestInterleavings = Interleavings.TestCase
-TestInterleavings.settings = settings(max_examples=150, stateful_step_count=60)
+TestInterleavings.settings = settings(
+    max_examples=settings.default.max_examples * 3 // 2, stateful_step_count=60
+)
 
 
 @pytest.fixture

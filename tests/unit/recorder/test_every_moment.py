@@ -372,6 +372,7 @@ def recording(start: Callable[..., Recording]) -> Recording:
 
 
 @pytest.mark.fault("F95", "F96")
+@pytest.mark.sampled(10)
 @pytest.mark.parametrize("error", [KeyboardInterrupt, TooSlowError])
 @pytest.mark.parametrize("use", CONSTRUCTS, ids=by_name)
 def test_every_moment(recording, use, error):
@@ -380,6 +381,7 @@ def test_every_moment(recording, use, error):
 
 
 @pytest.mark.fault("F95", "F96")
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("use", [sections, failing, step, added_up_function], ids=by_name)
 def test_every_second_moment(recording, use):
     """Interrupted again wherever the first interruption is being cleared up, it is cleared up."""
@@ -412,6 +414,7 @@ DROPPED_BY_PYTHON = {generators, async_generators, measured_generators, added_up
 
 
 @pytest.mark.fault("F95", "F96")
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize(
     "use", [use for use in CONSTRUCTS if use not in DROPPED_BY_PYTHON], ids=by_name
 )

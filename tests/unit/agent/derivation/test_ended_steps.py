@@ -21,7 +21,7 @@ def slow_self_time(rows, i) -> int:
 
 
 @given(st.lists(intervals, min_size=1, max_size=9))
-@settings(max_examples=300)
+@settings(max_examples=3 * settings.default.max_examples)
 def test_self_time_is_what_no_child_covers(found) -> None:
     """For any intervals, overlapping or not, on any tracks, in any order."""
     rows = np.zeros(len(found), ROW_TYPE)

@@ -222,6 +222,7 @@ REAL = {
 }
 
 
+@pytest.mark.traces
 @pytest.mark.parametrize("trace", REAL)
 def test_what_changed_is_named_in_recorded_traces(imported, tmp_path, trace):
     """That kernel, its section and the reason, and no other kernel."""

@@ -46,6 +46,7 @@ def test_a_whole_window_lacks_nothing(path, recorded_trace):
     assert found.ratio == 1.0
 
 
+@pytest.mark.traces
 @pytest.mark.parametrize(
     ("name", "way"),
     [*((H100, way) for way in ON_H100), *((A100, way) for way in ON_A100)],

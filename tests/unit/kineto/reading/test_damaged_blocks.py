@@ -314,7 +314,7 @@ def test_a_file_without_events_is_refused(read, data, found):
 
 @pytest.mark.fault("F86", "S15")
 @settings(
-    max_examples=300,
+    max_examples=3 * settings.default.max_examples,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(

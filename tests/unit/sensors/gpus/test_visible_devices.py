@@ -131,7 +131,7 @@ ENTRIES = st.one_of(
 
 
 @pytest.mark.fault("F75")
-@settings(max_examples=500)
+@settings(max_examples=5 * settings.default.max_examples)
 @given(st.lists(ENTRIES, max_size=5).map(",".join), st.integers(0, 4))
 def test_torch_reads_the_list_in_the_same_way(listed, count):
     """Whatever the variable says, the GPUs are those that torch counts, in its order."""
