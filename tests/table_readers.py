@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 import anyio
 import duckdb
-import pandas as pd
 import warm_python
 from mcp import Client, StdioServerParameters
 from runs import environment
@@ -22,6 +21,8 @@ import otel_mlperf as om
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
+
+    import pandas as pd
 
 Questions = dict[str, str]
 Answers = dict[str, list[list[Any]]]
@@ -45,6 +46,8 @@ def by_frames(folder: Path, place: Path, questions: Questions) -> Answers:
 def by_csv(folder: Path, place: Path, questions: Questions) -> Answers:
     """``otel-mlperf export --csv``."""
     command(folder, "export", "--csv", "-o", str(place / "csv"))
+    import pandas as pd
+
     frames = {name: pd.read_csv(place / "csv" / f"{name}.csv") for name in TABLES}
     return _asked(frames, questions)
 
@@ -52,6 +55,8 @@ def by_csv(folder: Path, place: Path, questions: Questions) -> Answers:
 def by_parquet(folder: Path, place: Path, questions: Questions) -> Answers:
     """``otel-mlperf export --parquet``."""
     command(folder, "export", "--parquet", "-o", str(place / "parquet"))
+    import pandas as pd
+
     frames = {name: pd.read_parquet(place / "parquet" / f"{name}.parquet") for name in TABLES}
     return _asked(frames, questions)
 

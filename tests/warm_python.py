@@ -13,6 +13,7 @@ descriptors, limits of memory, signals during imports, figures of what imports c
 
 from __future__ import annotations
 
+import atexit
 import json
 import os
 import select
@@ -24,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 PRELOADED = (
-    "numpy", "torch", "torch.utils.data", "torch.distributed", "torch.profiler", "pyarrow",
+    "numpy", "torch", "torch._dynamo", "torch.utils.data", "torch.profiler", "pyarrow",
     "pyarrow.parquet", "duckdb", "msgspec", "yaml", "jinja2", "rich.console", "rich.table", "typer",
     "opentelemetry.trace", "sklearn.datasets",
 )  # fmt: skip
@@ -141,17 +142,19 @@ def _server_address() -> str:
         with socket.socket(socket.AF_UNIX) as listening:
             listening.bind(address)
             listening.listen(64)
-            number = listening.fileno()
-            _servers[os.getpid()] = (
-                address,
-                subprocess.Popen(
-                    [sys.executable, Path(__file__).with_name("warm_server.py"), str(number)],
-                    stdin=subprocess.PIPE,  # closed when this process ends: the server ends too
-                    pass_fds=[number],
-                    env=_environ_of_server(),
-                ),
-            )
+            server = _start_server(listening.fileno())
+        atexit.register(server.communicate)  # closes its input
+        _servers[os.getpid()] = address, server
     return _servers[os.getpid()][0]
+
+
+def _start_server(listening: int) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        [sys.executable, Path(__file__).with_name("warm_server.py"), str(listening)],
+        stdin=subprocess.PIPE,  # closed when this process ends: the server ends too
+        pass_fds=[listening],
+        env=_environ_of_server(),
+    )
 
 
 def _environ_of_server() -> dict[str, str]:

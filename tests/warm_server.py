@@ -7,6 +7,7 @@ import contextlib
 import gc
 import importlib
 import json
+import logging
 import os
 import random
 import runpy
@@ -50,7 +51,7 @@ class Hidden:
     def find_spec(self, name: str, *_: Any) -> ModuleSpec | None:
         """The spec of a hidden module; its group is in `sys.modules` again."""
         group = self._groups.get(name)
-        if group is None:
+        if group is None or _is_shadowed(name):
             return None
         for other in group.keys() - {name}:
             sys.modules.setdefault(other, group[other])
@@ -75,6 +76,12 @@ def _is_foreign(name: str) -> bool:
     return root not in {*sys.stdlib_module_names, "__main__", "__mp_main__"}
 
 
+def _is_shadowed(name: str) -> bool:
+    """Whether the program has a module of that name of its own, in front of the installed one."""
+    own = [os.path.join(folder, name) for folder in sys.path if folder not in PATH]
+    return any(os.path.isdir(path) or os.path.isfile(f"{path}.py") for path in own)
+
+
 class ReplacedError(BaseException):
     """The program asked to be replaced by another Python program."""
 
@@ -96,6 +103,7 @@ def serve(listening: socket.socket) -> dict[str, Any]:
             request, descriptors = _receive(connection)
             pid = os.fork()
             if not pid:
+                _close(selector, connection)
                 _take_over(request, descriptors)
                 return request
             for descriptor in descriptors:
@@ -122,11 +130,23 @@ def _send(connection: socket.socket, number: int) -> None:
         connection.sendall(number.to_bytes(4, "little"))
 
 
+def _close(selector: selectors.BaseSelector, connection: socket.socket) -> None:
+    """Closes in the fork what is the server's, by the objects that would close it later."""
+    for key in [*selector.get_map().values()]:
+        if isinstance(key.fileobj, socket.socket):
+            key.fileobj.close()
+        elif key.data is not None:
+            os.close(key.fd)
+            key.data[1].close()
+    selector.close()
+    connection.close()
+
+
 def _take_over(request: dict[str, Any], descriptors: list[int]) -> None:
     """Makes this fork what a new process is before its program starts."""
     for target, descriptor in enumerate(descriptors):
         os.dup2(descriptor, target)
-    os.closerange(3, 1 << 16)
+        os.close(descriptor)
     os.chdir(request["cwd"])
     signal.signal(signal.SIGINT, signal.default_int_handler)
     random.seed()
@@ -156,12 +176,16 @@ def become(argv: list[str], environ: dict[str, str]) -> None:
     os.environ.update(environ)
     for name in [name for name in sys.modules if _is_foreign(name)]:
         del sys.modules[name]
+    loggers = logging.root.manager.loggerDict
+    for name in loggers.keys() - LOGGERS:
+        del loggers[name]
     own = [folder for folder in environ.get("PYTHONPATH", "").split(os.pathsep) if folder]
     sys.path[:], sys.meta_path[:] = [*own, *PATH], [HIDDEN, *FINDERS]
     if words is not argv[1:] and len(words) < len(argv) - 1:
         warnings.simplefilter("ignore")
     sys.orig_argv[:] = argv
     sys.argv[:] = [words[0], *words[2:]] if words[0] in ("-c", "-m") else words
+    importlib.invalidate_caches()
     with contextlib.suppress(ImportError):
         import sitecustomize  # noqa: F401 - the first import of an interpreter
     _run(words)
@@ -247,6 +271,7 @@ del sys.modules["warm_python"]
 PATH, FINDERS = [*sys.path], [*sys.meta_path]
 HIDDEN = Hidden()
 HIDDEN.load(PRELOADED)
+LOGGERS = {*logging.root.manager.loggerDict}
 replace_exec()
 gc.freeze()  # otherwise the first collection in each fork would copy all of it
 REQUEST = serve(socket.socket(fileno=int(sys.argv[1])))

@@ -72,7 +72,7 @@ def train(rank, port):
 
 
 if __name__ == "__main__":
-    warm_python.run([sys.executable, "-c", "pass"], check=True)
+    subprocess.run([sys.executable, "-c", "pass"], check=True)
     {start}
     print(sorted(name for name in os.environ if "OTEL" in name))
 """

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
 import sys
 
 import pytest
@@ -266,6 +267,6 @@ def test_nothing_is_read_where_nothing_is_offered(tmp_path):
 
     def look(path):
         words = [sys.executable, "-c", code, str(path), "/nowhere"]
-        return warm_python.run(words, capture_output=True, text=True, check=True).stdout
+        return subprocess.run(words, capture_output=True, text=True, check=True).stdout
 
     assert [look(path) for path in packages] == ["1 True\n", "0 False\n"]
