@@ -77,10 +77,11 @@ def run(files: dict[str, str], command: str, folder: Path, **variables: str) -> 
     for name, content in files.items():
         (folder / name).write_text(content)
         (folder / name).chmod(0o755 if content.startswith("#!") else 0o644)
+    (warm := folder / "warm").mkdir()
+    warm_python.commands(warm)
     # The commands of this environment, and of the one whose packages it sees.
     commands = [str(Path(site).parents[2] / "bin") for site in sys.path if "site-packages" in site]
-    before = [str(folder), *commands, os.environ["PATH"]]
-    paths = os.pathsep.join(before)
+    paths = os.pathsep.join([str(folder), str(warm), *commands, os.environ["PATH"]])
     runs = folder / "otel-runs"
     done = warm_python.run(
         ["bash", "-euc", command],

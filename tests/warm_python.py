@@ -17,10 +17,12 @@ import atexit
 import json
 import os
 import select
+import signal
 import socket
 import subprocess
 import sys
 import tempfile
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -42,14 +44,15 @@ class Popen(subprocess.Popen):  # type: ignore[type-arg]
     def _execute_child(self, args: Any, *rest: Any) -> None:
         # The arguments of the private method, in their order since Python 3.11.
         executable, preexec, _, pass_fds, cwd, env = rest[:6]
-        is_shell, pipes, is_session = rest[8], rest[9:15], rest[20]
+        is_shell, pipes, new_session = rest[8], rest[9:15], rest[20]
         command = [] if isinstance(args, str | bytes) else [os.fspath(word) for word in args]
         environ = dict(os.environ if env is None else env)
-        is_special = executable or preexec or pass_fds or is_shell or is_session
+        is_special = executable or preexec or pass_fds or is_shell
         if is_special or not is_warm(command, environ):
             super()._execute_child(args, *rest)  # type: ignore[misc]
             return
-        request = {"argv": command, "cwd": os.path.abspath(cwd or "."), "environ": environ}
+        request = {"argv": command, "cwd": os.path.abspath(cwd or "."), "environ": environ,
+                   "new_session": new_session}  # fmt: skip
         self._connection = socket.socket(socket.AF_UNIX)
         self._connection.connect(_server_address())
         # Standard input, output and errors; -1 stands for this process's own.
@@ -132,31 +135,59 @@ def without_options(command: list[str]) -> list[str]:
     return command[3:] if command[1:3] == ["-W", "ignore"] else command[1:]
 
 
-_servers: dict[int, tuple[str, subprocess.Popen[bytes]]] = {}
+def commands(folder: Path) -> None:
+    """Puts commands into a folder for ``PATH``, by which a shell starts warm programs."""
+    modules = {
+        "python": "",
+        "otel-mlperf": "-m otel_mlperf",
+        "torchrun": "-m torch.distributed.run",
+    }
+    start = f"{sys.executable} -E -S {__file__} {_server_address()} {sys.executable}"
+    for name, module in modules.items():
+        (folder / name).write_text(f'#!/bin/sh\nexec {start} {module} "$@"\n')
+        (folder / name).chmod(0o755)
 
 
+@cache
 def _server_address() -> str:
     """The socket of this process's server, which is started by the first call."""
-    if os.getpid() not in _servers:
-        address = str(Path(tempfile.mkdtemp(prefix="warm-python-"), "socket"))
-        with socket.socket(socket.AF_UNIX) as listening:
-            listening.bind(address)
-            listening.listen(64)
-            server = _start_server(listening.fileno())
-        atexit.register(server.communicate)  # closes its input
-        _servers[os.getpid()] = address, server
-    return _servers[os.getpid()][0]
+    address = str(Path(tempfile.mkdtemp(prefix="warm-python-"), "socket"))
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(address)
+        listening.listen(64)
+        server = subprocess.Popen(
+            [sys.executable, Path(__file__).with_name("warm_server.py"), address,
+             str(listening.fileno())],
+            stdin=subprocess.PIPE,  # closed when this process ends: the server ends too
+            pass_fds=[listening.fileno()],
+            env=_environ_of_server(),
+        )  # fmt: skip
+    atexit.register(server.communicate)  # closes its input
+    return address
 
 
-def _start_server(listening: int) -> subprocess.Popen[bytes]:
-    return subprocess.Popen(
-        [sys.executable, Path(__file__).with_name("warm_server.py"), str(listening)],
-        stdin=subprocess.PIPE,  # closed when this process ends: the server ends too
-        pass_fds=[listening],
-        env=_environ_of_server(),
-    )
+def use_server(address: str) -> None:
+    """Starts programs by a server that another process has started."""
+    global _server_address
+    _server_address = lambda: address  # type: ignore[assignment]  # noqa: E731
 
 
 def _environ_of_server() -> dict[str, str]:
     ours = {name: text for name, text in os.environ.items() if not name.startswith("OTEL")}
     return ours | {"OMP_NUM_THREADS": "1"}  # as `runs.environment` has it
+
+
+def main(address: str, *command: str) -> None:
+    """Runs a command in this process's place: with its input and output, and ends as it ends."""
+    use_server(address)
+    if not is_warm([*command], dict(os.environ)):
+        os.execv(command[0], command)
+    code = Popen(command).wait()
+    if code < 0:
+        signal.signal(-code, signal.SIG_DFL)
+        os.kill(os.getpid(), -code)
+    sys.exit(code)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -14,6 +14,7 @@ import runpy
 import selectors
 import signal
 import socket
+import subprocess
 import sys
 import threading
 import types
@@ -21,7 +22,7 @@ import warnings
 from importlib.machinery import ModuleSpec, SourceFileLoader
 from typing import Any, NoReturn
 
-from warm_python import PRELOADED, is_warm, without_options
+from warm_python import PRELOADED, Popen, is_warm, use_server, without_options
 
 
 class Hidden:
@@ -148,6 +149,8 @@ def _take_over(request: dict[str, Any], descriptors: list[int]) -> None:
         os.dup2(descriptor, target)
         os.close(descriptor)
     os.chdir(request["cwd"])
+    if request["new_session"]:
+        os.setsid()
     signal.signal(signal.SIGINT, signal.default_int_handler)
     random.seed()
     HIDDEN.module("numpy").random.seed()
@@ -273,6 +276,8 @@ HIDDEN = Hidden()
 HIDDEN.load(PRELOADED)
 LOGGERS = {*logging.root.manager.loggerDict}
 replace_exec()
+use_server(sys.argv[1])
+subprocess.Popen = Popen  # type: ignore[misc]  # programs that these programs start
 gc.freeze()  # otherwise the first collection in each fork would copy all of it
-REQUEST = serve(socket.socket(fileno=int(sys.argv[1])))
+REQUEST = serve(socket.socket(fileno=int(sys.argv[2])))
 run_to_end(REQUEST["argv"], REQUEST["environ"])

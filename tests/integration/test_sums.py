@@ -141,7 +141,7 @@ def _check_sums(store, truth, summary):
 
 
 @settings(
-    max_examples=40,
+    max_examples=settings.default.max_examples * 2 // 5,
     deadline=None,
     derandomize=True,
     phases=(Phase.explicit, Phase.generate),  # to make a failing one smaller takes minutes

@@ -91,6 +91,7 @@ def test_run_members():
     assert members <= set(dir(om.Run("x")))
 
 
+@pytest.mark.slow
 def test_typed(tmp_path):
     """Documented usage passes mypy's strict checks, from outside the package."""
     program = tmp_path / "program.py"

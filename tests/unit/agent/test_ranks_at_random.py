@@ -68,6 +68,7 @@ def make_agent(journals: Path, ranks: list[Rank]) -> Agent:
     return Agent(ranks[0].program.meta, Tail(journals, there), options)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("seed", range(12))
 def test_each_row_of_each_rank_counts_once(seed, journals, run_folder, monkeypatch) -> None:
     """Ranks step and end, agents look, mark, make room and are replaced, in any order."""

@@ -115,6 +115,7 @@ def added_up(rows: list[dict]) -> dict:
     return {place: dict(one) for place, one in by_place.items()}
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("seed", range(4))
 def test_any_cut_comes_to_the_same(tmp_path, monkeypatch, seed):
     """Rows, self times, histograms, spans and the account are those of a look in one piece."""

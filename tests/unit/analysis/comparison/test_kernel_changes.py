@@ -107,6 +107,7 @@ def made(path, changes):
     return write_trace(path, step(0, 1, layers) + step(100_000, 2, layers))
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("what", MADE)
 def test_what_changed_is_named_in_made_traces(imported, tmp_path, what):
     """That kernel, its section, the reason, and no other kernel."""

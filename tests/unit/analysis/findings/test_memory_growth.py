@@ -148,6 +148,7 @@ def test_what_comes_after_the_last_step_hides_no_growth(tmp_path):
     assert "by 20,000 MiB" in found_in(run)["memory_growth"].summary
 
 
+@pytest.mark.slow
 def test_a_noisy_growth_is_found_with_how_sure_it_is(tmp_path):
     """The allocator adds up to 30 MiB now and then: the true pace is within the interval."""
     for seed in range(20):

@@ -318,6 +318,7 @@ def test_no_more_is_lost_than_the_gpu_idles(tmp_path, busy, most):
     assert not found or found.evidence["share"] == pytest.approx(0.125, abs=0.01)
 
 
+@pytest.mark.slow
 def test_noise_makes_up_for_no_stall_of_a_host(tmp_path):
     """60 % every fifty steps that differ by 15 %, before a GPU that does not set the pace."""
     found = []

@@ -46,6 +46,7 @@ def test_a_small_stall_every_fifty_steps_is_found_under_noise(spread, kind):
     assert periods.count(50) >= 198
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("kind", ["normal", "lognormal"])
 @pytest.mark.parametrize("spread", [0.10, 0.15])
 def test_as_many_stalls_at_any_time_accuse_nobody(spread, kind):

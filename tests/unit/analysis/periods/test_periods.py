@@ -221,7 +221,7 @@ calls = st.lists(
 )
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=settings.default.max_examples // 4, deadline=None)
 @given(steps=steps, calls=calls, minutes=st.sampled_from([1, 7, 60, 1440]))
 def test_the_sums_over_the_periods_are_those_of_the_run(steps, calls, minutes):
     """Counts, times, waits and shares of whatever was recorded, and the longest of all."""

@@ -48,6 +48,7 @@ def told(run):
     return summary, series, read_rank_steps(numbers)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("rows", [1, 50, 333])
 def test_pieces_make_the_same_whole(run, monkeypatch, rows):
     """Whatever number of rows is read at once: figures, shares, ranks, waits and series."""

@@ -102,6 +102,7 @@ def ours(path):
     return found
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("with_stack", [False, True])
 @pytest.mark.parametrize("program", [model, compiled])
 def test_self_times_are_those_of_key_averages(tmp_path, program, with_stack):

@@ -32,6 +32,7 @@ def schedule() -> None:
             torch.ones(2) + 1
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.fault("F95", "F96")
 # A file that was opened the moment before is closed by its finalizer, which warns.
 @pytest.mark.filterwarnings("ignore::ResourceWarning")

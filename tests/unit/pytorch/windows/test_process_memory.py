@@ -6,6 +6,8 @@ import json
 import subprocess
 import sys
 
+import pytest
+
 from otel_mlperf.pytorch.windows.process_memory import Heap
 
 _WINDOWS = """
@@ -45,6 +47,7 @@ def printed(program, *arguments):
     return [[int(number) for number in line.split()] for line in done.stdout.splitlines()]
 
 
+@pytest.mark.slow
 def test_events_are_estimated_from_the_heap(tmp_path):
     """To within a factor of two and a half of what the trace turns out to hold."""
     windows = [
