@@ -99,18 +99,25 @@ def _needs(item: pytest.Item) -> str:
 
 
 def _sample(items: list[pytest.Item], seed: int) -> set[str]:
-    """Node ids of the cases of sampled tests that a quick run takes, a few of each test."""
-    cases: dict[str, list[str]] = {}
+    """Node ids of the cases of sampled tests that a quick run takes, a few of each test.
+
+    With ``by`` the values of that parameter are drawn, the same for all tests of the file.
+    """
+    cases: dict[str, dict[str, list[str]]] = {}
     most: dict[str, int] = {}
     for item in items:
         if marker := item.get_closest_marker("sampled"):
-            test = item.nodeid.partition("[")[0]
-            cases.setdefault(test, []).append(item.nodeid)
-            most[test] = marker.args[0]
+            table, case = item.nodeid.partition("[")[0], item.nodeid
+            if by := marker.kwargs.get("by"):
+                parameters = item.callspec.params  # type: ignore[attr-defined]
+                table, case = item.nodeid.partition("::")[0], str(parameters[by])
+            cases.setdefault(table, {}).setdefault(case, []).append(item.nodeid)
+            most[table] = marker.args[0]
     found: set[str] = set()
-    for test, nodes in cases.items():
-        dice = random.Random(f"{seed} {test}")  # the same in each process of a run
-        found.update(dice.sample(sorted(nodes), min(most[test], len(nodes))))
+    for table, nodes in cases.items():
+        dice = random.Random(f"{seed} {table}")  # the same in each process of a run
+        drawn = dice.sample(sorted(nodes), min(most[table], len(nodes)))
+        found.update(node for case in drawn for node in nodes[case])
     return found
 
 

@@ -126,13 +126,17 @@ def is_warm(command: list[str], environ: dict[str, str]) -> bool:
         return False
     if any(name.startswith("PYTHON") and name not in _EMULATED for name in environ):
         return False
-    words = without_options(command)
+    _, words = split_options(command)
     return bool(words) and (words[0] in ("-c", "-m") or not words[0].startswith("-"))
 
 
-def without_options(command: list[str]) -> list[str]:
-    """What the interpreter is to run: the command behind ``python`` and ``-W ignore``."""
-    return command[3:] if command[1:3] == ["-W", "ignore"] else command[1:]
+def split_options(command: list[str]) -> tuple[set[str], list[str]]:
+    """The emulated options of the interpreter, and what it is to run."""
+    options, words = set(), command[1:]
+    while words[:1] in (["-I"], ["-P"]) or words[:2] == ["-W", "ignore"]:
+        options.add(words[0])
+        words = words[2 if words[0] == "-W" else 1 :]
+    return options, words
 
 
 def commands(folder: Path) -> None:

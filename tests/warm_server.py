@@ -22,7 +22,7 @@ import warnings
 from importlib.machinery import ModuleSpec, SourceFileLoader
 from typing import Any, NoReturn
 
-from warm_python import PRELOADED, Popen, is_warm, use_server, without_options
+from warm_python import PRELOADED, Popen, is_warm, split_options, use_server
 
 
 class Hidden:
@@ -174,7 +174,7 @@ def run_to_end(argv: list[str], environ: dict[str, str]) -> NoReturn:
 
 def become(argv: list[str], environ: dict[str, str]) -> None:
     """Runs a command line in this process, as the interpreter does."""
-    words = without_options(argv)
+    options, words = split_options(argv)
     os.environ.clear()
     os.environ.update(environ)
     for name in [name for name in sys.modules if _is_foreign(name)]:
@@ -182,32 +182,35 @@ def become(argv: list[str], environ: dict[str, str]) -> None:
     loggers = logging.root.manager.loggerDict
     for name in loggers.keys() - LOGGERS:
         del loggers[name]
-    own = [folder for folder in environ.get("PYTHONPATH", "").split(os.pathsep) if folder]
+    folders = "" if "-I" in options else environ.get("PYTHONPATH", "")
+    own = [folder for folder in folders.split(os.pathsep) if folder]
     sys.path[:], sys.meta_path[:] = [*own, *PATH], [HIDDEN, *FINDERS]
-    if words is not argv[1:] and len(words) < len(argv) - 1:
+    if "-W" in options:
         warnings.simplefilter("ignore")
     sys.orig_argv[:] = argv
     sys.argv[:] = [words[0], *words[2:]] if words[0] in ("-c", "-m") else words
     importlib.invalidate_caches()
     with contextlib.suppress(ImportError):
         import sitecustomize  # noqa: F401 - the first import of an interpreter
-    _run(words)
+    _run(words, is_safe=bool(options & {"-I", "-P"}))
 
 
-def _run(words: list[str]) -> None:
+def _run(words: list[str], *, is_safe: bool) -> None:
     module = sys.modules["__main__"] = types.ModuleType("__main__")
     module.__dict__["__builtins__"] = __builtins__
-    if words[0] == "-c":
-        sys.path.insert(0, "")
-        exec(compile(words[1], "<string>", "exec"), module.__dict__)
-    elif words[0] == "-m":
-        sys.path.insert(0, os.getcwd())
-        runpy._run_module_as_main(words[1])  # type: ignore[attr-defined]
-    else:
+    place = "" if words[0] == "-c" else os.getcwd()
+    if words[0] not in ("-c", "-m"):
         path = os.path.abspath(words[0])
-        sys.path.insert(0, os.path.dirname(os.path.realpath(path)))
+        place = os.path.dirname(os.path.realpath(path))
         loader = SourceFileLoader("__main__", path)
         module.__dict__.update(__file__=path, __cached__=None, __loader__=loader)
+    if not is_safe:
+        sys.path.insert(0, place)
+    if words[0] == "-m":
+        runpy._run_module_as_main(words[1])  # type: ignore[attr-defined]
+    elif words[0] == "-c":
+        exec(compile(words[1], "<string>", "exec"), module.__dict__)
+    else:
         exec(compile(_read(path), path, "exec"), module.__dict__)
 
 

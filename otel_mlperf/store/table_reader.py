@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from otel_mlperf.address_space import TABLES_BYTES, room_here, shortage
 from otel_mlperf.errors import StoreError
 from otel_mlperf.store.parts import live_parts, table_folder
-from otel_mlperf.store.scattered_tables import gather, is_scattered, named_in, newest
+from otel_mlperf.store.scattered_tables import gather, is_read_once, named_in, newest
 from otel_mlperf.store.schema import TABLES
 
 if TYPE_CHECKING:
@@ -53,15 +53,15 @@ class Store:
     """
 
     reads_once = True
-    """Whether a table in many parts may be read into memory."""
+    """Whether a table that is small, or in many parts, may be read into memory."""
 
     def __init__(self, folder: Path, rank: int | None = None, *, is_recent: bool = False) -> None:
         self._folder = folder
         self._rank, self._is_recent = rank, is_recent
         self._connection: duckdb.DuckDBPyConnection | None = None
         self._files: dict[str, list[str]] = {}
-        self._scattered: set[str] = set()
-        """Tables in many parts that nobody has asked for yet."""
+        self._unread: set[str] = set()
+        """Tables to be read into memory that no query has named yet."""
 
     def rows(self, sql: str, **values: object) -> list[tuple[Any, ...]]:
         """The rows of a query; ``$name`` stands for ``values["name"]``.
@@ -119,8 +119,8 @@ class Store:
         connection.execute("SET enable_progress_bar = false")  # it would go to stdout
         self._files = {table: self._listed(table) for table in TABLES}
         if self.reads_once:
-            self._scattered = {table for table, files in self._files.items() if is_scattered(files)}
-        for table in TABLES.keys() - self._scattered:
+            self._unread = {table for table, files in self._files.items() if is_read_once(files)}
+        for table in TABLES.keys() - self._unread:
             rows = _all_rows(table, self._files[table], self._rank)
             connection.execute(f"CREATE VIEW {table} AS {rows}")
         return connection
@@ -130,9 +130,9 @@ class Store:
         return [str(part.path) for part in (newest(table, parts) if self._is_recent else parts)]
 
     def _gather(self, connection: duckdb.DuckDBPyConnection, sql: str) -> None:
-        for table in self._scattered & named_in(sql):
+        for table in self._unread & named_in(sql):
             gather(connection, table, _all_rows(table, self._files[table], self._rank))
-            self._scattered.remove(table)
+            self._unread.remove(table)
 
     def _is_outdated(self) -> bool:
         return any(not Path(file).exists() for files in self._files.values() for file in files)

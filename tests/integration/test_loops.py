@@ -13,6 +13,7 @@ from runs import adds_up, environment
 
 STYLES = ("untouched", "api")
 ROWS = [(name, style) for name in LOOPS for style in STYLES]
+each_program = pytest.mark.sampled(4, by="name")
 
 
 @pytest.fixture(scope="module")
@@ -59,6 +60,7 @@ def calls_in_steps(ended):
     return list(finished.values()), list(failed.values())
 
 
+@each_program
 @pytest.mark.parametrize("name", LOOPS)
 def test_what_a_program_says_of_itself_is_true(started, name):
     """Steps and parts as its stopwatch has counted them, in each step and between them."""
@@ -73,6 +75,7 @@ def test_what_a_program_says_of_itself_is_true(started, name):
         assert Counter(part for part, *_ in watched.parts) == true.calls
 
 
+@each_program
 @pytest.mark.parametrize(("name", "style"), ROWS)
 def test_program_is_what_it_was(started, name, style):
     """Output, errors and exit code are those of plain Python."""
@@ -81,6 +84,7 @@ def test_program_is_what_it_was(started, name, style):
         assert ended.output
 
 
+@each_program
 @pytest.mark.parametrize(("name", "style"), ROWS)
 def test_steps_hold_the_work_that_is_theirs(recorded, name, style):
     """As many steps as there are, each with its own batches, passes and updates."""
@@ -94,6 +98,7 @@ def test_steps_hold_the_work_that_is_theirs(recorded, name, style):
         assert failed == ([true.unfinished] if true.unfinished else [])
 
 
+@each_program
 @pytest.mark.parametrize(("name", "style"), ROWS)
 def test_steps_have_the_numbers_that_they_have(recorded, name, style):
     """They count from 0; where the program goes on with a training, from where that was."""
@@ -105,6 +110,7 @@ def test_steps_have_the_numbers_that_they_have(recorded, name, style):
         assert [row["number"] for row in rows] == [first + i for i in range(count)]
 
 
+@each_program
 @pytest.mark.parametrize(("name", "style"), ROWS)
 def test_calls_are_counted(recorded, name, style):
     """Batches, forwards, backwards, updates, validations and checkpoints, wherever they are."""
@@ -158,6 +164,7 @@ def test_the_line_that_is_advised_helps(tmp_path):
     assert of_the_loop(ended).keys() <= {"uncovered"}
 
 
+@each_program
 @pytest.mark.parametrize(("name", "style"), ROWS)
 def test_everything_is_accounted_for(recorded, name, style):
     """Each span and point has its fate, and none is lost."""

@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import ast
+from functools import cache
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).parents[2]
+
+
+@cache
+def parsed(path):
+    """The syntax tree of a file."""
+    return ast.parse(path.read_text())
 
 
 def python_files(*folders):
@@ -19,14 +26,14 @@ def test_every_module_says_which_question_it_answers():
     files = python_files("otel_mlperf")
 
     assert files
-    assert [f for f in files if not ast.get_docstring(ast.parse(f.read_text()))] == []
+    assert [f for f in files if not ast.get_docstring(parsed(f))] == []
 
 
 def test_every_test_states_its_promise():
     """Every test has a docstring, and every test file a question."""
     missing = []
     for path in python_files("tests/unit", "tests/integration"):
-        tree = ast.parse(path.read_text())
+        tree = parsed(path)
         tests = [
             node
             for node in ast.walk(tree)
@@ -55,7 +62,7 @@ def test_pins_carry_hashes_and_no_addresses(path):
 
 def called_and_imported(path):
     """The names that a file calls, with what stands before the dot, and those that it imports."""
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in ast.walk(parsed(path)):
         if isinstance(node, ast.Call):
             yield ast.unparse(node.func)
         elif isinstance(node, ast.Import | ast.ImportFrom):
@@ -85,7 +92,7 @@ def test_whoever_catches_everything_says_why_or_raises_it_again():
         lines = text.splitlines()
         silent += [
             f"{path.relative_to(ROOT)}:{handler.lineno}"
-            for handler in ast.walk(ast.parse(text))
+            for handler in ast.walk(parsed(path))
             if isinstance(handler, ast.ExceptHandler) and catches_everything(handler)
             if not any(isinstance(node, ast.Raise) for node in ast.walk(handler))
             if not any("#" in line for line in lines[handler.lineno - 1 : handler.end_lineno])

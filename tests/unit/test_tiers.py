@@ -32,9 +32,17 @@ def test_slow():
 @pytest.mark.parametrize("n", range(5))
 def test_table(n):
     pass
+
+@pytest.mark.sampled(1, by="name")
+@pytest.mark.parametrize("style", ["x", "y"])
+@pytest.mark.parametrize("name", ["a", "b"])
+def test_of_a_program(name, style):
+    pass
 """
 ONLY_IN_CHECK = {"test_with_servers", "test_with_a_framework", "test_slow"}
 TABLE = {f"test_table[{n}]" for n in range(5)}
+PROGRAMS = {name: {f"test_of_a_program[{name}-{style}]" for style in "xy"} for name in "ab"}
+CASES = TABLE.union(*PROGRAMS.values())
 
 
 @pytest.fixture
@@ -56,11 +64,12 @@ def test_a_quick_run_leaves_out_what_needs_more_and_samples_tables(selected):
     """It counts what it left out, by what that needs, and names the command."""
     passed, lines = selected("--tests", "quick")
 
-    assert passed - TABLE == {"test_plain"}
+    assert passed - CASES == {"test_plain"}
     assert len(passed & TABLE) == 2
+    assert passed & CASES - TABLE in PROGRAMS.values()
     assert lines == [
-        "not run: 6 tests (1 need real servers, 1 need training frameworks, 1 need minutes, "
-        "3 are further cases of sampled tests): make check"
+        "not run: 8 tests (1 need real servers, 1 need training frameworks, 1 need minutes, "
+        "5 are further cases of sampled tests): make check"
     ]
 
 
@@ -68,7 +77,7 @@ def test_the_rest_is_what_a_quick_run_left_out_and_whole_tables(selected):
     """The two runs have only cases of tables in common."""
     passed, lines = selected("--tests", "rest")
 
-    assert passed == ONLY_IN_CHECK | TABLE
+    assert passed == ONLY_IN_CHECK | CASES
     assert lines == []
 
 
@@ -76,7 +85,7 @@ def test_without_the_option_every_test_runs(selected):
     """As somebody asks for who names a file."""
     passed, lines = selected()
 
-    assert passed == {"test_plain"} | ONLY_IN_CHECK | TABLE
+    assert passed == {"test_plain"} | ONLY_IN_CHECK | CASES
     assert lines == []
 
 
@@ -93,4 +102,4 @@ def test_processes_of_xdist_run_one_sample_and_report_it_once(selected):
     _, lines = selected("--tests", "quick", "-n", "2")
 
     assert len(lines) == 1
-    assert lines[0].startswith("not run: 6 tests (")
+    assert lines[0].startswith("not run: 8 tests (")

@@ -40,6 +40,9 @@ PROGRAMS = {
     "is killed": ["-c", "import os, signal; os.kill(os.getpid(), signal.SIGKILL)"],
     "is interrupted": ["-c", "raise KeyboardInterrupt"],
     "is silent about warnings": ["-W", "ignore", "-c", "import warnings; warnings.warn('once')"],
+    "is isolated": ["-I", "-c", "import sys; print(sys.path, hasattr(sys, 'custom'))"],
+    "is safe": ["-P", "-m", "json.tool", "--help"],
+    "has no other descriptor": ["-c", "import os; print(len(os.listdir('/proc/self/fd')))"],
     "becomes another": ["-c", EXEC],
     "has a sitecustomize": ["-c", "import sys; print(sys.custom)"],
     "imports": ["-c", IMPORTED],
@@ -118,5 +121,5 @@ def test_a_warm_program_can_be_signalled_and_waited_for():
 def test_what_cannot_be_emulated_is_started_cold(variables):
     """Variables of the interpreter, and options of it."""
     assert not warm_python.is_warm([sys.executable, "-c", "pass"], variables)
-    assert not warm_python.is_warm([sys.executable, "-I", "-c", "pass"], {})
+    assert not warm_python.is_warm([sys.executable, "-X", "dev", "-c", "pass"], {})
     assert not warm_python.is_warm(["bash", "-c", "true"], {})

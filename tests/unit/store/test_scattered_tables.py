@@ -9,7 +9,7 @@ import pytest
 
 from otel_mlperf.store.part_writer import write_part
 from otel_mlperf.store.parts import TablePart, table_folder
-from otel_mlperf.store.scattered_tables import MANY, is_scattered, newest
+from otel_mlperf.store.scattered_tables import MANY, is_read_once, newest
 from otel_mlperf.store.table_reader import Store
 
 BEFORE = {"restart": [0, 0], "phase": ["train", "train"], "name": ["loss", "loss"]}
@@ -45,19 +45,18 @@ def test_it_is_read_once(scattered):
     assert store.rows("SELECT count(*) FROM values") == before == [(2 * MANY,)]
 
 
-def test_large_parts_are_not_held_in_memory(tmp_path):
-    """Of those reading is the work, not opening, and memory has an end."""
-    files = [tmp_path / f"{number}" for number in range(MANY)]
-    for file in files:
-        file.touch()
-    names = [str(file) for file in files]
-    were_small = is_scattered(names)
-    with files[0].open("wb") as file:
-        file.truncate(65 << 20)
+@pytest.mark.parametrize(
+    ("parts", "mib", "read"),
+    [(1, 0, True), (1, 1, True), (1, 2, False), (MANY, 64, True), (MANY, 65, False), (0, 0, False)],
+)
+def test_only_small_tables_are_held_in_memory(tmp_path, parts, mib, read):
+    """Up to 1 MiB on disk, or 64 MiB in many parts: of larger ones reading takes the time."""
+    files = [tmp_path / f"{number}" for number in range(parts)]
+    for number, file in enumerate(files):
+        with file.open("wb") as opened:
+            opened.truncate(0 if number else mib << 20)
 
-    assert were_small
-    assert not is_scattered(names)
-    assert not is_scattered(names[1:])
+    assert is_read_once([str(file) for file in files]) is read
 
 
 def test_what_is_now_is_in_the_newest_parts_of_each_node():
