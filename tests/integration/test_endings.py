@@ -13,6 +13,7 @@ ENDS = {"finish": 0, "exception": 1, "interrupt": -2, "terminate": -15, "kill": 
 KILLED = ("terminate", "kill", "exit")
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.fault("F20", "F21", "F22", "F23", "F28")
 @pytest.mark.parametrize("end", ENDS)
 def test_nothing_that_finished_is_lost(tmp_path, end) -> None:

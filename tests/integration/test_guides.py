@@ -35,6 +35,7 @@ SHOWN = [
 ]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(("page", "number"), SHOWN)
 def test_a_command_of_a_page_says_what_is_shown_there(page, number, tmp_path):
     """Outcome, ranks, steps and rows are those of the page; times are of the moment."""
@@ -66,6 +67,7 @@ def test_cells_of_the_notebook_run_one_after_the_other(tmp_path):
     }
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(("number", "tasks"), [(0, "2"), (1, "1")], ids=["tasks", "torchrun"])
 def test_the_ranks_of_a_batch_script_are_one_run(number, tasks, tmp_path):
     """Of its job and step, with nothing set beside what stands on the page."""

@@ -123,6 +123,7 @@ STEPS = (
 )
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     "words",
     [
@@ -156,6 +157,7 @@ def test_ranks_of_torchrun_are_one_run(tmp_path, words):
     assert "finished · 2 ranks, 1 node" in ended.summary
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("text", "times"),
     [

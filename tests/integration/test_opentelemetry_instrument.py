@@ -9,6 +9,7 @@ import subprocess
 import sys
 
 import pytest
+import warm_python
 from built_wheel import build, unpack_metadata
 from runs import LIMIT_S, Ended, environment
 from servers.running import free_ports
@@ -58,9 +59,9 @@ def instrument(tmp_path, offered):
     (tmp_path / "helper.py").write_text("print('helped')")
     runs = tmp_path / "runs"
 
-    def run(*command, path=(), **variables) -> Ended:
+    def run(*command, path=(), start=warm_python.run, **variables) -> Ended:
         paths = ":".join(map(str, (*path, offered)))
-        done = subprocess.run(
+        done = start(
             [sys.executable, "-c", INSTRUMENT, *command],
             cwd=tmp_path,
             env=environment(runs, PYTHONPATH=paths, **variables),
@@ -76,7 +77,8 @@ def instrument(tmp_path, offered):
 
 def test_program_is_recorded_as_it_stands(instrument):
     """Steps, sections, and what it records through the API; its exit code is its own."""
-    ended = instrument(sys.executable, "train.py", "--helper").settled()
+    started = instrument(sys.executable, "train.py", "--helper", start=subprocess.run)
+    ended = started.settled()
 
     assert ended.code == 3
     assert "trained JournalTracerProvider" in ended.output

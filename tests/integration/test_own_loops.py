@@ -44,6 +44,7 @@ def causes(summary):
     return {one["id"]: one for one in summary["findings"] if one["id"] in CAUSES}
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("fault", CAUSES)
 def test_what_is_wrong_with_a_loader_is_said(told, fault):
     """By its name alone, with what would be won; nothing in the program asks for it."""
@@ -83,6 +84,7 @@ def test_a_program_that_asks_is_seen_once(told):
     ]
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("variables", [{}, OFF], ids=["on", "off"])
 def test_under_run_too(told, variables):
     """The program says its steps, and is believed; its loader is looked into all the same."""

@@ -241,6 +241,7 @@ def test_a_command_that_acts_tells_that_it_was_stopped(runs, tmp_path):
     assert (process.wait(), err) == (1, "")
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("command_line", ["summary", "runs", "show --step 2", "--help"])
 @pytest.mark.parametrize("unbuffered", ["", "1"])
 def test_output_that_cannot_be_written_ends_with_74(runs, command_line, unbuffered):

@@ -132,6 +132,7 @@ def names_of_runs(folder):
     return sorted(json.loads(path.read_text())["name"] for path in folder.glob("runs/*/run.json"))
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("text", SCRIPTS.values(), ids=SCRIPTS.keys())
 def test_script_does_what_it_does_under_python(execute, tmp_path, text):
     """Output, errors, tracebacks and exit code are those of plain Python; and there is a run."""

@@ -117,6 +117,7 @@ def fill(runs):
     (runs / "loaders.py").write_text("numbers = [[1, 2], [3, 4]] * 50\n")
 
 
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("asked", ASKED)
 def test_an_answer_is_what_the_schema_of_its_command_says(asked, answers_to):
     """Each field is there, of its type, and none that is not in the schema."""

@@ -34,6 +34,7 @@ Nothing to be done.
 """
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("title", RECIPES)
 def test_a_recipe_does_what_it_says(title, tmp_path):
     """Its files and entry points installed, each of its checks ends well."""

@@ -181,6 +181,7 @@ def test_program_that_starts_a_run_says_what_is_recorded(execute, tmp_path):
     assert summary(execute)["steps"]["count"] == 12
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.fault("F50")
 @pytest.mark.parametrize("text", BROKEN.values(), ids=BROKEN.keys())
 def test_broken_integration_costs_itself_only(execute, tmp_path, text):
