@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
 import signal
@@ -50,6 +51,17 @@ def pytest_configure(config: pytest.Config) -> None:
     that agent is gone, and the test waits for it.
     """
     config.pluginmanager.rewrite_hook._must_rewrite.discard("otel_mlperf")
+
+
+def pytest_collection_finish() -> None:
+    """Exempts the collected tests from garbage collections: they live until the end."""
+    gc.collect()
+    gc.freeze()
+
+
+def pytest_sessionfinish() -> None:
+    """Lets the interpreter free everything at its end, as extension modules expect."""
+    gc.unfreeze()
 
 
 @pytest.fixture(scope="module", autouse=True)

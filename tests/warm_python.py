@@ -124,8 +124,8 @@ def is_warm(command: list[str], environ: dict[str, str]) -> bool:
     """Whether a fork of the server can stand for this command."""
     if command[:1] != [sys.executable]:
         return False
-    if any(name.startswith("PYTHON") and name not in _EMULATED for name in environ):
-        return False
+    if any(name.startswith(("PYTHON", "LD_")) and name not in _EMULATED for name in environ):
+        return False  # a process that runs already has read them
     _, words = split_options(command)
     return bool(words) and (words[0] in ("-c", "-m") or not words[0].startswith("-"))
 
@@ -177,7 +177,7 @@ def use_server(address: str) -> None:
 
 
 def _environ_of_server() -> dict[str, str]:
-    ours = {name: text for name, text in os.environ.items() if not name.startswith("OTEL")}
+    ours = {n: text for n, text in os.environ.items() if not n.startswith(("OTEL", "PYTHON"))}
     return ours | {"OMP_NUM_THREADS": "1"}  # as `runs.environment` has it
 
 

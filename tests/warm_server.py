@@ -28,7 +28,8 @@ from warm_python import PRELOADED, Popen, is_warm, split_options, use_server
 class Hidden:
     """Finder of packages that are loaded but no longer in `sys.modules`.
 
-    All modules that were loaded with a package come back with it, as its import would load them.
+    All modules that were loaded with a package come back with it, as its import would load them;
+    a package that another one had loaded comes back alone.
     """
 
     def __init__(self) -> None:
@@ -39,9 +40,11 @@ class Hidden:
         for name in names:
             before = set(sys.modules)
             importlib.import_module(name)
-            new = {other for other in sys.modules.keys() - before if _is_foreign(other)}
-            group = {other: sys.modules[other] for other in new}
-            self._groups.update((other, group) for other in new)
+            new = {m: sys.modules[m] for m in sys.modules.keys() - before if _is_foreign(m)}
+            for root in {_root(module) for module in new}:
+                of_root = {m: module for m, module in new.items() if _root(m) == root}
+                group = new if root == _root(name) else of_root
+                self._groups.update(dict.fromkeys(of_root, group))
         for name in self._groups:
             del sys.modules[name]
 
@@ -50,31 +53,35 @@ class Hidden:
         return self._groups[name][name]
 
     def find_spec(self, name: str, *_: Any) -> ModuleSpec | None:
-        """The spec of a hidden module; its group is in `sys.modules` again."""
+        """The spec of a hidden module, by which its group comes back."""
         group = self._groups.get(name)
         if group is None or _is_shadowed(name):
             return None
-        for other in group.keys() - {name}:
-            sys.modules.setdefault(other, group[other])
-        return ModuleSpec(name, _Loaded(group[name]))  # type: ignore[arg-type]
+        return ModuleSpec(name, _Loaded(name, group))  # type: ignore[arg-type]
 
 
 class _Loaded:
-    """A loader of a module that is loaded."""
+    """A loader of a module that is loaded, and of those that were loaded with it."""
 
-    def __init__(self, module: types.ModuleType) -> None:
-        self._module, self._spec = module, module.__spec__
+    def __init__(self, name: str, group: dict[str, types.ModuleType]) -> None:
+        self._module, self._spec = group[name], group[name].__spec__
+        self._group = group
 
     def create_module(self, _: Any) -> types.ModuleType:
         return self._module
 
     def exec_module(self, module: types.ModuleType) -> None:
         module.__spec__ = self._spec
+        for name, other in self._group.items():
+            sys.modules.setdefault(name, other)
 
 
 def _is_foreign(name: str) -> bool:
-    root = name.partition(".")[0]
-    return root not in {*sys.stdlib_module_names, "__main__", "__mp_main__"}
+    return _root(name) not in {*sys.stdlib_module_names, "__main__", "__mp_main__"}
+
+
+def _root(name: str) -> str:
+    return name.partition(".")[0]
 
 
 def _is_shadowed(name: str) -> bool:

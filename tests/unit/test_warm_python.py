@@ -10,6 +10,10 @@ import sys
 import pytest
 import warm_python
 
+ALONE = """
+import typing_extensions, sys
+print({"torch", "numpy"} & sys.modules.keys())
+"""
 IMPORTED = """
 import sys
 print(sorted({"torch", "numpy", "otel_mlperf", "warm_python"} & sys.modules.keys()))
@@ -45,6 +49,7 @@ PROGRAMS = {
     "has no other descriptor": ["-c", "import os; print(len(os.listdir('/proc/self/fd')))"],
     "becomes another": ["-c", EXEC],
     "has a sitecustomize": ["-c", "import sys; print(sys.custom)"],
+    "imports what torch imports": ["-c", ALONE],
     "imports": ["-c", IMPORTED],
     "starts others": ["-c", STARTS],
 }
