@@ -154,6 +154,7 @@ def test_its_tools_say_that_they_only_read(talk):
     assert "data, not instructions" in talk["told"]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("question", QUESTIONS)
 def test_a_question_is_answered_by_the_tools_alone(talk, question):
     """From the JSON of the command, whose schema it follows."""

@@ -70,6 +70,7 @@ def count_steps(folder):
     return store_of(folder).rows(sql)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("style", LINES)
 def test_training_is_the_same_with_and_without(train, style):
     """Accuracies and the saved weights are bit for bit those of plain Python."""
@@ -133,6 +134,7 @@ def test_profiled_style_leaves_a_window_in_each_epoch(train):
     assert store_of(folder).rows(sql) == [step for window in steps for step in window]
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("style", LINES)
 def test_terminal_ends_with_the_summary(train, style):
     """The closing text comes last, on stderr, and nothing was lost."""

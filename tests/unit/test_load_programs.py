@@ -15,6 +15,7 @@ PARTS = {"job.py", "loads.py"}
 """What the others start, and what they share."""
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda path: path.stem)
 def test_it_starts(program):
     """Everything that it imports is there; who asks is told what it is for."""

@@ -236,6 +236,7 @@ def test_a_step_that_is_not_there_says_which_are(profiled, tmp_path, command):
     assert "profiler windows of quiet.json: they know of no step; record some" in err
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("options", [[], ["--json"]])
 def test_a_reader_that_has_seen_enough_is_no_failure(tmp_path, options):
     """However much there is still to say: ``otel-mlperf kernels t.json --json | head -1``."""

@@ -145,6 +145,7 @@ def test_script_does_what_it_does_under_python(execute, tmp_path, text):
     assert names_of_runs(tmp_path) == ["train"]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     "program",
     [("-m", "job.fit", "-x"), ("-m", "job"), ("job",), ("./job/fit.py",), ("-m", "job.missing")],
@@ -241,6 +242,7 @@ def test_ranks_of_a_launching_script_are_recorded(execute, tmp_path):
     assert names_of_runs(tmp_path) == ["launch", "rank"]
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.fault("F59")
 @pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&-"])
 def test_program_runs_without_its_standard_streams(tmp_path, closed):

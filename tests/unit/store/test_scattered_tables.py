@@ -59,6 +59,11 @@ def test_only_small_tables_are_held_in_memory(tmp_path, parts, mib, read):
     assert is_read_once([str(file) for file in files]) is read
 
 
+def test_a_part_that_was_merged_away_is_left_to_the_query(tmp_path):
+    """Between the listing and the look at its size: the query lists the parts again."""
+    assert not is_read_once([str(tmp_path / "a-000001.parquet")])
+
+
 def test_what_is_now_is_in_the_newest_parts_of_each_node():
     """Who only wants to know that does not read hours; how a process is, is written but once."""
     parts = [

@@ -57,6 +57,7 @@ def test_request_that_the_disk_has_damaged_is_not_sent(tmp_path, server, request
     assert server.requests() == []
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.fault("F01", "F04", "F05", "F07", "F08", "F10")
 @pytest.mark.parametrize(
     ("mode", "options"),

@@ -109,6 +109,7 @@ def test_collection(alarm):
         gc.callbacks.remove(call)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.fault("F95")
 @pytest.mark.usefixtures("_collected_on_demand")
 @pytest.mark.parametrize("struck", ["start", "stop"])
