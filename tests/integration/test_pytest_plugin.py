@@ -91,7 +91,10 @@ def test_the_example_passes_once_its_baseline_is_written(tests, tmp_path):
 
 
 def test_what_is_slower_than_its_baseline_fails_with_the_numbers(tests, tmp_path):
-    """The step and the sections, each with its interval; in the report of a CI server, too."""
+    """By step or section, each with its interval; in the report of a CI server, too.
+
+    Which of them: a busy machine holds some of them up so unevenly that nobody can tell.
+    """
     tests("test_speed.py", "--ml-performance-write")
     scale_baseline(tmp_path, 0.01)
 
@@ -99,10 +102,10 @@ def test_what_is_slower_than_its_baseline_fails_with_the_numbers(tests, tmp_path
 
     assert code == 1
     assert "1 failed, 4 passed" in out
-    assert "breach  step takes +" in out
+    breaches = set(re.findall(r"breach  (step|load|forward) takes \+", out))
+    assert breaches
     (failure,) = Xml.parse(tmp_path / "report.xml").getroot().iter("failure")
-    # Of a section that was held up again and again nobody can tell.
-    assert {"load takes +", "forward takes +"} & set(re.findall(r"\w+ takes \+", failure.text))
+    assert breaches <= set(re.findall(r"(\w+) takes \+", failure.text))
 
 
 def test_a_broken_bound_fails_its_test_alone(tests, tmp_path):

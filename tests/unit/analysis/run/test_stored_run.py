@@ -8,6 +8,7 @@ import duckdb
 import pyarrow as pa
 import pytest
 from run_folders import MS, START, RunFolderBuilder
+from tiers import import_framework
 
 import otel_mlperf as om
 from otel_mlperf.errors import MissingPackage, NoSuchRun, NoSuchTable
@@ -52,9 +53,10 @@ def test_kernels_are_those_of_the_windows(run, tmp_path):
     assert om.read_run("profiled").kernels().to_arrow().column("name").to_pylist() == ["a", "b"]
 
 
+@pytest.mark.frameworks
 def test_everybody_who_reads_arrow_takes_a_table(run):
     """Arrow, pandas and DuckDB get the same numbers."""
-    pandas = pytest.importorskip("pandas")
+    pandas = import_framework("pandas")
     steps = run.steps()
     relation = steps.to_duckdb().aggregate("sum(duration_ns)::BIGINT")
 
