@@ -55,8 +55,8 @@ def import_framework(name: str) -> ModuleType:
 def require_packages(*names: str) -> None:
     """Skip the test or module where one of these packages is not installed.
 
-    With ``OTEL_MLPERF_REQUIRE_SERVERS`` a missing package is a failure, but not to quick tests: they
-    run in an environment without these packages.
+    With ``OTEL_MLPERF_REQUIRE_SERVERS`` a missing package is a failure, but not to quick tests:
+    these run in an environment without such packages.
     """
     missing = [name for name in names if find_spec(name) is None]
     if missing and (_Tier.name == "quick" or not os.environ.get(REQUIRE)):
