@@ -97,8 +97,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     tier, counts = config.option.tests, config.stash[_COUNTS]
     if tier == "all":
         return
-    sample = _sample(items, config.getoption("randomly_seed", 0))
-    quick = [item for item in items if not _needs(item) and _is_in(sample, item)]
+    light = [item for item in items if not _needs(item)]
+    sample = _sample(light, config.getoption("randomly_seed", 0))
+    quick = [item for item in light if _is_in(sample, item)]
     rest = [item for item in items if _needs(item) or item.get_closest_marker("sampled")]
     items[:], other = (quick, rest) if tier == "quick" else (rest, quick)
     chosen = set(items)

@@ -28,8 +28,10 @@ def test_with_a_framework():
 def test_slow():
     pass
 
+HEAVY = [pytest.param(n, marks=pytest.mark.frameworks) for n in range(5, 50)]
+
 @pytest.mark.sampled(2)
-@pytest.mark.parametrize("n", range(5))
+@pytest.mark.parametrize("n", [*range(5), *HEAVY])
 def test_table(n):
     pass
 
@@ -43,6 +45,7 @@ ONLY_IN_CHECK = {"test_with_servers", "test_with_a_framework", "test_slow"}
 TABLE = {f"test_table[{n}]" for n in range(5)}
 PROGRAMS = {name: {f"test_of_a_program[{name}-{style}]" for style in "xy"} for name in "ab"}
 CASES = TABLE.union(*PROGRAMS.values())
+HEAVY = {f"test_table[{n}]" for n in range(5, 50)}
 
 
 @pytest.fixture
@@ -68,7 +71,7 @@ def test_a_quick_run_leaves_out_what_needs_more_and_samples_tables(selected):
     assert len(passed & TABLE) == 2
     assert passed & CASES - TABLE in PROGRAMS.values()
     assert lines == [
-        "not run: 8 tests (1 need real servers, 1 need training frameworks, 1 need minutes, "
+        "not run: 53 tests (1 need real servers, 46 need training frameworks, 1 need minutes, "
         "5 are further cases of sampled tests): make check"
     ]
 
@@ -77,7 +80,7 @@ def test_the_rest_is_what_a_quick_run_left_out_and_whole_tables(selected):
     """The two runs have only cases of tables in common."""
     passed, lines = selected("--tests", "rest")
 
-    assert passed == ONLY_IN_CHECK | CASES
+    assert passed == ONLY_IN_CHECK | CASES | HEAVY
     assert lines == []
 
 
@@ -85,7 +88,7 @@ def test_without_the_option_every_test_runs(selected):
     """As somebody asks for who names a file."""
     passed, lines = selected()
 
-    assert passed == {"test_plain"} | ONLY_IN_CHECK | CASES
+    assert passed == {"test_plain"} | ONLY_IN_CHECK | CASES | HEAVY
     assert lines == []
 
 
@@ -102,4 +105,4 @@ def test_processes_of_xdist_run_one_sample_and_report_it_once(selected):
     _, lines = selected("--tests", "quick", "-n", "2")
 
     assert len(lines) == 1
-    assert lines[0].startswith("not run: 8 tests (")
+    assert lines[0].startswith("not run: 53 tests (")
