@@ -17,7 +17,7 @@ CHECK := $(VENV)-check/.check
 JOBS := $(shell cores=$$(nproc); echo $$((cores < 8 ? cores + 1 : 8)))
 # Each file of tests runs in one process, for what its tests share.
 # A process that crashed is not replaced: pytest would wait for the tests that it had.
-PYTEST := -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder --max-worker-restart 0
+PYTEST := -m pytest -n $(JOBS) --dist loadfile --max-worker-restart 0
 
 .PHONY: help demo test check lint bench load cluster scale requirements clean
 

@@ -92,8 +92,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         for marker, fixtures in FIXTURES.items():
             if fixtures & requested:
                 item.add_marker(marker)
-    # The longest files first: otherwise one process would be alone with them at the end.
-    items.sort(key=lambda item: "integration" not in item.path.parts)
     tier, counts = config.option.tests, config.stash[_COUNTS]
     if tier == "all":
         return
