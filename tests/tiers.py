@@ -1,8 +1,8 @@
 """Tiers of tests: which tests `make test` runs, and which only `make check`.
 
 ``--tests quick`` leaves out tests with a marker of `ONLY_IN_CHECK`, and runs a sample of the cases
-of tests with the marker ``sampled``. ``--tests rest`` runs what ``quick`` left out, sampled tests
-with all their cases. Without the option every test runs.
+of tests with the marker ``sampled``, and few examples of property tests. ``--tests rest`` runs what
+``quick`` left out, and both of these whole. Without the option every test runs.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     light = [item for item in items if not _needs(item)]
     sample = _sample(light, config.getoption("randomly_seed", 0))
     quick = [item for item in light if _is_in(sample, item)]
-    rest = [item for item in items if _needs(item) or item.get_closest_marker("sampled")]
+    rest = [item for item in items if _needs(item) or _is_partial(item)]
     items[:], other = (quick, rest) if tier == "quick" else (rest, quick)
     chosen = set(items)
     left_out = [item for item in other if item not in chosen]
@@ -109,6 +109,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 def _needs(item: pytest.Item) -> str:
     return next((name for name in ONLY_IN_CHECK if item.get_closest_marker(name)), "")
+
+
+def _is_partial(item: pytest.Item) -> bool:
+    """Whether a quick run leaves out a part of it; Hypothesis marks its tests itself."""
+    return any(item.get_closest_marker(name) for name in ("sampled", "hypothesis"))
 
 
 def _sample(items: list[pytest.Item], seed: int) -> set[str]:

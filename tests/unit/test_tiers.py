@@ -9,6 +9,11 @@ import tiers
 
 TESTS = """
 import pytest
+from hypothesis import given, strategies
+
+@given(strategies.none())
+def test_property(_):
+    pass
 
 @pytest.fixture
 def servers():
@@ -67,7 +72,7 @@ def test_a_quick_run_leaves_out_what_needs_more_and_samples_tables(selected):
     """It counts what it left out, by what that needs, and names the command."""
     passed, lines = selected("--tests", "quick")
 
-    assert passed - CASES == {"test_plain"}
+    assert passed - CASES == {"test_plain", "test_property"}
     assert len(passed & TABLE) == 2
     assert passed & CASES - TABLE in PROGRAMS.values()
     assert lines == [
@@ -77,10 +82,10 @@ def test_a_quick_run_leaves_out_what_needs_more_and_samples_tables(selected):
 
 
 def test_the_rest_is_what_a_quick_run_left_out_and_whole_tables(selected):
-    """The two runs have only cases of tables in common."""
+    """The two runs have only cases of tables, and properties with more examples, in common."""
     passed, lines = selected("--tests", "rest")
 
-    assert passed == ONLY_IN_CHECK | CASES | HEAVY
+    assert passed == {"test_property"} | ONLY_IN_CHECK | CASES | HEAVY
     assert lines == []
 
 
@@ -88,7 +93,7 @@ def test_without_the_option_every_test_runs(selected):
     """As somebody asks for who names a file."""
     passed, lines = selected()
 
-    assert passed == {"test_plain"} | ONLY_IN_CHECK | CASES | HEAVY
+    assert passed == {"test_plain", "test_property"} | ONLY_IN_CHECK | CASES | HEAVY
     assert lines == []
 
 
