@@ -10,10 +10,11 @@ import sys
 from contextlib import closing, suppress
 from glob import glob
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import pytest
 import pytest_randomly
+import warm_python
 from fault_server import FaultServer
 from nvml import scripted
 from servers import build
@@ -51,6 +52,14 @@ def pytest_configure(config: pytest.Config) -> None:
     that agent is gone, and the test waits for it.
     """
     config.pluginmanager.rewrite_hook._must_rewrite.discard("otel_mlperf")
+    if address := getattr(config, "workerinput", {}).get("warm_python"):
+        warm_python.use_server(address)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    """Shares one server of warm programs among the processes of pytest-xdist."""
+    node.workerinput["warm_python"] = warm_python.server_address()
 
 
 def pytest_collection_finish() -> None:

@@ -54,7 +54,7 @@ class Popen(subprocess.Popen):  # type: ignore[type-arg]
         request = {"argv": command, "cwd": os.path.abspath(cwd or "."), "environ": environ,
                    "new_session": new_session}  # fmt: skip
         self._connection = socket.socket(socket.AF_UNIX)
-        self._connection.connect(_server_address())
+        self._connection.connect(server_address())
         # Standard input, output and errors; -1 stands for this process's own.
         given = [
             number if fd == -1 else fd for number, fd in enumerate(pipes[::2][:1] + pipes[3::2])
@@ -146,15 +146,15 @@ def commands(folder: Path) -> None:
         "otel-mlperf": "-m otel_mlperf",
         "torchrun": "-m torch.distributed.run",
     }
-    start = f"{sys.executable} -E -S {__file__} {_server_address()} {sys.executable}"
+    start = f"{sys.executable} -E -S {__file__} {server_address()} {sys.executable}"
     for name, module in modules.items():
         (folder / name).write_text(f'#!/bin/sh\nexec {start} {module} "$@"\n')
         (folder / name).chmod(0o755)
 
 
 @cache
-def _server_address() -> str:
-    """The socket of this process's server, which is started by the first call."""
+def server_address() -> str:
+    """The socket of the server, which is started by the first call."""
     address = str(Path(tempfile.mkdtemp(prefix="warm-python-"), "socket"))
     with socket.socket(socket.AF_UNIX) as listening:
         listening.bind(address)
@@ -172,8 +172,8 @@ def _server_address() -> str:
 
 def use_server(address: str) -> None:
     """Starts programs by a server that another process has started."""
-    global _server_address
-    _server_address = lambda: address  # type: ignore[assignment]  # noqa: E731
+    global server_address
+    server_address = lambda: address  # type: ignore[assignment]  # noqa: E731
 
 
 def _environ_of_server() -> dict[str, str]:

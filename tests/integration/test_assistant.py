@@ -109,10 +109,14 @@ def folder(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def talk(folder):
-    """What one server said to all of it, and what lay in the folder before and after."""
+def talk(folder, request):
+    """One server's answers to what this session's tests need, and the folder before and after."""
+    cases = [getattr(item, "callspec", None) for item in request.session.items]
+    values = {value for case in cases if case for value in case.params.values()
+              if isinstance(value, str)}  # fmt: skip
+    needed = values & {*QUESTIONS, *REFUSED} | {"What did it fail with?"}
     before = content(folder)
-    said = anyio.run(conversation, folder)
+    said = anyio.run(conversation, folder, needed)
     return said | {"before": before, "after": content(folder)}
 
 
@@ -121,8 +125,8 @@ def content(folder):
     return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
-async def conversation(folder):
-    """Asks everything, a question after the other."""
+async def conversation(folder, needed):
+    """Asks what is needed, a question after the other."""
     server = StdioServerParameters(
         command=sys.executable,
         args=["-m", "otel_mlperf", "mcp"],
@@ -131,7 +135,8 @@ async def conversation(folder):
     async with Client(server) as client:
         listed = await client.list_tools()
         answered = {}
-        for question, (tool, arguments, *_) in (QUESTIONS | REFUSED).items():
+        for question in sorted(needed):
+            tool, arguments, *_ = (QUESTIONS | REFUSED)[question]
             given = {
                 name: value.format(folder=folder) if isinstance(value, str) else value
                 for name, value in arguments.items()

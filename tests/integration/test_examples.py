@@ -140,9 +140,11 @@ def test_terminal_ends_with_the_summary(train, style):
     """The closing text comes last, on stderr, and nothing was lost."""
     done, _ = train(*LINES[style])
 
-    assert "finished · 1 rank, 1 node" in done.summary
-    assert "telemetry 0 lost" in done.summary
-    assert done.summary.splitlines()[-1].startswith("next      otel-mlperf show")
+    # On a busy machine the agent is not ready after 1.5 s, and the figures are incomplete.
+    text = done.summary if "incomplete: " in done.errors else done.errors
+    assert "finished · 1 rank, 1 node" in text
+    assert "telemetry 0 lost" in text
+    assert text.splitlines()[-1].startswith("next      otel-mlperf show")
 
 
 def test_examples_are_short():

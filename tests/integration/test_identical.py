@@ -8,7 +8,7 @@ import sys
 import numpy as np
 import pytest
 import warm_python
-from runs import LIMIT_S, PROGRAMS, Ended, environment
+from runs import LIMIT_S, LOUD, PROGRAMS, Ended, environment
 
 STEPS = 32
 TRACED = ("process", "thread", "windows")
@@ -19,7 +19,7 @@ def train(folder, style):
     result, runs = folder / f"{style}.result", folder / f"{style}-runs"
     done = warm_python.run(
         [sys.executable, PROGRAMS / "seeded.py", "--to", result, "--style", style],
-        env=environment(runs), capture_output=True, text=True, timeout=LIMIT_S, check=False,
+        env=environment(runs, **LOUD), capture_output=True, text=True, timeout=LIMIT_S, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     computed = pickle.loads(result.read_bytes())

@@ -10,7 +10,7 @@ import uuid
 import pytest
 import warm_python
 from mlflow_shown import artifact, entries, expected, in_mlflow, runs
-from runs import LIMIT_S, Ended, Running, adds_up, agent_of, environment, run_program
+from runs import LIMIT_S, LOUD, Ended, Running, adds_up, agent_of, environment, run_program
 from servers.running import wait_until
 
 pytestmark = pytest.mark.servers
@@ -53,7 +53,7 @@ def listed(points):
 
 
 def trained(folder, chosen):
-    where = environment(folder, **chosen)
+    where = environment(folder, **LOUD, **chosen)
     command = [sys.executable, "-c", PROGRAM]
     done = warm_python.run(
         command, env=where, capture_output=True, text=True, timeout=LIMIT_S, check=True

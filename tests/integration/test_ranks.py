@@ -9,7 +9,7 @@ import sys
 
 import pytest
 import warm_python
-from runs import LIMIT_S, PROGRAMS, Ended, ending, environment
+from runs import LIMIT_S, LOUD, PROGRAMS, Ended, ending, environment
 from servers.running import free_ports, wait_until
 
 from otel_mlperf.store.run_folders import list_runs
@@ -28,7 +28,7 @@ def launch(folder, options, **variables):
             sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", str(RANKS), *options,
             str(PROGRAMS / "ranks.py"), "--meet", str(meeting), "--steps", str(STEPS),
         ],
-        env=environment(folder / "runs", OTEL_MLPERF_KEEP_EVERY="1", **variables),
+        env=environment(folder / "runs", OTEL_MLPERF_KEEP_EVERY="1", **LOUD, **variables),
         capture_output=True, text=True, timeout=LIMIT_S, check=False,
     )  # fmt: skip
     ended = Ended(done.returncode, done.stdout, done.stderr, folder / "runs", folder / "none")

@@ -6,7 +6,7 @@ import json
 import secrets
 
 import pytest
-from runs import run_program
+from runs import LOUD, run_program
 
 from otel_mlperf.redaction import HIDDEN
 from otel_mlperf.store.schema import TABLES
@@ -26,6 +26,7 @@ def test_a_secret_is_nowhere_once_a_run_has_ended(tmp_path, server) -> None:
         OTEL_MLPERF_KEEP_EVERY="1",
         OTEL_RESOURCE_ATTRIBUTES=f"deployment.token={secret}",
         DATA_LOGIN=secret,
+        **LOUD,
     ).settled()
 
     assert ended.code == 0, ended.errors

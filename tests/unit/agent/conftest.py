@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import subprocess
 from typing import TYPE_CHECKING
 
 import pytest
+import warm_python
 from by_hand import Program
 
 from otel_mlperf.agent.intake.tail import Tail
@@ -14,6 +16,12 @@ from otel_mlperf.agent.model.sampling import Policy
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+
+@pytest.fixture
+def warm_children(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Starts what the agent starts (converters, pages) by forks of a warm process."""
+    monkeypatch.setattr(subprocess, "Popen", warm_python.Popen)
 
 
 @pytest.fixture

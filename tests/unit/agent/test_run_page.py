@@ -9,6 +9,8 @@ from run_folders import MS, RunFolderBuilder, S
 
 from otel_mlperf.agent.run_page import make_page
 
+pytestmark = pytest.mark.usefixtures("warm_children")
+
 
 @pytest.fixture
 def run(tmp_path):

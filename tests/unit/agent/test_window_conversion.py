@@ -24,6 +24,7 @@ from otel_mlperf.otlp.endpoint_settings import read_settings
 from otel_mlperf.run_file import RunFile
 from otel_mlperf.store.run_folders import RunFolder
 
+pytestmark = pytest.mark.usefixtures("warm_children")
 UNIX = 1_700_000_000_000_000_000
 MS = 1_000_000
 TRACE = ids.trace_id("0123abcd", 0, "train", 0).to_bytes(16, "big").hex()

@@ -27,6 +27,7 @@ def make(site):
     return Shelf(site.run_folder)
 """
 """A destination of another package that keeps pages."""
+pytestmark = pytest.mark.usefixtures("warm_children")
 THREE_STEPS = '<span class="label">steps</span><span class="value">3</span>'
 
 
