@@ -26,7 +26,7 @@ ONLY_IN_CHECK: Final = {
     "browser": "a browser",
     "frameworks": "training frameworks",
     "traces": "recorded traces",
-    "slow": "minutes",
+    "slow": "more time",
 }
 """Markers of tests that `make test` leaves out, and what these tests need."""
 FIXTURES: Final = {

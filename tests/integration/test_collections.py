@@ -50,6 +50,7 @@ def test_a_collection_in_a_wait_for_data_is_named_everywhere(tmp_path) -> None:
     assert adds_up(ended.accounts()["spans"]["store"])
 
 
+@pytest.mark.slow
 def test_what_recording_loads_brings_no_full_collection_into_the_first_steps(tmp_path) -> None:
     """An untouched program looks at all of its objects as often as without being recorded.
 

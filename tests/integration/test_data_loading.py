@@ -112,6 +112,7 @@ def test_what_happens_inside(folder):
     assert wording(told[:3]) == wording(INSIDE.splitlines())
 
 
+@pytest.mark.slow
 def test_a_loader_alone(folder):
     """A dataset that only waits is fastest with most workers, and the page shows its answer."""
     done = ours(folder, "loader", "train.py:loader", "--batches", "4", "--workers", "0,1,8")
@@ -175,6 +176,7 @@ for batch in DataLoader(Samples(), batch_size=4, collate_fn=pad):
 """
 
 
+@pytest.mark.slow
 def test_untouched_program_is_told_why_it_waits(tmp_path):
     """Its samples wait without a CPU; and nothing of that where they do not."""
     (tmp_path / "train.py").write_text(RESTS)

@@ -80,6 +80,7 @@ def test_agent_in_a_thread_has_stored_all_when_the_program_ends(tmp_path) -> Non
     assert ended.accounts()["spans"]["store"]["created"] == ended.counted[0]
 
 
+@pytest.mark.slow
 def test_agents_in_threads_of_two_ranks_read_each_journal_once(tmp_path) -> None:
     """Two ranks whose agents are threads have each step once: one thread reads for both."""
     runs, until = tmp_path / "runs", tmp_path / "until"

@@ -108,6 +108,7 @@ def test_untouched_script_shows_its_steps(train):
     assert parts_of_steps(folder) == sorted([*PARTS, "loss"])
 
 
+@pytest.mark.slow
 def test_script_that_records_itself_goes_on_with_the_run(train):
     """Under ``otel-mlperf run`` its own start() is that run, and its sections are its own."""
     _, alone = train(*LINES["explicit"])

@@ -67,7 +67,7 @@ def test_cells_of_the_notebook_run_one_after_the_other(tmp_path):
     }
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.slow
 @pytest.mark.parametrize(("number", "tasks"), [(0, "2"), (1, "1")], ids=["tasks", "torchrun"])
 def test_the_ranks_of_a_batch_script_are_one_run(number, tasks, tmp_path):
     """Of its job and step, with nothing set beside what stands on the page."""

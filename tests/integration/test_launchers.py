@@ -157,7 +157,7 @@ def test_ranks_of_torchrun_are_one_run(tmp_path, words):
     assert "finished · 2 ranks, 1 node" in ended.summary
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("text", "times"),
     [

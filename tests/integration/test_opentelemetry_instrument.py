@@ -114,6 +114,7 @@ def test_other_configurator_goes_on(instrument, tmp_path):
     assert "trained JournalTracerProvider" in named.output
 
 
+@pytest.mark.slow
 def test_ranks_of_a_launcher_are_recorded(instrument):
     """Below ``torchrun`` each rank is recorded, once, and the launcher is not."""
     (port,) = free_ports(1)

@@ -67,6 +67,7 @@ def test_nothing_is_said_of_a_healthy_loader(told):
 OFF = {"OTEL_MLPERF_INTEGRATIONS_OFF": "dataloader"}
 
 
+@pytest.mark.slow
 def test_a_loader_that_is_not_to_be_looked_into(told):
     """By the setting; what the program asks for itself goes before."""
     summary = told(str(PROGRAM), "storage", **OFF)

@@ -56,6 +56,7 @@ def test_what_an_agent_in_a_thread_has_written_is_its_owners_alone(tmp_path) -> 
     assert open_to_others(ended.folder) == {}
 
 
+@pytest.mark.slow
 @pytest.mark.fault("S20")
 def test_profiler_windows_are_their_owners_alone(tmp_path) -> None:
     """Traces, what they became, and the log of their conversion."""

@@ -246,7 +246,7 @@ def test_second_command_is_refused_while_a_window_is_open(job):
     """The first one gets its window, of all its steps."""
     before = len(windows(job.folder))
     with job.stopped():
-        first = job.ask("--steps", "600", "--no-wait")
+        first = job.ask("--steps", "150", "--no-wait")
         asked = job.step()
     wait_until(lambda: job.step() > asked + 3, what="steps in the window")
     with job.stopped():
@@ -255,9 +255,9 @@ def test_second_command_is_refused_while_a_window_is_open(job):
 
     assert first.returncode == 0
     assert second.returncode == 74
-    assert "600 steps" in second.stderr
+    assert "150 steps" in second.stderr
     assert "/dev/shm" not in second.stderr
-    assert len(windows(job.folder)[-1].steps) == 600
+    assert len(windows(job.folder)[-1].steps) == 150
 
 
 def test_run_that_has_ended_is_not_asked(tmp_path):

@@ -77,6 +77,7 @@ def test_a_run_is_recovered_with_the_settings_that_it_had(tmp_path) -> None:
     assert account["delivered"] == len(spans) == ended.counted[0] + 3
 
 
+@pytest.mark.slow
 def test_what_no_server_took_is_delivered_later(tmp_path) -> None:
     """Requests of a run whose server was away reach it by ``recover``, once each."""
     runs = tmp_path / "runs"

@@ -19,6 +19,7 @@ from otel_mlperf.store.run_folders import list_runs
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+pytestmark = pytest.mark.slow
 PAUSE = ("--pause", "0.002")
 """Some hundred steps a second: what is written while nobody can find the journal is a ring full."""
 

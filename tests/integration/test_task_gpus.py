@@ -26,6 +26,7 @@ from otel_mlperf.journal.journal_folder import SHARED_MEMORY
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+pytestmark = pytest.mark.slow
 SHOWN = (0.5, 0.51)
 """Utilisation of the two GPUs."""
 

@@ -6,6 +6,8 @@ import pytest
 from runs import Running, adds_up, kill_two_agents
 from tracked_points import in_event_files, in_tables, of_the_program, rounded
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.fault("F27")
 def test_agent_killed_in_between_leaves_every_point_once(tmp_path) -> None:

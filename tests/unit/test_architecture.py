@@ -21,6 +21,7 @@ def python_files(*folders):
     return sorted(path for folder in folders for path in (ROOT / folder).rglob("*.py"))
 
 
+@pytest.mark.slow
 def test_every_module_says_which_question_it_answers():
     """Every file of the package begins with a docstring."""
     files = python_files("otel_mlperf")
@@ -29,6 +30,7 @@ def test_every_module_says_which_question_it_answers():
     assert [f for f in files if not ast.get_docstring(parsed(f))] == []
 
 
+@pytest.mark.slow
 def test_every_test_states_its_promise():
     """Every test has a docstring, and every test file a question."""
     missing = []

@@ -76,7 +76,7 @@ def test_a_quick_run_leaves_out_what_needs_more_and_samples_tables(selected):
     assert len(passed & TABLE) == 2
     assert passed & CASES - TABLE in PROGRAMS.values()
     assert lines == [
-        "not run: 53 tests (1 need real servers, 46 need training frameworks, 1 need minutes, "
+        "not run: 53 tests (1 need real servers, 46 need training frameworks, 1 need more time, "
         "5 are further cases of sampled tests): make check"
     ]
 
@@ -105,6 +105,7 @@ def test_a_sample_is_drawn_by_the_seed(selected):
     assert draws[0] != draws[2]
 
 
+@pytest.mark.slow
 def test_processes_of_xdist_run_one_sample_and_report_it_once(selected):
     """Each process collects the same tests: their counts are not added up."""
     _, lines = selected("--tests", "quick", "-n", "2")

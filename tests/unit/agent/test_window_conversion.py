@@ -260,6 +260,7 @@ def test_recovered_window_reaches_the_server(program, agent_of, run_folder, serv
     assert (account["lost"], account["pending"]) == ({}, 0)
 
 
+@pytest.mark.slow
 def test_full_store_gives_up_windows_first(program, agent_of, run_folder):
     """Over its size the oldest window goes, counted; the newest and the steps stay."""
     agent = agent_of(program)

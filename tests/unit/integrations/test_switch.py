@@ -200,6 +200,7 @@ def test_broken_integration_costs_itself_only(execute, tmp_path, text):
     assert summary(execute)["name"] == "train"
 
 
+@pytest.mark.slow
 def test_run_knows_who_sees_the_program(execute, tmp_path):
     """By name, once the framework is there; nobody, once the program says what is recorded."""
 

@@ -21,6 +21,12 @@ WORKERS = [0, 2]
 each_way = pytest.mark.parametrize("workers", WORKERS)
 
 
+@pytest.fixture(autouse=True)
+def _impatient(monkeypatch):
+    """A worker that has raised ends only with this timeout of PyTorch, 5 s each."""
+    monkeypatch.setattr(torch.utils.data._utils, "MP_STATUS_CHECK_INTERVAL", 0.2)
+
+
 class Noise(Dataset):
     def __init__(self, count=12):
         self.count = count

@@ -330,6 +330,7 @@ def test_summary_in_the_loop_has_every_step_that_ended(served):
         assert (count, summary["as_of"]["step"]) == (number, number - 1 if number else None)
 
 
+@pytest.mark.slow
 def test_summary_of_an_agent_that_does_not_answer(served):
     """It comes all the same, and says since when something may be missing."""
     pid = agent_of(served)
