@@ -7,6 +7,7 @@ memory.
 
 from __future__ import annotations
 
+import math
 import re
 from itertools import chain, groupby
 from pathlib import Path
@@ -33,11 +34,21 @@ _WORD: Final = re.compile(r"\w+")
 
 def is_read_once(files: list[str]) -> bool:
     """Whether a table in these files is read into memory by the first query."""
+    return bool(files) and (
+        is_small(files) or (len(files) >= MANY and _size_bytes(files) <= _MOST_BYTES)
+    )
+
+
+def is_small(files: list[str]) -> bool:
+    """Whether all of a table in these files is so little that one thread reads it fastest."""
+    return _size_bytes(files) <= _SMALL_BYTES
+
+
+def _size_bytes(files: list[str]) -> float:
     try:
-        size_bytes = sum(Path(file).stat().st_size for file in files)
+        return sum(Path(file).stat().st_size for file in files)
     except FileNotFoundError:  # merged away since it was listed: the query finds out
-        return False
-    return bool(files) and size_bytes <= (_MOST_BYTES if len(files) >= MANY else _SMALL_BYTES)
+        return math.inf
 
 
 def named_in(sql: str) -> set[str]:

@@ -35,7 +35,7 @@ SHOWN = [
 ]
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(("page", "number"), SHOWN)
 def test_a_command_of_a_page_says_what_is_shown_there(page, number, tmp_path):
     """Outcome, ranks, steps and rows are those of the page; times are of the moment."""

@@ -86,6 +86,7 @@ def test_nothing_listens_and_nothing_that_is_read_is_run():
             assert not any(name.endswith((".bind", ".listen", ".accept")) for name in names), path
 
 
+@pytest.mark.slow
 def test_whoever_catches_everything_says_why_or_raises_it_again():
     """Behind each ``except Exception`` and ``BaseException`` is a reason, or a ``raise``."""
     silent = []

@@ -9,6 +9,6 @@ import pytest
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
-    """Of each table of cases `make test` runs two."""
+    """Of each table of cases `make test` runs one."""
     if hasattr(item, "callspec") and not item.get_closest_marker("sampled"):
-        item.add_marker(pytest.mark.sampled(2))
+        item.add_marker(pytest.mark.sampled(1))

@@ -25,7 +25,6 @@ def _quiet():
     gc.disable()
     yield
     gc.enable()
-    gc.unfreeze()
 
 
 class Kept:

@@ -17,7 +17,6 @@ def _quiet():
     gc.collect()
     gc.freeze()
     yield
-    gc.unfreeze()
 
 
 def tensors_of(growth):
