@@ -13,8 +13,8 @@ CHECK_BIN := $(VENV)-check/bin
 DEMO := $(VENV)/.demo
 DEV := $(VENV)/.dev
 CHECK := $(VENV)-check/.check
-# One process more than there are cores, because many tests wait; at most eight.
-JOBS := $(shell cores=$$(nproc); echo $$((cores < 8 ? cores + 1 : 8)))
+# At most eight processes: each collects all tests.
+JOBS := $(shell cores=$$(nproc); echo $$((cores < 8 ? cores : 8)))
 # Each file of tests runs in one process, for what its tests share.
 # A process that crashed is not replaced: pytest would wait for the tests that it had.
 PYTEST := -m pytest -n $(JOBS) --dist loadfile --max-worker-restart 0

@@ -13,7 +13,7 @@ from runs import adds_up, environment
 
 STYLES = ("untouched", "api")
 ROWS = [(name, style) for name in LOOPS for style in STYLES]
-each_program = pytest.mark.sampled(3, by="name")
+each_program = pytest.mark.sampled(2, by="name")
 
 
 @pytest.fixture(scope="module")

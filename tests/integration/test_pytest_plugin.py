@@ -74,6 +74,7 @@ def scale_baseline(folder, factor):
     (folder / BASELINE).write_text(json.dumps(baseline))
 
 
+@pytest.mark.slow
 def test_the_example_passes_once_its_baseline_is_written(tests, tmp_path):
     """Before that the one test that needs it says which call writes it."""
     code, out = tests("test_speed.py")
@@ -90,6 +91,7 @@ def test_the_example_passes_once_its_baseline_is_written(tests, tmp_path):
     assert "ok      forward.mean=50s: it is" in out
 
 
+@pytest.mark.slow
 def test_what_is_slower_than_its_baseline_fails_with_the_numbers(tests, tmp_path):
     """By step or section, each with its interval; in the report of a CI server, too.
 

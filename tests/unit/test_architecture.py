@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parents[2]
 
 
@@ -21,7 +22,6 @@ def python_files(*folders):
     return sorted(path for folder in folders for path in (ROOT / folder).rglob("*.py"))
 
 
-@pytest.mark.slow
 def test_every_module_says_which_question_it_answers():
     """Every file of the package begins with a docstring."""
     files = python_files("otel_mlperf")
@@ -30,7 +30,6 @@ def test_every_module_says_which_question_it_answers():
     assert [f for f in files if not ast.get_docstring(parsed(f))] == []
 
 
-@pytest.mark.slow
 def test_every_test_states_its_promise():
     """Every test has a docstring, and every test file a question."""
     missing = []
@@ -86,7 +85,6 @@ def test_nothing_listens_and_nothing_that_is_read_is_run():
             assert not any(name.endswith((".bind", ".listen", ".accept")) for name in names), path
 
 
-@pytest.mark.slow
 def test_whoever_catches_everything_says_why_or_raises_it_again():
     """Behind each ``except Exception`` and ``BaseException`` is a reason, or a ``raise``."""
     silent = []

@@ -97,6 +97,7 @@ def test_without_the_option_every_test_runs(selected):
     assert lines == []
 
 
+@pytest.mark.slow
 def test_a_sample_is_drawn_by_the_seed(selected):
     """The same seed runs the same cases, another one others."""
     draws = [selected("--tests", "quick", f"--randomly-seed={seed}")[0] for seed in (1, 1, 2)]

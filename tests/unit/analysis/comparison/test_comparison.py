@@ -57,6 +57,7 @@ def test_equal_runs_of_several_ranks_are_the_same(made):
     assert set(words(found).values()) == {"same"}
 
 
+@pytest.mark.slow
 def test_one_false_alarm_in_a_hundred_equal_pairs_at_most(made):
     """1,000 pairs, each drawn in blocks from the steps of one run: none of their rows differs."""
     from otel_mlperf.analysis.comparison import run_measures

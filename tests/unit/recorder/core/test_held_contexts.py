@@ -55,7 +55,7 @@ print(faults._Faults.total)
 FORK = "if child := os.fork(): os._exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) != 0)"
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.fault("F57")
 @pytest.mark.parametrize("by", ["handler", "finalizer"])
 @pytest.mark.parametrize(

@@ -312,6 +312,7 @@ def test_summary_that_cannot_be_made(start):
     assert f"looking for run '{recording.run.path}'" in summary["missing"][0]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("_patient")
 def test_summary_in_the_loop_has_every_step_that_ended(served):
     """It is as of the call: asked within the 300th step, all those before it are there."""
