@@ -120,6 +120,7 @@ def test_script_that_records_itself_goes_on_with_the_run(train):
     assert (run.facts.name, run.facts.params) == ("train_digits", {"lr": 1e-3, "batch": 32})
 
 
+@pytest.mark.slow
 def test_profiled_style_leaves_a_window_in_each_epoch(train):
     """Three steps of each, and the last validation; all of them are kept as spans."""
     _, folder = train(*LINES["profiled"])

@@ -75,6 +75,7 @@ def instrument(tmp_path, offered):
     return run
 
 
+@pytest.mark.slow
 def test_program_is_recorded_as_it_stands(instrument):
     """Steps, sections, and what it records through the API; its exit code is its own."""
     started = instrument(sys.executable, "train.py", "--helper", start=subprocess.run)

@@ -85,7 +85,7 @@ def test_a_program_that_asks_is_seen_once(told):
     ]
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("variables", [{}, OFF], ids=["on", "off"])
 def test_under_run_too(told, variables):
     """The program says its steps, and is believed; its loader is looked into all the same."""

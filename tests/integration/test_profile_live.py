@@ -216,6 +216,7 @@ def read_traces(folder):
     return {trace for (trace,) in Store(folder).rows("SELECT trace FROM windows")}
 
 
+@pytest.mark.slow
 def test_interrupt_leaves_a_window_that_can_be_ended(job):
     """Ctrl-C of a command that waits says how; the window has the steps up to then."""
     with job.waiting("--steps", "9000") as waiting:

@@ -125,7 +125,7 @@ def screen(runs):
         one.close()
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("ranks", ["none"], indirect=True)
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_leaving_gives_the_terminal_back(ranks, runs, screen, number):

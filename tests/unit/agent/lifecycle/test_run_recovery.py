@@ -154,6 +154,7 @@ def test_journal_that_cannot_be_read_stops_no_other(tmp_path):
     assert list((tmp_path / "runs" / "good" / "tables" / "steps").glob("*.parquet"))
 
 
+@pytest.mark.slow
 @pytest.mark.fault("F12")
 def test_lock_whose_file_was_removed_is_nobodys(tmp_path):
     """An agent that ends takes the file away: who waited for that one must not think it its own."""

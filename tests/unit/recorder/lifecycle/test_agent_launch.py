@@ -282,6 +282,7 @@ def test_notebook_shows_of_a_run_that_goes_on_what_is_known_by_now(served):
         assert word in rest, word
 
 
+@pytest.mark.slow
 def test_summary_of_nothing(start, monkeypatch):
     """A run that recorded nothing says so, in a summary of the same fields."""
     recorded = set(start(agent="none").run.summary())

@@ -185,6 +185,7 @@ def test_unknown_word_is_said(recording, said):
     assert "yesterday" in said()[0]
 
 
+@pytest.mark.slow
 def test_table_adds_up(recording):
     """Printed, it is a table whose last row has all calls; in a notebook, too, and escaped."""
     with om.span("<b>"):
