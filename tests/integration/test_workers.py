@@ -97,7 +97,9 @@ def test_sections_of_workers_have_rows_beside_the_steps(tmp_path):
 def test_a_run_without_steps_shows_its_sections(tmp_path):
     """The run itself around them, and beside it what ran in workers."""
     ended = loaded(tmp_path)
-    spans = json.loads(told(ended, "show", "--json"))["ranks"][0]["spans"]
+    shown = json.loads(told(ended, "show", "--json"))["ranks"][0]["spans"]
+    # On a busy machine a collection takes long enough for a span of its own.
+    spans = [span for span in shown if span["name"] != "gc.collect"]
 
     assert [(span["name"], span["depth"]) for span in spans[:2]] == [("run", 0), ("prepare", 1)]
     decoded = [span for span in spans if span["name"] == "decode"]
