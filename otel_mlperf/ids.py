@@ -42,3 +42,21 @@ def safe_name(text: str, limit: int = 64) -> str:
     Text from users must not decide where files are written: ``../x`` becomes ``x``.
     """
     return _UNSAFE.sub("_", text).lstrip("._-")[:limit] or "unnamed"
+
+
+def distinct_name(text: str, limit: int = 128) -> str:
+    """`safe_name` of ``text``, with a hash where that is not the whole text.
+
+    Different texts ("exp 1" and "exp_1") get different names.
+    """
+    safe = safe_name(text, limit)
+    return safe if safe == text else f"{safe}-{_short_hash(text)}"
+
+
+def hashed_name(text: str, limit: int = 128) -> str:
+    """`safe_name` of ``text`` with a hash in any case."""
+    return f"{safe_name(text, limit)}-{_short_hash(text)}"
+
+
+def _short_hash(text: str) -> str:
+    return blake2b(text.encode("utf-8", "replace"), digest_size=4).hexdigest()

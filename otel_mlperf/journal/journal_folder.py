@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from otel_mlperf.errors import JournalError
-from otel_mlperf.ids import safe_name
+from otel_mlperf.ids import distinct_name
 from otel_mlperf.journal.layout import Shape
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def folders_of_run(
     They are ``user``'s, which is the owner of the run folder where none is given.
     """
     owner = os.stat(run_folder).st_uid if user is None else user
-    shared = os.path.join(_folder_of(owner, shared_memory), safe_name(run_id, 128))
+    shared = os.path.join(_folder_of(owner, shared_memory), distinct_name(run_id))
     return shared, os.path.join(run_folder, "journals")
 
 
@@ -103,9 +103,12 @@ def _is_of(path: str | Path, owner: int, kind: Callable[[int], bool]) -> bool:
     return kind(status.st_mode) and status.st_uid == owner and not status.st_mode & stat.S_IWOTH
 
 
-def journal_name(rank: int, pid: int, number: int) -> str:
-    """The file name of the ``number``-th journal that a process of a rank makes."""
-    return f"{rank}-{pid}-{number}{SUFFIX}"
+def new_journal_name(rank: int, pid: int) -> str:
+    """A file name for a new journal of a process; each call returns another one.
+
+    A process id does not identify a process: the program of a container is process 1 at each start.
+    """
+    return f"{rank}-{pid}-{os.urandom(4).hex()}{SUFFIX}"
 
 
 def rank_of(journal: str | Path) -> int | None:

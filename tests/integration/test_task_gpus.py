@@ -21,7 +21,7 @@ from servers.running import wait_until
 from otel_mlperf import names
 from otel_mlperf.journal.bulletin import read_readings
 from otel_mlperf.journal.folder_lock import is_served
-from otel_mlperf.journal.journal_folder import SHARED_MEMORY
+from otel_mlperf.journal.journal_folder import SHARED_MEMORY, SUFFIX
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -71,7 +71,8 @@ class Node:
 
     def journal(self, rank: int) -> str:
         """The name of a rank's own journal."""
-        return f"{rank}-{self.ranks[rank].pid}-1.journal"
+        (path,) = self.journals.glob(f"{rank}-{self.ranks[rank].pid}-*{SUFFIX}")
+        return path.name
 
     def told(self) -> dict[tuple[str, str], float]:
         """Journal and GPU of each utilisation that the agent told last."""

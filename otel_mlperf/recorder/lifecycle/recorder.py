@@ -19,8 +19,8 @@ from otel_mlperf.journal.journal_folder import (
     SHARED_MEMORY,
     fitting_rows,
     journal_folder,
-    journal_name,
     make_private,
+    new_journal_name,
 )
 from otel_mlperf.journal.journal_writer import Journal
 from otel_mlperf.recorder.core import recording
@@ -42,7 +42,6 @@ if TYPE_CHECKING:
     from otel_mlperf.config import Config
     from otel_mlperf.journal.meta import JournalMeta
 
-_file_number = itertools.count(1).__next__
 _hooked = False
 
 
@@ -104,7 +103,7 @@ def make_recorder(meta: JournalMeta, config: Config) -> Recorder:
     Raises:
         JournalError: there is room nowhere.
     """
-    file = journal_name(meta.rank, os.getpid(), _file_number())
+    file = new_journal_name(meta.rank, os.getpid())
     shared = journal_folder(meta.run_id, meta.run_folder)
     on_disk = journal_folder(meta.run_id, meta.run_folder, "")
     if shared == on_disk:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from otel_mlperf.errors import ConfigError, JournalError
 from otel_mlperf.foreign_errors import raise_foreign
-from otel_mlperf.ids import safe_name
+from otel_mlperf.ids import hashed_name, safe_name
 from otel_mlperf.recorder.core.attribute_values import safe_value
 from otel_mlperf.recorder.core.faults import say_once
 from otel_mlperf.recorder.core.scrub import clean
@@ -80,7 +80,7 @@ def short_ids(run_id: str) -> list[str]:
     """What may stand for the id in a path, shortest first: four characters are usually enough."""
     match = _RANDOM_ID.fullmatch(run_id)
     if match is None:
-        return [safe_name(run_id), safe_name(f"{run_id}-{os.urandom(4).hex()}", 100)]
+        return [safe_name(run_id), hashed_name(run_id)]
     text, suffix = match[1], match[2] or ""
     return [text[:length] + suffix for length in (4, 8, 16, 32)]
 

@@ -11,9 +11,9 @@ from otel_mlperf.journal.journal_folder import (
     folders_with_journals,
     is_own,
     journal_folder,
-    journal_name,
     journals_in,
     make_private,
+    new_journal_name,
     rank_of,
 )
 from otel_mlperf.journal.journal_reader import JournalReader
@@ -28,12 +28,27 @@ META = JournalMeta(
 
 def test_the_rank_of_a_journal_is_in_its_name():
     """It is read back from what it was named, and from a path; other files have none."""
-    name = journal_name(12, 4242, 3)
+    name = new_journal_name(12, 4242)
 
-    assert name == "12-4242-3.journal"
+    assert name.startswith("12-4242-")
     assert rank_of(name) == 12
     assert rank_of(f"/dev/shm/7-x/{name}") == 12
     assert rank_of("lost.journal") is None
+
+
+def test_processes_of_the_same_number_name_their_journals_differently():
+    """The program of a container is process 1, also when the container is started again."""
+    assert len({new_journal_name(0, 1) for _ in range(100)}) == 100
+
+
+@pytest.mark.fault("S16")
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [("实验一", "实验二"), ("a/b", "a:b"), ("exp 1", "exp_1"), ("x" * 200, "x" * 201)],
+)
+def test_different_run_ids_have_different_journal_folders(tmp_path, one, other):
+    """Also where the characters that a file name may have are the same."""
+    assert folders_of_run(one, tmp_path)[0] != folders_of_run(other, tmp_path)[0]
 
 
 def test_journals_are_found_folder_by_folder(tmp_path):
@@ -53,7 +68,7 @@ def test_folders_of_a_run_are_those_of_its_owner(tmp_path):
     """An administrator who looks at a run of somebody else means that one's journals."""
     shared, on_disk = folders_of_run("../r", tmp_path, "/shm")
 
-    assert shared == f"/shm/otel_mlperf-{tmp_path.stat().st_uid}/r"
+    assert shared.startswith(f"/shm/otel_mlperf-{tmp_path.stat().st_uid}/r-")
     assert on_disk == f"{tmp_path}/journals"
     assert folders_of_run("r", tmp_path, "/shm", user=7)[0] == "/shm/otel_mlperf-7/r"
 

@@ -36,6 +36,16 @@ def test_short_ids(run_id, first):
     assert short_ids(run_id)[0] == first
 
 
+@pytest.mark.fault("S16")
+def test_ranks_of_a_run_whose_name_is_taken_share_a_folder(tmp_path):
+    """Another run's id gives the same file name: each rank then draws the same longer one."""
+    prepare_folder(str(tmp_path), "a/b", "digits", {})
+    ranks = {prepare_folder(str(tmp_path), "a:b", "digits", {}) for _ in range(2)}
+
+    assert len(ranks) == 1
+    assert prepare_folder(str(tmp_path), "a/b", "digits", {}) not in ranks
+
+
 def test_same_run(tmp_path):
     """All ranks of a run get the same folder, with one ``run.json``, also at once."""
     with ThreadPoolExecutor(8) as pool:
