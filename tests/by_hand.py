@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import itertools
 import json
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pyarrow.parquet as pq
 
 from otel_mlperf import names
+from otel_mlperf.agent.lifecycle.node_folder import node_folder
 from otel_mlperf.journal.journal_writer import Journal
 from otel_mlperf.journal.layout import OPEN, Flag, Kind
 from otel_mlperf.journal.meta import JournalMeta
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
 MS = 1_000_000
 TRACK = 11
+
+
+def agent_folder(meta: JournalMeta) -> Path:
+    """Where the agent that reads a journal of ``meta`` works."""
+    return node_folder(Path(meta.run_folder), meta.host)
 
 
 class Program:

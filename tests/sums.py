@@ -16,6 +16,8 @@ from contextvars import copy_context
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from by_hand import agent_folder
+
 import otel_mlperf as om
 from otel_mlperf.agent.intake.tail import Tail
 from otel_mlperf.agent.lifecycle.agent_loop import Agent
@@ -255,7 +257,7 @@ def record(folder: Path, nodes: Sequence[Node]) -> tuple[RunFolder, Truth]:
         recorder = run._recorder
         journals = recorder.journal.path
         tail = Tail(Path(journals).parent, {journals: recorder.journal.buffer})
-        program._agent = agent = Agent(recorder.meta, tail, Options(policy=Policy()))
+        program._agent = agent = Agent(agent_folder(recorder.meta), tail, Options(policy=Policy()))
         program.run(nodes)
         om.stop()
     finally:

@@ -21,7 +21,7 @@ import urllib3
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from by_hand import Program
+from by_hand import Program, agent_folder
 from scale.collectors import Collectors
 from servers.answers import jaeger_trace
 
@@ -67,7 +67,9 @@ def record_node(run_folder: str, number: int, world: int, endpoint: str) -> None
         environ = {"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": f"{endpoint}/v1/traces"}
         environ["OTEL_MLPERF_READINGS"] = "none"  # of this machine, 512 times
         own = {program.journal.path: program.journal.buffer for program in programs}
-        Agent(programs[0].meta, Tail(Path(journals), own), read_options(environ)).run()
+        Agent(
+            agent_folder(programs[0].meta), Tail(Path(journals), own), read_options(environ)
+        ).run()
         for program in programs:
             program.journal.release()
 

@@ -12,7 +12,6 @@ import contextlib
 import logging
 import time
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from otel_mlperf.agent.delivery.accounts import write_report
@@ -30,18 +29,17 @@ from otel_mlperf.agent.model.events import Joined, Left
 from otel_mlperf.agent.readings.reading_rounds import ReadingRounds, find_used
 from otel_mlperf.agent.readings.sensor_set import this_machine
 from otel_mlperf.errors import StoreError
-from otel_mlperf.ids import safe_name
 from otel_mlperf.journal.journal_folder import journals_in
 from otel_mlperf.store.parts import window_host, write_as_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from pathlib import Path
 
     from otel_mlperf.agent.intake.tail import Tail
     from otel_mlperf.agent.model.agent_options import Options
     from otel_mlperf.agent.model.events import Event
     from otel_mlperf.agent.readings.sensor_set import SensorSet
-    from otel_mlperf.journal.meta import JournalMeta
 
 _log = logging.getLogger("otel_mlperf.agent")
 LOOK_S: Final = 0.5
@@ -64,13 +62,15 @@ class Agent:
     """The agent of one run on one node."""
 
     def __init__(
-        self, meta: JournalMeta, tail: Tail, options: Options, machine: SensorSet | None = None
+        self, folder: Path, tail: Tail, options: Options, machine: SensorSet | None = None
     ) -> None:
-        """``machine`` has the sensors to read; those of this one that ``options`` ask for."""
-        self.run_folder = Path(meta.run_folder)
-        self._host = safe_name(meta.host)
-        self._folder = self.run_folder / "agent" / self._host
-        for place in (self._folder.parent, self._folder):
+        """Goes on with what is in ``folder``, the node's folder in a run folder.
+
+        ``machine`` has the sensors to read; those of this one that ``options`` ask for.
+        """
+        self._folder, self._host = folder, folder.name
+        self.run_folder = folder.parents[1]
+        for place in (folder.parent, folder):
             place.mkdir(parents=True, exist_ok=True, mode=0o700)
         self._tail, self._options = tail, options
         self._state_path = self._folder / "state"

@@ -16,6 +16,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from otel_mlperf.agent.lifecycle.node_folder import claim_folder
 from otel_mlperf.agent.model.agent_options import read_options
 from otel_mlperf.agent.readings.gpu_visibility import drop_views
 from otel_mlperf.errors import JournalError
@@ -89,9 +90,10 @@ def _serve_locked(
     meta = first_meta(folder)
     if meta is None:
         return
-    agent = _make_agent(meta, folder, environ, take_over=take_over)
+    _make_run_folder(meta)
     try:
-        agent.run(lock.keeps, quieten)
+        with claim_folder(Path(meta.run_folder), meta.host, folder) as place:
+            _make_agent(place, folder, environ, take_over=take_over).run(lock.keeps, quieten)
     except Exception:
         # Nobody sees a traceback of a process without a terminal.
         if _log.hasHandlers():
@@ -137,14 +139,16 @@ def _run_thread(journal: Journal, meta: JournalMeta, environ: Mapping[str, str])
                 if is_mine and os.path.exists(journal.path):
                     # On its own mapping: to open the file again would drop the program's lock.
                     own = {journal.path: journal.buffer}
-                    _make_agent(meta, folder, environ, own).run(lock.keeps)
+                    _make_run_folder(meta)
+                    with claim_folder(Path(meta.run_folder), meta.host, folder) as place:
+                        _make_agent(place, folder, environ, own).run(lock.keeps)
         remove_if_empty(folder)
     except Exception:  # noqa: BLE001 - nobody above a thread
         _log.exception("the agent failed; what it had not read stays in the journal")
 
 
 def _make_agent(
-    meta: JournalMeta,
+    place: Path,
     folder: Path,
     environ: Mapping[str, str],
     own: dict[str, mmap.mmap] | None = None,
@@ -154,8 +158,7 @@ def _make_agent(
     from otel_mlperf.agent.intake.tail import Tail
     from otel_mlperf.agent.lifecycle.agent_loop import Agent
 
-    _make_run_folder(meta)
-    return Agent(meta, Tail(folder, own, take_over), read_options(environ))
+    return Agent(place, Tail(folder, own, take_over), read_options(environ))
 
 
 def first_meta(folder: Path) -> JournalMeta | None:

@@ -1,21 +1,29 @@
 """What did runs leave behind that nobody reads any more?
 
-Journals of processes that were killed together with their agent, and profiler windows that were not
-converted and requests that no server had taken when the agent's time was over.
+Journals of processes that were killed together with their agent, events that a killed agent had
+logged but not stored, profiler windows that were not converted, and requests that no server had
+taken when the agent's time was over.
 """
 
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, NamedTuple
 
 from otel_mlperf.agent.delivery.accounts import write_report
+from otel_mlperf.agent.intake.tail import Tail
+from otel_mlperf.agent.intake.write_ahead_log import Log
+from otel_mlperf.agent.lifecycle.agent_loop import Agent
 from otel_mlperf.agent.lifecycle.agent_process import first_meta, serve
 from otel_mlperf.agent.lifecycle.ended_run import is_page_due, queue_page
+from otel_mlperf.agent.lifecycle.node_folder import claim_left_folder
 from otel_mlperf.agent.lifecycle.node_parts import load_or_begin, make_node_parts
 from otel_mlperf.agent.model.agent_options import Options, read_options
-from otel_mlperf.agent.model.agent_state import write_state
+from otel_mlperf.agent.model.agent_state import AgentState, write_state
+from otel_mlperf.agent.readings.sensor_set import SensorSet
 from otel_mlperf.errors import JournalError, RunServed, StoreError
 from otel_mlperf.journal.folder_lock import is_served
 from otel_mlperf.journal.journal_folder import (
@@ -34,6 +42,8 @@ if TYPE_CHECKING:
 
     from otel_mlperf.store.run_folders import RunFolder
 
+_WORK = {"wal-", "stat", "requ"}
+"""How names of an agent's log, state and requests begin."""
 PATIENCE_S = 5.0
 """For a server that does not answer; somebody waits at the terminal."""
 
@@ -126,8 +136,7 @@ def deliver_rest(run: RunFolder, environ: Mapping[str, str]) -> Recovered:
             "delivers by itself; try again when it has ended"
         )
     options = read_options(as_recorded(run_folder, environ))
-    places = sorted((run_folder / "agent").glob("*/requests"))
-    done = [_deliver(run_folder, place.parent, options) for place in places]
+    done = [_deliver(run_folder, place, options) for place in _folders_of_agents(run_folder)]
     return Recovered(*map(sum, zip(*done, strict=True))) if done else Recovered(0, 0, 0, 0)
 
 
@@ -139,8 +148,38 @@ def _is_served(run: RunFolder) -> bool:
     return any(is_served(Path(place)) for place in places)
 
 
+def _folders_of_agents(run_folder: Path) -> list[Path]:
+    places = [place for place in (run_folder / "agent").glob("*") if place.is_dir()]
+    return sorted(place for place in places if _WORK & {path.name[:4] for path in place.iterdir()})
+
+
 def _deliver(run_folder: Path, place: Path, options: Options) -> Recovered:
+    with claim_left_folder(place) as is_left:
+        if not is_left:
+            raise RunServed(
+                f"delivering what waits of {place.name}: its agent runs, on another machine or in "
+                "another container; try again when it has ended"
+            )
+        return _deliver_left(run_folder, place, options, _store_log(run_folder, place, options))
+
+
+def _store_log(run_folder: Path, place: Path, options: Options) -> AgentState:
+    """Stores events that a killed agent had logged, and returns the state that contains them.
+
+    The program of a container takes its agent with it, and the journals in the container's shared
+    memory: the log is then all that is left, and each journal ends with it.
+    """
     state = load_or_begin(run_folder, place)
+    logged = Log(place, state.segment, state.logged).replay()
+    if not state.journals and next(logged, None) is None:
+        return state
+    with TemporaryDirectory() as no_journals:
+        tail = Tail(Path(no_journals))
+        Agent(place, tail, replace(options, drain_s=0.0), SensorSet()).run()
+    return load_or_begin(run_folder, place)
+
+
+def _deliver_left(run_folder: Path, place: Path, options: Options, state: AgentState) -> Recovered:
     parts = make_node_parts(run_folder, place, options, state)
     converted = 0
     # No log here, and none is needed: what a window left is removed only after the state that

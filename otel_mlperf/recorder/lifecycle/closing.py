@@ -2,6 +2,7 @@
 
 Sections that are still open get their row, with the error if there is one; the journal is closed;
 then the process waits, 1.5 s at most, until the agent has everything and the summary is printed.
+The first process of a container waits up to 10 s until all is stored: its end is the agent's.
 """
 
 from __future__ import annotations
@@ -27,9 +28,16 @@ if TYPE_CHECKING:
 
 PATIENCE_S = 1.5
 """What a run's end may wait: with what Python takes to end, two seconds of the program."""
+CONTAINER_PATIENCE_S = 10.0
+"""The same in the first process of a container, where what is not stored by then may be lost."""
 _ROOM_S = 1.0
 """Of it, for room in a full ring."""
 _POLL_S = 0.01
+
+
+def patience_s() -> float:
+    """How long the end of a run may wait in this process."""
+    return CONTAINER_PATIENCE_S if os.getpid() == 1 else PATIENCE_S
 
 
 def close_sections(
@@ -133,13 +141,14 @@ def _is_agent_done(
     recorder: Recorder, watch: AgentWatch | None, head: int, deadline: float
 ) -> bool:
     journal = recorder.journal
-    if watch is None or watch.thread is None:
-        # An agent beside us has written everything to its outbox.
+    if (watch is None or watch.thread is None) and os.getpid() != 1:
+        # An agent in another process stores later what it has logged by now.
         return _is_in_time(lambda: journal.words[Word.DURABLE] >= head, deadline)
-    # One in a thread dies with us: it has stored the journal and removed it. What it has not sent
-    # by the deadline waits for recover.
+    # One in a thread dies with us, and so does any process of a container whose process 1 we are:
+    # it has stored the journal and removed it. What it has not sent by the deadline waits for
+    # recover.
     is_stored = _is_in_time(lambda: not os.path.exists(journal.path), deadline)
-    if recorder.meta.world_size == 1:
+    if watch is not None and watch.thread is not None and recorder.meta.world_size == 1:
         watch.thread.join(max(0.0, deadline - time.monotonic()))
     return is_stored
 

@@ -261,7 +261,7 @@ class Run:
         recorder, section = self._recorder, self._section
         assert recorder is not None
         assert section is not None
-        deadline = time.monotonic() + closing.PATIENCE_S
+        deadline = time.monotonic() + closing.patience_s()
         self._unhook()
         self._call_before_end()
         words = self._failure

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 import warm_python
-from by_hand import Program
+from by_hand import Program, agent_folder
 
 from otel_mlperf.agent.intake.tail import Tail
 from otel_mlperf.agent.lifecycle.agent_loop import Agent
@@ -50,6 +50,6 @@ def agent_of(journals: Path):
     def start(*programs: Program, **options) -> Agent:
         own = {p.journal.path: p.journal.buffer for p in programs}
         given = Options(**{"policy": Policy()} | options)
-        return Agent(programs[0].meta, Tail(journals, own), given)
+        return Agent(agent_folder(programs[0].meta), Tail(journals, own), given)
 
     return start

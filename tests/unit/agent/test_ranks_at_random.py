@@ -6,7 +6,7 @@ import random
 from pathlib import Path
 
 import pytest
-from by_hand import Program, accounts, adds_up, table
+from by_hand import Program, accounts, adds_up, agent_folder, table
 
 from otel_mlperf.agent.intake import event_queue, pieces
 from otel_mlperf.agent.intake.tail import Tail
@@ -65,7 +65,7 @@ def make_agent(journals: Path, ranks: list[Rank]) -> Agent:
     own = {rank.program.journal.path: rank.program.journal.buffer for rank in ranks}
     there = {path: buffer for path, buffer in own.items() if Path(path).exists()}
     options = read_options({"OTEL_MLPERF_KEEP_EVERY": "1"})
-    return Agent(ranks[0].program.meta, Tail(journals, there), options)
+    return Agent(agent_folder(ranks[0].program.meta), Tail(journals, there), options)
 
 
 @pytest.mark.sampled(4)

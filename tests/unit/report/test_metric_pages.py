@@ -6,6 +6,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from by_hand import agent_folder
 
 import otel_mlperf as om
 from otel_mlperf import names
@@ -97,7 +98,9 @@ def test_the_examples_of_a_programs_own_metrics_are_true(tmp_path, monkeypatch):
             eval(code, {"om": om})
         journal = run._recorder.journal
         tail = Tail(Path(journal.path).parent, {journal.path: journal.buffer})
-        agent = Agent(run._recorder.meta, tail, Options(policy=Policy(), sources=frozenset()))
+        agent = Agent(
+            agent_folder(run._recorder.meta), tail, Options(policy=Policy(), sources=frozenset())
+        )
         agent.tick()
         agent.mark()
     (rank,) = agent._state.ranks.values()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from by_hand import MS, Program, table
+from by_hand import MS, Program, agent_folder, table
 from fault_server import plain_spans
 from otlp_requests import spans
 
@@ -106,7 +106,7 @@ def test_marks_of_a_killed_program_are_told(journals, run_folder, server) -> Non
     mark(program, 7, "lr halved")
     program.journal.release()
     options = Options(policy=Policy(), traces=read_settings({}, "traces", server.url)[0])
-    Agent(program.meta, Tail(journals), options).run()
+    Agent(agent_folder(program.meta), Tail(journals), options).run()
 
     told = {span["name"]: span["events"] for span in server.spans()}
     assert "lr halved" in told["run"]
@@ -127,7 +127,7 @@ def test_section_open_at_a_death_is_sent_as_failed(journals, run_folder, server)
     program.open("checkpoint.save", 3)
     program.journal.release()
     traces = read_settings({}, "traces", server.url)[0]
-    Agent(program.meta, Tail(journals), Options(policy=Policy(), traces=traces)).run()
+    Agent(agent_folder(program.meta), Tail(journals), Options(policy=Policy(), traces=traces)).run()
 
     (span,) = (span for span in server.spans() if span["name"] == "checkpoint.save")
     assert span["error"] == names.INTERRUPTED_WORDS

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from by_hand import table
+from by_hand import agent_folder, table
 from told_sensors import Told, machine
 
 from otel_mlperf import names
@@ -143,7 +143,9 @@ class Sensor:
 def test_agent_tells_and_cleans_up(program, journals, run_folder):
     """An agent keeps the file while it runs, and takes it away when it leaves."""
     tail = Tail(journals, {program.journal.path: program.journal.buffer})
-    agent = Agent(program.meta, tail, Options(policy=Policy()), SensorSet({"process": Sensor()}))
+    agent = Agent(
+        agent_folder(program.meta), tail, Options(policy=Policy()), SensorSet({"process": Sensor()})
+    )
     agent._readings._due_s = 0.0
     for _ in range(3):
         agent.tick()
@@ -165,7 +167,9 @@ def test_a_warning_that_held_is_kept_in_the_run_folder(program, journals, run_fo
     """Which, of what, since when, until when, the worst value and the limit; once a flush."""
     tail = Tail(journals, {program.journal.path: program.journal.buffer})
     sensor = Told(*full(0.96, 0.99, 0.97))
-    agent = Agent(program.meta, tail, Options(policy=Policy()), machine(filesystem=sensor))
+    agent = Agent(
+        agent_folder(program.meta), tail, Options(policy=Policy()), machine(filesystem=sensor)
+    )
     for _ in range(3):
         agent._readings._due_s = 0.0
         agent.tick()
@@ -187,13 +191,17 @@ def test_a_warning_is_kept_by_the_next_agent_too(program, journals, run_folder):
     """An agent that is killed has written down what held; another one stores it."""
     tail = Tail(journals, {program.journal.path: program.journal.buffer})
     sensor = Told(*full(0.96))
-    killed = Agent(program.meta, tail, Options(policy=Policy()), machine(filesystem=sensor))
+    killed = Agent(
+        agent_folder(program.meta), tail, Options(policy=Policy()), machine(filesystem=sensor)
+    )
     for _ in range(2):
         killed._readings._due_s = 0.0
         killed.tick()
     del killed, tail
     next_tail = Tail(journals, {program.journal.path: program.journal.buffer})
-    agent = Agent(program.meta, next_tail, Options(policy=Policy()), machine(x=Told([])))
+    agent = Agent(
+        agent_folder(program.meta), next_tail, Options(policy=Policy()), machine(x=Told([]))
+    )
     agent.mark()
     agent.finish()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from by_hand import table
+from by_hand import agent_folder, table
 from told_sensors import Told, machine
 
 from otel_mlperf import ids, names
@@ -31,7 +31,9 @@ def warned(program, journals, *shares):
     """An agent that has read a disk as often."""
     tail = Tail(journals, {program.journal.path: program.journal.buffer})
     sensor = Told(*full(*shares))
-    agent = Agent(program.meta, tail, Options(policy=Policy()), machine(filesystem=sensor))
+    agent = Agent(
+        agent_folder(program.meta), tail, Options(policy=Policy()), machine(filesystem=sensor)
+    )
     for _ in shares:
         agent._readings._due_s = 0.0
         agent.tick()

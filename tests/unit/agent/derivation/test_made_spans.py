@@ -7,7 +7,7 @@ import time
 
 import pyarrow.parquet as pq
 import pytest
-from by_hand import MS, Program
+from by_hand import MS, Program, agent_folder
 from runs import adds_up
 
 from otel_mlperf import ids, names
@@ -50,7 +50,7 @@ def agent_that_reads(journals):
         own = {p.journal.path: p.journal.buffer for p in programs}
         machine = SensorSet({"gpu": DirectSensor("gpu", sensor)}, lambda: GPUS)
         options = Options(policy=Policy(), readings_s=0.0)
-        return Agent(programs[0].meta, Tail(journals, own), options, machine)
+        return Agent(agent_folder(programs[0].meta), Tail(journals, own), options, machine)
 
     return start
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
-from by_hand import Program
+from by_hand import Program, agent_folder
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -40,7 +40,9 @@ def read(run: Run, **options) -> Agent:
     journal = run._recorder.journal
     given = Options(policy=Policy(first_steps=1, keep_every=1000), sources=frozenset(), **options)
     agent = Agent(
-        run._recorder.meta, Tail(Path(journal.path).parent, {journal.path: journal.buffer}), given
+        agent_folder(run._recorder.meta),
+        Tail(Path(journal.path).parent, {journal.path: journal.buffer}),
+        given,
     )
     agent.tick()
     agent.mark()

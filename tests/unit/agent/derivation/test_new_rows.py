@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 import pytest
-from by_hand import MS, TRACK, Program, accounts, adds_up, table
+from by_hand import MS, TRACK, Program, accounts, adds_up, agent_folder, table
 
 from otel_mlperf.agent.intake.tail import Tail
 from otel_mlperf.agent.lifecycle.agent_loop import Agent
@@ -41,7 +41,9 @@ def ends(run_folder) -> tuple[str, float]:
 def read_when_dead(program: Program, journals) -> None:
     """Its process is gone, and with it the lock; an agent comes much later."""
     program.journal.release()
-    Agent(program.meta, Tail(journals), Options(policy=Policy(), sources=frozenset())).run()
+    Agent(
+        agent_folder(program.meta), Tail(journals), Options(policy=Policy(), sources=frozenset())
+    ).run()
 
 
 @pytest.mark.parametrize(
@@ -100,7 +102,9 @@ def test_agent_that_goes_on_knows_when_the_one_before_saw_the_process_alive(
     del first
     program.journal.release()
     (journals / "0-1-1.journal").unlink()
-    Agent(program.meta, Tail(journals), Options(policy=Policy(), sources=frozenset())).run()
+    Agent(
+        agent_folder(program.meta), Tail(journals), Options(policy=Policy(), sources=frozenset())
+    ).run()
 
     ((outcome, end),) = Store(run_folder).rows("SELECT outcome, end_ns FROM processes")
     assert (outcome, end) == ("killed", BEGAN + alive_ns)

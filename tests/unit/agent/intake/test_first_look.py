@@ -6,7 +6,7 @@ import os
 import subprocess
 
 import pytest
-from by_hand import accounts, adds_up, table
+from by_hand import accounts, adds_up, agent_folder, table
 
 from otel_mlperf.agent.intake import first_look
 from otel_mlperf.agent.intake.first_look import FirstLook
@@ -33,7 +33,7 @@ def agent_after(journals):
 
     def start(program, first: FirstLook) -> Agent:
         tail = Tail(journals, {program.journal.path: program.journal.buffer}, first.stop)
-        return Agent(program.meta, tail, Options(policy=Policy(), readings="none"))
+        return Agent(agent_folder(program.meta), tail, Options(policy=Policy(), readings="none"))
 
     return start
 

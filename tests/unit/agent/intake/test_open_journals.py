@@ -7,7 +7,7 @@ import subprocess
 import sys
 
 import pytest
-from by_hand import accounts, adds_up, table
+from by_hand import accounts, adds_up, agent_folder, table
 
 from otel_mlperf.agent.intake.tail import Tail
 from otel_mlperf.agent.lifecycle.agent_loop import Agent
@@ -71,7 +71,9 @@ def agent(elsewhere, journals):
     tail = Tail(journals)
     (joined,) = tail.find()
     tail.close()
-    agent = Agent(joined.meta, Tail(journals), Options(policy=Policy(), readings="none"))
+    agent = Agent(
+        agent_folder(joined.meta), Tail(journals), Options(policy=Policy(), readings="none")
+    )
     agent.tick()
     return agent
 
@@ -115,7 +117,7 @@ def test_the_next_agent_reads_the_file_that_was_made_again(agent, elsewhere, run
     elsewhere.do("remove", "step", "make again", "step", "stop")
     meta = next(iter(agent._tail.mains().values()))
     del agent
-    Agent(meta, Tail(journals), Options(policy=Policy(), readings="none")).run()
+    Agent(agent_folder(meta), Tail(journals), Options(policy=Policy(), readings="none")).run()
 
     is_whole(run_folder, 3, elsewhere.sections)
 
@@ -179,7 +181,7 @@ def test_what_a_program_that_is_gone_had_written_is_counted(agent, elsewhere, ru
     elsewhere.end()
     (journal,) = journals.glob("*.journal")
     os.truncate(journal, Shape.of_rows(1 << 14).ring_at)
-    Agent(meta, Tail(journals), Options(policy=Policy(), readings="none")).run()
+    Agent(agent_folder(meta), Tail(journals), Options(policy=Policy(), readings="none")).run()
 
     account = accounts(run_folder)["spans"]["store"]
     assert account["lost"] == {"damaged": 5}  # the four rows of a step, and that of the run

@@ -7,7 +7,7 @@ from collections import defaultdict
 
 import numpy as np
 import pytest
-from by_hand import MS, Program, accounts, adds_up, table
+from by_hand import MS, Program, accounts, adds_up, agent_folder, table
 
 from otel_mlperf import names
 from otel_mlperf.agent.intake import event_queue, pieces
@@ -80,7 +80,7 @@ def told(tmp_path, seed: int) -> dict:
     Recorded(program, seed)
     options = Options(policy=Policy(keep_every=1), readings="none")
     tail = Tail(journals, {program.journal.path: program.journal.buffer})
-    agent = Agent(program.meta, tail, options)
+    agent = Agent(agent_folder(program.meta), tail, options)
     agent.run()
     account = accounts(run_folder)["spans"]["store"]
     assert adds_up(account)

@@ -13,6 +13,7 @@ from otlp_requests import spans
 
 from otel_mlperf.agent.delivery.outbox import Outbox
 from otel_mlperf.agent.lifecycle.agent_process import serve
+from otel_mlperf.agent.lifecycle.node_folder import claim_folder
 from otel_mlperf.agent.lifecycle.run_recovery import deliver_rest, folders_to_read, recover_journals
 from otel_mlperf.errors import RunServed, StoreError
 from otel_mlperf.journal.bulletin import FILE, read_readings
@@ -20,6 +21,7 @@ from otel_mlperf.journal.folder_lock import LOCK, OnlyOne, is_served
 from otel_mlperf.journal.layout import META_AT
 from otel_mlperf.run_file import RunFile
 from otel_mlperf.store.run_folders import RunFolder, read_run
+from otel_mlperf.store.table_reader import Store
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -67,6 +69,39 @@ def test_garbled_and_foreign_files_stop_no_recovery(run, server):
     assert (place / "state.bad").read_bytes() == b"\xc1"
     assert (place / "requests" / "note.batch").read_text() == "not ours"
     assert (place / "wal-00000001.bak").exists()
+
+
+@pytest.mark.fault("F12")
+def test_files_of_an_agent_in_another_container_are_left_alone(run):
+    """It serves the run in shared memory of its own: its lock in the run folder says so."""
+    with claim_folder(run.path, "node", run.path / "journals"):
+        before = files(run)
+        with pytest.raises(RunServed, match="in another container"):
+            deliver_rest(run, {})
+
+        assert files(run) == before
+
+
+@pytest.mark.fault("F26")
+def test_what_a_killed_agent_had_logged_is_stored(program, agent_of, journals, run_folder):
+    """The journals are gone with the container's shared memory: the log alone is left."""
+    agent = agent_of(program)
+    agent.tick()
+    program.step(0)
+    program.step(1)
+    agent.tick()
+    assert not list(run_folder.glob("tables/steps/*.parquet"))
+    for journal in journals.iterdir():
+        journal.unlink()
+    run = RunFolder(run_folder, RunFile(id="0123abcd", name="digits", started_ns=0))
+    deliver_rest(run, {})
+
+    (account,) = [json.loads(path.read_text()) for path in run_folder.glob("accounting/*.json")]
+    assert Store(run_folder).rows("SELECT n FROM steps ORDER BY n") == [(0,), (1,)]
+    assert account["spans"]["store"]["lost"] == {}
+    assert account["spans"]["store"]["pending"] == 0
+    assert deliver_rest(run, {}) == (0, 0, 0, 0)
+    assert Store(run_folder).rows("SELECT count(*) FROM steps") == [(2,)]
 
 
 def left_behind(place: Path, name: str) -> Path:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
+from by_hand import agent_folder
 
 from otel_mlperf.agent.intake.tail import Tail
 from otel_mlperf.agent.lifecycle.agent_loop import Agent
@@ -24,6 +25,6 @@ def agent_with(journals):
     def start(machine: SensorSet, *programs: Program, **options) -> Agent:
         own = {p.journal.path: p.journal.buffer for p in programs}
         given = Options(policy=Policy(), **{"readings_s": 0.0, **options})
-        return Agent(programs[0].meta, Tail(journals, own), given, machine)
+        return Agent(agent_folder(programs[0].meta), Tail(journals, own), given, machine)
 
     return start

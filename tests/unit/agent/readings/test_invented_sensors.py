@@ -6,6 +6,7 @@ import importlib
 import sys
 
 import pytest
+from by_hand import agent_folder
 from servers.running import wait_until
 
 from otel_mlperf import names
@@ -97,7 +98,7 @@ def test_what_another_package_reads_is_told_with_names_labels_and_units(program,
         policy=Policy(), readings="basic", sources=frozenset({"gpu"}), readings_s=0.05
     )
     own = {program.journal.path: program.journal.buffer}
-    agent = Agent(program.meta, Tail(journals, own), options)
+    agent = Agent(agent_folder(program.meta), Tail(journals, own), options)
 
     def said():
         agent.tick()

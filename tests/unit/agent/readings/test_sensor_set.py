@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from by_hand import agent_folder
 from kernel_files import write_files
 from told_sensors import LOAD, Told, look, machine, values
 
@@ -58,7 +59,7 @@ def test_agent_says_how_it_does_itself(program, agent_with, run_folder) -> None:
     """CPU time and memory of its process, and how much it found unread in the journal at once."""
     options = read_options({"OTEL_MLPERF_READINGS_OFF": "host,process,gpu,filesystem"})
     tail = Tail(run_folder.parent / "journals", {program.journal.path: program.journal.buffer})
-    agent = Agent(program.meta, tail, options)
+    agent = Agent(agent_folder(program.meta), tail, options)
     agent.tick()
     for i in range(50):
         program.step(i * 10)

@@ -6,6 +6,8 @@ import json
 import os
 from pathlib import Path
 
+from by_hand import agent_folder
+
 import otel_mlperf as om
 from otel_mlperf import names
 from otel_mlperf.agent.intake.tail import Tail
@@ -34,7 +36,7 @@ def test_figures_of_a_loop(gpu_run):
     recorder = gpu_run.recorder
     path = recorder.journal.path
     agent = Agent(
-        recorder.meta,
+        agent_folder(recorder.meta),
         Tail(Path(os.path.dirname(path)), {path: recorder.journal.buffer}),
         Options(policy=Policy()),
     )

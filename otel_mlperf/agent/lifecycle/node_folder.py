@@ -1,0 +1,91 @@
+"""The folder of a node's agent in a run folder, and the lock that says who works in it.
+
+It is ``agent/<host>``, or ``agent/<host>-2`` and so on where an agent of another machine or
+container with the same host name works in the first ones. An agent that was killed leaves its lock
+to the next one, which goes on with what it finds.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from contextlib import contextmanager, suppress
+from itertools import count
+from typing import TYPE_CHECKING, Final
+
+from otel_mlperf.ids import safe_name
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+_LOCK: Final = "owner.lock"
+_IDENTITY_BYTES: Final = 256
+_BOOT_ID: Final = "/proc/sys/kernel/random/boot_id"
+
+
+def node_folder(run_folder: Path, host: str, number: int = 1) -> Path:
+    """The ``number``-th folder for agents of a host name; it may not exist."""
+    name = safe_name(host)
+    return run_folder / "agent" / (name if number == 1 else f"{name}-{number}")
+
+
+@contextmanager
+def claim_folder(run_folder: Path, host: str, journals: Path) -> Iterator[Path]:
+    """Creates and locks the folder of the agent that reads the journals in ``journals``.
+
+    An agent that no longer serves these journals, but still runs, keeps the lock: its successor
+    works in the same folder, since it needs the state and the log that are there.
+
+    Raises:
+        OSError: the run folder cannot be written.
+    """
+    identity = _identify(journals)
+    for number in count(1):
+        folder = node_folder(run_folder, host, number)
+        for path in (folder.parent, folder):
+            path.mkdir(parents=True, exist_ok=True, mode=0o700)
+        lock = _open(folder)
+        try:
+            if _acquire(lock):
+                os.ftruncate(lock, 0)
+                os.pwrite(lock, identity, 0)
+            elif os.pread(lock, _IDENTITY_BYTES, 0) != identity:
+                continue
+            yield folder
+            return
+        finally:
+            os.close(lock)
+
+
+@contextmanager
+def claim_left_folder(folder: Path) -> Iterator[bool]:
+    """Locks a folder that an agent may have left; False while one works in it."""
+    lock = _open(folder)
+    try:
+        yield _acquire(lock)
+    finally:
+        os.close(lock)
+
+
+def _open(folder: Path) -> int:
+    flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+    return os.open(folder / _LOCK, flags, 0o600)
+
+
+def _acquire(lock: int) -> bool:
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:  # the file system has no locks: nobody can hold one
+        return True
+    return True
+
+
+def _identify(journals: Path) -> bytes:
+    """What the agents of one machine or container have in common: kernel and shared memory."""
+    boot_id = ""
+    with suppress(OSError), open(_BOOT_ID, encoding="ascii") as file:
+        boot_id = file.read().strip()
+    return f"{boot_id} {os.stat(journals).st_dev}".encode()

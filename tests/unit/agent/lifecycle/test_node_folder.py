@@ -1,0 +1,65 @@
+"""Which folder does an agent work in where others may have the same host name?"""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from otel_mlperf.agent.lifecycle.node_folder import claim_folder, claim_left_folder, node_folder
+
+ELSEWHERE = "/proc"
+"""On another file system, as another container's shared memory is."""
+
+
+@pytest.fixture
+def journals(tmp_path):
+    """A folder of journals on this machine."""
+    (tmp_path / "journals").mkdir()
+    return tmp_path / "journals"
+
+
+def test_an_agent_goes_on_in_the_folder_that_another_one_has_left(tmp_path, journals):
+    """State and log that are there are its own from then on."""
+    with claim_folder(tmp_path, "node", journals) as first:
+        pass
+    with claim_folder(tmp_path, "node", journals) as second:
+        assert first == second == node_folder(tmp_path, "node")
+
+
+def test_agents_of_two_machines_with_one_host_name_have_two_folders(tmp_path, journals):
+    """Two containers, say, that share a run folder and nothing else."""
+    with claim_folder(tmp_path, "node", journals) as one:
+        with claim_folder(tmp_path, "node", ELSEWHERE) as other:
+            assert (one.name, other.name) == ("node", "node-2")
+        with claim_folder(tmp_path, "node", ELSEWHERE) as again:
+            assert again == other
+
+
+def test_a_successor_on_the_same_machine_needs_no_lock(tmp_path, journals):
+    """The agent before it is stopped, holds the lock, and no longer serves the journals."""
+    with (
+        claim_folder(tmp_path, "node", journals) as before,
+        claim_folder(tmp_path, "node", journals) as after,
+    ):
+        assert before == after
+
+
+def test_a_folder_is_left_once_its_agent_has_ended(tmp_path, journals):
+    """Then what is in it may be delivered by hand."""
+    with claim_folder(tmp_path, "node", journals) as folder, claim_left_folder(folder) as is_left:
+        assert not is_left
+    with claim_left_folder(folder) as is_left:
+        assert is_left
+
+
+@pytest.mark.fault("S20")
+def test_a_link_in_the_place_of_the_lock_is_refused(tmp_path, journals):
+    """The identity of the agent would be written over the file that it leads to."""
+    node_folder(tmp_path, "node").mkdir(parents=True)
+    (tmp_path / "precious").write_text("precious")
+    os.symlink(tmp_path / "precious", node_folder(tmp_path, "node") / "owner.lock")
+
+    with pytest.raises(OSError, match="symbolic links"), claim_folder(tmp_path, "node", journals):
+        pass
+    assert (tmp_path / "precious").read_text() == "precious"
