@@ -19,9 +19,10 @@ import mmap
 import os
 from functools import partial
 from operator import call
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from otel_mlperf.errors import JournalError
+from otel_mlperf.own_descriptor import OwnDescriptor, own_descriptors
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -32,10 +33,29 @@ _ONTO: Final = 1 | 2
 _FAILED: Final = (1 << 64) - 1
 
 
-def create_mapped(path: str, size: int) -> tuple[int, mmap.mmap]:
-    """A new file of ``size`` bytes, all of them allocated and mapped, with this process's lock.
+class Mapping(NamedTuple):
+    """A file that is mapped, and the two descriptors that keep it open."""
 
-    The descriptor stays open: closing any descriptor of the file would drop the lock.
+    buffer: mmap.mmap
+    file: OwnDescriptor
+    """With this process's lock; closing any descriptor of the file would drop it."""
+    of_buffer: list[OwnDescriptor]
+    """The one that ``buffer`` keeps for itself and closes with itself."""
+
+    def close(self) -> None:
+        """Gives the memory up, where that closes no file of the program.
+
+        Raises:
+            BufferError: somebody still looks into the memory.
+        """
+        if all(descriptor.is_ours for descriptor in self.of_buffer):
+            self.buffer.close()
+        else:
+            _keep_for_ever(self.buffer)
+
+
+def create_mapped(path: str, size: int) -> Mapping:
+    """A new file of ``size`` bytes, all of them allocated and mapped, with this process's lock.
 
     Raises:
         JournalError: the file exists, or the file system has no room for it.
@@ -44,7 +64,8 @@ def create_mapped(path: str, size: int) -> tuple[int, mmap.mmap]:
     try:
         fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         # Every page is mapped now: a store into a new one would cost ten times as much later.
-        return fd, mmap.mmap(fd, size, _SHARED)
+        buffer = mmap.mmap(fd, size, _SHARED)
+        return Mapping(buffer, OwnDescriptor(fd), own_descriptors(fd))
     except OSError as error:
         _discard(fd, path)
         raise _no_room(path, size, error) from error
@@ -65,7 +86,7 @@ def map_scratch(path: str, size: int) -> mmap.mmap:
         raise _no_room(path, size, error) from error
 
 
-def move_to_new(path: str, mapped: mmap.mmap) -> int:
+def move_to_new(path: str, mapped: mmap.mmap) -> OwnDescriptor:
     """Puts a new file with the same content under ``mapped`` and gives it the name ``path``.
 
     Takes some milliseconds, in which no other Python thread runs.
@@ -88,7 +109,7 @@ def move_to_new(path: str, mapped: mmap.mmap) -> int:
         raise JournalError(
             f"making the journal {path} again, which somebody has removed: {error.strerror}"
         ) from error
-    return fd
+    return OwnDescriptor(fd)
 
 
 def _copy_and_map(mapped: mmap.mmap, fd: int, size: int) -> None:
@@ -140,6 +161,13 @@ def _without_pause(*calls: Callable[[], Any]) -> Any:
     finally:
         if collects:
             gc.enable()
+
+
+def _keep_for_ever(buffer: mmap.mmap) -> None:
+    """Lets an object live until the process ends: its end would close another file."""
+    import ctypes  # 5 ms, and only here
+
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(buffer))
 
 
 def _create(path: str, size: int) -> int:

@@ -278,7 +278,7 @@ class JournalReader:
     @property
     def is_owned(self) -> bool:
         """Whether the process that made the journal still lives: it holds a lock on the file."""
-        return self._fd < 0 or has_owner(self._fd)
+        return self._fd < 0 or has_owner(self._fd, self.word(Word.PID))
 
     @property
     def is_removed(self) -> bool:

@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from otel_mlperf.journal.meta import JournalMeta
+    from otel_mlperf.own_descriptor import OwnDescriptor
 
 _LENGTH = struct.Struct("<I")
 _PIECE = struct.Struct("16s28s")
@@ -97,8 +98,9 @@ class Journal:
         self.path = path
         self.shape = Shape.of_rows(rows)
         self.scratch = map_scratch(path, self.shape.size)
-        self._fd, self.buffer = create_mapped(path, self.shape.size)
-        self._former_fd = -1
+        self._mapping = create_mapped(path, self.shape.size)
+        self.buffer, self._file = self._mapping.buffer, self._mapping.file
+        self._former: OwnDescriptor | None = None
         self.words = memoryview(self.buffer).cast("Q")
         self.floats = memoryview(self.buffer).cast("B").cast("d")
         self.said = [0] * (Word.WATCH_TIME + 1)
@@ -296,7 +298,9 @@ class Journal:
     @property
     def is_removed(self) -> bool:
         """Whether its file, which is whole, has no name: nobody who comes now finds it."""
-        status = os.fstat(self._fd)
+        if not self._file.is_ours:  # the program has closed it
+            return not os.path.exists(self.path)
+        status = os.fstat(self._file.fd)
         return not status.st_nlink and status.st_size == self.shape.size
 
     def make_file_again(self) -> None:
@@ -305,12 +309,12 @@ class Journal:
         Raises:
             JournalError: there is no room; it goes on in the file without a name.
         """
-        fd = move_to_new(self.path, self.buffer)
+        file = move_to_new(self.path, self.buffer)
         # The one before stays open, and so stays locked, until its reader has found the new one;
         # at the next time it has.
-        if self._former_fd >= 0:
-            os.close(self._former_fd)
-        self._former_fd, self._fd = self._fd, fd
+        if self._former is not None:
+            self._former.close()
+        self._former, self._file = self._file, file
 
     def release(self) -> None:
         """Gives up memory and lock: whoever reads the file then knows that its owner is gone."""
@@ -318,9 +322,10 @@ class Journal:
         self.floats.release()
         # Whoever keeps the variables of our frames (what reports exceptions does) keeps the memory.
         with contextlib.suppress(BufferError):
-            self.buffer.close()
-        for fd in {self._fd, self._former_fd} - {-1}:
-            os.close(fd)
+            self._mapping.close()
+        self._file.close()
+        if self._former is not None:
+            self._former.close()
 
 
 def _pieces(text: bytes) -> Pieces:

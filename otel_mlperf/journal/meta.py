@@ -1,7 +1,9 @@
 """What does a journal say about the process that writes it, and does that process still live?
 
 It holds a POSIX record lock on the file from the beginning, which the kernel drops with the process
-and no child inherits. Asking takes nothing from the lock, with whatever descriptor it is done.
+and no child inherits. Asking takes nothing from the lock, with whatever descriptor it is done. But
+the kernel also drops it when the process closes any descriptor of the file (``os.closerange``):
+without a lock the mappings of the process say whether it still writes.
 """
 
 from __future__ import annotations
@@ -73,10 +75,25 @@ class JournalMeta(msgspec.Struct, frozen=True, kw_only=True):
         return max(0, monotonic_ns + self.shift_ns)
 
 
-def has_owner(fd: int) -> bool:
-    """Whether another process holds a lock on the open file."""
+def has_owner(fd: int, pid: int) -> bool:
+    """Whether the process that made the open journal, ``pid`` by its header, still lives.
+
+    A process that is replaced by another program (``exec``) does not: its mappings go with it.
+    """
     # F_GETLK only asks. Locks of the asking process itself are never reported: it must not be the
     # owner.
     ask = struct.pack(_LOCK, fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
     kind, *_ = struct.unpack(_LOCK, fcntl.fcntl(fd, fcntl.F_GETLK, ask))
-    return bool(kind != fcntl.F_UNLCK)
+    return bool(kind != fcntl.F_UNLCK) or _is_mapped(fd, pid)
+
+
+def _is_mapped(fd: int, pid: int) -> bool:
+    """Whether process ``pid`` of this PID namespace has mapped the file: 2 ms where it has."""
+    about = os.fstat(fd)
+    device = f"{os.major(about.st_dev):02x}:{os.minor(about.st_dev):02x}"
+    wanted = f" {device} {about.st_ino} ".encode()
+    try:
+        with open(f"/proc/{pid}/maps", "rb") as maps:
+            return any(wanted in line for line in maps)
+    except OSError:
+        return False

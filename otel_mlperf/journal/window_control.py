@@ -150,7 +150,7 @@ class WindowControl:
     @property
     def is_running(self) -> bool:
         """Whether the process still records its run: it holds a lock on the file."""
-        return has_owner(self._fd) and not is_closed(self._words)
+        return has_owner(self._fd, self.word(Word.PID)) and not is_closed(self._words)
 
     def word(self, word: Word) -> int:
         """One header word."""

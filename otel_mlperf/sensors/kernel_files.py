@@ -14,6 +14,8 @@ import re
 from pathlib import Path
 from typing import Final
 
+from otel_mlperf.own_descriptor import OwnDescriptor
+
 PROC: Final = Path("/proc")
 SYS: Final = Path("/sys")
 TICKS_A_SECOND: Final = os.sysconf("SC_CLK_TCK")
@@ -28,21 +30,23 @@ _UPTIME: Final = re.compile(rb"(\d{1,12}\.\d\d) ")
 class KeptFile:
     """A file that is read often; empty where it cannot be read."""
 
-    __slots__ = ("_fd", "_path", "_silent")
+    __slots__ = ("_file", "_path", "_silent")
 
     def __init__(self, path: Path, *, may_lack: bool = True) -> None:
         """With ``may_lack=False`` it is said once in the log that the file cannot be read."""
-        self._path, self._fd, self._silent = str(path), -1, may_lack
+        self._path, self._silent = str(path), may_lack
+        self._file: OwnDescriptor | None = None
 
     def read(self) -> bytes:
         """What is in the file now."""
         try:
-            if self._fd < 0:
-                self._fd = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
+            if self._file is None:
+                self._file = OwnDescriptor(os.open(self._path, os.O_RDONLY | os.O_CLOEXEC))
+            fd = self._file.fd
             # From 0: only then does the kernel make the text anew.
-            text = part = os.pread(self._fd, _CHUNK, 0)
+            text = part = os.pread(fd, _CHUNK, 0)
             while len(part) > _SURELY_WHOLE:
-                part = os.pread(self._fd, _CHUNK, len(text))
+                part = os.pread(fd, _CHUNK, len(text))
                 text += part
         except (OSError, ValueError) as error:
             self._failed(error)
@@ -57,10 +61,10 @@ class KeptFile:
 
     def close(self) -> None:
         """Gives the descriptor back; the next read opens the file again."""
-        if self._fd >= 0:
+        if self._file is not None:
             with contextlib.suppress(OSError):
-                os.close(self._fd)
-            self._fd = -1
+                self._file.close()
+            self._file = None
 
 
 def read_once(path: Path) -> bytes:

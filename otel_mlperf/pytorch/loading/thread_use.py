@@ -10,6 +10,7 @@ import time
 from contextlib import suppress
 from typing import Final, NamedTuple
 
+from otel_mlperf.own_descriptor import OwnDescriptor
 from otel_mlperf.recorder.core.interrupts import raises_afterwards
 
 _PATH: Final = "/proc/thread-self/schedstat"
@@ -32,29 +33,29 @@ class Used(NamedTuple):
 class ThreadUse:
     """Reads the thread that made it: 2 µs."""
 
-    _file = -1
+    _file: OwnDescriptor | None = None
 
     def __init__(self, path: str = _PATH) -> None:
         with suppress(OSError):
-            self._file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            self._file = OwnDescriptor(os.open(path, os.O_RDONLY | os.O_CLOEXEC))
 
     def read(self) -> Used:
         """Up to now."""
         return Used(time.thread_time_ns(), self._delay_ns())
 
     def _delay_ns(self) -> int:
-        if self._file < 0:
+        if self._file is None:
             return 0
         try:
-            return int(os.pread(self._file, _LONGEST, 0).split(None, 2)[1])
+            return int(os.pread(self._file.fd, _LONGEST, 0).split(None, 2)[1])
         except (OSError, ValueError, IndexError):
             return 0
 
     def close(self) -> None:
         """Gives the descriptor back."""
-        file, self._file = self._file, -1
-        if file >= 0:
-            os.close(file)
+        file, self._file = self._file, None
+        if file is not None:
+            file.close()
 
     # A thread's goes with it.
     __del__ = raises_afterwards(close)

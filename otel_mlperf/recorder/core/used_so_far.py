@@ -16,6 +16,7 @@ import time
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from otel_mlperf.foreign_errors import raise_foreign
+from otel_mlperf.own_descriptor import OwnDescriptor
 from otel_mlperf.recorder.core.interrupts import raises_afterwards
 
 if TYPE_CHECKING:
@@ -142,45 +143,42 @@ class KernelFile:
     Empty where it cannot be read.
     """
 
-    __slots__ = ("_fd", "_identity", "_path", "_pid")
+    __slots__ = ("_file", "_path", "_pid")
 
     def __init__(self, path: str) -> None:
-        self._path, self._fd, self._pid = path, -1, 0
-        self._identity = (0, 0)
+        self._path, self._pid = path, 0
+        self._file: OwnDescriptor | None = None
 
     def read(self) -> bytes:
         """All of it, as it is now."""
         try:
             # Of a forked child it would be the file of its parent.
-            if self._fd < 0 or self._pid != os.getpid():
-                self._open()
-            return os.pread(self._fd, _MOST_BYTES, 0)
+            file = self._file
+            if file is None or self._pid != os.getpid():
+                file = self._open()
+            return os.pread(file.fd, _MOST_BYTES, 0)
         except OSError as error:
             raise_foreign(error)
-            self._fd = -1  # not closed: whoever closed it before may have got its number again
+            self._file = None  # not closed: it is the program that has done so
             return b""
 
-    def _open(self) -> None:
-        self._fd = -1
-        self._fd = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
-        self._identity, self._pid = _identity_of(self._fd), os.getpid()
+    def _open(self) -> OwnDescriptor:
+        self._file = None
+        self._file = OwnDescriptor(os.open(self._path, os.O_RDONLY | os.O_CLOEXEC))
+        self._pid = os.getpid()
+        return self._file
 
     def close(self) -> None:
         """Gives the descriptor back, if it is still this file's and not one of the program."""
-        fd, self._fd = self._fd, -1
+        file, self._file = self._file, None
         try:
-            if fd >= 0 and self._pid == os.getpid() and _identity_of(fd) == self._identity:
-                os.close(fd)
+            if file is not None and self._pid == os.getpid():
+                file.close()
         except OSError as error:
             raise_foreign(error)
 
     # A thread's goes with it.
     __del__ = raises_afterwards(close)
-
-
-def _identity_of(fd: int) -> tuple[int, int]:
-    about = os.fstat(fd)
-    return about.st_dev, about.st_ino
 
 
 class _ThreadFile(KernelFile):

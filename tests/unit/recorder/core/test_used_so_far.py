@@ -58,11 +58,11 @@ def test_a_file_that_the_program_closed_is_opened_again(tmp_path):
     file = KernelFile(str(path))
     assert file.read() == b"1 2 3"
 
-    os.close(file._fd)
+    os.close(file._file.fd)
     assert file.read() == b""
     assert file.read() == b"1 2 3"
 
-    fd = file._fd
+    fd = file._file.fd
     os.close(fd)
     theirs = os.open(other, os.O_RDONLY)
     assert theirs == fd

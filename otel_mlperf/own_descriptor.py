@@ -1,0 +1,55 @@
+"""A descriptor that is closed only while it is the file that was opened.
+
+A program may close descriptors that it has not opened (``os.closerange``, libraries that start
+daemons). The numbers then belong to files that it opens later, which nobody else may close.
+"""
+
+from __future__ import annotations
+
+import os
+
+
+class OwnDescriptor:
+    """An open descriptor, and the identity of its file."""
+
+    __slots__ = ("_identity", "fd")
+
+    def __init__(self, fd: int) -> None:
+        self.fd = fd
+        self._identity = _identity_of(fd)
+
+    @property
+    def is_ours(self) -> bool:
+        """Whether the number still belongs to the file that was opened: 1 µs."""
+        try:
+            return _identity_of(self.fd) == self._identity
+        except OSError:
+            return False
+
+    def close(self) -> None:
+        """Closes the descriptor if it is still ours; a second call does nothing.
+
+        Raises:
+            OSError: the kernel refuses.
+        """
+        if self.fd >= 0 and self.is_ours:
+            os.close(self.fd)
+        self.fd = -1
+
+
+def own_descriptors(fd: int) -> list[OwnDescriptor]:
+    """Descriptors of this process that are open on the same file as ``fd``, without ``fd``."""
+    wanted, found = _identity_of(fd), []
+    for name in os.listdir("/proc/self/fd"):
+        other = int(name)
+        try:
+            if other != fd and _identity_of(other) == wanted:
+                found.append(OwnDescriptor(other))
+        except OSError:  # the one that lists them
+            continue
+    return found
+
+
+def _identity_of(fd: int) -> tuple[int, int]:
+    about = os.fstat(fd)
+    return about.st_dev, about.st_ino
