@@ -12,7 +12,9 @@ Files of a run are their owner's alone, whatever the umask; what a user has aske
 
 from __future__ import annotations
 
+import errno
 import os
+import stat
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
@@ -49,7 +51,10 @@ def replacing(
     beside = str(temporary or f"{path}.new")
     try:
         if is_private:
-            os.close(open_private(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC))
+            # What lies there may be a link, or a pipe, of somebody else's.
+            with suppress(FileNotFoundError):
+                os.unlink(beside)
+            os.close(open_private(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL))
         yield beside
         if is_durable:
             _sync(beside)
@@ -70,7 +75,7 @@ def write_whole(
     """
     with (
         replacing(path, is_durable=is_durable, temporary=temporary) as name,
-        open(name, "wb") as file,
+        open(name, "wb", opener=open_private) as file,
     ):
         file.write(content)
 
@@ -103,11 +108,18 @@ def new_file(path: Path, *, is_replaced: bool = False) -> Iterator[BinaryIO]:
 def open_private(path: str, flags: int) -> int:
     """As ``opener`` of ``open()``: nobody else may read the file, whatever the umask.
 
+    A run folder may hold what somebody else has put there: no link is followed, and nothing but a
+    regular file is opened.
+
     Raises:
         OSError: the place refuses.
     """
-    fd = os.open(path, flags | os.O_CLOEXEC, 0o600)
+    # O_NONBLOCK: otherwise opening a pipe would wait for its other end.
+    safely = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+    fd = os.open(path, flags | safely, 0o600)
     try:
+        if not stat.S_ISREG(os.fstat(fd).st_mode):
+            raise OSError(errno.EINVAL, "not a regular file", path)
         os.fchmod(fd, 0o600)  # it may have been there
     except OSError:
         os.close(fd)

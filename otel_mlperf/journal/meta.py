@@ -84,7 +84,7 @@ def has_owner(fd: int, pid: int) -> bool:
     # owner.
     ask = struct.pack(_LOCK, fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
     kind, *_ = struct.unpack(_LOCK, fcntl.fcntl(fd, fcntl.F_GETLK, ask))
-    return bool(kind != fcntl.F_UNLCK) or _is_mapped(fd, pid)
+    return bool(kind != fcntl.F_UNLCK) or (pid != os.getpid() and _is_mapped(fd, pid))
 
 
 def _is_mapped(fd: int, pid: int) -> bool:

@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from otel_mlperf.whole_file import replacing, write_whole
+from otel_mlperf.whole_file import open_private, replacing, write_whole
 
 
 @pytest.mark.parametrize("is_durable", [False, True])
@@ -53,3 +53,32 @@ def test_writers_at_once_take_names_of_their_own(tmp_path):
 
     assert path.read_bytes() == b"mine"
     assert os.listdir(tmp_path) == ["run.json"]
+
+
+@pytest.mark.fault("S20")
+@pytest.mark.parametrize("put", [lambda at, to: at.symlink_to(to), lambda at, to: os.mkfifo(at)])
+def test_what_somebody_else_has_put_under_the_other_name_is_not_written_through(tmp_path, put):
+    """A link leads to a file of the victim; a pipe would be waited for."""
+    precious = tmp_path / "precious"
+    precious.write_bytes(b"precious")
+    put(tmp_path / "state.new", precious)
+    write_whole(tmp_path / "state", b"state")
+
+    assert precious.read_bytes() == b"precious"
+    assert (tmp_path / "state").read_bytes() == b"state"
+    assert (tmp_path / "state").is_file()
+    assert not (tmp_path / "state").is_symlink()
+
+
+@pytest.mark.fault("S20")
+def test_files_that_are_appended_to_are_regular_ones(tmp_path):
+    """Neither a link nor a pipe is opened, and what a link leads to keeps its mode."""
+    precious = tmp_path / "precious"
+    precious.touch(mode=0o644)
+    (tmp_path / "link").symlink_to(precious)
+    os.mkfifo(tmp_path / "pipe")
+
+    for name in ("link", "pipe"):
+        with pytest.raises(OSError, match=r"symbolic links|not a regular file|No such device"):
+            open_private(str(tmp_path / name), os.O_WRONLY | os.O_APPEND)
+    assert precious.stat().st_mode & 0o777 == 0o644

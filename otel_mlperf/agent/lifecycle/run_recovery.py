@@ -8,6 +8,7 @@ taken when the agent's time was over.
 from __future__ import annotations
 
 import os
+import stat
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -149,8 +150,12 @@ def _is_served(run: RunFolder) -> bool:
 
 
 def _folders_of_agents(run_folder: Path) -> list[Path]:
-    places = [place for place in (run_folder / "agent").glob("*") if place.is_dir()]
+    places = [place for place in (run_folder / "agent").glob("*") if _is_folder(place)]
     return sorted(place for place in places if _WORK & {path.name[:4] for path in place.iterdir()})
+
+
+def _is_folder(path: Path) -> bool:
+    return stat.S_ISDIR(os.lstat(path).st_mode)
 
 
 def _deliver(run_folder: Path, place: Path, options: Options) -> Recovered:

@@ -217,3 +217,21 @@ def test_journals_on_disk_are_found(tmp_path):
 
     assert before == []
     assert folders_to_read(read_run(run)) == [run / "journals"]
+
+
+@pytest.mark.fault("S20")
+def test_links_in_a_foreign_run_folder_are_not_written_through(run, tmp_path):
+    """An unpacked archive may hold links in the places of files and folders that are written."""
+    precious, elsewhere = tmp_path / "precious", tmp_path / "elsewhere"
+    precious.write_text("precious")
+    elsewhere.mkdir()
+    (elsewhere / "state").write_text("precious")
+    for name in ("agent/node/state.new", "accounting/node.json.new", "tables/node.json.new"):
+        (run.path / name).parent.mkdir(exist_ok=True)
+        (run.path / name).symlink_to(precious)
+    (run.path / "agent" / "other").symlink_to(elsewhere)
+    deliver_rest(run, {})
+
+    assert precious.read_text() == "precious"
+    assert [path.name for path in elsewhere.iterdir()] == ["state"]
+    assert (elsewhere / "state").read_text() == "precious"
