@@ -1,7 +1,8 @@
 """With which settings did a run record, so that what it left is later read and sent as it was?
 
-They lie in the run folder as variables. Secrets do not: headers and logins are those of whoever
-delivers later.
+They are stored in the run folder as variables. Secrets are not: headers and logins are those of
+whoever delivers later, and go only to servers that this user names too. A run folder may come from
+somebody else, with the address of that person's server in it.
 """
 
 from __future__ import annotations
@@ -34,6 +35,8 @@ _OF_MLFLOW: Final = (
     "MLFLOW_TRACKING_SERVER_CERT_PATH",
     "MLFLOW_TRACKING_CLIENT_CERT_PATH",
 )
+_UNPROTECTED: Final = ("INSECURE", "INSECURE_TLS")
+"""How variables end that turn off the check of a server's certificate."""
 _OF_WANDB: Final = ("WANDB_PROJECT", "WANDB_ENTITY", "WANDB_RUN_GROUP")
 _OF_TRACKIO: Final = (TRACKIO_DIR, "TRACKIO_PROJECT", "HF_HOME")
 _OF_TRACKERS: Final = _OF_MLFLOW + _OF_WANDB + _OF_TRACKIO
@@ -74,8 +77,9 @@ def _without_login(uri: str) -> str:
 def as_recorded(folder: Path, environ: Mapping[str, str]) -> dict[str, str]:
     """``environ`` with the settings that the run in ``folder`` recorded with, in place of its own.
 
-    It says itself where to send, where the run did not; and with which headers, where it does not
-    mean another server than the run's.
+    It says itself where to send, where the run did not. Its headers and logins are used where it
+    names every server that the run names, and nothing that the run has recorded turns off the
+    protection of a connection.
     """
     try:
         recorded = msgspec.json.decode((folder / FILE).read_bytes(), type=dict[str, str])
@@ -83,17 +87,21 @@ def as_recorded(folder: Path, environ: Mapping[str, str]) -> dict[str, str]:
         return dict(environ)
     rest = {name: value for name, value in environ.items() if not name.startswith(_OURS)}
     exporter = {name: value for name, value in environ.items() if name.startswith(_EXPORTER)}
-    if any(map(_is_endpoint, recorded)):
-        named = {name: value for name, value in exporter.items() if _is_endpoint(name)}
-        is_same = named.items() <= recorded.items()
+    recorded = {
+        name: value
+        for name, value in recorded.items()
+        if not name.endswith(_UNPROTECTED) or environ.get(name) == value
+    }
+    if servers := {name: value for name, value in recorded.items() if _is_endpoint(name)}:
+        is_same = servers.items() <= exporter.items()
         exporter = {
             name: value for name, value in exporter.items() if is_same and name.endswith("HEADERS")
         }
-    meant = recorded.get(MLFLOW_URI)
-    if meant and _without_login(rest.get(MLFLOW_URI, meant)) != meant:
-        rest = {name: value for name, value in rest.items() if name not in _MLFLOW_LOGIN}
-    elif meant and MLFLOW_URI in rest:
-        recorded |= {MLFLOW_URI: rest[MLFLOW_URI]}  # the same server, with whose login it may have
+    if meant := recorded.get(MLFLOW_URI):
+        if _without_login(rest.get(MLFLOW_URI, "")) == meant:
+            recorded |= {MLFLOW_URI: rest[MLFLOW_URI]}  # with the login that it may have
+        else:
+            rest = {name: value for name, value in rest.items() if name not in _MLFLOW_LOGIN}
     if WANDB in recorded.get(_DESTINATIONS, ""):
         # The file is made whole, by whoever has no login too; then ``wandb sync`` uploads it.
         recorded[WANDB_MODE] = OFFLINE

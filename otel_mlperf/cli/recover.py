@@ -19,7 +19,7 @@ def recover(run: OneRunArgument = None) -> None:
     """Read journals that killed processes left; with RUN, only its, and deliver what waits.
 
     Without RUN the journals of all runs of this user on this node are read. The settings are those
-    that each run had, its server too; headers are this shell's, for they are not stored.
+    that each run had, its server too; headers are this shell's, where it names that server too.
     """
     from otel_mlperf.agent.lifecycle.run_recovery import (
         deliver_rest,
@@ -59,8 +59,8 @@ def _remedy(settings: Mapping[str, str], run: str) -> str:
     server, _ = read_settings(settings, "traces")
     if server:
         return (
-            f"not taken by {server.endpoint}; start that server, or send its spans to another: "
-            f"otel-mlperf send {run} --endpoint URL"
+            f"not taken by {server.endpoint}; start that server (headers go to it where {ENDPOINT} "
+            f"names it too), or send its spans to another: otel-mlperf send {run} --endpoint URL"
         )
     if trackers := settings.get(DESTINATIONS):
         return f"not taken by {trackers} yet; try again once it answers"

@@ -42,13 +42,34 @@ def test_no_secret_is_kept(tmp_path):
 
 
 def test_headers_of_the_shell_go_to_the_runs_server_alone(tmp_path):
-    """They are used where the shell names that server, or none."""
+    """They are used where the shell names that server: the run folder may be somebody else's."""
     write_settings(str(tmp_path), RUN)
     headers = {"OTEL_EXPORTER_OTLP_HEADERS": "key=word"}
     same = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://collector:4318"}
 
-    assert as_recorded(tmp_path, headers) == RUN | headers
     assert as_recorded(tmp_path, headers | same) == RUN | headers
+    assert as_recorded(tmp_path, headers) == RUN
+
+
+def test_headers_go_to_no_second_server_that_a_run_folder_names(tmp_path):
+    """The server of all signals is the shell's, that of one signal is somebody else's."""
+    other = {"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "http://elsewhere:4318/v1/traces"}
+    write_settings(str(tmp_path), RUN | other)
+    shell = {
+        "OTEL_EXPORTER_OTLP_ENDPOINT": "http://collector:4318",
+        "OTEL_EXPORTER_OTLP_HEADERS": "key=word",
+    }
+
+    assert as_recorded(tmp_path, shell) == RUN | other
+
+
+def test_a_run_folder_turns_off_no_protection(tmp_path):
+    """Only who delivers decides whether a server's certificate is looked at."""
+    unsafe = {"OTEL_EXPORTER_OTLP_INSECURE": "true", "MLFLOW_TRACKING_INSECURE_TLS": "true"}
+    write_settings(str(tmp_path), RUN | unsafe)
+
+    assert as_recorded(tmp_path, {}) == RUN
+    assert as_recorded(tmp_path, unsafe) == RUN | unsafe
 
 
 def test_a_run_without_a_server_is_sent_where_the_shell_says(tmp_path):
@@ -76,8 +97,8 @@ def test_a_tracking_server_is_kept_without_its_login(tmp_path):
     assert json.loads((tmp_path / FILE).read_text()) == kept
     token = {"MLFLOW_TRACKING_TOKEN": "of-now"}
     same = {"MLFLOW_TRACKING_URI": "https://you:now@mlflow/path"}
-    assert as_recorded(tmp_path, token) == kept | token
-    assert as_recorded(tmp_path, same) == kept | same
+    assert as_recorded(tmp_path, token) == kept
+    assert as_recorded(tmp_path, same | token) == kept | same | token
 
 
 def test_a_login_goes_to_no_other_tracking_server(tmp_path):
