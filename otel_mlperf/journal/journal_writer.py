@@ -122,7 +122,13 @@ class Journal:
         self.entry(["section", "other", "other", "", {}])
 
     def _write_header(self, meta: JournalMeta) -> None:
-        text = self._encode(meta)
+        try:
+            text = self._encode(meta)
+        except UnicodeEncodeError as error:
+            raise JournalError(
+                f"creating the journal {self.path}: the path of the run folder, "
+                f"{meta.run_folder!r}, is not UTF-8; set OTEL_MLPERF_DIR to a folder whose path is"
+            ) from error
         if len(text) > META_BYTES:
             raise JournalError(
                 f"creating the journal {self.path}: its metadata is {len(text)} bytes, room is for "

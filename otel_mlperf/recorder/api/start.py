@@ -61,7 +61,8 @@ def start(
 
     Raises:
         RunActive: another run of this process is active.
-        ConfigError: an argument or the configuration file is wrong.
+        ConfigError: an argument or the configuration file is wrong, or there can be no folder
+            ``dir``, where the program itself gives it.
     """
     global _current
     note_start()
@@ -89,8 +90,8 @@ def start(
     check_environ(os.environ, settings.endpoint, settings.destinations)
     try:
         _current = begin(text, settings, given, words, number)
-    except JournalError as error:
-        say_once("%s; nothing is recorded", error)
+    except (ConfigError, JournalError) as error:
+        _explain(error, is_raised=config is not None or "dir" in overrides)
         return Run(text)
     for call in tuple(at_begin):  # one may add another, which has seen this run begin
         call(_current)
@@ -107,6 +108,13 @@ def start_as(name: str, who: Identity, **overrides: Any) -> Run:
     if run._recorder is not None:
         run._recorder.shows_summary = False
     return run
+
+
+def _explain(error: ConfigError | JournalError, *, is_raised: bool) -> None:
+    """Says why nothing is recorded; a folder that the environment names never ends a job."""
+    if is_raised and isinstance(error, ConfigError):
+        raise error
+    say_once("%s; nothing is recorded", error)
 
 
 def _can_record() -> bool:

@@ -84,6 +84,23 @@ def test_folder_that_cannot_be_made(tmp_path):
         om.start("x", dir=tmp_path / "file", agent="none")
 
 
+@pytest.mark.fault("F40", "F60")
+@pytest.mark.parametrize("name", ["file", "file/below", "gone/below", "loop", "n" * 300, "d\udce9"])
+def test_a_folder_that_the_environment_names_ends_no_job(tmp_path, monkeypatch, said, name):
+    """One sentence says why nothing is recorded: no place there, or a path that is no UTF-8."""
+    (tmp_path / "file").touch()
+    (tmp_path / "loop").symlink_to("loop")
+    (tmp_path / "gone").symlink_to("/nowhere/at/all")
+    monkeypatch.setenv("OTEL_MLPERF_DIR", str(tmp_path / name))
+    with om.start("x", agent="none") as run, om.span("work"):
+        pass
+
+    assert run._recorder is None
+    message = said()[-1]
+    assert "set OTEL_MLPERF_DIR to a folder" in message
+    assert message.endswith("nothing is recorded")
+
+
 @pytest.mark.fault("F99")
 def test_no_room_in_shared_memory(start, said):
     """Where shared memory refuses, the journal is in the run folder, with a word."""
