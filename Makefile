@@ -23,7 +23,7 @@ PYTEST := -m pytest -n $(JOBS) --dist loadfile --max-worker-restart 0
 
 help:
 	@echo "make demo   train on real digits and read the summary"
-	@echo "make test   every test that needs nothing but Python, of long tables a sample"
+	@echo "make test   every fast test that needs nothing but Python, of long tables a sample"
 	@echo "make check  lint, types, contracts and every test, real servers, browser and frameworks included"
 	@echo "make lint   format, lint, types and import contracts only"
 	@echo "make bench  print the overhead tables"
