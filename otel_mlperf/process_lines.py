@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import msgspec
 
-from otel_mlperf.whole_file import open_private
+from otel_mlperf.whole_file import open_private, read_regular
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -53,6 +53,10 @@ def read_process_lines(run_folder: Path, part: str, kind: type[T]) -> Iterator[T
     """All that were written so far, by process."""
     decoder = msgspec.json.Decoder(kind)
     for path in sorted((run_folder / part).glob("*.jsonl")):
-        for line in path.read_bytes().splitlines():
+        try:
+            lines = read_regular(path).splitlines()
+        except OSError:  # not of ours
+            continue
+        for line in lines:
             with contextlib.suppress(msgspec.DecodeError):  # cut: the disk was full
                 yield decoder.decode(line)

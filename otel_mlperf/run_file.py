@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from otel_mlperf.errors import StoreError
-from otel_mlperf.whole_file import write_whole
+from otel_mlperf.whole_file import read_regular, write_whole
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 RUN_FILE: Final = "run.json"
 FORMAT: Final = 1
 """Version of the run folder, in ``run.json``; a reader refuses a higher one."""
+_MOST_BYTES: Final = 64 << 20
 
 
 class RunFile(msgspec.Struct, frozen=True, kw_only=True):
@@ -48,7 +49,7 @@ def read_run_file(folder: Path) -> RunFile:
     """
     file = folder / RUN_FILE
     try:
-        facts = msgspec.json.decode(file.read_bytes(), type=RunFile)
+        facts = msgspec.json.decode(read_regular(file, _MOST_BYTES), type=RunFile)
     except (OSError, ValueError, msgspec.DecodeError) as error:
         raise StoreError(f"reading {file}: {error}; without it the folder is no run") from error
     if facts.format > FORMAT:
@@ -124,8 +125,7 @@ def _write_first(path: str, about: Mapping[str, Any]) -> None:
 
 
 def _read(path: str) -> Any:
-    with open(path, "rb") as file:
-        return msgspec.json.decode(file.read())
+    return msgspec.json.decode(read_regular(path, _MOST_BYTES))
 
 
 def _beside(path: str) -> str:

@@ -15,7 +15,7 @@ import msgspec
 
 from otel_mlperf.redaction import is_secret_key
 from otel_mlperf.tracker_list import MLFLOW_URI, OFFLINE, TRACKIO_DIR, WANDB, WANDB_MODE
-from otel_mlperf.whole_file import write_whole
+from otel_mlperf.whole_file import read_regular, write_whole
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -82,7 +82,7 @@ def as_recorded(folder: Path, environ: Mapping[str, str]) -> dict[str, str]:
     protection of a connection.
     """
     try:
-        recorded = msgspec.json.decode((folder / FILE).read_bytes(), type=dict[str, str])
+        recorded = msgspec.json.decode(read_regular(folder / FILE), type=dict[str, str])
     except (OSError, ValueError, msgspec.MsgspecError):  # recorded by an earlier version
         return dict(environ)
     rest = {name: value for name, value in environ.items() if not name.startswith(_OURS)}

@@ -127,6 +127,23 @@ def open_private(path: str, flags: int) -> int:
     return fd
 
 
+def read_regular(path: str | Path, at_most_bytes: int = 1 << 30) -> bytes:
+    """The content of a regular file in a run folder, which may be somebody else's.
+
+    A pipe would be waited for, a device would be read for ever, and a link may lead anywhere.
+
+    Raises:
+        OSError: the file cannot be read, is not a regular one, or is larger than ``at_most_bytes``.
+    """
+    with open(path, "rb", opener=open_at_once) as file:
+        about = os.fstat(file.fileno())
+        if not stat.S_ISREG(about.st_mode):
+            raise OSError(errno.EINVAL, "not a regular file", str(path))
+        if about.st_size > at_most_bytes:
+            raise OSError(errno.EFBIG, os.strerror(errno.EFBIG), str(path))
+        return file.read(at_most_bytes)
+
+
 def open_at_once(path: str, flags: int) -> int:
     """An opener that follows no link, and waits for nobody where the file is a pipe."""
     return os.open(path, flags | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from otel_mlperf.errors import JournalError
-from otel_mlperf.whole_file import write_whole
+from otel_mlperf.whole_file import read_regular, write_whole
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -76,7 +76,7 @@ def read_window(path: Path) -> Window:
         JournalError: the file cannot be read or is none.
     """
     try:
-        return msgspec.json.decode(path.read_bytes(), type=Window)
+        return msgspec.json.decode(read_regular(path), type=Window)
     except (OSError, ValueError) as error:  # no JSON, no such shape, or no text
         raise JournalError(
             f"reading the profiler window {path}: {error}; delete it to leave that window out"

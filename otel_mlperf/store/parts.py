@@ -14,7 +14,7 @@ from pathlib import Path  # noqa: TC003 - NamedTuple reads its annotations
 from typing import NamedTuple
 
 from otel_mlperf.ids import safe_name
-from otel_mlperf.whole_file import write_whole
+from otel_mlperf.whole_file import read_regular, write_whole
 
 SUFFIX = ".parquet"
 _AS_OF = "as_of_ns"
@@ -99,7 +99,7 @@ def write_as_of(folder: Path, host: str, unix_ns: int) -> None:
 def read_as_of(folder: Path, host: str) -> int | None:
     """Unix time in nanoseconds up to which the tables of ``host`` are complete; None: not known."""
     try:
-        return int(json.loads(_as_of_file(folder, host).read_text())[_AS_OF])
+        return int(json.loads(read_regular(_as_of_file(folder, host)))[_AS_OF])
     except (OSError, ValueError, KeyError, TypeError):
         return None
 
@@ -124,7 +124,13 @@ def _stable_names(folder: Path, host: str | None) -> list[str]:
 def _names(folder: Path, host: str | None) -> list[str]:
     begin = "" if host is None else f"{safe_name(host)}-"
     try:
-        return sorted(name for name in os.listdir(folder) if name.startswith(begin))
+        with os.scandir(folder) as entries:
+            # Opening a pipe that somebody has put there would wait for its other end.
+            return sorted(
+                entry.name
+                for entry in entries
+                if entry.name.startswith(begin) and entry.is_file(follow_symlinks=False)
+            )
     except FileNotFoundError:
         return []
 

@@ -23,7 +23,7 @@ from otel_mlperf.agent.delivery.request_files import (
     parse_outcome,
     request_in,
 )
-from otel_mlperf.whole_file import open_private, write_whole
+from otel_mlperf.whole_file import open_private, read_regular, write_whole
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -109,7 +109,7 @@ class Outbox:
     def body(self, request: WaitingRequest) -> bytes | None:
         """The bytes to send; None if they are gone, or are others than were written."""
         try:
-            body = self._path(request).read_bytes()
+            body = read_regular(self._path(request))
         except OSError:
             return None
         return body if zlib.crc32(body) == request.check else None

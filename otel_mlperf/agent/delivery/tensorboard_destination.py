@@ -17,7 +17,7 @@ from otel_mlperf.agent.delivery.destination import Delivered, Destination, TryLa
 from otel_mlperf.agent.delivery.tracker_tags import rank_of, tag_of
 from otel_mlperf.ids import safe_name
 from otel_mlperf.tracker_list import TENSORBOARD
-from otel_mlperf.whole_file import write_whole
+from otel_mlperf.whole_file import read_regular, write_whole
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -60,7 +60,7 @@ class TensorBoardDestination(Destination):
 
     def _load(self) -> Written:
         try:
-            return msgspec.json.decode(self._noted.read_bytes(), type=Written)
+            return msgspec.json.decode(read_regular(self._noted), type=Written)
         except FileNotFoundError:
             return Written()
 

@@ -27,7 +27,7 @@ from otel_mlperf.errors import StoreError
 from otel_mlperf.ids import safe_name
 from otel_mlperf.run_file import read_run_file
 from otel_mlperf.tracker_list import OFFLINE, WANDB, WANDB_MODE
-from otel_mlperf.whole_file import write_whole
+from otel_mlperf.whole_file import read_regular, write_whole
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -108,7 +108,7 @@ class WandbDestination(Destination):
 
     def _load(self) -> Written:
         try:
-            return msgspec.json.decode(self._noted.read_bytes(), type=Written)
+            return msgspec.json.decode(read_regular(self._noted), type=Written)
         except FileNotFoundError:
             return Written()
 

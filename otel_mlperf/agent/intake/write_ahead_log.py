@@ -8,6 +8,7 @@ is not read. A segment is removed when a state that contains it has been written
 from __future__ import annotations
 
 import os
+import stat
 import struct
 import zlib
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -16,6 +17,7 @@ import msgspec
 
 from otel_mlperf.agent.model.events import Event
 from otel_mlperf.errors import StoreError
+from otel_mlperf.whole_file import read_regular
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
 
 _FRAME: Final = struct.Struct("<II")
 _PREFIX: Final = "wal-"
+_MOST_BYTES: Final = 1 << 40
 
 
 class Place(NamedTuple):
@@ -53,7 +56,7 @@ class Log:
         for number, path in self._segments():
             if number >= self.segment:
                 at = self._begin.at if self._is_first(number) else 0
-                yield from (event for event, _ in self._events(path.read_bytes(), at))
+                yield from (event for event, _ in self._events(read_regular(path, _MOST_BYTES), at))
                 # Never appended to: what lies behind a torn end would not be read.
                 self.segment = number + 1
         # Somebody has removed the one that is half contained: another of its number would be too.
@@ -153,7 +156,7 @@ class Log:
 
     def _open(self) -> int:
         if self._fd < 0:
-            flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
+            flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
             self._fd = os.open(self._path(self.segment), flags, 0o600)
         return self._fd
 
@@ -162,8 +165,12 @@ class Log:
 
     def _segments(self) -> list[tuple[int, Path]]:
         numbered = ((p.name.removeprefix(_PREFIX), p) for p in self._folder.glob(f"{_PREFIX}*"))
-        # Somebody's copy of one is not ours to read, nor to remove.
-        return sorted((int(number), p) for number, p in numbered if number.isdecimal())
+        # Somebody's copy of one is not ours to read, nor to remove; nor is a link, or a pipe.
+        return sorted(
+            (int(number), p)
+            for number, p in numbered
+            if number.isdecimal() and stat.S_ISREG(os.lstat(p).st_mode)
+        )
 
 
 def _write_whole(fd: int, data: bytearray) -> None:

@@ -21,7 +21,7 @@ from otel_mlperf.journal.meta import JournalMeta
 from otel_mlperf.names import Metric
 from otel_mlperf.otlp.histogram import Buckets
 from otel_mlperf.otlp.metric_encoding import Exemplar
-from otel_mlperf.whole_file import write_whole
+from otel_mlperf.whole_file import read_regular, write_whole
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -179,10 +179,10 @@ def load_state(path: Path) -> AgentState:
         StoreError: it is damaged, or from another version.
     """
     try:
-        return msgspec.msgpack.decode(path.read_bytes(), type=AgentState)
+        return msgspec.msgpack.decode(read_regular(path), type=AgentState)
     except FileNotFoundError:
         return AgentState()
-    except (msgspec.DecodeError, ValueError) as error:
+    except (OSError, msgspec.DecodeError, ValueError) as error:
         raise StoreError(f"reading the agent's state {path}: {error}") from error
 
 

@@ -22,7 +22,7 @@ from otel_mlperf.sensors.gpus.gpu import Device  # noqa: TC001 - msgspec reads i
 from otel_mlperf.sensors.gpus.visible_devices import CONTAINER
 from otel_mlperf.sensors.kernel_files import PROC, read_once
 from otel_mlperf.sensors.measurement import Measurement  # noqa: TC001 - msgspec reads it
-from otel_mlperf.whole_file import write_whole
+from otel_mlperf.whole_file import read_regular, write_whole
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -99,7 +99,7 @@ def write_view(folder: Path, name: str, view: View) -> None:
 def read_view(folder: Path, name: str) -> View | None:
     """What it said; None: nothing yet."""
     try:
-        return _decode_view((folder / (name + _SEEN)).read_bytes())
+        return _decode_view(read_regular(folder / (name + _SEEN)))
     except (OSError, ValueError, msgspec.MsgspecError):
         return None
 
@@ -132,7 +132,7 @@ def read_sampled(folder: Path) -> list[Sampled]:
     sampled = []
     for path in sorted(folder.glob(f"*{_SAMPLED}")):
         with contextlib.suppress(OSError, ValueError, msgspec.MsgspecError):
-            sampled.append(_decode_sampled(path.read_bytes()))
+            sampled.append(_decode_sampled(read_regular(path)))
     return sampled
 
 

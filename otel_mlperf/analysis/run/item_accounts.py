@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from otel_mlperf.errors import StoreError
+from otel_mlperf.whole_file import read_regular
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -56,7 +57,7 @@ def read_accounts(folder: Path) -> Accounts:
     accounts: Accounts = {}
     for file in sorted((folder / "accounting").glob("*.json")):
         try:
-            of_node = msgspec.json.decode(file.read_bytes(), type=Accounts)
+            of_node = msgspec.json.decode(read_regular(file), type=Accounts)
         except (OSError, ValueError) as error:  # no JSON, no such shape, or no text
             raise StoreError(f"reading {file}: {error}; move it away to read the rest") from error
         for signal, destinations in of_node.items():
