@@ -141,7 +141,7 @@ def read_regular(path: str | Path, at_most_bytes: int = 1 << 30) -> bytes:
             raise OSError(errno.EINVAL, "not a regular file", str(path))
         if about.st_size > at_most_bytes:
             raise OSError(errno.EFBIG, os.strerror(errno.EFBIG), str(path))
-        return file.read(at_most_bytes)
+        return file.read(about.st_size)
 
 
 def open_at_once(path: str, flags: int) -> int:

@@ -126,8 +126,8 @@ class Journal:
             text = self._encode(meta)
         except UnicodeEncodeError as error:
             raise JournalError(
-                f"creating the journal {self.path}: the path of the run folder, "
-                f"{meta.run_folder!r}, is not UTF-8; set OTEL_MLPERF_DIR to a folder whose path is"
+                f"creating a journal: the path of the run folder, {meta.run_folder!r}, is not "
+                "UTF-8; set OTEL_MLPERF_DIR to a folder whose path is"
             ) from error
         if len(text) > META_BYTES:
             raise JournalError(

@@ -85,7 +85,10 @@ def test_folder_that_cannot_be_made(tmp_path):
 
 
 @pytest.mark.fault("F40", "F60")
-@pytest.mark.parametrize("name", ["file", "file/below", "gone/below", "loop", "n" * 300, "d\udce9"])
+@pytest.mark.parametrize(
+    "name",
+    ["file", "file/below", "gone/below", "loop", "n" * 300, pytest.param("d\udce9", id="bytes")],
+)
 def test_a_folder_that_the_environment_names_ends_no_job(tmp_path, monkeypatch, said, name):
     """One sentence says why nothing is recorded: no place there, or a path that is no UTF-8."""
     (tmp_path / "file").touch()
