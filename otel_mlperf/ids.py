@@ -50,13 +50,10 @@ def distinct_name(text: str, limit: int = 128) -> str:
     Different texts ("exp 1" and "exp_1") get different names.
     """
     safe = safe_name(text, limit)
-    return safe if safe == text else f"{safe}-{_short_hash(text)}"
+    return safe if safe == text else hashed_name(text, limit)
 
 
 def hashed_name(text: str, limit: int = 128) -> str:
     """`safe_name` of ``text`` with a hash in any case."""
-    return f"{safe_name(text, limit)}-{_short_hash(text)}"
-
-
-def _short_hash(text: str) -> str:
-    return blake2b(text.encode("utf-8", "replace"), digest_size=4).hexdigest()
+    mark = blake2b(text.encode("utf-8", "replace"), digest_size=4).hexdigest()
+    return f"{safe_name(text, limit)}-{mark}"

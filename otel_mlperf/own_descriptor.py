@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import os
 
+from otel_mlperf.foreign_errors import raise_foreign
+
 
 class OwnDescriptor:
     """An open descriptor, and the identity of its file."""
@@ -18,12 +20,12 @@ class OwnDescriptor:
         self.fd = fd
         self._identity = _identity_of(fd)
 
-    @property
     def is_ours(self) -> bool:
         """Whether the number still belongs to the file that was opened: 1 µs."""
         try:
             return _identity_of(self.fd) == self._identity
-        except OSError:
+        except OSError as error:
+            raise_foreign(error)
             return False
 
     def close(self) -> None:
@@ -32,7 +34,7 @@ class OwnDescriptor:
         Raises:
             OSError: the kernel refuses.
         """
-        if self.fd >= 0 and self.is_ours:
+        if self.fd >= 0 and self.is_ours():
             os.close(self.fd)
         self.fd = -1
 
@@ -45,8 +47,8 @@ def own_descriptors(fd: int) -> list[OwnDescriptor]:
         try:
             if other != fd and _identity_of(other) == wanted:
                 found.append(OwnDescriptor(other))
-        except OSError:  # the one that lists them
-            continue
+        except OSError as error:  # the one that lists them
+            raise_foreign(error)
     return found
 
 

@@ -19,7 +19,7 @@ import mmap
 import os
 from functools import partial
 from operator import call
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 from otel_mlperf.errors import JournalError
 from otel_mlperf.own_descriptor import OwnDescriptor, own_descriptors
@@ -33,29 +33,12 @@ _ONTO: Final = 1 | 2
 _FAILED: Final = (1 << 64) - 1
 
 
-class Mapping(NamedTuple):
-    """A file that is mapped, and the two descriptors that keep it open."""
-
-    buffer: mmap.mmap
-    file: OwnDescriptor
-    """With this process's lock; closing any descriptor of the file would drop it."""
-    of_buffer: list[OwnDescriptor]
-    """The one that ``buffer`` keeps for itself and closes with itself."""
-
-    def close(self) -> None:
-        """Gives the memory up, where that closes no file of the program.
-
-        Raises:
-            BufferError: somebody still looks into the memory.
-        """
-        if all(descriptor.is_ours for descriptor in self.of_buffer):
-            self.buffer.close()
-        else:
-            _keep_for_ever(self.buffer)
-
-
-def create_mapped(path: str, size: int) -> Mapping:
+def create_mapped(path: str, size: int) -> tuple[mmap.mmap, OwnDescriptor, list[OwnDescriptor]]:
     """A new file of ``size`` bytes, all of them allocated and mapped, with this process's lock.
+
+    Returns:
+        The memory, the descriptor with the lock, which closing any descriptor of the file would
+        drop, and the one that the memory closes with itself.
 
     Raises:
         JournalError: the file exists, or the file system has no room for it.
@@ -64,8 +47,7 @@ def create_mapped(path: str, size: int) -> Mapping:
     try:
         fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         # Every page is mapped now: a store into a new one would cost ten times as much later.
-        buffer = mmap.mmap(fd, size, _SHARED)
-        return Mapping(buffer, OwnDescriptor(fd), own_descriptors(fd))
+        return mmap.mmap(fd, size, _SHARED), OwnDescriptor(fd), own_descriptors(fd)
     except OSError as error:
         _discard(fd, path)
         raise _no_room(path, size, error) from error
@@ -163,10 +145,18 @@ def _without_pause(*calls: Callable[[], Any]) -> Any:
             gc.enable()
 
 
-def _keep_for_ever(buffer: mmap.mmap) -> None:
-    """Lets an object live until the process ends: its end would close another file."""
+def close_mapped(buffer: mmap.mmap, of_buffer: list[OwnDescriptor]) -> None:
+    """Gives up memory of `create_mapped`, where that closes no file of the program.
+
+    Raises:
+        BufferError: somebody still looks into the memory.
+    """
+    if all(descriptor.is_ours() for descriptor in of_buffer):
+        buffer.close()
+        return
     import ctypes  # 5 ms, and only here
 
+    # It lives until the process ends: its end would close another file.
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(buffer))
 
 

@@ -28,7 +28,7 @@ import msgspec
 
 from otel_mlperf.errors import JournalError
 from otel_mlperf.foreign_errors import raise_foreign
-from otel_mlperf.journal.journal_file import create_mapped, map_scratch, move_to_new
+from otel_mlperf.journal.journal_file import close_mapped, create_mapped, map_scratch, move_to_new
 from otel_mlperf.journal.layout import (
     CELL_BYTES,
     CHUNK_BYTES,
@@ -98,8 +98,7 @@ class Journal:
         self.path = path
         self.shape = Shape.of_rows(rows)
         self.scratch = map_scratch(path, self.shape.size)
-        self._mapping = create_mapped(path, self.shape.size)
-        self.buffer, self._file = self._mapping.buffer, self._mapping.file
+        self.buffer, self._file, self._of_buffer = create_mapped(path, self.shape.size)
         self._former: OwnDescriptor | None = None
         self.words = memoryview(self.buffer).cast("Q")
         self.floats = memoryview(self.buffer).cast("B").cast("d")
@@ -304,7 +303,7 @@ class Journal:
     @property
     def is_removed(self) -> bool:
         """Whether its file, which is whole, has no name: nobody who comes now finds it."""
-        if not self._file.is_ours:  # the program has closed it
+        if not self._file.is_ours():  # the program has closed it
             return not os.path.exists(self.path)
         status = os.fstat(self._file.fd)
         return not status.st_nlink and status.st_size == self.shape.size
@@ -328,7 +327,7 @@ class Journal:
         self.floats.release()
         # Whoever keeps the variables of our frames (what reports exceptions does) keeps the memory.
         with contextlib.suppress(BufferError):
-            self._mapping.close()
+            close_mapped(self.buffer, self._of_buffer)
         self._file.close()
         if self._former is not None:
             self._former.close()
