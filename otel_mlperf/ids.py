@@ -44,16 +44,7 @@ def safe_name(text: str, limit: int = 64) -> str:
     return _UNSAFE.sub("_", text).lstrip("._-")[:limit] or "unnamed"
 
 
-def distinct_name(text: str, limit: int = 128) -> str:
-    """`safe_name` of ``text``, with a hash where that is not the whole text.
-
-    Different texts ("exp 1" and "exp_1") get different names.
-    """
-    safe = safe_name(text, limit)
-    return safe if safe == text else hashed_name(text, limit)
-
-
-def hashed_name(text: str, limit: int = 128) -> str:
-    """`safe_name` of ``text`` with a hash in any case."""
+def hashed_name(text: str) -> str:
+    """`safe_name` of ``text`` with a hash: "exp 1" and "exp:1" get different names."""
     mark = blake2b(text.encode("utf-8", "replace"), digest_size=4).hexdigest()
-    return f"{safe_name(text, limit)}-{mark}"
+    return f"{safe_name(text, 128)}-{mark}"

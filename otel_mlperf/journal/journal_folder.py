@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from otel_mlperf.errors import JournalError
-from otel_mlperf.ids import distinct_name
+from otel_mlperf.ids import hashed_name, safe_name
 from otel_mlperf.journal.layout import Shape
 
 if TYPE_CHECKING:
@@ -50,7 +50,8 @@ def folders_of_run(
     They are ``user``'s, which is the owner of the run folder where none is given.
     """
     owner = os.stat(run_folder).st_uid if user is None else user
-    shared = os.path.join(_folder_of(owner, shared_memory), distinct_name(run_id))
+    name = run_id if safe_name(run_id, 128) == run_id else hashed_name(run_id)
+    shared = os.path.join(_folder_of(owner, shared_memory), name)
     return shared, os.path.join(run_folder, "journals")
 
 
