@@ -38,6 +38,7 @@ class Node:
         self.id, self.runs = uuid.uuid4().hex, folder / "runs"
         self.journals = Path(SHARED_MEMORY, f"otel_mlperf-{os.getuid()}", self.id)
         self.scripts: list[Script] = []
+        self._names: dict[int, str] = {}
         self.variables = [self._variables(folder, library, rank) | settings for rank in (0, 1)]
         self.ranks = [self._start(0)]
         wait_until(lambda: is_served(self.journals), what="the first rank's agent")
@@ -71,8 +72,10 @@ class Node:
 
     def journal(self, rank: int) -> str:
         """The name of a rank's own journal."""
-        (path,) = self.journals.glob(f"{rank}-{self.ranks[rank].pid}-*{SUFFIX}")
-        return path.name
+        if rank not in self._names:  # it is gone once it has been read to its end
+            (path,) = self.journals.glob(f"{rank}-{self.ranks[rank].pid}-*{SUFFIX}")
+            self._names[rank] = path.name
+        return self._names[rank]
 
     def told(self) -> dict[tuple[str, str], float]:
         """Journal and GPU of each utilisation that the agent told last."""
