@@ -32,19 +32,18 @@ _ALWAYS_WHOLE: Final = ("processes", "instruments")
 _WORD: Final = re.compile(r"\w+")
 
 
-def is_read_once(files: list[str]) -> bool:
-    """Whether a table in these files is read into memory by the first query."""
-    return bool(files) and (
-        is_small(files) or (len(files) >= MANY and _size_bytes(files) <= _MOST_BYTES)
-    )
+def is_read_once(parts: int, size_bytes: float) -> bool:
+    """Whether a table in so many parts is read into memory by the first query."""
+    return parts > 0 and size_bytes <= (_MOST_BYTES if parts >= MANY else _SMALL_BYTES)
 
 
-def is_small(files: list[str]) -> bool:
-    """Whether all of a table in these files is so little that one thread reads it fastest."""
-    return _size_bytes(files) <= _SMALL_BYTES
+def is_small(size_bytes: float) -> bool:
+    """Whether one thread reads a table of this size fastest."""
+    return size_bytes <= _SMALL_BYTES
 
 
-def _size_bytes(files: list[str]) -> float:
+def measure_bytes(files: list[str]) -> float:
+    """The size of a table in these files; infinite where it is not known."""
     try:
         return sum(Path(file).stat().st_size for file in files)
     except FileNotFoundError:  # merged away since it was listed: the query finds out

@@ -15,7 +15,14 @@ from typing import TYPE_CHECKING, Any, Final
 from otel_mlperf.address_space import TABLES_BYTES, room_here, shortage
 from otel_mlperf.errors import StoreError
 from otel_mlperf.store.parts import live_parts, table_folder
-from otel_mlperf.store.scattered_tables import gather, is_read_once, is_small, named_in, newest
+from otel_mlperf.store.scattered_tables import (
+    gather,
+    is_read_once,
+    is_small,
+    measure_bytes,
+    named_in,
+    newest,
+)
 from otel_mlperf.store.schema import TABLES
 
 if TYPE_CHECKING:
@@ -118,9 +125,14 @@ class Store:
         connection = duckdb.connect(":memory:", config={"autoload_known_extensions": False})
         connection.execute("SET enable_progress_bar = false")  # it would go to stdout
         self._files = {table: self._listed(table) for table in TABLES}
+        sizes = {table: measure_bytes(files) for table, files in self._files.items()}
         if self.reads_once:
-            self._unread = {table for table, files in self._files.items() if is_read_once(files)}
-        if all(map(is_small, self._files.values())):
+            self._unread = {
+                table
+                for table, size in sizes.items()
+                if is_read_once(len(self._files[table]), size)
+            }
+        if all(map(is_small, sizes.values())):
             # Handing small tables to other threads makes a summary a seventh slower.
             connection.execute("SET threads = 1")
         for table in TABLES.keys() - self._unread:
