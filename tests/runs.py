@@ -89,6 +89,12 @@ class Ended:
         return warm_python.check_output(command, env=environment(self.runs), text=True)  # type: ignore[no-any-return]
 
 
+def recover(runs: Path) -> None:
+    """Runs ``otel-mlperf recover`` for the newest run."""
+    command = [sys.executable, "-m", "otel_mlperf", "recover", "latest"]
+    warm_python.run(command, env=environment(runs), check=True, stdout=subprocess.DEVNULL)
+
+
 def settle(run: Path) -> None:
     """Waits until the agent of the run in that folder has read everything and left.
 

@@ -14,7 +14,7 @@ import uuid
 from typing import TYPE_CHECKING
 
 import pytest
-from runs import LIMIT_S, PROGRAMS, Ended, adds_up, environment
+from runs import LIMIT_S, PROGRAMS, Ended, adds_up, environment, recover
 from servers.running import wait_until
 
 if TYPE_CHECKING:
@@ -64,11 +64,6 @@ class Containers:
         ended.code = process.wait(LIMIT_S)
         return ended
 
-    def recover(self) -> None:
-        """Recovers the run outside the containers."""
-        command = [sys.executable, "-m", "otel_mlperf", "recover", "latest"]
-        subprocess.run(command, env=environment(self.runs), check=True, stdout=subprocess.DEVNULL)
-
 
 @pytest.fixture
 def containers(tmp_path):
@@ -109,7 +104,7 @@ def test_a_container_that_is_started_again_adds_its_steps(containers, tmp_path, 
         shm.mkdir()
     killed = killed_at_200_steps(containers, shm=shm)
     again = containers.run("again", "--steps", "50", shm=shm)
-    containers.recover()
+    recover(containers.runs)
 
     steps = dict(
         tuple(row.values())
@@ -126,7 +121,7 @@ def test_a_container_that_is_started_again_adds_its_steps(containers, tmp_path, 
 def test_the_log_of_a_killed_container_is_stored_by_recover(containers):
     """From any machine that mounts the run folder."""
     killed = killed_at_200_steps(containers)
-    containers.recover()
+    recover(containers.runs)
 
     (row,) = killed.rows("SELECT count(*) AS n FROM steps")
     assert 0 < row["n"] <= killed.counted[1]
@@ -143,7 +138,7 @@ def test_two_containers_of_one_host_name_keep_their_rows_apart(containers):
         for rank in "01"
     ]
     codes = [process.wait(LIMIT_S) for process, _ in started]
-    containers.recover()
+    recover(containers.runs)
 
     assert codes == [0, 0]
     rows = started[0][1].rows("SELECT rank, count(*) AS n FROM steps GROUP BY rank ORDER BY rank")

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from typing import TYPE_CHECKING
 
 import pytest
-import warm_python
-from runs import LIMIT_S, PROGRAMS, Ended, Running, adds_up, ending, environment, run_program
+from runs import (
+    LIMIT_S,
+    PROGRAMS,
+    Ended,
+    Running,
+    adds_up,
+    ending,
+    environment,
+    recover,
+    run_program,
+)
 from servers.running import wait_until
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 ENDS = {"finish": 0, "exception": 1, "interrupt": -2, "terminate": -15, "kill": -9, "exit": 7}
 KILLED = ("terminate", "kill", "exit")
@@ -74,21 +79,12 @@ def test_counter_holds_the_sum_that_was_added(tmp_path, end) -> None:
     assert row["steps"] == steps
 
 
-def recover(runs: Path) -> None:
-    """Stores what an agent in a thread has left on a busy machine.
-
-    The thread ends with its program, which waits 1.5 s for it.
-    """
-    command = [sys.executable, "-m", "otel_mlperf", "recover", "latest"]
-    warm_python.run(command, env=environment(runs), check=True, stdout=subprocess.DEVNULL)
-
-
 def test_agent_in_a_thread_stores_all_of_its_program(tmp_path) -> None:
     """Once the journal has been read to its end nothing is left of it."""
     with Running(tmp_path / "runs", "--pause", "0.01", OTEL_MLPERF_AGENT="thread") as one:
         wait_until(lambda: list(one.runs.glob("*/tables/steps/*.parquet")), what="the first tables")
         ended = one.end()
-    recover(ended.runs)
+    recover(ended.runs)  # on a busy machine the thread has ended with its program, after 1.5 s
     ended.settled()
 
     assert ended.rows("SELECT count(*) AS n FROM steps") == [{"n": ended.counted[1]}]
