@@ -277,7 +277,7 @@ class JournalReader:
 
     @property
     def is_owned(self) -> bool:
-        """Whether the process that made the journal still lives: it holds a lock on the file."""
+        """Whether the process that made the journal still lives (see ``has_owner``)."""
         return self._fd < 0 or has_owner(self._fd, self.word(Word.PID))
 
     @property

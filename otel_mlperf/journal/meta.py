@@ -3,7 +3,7 @@
 It holds a POSIX record lock on the file from the beginning, which the kernel drops with the process
 and no child inherits. Asking takes nothing from the lock, with whatever descriptor it is done. But
 the kernel also drops it when the process closes any descriptor of the file (``os.closerange``):
-without a lock the mappings of the process say whether it still writes.
+without a lock the mappings of the process show whether it still writes.
 """
 
 from __future__ import annotations

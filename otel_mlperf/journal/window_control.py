@@ -149,7 +149,7 @@ class WindowControl:
 
     @property
     def is_running(self) -> bool:
-        """Whether the process still records its run: it holds a lock on the file."""
+        """Whether the process still records its run (see ``has_owner``)."""
         return has_owner(self._fd, self.word(Word.PID)) and not is_closed(self._words)
 
     def word(self, word: Word) -> int:

@@ -91,7 +91,7 @@ def start(
     try:
         _current = begin(text, settings, given, words, number)
     except (ConfigError, JournalError) as error:
-        _explain(error, is_raised=config is not None or "dir" in overrides)
+        _warn_or_raise(error, is_raised=config is not None or "dir" in overrides)
         return Run(text)
     for call in tuple(at_begin):  # one may add another, which has seen this run begin
         call(_current)
@@ -110,8 +110,8 @@ def start_as(name: str, who: Identity, **overrides: Any) -> Run:
     return run
 
 
-def _explain(error: ConfigError | JournalError, *, is_raised: bool) -> None:
-    """Says why nothing is recorded; a folder that the environment names never ends a job."""
+def _warn_or_raise(error: ConfigError | JournalError, *, is_raised: bool) -> None:
+    """Warn why nothing is recorded; a folder that the environment names never ends a job."""
     if is_raised and isinstance(error, ConfigError):
         raise error
     say_once("%s; nothing is recorded", error)

@@ -37,7 +37,12 @@ _POLL_S = 0.01
 
 def patience_s() -> float:
     """How long the end of a run may wait in this process."""
-    return CONTAINER_PATIENCE_S if os.getpid() == 1 else PATIENCE_S
+    return CONTAINER_PATIENCE_S if _is_first_process() else PATIENCE_S
+
+
+def _is_first_process() -> bool:
+    """Whether the kernel ends all processes of this container, the agent too, with this one."""
+    return os.getpid() == 1
 
 
 def close_sections(
@@ -141,15 +146,15 @@ def _is_agent_done(
     recorder: Recorder, watch: AgentWatch | None, head: int, deadline: float
 ) -> bool:
     journal = recorder.journal
-    if (watch is None or watch.thread is None) and os.getpid() != 1:
+    thread = None if watch is None else watch.thread
+    if thread is None and not _is_first_process():
         # An agent in another process stores later what it has logged by now.
         return _is_in_time(lambda: journal.words[Word.DURABLE] >= head, deadline)
-    # One in a thread dies with us, and so does any process of a container whose process 1 we are:
-    # it has stored the journal and removed it. What it has not sent by the deadline waits for
-    # recover.
+    # It ends with this process: it must have stored and removed the journal. What it has not sent
+    # by the deadline waits for recover.
     is_stored = _is_in_time(lambda: not os.path.exists(journal.path), deadline)
-    if watch is not None and watch.thread is not None and recorder.meta.world_size == 1:
-        watch.thread.join(max(0.0, deadline - time.monotonic()))
+    if thread is not None and recorder.meta.world_size == 1:
+        thread.join(max(0.0, deadline - time.monotonic()))
     return is_stored
 
 
