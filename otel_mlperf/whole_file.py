@@ -51,7 +51,7 @@ def replacing(
     beside = str(temporary or f"{path}.new")
     try:
         if is_private:
-            # What lies there may be a link, or a pipe, of somebody else's.
+            # Another user may have put a link or a pipe there.
             with suppress(FileNotFoundError):
                 os.unlink(beside)
             os.close(open_private(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL))
@@ -118,8 +118,7 @@ def open_private(path: str, flags: int) -> int:
     safely = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
     fd = os.open(path, flags | safely, 0o600)
     try:
-        if not stat.S_ISREG(os.fstat(fd).st_mode):
-            raise OSError(errno.EINVAL, "not a regular file", path)
+        _check_regular(fd, path)
         os.fchmod(fd, 0o600)  # it may have been there
     except OSError:
         os.close(fd)
@@ -136,12 +135,22 @@ def read_regular(path: str | Path, at_most_bytes: int = 1 << 30) -> bytes:
         OSError: the file cannot be read, is not a regular one, or is larger than ``at_most_bytes``.
     """
     with open(path, "rb", opener=open_at_once) as file:
-        about = os.fstat(file.fileno())
-        if not stat.S_ISREG(about.st_mode):
-            raise OSError(errno.EINVAL, "not a regular file", str(path))
-        if about.st_size > at_most_bytes:
+        size = _check_regular(file.fileno(), path)
+        if size > at_most_bytes:
             raise OSError(errno.EFBIG, os.strerror(errno.EFBIG), str(path))
-        return file.read(about.st_size)
+        return file.read(size)
+
+
+def _check_regular(fd: int, path: str | Path) -> int:
+    """Returns the size of an open file in bytes.
+
+    Raises:
+        OSError: it is not a regular file.
+    """
+    about = os.fstat(fd)
+    if not stat.S_ISREG(about.st_mode):
+        raise OSError(errno.EINVAL, "not a regular file", str(path))
+    return about.st_size
 
 
 def open_at_once(path: str, flags: int) -> int:

@@ -19,8 +19,10 @@ TRACK = 11
 
 
 def agent_folder(meta: JournalMeta) -> Path:
-    """Where the agent that reads a journal of ``meta`` works."""
-    return node_folder(Path(meta.run_folder), meta.host)
+    """Creates the folder in which the agent that reads a journal of ``meta`` works."""
+    folder = node_folder(Path(meta.run_folder), meta.host)
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    return folder
 
 
 class Program:

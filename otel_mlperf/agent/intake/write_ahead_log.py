@@ -17,7 +17,7 @@ import msgspec
 
 from otel_mlperf.agent.model.events import Event
 from otel_mlperf.errors import StoreError
-from otel_mlperf.whole_file import read_regular
+from otel_mlperf.whole_file import open_private, read_regular
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -156,8 +156,8 @@ class Log:
 
     def _open(self) -> int:
         if self._fd < 0:
-            flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
-            self._fd = os.open(self._path(self.segment), flags, 0o600)
+            flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
+            self._fd = open_private(str(self._path(self.segment)), flags)
         return self._fd
 
     def _path(self, segment: int) -> Path:

@@ -64,14 +64,12 @@ class Agent:
     def __init__(
         self, folder: Path, tail: Tail, options: Options, machine: SensorSet | None = None
     ) -> None:
-        """Goes on with what is in ``folder``, the node's folder in a run folder.
+        """Continues with state and log in ``folder``, the node's existing folder in a run folder.
 
         ``machine`` has the sensors to read; those of this one that ``options`` ask for.
         """
         self._folder, self._host = folder, folder.name
         self.run_folder = folder.parents[1]
-        for place in (folder.parent, folder):
-            place.mkdir(parents=True, exist_ok=True, mode=0o700)
         self._tail, self._options = tail, options
         self._state_path = self._folder / "state"
         self._state: AgentState = load_or_begin(self.run_folder, self._folder)

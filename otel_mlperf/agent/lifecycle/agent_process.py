@@ -28,7 +28,7 @@ from otel_mlperf.run_file import RUN_FILE, write_run_file
 
 if TYPE_CHECKING:
     import mmap
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from otel_mlperf.agent.lifecycle.agent_loop import Agent
     from otel_mlperf.journal.journal_writer import Journal
@@ -90,15 +90,14 @@ def _serve_locked(
     meta = first_meta(folder)
     if meta is None:
         return
-    _make_run_folder(meta)
-    try:
-        with claim_folder(Path(meta.run_folder), meta.host, folder) as place:
-            _make_agent(place, folder, environ, take_over=take_over).run(lock.keeps, quieten)
-    except Exception:
-        # Nobody sees a traceback of a process without a terminal.
-        if _log.hasHandlers():
-            _log.exception("the agent failed; the journals stay for the next one")
-        raise
+    with _claimed_agent(meta, folder, environ, take_over=take_over) as agent:
+        try:
+            agent.run(lock.keeps, quieten)
+        except Exception:
+            # Nobody sees a traceback of a process without a terminal.
+            if _log.hasHandlers():
+                _log.exception("the agent failed; the journals stay for the next one")
+            raise
 
 
 def _make_run_folder(meta: JournalMeta) -> None:
@@ -139,26 +138,29 @@ def _run_thread(journal: Journal, meta: JournalMeta, environ: Mapping[str, str])
                 if is_mine and os.path.exists(journal.path):
                     # On its own mapping: to open the file again would drop the program's lock.
                     own = {journal.path: journal.buffer}
-                    _make_run_folder(meta)
-                    with claim_folder(Path(meta.run_folder), meta.host, folder) as place:
-                        _make_agent(place, folder, environ, own).run(lock.keeps)
+                    with _claimed_agent(meta, folder, environ, own) as agent:
+                        agent.run(lock.keeps)
         remove_if_empty(folder)
     except Exception:  # noqa: BLE001 - nobody above a thread
         _log.exception("the agent failed; what it had not read stays in the journal")
 
 
-def _make_agent(
-    place: Path,
+@contextlib.contextmanager
+def _claimed_agent(
+    meta: JournalMeta,
     folder: Path,
     environ: Mapping[str, str],
     own: dict[str, mmap.mmap] | None = None,
     take_over: Callable[[], None] = lambda: None,
-) -> Agent:
+) -> Iterator[Agent]:
+    """The agent of the journals in ``folder``, which has claimed the node's folder of their run."""
     # Not loaded before: every rank starts an agent, and all but one find that the node is served.
     from otel_mlperf.agent.intake.tail import Tail
     from otel_mlperf.agent.lifecycle.agent_loop import Agent
 
-    return Agent(place, Tail(folder, own, take_over), read_options(environ))
+    _make_run_folder(meta)
+    with claim_folder(Path(meta.run_folder), meta.host, folder) as place:
+        yield Agent(place, Tail(folder, own, take_over), read_options(environ))
 
 
 def first_meta(folder: Path) -> JournalMeta | None:

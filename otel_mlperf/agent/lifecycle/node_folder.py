@@ -1,4 +1,4 @@
-"""The folder of a node's agent in a run folder, and the lock that says who works in it.
+"""The folder of a node's agent in a run folder, and the lock of the agent that works in it.
 
 It is ``agent/<host>``, or ``agent/<host>-2`` and so on where an agent of another machine or
 container with the same host name works in the first ones. An agent that was killed leaves its lock
@@ -14,6 +14,7 @@ from itertools import count
 from typing import TYPE_CHECKING, Final
 
 from otel_mlperf.ids import safe_name
+from otel_mlperf.whole_file import open_private
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -69,8 +70,7 @@ def claim_left_folder(folder: Path) -> Iterator[bool]:
 
 
 def _open(folder: Path) -> int:
-    flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
-    return os.open(folder / _LOCK, flags, 0o600)
+    return open_private(str(folder / _LOCK), os.O_RDWR | os.O_CREAT)
 
 
 def _acquire(lock: int) -> bool:

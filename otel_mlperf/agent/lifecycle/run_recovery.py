@@ -8,7 +8,6 @@ taken when the agent's time was over.
 from __future__ import annotations
 
 import os
-import stat
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -43,8 +42,7 @@ if TYPE_CHECKING:
 
     from otel_mlperf.store.run_folders import RunFolder
 
-_WORK = {"wal-", "stat", "requ"}
-"""How names of an agent's log, state and requests begin."""
+_LEFT = ("state", "wal-*", "requests")
 PATIENCE_S = 5.0
 """For a server that does not answer; somebody waits at the terminal."""
 
@@ -150,12 +148,9 @@ def _is_served(run: RunFolder) -> bool:
 
 
 def _folders_of_agents(run_folder: Path) -> list[Path]:
-    places = [place for place in (run_folder / "agent").glob("*") if _is_folder(place)]
-    return sorted(place for place in places if _WORK & {path.name[:4] for path in place.iterdir()})
-
-
-def _is_folder(path: Path) -> bool:
-    return stat.S_ISDIR(os.lstat(path).st_mode)
+    """Folders, not links to folders, in which an agent has left its state, its log or requests."""
+    left = [path.parent for name in _LEFT for path in (run_folder / "agent").glob(f"*/{name}")]
+    return sorted({place for place in left if not place.is_symlink()})
 
 
 def _deliver(run_folder: Path, place: Path, options: Options) -> Recovered:
