@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import gc
 import os
 import shutil
@@ -63,14 +64,12 @@ def pytest_configure_node(node: Any) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """Exempts the collected tests from garbage collections: they live until the end."""
-    gc.collect()
+    """Exempts the collected tests from garbage collections, pytest's own at the end included.
+
+    They live until the interpreter ends; extension modules expect it to free everything then.
+    """
     gc.freeze()
-
-
-def pytest_sessionfinish() -> None:
-    """Lets the interpreter free everything at its end, as extension modules expect."""
-    gc.unfreeze()
+    atexit.register(gc.unfreeze)
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -95,20 +95,22 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     tier, counts = config.option.tests, config.stash[_COUNTS]
     if tier == "all":
         return
-    light = [item for item in items if not _needs(item)]
+    needs = {item: _needs(item) for item in items}
+    light = [item for item in items if not needs[item]]
     sample = _sample(light, config.getoption("randomly_seed", 0))
     quick = [item for item in light if _is_in(sample, item)]
-    rest = [item for item in items if _needs(item) or _is_partial(item)]
+    rest = [item for item in items if needs[item] or _is_partial(item)]
     items[:], other = (quick, rest) if tier == "quick" else (rest, quick)
     chosen = set(items)
     left_out = [item for item in other if item not in chosen]
     config.hook.pytest_deselected(items=left_out)
     for item in left_out:
-        counts[_needs(item) or "sampled"] += 1
+        counts[needs[item] or "sampled"] += 1
 
 
 def _needs(item: pytest.Item) -> str:
-    return next((name for name in ONLY_IN_CHECK if item.get_closest_marker(name)), "")
+    markers = {marker.name for marker in item.iter_markers()}
+    return next((name for name in ONLY_IN_CHECK if name in markers), "")
 
 
 def _is_partial(item: pytest.Item) -> bool:

@@ -11,7 +11,6 @@ import anyio
 import jsonschema
 import pytest
 from kineto_traces import training_step, write_trace
-from mcp import Client, StdioServerParameters
 from run_folders import RunFolderBuilder, S, digits, training
 
 from otel_mlperf.cli.import_ import import_
@@ -127,6 +126,9 @@ def content(folder):
 
 async def conversation(folder, needed):
     """Asks what is needed, a question after the other."""
+    # Costs 0.7 s: imported above, each process would pay it when it collects tests.
+    from mcp import Client, StdioServerParameters
+
     server = StdioServerParameters(
         command=sys.executable,
         args=["-m", "otel_mlperf", "mcp"],

@@ -9,6 +9,7 @@ import warm_python
 from runs import PROGRAMS, Ended, adds_up, environment
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("how", ["all", "the journal's"])
 def test_closed_descriptors_cost_no_step_and_no_file(tmp_path, how):
     """`os.closerange`, or reading the journal: both drop the lock that says that we live."""

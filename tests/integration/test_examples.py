@@ -70,7 +70,7 @@ def count_steps(folder):
     return store_of(folder).rows(sql)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("style", LINES)
 def test_training_is_the_same_with_and_without(train, style):
     """Accuracies and the saved weights are bit for bit those of plain Python."""
@@ -83,6 +83,7 @@ def test_training_is_the_same_with_and_without(train, style):
     assert (folder / "digits.pt").read_bytes() == (plain_folder / "digits.pt").read_bytes()
 
 
+@pytest.mark.slow
 def test_explicit_style_shows_training_and_validation(train):
     """Every step of both phases is stored, with its data wait and the sections inside."""
     _, folder = train(*LINES["explicit"])

@@ -82,6 +82,7 @@ def test_failed(tmp_path):
     assert ledger["spent_ns"]["lost work"] == steps_ns(ended, "error") >= 10 * MS
 
 
+@pytest.mark.slow
 def test_killed_and_restarted(tmp_path):
     """Killed in step 5, gone on from step 3: two steps and the open one are lost."""
     runs, again = tmp_path / "runs", {"OTEL_MLPERF_RUN_ID": "5e1f" * 8}

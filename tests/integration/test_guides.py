@@ -48,6 +48,7 @@ def test_a_command_of_a_page_says_what_is_shown_there(page, number, tmp_path):
     assert page_programs.rows(summary) <= page_programs.explained(text)
 
 
+@pytest.mark.slow
 def test_cells_of_the_notebook_run_one_after_the_other(tmp_path):
     """As a kernel runs them: in one process, and the run ends in the last."""
     cells = [

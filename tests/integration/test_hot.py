@@ -51,6 +51,7 @@ def answer(ended, *words):
     return warm_python.check_output(command, env=environment(ended.runs), text=True)
 
 
+@pytest.mark.slow
 def test_functions_of_the_page(ended):
     """Each function that the page shows was called as often as it says."""
     sections = json.loads(answer(ended, "hot", "--json"))["sections"]

@@ -123,6 +123,7 @@ STEPS = (
 )
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     "words",

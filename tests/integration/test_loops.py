@@ -13,7 +13,7 @@ from runs import adds_up, environment
 
 STYLES = ("untouched", "api")
 ROWS = [(name, style) for name in LOOPS for style in STYLES]
-each_program = pytest.mark.sampled(2, by="name")
+each_program = pytest.mark.sampled(1, by="name")
 
 
 @pytest.fixture(scope="module")
@@ -136,6 +136,7 @@ def of_the_loop(ended):
     return {one["id"]: one for one in found if one["id"] != "noisy_neighbour"}
 
 
+@pytest.mark.slow
 def test_steps_that_cannot_be_seen_are_no_secret(recorded):
     """All who speak of the run say what was seen, what is missing, and the one line that helps."""
     ((ended, _),) = recorded("update_by_hand", "untouched")
@@ -150,6 +151,7 @@ def test_steps_that_cannot_be_seen_are_no_secret(recorded):
     )
 
 
+@pytest.mark.slow
 def test_the_line_that_is_advised_helps(tmp_path):
     """The same program with ``om.step()`` around its turns, and nothing else, has its steps.
 

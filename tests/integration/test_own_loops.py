@@ -54,6 +54,7 @@ def test_what_is_wrong_with_a_loader_is_said(told, fault):
     assert 0 < found[fault]["gain"]["high"] <= 1
 
 
+@pytest.mark.slow
 def test_nothing_is_said_of_a_healthy_loader(told):
     """Its workers stay, and keep up with the steps: counted they are, by each worker."""
     summary = told(str(PROGRAM), "none")
@@ -118,6 +119,7 @@ else:
 """
 
 
+@pytest.mark.slow
 def test_a_fork_that_begins_a_run_of_its_own(told, tmp_path):
     """It sees its loader and that one's worker; torch was imported after the parent's begin."""
     (tmp_path / "train.py").write_text(FORKS)

@@ -234,6 +234,7 @@ def test_interrupt_leaves_a_window_that_can_be_ended(job):
     assert job.ask("--stop", "--no-wait").stdout == "rank 0: no window that was asked for is open\n"
 
 
+@pytest.mark.slow
 def test_rank_that_is_not_there_is_named(job):
     """With those that are."""
     done = job.ask("--rank", "7")
@@ -243,6 +244,7 @@ def test_rank_that_is_not_there_is_named(job):
     assert "here are 0" in done.stderr
 
 
+@pytest.mark.slow
 def test_second_command_is_refused_while_a_window_is_open(job):
     """The first one gets its window, of all its steps."""
     before = len(windows(job.folder))

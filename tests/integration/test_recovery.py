@@ -19,6 +19,7 @@ def command(runs, *arguments: str, **variables: str):
     )  # fmt: skip
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     "arguments", [("recover", "latest"), ("agent", "latest", "--once")], ids=lambda words: words[0]
 )

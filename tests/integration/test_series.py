@@ -48,6 +48,7 @@ def series(tmp_path):
     return record
 
 
+@pytest.mark.slow
 def test_ranks_stay_within_their_budget_and_add_nothing_to_the_node(series):
     """Each has so many, whatever the number of ranks; those of a node are not by rank."""
     one, four = series(1), series(4)

@@ -94,6 +94,7 @@ def in_step(runs, after):
     return wait_until(now, what="ranks in step, of which one waits for its data")
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.usefixtures("ranks")
 def test_ranks_are_seen_as_they_are_now(runs):
     """Steps, open sections, waits and speed of both ranks, whether or not an agent runs."""
@@ -147,6 +148,7 @@ def test_leaving_gives_the_terminal_back(ranks, runs, screen, number):
     assert shown.is_as_before
 
 
+@pytest.mark.slow
 def test_it_leaves_by_itself_when_the_run_has_ended(tmp_path, runs, screen):
     """The last frame stays, and says that the run is over."""
     until = tmp_path / "until"

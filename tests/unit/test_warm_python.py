@@ -70,6 +70,7 @@ def folder(tmp_path):
     return tmp_path
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("words", PROGRAMS.values(), ids=PROGRAMS)
 def test_a_warm_program_is_what_it_is_cold(folder, words):
     """Exit code, output and errors, arguments, paths and loaded modules are the same."""

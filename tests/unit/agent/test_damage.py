@@ -152,7 +152,7 @@ def damaged(whole: bytes, region: str, writes: list[tuple[int, bytes]]) -> tuple
     return bytes(journal), hit
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.fault("F94")
 @pytest.mark.parametrize("region", REGIONS)
 @settings(max_examples=20)

@@ -260,7 +260,7 @@ def test_output_that_cannot_be_written_ends_with_74(runs, command_line, unbuffer
     assert (ended.returncode, ended.stderr) == (74, "otel-mlperf: No space left on device\n")
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("command_line", "closed"),
     [

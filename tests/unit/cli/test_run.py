@@ -226,6 +226,7 @@ def test_programs_of_a_launcher_are_recorded(execute, tmp_path):
     assert names_of_runs(tmp_path) == ["prepare", "train"]
 
 
+@pytest.mark.slow
 def test_ranks_of_a_launching_script_are_recorded(execute, tmp_path):
     """A script of one's own that starts ranks is a run, and so are they."""
     write(tmp_path, "rank.py", "print('rank')")

@@ -170,6 +170,7 @@ def test_who_listens_hears_the_framework(execute, tmp_path):
     assert done.stdout.splitlines()[1] == str(epoch(0) + epoch(3))
 
 
+@pytest.mark.slow
 def test_program_that_starts_a_run_says_what_is_recorded(execute, tmp_path):
     """Under `run` integrations give way to it, and come back where it asks for them."""
     (tmp_path / "train.py").write_text(FIT + ITSELF + FIT)

@@ -119,7 +119,7 @@ def test_no_file_is_left(recording, monkeypatch, tmp_path):
 
 
 @pytest.mark.sampled(1)
-@pytest.mark.parametrize("nth", range(8))
+@pytest.mark.parametrize("nth", range(16))
 def test_interrupted_while_allocations_are_followed(start, monkeypatch, tmp_path, nth):
     """Whatever comes between, memray's file is gone and nothing left on: the last is followed."""
     recording = start(profiled_calls=1000)
@@ -133,8 +133,8 @@ def test_interrupted_while_allocations_are_followed(start, monkeypatch, tmp_path
     use()
     here: Any = SimpleNamespace(__file__=f"{allocation_profile.__file__}/here")
     moments = 0
-    eighth = slice(nth, None, 8)
-    for interruption, raised, arrived in interruptions(here, KeyboardInterrupt, use, eighth):
+    sixteenth = slice(nth, None, 16)
+    for interruption, raised, arrived in interruptions(here, KeyboardInterrupt, use, sixteenth):
         assert arrived is raised, interruption.where
         assert not list(folder.iterdir()), interruption.where
         moments += 1

@@ -248,6 +248,7 @@ def _patient(tmp_path, monkeypatch):
     monkeypatch.setattr("otel_mlperf.recorder.lifecycle.run._SUMMARY_S", LIMIT_S)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("_patient")
 def test_summary_and_notebook(start):
     """A finished run gives its summary as data, and as what a notebook shows."""
@@ -268,6 +269,7 @@ def test_summary_and_notebook(start):
     }
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("_patient")
 def test_notebook_shows_of_a_run_that_goes_on_what_is_known_by_now(served):
     """The table of this moment, and then what a finished run shows."""

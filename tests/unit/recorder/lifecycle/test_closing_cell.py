@@ -82,6 +82,7 @@ def test_closing_text_is_shown_where_the_run_ended(start, notebook, capfd):
     assert capfd.readouterr().err == ""
 
 
+@pytest.mark.slow
 def test_closing_text_comes_when_all_is_stored(start, notebook, monkeypatch):
     """However late the agent is: what stands there until then does not say that the run goes on."""
     monkeypatch.setattr(AgentWatch, "start", lambda self: None)

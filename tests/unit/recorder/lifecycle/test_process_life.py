@@ -391,6 +391,7 @@ def test_sections_at_exit_and_in_finalizers(tmp_path):
     assert "at exit" in after.main["names"]
 
 
+@pytest.mark.slow
 @pytest.mark.fault("F21")
 def test_many_kills(tmp_path):
     """Killed at random moments, a process's finished sections are all there, none twice."""

@@ -401,6 +401,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("script", "method"),
     [(LOADING, "fork"), (STARTING, "fork"), (STARTING, "spawn"), (STARTING, "forkserver")],
