@@ -7,7 +7,9 @@ This is the socket. A distribution brings findings of its own by an entry point 
 from __future__ import annotations
 
 import importlib.metadata
+import sys
 from collections.abc import Callable
+from functools import lru_cache
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from msgspec.structs import replace
@@ -148,7 +150,16 @@ def all_rows() -> tuple[FindingRow, ...]:
 
 
 def _entry_points() -> list[EntryPoint]:
-    """In the order of their names: that in which folders are read is nobody's choice."""
+    return _installed(tuple(sys.path))
+
+
+@lru_cache(maxsize=1)
+def _installed(_path: tuple[str, ...]) -> list[EntryPoint]:
+    """Entry points of the group, sorted by name.
+
+    Cached for an import path: importlib reads the metadata of every installed package, which costs
+    as much as ten queries.
+    """
     return sorted(importlib.metadata.entry_points(group=GROUP), key=lambda entry: entry.name)
 
 
