@@ -9,11 +9,11 @@ it. A text is looked through once for each of the two, in time that grows with i
 from __future__ import annotations
 
 import re
-from functools import cache
+from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
 HIDDEN: Final = "[redacted]"
 
@@ -102,10 +102,24 @@ _PEM: Final = (
     r"(?:.*?-----END[ A-Z0-9]{0,40}PRIVATE\ KEY(?:\ BLOCK)?-----|.*)"
 )
 """RFC 7468; of a key that was cut, everything to the end of the text."""
-_LOGIN: Final = r"(?<=://)[^\s/@]+(?=@)"
-"""RFC 3986, user information of a URL."""
-_BEARER: Final = r"(?<=bearer\ )(?=\S*\d)[A-Za-z0-9._~+/=-]{6,}"
-"""RFC 6750, wherever it stands; the digit tells it from a sentence about bearers."""
+_LOGIN: Final = (
+    r"(?<=://)(?!\[redacted\]@)[^\s/?\#\"'<>]+(?=@)"
+    # A password that somebody has not quoted may contain a slash.
+    r"|(?<=://)(?!\[redacted\]@)[^\s/?\#@:]{0,64}:(?!\d*[/?\#])[^\s\"'<>@]{1,128}(?=@)"
+)
+"""RFC 3986, user information of a URL, up to the last ``@`` of the authority."""
+_BARE_LOGIN: Final = (
+    r"(?<![\w/@.-])(?!(?i:mailto|e-?mail|from|to|b?cc|author|contact|sip|acct):)"
+    r"[\w.+-]{1,64}:(?!//)[^\s\"'<>,@]{1,64}(?:(?:@[^\s\"'<>,@/]{1,64})+(?=@\w)"
+    r"|(?=@(?:localhost\b|[\w-]+(?:\.[\w-]+)*(?:\.[A-Za-z]{2,}\b|:\d|/)|\d+(?:\.\d+){3})))"
+)
+"""The same without a scheme, ``user:password@host``; image and e-mail references are none."""
+_BEARER: Final = (
+    r"(?<=bearer\ )(?=\S*\d)[A-Za-z0-9._~+/=-]{6,}"
+    r"|(?<=basic\ )(?=\S*(?:\d|=))(?:[A-Za-z0-9+/]{4}){2,}(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?"
+    r"(?![\w+/=])"
+)
+"""RFC 6750 and RFC 7617, wherever they stand; the digit distinguishes them from a sentence."""
 
 KEY_WORDS: Final = frozenset({
     "password", "passwd", "passphrase", "passcode", "pwd", "secret", "secrets", "credential",
@@ -113,22 +127,74 @@ KEY_WORDS: Final = frozenset({
     "sessionid", "phpsessid", "csrftoken", "apikey", "accesskey", "secretkey", "privatekey",
     "accountkey", "sharedkey", "signingkey", "authkey", "sshkey", "api key", "access key",
     "secret key", "private key", "account key", "shared key", "signing key", "encryption key",
-    "auth key", "master key", "ssh key", "connection string",
+    "auth key", "master key", "ssh key", "connection string", "passwort", "passwords", "apikeys",
+    "api keys", "access keys", "secret keys", "private keys", "storage key", "hmac key",
+    "license key", "subscription key", "shared access key", "wandb key", "honeycomb team",
+    "db pass", "user pass", "admin pass", "root pass", "smtp pass", "mail pass", "ftp pass",
+    "redis pass", "login pass", "http pass", "proxy pass", "secret str",
 })  # fmt: skip
 """A name that ends with one of these, in any writing (``api_key``, ``apiKey``, ``API-KEY``), has a
 secret as its value. After the keys that Sentry's SDK hides (``sentry_sdk.scrubber``)."""
-ENDINGS: Final = ("password", "passwd", "passphrase", "pwd")
+ENDINGS: Final = ("password", "passwords", "passwd", "passphrase", "pwd")
 """Hidden also where nothing divides them from what is before: ``PGPASSWORD``, ``MYSQL_PWD``."""
 URL_PARAMETERS: Final = frozenset({
     "x-amz-signature", "x-amz-credential", "x-amz-security-token", "x-goog-signature",
-    "x-goog-credential", "awsaccesskeyid", "googleaccessid", "signature", "sig",
+    "x-goog-credential", "awsaccesskeyid", "googleaccessid", "signature", "sig", "key",
 })  # fmt: skip
 """Of signed URLs: Amazon's and Google's signatures V2 and V4, Azure's shared access signatures."""
+
+_SUFFIXES: Final = frozenset({
+    "base", "base64", "b64", "content", "data", "hash", "plain", "raw", "string", "value",
+})  # fmt: skip
+"""Words behind a secret's name that do not make it harmless, as in ``secret_key_base``."""
+
+_SPAN: Final = r"[^\n;|&]{0,200}?[\s\"',]"
+"""Bounded: otherwise the time would grow with the square of a text's length."""
+_BEHIND_FLAG: Final = r"(?P<value>(?!\[redacted\])[^\s\"',;)\]]+)"
+_COMMANDS: Final = (
+    # MySQL's clients and 7z expect the value directly behind the flag.
+    rf"\b(?:mysql|mariadb|mycli|7z)[\w-]*\b{_SPAN}-p(?=[^\s\"',-])",
+    rf"\b(?:sshpass|mongo\w*|login)\b{_SPAN}-p[\s\"',=]*(?!-)",
+    rf"\bredis-cli\b{_SPAN}-a[\s\"',=]*",
+    rf"\b(?:curl|smbclient|https?|xh)\b{_SPAN}"
+    r"(?:-[uUa]|--(?:proxy-)?user)[\s\"',=]*(?=[^\s\"',:%]*[:%][^\s\"',])",
+    rf"\bldap[a-z]+\b{_SPAN}-w[\s\"',=]*",
+    rf"\b(?:zip|unzip|sqlcmd|bcp|mosquitto_\w+)\b{_SPAN}-P[\s\"',=]*",
+    rf"\bopenssl\b{_SPAN}pass:",
+    # For other programs a value with letters and digits: -p8080:80 is a port.
+    r"(?<![\w.-])-p(?=[^\s\"',/:=]*\d)(?=[^\s\"',/:=]*[A-Za-z])(?=[^\s\"',/:=]{6})",
+)
+"""Commands with a one-letter flag for a password, up to its value."""
+
+_BETWEEN: Final = (
+    r"(?![A-Za-z0-9_])[ \t]*+(?:(?:(?:is|was|for|with)\b|->|<-|[:=(|>\"'\[])[ \t]*+){0,4}+"
+)
+_MIXED: Final = (
+    r"(?!redacted\])(?=[^\s\"',;)\]}<>]{0,128}?\d)(?=[^\s\"',;)\]}<>]{0,128}?[A-Za-z])"
+    r"[^\s\"',;)\]}<>]{6,}"
+)
+_HEX: Final = r"[0-9a-fA-F]{32,}(?![\w-])"
+_RANDOM: Final = r"(?=[A-Za-z]*\d)(?=[A-Z\d]*[a-z])(?=[a-z\d]*[A-Z])[A-Za-z0-9]{20,}(?![\w.-])"
+_PROSE: Final = (
+    rf"(?<![a-z])(?:pass(?:words?|wd|phrase|code|wort)?|pw|pwd){_BETWEEN}(?P<value>{_MIXED})",
+    r"(?<![a-z])pass(?:word|wd|phrase|code|wort)(?![\w.])[ \t]+(?:(?:is|was)[ \t]+)?[\"']"
+    r"(?P<value>(?!\[redacted\])[^\s\"']{4,128})(?=[\"'])",
+    r"(?<![a-z])(?:(?:api|access|secret|private|auth|account|wandb)[ _-]?key|token|secret|login)"
+    rf"{_BETWEEN}(?P<value>{_HEX}|(?-i:{_RANDOM}))",
+    rf"(?:wandb|login|api)\b[^\n]{{0,40}}?(?<![a-z])key{_BETWEEN}(?P<value>{_HEX})",
+    # Weights & Biases: as long as a commit, but nobody calls a commit a key.
+    r"(?<![\w.-])(?<!cache\ )(?<!hash\ )(?<!index\ )key[\"']?[ \t]*[:=][ \t]*[\"']?"
+    r"(?P<value>[0-9a-f]{40})(?![\w-])",
+)
+"""A secret behind its name without a sign that assigns it: only what no word looks like."""
+_HINT: Final = re.compile("pass|pwd?|token|secret|login|key", re.IGNORECASE)
+"""In every text in which one of ``_PROSE`` finds something."""
 
 _WORD: Final = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
 _TO_LINE_END: Final = ("cookie", "cookies", "authorization")
 """Headers whose value has blanks."""
 _MOST_NAME: Final = 128
+_MOST_PASSES: Final = 8
 
 
 class Redactor:
@@ -146,34 +212,36 @@ class Redactor:
 
     def text(self, text: str) -> str:
         """``text`` with ``[redacted]`` for each secret in it; names that announce one stay."""
-        text, tokens = _tokens().subn(HIDDEN, text)
-        pieces: list[str] = []
-        end = 0
-        for name in _names().finditer(text):
-            if name.end() < end or not _announces(text, name):
-                continue
-            is_line = _name_of(name).lower().endswith(_TO_LINE_END)
-            value = _values()[is_line].match(text, name.end())
-            if value is not None and value[0] != HIDDEN:
-                pieces += (text[end : value.start()], HIDDEN)
-                end = value.end()
-        self._count(tokens + len(pieces) // 2)
-        return "".join((*pieces, text[end:])) if pieces else text
+        count = 0
+        # Again, where something was hidden: it may have stood between a name and its value.
+        for _ in range(_MOST_PASSES):
+            before = text
+            text, found = _hidden_in(text)
+            if text == before:
+                break
+            count = count or found
+        self._count(count)
+        return text
 
     def value(self, key: str, value: Any) -> Any:
         """``value`` as it may be stored under ``key``; lists and mappings are looked through."""
         if isinstance(value, str):
-            return self._hide(value) if is_secret_key(key) else self.text(value)
+            is_secret = is_secret_key(key) or _is_named_in_prose(key, value)
+            return self._hide(value) if is_secret else self.text(value)
         if isinstance(value, dict):
             return self.values(value, key if is_secret_key(key) else "")
         if isinstance(value, list):
-            return [self.value(key, item) for item in value]
+            names = ("", *(_flag(item, is_pair=len(value) == 2) for item in value))
+            return [self.value(name or key, item) for name, item in zip(names, value, strict=False)]
         # A number under "token" is one of a vocabulary, under "password" somebody's.
         is_hidden = type(value) is int and key.lower().endswith(ENDINGS)
         return self._hide(value) if is_hidden else value
 
     def values(self, values: Mapping[str, Any], around: str = "") -> dict[str, Any]:
         """Each of ``values``; all are hidden where ``around`` is the name of a secret."""
+        named = values.get("name")
+        if isinstance(named, str) and is_secret_key(named) and "value" in values:
+            values = {**values, "value": self.value(named, values["value"])}
         return {key: self.value(around or key, value) for key, value in values.items()}
 
     def _hide(self, value: Any) -> Any:
@@ -184,7 +252,7 @@ class Redactor:
 
     def _count(self, count: int) -> None:
         self.hidden += count
-        if self._tell is not None and self.hidden:
+        if self.hidden and self._tell is not None:
             self._tell(self.hidden)
             self.hidden = 0
 
@@ -193,11 +261,79 @@ IN_PROCESS: Final = Redactor()
 """Of the process that records."""
 
 
+def _hidden_in(text: str) -> tuple[str, int]:
+    """``text`` without the secrets that one look finds, and their number."""
+    text, count = _tokens().subn(HIDDEN, text)
+    if "@" in text:
+        text, found = _logins().subn(HIDDEN, text)
+        count += found
+    if " -" in text or "-p" in text or ",-" in text:
+        text, found = _values_hidden(text, _commands())
+        count += found
+    text, found = _assigned_hidden(text)
+    count += found
+    if _HINT.search(text) is not None:
+        text, found = _values_hidden(text, _prose())
+        count += found
+    return text, count
+
+
+def _values_hidden(text: str, patterns: Iterable[re.Pattern[str]]) -> tuple[str, int]:
+    count = 0
+    for pattern in patterns:
+        text, found = pattern.subn(_without_value, text)
+        count += found
+    return text, count
+
+
+def _assigned_hidden(text: str) -> tuple[str, int]:
+    pieces: list[str] = []
+    end = 0
+    for name in _names().finditer(text):
+        if name.end() < end or not _announces(text, name):
+            continue
+        is_line = _name_of(name).lower().endswith(_TO_LINE_END)
+        value = _values()[is_line].match(text, name.end())
+        if value is not None and value[0] != HIDDEN:
+            pieces += (text[end : value.start()], HIDDEN)
+            end = value.end()
+    return "".join((*pieces, text[end:])), len(pieces) // 2
+
+
+@lru_cache(4096)
 def is_secret_key(name: str) -> bool:
     """Whether what stands under ``name`` is a secret, by its last words."""
     words = [word.lower() for word in _WORD.findall(name[-_MOST_NAME:])]
+    if _ends_like_secret(words):
+        return True
+    while len(words) > 1 and (words[-1].isdigit() or words[-1] in _SUFFIXES):
+        del words[-1]
+        # A "token_string" is mostly one of a vocabulary.
+        if _ends_like_secret(words) and words[-1] not in ("token", "auth"):
+            return True
+    return False
+
+
+def _is_named_in_prose(key: str, value: str) -> bool:
+    if _HINT.search(key) is None:
+        return False
+    text = f"{key}={value}"
+    found = (pattern.search(text) for pattern in _prose())
+    return any(match is not None and match["value"] == value for match in found)
+
+
+def _flag(item: Any, *, is_pair: bool) -> str:
+    """The name that an item of a list gives to the next one; empty where it gives none."""
+    is_name = isinstance(item, str) and (is_pair or item.startswith("-"))
+    return item if is_name and is_secret_key(item) else ""
+
+
+def _ends_like_secret(words: list[str]) -> bool:
     return bool(words) and (
-        words[-1] in KEY_WORDS or " ".join(words[-2:]) in KEY_WORDS or words[-1].endswith(ENDINGS)
+        words[-1] in KEY_WORDS
+        or " ".join(words[-2:]) in KEY_WORDS
+        or " ".join(words[-3:]) in KEY_WORDS
+        or words[-1].endswith(ENDINGS)
     )
 
 
@@ -208,33 +344,72 @@ def _announces(text: str, name: re.Match[str]) -> bool:
 
 
 def _name_of(match: re.Match[str]) -> str:
-    return match["name"] or match["flag"] or ""
+    return match["name"] or match["flag"] or match["first"] or ""
+
+
+def _without_value(match: re.Match[str]) -> str:
+    start, end = (place - match.start() for place in match.span("value"))
+    return match[0][:start] + HIDDEN + match[0][end:]
 
 
 # Compiled when a text is looked through for the first time: most processes never do.
 @cache
 def _tokens() -> re.Pattern[str]:
     shapes = "|".join(shape.pattern for shape in SHAPES)
-    text = rf"(?<![A-Za-z0-9])(?:{shapes})|{_PEM}|{_LOGIN}|(?i:{_BEARER})"
-    return re.compile(text, re.DOTALL)
+    bearer = rf"(?i:{_BEARER})"
+    return re.compile(rf"(?<![A-Za-z0-9])(?:{shapes})|{_PEM}|{bearer}", re.DOTALL)
+
+
+@cache
+def _logins() -> re.Pattern[str]:
+    return re.compile(rf"{_LOGIN}|{_BARE_LOGIN}")
+
+
+@cache
+def _commands() -> list[re.Pattern[str]]:
+    return [re.compile(command + _BEHIND_FLAG) for command in _COMMANDS]
+
+
+@cache
+def _prose() -> list[re.Pattern[str]]:
+    return [re.compile(prose, re.IGNORECASE) for prose in _PROSE]
 
 
 @cache
 def _names() -> re.Pattern[str]:
-    """``name=``, ``name: ``, ``"name": "``, ``--name ``; read once each."""
-    flag = r"--(?P<flag>[A-Za-z][\w-]*+)[ \t]++(?!-)"
-    named = r"(?P<name>[\w.-]++)[\"']?+[ \t]*+[=:]>?[ \t]*+"
-    return re.compile(rf"(?<![\w.-])(?:{flag}|{named})")
+    """``name=``, ``name: ``, ``"name": "``, ``("name", "``, ``--name ``; read once each."""
+    flag = r"--?(?P<flag>[A-Za-z][\w-]*+)[ \t]++(?![-=:|<>])"
+    first = r"(?:(?<=[(\[]['\"])|(?<=['\"](?=--)))(?P<first>[\w.-]++)['\"],[ \t]*+(?=b?['\"])"
+    in_field = r"[\"'\s][\s,]*+[\"']?value[\"']?[ \t]*+[=:][ \t]*+"
+    sign = r"(?::=|<-|->|={1,3}>?|:|%3[AaDd]|\((?=['\"]))>?[ \t]*+"
+    named = rf"(?P<name>[\w.-]++)(?:\\*+[\"']?+\]?[ \t]*+{sign}|{in_field}|>)"
+    return re.compile(rf"(?<![\w.-])(?:{flag}|{first}|{named})")
 
 
 @cache
 def _values() -> tuple[re.Pattern[str], re.Pattern[str]]:
-    """What follows a name: a quoted text, or to a blank; or to the end of the line."""
+    """The pattern of a value, and that of one up to the end of the line.
+
+    A value is a quoted text, a bracket, an indented block, or what is up to a blank or to the next
+    name with its sign.
+    """
     # As in a shell, what stands behind the closing quote with no blank between belongs to it.
-    quoted = r"""(?:b?"(?:[^"\\]|\\.)*+"|b?'(?:[^'\\]|\\.)*+')[^\s,;&)}\]]*+"""
+    quoted = (
+        r"""(?:\\++"[^"\\]*+\\++"|b?\"""(?:[^\\]|\\.)*?\"""|b?\'\'\'(?:[^\\]|\\.)*?\'\'\'"""
+        r"""|b?"(?:[^"\\]|\\.)*+"|b?'(?:[^'\\]|\\.)*+')[^\s,;&)}\]]*+"""
+    )
+    block = r"[|>][+-]?\d?[ \t]*\n(?:[ \t]+[^\n]*(?:\n|$))+|\n[ \t]+(?:-[ ])?[^\s:]+[ \t]*(?=\n|$)"
+    bracket = r"[(\[{][^)\]}\n]{0,4096}+[)\]}]"
+    is_next = r"[\s\"']*+(?:[\w.-]++[\"']?[ \t]*+[=:]|$)|\s"
+    # What was hidden before ends where it ended then.
+    plain = (
+        rf"\[redacted\](?:\[redacted\]|[^\s,;&)}}\]])*"
+        rf"|(?:\[redacted\]|[^\s,;&)}}\]]|[,;&](?!{is_next})|[)}}\]](?=\w))+"
+    )
     return (
         re.compile(
-            rf"{quoted}|(?i:bearer|basic|digest|token)[ \t]+\S+|(?:\[redacted\]|[^\s,;&)}}\]])+",
+            rf"{quoted}|{block}|(?i:bearer|basic|digest|token)[ \t]+\S+|"
+            rf"(?!\[redacted\]){bracket}[^\s,;&)}}\]]*+|{plain}",
             re.DOTALL,
         ),
         re.compile(rf"{quoted}|[^\r\n]+", re.DOTALL),

@@ -107,7 +107,86 @@ NAMED = [
     "-----BEGIN RSA PRIVATE KEY-----\nhunter22\n-----END RSA PRIVATE KEY-----",
     "-----BEGIN OPENSSH PRIVATE KEY-----\nhunter22 and then the text was cut",
     "the server says: bearer hunter22",
+    "password=a,hunter22",
+    "password=a;hunter22",
+    "password=a&hunter22",
+    "password: a)hunter22",
+    "password=a]hunter22",
+    "password=a}hunter22",
+    "postgres://u:p@hunter22@host/db",
+    "u:p@hunter22@host",
+    "mysql://u:p/hunter22@host/db",
+    "sqlalchemy: u:hunter22@host:5432/db",
+    "mysql -u root -phunter22 db",
+    "sshpass -p hunter22 ssh host",
+    "sshpass -phunter22 ssh host",
+    "curl -u user:hunter22 https://x",
+    "curl --user user:hunter22 https://x",
+    "redis-cli -a hunter22 ping",
+    "docker login -u me -p hunter22 reg",
+    "('password', 'hunter22')",
+    "[('password','hunter22')]",
+    '("api_key", "hunter22")',
+    "['--password', 'hunter22']",
+    "['--api-key','hunter22']",
+    "{'password': ['hunter22', 'hunter22']}",
+    "SecretStr('hunter22')",
+    "password:\n  hunter22",
+    "password: |\n  hunter22\n  x",
+    "password: >-\n  hunter22",
+    "- name: DB_PASSWORD\n  value: hunter22",
+    "{'name': 'DB_PASSWORD', 'value': 'hunter22'}",
+    '{"name":"API_KEY","value":"hunter22"}',
+    "password%3Dhunter22",
+    "https://x/?key=hunter22hunter22",
+    "x-honeycomb-team=hunter22",
+    "password is hunter22",
+    "password was 'hunter22'",
+    'wrong password "hunter22"',
+    "passwort=hunter22",
+    "passwords=hunter22",
+    "pass=hunter22",
+    "DB_PASS=hunter22",
+    "pw=hunter22",
+    "--pass hunter22",
+    "--pw=hunter22",
+    "os.environ['HF_TOKEN'] = 'hunter22'",
+    "<password>hunter22</password>",
+    '<add key="ApiKey" value="hunter22"/>',
+    "password := hunter22",
+    "password<-hunter22",
+    "password == 'hunter22'",
+    "password->hunter22",
+    "password\thunter22",
+    "password|hunter22",
+    "machine api.wandb.ai login user password hunter22",
+    '\\"password\\": \\"hunter22\\"',
+    '{\\"api_key\\":\\"hunter22\\"}',
+    "KeyError: ('api_key', 'hunter22')",
+    "private_key_data=hunter22",
+    "passwordHash: hunter22",
+    "password2=hunter22",
+    "secret_key_base: hunter22",
+    "hmac_key=hunter22",
+    "AZURE_STORAGE_KEY=hunter22",
+    "license_key=hunter22",
+    "storage_key=hunter22",
 ]
+COMMIT = "3dd735b0f3a1c2d4e5f60718293a4b5c6d7e8f90"
+KEYED = [
+    "export WANDB_API_KEY={}",
+    "wandb key {}",
+    "wandb login {}",
+    "wandb: API key: {}",
+    "api key {} invalid",
+    "WANDB_API_KEY {}",
+    "key={}",
+    "wandb_key={}",
+    "wandb.login(key='{}')",
+    "invalid token {}",
+    "token: {}",
+]
+"""Where a key of 40 hexadecimal digits, as W&B issues them, stands next to its name."""
 HARMLESS = [
     "token_count=512",
     "pad_token_id=0 eos_token_id: 2",
@@ -128,10 +207,105 @@ HARMLESS = [
     "commit 3dd735b0f3a1c2d4e5f60718293a4b5c6d7e8f90",
     "std::basic_string: allocate",
     "lr: 1e-3, wd=0.1",
+    "git: 3dd735b0f3a1c2d4e5f60718293a4b5c6d7e8f90",
+    "sha=3dd735b0f3a1c2d4e5f60718293a4b5c6d7e8f90",
+    "trace_id=3dd735b0f3a1c2d4e5f60718293a4b5c",
+    "checkpoint 3dd735b0f3a1c2d4e5f60718293a4b5c6d7e8f90.pt",
+    "sha256:ab34ab34ab34ab34ab34ab34ab34ab34ab34ab34ab34ab34ab34ab34ab34ab34",
+    "md5 key 3dd735b0f3a1c2d4",
+    "cache key 3dd735b0f3a1c2d4e5f60718293a4b5c6d7e8f90",
+    "revision='3dd735b0f3a1c2d4e5f60718293a4b5c6d7e8f90'",
+    "ls -p data",
+    "python -m train -p 8080",
+    "mkdir -p /data/out",
+    "cp -pr a b",
+    "num -S 3",
+    "train.py -s seed",
+    "user@host",
+    "me@example.com",
+    "git@github.com:me/repo.git",
+    "ssh me@host",
+    "ratio 1:2@3",
+    "12:30@Mon",
+    "a:b@c",
+    "model:7b@main",
+    "image:tag@sha256:abcd1234",
+    "loss@k: 3",
+    "recall@10: 0.5",
+    "https://pypi.org/@x/y",
+    "('lr', 0.1)",
+    "('tokens', 5)",
+    "('token', 50256)",
+    "special tokens: ['<s>']",
+    "token '<s>' not found",
+    "invalid token at position 5",
+    "unexpected token ',' in JSON",
+    "pass=3",
+    "passes=2",
+    "forward pass: 3 ms",
+    "pass 1 of 2",
+    "compass=north",
+    "bypass=true",
+    "key=value",
+    "dict key 'a'",
+    "KeyError: 'lr'",
+    "the token is missing",
+    "password is wrong",
+    "password required",
+    "no password given",
+    "secret sharing",
+    "auth failed",
+    "auth is required",
+    "pwd",
+    "pwd /home/me",
+    "num_key_value_heads=8",
+    "key_dim=64",
+    "keyframe: 2",
+    "torch.Size([1, 2])",
+    "tokenizer='gpt2'",
+    "tokens/s=3",
+    "basic block: 3",
+    "-pipe",
+    "-print",
+    "gcc -pthread",
+    "tar -Sxf a",
+    "rsync -Pav a b",
+    "kubectl -n x get pods -o yaml",
+    "nvcc -pg",
+    "perl -pe s",
+    "sort -S 1G",
+    "grep -P x",
+    "find . -print0",
+    "pip install -p x",
+    "docker run -p 8080:80 img",
+    "docker run -p8080:80 img",
+    "curl -P",
+    "sshpass -e ssh",
+    "ssh -p 22 host",
+    "ssh -p2222 host",
+    "scp -P 22 a b",
+    "nc -u host",
+    "python -u train.py",
+    "sort -u a:b",
+    "sudo -u user ls",
+    "docker run -u 1000:1000 img",
+    "docker run --user 1000:1000 img",
+    "torchrun --rdzv-endpoint host:29500",
+    "2026-11-27T10:00:00Z",
+    "module 'a.b' has no attribute 'c'",
+    'File "/a/b.py", line 3, in forward',
+    "key-value",
+    "sig=3 digits",
+    "cuda:0",
+    "lr=1e-3,wd=0.1",
+    "layers.0.attn.k_proj.weight",
 ]
 LONG = [
     "a-" * 100_000, "=" * 100_000, "a=" * 50_000, "://" * 50_000, "bearer " * 20_000,
     "-----BEGIN PRIVATE KEY-----" * 5_000, "password='" * 20_000, "--a " * 30_000, "1:A" * 40_000,
+    "mysql " * 30_000, "login -" * 30_000, "u:p@" * 40_000, "://a:b/" * 30_000,
+    "password " * 20_000, "password=," * 20_000,
+    "api key " * 20_000, "password: |\n " * 10_000, "password\": [" * 10_000,
 ]  # fmt: skip
 
 
@@ -160,7 +334,43 @@ def test_named_secrets_are_hidden(text):
     """What is named as a secret is blacked out, and its name stays."""
     assert "hunter22" not in redact(text)
     assert HIDDEN in redact(text)
-    assert redact(text).startswith(text[:4] if not text.startswith("-") else HIDDEN)
+
+
+@pytest.mark.fault("S10")
+@pytest.mark.parametrize("text", KEYED)
+def test_a_hexadecimal_key_is_hidden_next_to_its_name(text):
+    """The same digits next to the word commit are no secret, and stay."""
+    assert redact(text.format(COMMIT)) == text.format(HIDDEN)
+
+
+@pytest.mark.fault("S10")
+def test_what_is_around_a_secret_stays():
+    """The name, the host and the other arguments are what a reader searches for."""
+    assert redact("postgres://u:p@ss@db/x") == f"postgres://{HIDDEN}@db/x"
+    assert redact("mysql -u root -phunter22 db") == f"mysql -u root -p{HIDDEN} db"
+    assert redact("password=a,B,lr=3") == f"password={HIDDEN},lr=3"
+    assert redact("(('password', 'a'), ('lr', 'b'))") == f"(('password', {HIDDEN}), ('lr', 'b'))"
+    assert redact("login basic dXNlcjpodW50ZXIyMg==!") == f"login basic {HIDDEN}!"
+
+
+@pytest.mark.fault("S10")
+def test_values_are_hidden_by_the_item_before_them():
+    """Command lines, pairs and Kubernetes' variables name a secret in the item before it."""
+    redactor = Redactor()
+
+    assert redactor.values({
+        "argv": ["x.py", "--password", "hunter22", "--lr", "0.1"], "pair": ["password", "hunter22"],
+        "pairs": [["api_key", "hunter22"], ["lr", "a"]], "names": ["user", "token", "id"],
+        "env": [{"name": "DB_PASSWORD", "value": "hunter22"}, {"name": "LR", "value": "0.1"}],
+        "pw": "hunter22", "forward_pass": "first", "key": COMMIT, "sha": COMMIT,
+        "cache_key": COMMIT,
+    }) == {
+        "argv": ["x.py", "--password", HIDDEN, "--lr", "0.1"], "pair": ["password", HIDDEN],
+        "pairs": [["api_key", HIDDEN], ["lr", "a"]], "names": ["user", "token", "id"],
+        "env": [{"name": "DB_PASSWORD", "value": HIDDEN}, {"name": "LR", "value": "0.1"}],
+        "pw": HIDDEN, "forward_pass": "first", "key": HIDDEN, "sha": COMMIT,
+        "cache_key": COMMIT,
+    }  # fmt: skip
 
 
 @pytest.mark.fault("S10")
