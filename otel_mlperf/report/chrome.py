@@ -12,6 +12,7 @@ import msgspec
 
 from otel_mlperf.analysis.timeline.timeline_tracks import TrackKind
 from otel_mlperf.otlp import wire
+from otel_mlperf.report.lines import uncontrolled
 from otel_mlperf.report.timeline_files import line_name, line_place
 
 if TYPE_CHECKING:
@@ -117,6 +118,8 @@ class ChromeFormat:
         except UnicodeEncodeError:
             # Only where it has failed: to look for it beforehand would cost every event.
             encoded = self._encoder.encode(_clean(event))
+        if not encoded.isascii() or b"\x7f" in encoded:
+            encoded = uncontrolled(encoded.decode()).encode()
         written = self._comma + encoded
         self._comma = b",\n"
         return written

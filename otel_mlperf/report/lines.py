@@ -6,10 +6,13 @@ Text from programs (section names, messages) is made printable first: it must no
 from __future__ import annotations
 
 import os
+import re
 import textwrap
 import unicodedata
 from itertools import accumulate, chain, repeat, takewhile
 from typing import TYPE_CHECKING, Literal, TextIO
+
+from otel_mlperf.store.table_files import CONTROLS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -35,6 +38,7 @@ _CODES = {
     "magenta": 35,
     "cyan": 36,
 }
+_CONTROLS = re.compile(f"[{CONTROLS}]")
 _ASCII = str.maketrans("▇·×…µ├└─│→–≤", "#-x~u|`-|>-<", "°")
 
 
@@ -78,6 +82,11 @@ def short(raw: str, width: int) -> str:
 def visible(raw: str) -> str:
     """``raw`` with a question mark for what a terminal would obey instead of showing it."""
     return "".join(char if char.isprintable() or char in "\n\t" else "?" for char in raw)
+
+
+def uncontrolled(raw: str) -> str:
+    """``raw`` with a question mark for control characters, for pages and files of others."""
+    return _CONTROLS.sub("?", raw)
 
 
 def left(raw: str, width: int) -> str:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from otel_mlperf.analysis.findings.finding_sources import judge_run
 from otel_mlperf.analysis.page.run_page import read_course
 from otel_mlperf.analysis.steps.step_shares import NOT_IN_A_SPAN
+from otel_mlperf.report.lines import uncontrolled
 from otel_mlperf.report.page.page_file import render_charts
 from otel_mlperf.report.quantities import column_unit, duration, percent
 from otel_mlperf.report.summary_notes import closing_lines
@@ -46,7 +47,7 @@ def render_html(summary: Summary) -> str:
     else:
         parts += _tree(summary.tree)
     parts += (f"<div>{escape(line)}</div>" for line in closing_lines(summary))
-    return "".join([*parts, "</div>"])
+    return uncontrolled("".join([*parts, "</div>"]))
 
 
 def render_cell(course: RunCourse) -> str:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from otel_mlperf.analysis.timeline.timeline_tracks import TrackKind
 from otel_mlperf.otlp import wire
+from otel_mlperf.report.lines import uncontrolled
 from otel_mlperf.report.timeline_files import line_name, line_place
 
 if TYPE_CHECKING:
@@ -59,7 +60,7 @@ class PerfettoFormat:
         if track.kind == TrackKind.STEPS and not lane:
             self._uuids[number] = self._processes[process]
             return packets
-        descriptor = wire.number(1, number) + wire.text(2, line_name(track, lane))
+        descriptor = wire.number(1, number) + wire.text(2, uncontrolled(line_name(track, lane)))
         descriptor += wire.number(5, self._processes[process])
         descriptor += wire.number(12, line_place(track, lane))
         if track.kind == TrackKind.COUNTER:
@@ -94,7 +95,9 @@ class PerfettoFormat:
         return b""
 
     def _process(self, process: TimelineProcess) -> bytes:
-        descriptor = wire.number(1, self._processes[process]) + wire.text(2, process.name)
+        descriptor = wire.number(1, self._processes[process]) + wire.text(
+            2, uncontrolled(process.name)
+        )
         return _packet(wire.block(60, descriptor + wire.number(11, _EXPLICIT)))
 
     def _about(self, piece: Slice | Instant) -> bytes:
@@ -119,9 +122,11 @@ class PerfettoFormat:
         if number is None:
             # Names with a number in each (file paths, shapes) would grow a reader without end.
             if len(self._names) >= _MOST_NAMES:
-                return wire.text(text_field, name)
+                return wire.text(text_field, uncontrolled(name))
             number = self._names[kind, name] = len(self._names) + 1
-            self._new.append(wire.block(kind, wire.number(1, number) + wire.text(2, name)))
+            self._new.append(
+                wire.block(kind, wire.number(1, number) + wire.text(2, uncontrolled(name)))
+            )
         return wire.number(number_field, number)
 
     def _annotation(self, key: str, value: object) -> bytes:
@@ -131,7 +136,7 @@ class PerfettoFormat:
 def _value(value: Any) -> bytes:
     """An annotation's value; lists and what is too large are shown as JSON."""
     if isinstance(value, str):
-        return wire.block(6, wire.utf8(value))
+        return wire.block(6, wire.utf8(uncontrolled(value)))
     # Before int, which a bool is, too.
     if isinstance(value, bool):
         return wire.number(2, value)
@@ -139,7 +144,7 @@ def _value(value: Any) -> bytes:
         return wire.number(4, value)
     if isinstance(value, float):
         return wire.double(5, value)
-    return wire.text(6, json.dumps(value, ensure_ascii=False))
+    return wire.text(6, uncontrolled(json.dumps(value, ensure_ascii=False)))
 
 
 def _packet(content: bytes, flags: int = 0) -> bytes:

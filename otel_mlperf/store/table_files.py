@@ -18,6 +18,13 @@ _OPTIONS: Final[dict[Form, str]] = {
     "csv": "FORMAT csv, HEADER",
     "parquet": "FORMAT parquet, COMPRESSION zstd",
 }
+CONTROLS: Final = (
+    r"\x00-\x08\x0b-\x1f\x7f-\x9f"
+    "\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069"
+)
+"""Characters that command a terminal or turn the direction of text, for a regular expression."""
+_FORMULA: Final = r"^\s*[=+\-@\x{ff1d}\x{ff0b}\x{ff0d}\x{ff20}]|^[\t\r\n]"
+"""The beginning of a text that a spreadsheet would compute."""
 
 
 def write_tables(
@@ -26,7 +33,8 @@ def write_tables(
     """A file ``TABLE.csv`` or ``TABLE.parquet`` for each table that has rows; how many each has.
 
     Columns are those of the tables, in their order: times in Unix nanoseconds, what is not known
-    is empty in CSV. ``is_replaced`` says whether files of these names may be replaced.
+    is empty in CSV, and no text is a formula or has control characters there. ``is_replaced`` says
+    whether files of these names may be replaced.
 
     Raises:
         NothingToExport: no table has a row.
@@ -45,7 +53,8 @@ def write_tables(
         for table in counts:
             with replacing(folder / f"{table}.{form}", is_private=False) as name:
                 place = name.replace("'", "''")
-                store.rows(f"COPY {table} TO '{place}' ({_OPTIONS[form]})")
+                rows = _as_plain_text(table) if form == "csv" else table
+                store.rows(f"COPY {rows} TO '{place}' ({_OPTIONS[form]})")
     except FileExistsError as error:
         raise OutputError(
             f"writing {folder}: it is there already; --force writes into it, --out names another"
@@ -54,3 +63,20 @@ def write_tables(
         why = error.strerror or error
         raise OutputError(f"writing {folder}: {why}; --out names another place") from error
     return counts
+
+
+def _as_plain_text(table: str) -> str:
+    """The table for CSV: a quote before formulas in columns of text, a question mark for controls.
+
+    Numbers may begin with a minus and stay as they are.
+    """
+    columns = [
+        _plain_column(column.name) if column.type in ("text", "word") else column.name
+        for column in TABLES[table]
+    ]
+    return f"(SELECT {', '.join(columns)} FROM {table})"
+
+
+def _plain_column(name: str) -> str:
+    shown = f"regexp_replace({name}, '[{CONTROLS}]', '?', 'g')"
+    return f"if(regexp_matches({name}, '{_FORMULA}'), '''' || {shown}, {shown}) AS {name}"

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import re
 import time
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -16,12 +17,16 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from otel_mlperf.report.finding_lines import finding_text
+from otel_mlperf.report.lines import uncontrolled
 from otel_mlperf.report.page import growth_part, hot_part, tables
 from otel_mlperf.report.page.chart_data import chart_data, course_data, points_text
 from otel_mlperf.report.page.chart_library import ASSETS, FOLDER, SCRIPT, STYLE
 from otel_mlperf.report.page.headline import headline, tiles
 from otel_mlperf.report.quantities import column_unit, duration, figures, percent, plural, size
 from otel_mlperf.report.summary_table import failure_text, heading_text
+
+_ESCAPED_CONTROL = re.compile(r"(?<!\\)((?:\\\\)*)\\(?:u00[01][0-9a-f]|[bfr])")
+"""A control character as JSON writes it; behind a backslash of its own it is none."""
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -57,7 +62,7 @@ def _rendered(template: str, course: RunCourse, data: dict[str, Any], **more: An
     from markupsafe import Markup
 
     scripts = [(FOLDER / SCRIPT).read_text(), (ASSETS / "page.js").read_text()]
-    return (
+    text = (
         _environment()
         .get_template(template)
         .render(
@@ -72,6 +77,7 @@ def _rendered(template: str, course: RunCourse, data: dict[str, Any], **more: An
             **more,
         )
     )
+    return uncontrolled(text)
 
 
 def _read(name: str) -> str:
@@ -125,4 +131,4 @@ def _safe_json(data: dict[str, Any]) -> str:
     text = msgspec.json.encode(data).decode()
     for char in "<>&\u2028\u2029":
         text = text.replace(char, f"\\u{ord(char):04x}")
-    return text
+    return _ESCAPED_CONTROL.sub(r"\1?", text)

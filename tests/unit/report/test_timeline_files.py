@@ -398,3 +398,21 @@ def test_only_what_a_device_did_has_an_arrow_from_an_operator(tmp_path):
     data = Perfetto(written(run.write(), PerfettoFormat())[0])
 
     assert [list(packet.track_event.flow_ids) for _, packet in data.slices()] == [[], []]
+
+
+@pytest.mark.parametrize("form", [ChromeFormat, PerfettoFormat])
+def test_no_name_in_a_file_commands_a_terminal_or_turns_text(tmp_path, form):
+    """Whoever prints the file, or a viewer that shows it as it is, is not commanded."""
+    run = RunFolderBuilder(tmp_path)
+    bad = "a\x1b[2J\u202egpj\u2066\x9b\x7fé"
+    run.step(0, 0, {"forward": 5 * MS}, kept="first")
+    run.span(0, bad, MS, MS)
+    run.mark(bad, MS, 0, rank=0)
+    run.process(S)
+
+    data, _ = written(run.write(), form())
+
+    assert b"a\x1b[2J" not in data
+    for char in "\u202e\u2066\x9b":
+        assert char.encode() not in data
+    assert "gpj???é".encode() in data

@@ -6,7 +6,7 @@ import csv
 
 import pyarrow.parquet as pq
 import pytest
-from run_folders import digits
+from run_folders import RunFolderBuilder, S, digits
 
 from otel_mlperf.errors import NothingToExport, OutputError
 from otel_mlperf.store.table_files import write_tables
@@ -68,3 +68,33 @@ def test_a_run_without_rows_leaves_no_folder(tmp_path):
     with pytest.raises(NothingToExport):
         write_tables(Store(tmp_path / "none"), tmp_path / "tables", "csv")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_no_text_of_a_csv_file_is_a_formula(tmp_path):
+    """A spreadsheet would run it; numbers keep their minus, and other texts are as they were."""
+    run = RunFolderBuilder(tmp_path)
+    texts = ["=1+1", "+1", "-cmd", "@x", "\tx", "\r=x", " =x", "\uff1dx", "a=b", "'x", "loss", ""]
+    for number, text in enumerate(texts):
+        run.mark(text, -3 * S, number)
+    run.process(S)
+
+    write_tables(Store(run.write()), tmp_path / "tables", "csv")
+
+    with open(tmp_path / "tables" / "marks.csv", newline="") as file:
+        rows = sorted(csv.DictReader(file), key=lambda row: int(row["number"]))
+    assert [row["name"] for row in rows] == [
+        "'=1+1", "'+1", "'-cmd", "'@x", "'\tx", "'?=x", "' =x", "'\uff1dx", "a=b", "'x", "loss", "",
+    ]  # fmt: skip
+
+
+def test_no_text_of_a_csv_file_commands_a_terminal(tmp_path):
+    """Neither escape sequences nor characters that turn the direction; line feeds stay quoted."""
+    run = RunFolderBuilder(tmp_path)
+    run.mark("a\x1b[2J\u202egpj.exe\u2066\x9b1m\x7f\nb", S, 1)
+    run.process(S)
+
+    write_tables(Store(run.write()), tmp_path / "tables", "csv")
+
+    with open(tmp_path / "tables" / "marks.csv", newline="") as file:
+        (row,) = csv.DictReader(file)
+    assert row["name"] == "a?[2J?gpj.exe??1m?\nb"

@@ -224,3 +224,19 @@ def test_the_size_of_a_page_does_not_follow_that_of_its_run(tmp_path):
     large = len(page_of(report_run(tmp_path / "b", steps=1500, ranks=4)).encode())
 
     assert large < 1.2 * small
+
+
+def test_no_name_on_a_page_commands_a_terminal_or_turns_text(tmp_path):
+    """Neither in tables nor in what charts draw; a backslash that somebody wrote stays."""
+    run = report_run(tmp_path)
+    run.mark("a\x1b[2J\u202egpj\x9b", 5 * S, 40, rank=0)
+    run.mark("a\\u001b", 6 * S, 50, rank=0)
+
+    html = page_of(run)
+
+    assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]", html)
+    text = json.dumps(charts_of(html))
+    assert "a?[2J?gpj?" in text
+    assert "a\\\\u001b" in text
+    assert "\\u202e" not in text
+    assert '"a\\u001b' not in text
